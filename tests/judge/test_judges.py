@@ -15,9 +15,8 @@ from judge.client import OpenAIJudge, RetryPolicy, judge_messages
 from judge.panel import judge_body
 from judge.parse import parse_reply
 from judge.port import Judge
-from judge.prompts import prompt_sha256, prompt_text
 from judge.render import render
-from judge.rubric import REASONING_1_PROMPT_SHA256
+from judge.rubric import REASONING_1_PROMPT_SHA256, prompt_sha256, prompt_text
 from judge.scripted import ScriptedJudge
 from judge.verdict import UnscoredVerdict
 from tests.judge.bodies import ANALYSED, CITED, COMPARED, RUBRIC, VAGUE, episode
