@@ -24,9 +24,8 @@ from neurons.cluster.episodes import (
     AgentEpisodes,
     ModelEpisodes,
     Place,
-    bench_alike,
+    alike_of,
     by_executor,
-    ports_alike,
     run_elsewhere,
     stage_episodes,
 )
@@ -207,7 +206,7 @@ def asked(ports: EvaluatePorts, tmp_path: Path) -> list[Asked]:
 
 @pytest.fixture
 def episodes(places: tuple[Path, Path], ports: EvaluatePorts) -> AgentEpisodes:
-    return AgentEpisodes(source=SOURCE, place=Place(flags=flags_of(places), alike=ports_alike(ports)))
+    return AgentEpisodes(source=SOURCE, place=Place(flags=flags_of(places), alike=alike_of(ports)))
 
 
 def test_processes_run_an_agent_as_this_process_does_in_the_order_of_the_problems(
@@ -251,7 +250,7 @@ def jobs(asked: list[Asked]) -> list[Job]:
 @pytest.fixture
 def sampled(bench: RunContext, places: tuple[Path, Path]) -> ModelEpisodes:
     """Rollouts by tokens of the scripted model."""
-    place = Place(flags=flags_of(places), alike=bench_alike(bench))
+    place = Place(flags=flags_of(places), alike=alike_of(bench))
     made = stage_episodes(recipe_of("rejection", 'sampler = "scripted"\nsampler_model = "scripted-expert"\n'), place)
     assert isinstance(made, ModelEpisodes)
     return made
