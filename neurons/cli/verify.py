@@ -231,7 +231,7 @@ def hold_against(folder: Path, points: Sequence[Checkpoint], subtensor: Subtenso
         roots = {walk.seq: walk.root}
         for path in sorted(file.path for file in manifest.files if file.path.startswith(f"{LOG}/")):
             for row in read_rows(folder / path):
-                walk.take(row.seq, row.prev, row.content_sha256)
+                walk.take(row)
                 if any(point.size == row.seq for point in points):
                     roots[row.seq] = walk.root
         wrong += [

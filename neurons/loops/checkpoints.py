@@ -176,9 +176,9 @@ class CheckpointLoop:
             signed = max([self._walk.seq, *roots])
             raise ArenaError("V2080", f"the log ends at record {end.seq}; record {signed} was there: its tail was cut")
         async for leaf in node.store.leaves(node.signer.hotkey, after_seq=self._walk.seq, to_seq=end.seq):
-            if wrong := self._walk.misplaced(leaf.seq, leaf.prev):
+            if wrong := self._walk.misplaced(leaf):
                 raise ArenaError("V2080", f"record {leaf.seq}: {wrong[1]}")
-            self._walk.take(leaf.seq, leaf.prev, leaf.content_sha256)
+            self._walk.take(leaf)
             if leaf.seq in roots and roots[leaf.seq] != self._walk.root:
                 raise ArenaError("V2080", f"the first {leaf.seq} records do not have the root {roots[leaf.seq]}")
         if self._walk.head != end:
