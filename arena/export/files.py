@@ -7,12 +7,14 @@ manifest, the signature a false one. Trajectories come out as the exporter hande
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 import msgspec
 import zstandard
@@ -22,14 +24,10 @@ from arena.export.model import MANIFEST_DOMAIN, MANIFEST_VERSION, LogRow, Manife
 from arena.records.body import decode_body, decode_content
 from arena.records.model import Envelope, EvaluationRecord
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes, read_canonical
-from foundation.durable_files import write_whole
+from foundation.durable_files import SCRATCH, move_into_place, write_whole
 from foundation.errors import ArenaError
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.model import Pool
-
-if TYPE_CHECKING:
-    pass
-
 
 ZSTD_LEVEL = 1
 
@@ -60,6 +58,36 @@ class LinesFile:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+@contextlib.contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """A folder beside `folder` to write into, which takes its name and place when the block ends well.
+
+    What a killed writer left is begun anew. Raises ArenaError V2027 when `folder` holds something, when another writes
+    to it, and when a file can't be written.
+    """
+    part = folder.with_name(f".{folder.name}{SCRATCH}")
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ArenaError("V2027", f"{folder} holds something already; choose another --out")
+        part.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(part, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                for left in part.iterdir():
+                    shutil.rmtree(left) if left.is_dir() else left.unlink()
+                yield part
+                move_into_place(part, folder)
+            finally:
+                shutil.rmtree(part, ignore_errors=True)
+        except BlockingIOError:
+            raise ArenaError("V2027", f"another command is writing to {folder}") from None
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise ArenaError("V2027", f"{folder}: {error.strerror or error}") from error
 
 
 LOG_ROWS_PER_ROW = 10  # a shard has at most so many log rows per row the request allows it: stubs are small, not free

@@ -104,7 +104,7 @@ def verify_export(
         return ExportReport(wrong=(Wrong(place=MANIFEST, detail=error.failure.detail),))
     log = manifest.log
     report = ExportReport(validator=log.validator, first_seq=log.first_seq, last_seq=log.last_seq, signer=signer)
-    wrong = _wrong_files(folder, manifest)
+    wrong = wrong_files(folder, manifest)
     if wrong:
         return msgspec.structs.replace(report, wrong=tuple(wrong[:WRONG_KEPT]))
     try:
@@ -121,7 +121,7 @@ def verify_export(
     )
 
 
-def _wrong_files(folder: Path, manifest: Manifest) -> list[Wrong]:
+def wrong_files(folder: Path, manifest: Manifest) -> list[Wrong]:
     """Files that are missing, changed or nobody's."""
     wrong, named = [], {file.path: file for file in manifest.files}
     if len(named) != len(manifest.files):

@@ -268,12 +268,6 @@ ROWS = (
         "give the tokenizer.json of the model that is trained; the library comes with the extra `train`",
     ),
     row(
-        "V2142",
-        "source changed while it was filtered",
-        "no corpus is written",
-        "filter a finished export that nobody writes to, then repeat the command",
-    ),
-    row(
         "V2100",
         "race ended without a quorum",
         "it is cancelled on every validator alike; the last good weights stay",

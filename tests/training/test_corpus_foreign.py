@@ -63,7 +63,7 @@ def test_a_folder_of_foreign_files_has_a_row_each_with_where_it_is_from(tmp_path
     first, second = conversions(tmp_path)
     assert (first.source, first.version, first.date, first.is_red) == ("github.com/x/y", "ab12", "2026-05-04", False)
     assert (first.result, len(first.sha256)) == ("1 of 1 rows, 1 with calls, all answered in 1", 64)
-    assert (second.source, second.is_red) == ("not given", True) and "V2098" in second.result
+    assert (second.source, second.is_red) == ("not given", True) and "V2097" in second.result
 
 
 def test_an_inspect_log_has_a_row_for_each_sample_and_a_broken_one_is_said(tmp_path: Path) -> None:

@@ -63,7 +63,6 @@ def test_the_block_of_the_page_reads_a_whole_export(day: Path, opened: Export, t
         "verify": verify,
         "Trace": Trace,
         "folder": day,
-        "hotkey": opened.manifest.log.validator,
         "folder_of_my_own": tmp_path,
         "guard": lambda row: seen.append(row) or (),
     }
@@ -173,13 +172,6 @@ def test_an_unsigned_export_is_refused_unless_it_is_trusted_and_said(firehose: F
     trusted = open_export(folder, verify, trust_unsigned=True)
     assert not trusted.is_verified
     assert not any(row.source.is_verified for row in read_traces(trusted) if isinstance(row, Trace))
-
-
-def test_an_export_of_another_validator_is_refused(day: Path, opened: Export) -> None:
-    own = opened.manifest.log.validator
-    assert refusal(lambda: open_export(day, verify, validators=["5Other"])) == "V2096"
-    assert refusal(lambda: open_export(day, verify, validators=["5Other"], trust_unsigned=True)) == "V2096"
-    assert open_export(day, verify, validators=["5Other", own]) == opened
 
 
 @pytest.mark.parametrize("trust", [False, True])

@@ -138,11 +138,9 @@ def test_a_second_run_counts_nothing(tmp_path: Path) -> None:
 def test_only_traces_that_pass_everything_else_are_counted() -> None:
     maker = Maker(1)
     made = [maker.good("silent"), maker.malformed("pool"), maker.malformed("orphan"), maker.malformed("too long")]
-    clock = iter(range(0, 10**9, 5_000_000))
-    found = appraise([lambda: [one.trace for one in made]], Task(arms=(Rules(),)), stand_guard, clock_ns=clock.__next__)
+    found = appraise([lambda: [one.trace for one in made]], Task(arms=(Rules(),)), stand_guard)
     assert [one.tokens is not None for one in found] == [True, False, False, True]
-    assert (found.work.counted, found.work.elapsed_ms, found.work.traces_per_s) == (2, 10, 200)
-    assert found.work.counter == STAND_IN
+    assert (found.work.counted, found.work.counter) == (2, STAND_IN)
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=30), st.integers(1, 10_000))

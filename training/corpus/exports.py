@@ -13,7 +13,7 @@ calls that the agent's Python made are in no message, and so in no verbatim trac
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,10 +22,10 @@ from arena.chain.port import Verifier
 from arena.export.agents import AgentRow
 from arena.export.conversation import Conversation, ExecutedCall
 from arena.export.elsewhere import ExportFiles
-from arena.export.files import AGENTS, MANIFEST, VIEWS, file_hash, read_manifest, signer_of
+from arena.export.files import AGENTS, MANIFEST, VIEWS, read_manifest, signer_of
 from arena.export.model import Manifest
 from arena.export.row import ViewRow
-from arena.export.verification import verify_export
+from arena.export.verification import verify_export, wrong_files
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from foundation.executors.port import HERE, Executor
@@ -75,8 +75,6 @@ class Export(msgspec.Struct, frozen=True, kw_only=True):
         try:
             rows = map(_AGENT.decode, (Path(self.folder) / AGENTS).read_bytes().splitlines())
             return {row.agent_version_id: row.name for row in rows if row.name}
-        except FileNotFoundError:
-            return {}  # an export of version 1 has none
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ArenaError("V2050", f"{AGENTS}: {error}") from error
 
@@ -85,40 +83,35 @@ def open_export(
     folder: Path,
     verify_signature: Verifier,
     *,
-    validators: Collection[str] = (),
     trust_unsigned: bool = False,
     seals: Path | None = None,
     executor: Executor = HERE,
     progress: PhaseProgress | None = None,
     location: str = "",
 ) -> Export:
-    """The export in `folder`, verified now or before. `validators`: whose logs are trusted, anybody's when empty.
-    `location`: the object store it was brought from, "" for none.
+    """The export in `folder`, verified now or before. `location`: the object store it was brought from, "" for none.
 
     `seals` is a folder of finished verifications, None for none; `executor` is where verification looks at rows
     (`verify_export`), with a `verify_signature` that other processes can import. Raises ArenaError V2074 without a
-    readable manifest, V2096 when its validator is not one of `validators` or did not sign it, V2095 when the export
+    readable manifest, V2096 when its validator did not sign it, V2095 when the export
     does not verify, V2052 when processes died.
     """
     manifest = read_manifest(folder)
     signer, validator = signer_of(folder, verify_signature), manifest.log.validator
-    if validators and validator not in validators:
-        raise ArenaError("V2096", f"{folder}: {validator} is not among the validators asked for")
     if signer != validator and not trust_unsigned:
         whose = f"signed by {signer}" if signer else "not signed"
         raise ArenaError("V2096", f"{folder}: {whose}; the log is that of {validator}")
     manifest_sha256 = hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
     seal = None if seals is None else seals / f"{manifest_sha256}.{SEAL_VERSION}"
     if seal is not None and seal.is_file():
-        _check_files(folder, manifest)
+        wrong = tuple(wrong_files(folder, manifest))
     else:
-        report = verify_export(folder, verify_signature, executor=executor, progress=progress)
-        if not report.is_ok:
-            first = report.wrong[0]
-            raise ArenaError("V2095", f"{folder}: {first.place}: {first.detail} ({len(report.wrong)} in all)")
-        if seal is not None:
+        wrong = verify_export(folder, verify_signature, executor=executor, progress=progress).wrong
+        if seal is not None and not wrong:
             seal.parent.mkdir(parents=True, exist_ok=True)
             write_whole(seal, b"")
+    if wrong:
+        raise ArenaError("V2095", f"{folder}: {wrong[0].place}: {wrong[0].detail} ({len(wrong)} in all)")
     return Export(
         folder=str(folder),
         manifest=manifest,
@@ -126,14 +119,6 @@ def open_export(
         signer=signer if signer == validator else "",
         location=location,
     )
-
-
-def _check_files(folder: Path, manifest: Manifest) -> None:
-    """Raises ArenaError V2095 when a file is not the one the manifest names."""
-    for file in manifest.files:
-        path = folder / file.path
-        if not path.is_file() or file_hash(path) != (file.sha256, file.size_bytes):
-            raise ArenaError("V2095", f"{folder}: {file.path}: its bytes are not those the manifest names")
 
 
 def trace_of_row(row: ViewRow, *, is_verified: bool) -> Trace:

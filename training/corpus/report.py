@@ -158,7 +158,6 @@ def _lengths(funnel: Funnel, work: TokenWork | None) -> Section:
     note = f"{sum(bins):,} counted, {over:,} over the budget of {budget:,}"
     if work is not None and work.counter:
         note += f"; {work.counted:,} by {work.counter[:16]}, {work.from_cache:,} from the cache"
-        note += f"; {work.traces_per_s:,} traces/s a process" if work.counted else ""
     header = (">from", ">traces", "")
     return Section(title="Length in tokens", header=header, rows=tuple(rows) if sum(bins) else (), note=note)
 
