@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from arena.export.agents import AgentRow, SourceState
-from arena.export.files import AGENTS, describe
+from arena.export.files import AGENTS, write_named
 from arena.export.model import Format, Manifest, ShardFile
 from problems.model import POOLS
 
@@ -211,9 +211,7 @@ class Split(msgspec.Struct, frozen=True):
 
 def write_card(folder: Path, manifest: Manifest, agents: Sequence[AgentRow]) -> ShardFile:
     """Write an export's card: the file as the manifest names it."""
-    card = folder / CARD
-    card.write_text(render_card(manifest, agents), "utf-8")
-    return describe(folder, card, 0)
+    return write_named(folder, CARD, render_card(manifest, agents).encode(), 0)
 
 
 def render_card(manifest: Manifest, agents: Sequence[AgentRow] = ()) -> str:

@@ -112,6 +112,14 @@ def describe(folder: Path, path: Path, rows: int) -> ShardFile:
     return ShardFile(path=path.relative_to(folder).as_posix(), sha256=sha256, size_bytes=size_bytes, rows=rows)
 
 
+def write_named(folder: Path, name: str, content: bytes, rows: int) -> ShardFile:
+    """Write a file of an export: as the manifest names it."""
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    write_whole(path, content)
+    return describe(folder, path, rows)
+
+
 def file_hash(path: Path) -> tuple[str, int]:
     """sha256 (hex) and size in bytes of a file."""
     with path.open("rb") as file:

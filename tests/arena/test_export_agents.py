@@ -19,7 +19,6 @@ from arena.export.model import Manifest
 from arena.export.row import EpisodeFacts
 from arena.export.verification import verify_export
 from foundation.canonical import text_hash
-from foundation.errors import ArenaError
 from tests.arena.agents_stand import (
     DAY_MS,
     NOW_MS,
@@ -175,28 +174,6 @@ def test_a_sample_of_inspect_and_a_rollout_have_name_cost_and_times(tmp_path: Pa
 
 
 # -- interrupted
-
-
-class AwayOnce(AgentsLog):
-    """A store that goes away when the first source is asked for."""
-
-    async def source(self, agent_version_id: str) -> str | None:
-        if self.is_away:
-            self.is_away = False
-            raise ArenaError("V2021", "away")
-        return await super().source(agent_version_id)
-
-
-def test_an_export_whose_store_went_away_at_the_sources_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
-    log = season()
-    whole = export(log, tmp_path / "whole", now_ms=NOW_MS, formats=FORMATS)
-    log.is_away, log.__class__ = True, AwayOnce
-    with pytest.raises(ArenaError, match="V2021"):
-        export(log, tmp_path / "twice", now_ms=NOW_MS, formats=FORMATS)
-    (tmp_path / "twice" / "agents").mkdir()
-    (tmp_path / "twice" / "agents" / "left.py").write_text("left behind by a kill")
-    assert export(log, tmp_path / "twice", now_ms=NOW_MS + 9 * DAY_MS, formats=FORMATS) == whole
-    assert verify_export(tmp_path / "twice", verify).is_ok
 
 
 # -- forgery: the manifest is written again, so that every hash fits

@@ -277,9 +277,9 @@ def test_rows_that_the_stated_request_keeps_back_are_found(copy: Path) -> None:
     (copy / SIGNATURE).unlink()
     manifest = read_manifest(copy)
     for request, words in (
-        (replace(manifest.request, row_bytes_max=10), "larger than the request allows"),
+        (replace(manifest.request, row_bytes_max=10), "should be withheld: oversize"),
         (replace(manifest.request, pools=("eval",)), "should be withheld: pool"),
-        (replace(manifest.request, filters=Filters(buckets=("shop",))), "filters leave it out"),
+        (replace(manifest.request, filters=Filters(buckets=("shop",))), "should be withheld: filter"),
         (replace(manifest.request, filters=Filters(agents=("nobody",))), "should be withheld: filter"),
     ):
         write_manifest(copy, replace(manifest, request=request))

@@ -130,7 +130,7 @@ def test_an_earlier_export_is_continued_by_the_same_request_alone(log, tmp_path)
     for other in ({"pools": ("eval",)}, {"races": ("r1",)}):
         with pytest.raises(ArenaError, match="V2073"):
             continued(manifest, request_of(log, **other))
-        with pytest.raises(ArenaError, match="V2070"):
+        with pytest.raises(ArenaError, match="V2027"):
             export(log, tmp_path / "out", **other)
 
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.labelled import Labelled, Maker, make_labelled, stand_guard
-from training.corpus.appraisal import Task, codes_under
-from training.corpus.disk import AppraisalJournal
+from training.corpus.appraisal import Appraised, Task, codes_under
 from training.corpus.gates import NEVER_OFF, codes_of, gates, recommended_ids
 from training.corpus.model import RejectCode, Rules
 from training.corpus.selection import appraise
@@ -27,12 +26,12 @@ def labelled() -> list[Labelled]:
 
 
 @pytest.fixture(scope="module")
-def appraised(labelled: list[Labelled]) -> AppraisalJournal:
+def appraised(labelled: list[Labelled]) -> Appraised:
     return appraise([lambda: [one.trace for one in labelled]], Task(arms=(Rules(),)), stand_guard)
 
 
 def test_every_trace_is_rejected_for_exactly_what_is_wrong_with_it(
-    labelled: list[Labelled], appraised: AppraisalJournal
+    labelled: list[Labelled], appraised: Appraised
 ) -> None:
     assert len(labelled) >= 2_000
     found = [codes_under(one, Rules()) for one in appraised]
