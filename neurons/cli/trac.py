@@ -84,7 +84,7 @@ def trac(
     not_answered, with the code, and asked about again by the next run. The endpoint's key is read from OPENAI_API_KEY.
     Exit code 1 when --price-max or --minutes left traces not_reached, 3 when the endpoint is missing or fell silent.
     """
-    from harness.inference.client import OpenAIUpstream
+    from harness.inference.client import SdkUpstream
     from neurons.settings.inputs import policy_of
     from training.corpus.corpus_files import read_rows
     from training.trac.asking import Answers, Asker
@@ -106,7 +106,7 @@ def trac(
         raise typer.BadParameter(f"a limit needs the price of {unpriced[0]}: --price {unpriced[0]}=IN,OUT")
     upstream: Upstream = ScriptedOracle()
     if base_url != SCRIPTED:
-        upstream = OpenAIUpstream("trac", base_url, os.environ.get("OPENAI_API_KEY", ""), timeout * 1_000)
+        upstream = SdkUpstream("trac", base_url, os.environ.get("OPENAI_API_KEY", ""), timeout * 1_000)
     asker = Asker(
         upstream,
         Answers(out / "answers"),

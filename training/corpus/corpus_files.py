@@ -128,7 +128,7 @@ def columns_of(row: CorpusRow) -> dict[str, Any]:
         "tools": trace.tools,
         "messages": chat_json(trace.messages),
     }
-    known = {name: values[name] for name in _JSON if values[name] not in (None, msgspec.UNSET)}
+    known = {name: values[name] for name in _JSON if values[name] is not None}
     return values | dict.fromkeys(_JSON) | {name: _ENCODE(value).decode() for name, value in known.items()}
 
 
@@ -149,8 +149,8 @@ def row_of(columns: Mapping[str, Any]) -> CorpusRow:
         query=values["query"],
         facts=msgspec.convert({name: values[name] for name in TraceFacts.__struct_fields__}, TraceFacts),
         missing=values["missing"],
-        rebuilt=values["rebuilt"] or msgspec.UNSET,
-        rewritten=values["rewritten"] or msgspec.UNSET,
+        rebuilt=values["rebuilt"],
+        rewritten=values["rewritten"],
     )
     signals = Signals(**{name: values[name] for name in Signals.__struct_fields__})
     return CorpusRow(trace=trace, signals=signals, tokens=values["tokens"], rank=values["rank"])

@@ -134,7 +134,7 @@ def _resampled(values: Sequence[float], seed: int, resamples: int, *, least: flo
     return Estimate(value=sum(values) / n, low=means[edge], high=means[-1 - edge], n=n, method="bootstrap")
 
 
-REPORT_VERSION = 2  # 1: emission, hallucinated and steps counted unscored episodes too; no partial success
+REPORT_VERSION = 1
 
 
 class SetName(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,7 +158,7 @@ class EvaluationConditions(msgspec.Struct, frozen=True, kw_only=True):
     prompt_sha256: str
     catalogue_sha256: str
     policy_sha256: str
-    asked_by: Literal["agent"] | msgspec.UnsetType = msgspec.UNSET  # then `decode` holds limits, and it chose the rest
+    asked_by: Literal["", "agent"] = ""  # agent: `decode` holds limits, and it chose the rest
 
 
 class SetSpend(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from foundation.backoff import Backoff
+from foundation.backoff import Backoff, retried
 from foundation.canonical import content_hash
 from foundation.codes.names import (
     BAD_REQUEST,
@@ -253,22 +253,24 @@ class Asker:
         return answer
 
     def _complete(self, model: str, request: str) -> ModelReply:
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                return self.upstream.complete(request)
-            except ArenaError as error:
-                if not error.entry.is_retryable or attempt == ATTEMPTS:
-                    raise
-                asked = error.retry_after_ms if isinstance(error, RetryLaterError) else 0
-                self._sleep(max(min(_PAUSES.most_ms, asked), _PAUSES.pause_ms(attempt)) / 1_000)
-                self.require_time()
-        raise AssertionError("the last attempt returns or raises")
+        def once() -> ModelReply:
+            self.require_time()
+            return self.upstream.complete(request)
+
+        return retried(once, ATTEMPTS, _pause_ms, self._sleep)
 
     def _answers_others(self, model: str) -> bool:
         """Whether the endpoint answers a question that any with this model can."""
         said = [{"role": "user", "content": "Say yes."}]
         short = {"model": model, "messages": said, "temperature": 0, "max_tokens": 1}
         return self.upstream.probe(msgspec.json.encode(short).decode()) is None
+
+
+def _pause_ms(error: ArenaError, failures: int) -> int | None:
+    if not error.entry.is_retryable:
+        return None
+    asked_ms = error.retry_after_ms if isinstance(error, RetryLaterError) else 0
+    return max(min(_PAUSES.most_ms, asked_ms), _PAUSES.pause_ms(failures))
 
 
 def prompt_tokens_bound(chat: Sequence[tuple[str, str]]) -> int:
