@@ -211,8 +211,7 @@ def _evaluation(
         return _row(record, content, reason)
     if len(record.content) + len(stored) > row_bytes_max or verdict_withheld == "oversize":
         return _row(record, content, "oversize")
-    is_secret = holds_secret(record.content) or holds_secret(stored)
-    is_scrubbed = is_secret or verdict_withheld == "secret"
+    is_scrubbed = verdict_withheld == "secret" or holds_secret(record.content) or holds_secret(stored)
     pool, cluster_id = selection.problem(evaluation)
     trajectory = Trajectory(
         validator=record.validator,
@@ -231,7 +230,7 @@ def _evaluation(
     if judging and not is_scrubbed and (verdict_withheld or judging.seq < first_seq):
         references = (log_row(judging, content=judging.content),)
     return msgspec.structs.replace(
-        _row(record, content, "secret" if is_secret else None, stored),
+        _row(record, content, "secret" if is_scrubbed else None, stored),
         trajectory=cleaned(trajectory) if is_scrubbed else trajectory,
         is_scrubbed=is_scrubbed,
         references=references,

@@ -194,7 +194,8 @@ class Writing:
         self._front: LogStart | None = None  # where the first record waits for its release
         self._races = set[str]()  # of which records behind that went out
         self._rows = self._trajectories = self._shards = 0  # of the shard being written; shards in all
-        self._shard: ShardWriter | None = None
+        self._lines: dict[str, LinesFile] = {}
+        self._view: ParquetFile | None = None
         self._completing: Future[list[ShardFile]] | None = None
 
     def take(self, rows: Sequence[Assembled]) -> None:
@@ -226,18 +227,49 @@ class Writing:
         return msgspec.structs.replace(cursor, races=tuple(sorted(self._races)), exported_to=self.walk.seq)
 
     def _write(self, rows: Sequence[Assembled]) -> None:
-        if rows:
-            if self._shard is None:
-                self._shard = ShardWriter(self.folder, self.request, self._shards, self._context, self._threads)
-            self._shard.write(rows)
+XX
+        if not rows:
+            return
+        written = self._threads.submit(self._part(LOG).write, [row.line for row in rows])
+        shown = [(row.trajectory, row.is_scrubbed) for row in rows if row.trajectory is not None]
+        if scrubbed := [one for one, is_scrubbed in shown if is_scrubbed]:
+            self._part(SCRUBBED).write([msgspec.json.encode(one) for one in scrubbed])
+        if shown and self.request.forms:
+            if self._view is None:
+                from arena.export.parquet import ParquetFile
+
+                self._view = ParquetFile(self.folder / VIEWS / "parquet" / f"{self._shards:06d}.parquet")
+            for trajectory, _ in shown:
+                self._view.add(row_of(trajectory, self._context))
+        written.result()
+
+    def _part(self, part: str) -> LinesFile:
+        if part not in self._lines:
+            self._lines[part] = LinesFile(self.folder / part / shard_name(self._shards))
+        return self._lines[part]
 
     def _end_shard(self) -> None:
         """Let the shard be completed while the next one is written; one at a time."""
         self._await_completed()
-        if self._shard is not None:
-            self._completing = self._threads.submit(self._shard.finish)
-            self._shard, self._rows, self._trajectories = None, 0, 0
+        if self._lines:
+            lines = list(self._lines.values())
+            self._completing = self._threads.submit(self._completed, self._shards, lines, self._view)
+            self._lines, self._view, self._rows, self._trajectories = {}, None, 0, 0
             self._shards += 1
+
+    def _completed(self, number: int, lines: list[LinesFile], view: ParquetFile | None) -> list[ShardFile]:
+        """Complete every file of a shard, and make the other forms: the files, on disk for good."""
+        for file in lines:
+            file.close()
+        files = [(file.path, file.rows) for file in lines]
+        if view is not None:
+            from arena.export.forms import convert
+
+            view.close()
+            files.append((view.path, view.rows))
+            for form in self.request.forms[1:]:
+                files += convert(form, view.path, self.folder / VIEWS / form, number, self.request.arguments)
+        return [describe(self.folder, path, rows) for path, rows in files]
 
     def _await_completed(self) -> None:
         if self._completing is not None:
@@ -378,56 +410,3 @@ def require_views(request: Request) -> None:
             import arena.export.forms  # noqa: F401
         except ImportError as error:
             raise ArenaError("V2073", f"views need pyarrow: {error}") from error
-
-
-class ShardWriter:
-    """One shard being written: its files of lines and its Parquet file, each begun with its first row."""
-
-    def __init__(self, folder: Path, request: Request, number: int, context: ViewContext, threads: Executor) -> None:
-        """`folder` is the export's; lines are compressed on `threads`, beside the rows of the views."""
-        self.number, self._context, self._threads = number, context, threads
-        self._folder, self._request = folder, request
-        self._lines: dict[str, LinesFile] = {}
-        self._rows: ParquetFile | None = None
-
-    def write(self, rows: Sequence[Assembled]) -> None:
-        """Add rows, in log order. Returns when every file has taken them."""
-        shown = [row.trajectory for row in rows if row.trajectory is not None]
-        scrubbed = [row.trajectory for row in rows if row.trajectory is not None and row.is_scrubbed]
-        lines = [row.line for row in rows if row.line]
-        written = self._threads.submit(self._part(LOG).write, lines) if lines else None
-        if scrubbed:
-            self._part(SCRUBBED).write([msgspec.json.encode(one) for one in scrubbed])
-        if shown and self._request.forms:
-            file = self._parquet()
-            for trajectory in shown:
-                file.add(row_of(trajectory, self._context))
-        if written:
-            written.result()
-
-    def finish(self) -> list[ShardFile]:
-        """Complete every file, and make the other forms: the files as the manifest names them, on disk for good."""
-        for lines in self._lines.values():
-            lines.close()
-        files = [(lines.path, lines.rows) for lines in self._lines.values()]
-        if self._rows is not None:
-            from arena.export.forms import convert
-
-            self._rows.close()
-            files.append((self._rows.path, self._rows.rows))
-            for form in self._request.forms[1:]:
-                view = self._folder / VIEWS / form
-                files += convert(form, self._rows.path, view, self.number, self._request.arguments)
-        return [describe(self._folder, path, rows) for path, rows in files]
-
-    def _part(self, part: str) -> LinesFile:
-        if part not in self._lines:
-            self._lines[part] = LinesFile(self._folder / part / shard_name(self.number))
-        return self._lines[part]
-
-    def _parquet(self) -> ParquetFile:
-        if self._rows is None:
-            from arena.export.parquet import ParquetFile
-
-            self._rows = ParquetFile(self._folder / VIEWS / "parquet" / f"{self.number:06d}.parquet")
-        return self._rows

@@ -12,7 +12,7 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -21,13 +21,10 @@ import zstandard
 
 from arena.chain.port import Signer, Verifier
 from arena.export.model import MANIFEST_DOMAIN, MANIFEST_VERSION, LogRow, Manifest, ShardFile, Trajectory, Withheld
-from arena.records.body import decode_body, decode_content
-from arena.records.model import Envelope, EvaluationRecord
+from arena.records.model import Envelope
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes, read_canonical
 from foundation.durable_files import SCRATCH, move_into_place, write_whole
 from foundation.errors import ArenaError
-from judge.verdict import UnscoredVerdict, Verdict
-from problems.model import Pool
 
 ZSTD_LEVEL = 1
 
@@ -206,9 +203,6 @@ class _Line(Envelope, frozen=True, kw_only=True):
 
 _LINE = msgspec.json.Decoder(_Line)
 
-VerdictOf = Callable[[str], tuple[int, Verdict | UnscoredVerdict | None]]  # body hash -> record number, verdict
-ProblemOf = Callable[[EvaluationRecord], tuple[Pool, str]]  # -> pool, cluster id
-
 
 def read_lines(path: Path) -> Iterator[bytes]:
     """The lines of a zstd-compressed file, without their ends. Raises ArenaError V2050."""
@@ -256,27 +250,3 @@ def read_scrubbed(folder: Path, number: int) -> dict[int, Trajectory]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ArenaError("V2050", f"{SCRUBBED}/{path.name}: {error}") from error
     return {row.seq: row for row in rows}
-
-
-def row_trajectory(row: LogRow, verdict_of: VerdictOf, problem_of: ProblemOf) -> Trajectory | None:
-    """The trajectory of a whole row, None when it is no evaluation. Raises ArenaError V2050."""
-    if row.content is None or row.body is None:
-        return None
-    content = decode_content(bytes(row.content))
-    if not isinstance(content.payload, EvaluationRecord):
-        return None
-    verdict_seq, verdict = verdict_of(content.payload.body_sha256)
-    pool, cluster_id = problem_of(content.payload)
-    return Trajectory(
-        validator=row.validator,
-        seq=row.seq,
-        content_sha256=row.content_sha256,
-        signature=row.signature,
-        content=content,
-        evaluation=content.payload,
-        body=decode_body(bytes(row.body)),
-        verdict=verdict,
-        verdict_seq=verdict_seq,
-        pool=pool,
-        cluster_id=cluster_id,
-    )

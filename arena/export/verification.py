@@ -18,7 +18,7 @@ import msgspec
 
 from arena.chain.port import Verifier
 from arena.export.agents import Promotion, first_promotions, promotion_of, stated_supplement
-from arena.export.assembly import Assembled, Page, assemble, kind_of, signed_content
+from arena.export.assembly import Assembled, Page, assemble, signed_content
 from arena.export.exporter import PAGE, Writing, complete, require_views
 from arena.export.files import (
     CHECKSUM,
@@ -36,7 +36,7 @@ from arena.export.files import (
     signer_of,
 )
 from arena.export.model import Cursor, LogRow, Manifest, ShardFile, Trajectory
-from arena.export.selection import Selection, check_request, race_of, releases_of
+from arena.export.selection import Selection, check_request, releases_of
 from arena.records.body import decode_content
 from arena.records.inspection import RecordFinding, inspect
 from arena.records.log import Checkpoint, read_checkpoint
@@ -59,7 +59,6 @@ from foundation.progress import PhaseProgress
 
 BATCH_LINES, BATCH_BYTES = 128, 8 << 20
 
-_ENCODER = msgspec.msgpack.Encoder()
 _LINES = msgspec.msgpack.Decoder(list[bytes])
 WRONG_KEPT = 100
 _BESIDE = {MANIFEST, CHECKSUM, SIGNATURE}
@@ -273,26 +272,16 @@ class _Rows:
 
     def _assembled(self, lines: list[bytes], scrubbed: dict[int, Trajectory], selection: Selection) -> list[Assembled]:
         """Lines of the log as the exporter makes them. Raises ArenaError V2050 for what it would not."""
-        rows = [read_row(line) for line in lines]
-        log, row_bytes_max = self._manifest.log, self._manifest.request.row_bytes_max
-        whole = [row for row in rows if row.content is not None and row.seq not in scrubbed]
-        made = {
-            one.seq: one
-            for one in assemble(
-                self._page(whole, selection),
-                selection,
-                first_seq=log.first_seq,
-                last_seq=log.last_seq,
-                row_bytes_max=row_bytes_max,
-            )
-        }
-        found = []
-        for row, line in zip(rows, lines, strict=True):
-            one = made.get(row.seq) or self._given(row, line, scrubbed.get(row.seq), selection)
-            if row.content is not None and one.withheld:
-                raise _wrong(row.seq, f"it is whole and should be withheld: {one.withheld}")
-            found.append(one)
-        return found
+        rows, log = [read_row(line) for line in lines], self._manifest.log
+        page = self._page([row for row in rows if row.content is not None], selection)
+        row_bytes_max = self._manifest.request.row_bytes_max
+        whole = assemble(page, selection, first_seq=log.first_seq, last_seq=log.last_seq, row_bytes_max=row_bytes_max)
+        made = {one.seq: one for one in whole}
+        if wrong := next((one for one in whole if one.withheld), None):
+            raise _wrong(wrong.seq, f"it is whole and should be withheld: {wrong.withheld}")
+        return [
+            made.get(row.seq) or _stub(row, line, scrubbed.get(row.seq)) for row, line in zip(rows, lines, strict=True)
+        ]
 
     def _page(self, rows: list[LogRow], selection: Selection) -> Page:
         """Whole rows as the store would give them."""
@@ -308,35 +297,6 @@ class _Rows:
                     verdicts[name] = [(_signed(row, seq, raw), decode_content(raw))]
         reasons = [selection.reason(row.seq, one) if one else None for row, one in zip(rows, contents, strict=True)]
         return Page(records, contents, reasons, {}, verdicts, bodies)
-
-    def _given(self, row: LogRow, line: bytes, scrubbed: Trajectory | None, selection: Selection) -> Assembled:
-        """A row that is taken as it stands: a stub, or one whose trajectory had credentials removed."""
-        content = None if row.content is None else decode_content(bytes(row.content))
-        reason = row.withheld
-        if content is None and (reason is None or row.body is not None):
-            raise _wrong(row.seq, "a stub has its reason, and nothing else")
-        if scrubbed is not None:
-            stated = (scrubbed.validator, scrubbed.content_sha256, scrubbed.signature)
-            if stated != (row.validator, row.content_sha256, row.signature) or reason not in (None, "secret"):
-                raise _wrong(row.seq, "its scrubbed trajectory is of another record")
-            if holds_secret(msgspec.json.encode(scrubbed)) or holds_secret(line):
-                raise _wrong(row.seq, "it is scrubbed, and holds what looks like a credential")
-            if content is not None:
-                reason = selection.reason(row.seq, content)
-                reason = reason or selection.evaluation_reason(scrubbed.evaluation, scrubbed.body, scrubbed.verdict)
-                if len(line) > self._manifest.request.row_bytes_max:
-                    reason = reason or "oversize"
-        return Assembled(
-            seq=row.seq,
-            race_id=race_of(content) if content else "",
-            prev=row.prev,
-            content_sha256=row.content_sha256,
-            line=line,
-            kind=kind_of(content) if content else "",
-            withheld=reason,
-            trajectory=scrubbed,
-            is_scrubbed=scrubbed is not None,
-        )
 
     def _next_cursor(self, cursor: Cursor) -> Cursor:
         """The cursor the rows lead to. Stubs do not tell their race: for those the manifest is believed, as far as it
@@ -361,6 +321,28 @@ def _signed(row: LogRow, seq: int, content: bytes) -> SignedRecord:
         content_sha256=row.content_sha256,
         signature=row.signature,
         content=content,
+    )
+
+
+def _stub(row: LogRow, line: bytes, scrubbed: Trajectory | None) -> Assembled:
+    """A row that is taken as it stands, and its trajectory where credentials were removed. Raises ArenaError V2050."""
+    if row.withheld is None or row.body is not None:
+        raise _wrong(row.seq, "a stub has its reason, and nothing else")
+    if scrubbed is not None:
+        stated = (scrubbed.validator, scrubbed.content_sha256, scrubbed.signature)
+        if stated != (row.validator, row.content_sha256, row.signature) or row.withheld != "secret":
+            raise _wrong(row.seq, "its scrubbed trajectory is of another record")
+        if holds_secret(msgspec.json.encode(scrubbed)):
+            raise _wrong(row.seq, "its scrubbed trajectory holds what looks like a credential")
+    return Assembled(
+        seq=row.seq,
+        race_id="",
+        prev=row.prev,
+        content_sha256=row.content_sha256,
+        line=line,
+        withheld=row.withheld,
+        trajectory=scrubbed,
+        is_scrubbed=scrubbed is not None,
     )
 
 
@@ -417,26 +399,21 @@ def look_all(lines: Iterable[bytes], verify_signature: Verifier, executor: Execu
 
     Raises ArenaError V2052 for lines that are lost again and again.
     """
-    if executor.slots == 0:
-        yield from (look(line, verify_signature) for line in lines)
-        return
-    batches = map(_ENCODER.encode, _batches(lines))
-    for packed in executor.map(functools.partial(look_packed, verify_signature), batches, died=VERIFIER_DIED):
+    for packed in executor.map(functools.partial(_look_packed, verify_signature), _batches(lines), died=VERIFIER_DIED):
         yield from _LOOKED.decode(packed)
 
 
-def look_packed(verify_signature: Verifier, packed: bytes) -> bytes:
+def _look_packed(verify_signature: Verifier, packed: bytes) -> bytes:
     """What a process does: lines in, what they are out, both as MessagePack."""
-    return _ENCODER.encode([look(line, verify_signature) for line in _LINES.decode(packed)])
+    return msgspec.msgpack.encode([look(line, verify_signature) for line in _LINES.decode(packed)])
 
 
-def _batches(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
+def _batches(lines: Iterable[bytes]) -> Iterator[bytes]:
     batch, size = list[bytes](), 0
     for line in lines:
         batch.append(line)
         size += len(line)
         if len(batch) == BATCH_LINES or size >= BATCH_BYTES:
-            yield batch
+            yield msgspec.msgpack.encode(batch)
             batch, size = [], 0
-    if batch:
-        yield batch
+    yield msgspec.msgpack.encode(batch)
