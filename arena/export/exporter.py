@@ -227,7 +227,7 @@ class Writing:
         return msgspec.structs.replace(cursor, races=tuple(sorted(self._races)), exported_to=self.walk.seq)
 
     def _write(self, rows: Sequence[Assembled]) -> None:
-XX
+        """Add rows to the shard. Returns when every file has taken them."""
         if not rows:
             return
         written = self._threads.submit(self._part(LOG).write, [row.line for row in rows])

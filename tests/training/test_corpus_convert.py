@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
 from harness.chat import Call
-from tests.training.firehose import Firehose, dialogue_of, trajectory_of
 from training.corpus.foreign import convert_row, read_foreign
 from training.corpus.model import Trace
 
@@ -20,7 +19,6 @@ QUERY = "a red lamp"
 SEARCH = {"q": "red lamp", "page": 1}
 HITS = [{"product_id": "1000000001", "title": "Red Lamp"}]
 FLAT = {"type": "function", "name": "find_product", "description": "Search.", "parameters": {"type": "object"}}
-WRAPPED = {"type": "function", "function": {key: value for key, value in FLAT.items() if key != "type"}}
 
 
 def step(number: int = 1, **message: object) -> dict[str, object]:
@@ -154,23 +152,6 @@ def test_output_tools_rows_are_calls_without_results() -> None:
     assert "results" in trace.missing
 
 
-def test_several_results_in_one_observation_go_to_their_calls() -> None:
-    calls = '[{"name": "a", "parameters": {}}, {"name": "b", "parameters": {}}]'
-    trace = converted({"text": f"<tool_call>{calls}</tool_call><obs>[[1], [2]]</obs>", "query": QUERY})
-    assert [(one.call_id, one.content) for one in trace.messages if one.role == "tool"] == [
-        ("call_1", "[1]"),
-        ("call_2", "[2]"),
-    ]
-
-
-def test_an_answer_comes_behind_the_prompt_it_was_given() -> None:
-    row = {"messages": [{"role": "user", "content": QUERY}], "raw_text": "<think>T</think>Yes."}
-    assert [(one.role, one.content, one.reasoning) for one in converted(row).messages] == [
-        ("user", QUERY, ""),
-        ("assistant", "Yes.", "T"),
-    ]
-
-
 @pytest.mark.parametrize(
     "row",
     [
@@ -217,20 +198,6 @@ def test_a_file_is_read_row_by_row_and_bad_rows_are_kept_out_by_place(tmp_path: 
     assert [row.trace_id for row in again if isinstance(row, Trace)] == [
         row.trace_id for row in rows if isinstance(row, Trace)
     ]
-
-
-def test_an_sn15_dialogue_tells_the_calls_and_results_of_the_record(firehose: Firehose) -> None:
-    for made in firehose.make(20):
-        trace = converted(dialogue_of(made))
-        assert trace.source.kind == "sn15"
-        assert trace.facts.problem_id == made.problem_id
-        events = [event for event in trajectory_of(made).body.events if hasattr(event, "emitter")]
-        told = [(call.name, msgspec.json.decode(call.arguments)) for one in trace.messages for call in one.calls]
-        assert told == [(event.name, msgspec.json.decode(event.arguments)) for event in events]
-        results = [
-            msgspec.json.decode(one.content) for one in trace.messages if one.role == "tool" and one.content[:1] in "[{"
-        ]
-        assert results == [msgspec.json.decode(event.result) for event in events if event.result[:1] in "[{"]
 
 
 _KEYS = ("messages", "role", "content", "tool_calls", "function", "name", "arguments", "dialogue", "completion")

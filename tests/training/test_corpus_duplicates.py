@@ -96,13 +96,6 @@ def test_numbers_become_ids_signs_or_stay(text: str, words: list[str]) -> None:
     assert normal_words(msgspec.structs.replace(trace, query="q"))[2:] == words
 
 
-@given(st.text(max_size=300), st.text(max_size=40))
-def test_any_text_has_a_fingerprint_of_one_size(text: str, query: str) -> None:
-    trace = make_trace(Maker(1).goods(), [Message(role="assistant", content=text)], place="a")
-    one = fingerprint(msgspec.structs.replace(trace, query=query))
-    assert (len(one.normal_sha), len(one.phrases), len(one.searched)) == (16, 512, 128)
-
-
 def compared_in_memory(prints: Sequence[Fingerprint], near_e4: int | None) -> list[Likeness | None]:
     """The rule said once more, without a hash of bands and without a file."""
     bands: dict[tuple[int, bytes, bytes], list[Fingerprint]] = defaultdict(list)

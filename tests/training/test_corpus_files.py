@@ -9,7 +9,6 @@ from pathlib import Path
 import datasets
 import msgspec
 import pytest
-import zstandard
 
 from foundation.errors import ArenaError
 from tests.training.labelled import Maker, make_labelled, select, stand_guard
@@ -26,7 +25,7 @@ from training.corpus.corpus_files import (
     read_rows,
     write_corpus,
 )
-from training.corpus.funnel import CODES, Funnel
+from training.corpus.funnel import CODES
 from training.corpus.model import MEANING, CorpusRow, Lineage, Rejection, Rules
 from training.corpus.report import render_card
 from training.corpus.selection import kept_rows, rejections
@@ -80,14 +79,6 @@ def test_rows_come_back_as_they_were(tmp_path: Path, filtered: tuple) -> None:
     wanted = sorted(filtered[0], key=lambda row: (row.trace.trace_id, row.trace.source.place))
     assert list(read_rows(tmp_path / "a")) == wanted
     assert read_lineage(tmp_path / "a").rows_sha256
-
-
-def test_every_rejection_and_the_funnel_stand_beside_the_rows(tmp_path: Path, filtered: tuple) -> None:
-    write(tmp_path / "a", filtered)
-    lines = zstandard.decompress((tmp_path / "a" / REJECTED).read_bytes(), 1 << 24).splitlines()
-    left = [msgspec.json.decode(line, type=Rejection) for line in lines]
-    assert left == sorted(filtered[1], key=lambda one: (one.place, one.trace_id))
-    assert msgspec.json.decode((tmp_path / "a" / FUNNEL).read_bytes(), type=Funnel) == filtered[2].funnels[0]
 
 
 def test_the_folder_loads_as_a_dataset_with_messages_as_text(tmp_path: Path, filtered: tuple) -> None:

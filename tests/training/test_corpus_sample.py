@@ -8,12 +8,10 @@ import io
 import msgspec
 import pytest
 
-from harness.chat import Message
 from tests.training.labelled import make_labelled, select, stand_guard
 from training.corpus.appraisal import Task
 from training.corpus.model import CorpusRow, Rules
 from training.corpus.sampling import (
-    RESULT_CHARS,
     SHEET_COLUMNS,
     Key,
     draw_sample,
@@ -59,13 +57,3 @@ def test_the_csv_has_empty_answers_and_runs_no_formula(rows: list[CorpusRow]) ->
     header, row = csv.reader(io.StringIO(sheet_csv(items)))
     assert tuple(header) == SHEET_COLUMNS
     assert row[1].startswith("'=") and row[3:] == ["", ""]
-
-
-def test_a_long_result_is_cut_and_says_so(rows: list[CorpusRow]) -> None:
-    trace = rows[0].trace
-    talk = [*trace.messages, Message(role="tool", content="<b>" + "y" * 5_000, call_id="z")]
-    changed = msgspec.structs.replace(rows[0], trace=msgspec.structs.replace(trace, messages=tuple(talk)))
-    items, _ = draw_sample([changed], 1, seed=1)
-    who, text = items[0].turns[-1]
-    assert who == "result" and len(text) < RESULT_CHARS + 60 and "4,403 characters more" in text
-    assert "<b>" not in sheet_html(items)

@@ -73,14 +73,6 @@ def rejected(found: Filtered) -> list[Rejection]:
     return sorted(rejections(found.appraised, found.decisions[0]), key=lambda one: one.place)
 
 
-def test_the_comparison_tells_how_far_it_is(selection: Filtered) -> None:
-    told: list[tuple[int, int]] = []
-    found = decide(selection.appraised, Rules(), progress=lambda done, total: told.append((done, total)))
-    assert found == selection.decisions[0]
-    passing = sum(not codes_under(one, Rules()) for one in selection.appraised)
-    assert told == [(done, 2 * passing) for done in range(1, 2 * passing + 1)]
-
-
 def test_shuffled_and_dealt_to_shards_the_same_corpus_comes_out(traces: list[Trace], selection: Filtered) -> None:
     shuffled = traces[:]
     random.Random(3).shuffle(shuffled)
@@ -89,13 +81,6 @@ def test_shuffled_and_dealt_to_shards_the_same_corpus_comes_out(traces: list[Tra
     assert rows_of(shards, other) == rows_of([Stored(traces)], selection)
     assert rejected(other) == rejected(selection)
     assert other.funnels[0] == selection.funnels[0]
-
-
-def test_two_processes_give_what_one_gives(traces: list[Trace], selection: Filtered) -> None:
-    shards = [Stored(traces[start::3]) for start in range(3)]
-    other = select(shards, TASK, stand_guard, executor=executor_of(2))
-    assert other.funnels[0] == selection.funnels[0]
-    assert rows_of(shards, other, workers=2) == rows_of([Stored(traces)], selection)
 
 
 def test_a_kept_trace_breaks_no_rule_and_a_rejection_lists_all_it_breaks(
@@ -167,22 +152,6 @@ def test_a_size_matched_corpus_is_a_seeded_part_of_the_whole(traces: list[Trace]
     assert draws[0] == draws[1] != draws[2]
     assert all(len(drawn) == 30 and drawn < whole for drawn in draws)
     assert decide(read_once, Rules(rows=10_000)).kept == len(whole)
-
-
-def test_rules_that_ask_for_the_outcome_keep_successes_alone(traces: list[Trace]) -> None:
-    told = [
-        msgspec.structs.replace(
-            trace, facts=msgspec.structs.replace(trace.facts, is_success=(True, False, None)[number % 3])
-        )
-        for number, trace in enumerate(traces)
-    ]
-    (rules,) = [arm.rules for arm in ablations(Rules()) if arm.name == "outcome_only"]
-    found = select([Stored(told)], Task(arms=(rules,)), stand_guard)
-    own = select([Stored(told)], TASK, stand_guard)
-    for trace, codes, others in zip(told, found.decisions[0].codes, own.decisions[0].codes, strict=True):
-        assert ("failed" in codes) is (trace.facts.is_success is not True)
-        assert set(codes) <= {"failed", "tokens", "pool", "leak"} and "failed" not in others
-    assert found.decisions[0].kept
 
 
 def test_a_source_that_changed_between_the_readings_is_noticed(traces: list[Trace], selection: Filtered) -> None:

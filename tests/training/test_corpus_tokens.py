@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from foundation.executors.processes import executor_of
 from harness.chat import Message
 from tests.training.labelled import Maker, stand_guard
 from training.corpus.appraisal import Task
@@ -24,7 +23,6 @@ from training.corpus.tokens import (
     STAND_IN,
     FileCounter,
     cache_path,
-    open_counter,
     render,
     text_key,
 )
@@ -89,30 +87,6 @@ def test_a_file_that_is_no_chat_tokenizer_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ArenaError) as caught:
             FileCounter(path)
         assert caught.value.failure.code == "V2141"
-
-
-@needs_library
-def test_the_real_counter_works_in_other_processes_and_gives_the_same(tmp_path: Path) -> None:
-    traces = [Maker(seed).good("silent").trace for seed in range(4)]
-    task = Task(arms=(Rules(tokens_max=1_000_000),), tokenizer=tokenizer_json(tmp_path))
-    shards = [_Stored(tuple(traces[:2])), _Stored(tuple(traces[2:]))]
-    one, two = (list(appraise(shards, task, stand_guard, executor=executor_of(workers))) for workers in (0, 2))
-    assert one == two
-    assert all(found.tokens for found in one)
-
-
-class _Stored:
-    def __init__(self, traces: tuple[Trace, ...]) -> None:
-        self._traces = traces
-
-    def __call__(self) -> tuple[Trace, ...]:
-        return self._traces
-
-
-def test_the_stand_in_says_that_it_is_one_and_counts_marks_once() -> None:
-    counter = open_counter(None)
-    assert counter.identity == STAND_IN
-    assert counter.count("<|im_start|>user\nhello 123<|im_end|>\n") == 1 + 1 + 1 + 1 + 3 + 1 + 1
 
 
 def test_counts_are_kept_by_text_read_again_and_begun_anew_when_damaged(tmp_path: Path) -> None:
