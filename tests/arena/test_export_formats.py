@@ -20,7 +20,7 @@ from arena.export.files import describe
 from arena.export.forms import convert
 from arena.export.model import FORMATS, Format, ShardFile, Trajectory
 from arena.export.parquet import ParquetFile, read_rows, schema
-from arena.export.row import EpisodeFacts, TrajectoryFacts, ViewContext, row_of
+from arena.export.row import TrajectoryFacts, ViewContext, row_of
 from arena.export.verification import verify_export
 from foundation.errors import Failure
 from harness.chat import ChatMessage
@@ -114,7 +114,7 @@ def test_what_was_not_scored_or_judged_is_null_and_never_zero() -> None:
 
 def test_the_page_names_every_column_and_field() -> None:
     said = set(re.findall(r"`(\w+)`", PAGE.read_text("utf-8")))
-    for struct in (ChatMessage, Turn, ExecutedCall, TrajectoryFacts, EpisodeFacts, AgentRow):
+    for struct in (ChatMessage, Turn, ExecutedCall, TrajectoryFacts, AgentRow):
         assert {field.encode_name for field in msgspec.structs.fields(struct)} <= said
     assert set(schema().names) | set(FORMATS) - {"jsonl"} <= said
 

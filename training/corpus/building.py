@@ -8,7 +8,6 @@ foreign one was trusted. A build that was killed leaves nothing under its name, 
 
 from __future__ import annotations
 
-import difflib
 import functools
 import sqlite3
 import tomllib
@@ -28,25 +27,14 @@ from training.corpus.appraisal import Appraised, Guard, Task
 from training.corpus.corpus_files import write_corpus
 from training.corpus.exports import export_shards, open_export
 from training.corpus.foreign import foreign_shards
-from training.corpus.funnel import Funnel, funnel_of
+from training.corpus.funnel import CODES, Funnel, funnel_of
 from training.corpus.gates import NEVER_OFF
 from training.corpus.model import CorpusRow, Lineage, RejectCode, Rules
 from training.corpus.selection import Decision, Shard, appraise, decide, kept_rows, rejections
 from training.corpus.tokens import open_counter
 
-PER_TRACE: tuple[RejectCode, ...] = (
-    "coefficient",
-    "pairing",
-    "recommend_count",
-    "recommend_arguments",
-    "tokens",
-    "think_stop",
-    "subtask",
-    "subtask_guess",
-    "not_one_path",
-    "view_incomplete",
-)
-SET_LEVEL: tuple[RejectCode, ...] = ("duplicate", "near_duplicate", "ranked_out")
+PER_TRACE = CODES[CODES.index("coefficient") : CODES.index("view_incomplete") + 1]
+SET_LEVEL = CODES[CODES.index("duplicate") : CODES.index("ranked_out") + 1]
 SWEEP_E4 = (0, 5_000, 7_000, 8_000, 9_000, 10_000)
 
 _ONE_SWITCH: Mapping[str, tuple[RejectCode, ...]] = {  # gates that are one rule in two forms go off together
@@ -152,26 +140,14 @@ def read_rules(path: Path | None, said: Sequence[str] = ()) -> Rules:
             values = msgspec.json.decode(text) if path.suffix == ".json" else tomllib.loads(text)
         except (OSError, UnicodeDecodeError, msgspec.DecodeError, tomllib.TOMLDecodeError) as wrong:
             raise ArenaError("V2120", f"{place}: {wrong}") from None
-    if not isinstance(values, dict):
-        raise ArenaError("V2120", f"{place}: rules are an object")
     for one in said:
         key, _, value = one.partition("=")
         values[key] = [part for part in value.split(",") if part] if key == "off" else value
-    known = [field.name for field in msgspec.structs.fields(Rules)]
-    if unknown := sorted(values.keys() - set(known)):
-        near = difflib.get_close_matches(unknown[0], known, n=1)
-        meant = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-        raise ArenaError("V2120", f"{place}: no rule is called {unknown[0]!r}; {meant}")
     try:
         rules = msgspec.convert(values, Rules, strict=not said)
         Task(arms=(rules,))
     except (msgspec.ValidationError, ValueError) as wrong:
-        raise ArenaError("V2120", f"{place}: {wrong}") from None
-    if not 0 <= rules.coefficient_e4_min <= 10_000 or not 0 < rules.near_duplicate_e4 <= 10_000:
-        raise ArenaError("V2120", f"{place}: a share lies between 0 and 10000")
-    sizes = [one for one in (rules.tokens_max, rules.per_problem_max, rules.rows, rules.tokens) if isinstance(one, int)]
-    if min(sizes) < 1:
-        raise ArenaError("V2120", f"{place}: tokens_max, per_problem_max, rows and tokens are at least 1")
+        raise ArenaError("V2120", f"{place}: {wrong}; rules are {', '.join(Rules.__struct_fields__)}") from None
     return rules
 
 

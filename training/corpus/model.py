@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -188,18 +188,21 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True):
     codes: tuple[RejectCode, ...]
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
+_Size = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One filter as data; its hash is in the lineage. Every gate can be switched off for an ablation."""
 
-    coefficient_e4_min: int = COEFFICIENT_E4_MIN
-    tokens_max: int = TOKENS_MAX
+    coefficient_e4_min: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = COEFFICIENT_E4_MIN
+    tokens_max: _Size = TOKENS_MAX
     pool: CorpusPool = "train"  # or `dev`: for learning rates and guards, never learnt
-    per_problem_max: int = 2
-    near_duplicate_e4: int = 7_000  # Jaccard of normalised traces
+    per_problem_max: _Size = 2
+    near_duplicate_e4: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 7_000  # Jaccard of normalised traces
     off: tuple[RejectCode, ...] = ()
     seed: int = 0
-    rows: int | None = None  # size-matched ablations: take this many, seeded
-    tokens: int | None = None  # take rows, in the same order, while they have no more together
+    rows: _Size | None = None  # size-matched ablations: take this many, seeded
+    tokens: _Size | None = None  # take rows, in the same order, while they have no more together
     is_success_needed: bool = False  # the filter's own rules do not ask for the outcome
 
 
