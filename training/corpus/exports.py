@@ -20,7 +20,7 @@ import msgspec
 
 from arena.chain.port import Verifier
 from arena.export.agents import AgentRow
-from arena.export.conversation import Conversation, ExecutedCall
+from arena.export.conversation import Conversation
 from arena.export.elsewhere import ExportFiles
 from arena.export.files import AGENTS, MANIFEST, VIEWS, read_manifest, signer_of
 from arena.export.model import Manifest
@@ -31,9 +31,7 @@ from foundation.errors import ArenaError
 from foundation.executors.port import HERE, Executor
 from foundation.progress import PhaseProgress
 from harness.chat import ChatMessage, Message, calls_of_chat
-from harness.trace import Emitter
-from training.corpus.formats import is_spoken, lift
-from training.corpus.gates import is_paired
+from training.corpus.formats import lift
 from training.corpus.model import (
     EXPORTED_FACTS,
     ExecutedTrace,
@@ -44,7 +42,7 @@ from training.corpus.model import (
     TraceSource,
     assemble_trace,
 )
-from training.corpus.rebuilding import ROLES, TEXT_CALL, rebuild
+from training.corpus.rebuilding import ROLES, rebuild
 
 SEAL_VERSION = 1  # raised when verification finds more than it used to
 _AGENT = msgspec.json.Decoder(AgentRow)
@@ -148,18 +146,13 @@ def _place(row: ViewRow) -> str:
 
 
 def _conversation(row: ViewRow) -> tuple[Sequence[Message], Rebuilt | None]:
-    """The messages of a row: what the model was sent and wrote, where that is the whole episode in order and its calls
-    can be read there; else the episode rebuilt from its events, where that is one conversation."""
+    """The messages of a row: what the model was sent and wrote, where that is the whole episode in order and no call
+    stands in its text; else the episode rebuilt from its events, where that is one conversation."""
     talk = row.conversation
     sent = [_message(chat) for chat in talk.messages]
-    is_text = any(message.role == "assistant" and is_spoken(message.content) for message in sent)
-    lifted = _lifted(sent, talk.calls) if is_text else sent
-    if talk.is_linear and lifted is not None:
-        if sum(len(message.calls) for message in lifted) == sum(len(message.calls) for message in sent):
-            return lifted, None
-        if is_paired(lifted):
-            return lifted, Rebuilt(how=("text_calls",))
-    return rebuild(talk, row.facts.query, row.tools) or (lifted or sent, None)
+    if talk.is_linear and not any("<tool_call>" in one.content for one in sent if one.role == "assistant"):
+        return lift(sent), None
+    return rebuild(talk, row.facts.query, row.tools) or (sent, None)
 
 
 def _message(chat: ChatMessage) -> Message:
@@ -180,34 +173,6 @@ def _message(chat: ChatMessage) -> Message:
     if role is None:
         raise ArenaError("V2097", f"a message of role {chat.role!r}")
     return Message(role=role, content=chat.content, call_id=chat.tool_call_id, is_model=chat.origin is None)
-
-
-def _lifted(talk: Sequence[Message], calls: Sequence[ExecutedCall]) -> list[Message] | None:
-    """Calls that the model wrote as text as calls, each with the emitter the host recorded for the next text call of
-    that name; one that the host never executed is the model's. What is no call stays text."""
-    try:
-        messages = lift(talk)
-    except ArenaError:
-        return None
-    waiting = [call for call in calls if call.call_id.startswith(TEXT_CALL) or call.emitter == "echoed"]
-    results: dict[str, str | None] = {}
-    attributed: list[Message] = []
-    for message in messages:
-        if message.calls and all(call.emitter is None for call in message.calls):
-            own = []
-            for call in message.calls:
-                match = next((one for one in waiting if one.name == call.name), None)
-                if match is not None:
-                    waiting.remove(match)
-                    results[call.id] = match.result
-                emitter: Emitter = match.emitter if match is not None and message.is_model else "llm"
-                own.append(msgspec.structs.replace(call, emitter=emitter if message.is_model else "code"))
-            message = msgspec.structs.replace(message, calls=tuple(own))
-        elif message.role == "tool" and message.call_id in results:
-            is_model = "".join((results[message.call_id] or "").split()) == "".join(message.content.split())
-            message = msgspec.structs.replace(message, is_model=is_model)
-        attributed.append(message)
-    return attributed
 
 
 class ViewShard(msgspec.Struct, frozen=True, kw_only=True):
