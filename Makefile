@@ -48,6 +48,7 @@ lint: $(DEV_STAMP)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+	$(VENV)/bin/lint-imports --no-logo
 
 bench: $(DEV_STAMP)
 	$(PY) -m tests.benchmarks.run $(ARGS)

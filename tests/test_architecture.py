@@ -87,23 +87,6 @@ def public_functions_of(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.
             yield node
 
 
-def test_no_room_imports_a_room_to_its_right() -> None:
-    wrong = [
-        f"{name_of(path)}:{line} imports {module}"
-        for path in SOURCES
-        for module, line in imports_of(path)
-        if (top := module.partition(".")[0]) in ROOMS
-        and ROOMS.index(top) > ROOMS.index(name_of(path).partition("/")[0])
-    ]
-    assert not wrong
-
-
-def test_product_code_never_imports_the_tests() -> None:
-    assert not [
-        name_of(path) for path in SOURCES for module, _ in imports_of(path) if module.partition(".")[0] == "tests"
-    ]
-
-
 def test_fenced_packages_stay_behind_their_fence() -> None:
     wrong = [
         f"{name_of(path)}:{line} imports {module}"

@@ -211,7 +211,7 @@ class Writing:
                 self._front = self.walk.position()
             elif is_released and row.race_id and self._front is not None:
                 self._races.add(row.race_id)
-            self.walk.follow(row.seq, row.prev, row.content_sha256)
+            self.walk.follow(row)
             self.tally.add(row)
             segment.append(row)
             self._rows += 1
@@ -370,7 +370,7 @@ async def _log_range(
     if signer and head.seq > max([point.size for point in stored], default=0):
         walk, last_seq, anchor_block = LogWalk(LogStart(validator=validator)), head.seq, 0
         async for leaf in store.leaves(validator, to_seq=last_seq):
-            walk.follow(leaf.seq, leaf.prev, leaf.content_sha256)
+            walk.follow(leaf)
         note = sign_checkpoint(checkpoint_of(validator, walk.tree), signer)
     else:
         covering = [point for point in stored if start.after_seq <= point.size <= head.seq]

@@ -41,13 +41,13 @@ from arena.records.body import decode_content
 from arena.records.inspection import RecordFinding, inspect
 from arena.records.log import Checkpoint, read_checkpoint
 from arena.records.model import (
-    Entry,
     EvaluationRecord,
     RecordContent,
     ReleaseRecord,
     SettlementRecord,
     SignedRecord,
     VerdictRecord,
+    entry_of,
 )
 from arena.records.verification import LogCheck, VerifyReport
 from arena.secrets import holds_secret
@@ -387,8 +387,7 @@ def look(line: bytes, verify_signature: Verifier) -> ScannedRow:
         return ScannedRow(error.failure.detail)
     raw = None if row.content is None else bytes(row.content)
     body = None if row.body is None else bytes(row.body)
-    entry = Entry(row.validator, row.seq, row.prev, row.content_sha256, row.signature, raw, body)
-    finding = inspect(entry, verify_signature)
+    finding = inspect(entry_of(row, raw, body), verify_signature)
     if isinstance(finding.payload, ReleaseRecord | VerdictRecord | SettlementRecord):
         return ScannedRow("", finding, line, raw or b"")
     return ScannedRow("", finding)

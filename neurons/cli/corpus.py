@@ -23,9 +23,9 @@ from neurons.cli.options import (
     JsonOption,
     TrustUnsignedOption,
     command,
+    state_folder,
 )
 from neurons.cli.presenter import echo_json, show, show_progress
-from neurons.cli.store_reading import state_folder
 from neurons.cli.trac import trac
 from neurons.cli.train import MICRO, SEALS, LeakFlags, parse_price, usage_lines
 from neurons.practice.opening import SCRIPTED

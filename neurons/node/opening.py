@@ -21,7 +21,6 @@ import structlog
 from arena.chain.local import LocalSubtensor
 from arena.chain.opening import open_beacon, open_timelock
 from arena.chain.port import Subtensor, is_local
-from arena.door.local_chain import ChainServer
 from arena.policy import Policy
 from arena.race.admission import lone_race_refusal
 from arena.race.draw import permitted_validators
@@ -31,6 +30,7 @@ from arena.store.embedded import embedded_server
 from arena.store.location import StoreLocation, read_location, write_location
 from arena.store.objects import BodyObjects, open_objects
 from arena.store.postgres import PostgresStore
+from arena.web.server import ChainServer
 from foundation.codes.names import RUNTIME_UNKNOWN
 from foundation.errors import ArenaError
 from harness.catalogue.server import listen

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from arena.api.board import Board
-from arena.door.status import RACES_SHOWN, StatusService, SubmissionStatus
+from arena.door.service import RACES_SHOWN, StatusService, SubmissionStatus
 from arena.gate.report import finding, make_report
 from arena.policies import PAPER, policy_by_name
 from arena.policy import Policy
