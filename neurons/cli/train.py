@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -42,11 +42,9 @@ if TYPE_CHECKING:
     from training.recipe import Recipe
     from training.rollouts.rollout import RunJobs
     from training.run_context import RunContext
-    from training.trac.model import Price, Usage
 
 
 SEALS = "seals"  # folder of finished verifications
-MICRO = 1_000_000  # of a dollar, or of a token's price
 
 
 def say_device(work: str) -> None:
@@ -66,21 +64,6 @@ def open_teacher(plan: Recipe) -> Iterator[Upstream]:
         raise ArenaError("U3001", "the recipe names no teacher")
     with open_endpoint("teacher", plan.teacher) as upstream:
         yield upstream
-
-
-def parse_price(text: str) -> tuple[str, Price]:
-    """`MODEL=IN,OUT` in dollars. A model's name may hold "=" itself."""
-    from training.trac.model import Price
-
-    model, _, amounts = text.rpartition("=")
-    parts = amounts.split(",")
-    try:
-        prompt, completion = (round(float(part) * MICRO) for part in parts)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not MODEL=IN,OUT, such as small=0.15,0.60") from None
-    if not model or min(prompt, completion) < 0:
-        raise typer.BadParameter(f"{text!r} is not MODEL=IN,OUT, such as small=0.15,0.60")
-    return model, Price(prompt_micro_usd=prompt, completion_micro_usd=completion)
 
 
 @dataclass(frozen=True)
@@ -110,13 +93,6 @@ class LeakFlags:
             classes=ProductFlags(None, catalogue).classes(),
             admits=admits,
         )
-
-
-def usage_lines(usage: Sequence[Usage]) -> Iterator[str]:
-    """One line a model: what it was asked for and what that cost."""
-    for one in usage:
-        tokens = f"{one.prompt_tokens:,} + {one.completion_tokens:,} tokens"
-        yield f"  {one.model:<28}{one.calls:,} calls, {one.kept:,} kept; {tokens}; ${one.micro_usd / MICRO:,.2f}"
 
 
 # of a corpus, and of the problem files, that are not there; a partition deals 60 problems to `dev`

@@ -34,11 +34,6 @@ _COMPARED = re.compile(
     r"\b(?:(cheaper|less expensive|costs? (?:[\w.]+ ){0,3}less)|dearer|pricier|more expensive"
     r"|costs? (?:[\w.]+ ){0,3}more) than\b"
 )
-_PAGE = re.compile(
-    r"\b(?:having|after|I(?:['’]ve| have| had)?) (?:compar|view|open|read|stud|check|inspect|look)\w*\b[^.;]{0,40}"
-    r"\b(?:pages?|details|descriptions?)\b[^.;,]{0,60}",
-    re.IGNORECASE,
-)
 _ABSENT = re.compile(
     r"(?:^|[,;:] (?:and |but )?|\bthat )"
     r"(?:there (?:is|are) no|there (?:isn|aren)['’]t (?:a|any)|no|not (?:one|a single))\b"
@@ -104,17 +99,6 @@ def price_claims(thought: str, known: KnownFacts) -> Iterator[str]:
                     yield f"{one} at {prices[one]} is not {found[0]} {other} at {prices[other]}"
 
 
-def page_claims(thought: str, known: KnownFacts) -> Iterator[str]:
-    """A page that is said to have been read, of a product that no call before asked about."""
-    asked = {
-        one for step in known.before if not step.name.startswith(("find", "search")) for one in ids_in(step.arguments)
-    }
-    for found in _PAGE.finditer(thought):
-        for _, product in known.named_in(found[0]):
-            if product not in asked:
-                yield f"{found[0]!r}, but {product} was not looked at"
-
-
 def absence_claims(thought: str, known: KnownFacts) -> Iterator[str]:
     """ "No kettle here is by Hanro", where the last result has one. Held only where every word of it can be."""
     listed = [known.products[one] for one in (known.listings[-1] if known.listings else ()) if one in known.products]
@@ -175,7 +159,6 @@ _DENIED = re.compile(
     rf"|\b(?:no|without (?:a|any|the)) (?:voucher|discount|coupon)",
     re.IGNORECASE,
 )
-_DONE = re.compile(rf"(?<!what the ){_VOUCHER} (?:brings|brought|took|reduced|lowered|saved)\b", re.I)
 _FUTURE = re.compile(
     r"\b(?P<who>\w+) (?:will|won['’]t|shall|(?:is|are) (?:going|about|bound|sure|certain) to)"
     r" (?:not |then |surely |certainly |also |both |all |just |still |well )*(?P<verb>\w+)(?: (?P<what>\w+))?",
@@ -262,8 +245,6 @@ def voucher_claims(thought: str, known: KnownFacts) -> Iterator[str]:
     discount = last.get("discount")
     if (found := _DENIED.search(thought)) and discount:
         yield f"{found[0]!r}, but the calculation gave a discount of {discount}"
-    if (found := _DONE.search(thought)) and not discount:
-        yield f"{found[0]!r}, but no calculation gave a discount"
 
 
 def future_claims(thought: str, known: KnownFacts) -> Iterator[str]:

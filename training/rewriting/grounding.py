@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from itertools import pairwise
 
-from harness.emission.wording import Passage, words_of
+from harness.emission.wording import words_of
 from training.rewriting.claims import (
     SENTENCE_END,
     absence_claims,
@@ -22,7 +22,6 @@ from training.rewriting.claims import (
     described_shop_claims,
     future_claims,
     option_claims,
-    page_claims,
     price_claims,
     service_claims,
     shop_together_claims,
@@ -38,15 +37,6 @@ _NUMBER_WORDS = {
     "eighteen": 18, "nineteen": 19, "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70,
     "eighty": 80, "ninety": 90, "hundred": 100, "thousand": 1_000,
 }  # fmt: skip
-_AMOUNTS = re.compile(
-    r"\b(?:dozens|hundreds|thousands|(?:m|b|tr)illions?|zero|half|twice|double(?!-check)|triple|ii|iii|iv|vi|vii|viii|ix"
-    r"|(?<=\ba )(?:third|quarter|fifth|tenth))\b",
-    re.IGNORECASE,
-)
-# What no tool tells; a result or the request may speak of it.
-_UNSEEN = re.compile(
-    r"\b(?:ratings?|reviews?|warrant(?:y|ies)|in stock|tomorrow|photos?|discounts?|stars?)\b", re.IGNORECASE
-)
 _QUOTED = re.compile(r"""["“”«»]([^"“”«»]+)["“”«»]|(?<!\w)['‘]([^'‘’\n]{6,}?)['’](?!\w)""")
 _FOREIGN_WORD = re.compile(r"\w*[^\W\x00-\x7f]\w*")
 _MARKUP = re.compile(
@@ -94,17 +84,11 @@ _CLAIMS = tuple(
     (re.compile(rf"\b(?:I|we)(?:['’]ve| have| had)?(?: now| just| already)? (?:{did})\b|\b(?:{said})\b", re.I), tools)
     for did, said, tools in _STEPS
 )
-_NEXT_PAGE = re.compile(
-    r"(?<!what the )(?<!whether the )(?<!if the )\b(?:second|next|third) page (?:says?|shows?|had|has|held|was|were)\b",
-    re.IGNORECASE,
-)
-_RECOMMENDS = re.compile(r"\brecommend(?:ing)? (?:product )?(\d{6,})", re.IGNORECASE)
 # What the thought says it does now, and the beginnings of the tools that do it.
 _DECLARED = re.compile(
     r"(?<!before )(?<!until )(?<!when )(?<!once )(?<!if )\b"
     r"I(?:['’]ll| will| now| then)* (?:(recommend)|search|look for)\b"
 )
-_COSTS = re.compile(r"\b(?:costs?|priced at|listed at|sells for|price is) (?:PHP |₱)?(\d+(?:,\d{3})*(?:\.\d+)?)")
 _FIGURE = re.compile(rf"(?<![\w.-]){NUMBER.pattern}(?![\w-])")
 _UNTOLD = re.compile(  # "neither title mentions a charging port"
     r"(?:\b(?:no|not|neither|none|nothing|never|without)\b|n['’]t\b)[^.;,]{0,30}?"
@@ -118,7 +102,7 @@ _RECKONS = re.compile(  # words of a sum or a difference
 )
 _KNOWN_NAMES = frozenset(("php", "cod", "lazmall", "lazflash", "sku", "id", "ids", "ok", "usb"))
 _RUN_WORDS = 3  # a run of words of a later result
-_PAIR_LETTERS, _ALONE_LETTERS, _ALONE_MAX = 4, 5, 1  # later words side by side, or here and there
+_PAIR_LETTERS = 4  # of later words side by side
 _ENGLISH_SHARE = 0.3  # of a thought's words, that plain sentences are held together by
 _REPEATED = 0.8  # share of equal word triples from which two thoughts are one
 
@@ -164,10 +148,6 @@ def _numbers(thought: str, known: KnownFacts) -> Iterator[str]:
         value = _NUMBER_WORDS.get(word)
         if value is not None and Decimal(value) not in known.numbers and word not in known.passage.vocabulary:
             yield f"{word!r} is no count that was seen"
-    for pattern in (_AMOUNTS, _UNSEEN):
-        for found in pattern.finditer(thought):
-            if not known.passage.vocabulary.issuperset(words_of(found[0])):
-                yield f"{found[0]!r} was not seen"
 
 
 def _pairings(thought: str, known: KnownFacts) -> Iterator[str]:
@@ -191,11 +171,8 @@ def _pairings(thought: str, known: KnownFacts) -> Iterator[str]:
 def _strange_figure(text: str, products: set[str], known: KnownFacts) -> Iterator[str]:
     own = frozenset[Decimal]().union(*(known.products[product].numbers for product in products))
     figures = [found[0] for found in _FIGURE.finditer(text) if found[0] not in known.products]
-    priced = _COSTS.search(text)
     if figures and Decimal(figures[0].replace(",", "")) not in own | known.common:
         yield f"{figures[0]} is not of {', '.join(sorted(products))}"
-    if priced and Decimal(priced[1].replace(",", "")) not in own:
-        yield f"{priced[1]} is not the price of {', '.join(sorted(products))}"
 
 
 def _passages(thought: str, known: KnownFacts) -> Iterator[str]:
@@ -206,23 +183,15 @@ def _passages(thought: str, known: KnownFacts) -> Iterator[str]:
         if found[0] not in known.text:
             yield f"{found[0]!r} is written with letters that are not English, and stands so nowhere yet"
     words = words_of(thought)
-    said = Passage(words)
-    for value in known.later_alone:
-        if said.holds(value):
-            yield f"{value[:60]!r} is known only from a later result"
     plain = listed_words("function_words") | listed_words("openers")
     for size, letters in ((_RUN_WORDS, 3), (2, _PAIR_LETTERS - 1)):
         for run in zip(*(words[start:] for start in range(size)), strict=False):
             telling = [word for word in run if len(word) > letters and word not in plain]
             if len(telling) > 1 and known.later.holds("".join(run)) and not known.passage.holds("".join(run)):
                 yield f"{' '.join(run)!r} is known only from a later result"
-    later = {word for word in words if len(word) >= _ALONE_LETTERS and word in known.later.vocabulary}
-    later -= known.passage.vocabulary | plain
-    if len(later) > _ALONE_MAX:
-        yield f"{' and '.join(sorted(later))} are known only from later results"
     for word in words:
-        is_marked = not word.isascii() or (any(map(str.isdigit, word)) and not word.isdecimal())
-        if is_marked and word not in known.passage.vocabulary:
+        is_code = any(map(str.isdigit, word)) and not word.isdecimal()
+        if is_code and word not in known.passage.vocabulary:
             yield f"{word!r} stands nowhere yet"
 
 
@@ -231,8 +200,6 @@ def _claims(thought: str, known: KnownFacts) -> Iterator[str]:
     for claim, tools in _CLAIMS:
         if (found := claim.search(thought)) and not any(name.startswith(tools) for name in made):
             yield f"{found[0]!r} claims a step that was not made yet"
-    if (found := _NEXT_PAGE.search(thought)) and not any('"page":1' not in step.arguments for step in known.before):
-        yield f"{found[0]!r}, but no other page was asked for"
     if found := _NOTHING_FOUND.search(thought):
         last = known.results[-1] if known.results else None
         if not known.results or (isinstance(last, list) and last):
@@ -240,9 +207,6 @@ def _claims(thought: str, known: KnownFacts) -> Iterator[str]:
     declared = [(found[0], ("recommend",) if found[1] else ("find", "search")) for found in _DECLARED.finditer(thought)]
     if declared and not any(known.step.name.startswith(tools) for _, tools in declared):
         yield f"{declared[0][0]!r}, but another call follows"
-    for found in _RECOMMENDS.finditer(thought):
-        if found[1] not in words_of(known.step.arguments):
-            yield f"{found[1]} is not in this call"
 
 
 def _commits(thought: str, known: KnownFacts) -> Iterator[str]:
@@ -282,7 +246,6 @@ _CHECKS = (
     service_claims,
     option_claims,
     price_claims,
-    page_claims,
     absence_claims,
     amount_claims,
     degree_claims,

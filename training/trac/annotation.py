@@ -2,8 +2,8 @@
 
 A trace is read as numbered spans in the judge's own form: headers are ours, content is neutral text, so nothing in it
 can pass for an instruction; who wrote it, its coefficient and its outcome are never shown. A reply that does not hold
-is refused with the reason and asked for again, and then given up (U3050, U3051): no repair. A tasklet's targets are the
-products that the trace recommends, and it is grounded where searches by its prompt's words find them.
+is refused with the reason and asked for again, and then given up: no repair. A tasklet's targets are the products that
+the trace recommends, and it is grounded where searches by its prompt's words find them. Shares are ten-thousandths.
 """
 
 from __future__ import annotations
@@ -12,109 +12,52 @@ import functools
 import re
 from collections.abc import Sequence
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
-from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue, SearchRequest
 from judge.citations import QUOTE_LENGTH_MAX, QUOTE_LENGTH_MIN, is_verbatim
 from judge.neutral import neutral_name
 from judge.parse import RefusedReplyError
 from judge.render import DEFAULT_CAPS, RenderedTrace, SpanKind, cut_span, span_text
 from training.corpus.model import Trace
-from training.trac.asking import Asker, Chat, read_json
-from training.trac.model import DIMENSIONS, Annotation, Dimension, OracleRules, SpanQuote, Tasklet
+from training.trac.asking import Chat, read_json
+
+Dimension = Literal["intent", "search", "observation", "justification", "supervisor"]
+DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
 
 PROMPT_CHARS = (20, 2_000)
 TERMS_MAX = 12
-_WORD = re.compile(r"\w+")
-
-
-class _CompilationReply(msgspec.Struct, frozen=True, kw_only=True):
-    prompt: str
-    search_terms: tuple[str, ...]
-
-
-def compile_tasklet(
-    trace: RenderedTrace, targets: tuple[str, ...], model: str, rules: OracleRules, asker: Asker
-) -> Tasklet:
-    """A tasklet for these targets. Raises ArenaError U3051 with the last reason, and what `Asker.ask` raises."""
-    try:
-        return asker.ask_checked(model, author_chat(trace, targets), rules, lambda text: check_tasklet(text, targets))[
-            0
-        ]
-    except RefusedReplyError as refused:
-        raise ArenaError("U3051", str(refused)) from refused
-
-
-def author_chat(trace: RenderedTrace, targets: tuple[str, ...]) -> Chat:
-    """The conversation that asks for a tasklet."""
-    return ("system", prompt_text("tasklet").format(targets=", ".join(targets))), ("user", trace.text)
-
-
-def check_tasklet(text: str, targets: tuple[str, ...]) -> Tasklet:
-    """A tasklet of the agreed form. Raises RefusedReplyError; grounding is `ungrounded`'s."""
-    reply = read_json(text, _CompilationReply)
-    prompt = " ".join(reply.prompt.split())
-    if not PROMPT_CHARS[0] <= len(prompt) <= PROMPT_CHARS[1]:
-        raise RefusedReplyError(f"the prompt has {len(prompt)} characters, not {PROMPT_CHARS[0]} to {PROMPT_CHARS[1]}")
-    if named := [one for one in targets if one in prompt]:
-        raise RefusedReplyError(f"the prompt names the product {named[0]}")
-    terms = tuple(dict.fromkeys(" ".join(one.split()) for one in reply.search_terms if one.strip()))
-    if not 1 <= len(terms) <= TERMS_MAX:
-        raise RefusedReplyError(f"{len(terms)} search terms are not 1 to {TERMS_MAX}")
-    words = _words(prompt)
-    for term in terms:
-        if unseen := sorted(_words(term) - words):
-            raise RefusedReplyError(f"the search term {term!r} uses {unseen[0]!r}, which the prompt does not")
-    return Tasklet(prompt=prompt, search_terms=terms, target_ids=targets)
-
-
-def ungrounded(tasklet: Tasklet, catalogue: Catalogue, pages: int) -> tuple[str, ...]:
-    """The targets that no search by the prompt's words brings to its first `pages` pages; none if it is grounded."""
-    missing = set(tasklet.target_ids)
-    for term in tasklet.search_terms:
-        for page in range(1, pages + 1):
-            if not missing:
-                return ()
-            missing -= {one.product_id for one in catalogue.search(SearchRequest(q=term, page=str(page)))}
-    return tuple(one for one in tasklet.target_ids if one in missing)
-
-
-def _words(text: str) -> set[str]:
-    return set(_WORD.findall(text.casefold()))
-
-
-def read_trace(trace: Trace) -> RenderedTrace:
-    """The spans of a trace, its request first; system prompts are left out. The same trace gives the same text."""
-    caps = DEFAULT_CAPS
-    spans = [cut_span(1, "query", trace.query, caps.query)]
-    names = {call.id: call.name for message in trace.messages for call in message.calls}
-    step = 0
-
-    def add(kind: SpanKind, content: str, cap: int, tool: str = "") -> None:
-        span = cut_span(len(spans) + 1, kind, content, cap)
-        spans.append(msgspec.structs.replace(span, step=step, tool=tool))
-
-    for message in trace.messages:
-        if message.role == "tool":
-            add("result", message.content, caps.result, neutral_name(names.get(message.call_id, "")))
-        if message.role != "assistant":
-            continue
-        step += 1
-        prose = "\n".join(part for part in (message.reasoning, message.content) if part.strip())
-        if prose:
-            add("completion", prose, caps.completion)
-        for call in message.calls:
-            add("call", call.arguments, caps.arguments, neutral_name(call.name))
-    shown = tuple(spans[: caps.spans])
-    return RenderedTrace(body_sha256=trace.trace_id, spans=shown, text="\n\n".join(span_text(span) for span in shown))
-
-
 CITATIONS_MAX = 8
 _EXPLANATION_CHARS = 2_000
+_WORD = re.compile(r"\w+")
 _FORM = '{"score": 0.0, "citations": [{"span": 1, "quote": "..."}], "explanation": "..."'
+
+
+class SpanQuote(msgspec.Struct, frozen=True, kw_only=True):
+    """A passage of the trace, verbatim, and the span it is in."""
+
+    span: int
+    quote: str
+
+
+class Annotation(msgspec.Struct, frozen=True, kw_only=True):
+    """What one annotator says. `train_use_decision` is the supervisor's alone."""
+
+    dimension: Dimension
+    score_e4: int
+    citations: tuple[SpanQuote, ...]
+    explanation: str
+    train_use_decision: bool | None = None
+
+
+class Tasklet(msgspec.Struct, frozen=True, kw_only=True):
+    """A task of its own: what is asked, the words that find each target, and the products that answer it."""
+
+    prompt: str
+    search_terms: tuple[str, ...]
+    target_ids: tuple[str, ...]
 
 
 class Question(NamedTuple):
@@ -156,27 +99,43 @@ class _AnnotationReply(msgspec.Struct, frozen=True, kw_only=True):
     train_use_decision: bool | None = None
 
 
-def annotate(trace: RenderedTrace, model: str, rules: OracleRules, asker: Asker) -> tuple[Annotation, ...]:
-    """All five annotations, the supervisor's last.
+class _CompilationReply(msgspec.Struct, frozen=True, kw_only=True):
+    prompt: str
+    search_terms: tuple[str, ...]
 
-    Raises ArenaError U3050 naming the dimension and why its last reply was refused, and what `Asker.ask` raises.
-    """
-    found: list[Annotation] = []
-    for dimension in DIMENSIONS:
-        read = functools.partial(check_annotation, trace=trace, dimension=dimension)
-        try:
-            found.append(asker.ask_checked(model, annotator_chat(trace, dimension, found), rules, read)[0])
-        except RefusedReplyError as refused:
-            raise ArenaError("U3050", f"{dimension}: {refused}") from refused
-    return tuple(found)
+
+def read_trace(trace: Trace) -> RenderedTrace:
+    """The spans of a trace, its request first; system prompts are left out. The same trace gives the same text."""
+    caps = DEFAULT_CAPS
+    spans = [cut_span(1, "query", trace.query, caps.query)]
+    names = {call.id: call.name for message in trace.messages for call in message.calls}
+    step = 0
+
+    def add(kind: SpanKind, content: str, cap: int, tool: str = "") -> None:
+        span = cut_span(len(spans) + 1, kind, content, cap)
+        spans.append(msgspec.structs.replace(span, step=step, tool=tool))
+
+    for message in trace.messages:
+        if message.role == "tool":
+            add("result", message.content, caps.result, neutral_name(names.get(message.call_id, "")))
+        if message.role != "assistant":
+            continue
+        step += 1
+        prose = "\n".join(part for part in (message.reasoning, message.content) if part.strip())
+        if prose:
+            add("completion", prose, caps.completion)
+        for call in message.calls:
+            add("call", call.arguments, caps.arguments, neutral_name(call.name))
+    shown = tuple(spans[: caps.spans])
+    return RenderedTrace(body_sha256=trace.trace_id, spans=shown, text="\n\n".join(span_text(span) for span in shown))
 
 
 def annotator_chat(trace: RenderedTrace, dimension: Dimension, earlier: Sequence[Annotation]) -> Chat:
-    """The conversation that asks for one annotation."""
+    """The conversation that asks for one annotation; the supervisor is shown the `earlier` ones."""
     question = QUESTIONS[dimension]
     is_supervisor = dimension == "supervisor"
     form = _FORM + (', "train_use_decision": false}' if is_supervisor else "}")
-    system = prompt_text("annotate").format(question=question.text, form=form, kinds=" or ".join(question.kinds))
+    system = _prompt_text("annotate").format(question=question.text, form=form, kinds=" or ".join(question.kinds))
     shown = trace.text
     if is_supervisor:
         plain = [
@@ -214,7 +173,41 @@ def check_annotation(text: str, trace: RenderedTrace, dimension: Dimension) -> A
     )
 
 
+def author_chat(trace: RenderedTrace, targets: tuple[str, ...]) -> Chat:
+    """The conversation that asks for a tasklet."""
+    return ("system", _prompt_text("tasklet").format(targets=", ".join(targets))), ("user", trace.text)
+
+
+def check_tasklet(text: str, targets: tuple[str, ...]) -> Tasklet:
+    """A tasklet of the agreed form. Raises RefusedReplyError; grounding is `ungrounded`'s."""
+    reply = read_json(text, _CompilationReply)
+    prompt = " ".join(reply.prompt.split())
+    if not PROMPT_CHARS[0] <= len(prompt) <= PROMPT_CHARS[1]:
+        raise RefusedReplyError(f"the prompt has {len(prompt)} characters, not {PROMPT_CHARS[0]} to {PROMPT_CHARS[1]}")
+    if named := [one for one in targets if one in prompt]:
+        raise RefusedReplyError(f"the prompt names the product {named[0]}")
+    terms = tuple(dict.fromkeys(" ".join(one.split()) for one in reply.search_terms if one.strip()))
+    if not 1 <= len(terms) <= TERMS_MAX:
+        raise RefusedReplyError(f"{len(terms)} search terms are not 1 to {TERMS_MAX}")
+    words = set(_WORD.findall(prompt.casefold()))
+    for term in terms:
+        if unseen := sorted(set(_WORD.findall(term.casefold())) - words):
+            raise RefusedReplyError(f"the search term {term!r} uses {unseen[0]!r}, which the prompt does not")
+    return Tasklet(prompt=prompt, search_terms=terms, target_ids=targets)
+
+
+def ungrounded(tasklet: Tasklet, catalogue: Catalogue, pages: int) -> tuple[str, ...]:
+    """The targets that no search by the prompt's words brings to its first `pages` pages; none if it is grounded."""
+    found = {
+        product.product_id
+        for term in tasklet.search_terms
+        for page in range(1, pages + 1)
+        for product in catalogue.search(SearchRequest(q=term, page=str(page)))
+    }
+    return tuple(one for one in tasklet.target_ids if one not in found)
+
+
 @functools.cache
-def prompt_text(name: str) -> str:
+def _prompt_text(name: str) -> str:
     """The prompt of a name, package data, with its slots in braces."""
     return files("training.trac").joinpath("prompts", f"{name}.txt").read_text("utf-8")
