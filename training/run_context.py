@@ -33,7 +33,8 @@ from training.agents import distilled_source
 from training.corpus.leak_guard import Guard
 from training.corpus.model import CorpusPool, Lineage, Trace
 from training.guards import GuardStopError, require_train_pool
-from training.model import ChatCodec, Decode, Rollout, Sampler
+from training.model import Decode, Rollout, Sampler
+from training.models.render import Qwen3Codec
 from training.rollouts.in_process import InProcessSandbox, OwnEndpoint
 from training.rollouts.rollout import (
     EpisodeLine,
@@ -89,7 +90,7 @@ class RunContext:
         )
 
     def sample(
-        self, jobs: Sequence[Job], sampler: Sampler, codec: ChatCodec, decode: Decode, parallel: int
+        self, jobs: Sequence[Job], sampler: Sampler, codec: Qwen3Codec, decode: Decode, parallel: int
     ) -> Iterator[EpisodeLine]:
         """Episodes of a policy that speaks tokens, in the order of the jobs, `parallel` of them under way.
 

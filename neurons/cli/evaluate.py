@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from problems.model import Problem
     from training.evaluation.report import EvalReport
     from training.evaluation.run_eval import EvaluationPlan
-    from training.model import ChatCodec, Decode
+    from training.model import Decode
+    from training.models.render import Qwen3Codec
     from training.rollouts.rollout import EpisodeLine, Job, RunJobs
     from training.run_context import RunContext
 
@@ -260,7 +261,7 @@ def _open_folder(
     from training.evaluation.run_eval import by_tokens
     from training.samplers.vllm import VllmSampler
 
-    def open_server(codec: ChatCodec) -> VllmSampler:
+    def open_server(codec: Qwen3Codec) -> VllmSampler:
         sampler = VllmSampler(subject.how.sampler, subject.how.model, codec)
         stack.callback(sampler.close)
         sampler.require_served()

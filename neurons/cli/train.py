@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from problems.model import Pool, Problem
     from training.corpus.leak_guard import Guard
     from training.corpus.model import CorpusPool
-    from training.model import RunLineage
     from training.models.estimate import Work
     from training.recipe import Recipe
     from training.rollouts.rollout import RunJobs
+    from training.run import RunLineage
     from training.run_context import RunContext
 
 
@@ -146,10 +146,9 @@ def train(
     processes or on the machines of a Ray cluster, which see tokenizer and index under the same paths.
     The device is said on stderr before anything starts; --dry-run says it too, and needs no --out.
     """
-    from training.recipe import parse_recipe, read_whole_text, require_runnable
+    from training.recipe import read_recipe, require_runnable
 
-    text = read_whole_text(recipe)
-    plan = parse_recipe(text, str(recipe))
+    plan = read_recipe(recipe)
     if plan.stage != stage:
         raise typer.BadParameter(f"{recipe} is a recipe of {plan.stage}, not of {stage}")
     require_runnable(plan, str(recipe))
@@ -187,7 +186,7 @@ def train(
             progress=progress,
         )
         with _rollouts_elsewhere(plan, bench, workers, cluster, bench_flags) as run_jobs:
-            done = run_stage(plan, text, out, bench, open_teacher=open_teacher, run_jobs=run_jobs)
+            done = run_stage(plan, out, bench, open_teacher=open_teacher, run_jobs=run_jobs)
     if launched(os.environ).is_first:
         show(done, _run_lines(out, done), as_json=as_json)
     if done.stopped_by:
@@ -228,11 +227,10 @@ def lineage(run: _Run, as_json: JsonOption = False) -> None:
 
     chain = lineage_chain(run)
     lines = [
-        f"{found.stage:<10} {checkpoint.lineage_sha256[:16]}  weights {found.weights_sha256[:16]}  {place}"
-        for place, checkpoint, found in chain
+        f"{found.stage:<10} {found.sha256[:16]}  weights {found.weights_sha256[:16]}  {place}" for place, found in chain
     ]
-    base = f"base       {chain[-1][2].parent_sha256[:16]}"
-    show([found for _, _, found in chain], [*lines, base], as_json=as_json)
+    base = f"base       {chain[-1][1].parent_sha256[:16]}"
+    show([found for _, found in chain], [*lines, base], as_json=as_json)
 
 
 @app.command()
@@ -260,10 +258,10 @@ def reenter(
         require_name(name)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    checkpoint, _ = open_checkpoint(run)
+    lineage = open_checkpoint(run)
     rules = policy_of(open_settings(None, policy, None))
     weights_sha256 = save_served(run, out / "model", is_bf16=not is_fp32)
-    entry = make_reentry(name, weights_sha256, checkpoint.lineage_sha256, rules)
+    entry = make_reentry(name, weights_sha256, lineage.sha256, rules)
     (out / "agent.py").write_text(entry.source, encoding="utf-8")
     (out / "policy.json").write_bytes(msgspec.json.format(msgspec.json.encode(entry.policy), indent=2))
     typer.echo(f"{entry.model_id}")

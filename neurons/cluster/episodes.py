@@ -30,7 +30,8 @@ from neurons.settings.settings import Settings
 from neurons.worker.ports import episode_bytes, open_local_ports
 from problems.model import Problem
 from problems.titles import AcceptedTitles, TitleMatcher, cut_titles
-from training.model import ChatCodec, Decode, Sampler
+from training.model import Decode, Sampler
+from training.models.render import Qwen3Codec
 from training.recipe import Recipe
 from training.rollouts.rollout import EpisodeLine, Job, RunJobs
 from training.run_context import RunContext
@@ -161,7 +162,6 @@ def stage_episodes(recipe: Recipe, place: Place) -> EndpointEpisodes | SampledEp
     """What the rollouts of a rejection or teacher stage are."""
     if recipe.stage == "teacher":
         return EndpointEpisodes(place=place, url=recipe.teacher, model=recipe.teacher_model, decode=recipe.decode)
-    from training.models.render import Qwen3Codec
 
     folder = Path(recipe.tokenizer or recipe.model).absolute()
     recipe = msgspec.structs.replace(recipe, tokenizer=str(folder))
@@ -202,9 +202,8 @@ def _asked(episodes: EndpointEpisodes) -> tuple[RunContext, Upstream, contextlib
 
 
 @functools.lru_cache(maxsize=1)
-def _sampled(episodes: SampledEpisodes) -> tuple[RunContext, Sampler, ChatCodec]:
+def _sampled(episodes: SampledEpisodes) -> tuple[RunContext, Sampler, Qwen3Codec]:
     """The context, the sampler and the codec, opened once and held until the process ends."""
-    from training.models.render import Qwen3Codec
     from training.samplers.vllm import outside_sampler
 
     bench, codec = _bench(episodes.place), Qwen3Codec(Path(episodes.recipe.tokenizer))

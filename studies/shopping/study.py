@@ -37,17 +37,16 @@ from studies.shopping.plan import (
     CONTROLS,
     STUDY_MARK,
     StudyPlan,
-    TrainedRow,
     parents_of,
     read_toml,
-    recipe_text,
+    recipe_of,
     row_named,
 )
 from studies.shopping.records import record_study, study_policy
 from studies.shopping.results import EDITION, Results, RowResult
 from training.evaluation.report import EvalReport
 from training.guards import require_train_pool
-from training.recipe import parse_recipe, read_whole_text
+from training.recipe import Recipe, read_recipe
 from training.run import lineage_chain
 from training.run_context import RunContext
 from training.stages.pipeline import run_stage
@@ -99,19 +98,19 @@ class Study:
             self._once(name, lambda: build_base(self.plan, folder, self.folder, self._bench))
             return folder
         row = row_named(name)
-        text = recipe_text(read_whole_text(self.recipes / f"{row.recipe}.toml"), self.folder, row)
-        for parent in (BASE, *sorted(parents_of(text))):
+        recipe = recipe_of(read_recipe(self.recipes / f"{row.recipe}.toml"), self.folder, row)
+        for parent in (BASE, *sorted(parents_of(recipe))):
             self._run(parent)
-        self._once(f"stage {name}", lambda: self._train(row, text, folder))
+        self._once(f"stage {name}", lambda: self._train(recipe, folder))
         return folder
 
-    def _train(self, row: TrainedRow, text: str, folder: Path) -> None:
-        recipe, bench = parse_recipe(text, row.recipe), self._bench
+    def _train(self, recipe: Recipe, folder: Path) -> None:
+        bench = self._bench
         if recipe.data.problems:  # those it names, never others than `train` has
             named = read_problems(Path(recipe.data.problems).read_bytes().splitlines())
             require_train_pool((problem.problem_id for problem in named), bench.train_ids)
             bench = dataclasses.replace(bench, problems=named)
-        run_stage(recipe, text, folder, bench, open_teacher=lambda recipe: contextlib.nullcontext(ScriptedUpstream()))
+        run_stage(recipe, folder, bench, open_teacher=lambda recipe: contextlib.nullcontext(ScriptedUpstream()))
 
     def _measurements(self, label: str, run: Path | None) -> list[Measurement]:
         """A row's measurements. A control draws nothing, so greedily alone."""
@@ -130,8 +129,8 @@ class Study:
             plan_sha256=self.plan.plan_sha256,
             code_commit=self.code_commit,
             lineage=tuple(
-                msgspec.structs.replace(lineage, recipe=lineage.recipe.replace(str(self.folder), STUDY_MARK))
-                for _, _, lineage in (lineage_chain(run) if run is not None else ())
+                msgspec.json.decode(msgspec.json.encode(one).replace(str(self.folder).encode(), STUDY_MARK.encode()))
+                for _, one in (lineage_chain(run) if run is not None else ())
             ),
             reports=tuple(map(self._report, asked)),
             seconds={name: float(self._mark(name).read_text()) for name in parts if self._mark(name).exists()},

@@ -185,7 +185,7 @@ def _ours(folder: Path, rows: Any, batch: int) -> list[dict[str, float]]:
         "is_checkpointing = false\nsave_every_steps = 1000\n"
     )
     recipe = parse_recipe(text)
-    run = RunFolder(folder / f"ours-{batch}", recipe, text)
+    run = RunFolder(folder / f"ours-{batch}", recipe)
     train_sft(recipe, run, rows, [], Qwen3Codec(model).tokenizer.pad_token_id, save=lambda model, place: None)
     return run.lines()
 

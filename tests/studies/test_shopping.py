@@ -158,9 +158,9 @@ def test_the_study_runs_from_nothing_to_its_page_through_a_kill(tmp_path: Path) 
     results = Results(out / "results", plan).read()
     assert list(results) == list(plan.labels)
     refresh = results[f"refresh-{SEED}"]
-    assert [one.stage for one in refresh.lineage] == ["grpo", "sft"]
-    assert "train.jsonl" in refresh.lineage[0].problem_files
-    assert all("{study}/" in one.recipe and str(out) not in one.recipe for one in refresh.lineage)
+    assert [one["recipe"]["stage"] for one in refresh.lineage] == ["grpo", "sft"]
+    assert "train.jsonl" in refresh.lineage[0]["problem_files"]
+    assert all("{study}/" in str(one["recipe"]) and str(out) not in str(one) for one in refresh.lineage)
     concise = results["scripted concise"].report("second set", 0.0)
     assert concise is not None and concise.asr.value > 0.5  # the control really shops
     page = (out / "report.md").read_text("utf-8")

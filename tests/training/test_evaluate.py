@@ -59,7 +59,7 @@ def test_a_failure_with_a_part_of_the_reward_is_a_partial_success() -> None:
         for place, reward in enumerate(samples)
     ]
     found = report(results).partial
-    assert found is not None and (found.value, found.n) == ((0.5 + 0.5 + 0.0 + 1.0) / 4, 4)
+    assert (found.value, found.n) == ((0.5 + 0.5 + 0.0 + 1.0) / 4, 4)
 
 
 def test_only_reports_of_equal_conditions_are_compared() -> None:

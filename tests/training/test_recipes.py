@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from training.recipe import ALL_LINEAR, ATTENTION, parse_recipe, read_whole_text
+from training.recipe import ALL_LINEAR, ATTENTION, read_recipe
 
 RECIPES = Path(__file__).parents[2] / "training" / "recipes"
 PAPER = sorted((RECIPES / "paper").glob("*.toml"))
@@ -85,7 +85,7 @@ def _at(recipe: object, path: str) -> Any:
 
 @pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
 def test_a_value_that_the_paper_gives_is_the_papers(path: Path) -> None:
-    recipe = parse_recipe(read_whole_text(path))
+    recipe = read_recipe(path)
     assert {name: _at(recipe, name) for name in OF_THE_PAPER[path.stem]} == OF_THE_PAPER[path.stem]
 
 
@@ -99,6 +99,6 @@ def test_every_value_of_the_paper_recipes_names_its_source(path: Path) -> None:
 @pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
 def test_a_recipe_that_asks_a_server_asks_it_for_its_parent(path: Path) -> None:
     """The name that `arena reenter --name` and the server are given (README of the recipes)."""
-    recipe = parse_recipe(read_whole_text(path))
+    recipe = read_recipe(path)
     assert recipe.stage in ("sft", "teacher", "kto") or recipe.sampler
     assert recipe.sampler_model == (f"paper-{Path(recipe.parent).name}" if recipe.sampler else "")

@@ -42,9 +42,9 @@ def finish(folder: Path, model: Path) -> None:
     from tests.training.short_rows import sft_recipe
     from training.run import weights_sha256
 
-    recipe, text = sft_recipe(model, r=8)
+    recipe = sft_recipe(model, r=8)
     done = Outcome(parent_sha256=weights_sha256(model), steps=6)
-    RunFolder(folder, recipe, text).finish(done, codec_sha256="", partition_sha256="", code_commit="", device="cpu")
+    RunFolder(folder, recipe).finish(done, codec_sha256="", partition_sha256="", code_commit="", device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def test_masks_of_policy_and_kl_rows_mark_the_turns_of_their_own_ids(model: Path
     from training.stages import kto
 
     codec = Qwen3Codec(model)
-    recipe, _ = kto_recipe(model)
+    recipe = kto_recipe(model)
     rows = kto._dataset(labelled(codec, 4), recipe)
 
     class Arguments:
@@ -153,8 +153,8 @@ def test_where_all_weights_are_trained_the_reference_is_the_parent_and_not_its_b
 
     monkeypatch.setattr(kto, "_MaskedTrainer", Kept)
     run_kto(model, tmp_path / "run", parent=parent, r=0)
-    base = {name: weight for name, weight in open_parent(kto_recipe(model)[0])[0].state_dict().items()}
-    merged = open_parent(kto_recipe(model, parent)[0])[0].state_dict()
+    base = {name: weight for name, weight in open_parent(kto_recipe(model))[0].state_dict().items()}
+    merged = open_parent(kto_recipe(model, parent))[0].state_dict()
     assert all(torch.equal(taken[0][name], merged[name]) for name in merged)
     assert any(not torch.equal(merged[name], base[name]) for name in merged)
     assert lines(tmp_path / "run")[0]["rewards/chosen"] == pytest.approx(

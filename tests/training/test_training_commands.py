@@ -19,10 +19,9 @@ from tests.training.stock import POLICY, Stock
 from tests.training.vllm_double import VllmDouble, serve
 from training.evaluation.report import EvalReport
 from training.guards import GuardStopError
-from training.model import RunLineage
 from training.models.opening import open_model
 from training.recipe import parse_recipe
-from training.run import CHECKPOINT, Outcome, RunFolder, open_checkpoint
+from training.run import CHECKPOINT, Outcome, RunFolder, RunLineage, open_checkpoint
 from training.stages.pipeline import run_stage
 
 SHORT = ("--decode", "turn_tokens_max=8", "--decode", "turns_max=2", "--parallel", "2")
@@ -42,7 +41,7 @@ def run(stock: Stock, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run that learnt from the train problems."""
     folder = tmp_path_factory.mktemp("runs") / "sft"
     text = stock.recipe_text("sft", f'[data]\nproblems = "{stock.folder / "train.jsonl"}"')
-    opened = RunFolder(folder, parse_recipe(text), text)
+    opened = RunFolder(folder, parse_recipe(text))
     shutil.copytree(stock.model, folder / CHECKPOINT)
     finish(opened)
     return folder
@@ -122,7 +121,7 @@ def test_a_folder_without_rollouts_is_an_error_and_never_no_rollouts(stock: Stoc
     parent, bare = tmp_path / "teacher", tmp_path / "bare"
     bare.mkdir()
     text = stock.recipe_text("teacher", f'parent = "{tmp_path}"')
-    opened = RunFolder(parent, parse_recipe(text), text)
+    opened = RunFolder(parent, parse_recipe(text))
     shutil.copytree(stock.model, parent / CHECKPOINT)
     finish(opened)
     text = stock.recipe_text(
@@ -131,7 +130,7 @@ def test_a_folder_without_rollouts_is_an_error_and_never_no_rollouts(stock: Stoc
         "[optim]\nbatch_rows = 2\n[grpo]\ntool_weight = 0.5\n",
     )
     with pytest.raises(ArenaError, match=r"V2124.*bare of data\.rollouts holds no episodes\.jsonl"):
-        run_stage(parse_recipe(text), text, tmp_path / "run", stock.bench, open_teacher=None)  # type: ignore[arg-type]
+        run_stage(parse_recipe(text), tmp_path / "run", stock.bench, open_teacher=None)  # type: ignore[arg-type]
     assert list(bare.iterdir()) == []
 
 
@@ -147,7 +146,7 @@ def test_a_run_is_examined_at_a_server_as_in_this_process(
         double.requests.clear()
         served, own = (reported(evaluate(*words, *decoding, *more)) for more in (at, ()))
         assert served.weights == "sft@0123" and own.weights == own.lineage_sha256
-        assert served.lineage_sha256 == own.lineage_sha256 == open_checkpoint(run)[0].lineage_sha256
+        assert served.lineage_sha256 == own.lineage_sha256 == open_checkpoint(run).sha256
         assert served.conditions == own.conditions and served.problems == own.problems
         assert served.steps == own.steps and served.pass_at == own.pass_at
         assert "contamination check" in served.contamination and "sampled by sft@0123" in served.contamination

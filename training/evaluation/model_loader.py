@@ -23,13 +23,12 @@ from problems.model import Problem
 from training.corpus.corpus_files import read_lineage, read_rows
 from training.corpus.leak_guard import answered
 from training.guards import GuardStopError
-from training.model import ChatCodec, Sampler
+from training.model import Sampler
 from training.models.model_folder import require_candidate
 from training.models.opening import open_model, open_run, placed
 from training.models.render import Qwen3Codec
-from training.recipe import parse_recipe
 from training.rollouts.rollout import EpisodeFile
-from training.run import LINEAGE, lineage_chain, open_checkpoint, weights_sha256
+from training.run import CHECKPOINT, LINEAGE, lineage_chain, open_checkpoint, weights_sha256
 from training.samplers.in_process import LocalSampler
 from training.samplers.vllm import VllmSampler
 from training.stages.engine import quiet_engine
@@ -57,8 +56,8 @@ def learnt_by(run: Path) -> Learnt:
     marks: set[str] = set()
     read: list[str] = []
     unread: list[str] = []
-    for folder, _, lineage in lineage_chain(run):
-        recipe = parse_recipe(lineage.recipe, str(folder))
+    for folder, lineage in lineage_chain(run):
+        recipe = lineage.recipe
         data = recipe.data
         # a base's run may name transcripts by a hash, which are no corpus
         corpora = dict(zip(data.corpus, lineage.corpus_sha256s, strict=False))
@@ -134,7 +133,7 @@ def open_candidate(
     problems: Sequence[Problem],
     *,
     sample_rows: int = 1,
-    open_sampler: Callable[[ChatCodec], VllmSampler] | None = None,
+    open_sampler: Callable[[Qwen3Codec], VllmSampler] | None = None,
 ) -> LoadedModel:
     """The model in `folder`, on the GPU in bf16 where there is one, or behind `open_sampler`.
 
@@ -144,10 +143,10 @@ def open_candidate(
     require_candidate(str(folder))
     is_run, words, contamination = (folder / LINEAGE).exists(), folder, UNKNOWN
     if is_run:
-        checkpoint, lineage = open_checkpoint(folder)
+        lineage = open_checkpoint(folder)
         learnt = learnt_by(folder)
         require_unseen(problems, learnt)
-        words, version, contamination = Path(checkpoint.folder), checkpoint.lineage_sha256, learnt.describe()
+        words, version, contamination = folder / CHECKPOINT, lineage.sha256, learnt.describe()
         weights = lineage.weights_sha256
     else:
         version = weights = weights_sha256(folder)

@@ -134,9 +134,6 @@ def _resampled(values: Sequence[float], seed: int, resamples: int, *, least: flo
     return Estimate(value=sum(values) / n, low=means[edge], high=means[-1 - edge], n=n, method="bootstrap")
 
 
-REPORT_VERSION = 2  # 1: emission, hallucinated and steps counted unscored episodes too; no partial success
-
-
 class SetName(msgspec.Struct, frozen=True, kw_only=True):
     """A set of problems by name and content. `is_reported` False: numbers on it are diagnostics (`dev`)."""
 
@@ -158,7 +155,7 @@ class EvaluationConditions(msgspec.Struct, frozen=True, kw_only=True):
     prompt_sha256: str
     catalogue_sha256: str
     policy_sha256: str
-    asked_by: Literal["agent"] | msgspec.UnsetType = msgspec.UNSET  # then `decode` holds limits, and it chose the rest
+    asked_by: Literal["plan", "agent"] = "plan"  # an agent chose by itself: then `decode` holds its limits
 
 
 class SetSpend(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,11 +169,9 @@ class SetSpend(msgspec.Struct, frozen=True, kw_only=True):
     episode_ms: int | None = None  # of agent files alone
 
     @classmethod
-    def of(cls, scored: Sequence[EpisodeResult]) -> SetSpend | None:
-        """The sums over scored episodes; None where one does not say what it took."""
-        taken = [one.taken for one in scored if one.taken is not None]
-        if len(taken) < len(scored):
-            return None
+    def of(cls, scored: Sequence[EpisodeResult]) -> SetSpend:
+        """The sums over scored episodes."""
+        taken = [one.taken for one in scored]
         times_ms = [one.episode_ms for one in taken if one.episode_ms is not None]
         return cls(
             episodes=len(taken),
@@ -202,6 +197,11 @@ class ProblemResult(msgspec.Struct, frozen=True, kw_only=True):
     exact: int
     is_success: bool
 
+    @property
+    def share(self) -> float:
+        """Of its scored samples, those that succeed. Raises ZeroDivisionError without any."""
+        return self.successes / self.scored
+
 
 class EvalReport(msgspec.Struct, frozen=True, kw_only=True):
     """One checkpoint on one set. Shares are of problems; `pass_at` is by k; `axes` are hits over totals.
@@ -209,7 +209,6 @@ class EvalReport(msgspec.Struct, frozen=True, kw_only=True):
     `rule`, `emission`, `hallucinated` and `steps` are means over scored episodes.
     """
 
-    version: int = REPORT_VERSION
     label: str
     weights: str  # the sampler's version: a lineage, a served model's name
     weights_sha256: str = ""  # of the weights that sampled; "" where there are none, or nobody told
@@ -218,7 +217,7 @@ class EvalReport(msgspec.Struct, frozen=True, kw_only=True):
     asr: Estimate  # pass@1: mean over problems of the share of scored samples that succeed
     asr_by_seed: tuple[float, ...]  # in the order of the conditions' seeds: how much of it is the draw
     gt_exact: Estimate
-    partial: Estimate | None = None  # failures with a part of the reward; None: not recorded (version 1)
+    partial: Estimate  # failures with a part of the reward
     by_bucket: dict[str, Estimate]
     axes: dict[str, float | None]
     pass_at: dict[str, Estimate]
@@ -230,8 +229,13 @@ class EvalReport(msgspec.Struct, frozen=True, kw_only=True):
     unscored: int
     overflows: int
     contamination: str  # what the set was held against
-    spent: SetSpend | None = None  # None: not recorded, of one episode at least
+    spent: SetSpend | None = None  # None: not recorded, by the study's first rows
     problems: tuple[ProblemResult, ...]
+
+    @property
+    def scored(self) -> dict[str, ProblemResult]:
+        """The problems with a scored sample, by id."""
+        return {one.problem_id: one for one in self.problems if one.scored}
 
 
 def name_set(name: str, problems: Sequence[Problem], *, is_reported: bool = True) -> SetName:
@@ -261,7 +265,6 @@ def make_report(
     counted = [problem for problem in problems if problem.scored]
     if not counted:
         raise ArenaError("V2124", f"none of {len(results)} episodes was scored")
-    shares = [problem.successes / problem.scored for problem in counted]
     seed = conditions.seeds[0]  # of the bootstrap's draws too
     partly: dict[str, list[float]] = {}  # of each problem, the samples that fail and earn something nonetheless
     for result in sorted(scored, key=lambda one: one.problem_id):
@@ -282,7 +285,7 @@ def make_report(
         weights_sha256=weights_sha256,
         lineage_sha256=lineage_sha256,
         conditions=conditions,
-        asr=mean_estimate(shares, seed),
+        asr=mean_estimate([problem.share for problem in counted], seed),
         asr_by_seed=tuple(  # samples of a seed are numbered on from those of the seeds before
             _mean([float(bool(one.is_success)) for one in scored if one.sample // conditions.samples == place])
             for place in range(len(conditions.seeds))
@@ -292,7 +295,7 @@ def make_report(
         by_bucket={
             bucket: mean_estimate(values, seed)
             for bucket in BUCKETS
-            if (values := [p.successes / p.scored for p in counted if p.bucket == bucket])
+            if (values := [p.share for p in counted if p.bucket == bucket])
         },
         axes=axes,
         pass_at=pass_at,
@@ -313,10 +316,21 @@ def compare(first: EvalReport, second: EvalReport) -> Paired:
     """The paired test on the first sample of each problem. Raises ValueError for reports of other conditions."""
     if first.conditions != second.conditions:
         raise ValueError(f"{first.label} and {second.label} were not measured under the same conditions")
-    mine = {problem.problem_id: problem.is_success for problem in first.problems if problem.scored}
-    other = {problem.problem_id: problem.is_success for problem in second.problems if problem.scored}
+    mine, other = first.scored, second.scored
     shared = sorted(mine.keys() & other.keys())
-    return compare_paired([mine[name] for name in shared], [other[name] for name in shared])
+    return compare_paired([mine[name].is_success for name in shared], [other[name].is_success for name in shared])
+
+
+def share_difference(first: EvalReport, second: EvalReport) -> Estimate:
+    """Second minus first in the share of scored samples that succeed, over the problems both have scored.
+
+    Raises ValueError when they share none.
+    """
+    mine, other = first.scored, second.scored
+    shared = sorted(mine.keys() & other.keys())
+    return difference_estimate(
+        [mine[name].share for name in shared], [other[name].share for name in shared], first.conditions.seeds[0]
+    )
 
 
 def _by_problem(results: Sequence[EpisodeResult]) -> list[ProblemResult]:

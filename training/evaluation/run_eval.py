@@ -19,7 +19,8 @@ from foundation.errors import ArenaError
 from harness.inference.port import Upstream
 from problems.model import Problem
 from training.evaluation.report import EvalReport, EvaluationConditions, SetName, make_report, prompt_sha256
-from training.model import ChatCodec, Decode, Sampler
+from training.model import Decode, Sampler
+from training.models.render import Qwen3Codec
 from training.rollouts.rollout import EpisodeFile, EpisodeLine, Job, RunJobs, collect, jobs_of, messages_of, read_result
 from training.run_context import RunContext
 
@@ -39,11 +40,14 @@ def agent_plan(plan: EvaluationPlan, policy: Policy) -> EvaluationPlan:
 
 def line_of(job: Job, evaluation: Evaluation, tools: str) -> EpisodeLine:
     """The episode of an evaluation; `tools` are the schemas of its profile."""
-    messages, result = messages_of(evaluation.body), read_result(job, evaluation)
-    if result.taken is not None:
-        taken = msgspec.structs.replace(result.taken, episode_ms=evaluation.cost.episode_ms)
-        result = msgspec.structs.replace(result, taken=taken)
-    return EpisodeLine(result=result, query=job.problem.query, messages=messages, tools=tools)
+    result = read_result(job, evaluation)
+    taken = msgspec.structs.replace(result.taken, episode_ms=evaluation.cost.episode_ms)
+    return EpisodeLine(
+        result=msgspec.structs.replace(result, taken=taken),
+        query=job.problem.query,
+        messages=messages_of(evaluation.body),
+        tools=tools,
+    )
 
 
 class EvaluationPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +97,7 @@ def examine(
         prompt_sha256=prompt_sha256(bench.source),
         catalogue_sha256=bench.catalogue.content_sha256,
         policy_sha256=bench.policy.policy_sha256,
-        asked_by="agent" if plan.is_agent else msgspec.UNSET,
+        asked_by="agent" if plan.is_agent else "plan",
     )
     alike = msgspec.structs.replace(conditions, samples=1, seeds=(0,))  # jobs are told apart by those already
     file.claim(text_hash(msgspec.json.encode([lineage_sha256 or plan.label, alike], order="sorted").decode()))
@@ -111,7 +115,7 @@ def examine(
     )
 
 
-def by_tokens(plan: EvaluationPlan, sampler: Sampler, codec: ChatCodec, bench: RunContext) -> RunJobs:
+def by_tokens(plan: EvaluationPlan, sampler: Sampler, codec: Qwen3Codec, bench: RunContext) -> RunJobs:
     """Episodes of a policy that speaks tokens."""
 
     def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:

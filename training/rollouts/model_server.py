@@ -16,7 +16,8 @@ import msgspec
 
 from foundation.errors import ArenaError
 from harness.sandbox.port import GuestCallError
-from training.model import ChatCodec, Decode, Sampler
+from training.model import Decode, Sampler
+from training.models.render import Qwen3Codec
 from training.rollouts.rollout import TokenUpstream
 
 _REQUEST_BYTES = 8 << 20
@@ -25,7 +26,7 @@ _REQUEST_BYTES = 8 << 20
 class ModelEndpoint:
     """Answers of one model. Thread-safe: one request after the other."""
 
-    def __init__(self, sampler: Sampler, codec: ChatCodec, name: str, decode: Decode) -> None:
+    def __init__(self, sampler: Sampler, codec: Qwen3Codec, name: str, decode: Decode) -> None:
         """`name` is the model id that requests give. `decode` bounds tokens; temperatures come with requests."""
         self._sampler, self._codec, self._name, self._decode = sampler, codec, name, decode
         self._lock = threading.Lock()

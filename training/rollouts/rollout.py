@@ -27,7 +27,8 @@ from harness.sandbox.port import GuestCallError
 from harness.trace import Completion, EmittedCall, EvaluationBody, ToolCall
 from problems.model import Problem
 from problems.outcome import OutcomeScore
-from training.model import ChatCodec, Decode, EpisodeResult, EpisodeSpend, Rollout, RolloutTurn, Sampler
+from training.model import Decode, EpisodeResult, EpisodeSpend, Rollout, RolloutTurn, Sampler
+from training.models.render import Qwen3Codec
 
 
 class EpisodeLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,7 +118,7 @@ class TurnTokens(msgspec.Struct, frozen=True, kw_only=True):
 class TokenUpstream:
     """An `Upstream` for one episode. Not thread-safe: an episode asks one thing at a time."""
 
-    def __init__(self, sampler: Sampler, codec: ChatCodec, decode: Decode, seed: int) -> None:
+    def __init__(self, sampler: Sampler, codec: Qwen3Codec, decode: Decode, seed: int) -> None:
         self._sampler, self._codec, self._decode, self._seed = sampler, codec, decode, seed
         self._turn = 0
         self._sent: tuple[Message, ...] = ()  # messages up to the last reply, it included

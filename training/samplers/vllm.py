@@ -20,7 +20,8 @@ import msgspec
 from foundation.bounded_http import BoundedClient, UnfitAnswerError
 from foundation.canonical import UNREADABLE_JSON
 from foundation.errors import ArenaError
-from training.model import ChatCodec, Decode, Sampled, Sampler
+from training.model import Decode, Sampled, Sampler
+from training.models.render import Qwen3Codec
 from training.recipe import Recipe
 from training.run import weights_sha256
 from training.samplers.scripted import ScriptedSampler
@@ -57,7 +58,7 @@ class _Models(msgspec.Struct, frozen=True):
 class VllmSampler:
     """A `training.model.Sampler` over one model of a vLLM server. Thread-safe: the server batches what is asked."""
 
-    def __init__(self, base_url: str, model: str, codec: ChatCodec, *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, base_url: str, model: str, codec: Qwen3Codec, *, timeout_s: float = TIMEOUT_S) -> None:
         """`base_url` with its version path (`http://host:8000/v1`); `model` as the server names it; `timeout_s` bounds
         a whole reply."""
         self._model, self._codec = model, codec
@@ -176,7 +177,7 @@ class VllmSampler:
         raise ArenaError(code, f"HTTP {response.status_code} {response.text[:_DETAIL_CHARS]}")
 
 
-def outside_sampler(recipe: Recipe, codec: ChatCodec) -> Sampler | None:
+def outside_sampler(recipe: Recipe, codec: Qwen3Codec) -> Sampler | None:
     """The sampler of `recipe.sampler`; None where the run's own model samples. Raises ArenaError U3001."""
     if not recipe.sampler:
         return None

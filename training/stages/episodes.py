@@ -20,8 +20,8 @@ from problems.model import Bucket
 from training.corpus.mix import Mix, MixRow, mix
 from training.corpus.model import Trace, TraceFacts, TraceSource, assemble_trace
 from training.guards import require_context, require_exact_masks
-from training.model import ChatCodec, Rollout, TokenRow, UnfitRowError
-from training.models.render import mask_defect, masked_runs, run_defect
+from training.model import Rollout, TokenRow, UnfitRowError
+from training.models.render import Qwen3Codec, mask_defect, masked_runs, run_defect
 from training.recipe import Recipe
 from training.rollouts.rewards import Step
 from training.rollouts.rollout import EpisodeFile, EpisodeLine, RunJobs, collect, jobs_of
@@ -36,7 +36,7 @@ class TokenRows(msgspec.Struct, frozen=True, kw_only=True):
     dropped: dict[str, int]
 
 
-def rows_of_traces(traces: Sequence[Trace], codec: ChatCodec, recipe: Recipe) -> TokenRows:
+def rows_of_traces(traces: Sequence[Trace], codec: Qwen3Codec, recipe: Recipe) -> TokenRows:
     """Render traces. Raises GuardStopError when too many masks are inexact."""
     rows: list[TokenRow] = []
     buckets: list[Bucket | None] = []
@@ -58,7 +58,7 @@ def rows_of_traces(traces: Sequence[Trace], codec: ChatCodec, recipe: Recipe) ->
     return TokenRows(rows=tuple(rows), buckets=tuple(buckets), dropped={"unfit": unfit, "mask": len(defects)})
 
 
-def rows_of_rollouts(rollouts: Sequence[Rollout], codec: ChatCodec, recipe: Recipe) -> TokenRows:
+def rows_of_rollouts(rollouts: Sequence[Rollout], codec: Qwen3Codec, recipe: Recipe) -> TokenRows:
     """The tokens of rollouts as rows. Raises GuardStopError when too many masks are inexact."""
     rows: list[TokenRow] = []
     buckets: list[Bucket | None] = []
@@ -143,7 +143,7 @@ def make_episodes(recipe: Recipe, file: EpisodeFile, run: RunJobs, bench: RunCon
     collect(jobs, file, run, None if report is None else lambda done, of: report(phase, done, of))
 
 
-def stepwise_rows(lines: Sequence[EpisodeLine], codec: ChatCodec, recipe: Recipe) -> TokenRows:
+def stepwise_rows(lines: Sequence[EpisodeLine], codec: Qwen3Codec, recipe: Recipe) -> TokenRows:
     """One row a step of every full success. Raises GuardStopError when too many masks are inexact."""
     return by_step(rows_of_traces([trace_of(line) for line in lines if line.result.is_success], codec, recipe))
 
@@ -177,7 +177,7 @@ def reference_steps(lines: Sequence[EpisodeLine]) -> dict[str, tuple[Step, ...]]
 EPISODES = "episodes.jsonl"
 
 
-def keep_successes(lines: Sequence[EpisodeLine], codec: ChatCodec, recipe: Recipe) -> TokenRows:
+def keep_successes(lines: Sequence[EpisodeLine], codec: Qwen3Codec, recipe: Recipe) -> TokenRows:
     """Rows of the rollouts with full reward.
 
     Raises ArenaError V2124 when there is none to learn from, GuardStopError when too many masks are inexact or too many

@@ -33,9 +33,9 @@ from training.guards import (
     require_mixed,
     require_same_policy,
 )
-from training.model import ChatCodec, EpisodeResult, Rollout, Sampler
+from training.model import EpisodeResult, Rollout, Sampler
 from training.models.opening import lora_config, open_parent
-from training.models.render import masked_runs, run_defect
+from training.models.render import Qwen3Codec, masked_runs, run_defect
 from training.recipe import Recipe
 from training.rollouts.rewards import Reward, Step, mixed_share, reward_of, token_advantages
 from training.rollouts.rollout import Job, jobs_of
@@ -85,7 +85,7 @@ class GrpoPorts(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     problems: tuple[Problem, ...]
-    codec: Any  # ChatCodec with `tokenizer` and `stop_id`
+    codec: Any  # Qwen3Codec with `tokenizer` and `stop_id`
     run_jobs: RunJobs
     teachers: Mapping[str, tuple[Step, ...]] = {}  # teacher trajectories by problem id
     server: VllmSampler | None = None
@@ -377,7 +377,7 @@ def _ends(history: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return found
 
 
-def _defect(rollout: Rollout | None, codec: ChatCodec, tokens_max: int) -> str:
+def _defect(rollout: Rollout | None, codec: Qwen3Codec, tokens_max: int) -> str:
     """Why a rollout can't be learnt from, "" when it can."""
     if rollout is None:
         return "not one sequence"

@@ -23,8 +23,9 @@ from trl.trainer.utils import pad
 
 from foundation.errors import ArenaError
 from training.guards import require_emission, require_start_emission, require_two_classes
-from training.model import ChatCodec, TokenRow
+from training.model import TokenRow
 from training.models.opening import lora_config, open_parent, placed
+from training.models.render import Qwen3Codec
 from training.recipe import Recipe
 from training.rollouts.rollout import EpisodeLine
 from training.run import CHECKPOINT, Outcome, RunFolder, newest_checkpoint
@@ -41,7 +42,7 @@ class LabelledRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def labelled_rows(
-    lines: Sequence[EpisodeLine], codec: ChatCodec, recipe: Recipe
+    lines: Sequence[EpisodeLine], codec: Qwen3Codec, recipe: Recipe
 ) -> tuple[list[LabelledRow], dict[str, int]]:
     """Rows of the scored episodes, wanted where they fully succeeded, and what was left out, by reason.
 

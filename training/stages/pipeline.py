@@ -24,7 +24,7 @@ from training.corpus.corpus_files import read_lineage, read_rows
 from training.corpus.mix import Mix
 from training.corpus.model import CorpusPool
 from training.guards import emission_rate, require_train_pool
-from training.model import RunLineage, Sampler, Stage
+from training.model import Sampler, Stage
 from training.models.opening import copy_tokenizer, device_name, open_parent, placed
 from training.models.render import Qwen3Codec
 from training.recipe import Recipe
@@ -33,6 +33,7 @@ from training.run import (
     LINEAGE,
     Outcome,
     RunFolder,
+    RunLineage,
     launched,
     open_checkpoint,
     require_shareable,
@@ -67,7 +68,6 @@ OpenTeacher = Callable[[Recipe], AbstractContextManager[Upstream]]
 
 def run_stage(
     recipe: Recipe,
-    text: str,
     folder: Path,
     bench: RunContext,
     *,
@@ -75,7 +75,7 @@ def run_stage(
     run_jobs: RunJobs | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> RunLineage:
-    """Run `recipe` (whose file is `text`) in `folder`; a finished run is returned as it is.
+    """Run `recipe` in `folder`; a finished run is returned as it is.
 
     `run_jobs` runs a rejection's or a teacher's episodes, None: this process does; `environment` names the processes of
     a launcher, which all come here with the same. Raises ArenaError V2124 for a parent of another stage, a folder of
@@ -95,7 +95,7 @@ def run_stage(
         taken: tuple[tuple[CorpusPool, tuple[str, ...]], ...] = (("train", data.corpus), ("dev", data.dev))
         corpora = [(name, pool, read_lineage(Path(name))) for pool, names in taken for name in names]
         partition_sha256 = bench.partition_in_use(corpora)
-    run = RunFolder(folder, recipe, text, bench.progress, processes)
+    run = RunFolder(folder, recipe, bench.progress, processes)
     done = run.finished()
     if done is None or recipe.parent:
         run.pin_parent(parent_sha256 or weights_sha256(Path(recipe.model)))
@@ -127,11 +127,11 @@ def require_parent(recipe: Recipe) -> str:
     """
     allowed = PARENTS[recipe.stage]
     parent = open_checkpoint(Path(recipe.parent)) if recipe.parent else None
-    stage = parent[1].stage if parent else None
+    stage = parent.stage if parent else None
     if stage not in allowed:
         wanted = " or ".join(str(name) if name else "the base model" for name in allowed)
         raise ArenaError("V2124", f"{recipe.stage} starts from {wanted}, not from {stage or 'the base model'}")
-    return parent[0].lineage_sha256 if parent else ""
+    return parent.sha256 if parent else ""
 
 
 class _StageRun:
