@@ -26,6 +26,7 @@ class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: tuple[int, ...]
     mask: tuple[int, ...]
     prompt_length: int  # tokens before the first assistant turn
+    bucket: Bucket | None = None
 
 
 class UnfitRowError(ArenaError):

@@ -26,6 +26,7 @@ from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
@@ -209,6 +210,14 @@ class RunFolder:
             kept = [line for line in lines if msgspec.json.decode(line)["step"] <= step]
             path.write_bytes(b"".join(kept))
 
+    def save(self, model: Any, **state_dict: Any) -> None:
+        """Write weights and tokenizer to `checkpoint/`. `state_dict`: whole weights of which `model` holds a part."""
+        target = self.path / CHECKPOINT
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+        model.save_pretrained(str(target), **state_dict)
+        copy_tokenizer(Path(self.recipe.tokenizer or self.recipe.model), target)
+
     def finish(
         self,
         outcome: Outcome,
@@ -302,6 +311,13 @@ def weights_sha256(folder: Path) -> str:
     if not files:
         raise ArenaError("V2124", f"{folder} holds no weights")
     return content_hash([[file.name, file_sha256(file)] for file in files])
+
+
+def copy_tokenizer(source: Path, target: Path) -> None:
+    """The files that make a tokenizer, unchanged."""
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        if (source / name).exists():
+            shutil.copyfile(source / name, target / name)
 
 
 def installed() -> dict[str, str]:

@@ -11,7 +11,6 @@ import random
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -31,7 +30,7 @@ from training.evaluation.model_loader import open_candidate
 from training.evaluation.report import name_set
 from training.evaluation.run_eval import EvaluationPlan, by_tokens, episodes_path, examine
 from training.model import Decode, TokenRow
-from training.models.opening import copy_tokenizer, device_name
+from training.models.opening import device_name
 from training.models.render import Qwen3Codec
 from training.models.tiny_model import TinyShape, build_tiny_model
 from training.recipe import DataRules, LoraRules, OptimRules, Recipe
@@ -74,7 +73,7 @@ def build_base(plan: StudyPlan, folder: Path, study: Path, bench: RunContext) ->
             save_every_steps=100,
         ),
     )
-    _pretrain(plain, folder / "drills", lambda: drills, (), codec, tokenizer, bench)
+    _pretrain(plain, folder / "drills", lambda: drills, (), codec, bench)
     file = EpisodeFile(folder / "transcripts.jsonl")
     jobs = jobs_of(bench.problems, base.transcripts, plan.seed)
     decode = Decode(temperature=0.0, turns_max=plan.turns_max)
@@ -99,7 +98,7 @@ def build_base(plan: StudyPlan, folder: Path, study: Path, bench: RunContext) ->
         rows = rows_of_traces(list(traces.values()), codec, recipe).rows
         return [replace(row, mask=(0, *(1,) * (len(row.token_ids) - 1))) for row in rows]
 
-    _pretrain(recipe, folder, whole, (content_hash(sorted(traces)),), codec, tokenizer, bench)
+    _pretrain(recipe, folder, whole, (content_hash(sorted(traces)),), codec, bench)
 
 
 def _pretrain(
@@ -108,21 +107,13 @@ def _pretrain(
     make_rows: Callable[[], list[TokenRow]],
     corpora: tuple[str, ...],
     codec: Qwen3Codec,
-    tokenizer: Path,
     bench: RunContext,
 ) -> None:
     """Train all weights on rows of our own, as a run of the stage sft."""
     run = RunFolder(folder, recipe, bench.progress)
     if run.finished() is not None:
         return
-    rows = make_rows()
-
-    def save(model: Any, target: Path, /, **state_dict: Any) -> None:
-        target.mkdir(parents=True, exist_ok=True)
-        model.save_pretrained(str(target), **state_dict)
-        copy_tokenizer(tokenizer, target)
-
-    trained = train_sft(recipe, run, rows, (), codec.tokenizer.pad_token_id, save=save)
+    trained = train_sft(recipe, run, make_rows(), (), codec.tokenizer.pad_token_id)
     run.finish(
         trained,
         codec_sha256=codec.identity_sha256,

@@ -186,7 +186,7 @@ def _ours(folder: Path, rows: Any, batch: int) -> list[dict[str, float]]:
     )
     recipe = parse_recipe(text)
     run = RunFolder(folder / f"ours-{batch}", recipe)
-    train_sft(recipe, run, rows, [], Qwen3Codec(model).tokenizer.pad_token_id, save=lambda model, place: None)
+    train_sft(recipe, run, rows, [], Qwen3Codec(model).tokenizer.pad_token_id)
     return run.lines()
 
 

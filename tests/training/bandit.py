@@ -12,7 +12,7 @@ import torch
 from problems.formats import read_problems
 from problems.model import Problem
 from tests.training.rollouts import make_rollout
-from tests.training.short_rows import die_in, save
+from tests.training.short_rows import die_in
 from training.model import Decode, Rollout
 from training.models.render import Qwen3Codec
 from training.recipe import Recipe, parse_recipe
@@ -102,7 +102,7 @@ def run_grpo(
     recipe = grpo_recipe(folder / "model", **changes)
     codec = Qwen3Codec(folder / "model")
     ports = GrpoPorts(problems=problems_of(folder), codec=codec, run_jobs=run_jobs or Bandit(codec), server=server)
-    return train_grpo(recipe, RunFolder(out, recipe, progress), ports, save=save)
+    return train_grpo(recipe, RunFolder(out, recipe, progress), ports)
 
 
 def problems_of(folder: Path) -> tuple[Problem, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.training.short_rows import die_in, save, short_rows
+from tests.training.short_rows import die_in, short_rows
 from training.models.render import Qwen3Codec
 from training.recipe import Recipe, parse_recipe
 from training.run import Outcome, RunFolder
@@ -53,7 +53,7 @@ def run_kto(
     """Train on eight labelled rows in `out`. `rate` is the policy's emission rate."""
     codec = Qwen3Codec(model)
     recipe = kto_recipe(model, **changes)
-    return train_kto(recipe, RunFolder(out, recipe, progress), labelled(codec), codec.tokenizer, rate, save=save)
+    return train_kto(recipe, RunFolder(out, recipe, progress), labelled(codec), codec.tokenizer, rate)
 
 
 def die_in_kto(model: Path, out: Path, step: int, rates: tuple[float, ...] = ()) -> None:

@@ -8,7 +8,6 @@ import signal
 from collections.abc import Callable
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -79,12 +78,7 @@ def run_sft(
     recipe = sft_recipe(model, more + '[data]\ndev = ["dev"]\n' if dev else more, r, steps)
     folder = RunFolder(out, recipe, progress)
     rows = short_rows(codec)
-    return train_sft(recipe, folder, rows, rows[:dev], codec.tokenizer.pad_token_id, save=save)
-
-
-def save(model: Any, folder: Path) -> None:
-    """Keep the weights."""
-    model.save_pretrained(str(folder))
+    return train_sft(recipe, folder, rows, rows[:dev], codec.tokenizer.pad_token_id)
 
 
 def engine_processes() -> ForkServerContext:

@@ -7,7 +7,8 @@ itself what it asks of its model, so its conditions hold the policy's limits and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -117,20 +118,12 @@ def examine(
 
 def by_tokens(plan: EvaluationPlan, sampler: Sampler, codec: Qwen3Codec, bench: RunContext) -> RunJobs:
     """Episodes of a policy that speaks tokens."""
-
-    def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
-        return bench.sample(jobs, sampler, codec, plan.decode, plan.parallel)
-
-    return run
+    return functools.partial(bench.sample, sampler=sampler, codec=codec, decode=plan.decode, parallel=plan.parallel)
 
 
 def by_endpoint(plan: EvaluationPlan, upstream: Upstream, model: str, bench: RunContext) -> RunJobs:
     """Episodes of a model behind a chat endpoint."""
-
-    def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
-        return bench.ask_all(jobs, upstream, model, plan.decode, plan.parallel)
-
-    return run
+    return functools.partial(bench.ask_all, upstream=upstream, model=model, decode=plan.decode, parallel=plan.parallel)
 
 
 def episodes_path(report: Path) -> Path:

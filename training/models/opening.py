@@ -8,7 +8,6 @@ same numbers for a quarter less work on CPU. Nothing is fetched: a model is a lo
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import torch
 from foundation.errors import ArenaError
 from training.models.model_folder import require_model
 from training.recipe import LoraRules, Recipe
-from training.run import CHECKPOINT, open_checkpoint, weights_sha256
+from training.run import CHECKPOINT, copy_tokenizer, open_checkpoint, weights_sha256
 
 
 def open_parent(recipe: Recipe, dtype: torch.dtype | None = None) -> tuple[Any, str]:
@@ -88,13 +87,6 @@ def save_served(run: Path, target: Path, *, is_bf16: bool) -> str:
     model.save_pretrained(str(target))
     copy_tokenizer(run / CHECKPOINT, target)
     return weights_sha256(target)
-
-
-def copy_tokenizer(source: Path, target: Path) -> None:
-    """The files that make a tokenizer, unchanged."""
-    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-        if (source / name).exists():
-            shutil.copyfile(source / name, target / name)
 
 
 def placed(model: Any) -> Any:

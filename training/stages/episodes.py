@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError
-from problems.model import Bucket
 from training.corpus.mix import Mix, MixRow, mix
 from training.corpus.model import Trace, TraceFacts, TraceSource, assemble_trace
 from training.guards import require_context, require_exact_masks
@@ -29,17 +29,15 @@ from training.run_context import RunContext
 
 
 class TokenRows(msgspec.Struct, frozen=True, kw_only=True):
-    """Token rows with their buckets, and what was left out, by reason."""
+    """Token rows, and what was left out, by reason."""
 
     rows: tuple[TokenRow, ...]
-    buckets: tuple[Bucket | None, ...]
     dropped: dict[str, int]
 
 
 def rows_of_traces(traces: Sequence[Trace], codec: Qwen3Codec, recipe: Recipe) -> TokenRows:
     """Render traces. Raises GuardStopError when too many masks are inexact."""
     rows: list[TokenRow] = []
-    buckets: list[Bucket | None] = []
     defects: list[str] = []
     unfit = 0
     for trace in traces:
@@ -52,16 +50,14 @@ def rows_of_traces(traces: Sequence[Trace], codec: Qwen3Codec, recipe: Recipe) -
         if defect:
             defects.append(f"{trace.trace_id[:12]}: {defect}")
         else:
-            rows.append(row)
-            buckets.append(trace.facts.bucket)
+            rows.append(replace(row, bucket=trace.facts.bucket))
     require_exact_masks(len(rows) + len(defects), defects, recipe.guards)
-    return TokenRows(rows=tuple(rows), buckets=tuple(buckets), dropped={"unfit": unfit, "mask": len(defects)})
+    return TokenRows(rows=tuple(rows), dropped={"unfit": unfit, "mask": len(defects)})
 
 
 def rows_of_rollouts(rollouts: Sequence[Rollout], codec: Qwen3Codec, recipe: Recipe) -> TokenRows:
     """The tokens of rollouts as rows. Raises GuardStopError when too many masks are inexact."""
     rows: list[TokenRow] = []
-    buckets: list[Bucket | None] = []
     dropped: Counter[str] = Counter()
     for rollout in rollouts:
         length = len(rollout.prompt_ids) + len(rollout.completion_ids)
@@ -77,11 +73,11 @@ def rows_of_rollouts(rollouts: Sequence[Rollout], codec: Qwen3Codec, recipe: Rec
                     token_ids=rollout.prompt_ids + rollout.completion_ids,
                     mask=(0,) * len(rollout.prompt_ids) + rollout.mask,
                     prompt_length=len(rollout.prompt_ids),
+                    bucket=rollout.result.bucket,
                 )
             )
-            buckets.append(rollout.result.bucket)
     require_exact_masks(len(rollouts), ["a turn holds the template's tokens"] * dropped["mask"], recipe.guards)
-    return TokenRows(rows=tuple(rows), buckets=tuple(buckets), dropped=dict(dropped))
+    return TokenRows(rows=tuple(rows), dropped=dict(dropped))
 
 
 def rollout_id(rollout: Rollout) -> str:
@@ -92,8 +88,7 @@ def rollout_id(rollout: Rollout) -> str:
 def by_step(rows: TokenRows) -> TokenRows:
     """One row an assistant turn: everything before it as prompt, that turn alone to learn (paper B.4)."""
     steps: list[TokenRow] = []
-    buckets: list[Bucket | None] = []
-    for row, bucket in zip(rows.rows, rows.buckets, strict=True):
+    for row in rows.rows:
         last = 0
         for number, run in enumerate(masked_runs(row.token_ids, row.mask)):
             first = row.mask.index(1, last)
@@ -104,10 +99,10 @@ def by_step(rows: TokenRows) -> TokenRows:
                     token_ids=row.token_ids[:last],
                     mask=(0,) * first + (1,) * len(run),
                     prompt_length=first,
+                    bucket=row.bucket,
                 )
             )
-            buckets.append(bucket)
-    return TokenRows(rows=tuple(steps), buckets=tuple(buckets), dropped=rows.dropped)
+    return TokenRows(rows=tuple(steps), dropped=rows.dropped)
 
 
 def blend(corpus: TokenRows, rollouts: TokenRows, recipe: Mix) -> TokenRows:
@@ -115,20 +110,15 @@ def blend(corpus: TokenRows, rollouts: TokenRows, recipe: Mix) -> TokenRows:
 
     Raises ValueError when a part that is to have a share has no rows.
     """
-    drawn = mix(_keyed(corpus), _keyed(rollouts), recipe)
-    parts = {True: corpus, False: rollouts}
+    keyed = [
+        [MixRow(key=f"{row.trace_id}/{place}", bucket=row.bucket) for place, row in enumerate(part.rows)]
+        for part in (corpus, rollouts)
+    ]
+    parts = {True: corpus.rows, False: rollouts.rows}
     return TokenRows(
-        rows=tuple(parts[one.is_corpus].rows[one.index] for one in drawn),
-        buckets=tuple(parts[one.is_corpus].buckets[one.index] for one in drawn),
+        rows=tuple(parts[one.is_corpus][one.index] for one in mix(*keyed, recipe)),
         dropped=dict(Counter(corpus.dropped) + Counter(rollouts.dropped)),
     )
-
-
-def _keyed(rows: TokenRows) -> list[MixRow]:
-    return [
-        MixRow(key=f"{row.trace_id}/{place}", bucket=bucket)
-        for place, (row, bucket) in enumerate(zip(rows.rows, rows.buckets, strict=True))
-    ]
 
 
 def make_episodes(recipe: Recipe, file: EpisodeFile, run: RunJobs, bench: RunContext) -> None:

@@ -39,10 +39,10 @@ from training.models.render import Qwen3Codec, masked_runs, run_defect
 from training.recipe import Recipe
 from training.rollouts.rewards import Reward, Step, mixed_share, reward_of, token_advantages
 from training.rollouts.rollout import Job, jobs_of
-from training.run import CHECKPOINT, Outcome, RunFolder, newest_checkpoint
+from training.run import Outcome, RunFolder
 from training.samplers.in_process import LocalSampler, eval_mode
 from training.samplers.vllm import VllmSampler
-from training.stages.engine import Watch, attend, engine_arguments
+from training.stages.engine import Watch, engine_arguments, run_trainer
 
 _SAMPLED, _ALONE, _DROPPED = "rollouts", "rollouts/without_teacher", "rollouts/dropped: "  # names in the log
 _MIXED = "groups/mixed"
@@ -91,7 +91,7 @@ class GrpoPorts(msgspec.Struct, frozen=True, kw_only=True):
     server: VllmSampler | None = None
 
 
-def train_grpo(recipe: Recipe, folder: RunFolder, ports: GrpoPorts, *, save: Callable[[Any, Path], None]) -> Outcome:
+def train_grpo(recipe: Recipe, folder: RunFolder, ports: GrpoPorts) -> Outcome:
     """Train the parent on rollouts of `ports.problems`. Raises ArenaError V2124 without problems."""
     if not ports.problems:
         raise ArenaError("V2124", "no problem to sample on")
@@ -139,18 +139,14 @@ def train_grpo(recipe: Recipe, folder: RunFolder, ports: GrpoPorts, *, save: Cal
         trainer.accelerator.unwrap_model(trainer.ref_model).load_state_dict(model.state_dict())
     trainer.prepare(recipe, ports, parent_sha256, counts)
     try:
-        result = attend(trainer).train(resume_from_checkpoint=newest_checkpoint(folder.engine))
-        steps = int(result.global_step)
+        done = run_trainer(trainer, watch, folder.engine, parent_sha256, before=0)
     except GuardStopError as stop:
-        watch.stopped_by, steps = stop.failure.detail, int(trainer.state.global_step)
-    save(trainer.model, folder.path / CHECKPOINT)
-    return Outcome(
-        parent_sha256=parent_sha256,
-        steps=steps,
-        metrics={"without_teacher": float(counts.without_teacher)} | _ends(trainer.state.log_history),
-        dropped=dict(counts.dropped),  # of the whole run, before a kill too
-        stopped_by=watch.stopped_by,
-    )
+        done = Outcome(
+            parent_sha256=parent_sha256, steps=int(trainer.state.global_step), stopped_by=stop.failure.detail
+        )
+    folder.save(trainer.model)
+    metrics = {"without_teacher": float(counts.without_teacher)} | _ends(trainer.state.log_history)
+    return msgspec.structs.replace(done, metrics=metrics, dropped=dict(counts.dropped))  # before a kill too
 
 
 def problem_order(recipe: Recipe, problems: Sequence[Problem]) -> list[str]:

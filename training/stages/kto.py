@@ -12,7 +12,6 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -28,9 +27,9 @@ from training.models.opening import lora_config, open_parent, placed
 from training.models.render import Qwen3Codec
 from training.recipe import Recipe
 from training.rollouts.rollout import EpisodeLine
-from training.run import CHECKPOINT, Outcome, RunFolder, newest_checkpoint
+from training.run import Outcome, RunFolder, newest_checkpoint
 from training.samplers.in_process import eval_mode
-from training.stages.engine import Watch, attend, engine_arguments
+from training.stages.engine import Watch, engine_arguments, run_trainer
 from training.stages.episodes import rollout_id, rows_of_rollouts, rows_of_traces, trace_of
 
 
@@ -75,8 +74,6 @@ def train_kto(
     rows: Sequence[LabelledRow],
     tokenizer: Any,
     emission_rate: EmissionRate | None,
-    *,
-    save: Callable[[Any, Path], None],
 ) -> Outcome:
     """Refine the parent on labelled rows.
 
@@ -108,18 +105,10 @@ def train_kto(
         data_collator=_MaskedCollator(pad_token_id=tokenizer.pad_token_id, max_length=None),
         callbacks=[watch],
     )
-    result = attend(trainer).train(
-        resume_from_checkpoint=newest_checkpoint(folder.engine, before=recipe.optim.steps_max)
-    )
-    save(trainer.model, folder.path / CHECKPOINT)
-    losses = tuple(float(line["loss"]) for line in trainer.state.log_history if "loss" in line)
-    return Outcome(
-        parent_sha256=parent_sha256,
-        steps=int(result.global_step),
-        metrics={"rows": float(len(rows)), "wanted": float(sum(row.is_wanted for row in rows))},
-        losses=losses,
-        stopped_by=watch.stopped_by,
-    )
+    done = run_trainer(trainer, watch, folder.engine, parent_sha256, before=recipe.optim.steps_max)
+    folder.save(trainer.model)
+    metrics = {"rows": float(len(rows)), "wanted": float(sum(row.is_wanted for row in rows))}
+    return msgspec.structs.replace(done, metrics=metrics)
 
 
 class KtoWatch(Watch):

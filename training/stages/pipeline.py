@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -25,7 +24,7 @@ from training.corpus.mix import Mix
 from training.corpus.model import CorpusPool
 from training.guards import emission_rate, require_train_pool
 from training.model import Sampler, Stage
-from training.models.opening import copy_tokenizer, device_name, open_parent, placed
+from training.models.opening import device_name, open_parent, placed
 from training.models.render import Qwen3Codec
 from training.recipe import Recipe
 from training.rollouts.rollout import EpisodeFile, EpisodeLine, Job, RunJobs, jobs_of
@@ -232,7 +231,7 @@ class _StageRun:
     def _sft(self, rows: TokenRows) -> Outcome:
         dev = self._corpus(self._recipe.data.dev, "dev")
         pad_id = self._codec.tokenizer.pad_token_id
-        done = train_sft(self._recipe, self._run, rows.rows, dev.rows, pad_id, save=self._save)
+        done = train_sft(self._recipe, self._run, rows.rows, dev.rows, pad_id)
         return replace(done, dropped=rows.dropped)
 
     def _kto(self) -> Outcome:
@@ -247,7 +246,7 @@ class _StageRun:
             return emission_rate([line.result for line in lines])
 
         tokenizer, watched = self._codec.tokenizer, emission if jobs else None
-        done = train_kto(self._recipe, self._run, labelled, tokenizer, watched, save=self._save)
+        done = train_kto(self._recipe, self._run, labelled, tokenizer, watched)
         return replace(done, dropped=dropped)
 
     def _grpo(self) -> Outcome:
@@ -267,7 +266,7 @@ class _StageRun:
         ports = GrpoPorts(
             problems=self._bench.problems, codec=self._codec, run_jobs=run_jobs, teachers=teachers, server=server
         )
-        return train_grpo(recipe, self._run, ports, save=self._save)
+        return train_grpo(recipe, self._run, ports)
 
     def _local(self, model: Any, version: str) -> LocalSampler:
         return LocalSampler(
@@ -277,10 +276,3 @@ class _StageRun:
             version=version,
             batch_rows=self._recipe.sample_rows,
         )
-
-    def _save(self, model: Any, folder: Path, /, **state_dict: Any) -> None:
-        """Weights, and the tokenizer as it is beside the base model."""
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        model.save_pretrained(str(folder), **state_dict)
-        copy_tokenizer(Path(self._recipe.tokenizer or self._recipe.model), folder)
