@@ -26,7 +26,7 @@ help:
 	@echo "make bench     measure; prints a table and writes build/bench.json"
 	@echo "make prove     the long proofs (full simulation, kill loops, 2.7 M documents): hours; goes on where it was stopped"
 	@echo "make docs      the site of the documents in build/site; open build/site/index.html"
-	@echo "make compat    FOREIGN=DIR: run the foreign agents in DIR, write docs/compatibility.md (DIR: tests/compat/rows.py)"
+	@echo "make compat    FOREIGN=DIR: run the foreign programs in DIR, write build/compat.json (DIR: tests/compat/rows.py)"
 	@echo "make shots     pictures of every page of a node, in build/shots (needs Chromium)"
 	@echo "make prove-localnet  the chain adapter against a real runtime: ARENA_PROVE_CHAIN=ws://..."
 	@echo "make lint      ruff and mypy only"
@@ -48,6 +48,7 @@ lint: $(DEV_STAMP)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+	$(VENV)/bin/lint-imports --no-logo
 
 bench: $(DEV_STAMP)
 	$(PY) -m tests.benchmarks.run $(ARGS)

@@ -21,7 +21,7 @@ from arena.policy import (
 )
 from harness.inference.port import InferenceRules
 from harness.limits import EpisodeLimits
-from judge.rubric import REASONING_2_PROMPT_SHA256, Rubric
+from judge.rubric import REASONING_1_PROMPT_SHA256, Rubric
 
 # Open-weight models with native tool calls; ids as their publishers write them.
 OPEN_MODELS: tuple[str, ...] = (
@@ -51,7 +51,7 @@ PAPER = Policy(
     name="paper",
     limits=EpisodeLimits(result_bytes=8 << 20, trace_bytes=1 << 20, body_bytes=16 << 20, host_work=1_150_000_000),
     inference=InferenceRules(models=OPEN_MODELS, served_bytes=131_072),
-    rubric=Rubric(rubric_id="reasoning/2", models=JUDGE_MODELS, prompt_sha256=REASONING_2_PROMPT_SHA256),
+    rubric=Rubric(rubric_id="reasoning/1", models=JUDGE_MODELS, prompt_sha256=REASONING_1_PROMPT_SHA256),
     gate=GateRules(version="gate/1", similarity_review_e4=7_500, remnant_phrases=100),
     admission=AdmissionRules(rule="agreed"),
     qualifying=QualifyingRules(variant_blocks=5),

@@ -47,8 +47,8 @@ class AdmissionRules(msgspec.Struct, frozen=True, kw_only=True):
     rule: Literal["own", "agreed"] = "own"  # of a validator that races by itself: its own word, or that of all
     validators_asked: int = 5  # so many qualify an agent at once
     hold_blocks: int = 7_200  # from the commitment; what the gate holds by a heuristic counts as accepted from then on
-    # true: a source without its hotkey's signature is taken by its commitment alone; written out only where it is said
-    is_commitment_enough: bool | msgspec.UnsetType = msgspec.UNSET
+    # true: a source without its hotkey's signature is taken by its commitment alone
+    is_commitment_enough: bool = False
 
 
 class QualifyingRules(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import msgspec
+
+from foundation.errors import ArenaError
+
+_Value = TypeVar("_Value")
 
 
 class NextTry(msgspec.Struct, frozen=True):
@@ -29,3 +36,22 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         """The next try after one more failure, at `now_ms` (unix milliseconds)."""
         pause_ms = self.pause_ms(before.failures + 1)
         return NextTry(failures=before.failures + 1, pause_ms=pause_ms, not_before_ms=now_ms + pause_ms)
+
+
+def retried(
+    once: Callable[[], _Value],
+    attempts: int,
+    pause_ms: Callable[[ArenaError, int], int | None],
+    sleep: Callable[[float], None],
+) -> _Value:
+    """The first result of `once` in so many attempts. `pause_ms` names the pause after an error and so many failures in
+    a row, None where trying again is no use; `sleep` takes seconds. Raises the last ArenaError."""
+    for failures in range(1, attempts + 1):
+        try:
+            return once()
+        except ArenaError as error:
+            wait_ms = pause_ms(error, failures) if failures < attempts else None
+            if wait_ms is None:
+                raise
+        sleep(wait_ms / 1000)
+    raise ValueError("at least one attempt")

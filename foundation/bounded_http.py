@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import urllib.request
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from ssl import SSLContext
-from types import TracebackType
 from typing import Any
 
-import httpcore
-import httpx
+import httpcore2
+import httpx2
 
 _IDENTITY = {"accept-encoding": "identity"}
 _PIECE_BYTES = 64 << 10  # of a request that is written at once
@@ -57,29 +57,31 @@ class Lines:
 
 @asynccontextmanager
 async def answering(
-    client: httpx.AsyncClient,
+    client: httpx2.AsyncClient,
     method: str,
     url: str,
     *,
     headers: Mapping[str, str] | None = None,
     content: bytes | None = None,
-) -> AsyncIterator[httpx.Response]:
-    """An answer that is still to be read, raw. Raises UnfitAnswerError for a compressed one, and what httpx does."""
+) -> AsyncIterator[httpx2.Response]:
+    """An answer that is still to be read, raw. Raises UnfitAnswerError for a compressed one, and what httpx2 does."""
     async with client.stream(method, url, headers={**(headers or {}), **_IDENTITY}, content=content) as answer:
         _require_identity(answer)
         yield answer
 
 
-async def read_whole(answer: httpx.Response, bytes_max: int) -> bytes:
+async def read_whole(answer: httpx2.Response, bytes_max: int) -> bytes:
     """What is left of an answer. Raises UnfitAnswerError for more than `bytes_max`."""
     content = bytearray()
     async for piece in answer.aiter_raw():
-        _add(content, piece, bytes_max)
+        content += piece
+        if len(content) > bytes_max:
+            raise UnfitAnswerError(f"an answer of more than {bytes_max} bytes")
     return bytes(content)
 
 
 async def ask(
-    client: httpx.AsyncClient,
+    client: httpx2.AsyncClient,
     method: str,
     url: str,
     *,
@@ -87,8 +89,8 @@ async def ask(
     within_s: float,
     headers: Mapping[str, str] | None = None,
     content: bytes | None = None,
-) -> httpx.Response:
-    """A whole answer of any status. Raises UnfitAnswerError, httpx.TimeoutException after `within_s`, as httpx does."""
+) -> httpx2.Response:
+    """A whole answer of any status. Raises UnfitAnswerError, httpx2.TimeoutException after `within_s`, as httpx2."""
     try:
         async with (
             asyncio.timeout(within_s),
@@ -96,11 +98,43 @@ async def ask(
         ):
             return _kept(answer, await read_whole(answer, bytes_max))
     except TimeoutError as error:
-        raise httpx.ReadTimeout(f"no whole answer within {within_s:g} s") from error
+        raise httpx2.ReadTimeout(f"no whole answer within {within_s:g} s") from error
 
 
-class BoundedClient:
-    """The same for code without a loop. Threads may share one. Close it when done."""
+def _require_identity(answer: httpx2.Response) -> None:
+    if answer.headers.get("content-encoding", "identity").lower() != "identity":
+        raise UnfitAnswerError("a compressed answer that was not asked for")
+
+
+def _kept(answer: httpx2.Response, content: bytes) -> httpx2.Response:
+    """The answer without its connection."""
+    return httpx2.Response(
+        answer.status_code,
+        headers=answer.headers,
+        content=content,
+        request=answer.request,
+        extensions={"reason_phrase": answer.reason_phrase.encode()},
+    )
+
+
+class _Bounds(threading.local):
+    """What answers to this thread have to keep to: a time by the monotonic clock, and bytes; None: no bound."""
+
+    at_s: float | None = None
+    bytes_max: int | None = None
+
+    def left_s(self, wanted_s: float | None) -> float | None:
+        """How long one wait may last. Raises httpcore2.ReadTimeout when the time is over."""
+        if self.at_s is None:
+            return wanted_s
+        left_s = self.at_s - time.monotonic()
+        if left_s <= 0:
+            raise httpcore2.ReadTimeout("timed out before the whole answer was there")
+        return left_s if wanted_s is None else min(wanted_s, left_s)
+
+
+class BoundedClient(httpx2.Client):
+    """The same for code without a loop, and for libraries that take an HTTP client. Threads may share one."""
 
     def __init__(
         self,
@@ -113,119 +147,134 @@ class BoundedClient:
         redirects: int = 0,
         connections: int | None = 100,
     ) -> None:
-        """`silence_s` without a byte end a request, `redirects` are followed. Raises httpx.InvalidURL."""
-        self._redirects = redirects
-        self._due = _Due()
-        self._client = httpx.Client(
+        """`silence_s` without a byte end a request, `redirects` are followed; `trust_env`: through the environment's
+        proxies. Raises httpx2.InvalidURL."""
+        self._bounds = _Bounds()
+        super().__init__(
             base_url=base_url,
             headers={**(headers or {}), b"accept-encoding": b"identity"},
-            timeout=httpx.Timeout(silence_s, connect=connect_s),
+            timeout=httpx2.Timeout(silence_s, connect=connect_s),
+            transport=_BoundedTransport(self._bounds, trust_env=trust_env, connections=connections),
             trust_env=trust_env,
-            limits=httpx.Limits(max_connections=connections, max_keepalive_connections=20),
+            follow_redirects=redirects > 0,
+            max_redirects=max(redirects, 1),
         )
-        for transport in (self._client._transport, *self._client._mounts.values()):
-            if isinstance(transport, httpx.HTTPTransport):  # which can't be given a backend
-                transport._pool._network_backend = _DueBackend(self._due)
-
-    @property
-    def base_url(self) -> str:
-        """What the paths of requests are relative to."""
-        return str(self._client.base_url)
-
-    def __enter__(self) -> BoundedClient:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._client.close()
 
     @contextmanager
-    def within(self, seconds: float) -> Iterator[None]:
-        """Whatever this thread asks and reads here ends in httpx.TimeoutException when the seconds are over."""
-        before, self._due.at_s = self._due.at_s, time.monotonic() + seconds
+    def within(self, seconds: float, bytes_max: int | None = None) -> Iterator[None]:
+        """What this thread asks and reads here ends in httpx2.TimeoutException when the seconds are over, and in
+        UnfitAnswerError for an answer of more bytes."""
+        bounds = self._bounds
+        before = bounds.at_s, bounds.bytes_max
+        bounds.at_s, bounds.bytes_max = time.monotonic() + seconds, bytes_max
         try:
             yield
         finally:
-            self._due.at_s = before
+            bounds.at_s, bounds.bytes_max = before
 
-    @contextmanager
-    def answering(self, request: httpx.Request) -> Iterator[httpx.Response]:
-        """As the function."""
-        answer = self._client.send(request, stream=True)
+    def ask(self, method: str, url: str, *, bytes_max: int, within_s: float, **given: Any) -> httpx2.Response:
+        """As the function; `given` is httpx2's. Of redirects only the last answer is read."""
+        with self.within(within_s, bytes_max):
+            return self.request(method, url, **given)
+
+
+class _BoundedTransport(httpx2.BaseTransport):
+    """Connections over a network backend of ours: httpx2 bounds each wait alone, and a header may take many."""
+
+    def __init__(self, bounds: _Bounds, *, trust_env: bool, connections: int | None) -> None:
+        self._bounds = bounds
+        proxies = urllib.request.getproxies() if trust_env else {}
+        self._proxies = {kind: address for kind, address in proxies.items() if kind in ("http", "https", "all")}
+        tls = httpx2.create_ssl_context(trust_env=trust_env)
+        self._pools = {  # by proxy; "": without one
+            proxy: httpcore2.ConnectionPool(
+                tls,
+                _proxy_at(proxy) if proxy else None,
+                max_connections=connections,
+                max_keepalive_connections=20,
+                keepalive_expiry=5.0,
+                network_backend=_BoundedBackend(bounds),
+            )
+            for proxy in {"", *self._proxies.values()}
+        }
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send it (`httpx2.BaseTransport`). Raises UnfitAnswerError for a compressed answer."""
+        url = request.url
+        asked = httpcore2.Request(
+            request.method,
+            httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+            headers=request.headers.raw,
+            content=request.stream,
+            extensions=request.extensions,
+        )
+        with _as_httpx2():
+            given = self._pool(url).handle_request(asked)
+        answer = httpx2.Response(
+            given.status, headers=given.headers, stream=_Body(given, self._bounds), extensions=given.extensions
+        )
         try:
             _require_identity(answer)
-            yield answer
-        finally:
-            answer.close()
+        except UnfitAnswerError:
+            given.close()
+            raise
+        if answer.has_redirect_location:
+            given.close()
+            answer.stream = httpx2.ByteStream(b"")
+        return answer
 
-    def request(self, method: str, url: str, **given: Any) -> httpx.Request:
-        """A request to this client's server, to be sent by it. `given` is httpx's. Raises httpx.InvalidURL."""
-        return self._client.build_request(method, url, **given)
+    def close(self) -> None:
+        """Close the connections."""
+        for pool in self._pools.values():
+            pool.close()
 
-    def read_whole(self, answer: httpx.Response, bytes_max: int) -> bytes:
-        """As the function."""
-        content = bytearray()
-        for piece in answer.iter_raw():
-            _add(content, piece, bytes_max)
-        return bytes(content)
-
-    def ask(self, method: str, url: str, *, bytes_max: int, within_s: float, **given: Any) -> httpx.Response:
-        """As the function. Of redirects only the last answer is read."""
-        request = self.request(method, url, **given)
-        with self.within(within_s):
-            for left in range(self._redirects, -1, -1):
-                with self.answering(request) as answer:
-                    if not left or answer.next_request is None:
-                        return _kept(answer, self.read_whole(answer, bytes_max))
-                    request = answer.next_request
-        raise AssertionError("the last answer is handed on")
+    def _pool(self, url: httpx2.URL) -> httpcore2.ConnectionPool:
+        proxy = self._proxies.get(url.scheme) or self._proxies.get("all", "")
+        return self._pools["" if proxy and urllib.request.proxy_bypass(url.netloc.decode("ascii")) else proxy]
 
 
-def _require_identity(answer: httpx.Response) -> None:
-    if answer.headers.get("content-encoding", "identity").lower() != "identity":
-        raise UnfitAnswerError("a compressed answer that was not asked for")
+def _proxy_at(address: str) -> httpcore2.Proxy:
+    url = httpx2.URL(address)
+    return httpcore2.Proxy(str(url.copy_with(userinfo=b"")), (url.username, url.password) if url.userinfo else None)
 
 
-def _add(content: bytearray, piece: bytes, bytes_max: int) -> None:
-    content += piece
-    if len(content) > bytes_max:
-        raise UnfitAnswerError(f"an answer of more than {bytes_max} bytes")
+class _Body(httpx2.SyncByteStream):
+    def __init__(self, answer: httpcore2.Response, bounds: _Bounds) -> None:
+        self._answer, self._bounds = answer, bounds
+
+    def __iter__(self) -> Iterator[bytes]:
+        size, bytes_max = 0, self._bounds.bytes_max
+        with _as_httpx2():
+            for piece in self._answer.iter_stream():
+                size += len(piece)
+                if bytes_max is not None and size > bytes_max:
+                    raise UnfitAnswerError(f"an answer of more than {bytes_max} bytes")
+                yield piece
+
+    def close(self) -> None:
+        self._answer.close()
 
 
-def _kept(answer: httpx.Response, content: bytes) -> httpx.Response:
-    """The answer without its connection."""
-    return httpx.Response(
-        answer.status_code,
-        headers=answer.headers,
-        content=content,
-        request=answer.request,
-        extensions={"reason_phrase": answer.reason_phrase.encode()},
-    )
+@contextmanager
+def _as_httpx2() -> Iterator[None]:
+    """The errors of httpcore2 as those of httpx2, which have the same names."""
+    try:
+        yield
+    except (
+        httpcore2.TimeoutException,
+        httpcore2.NetworkError,
+        httpcore2.ProtocolError,
+        httpcore2.ProxyError,
+        httpcore2.UnsupportedProtocol,
+    ) as error:
+        raise getattr(httpx2, type(error).__name__)(str(error)) from error
 
 
-class _Due(threading.local):
-    """When what a thread reads has to be there, by the monotonic clock; None: whenever."""
+class _BoundedBackend(httpcore2.NetworkBackend):
+    """Connections whose every wait ends by the deadline."""
 
-    at_s: float | None = None
-
-    def left_s(self, wanted_s: float | None) -> float | None:
-        """How long one wait may last. Raises httpcore.ReadTimeout when the time is over."""
-        if self.at_s is None:
-            return wanted_s
-        left_s = self.at_s - time.monotonic()
-        if left_s <= 0:
-            raise httpcore.ReadTimeout("timed out before the whole answer was there")
-        return left_s if wanted_s is None else min(wanted_s, left_s)
-
-
-class _DueBackend(httpcore.NetworkBackend):
-    """Connections whose every wait ends by the deadline: httpx bounds each wait alone, and a header may take many."""
-
-    def __init__(self, due: _Due) -> None:
-        self._due, self._inner = due, httpcore.SyncBackend()
+    def __init__(self, bounds: _Bounds) -> None:
+        self._bounds, self._inner = bounds, httpcore2.SyncBackend()
 
     def connect_tcp(
         self,
@@ -234,29 +283,30 @@ class _DueBackend(httpcore.NetworkBackend):
         timeout: float | None = None,
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
-    ) -> httpcore.NetworkStream:
-        wait_s = self._due.left_s(timeout)
-        return _DueStream(self._inner.connect_tcp(host, port, wait_s, local_address, socket_options), self._due)
+    ) -> httpcore2.NetworkStream:
+        wait_s = self._bounds.left_s(timeout)
+        return _BoundedStream(self._inner.connect_tcp(host, port, wait_s, local_address, socket_options), self._bounds)
 
 
-class _DueStream(httpcore.NetworkStream):
-    def __init__(self, inner: httpcore.NetworkStream, due: _Due) -> None:
-        self._inner, self._due = inner, due
+class _BoundedStream(httpcore2.NetworkStream):
+    def __init__(self, inner: httpcore2.NetworkStream, bounds: _Bounds) -> None:
+        self._inner, self._bounds = inner, bounds
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._inner.read(max_bytes, self._due.left_s(timeout))
+        return self._inner.read(max_bytes, self._bounds.left_s(timeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         for start in range(0, len(buffer), _PIECE_BYTES):
-            self._inner.write(buffer[start : start + _PIECE_BYTES], self._due.left_s(timeout))
+            self._inner.write(buffer[start : start + _PIECE_BYTES], self._bounds.left_s(timeout))
 
     def close(self) -> None:
         self._inner.close()
 
     def start_tls(
         self, ssl_context: SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> httpcore.NetworkStream:
-        return _DueStream(self._inner.start_tls(ssl_context, server_hostname, self._due.left_s(timeout)), self._due)
+    ) -> httpcore2.NetworkStream:
+        wait_s = self._bounds.left_s(timeout)
+        return _BoundedStream(self._inner.start_tls(ssl_context, server_hostname, wait_s), self._bounds)
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)

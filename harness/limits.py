@@ -24,9 +24,9 @@ class EpisodeLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Caps of one (agent, problem) run. A step is one model completion with the tool calls that follow it."""
 
     steps: int = 25
-    # Model completions of a run; unset, and then not written out: each one is a step. Where it is set, a step is a
-    # round as SN15's default loop counts them: completions, however many, and the tool calls that follow.
-    completions: int | msgspec.UnsetType = msgspec.UNSET
+    # Model completions of a run; 0: each one is a step. Where set, a step is a round as SN15's default loop counts
+    # them: completions, however many, and the tool calls that follow.
+    completions: int = 0
     tool_calls: int = 100
     prompt_tokens: int = 400_000
     completion_tokens: int = 40_000
@@ -53,7 +53,7 @@ class EpisodeLimits(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def completions_max(self) -> int:
         """Model completions after which a run ends."""
-        return self.steps if self.completions is msgspec.UNSET else self.completions
+        return self.completions or self.steps
 
 
 def completion_cost(limits: EpisodeLimits, model: str, prompt_tokens: int, completion_tokens: int) -> int:

@@ -140,7 +140,7 @@ class EvaluationBody(msgspec.Struct, frozen=True, kw_only=True):
     unsurfaced: tuple[str, ...] = ()  # recommended ids that the surfaced rule refuses
     is_agentic: bool
     totals: Totals
-    emission: str | msgspec.UnsetType = msgspec.UNSET  # version of the rule that named the emitters
+    emission: str = ""  # version of the rule that named the emitters
     ledger_sha256: str = ""  # of `harness.inference.gateway.completed_lines`: what any ledger of these completions has
 
     def body_hash(self) -> str:

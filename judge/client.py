@@ -1,4 +1,4 @@
-"""A judge behind an OpenAI-compatible endpoint, through the client that agents' requests take, at temperature 0.
+"""A judge behind an OpenAI-compatible endpoint, through the `openai` package, at temperature 0.
 
 One reply per `opine`; transport faults are retried here, when the endpoint says where it says, and end as
 U3020; what a reply says is never looked at here. The prompt sent is the one the rubric pins by hash, or nothing is
@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 import orjson
 
-from foundation.backoff import Backoff
+from foundation.backoff import Backoff, retried
 from foundation.codes.names import BAD_REQUEST, NO_ENDPOINT
 from foundation.errors import ArenaError
-from harness.inference.client import OpenAIUpstream
+from harness.inference.client import SdkUpstream
 from harness.inference.port import ModelReply, RetryLaterError
 from judge.parse import REPLY_SCHEMA
 from judge.port import JudgeReply
@@ -70,7 +70,7 @@ class OpenAIJudge:
     ) -> None:
         """`base_url` has its version path, e.g. https://host/v1. `sleep` takes seconds."""
         self._model = model
-        self._upstream = OpenAIUpstream(model, base_url, api_key, patience.timeout_ms)
+        self._upstream = SdkUpstream(model, base_url, api_key, patience.timeout_ms)
         self._patience = patience
         self._sleep = sleep
         self._way = 0  # the first way to ask that this endpoint was not seen to refuse
@@ -83,27 +83,23 @@ class OpenAIJudge:
     def opine(self, trace: RenderedTrace, rubric: Rubric, refusals: Sequence[str] = ()) -> JudgeReply:
         """One reply to one trace. Raises ArenaError U3020 when no attempt succeeded, V2030 for another prompt."""
         messages = judge_messages(trace, rubric, refusals)
+        try:
+            reply = retried(lambda: self._complete(messages), self._patience.attempts, self._pause_ms, self._sleep)
+        except ArenaError as error:
+            raise ArenaError("U3020", f"{self.model}: {error.failure.detail}"[:_DETAIL_CHARS]) from error
+        return JudgeReply(
+            text=reply.content,
+            prompt_tokens=reply.prompt_tokens,
+            completion_tokens=reply.completion_tokens,
+            is_cut=reply.finish_reason == _CUT,
+        )
+
+    def _pause_ms(self, error: ArenaError, failures: int) -> int | None:
+        if error.failure.code in (BAD_REQUEST, NO_ENDPOINT):  # it refuses the request, key or model
+            return None
         backoff = Backoff(first_ms=self._patience.backoff_ms, most_ms=_BACKOFF_MAX_MS)
-        detail, pause_ms = "no attempt was made", 0
-        for attempt in range(1, self._patience.attempts + 1):
-            if pause_ms:
-                self._sleep(pause_ms / 1000)
-            try:
-                reply = self._complete(messages)
-            except ArenaError as error:
-                detail = f"{self.model}: {error.failure.detail}"[:_DETAIL_CHARS]
-                pause_ms = error.retry_after_ms if isinstance(error, RetryLaterError) else backoff.pause_ms(attempt)
-                is_final = error.failure.code in (BAD_REQUEST, NO_ENDPOINT)  # it refuses the request, key or model
-                if is_final or pause_ms > self._patience.retry_after_max_ms:
-                    raise ArenaError("U3020", detail) from error
-                continue
-            return JudgeReply(
-                text=reply.content,
-                prompt_tokens=reply.prompt_tokens,
-                completion_tokens=reply.completion_tokens,
-                is_cut=reply.finish_reason == _CUT,
-            )
-        raise ArenaError("U3020", detail)
+        pause_ms = error.retry_after_ms if isinstance(error, RetryLaterError) else backoff.pause_ms(failures)
+        return pause_ms if pause_ms <= self._patience.retry_after_max_ms else None
 
     def _complete(self, messages: list[dict[str, str]]) -> ModelReply:
         """One attempt, by the fullest way that the endpoint takes. Raises ArenaError as `Upstream.complete`."""

@@ -42,7 +42,7 @@ class RenderCaps(msgspec.Struct, frozen=True, kw_only=True):
 
 DEFAULT_CAPS = RenderCaps()
 BETWEEN = "\n\n"
-RENDERER = "spans/3"  # another number whenever the same body gives another text
+RENDERER = "spans/1"  # another number whenever the same body gives another text
 _UNKNOWN_TOOL = "unknown tool"
 _MODEL_NAME = re.compile(r"[A-Za-z0-9._:/+-]{1,60}")
 _LAST_NUMBER = 10**6  # no span's number is longer

@@ -18,10 +18,8 @@ Gate = Literal["inference_present", "results_analysed", "data_cited", "candidate
 GATES: tuple[Gate, ...] = ("inference_present", "results_analysed", "data_cited", "candidates_compared")
 
 
-# sha256 of prompts/reasoning_*.txt: constants, so that policies pin a prompt without reading a file. The first is for
-# races that were opened under it.
-REASONING_1_PROMPT_SHA256 = "8ab4c6df012eb6a3e31258c6c7d00654cabe50b8f41b1e3c30ab7693cb5353ce"
-REASONING_2_PROMPT_SHA256 = "9c11596ee11f69645fe312fc7fcf8434fc60db53a03089dda90053895c1d8e62"
+# sha256 of prompts/reasoning_1.txt: a constant, so that policies pin the prompt without reading a file
+REASONING_1_PROMPT_SHA256 = "9c11596ee11f69645fe312fc7fcf8434fc60db53a03089dda90053895c1d8e62"
 
 
 class Rubric(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +30,7 @@ class Rubric(msgspec.Struct, frozen=True, kw_only=True):
     prompt_sha256: str
     attempts_per_model: int = 3
     inference_tokens_min: int = 30
-    calibration_sha256: str | msgspec.UnsetType = msgspec.UNSET  # of the measured error that the policy relies on
+    calibration_sha256: str = ""  # of the measured error that the policy relies on
 
 
 def coefficient_e4(quality_e4: int) -> int:

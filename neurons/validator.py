@@ -11,16 +11,17 @@ Exit codes: 0 stopped cleanly, 2 usage, 3 environment not ready, 4 integrity vio
 
 from __future__ import annotations
 
+import runpy
 import sys
 from pathlib import Path
 
 if __name__ == "__main__":  # from a checkout the packages lie beside this folder; the command imports this page
-    sys.path[0] = str(Path(__file__).resolve().parents[1])
-    from neurons.cli.app import main
-
-    main(["validator", *sys.argv[1:]])
+    root = Path(__file__).resolve().parents[1]
+    sys.path[0], sys.argv[1:1] = str(root), ["validator"]
+    runpy.run_path(str(root / "neurons" / "cli" / "app.py"), run_name="__main__")
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import Awaitable, Callable, Coroutine
@@ -71,14 +72,7 @@ async def _run(settings: Settings) -> None:
         async with open_node(settings) as node:
             race = await read_race(node.store, node.now_ms())
             node.log.info("ready", hotkey=node.signer.hotkey, text=banner(settings, node, race))
-            supervisor = Supervisor(
-                node,
-                settings.checkpoint_dir,
-                parent_pid=settings.parent_pid,
-                is_shadow=settings.shadow,
-                endpoint=settings.public_endpoint,
-            )
-            await supervisor.run()
+            await Supervisor(node, settings).run()
         failure = None
     except asyncio.CancelledError:
         failure = None
@@ -88,43 +82,30 @@ async def _run(settings: Settings) -> None:
         raise
     finally:
         if settings.state_dir.is_dir() and (failure is None or failure.code != HOTKEY_IN_USE):  # its file then
-            try:
+            with contextlib.suppress(OSError):  # a full disk
                 note_ending(settings.state_dir, failure, unix_ms())
-            except OSError as error:
-                structlog.get_logger().warning("ending not written", reason=str(error))
 
 
 class Supervisor:
     """The loops of one node, and their end."""
 
-    def __init__(
-        self,
-        node: Node,
-        checkpoint_dir: Path | None = None,
-        *,
-        parent_pid: int = 0,
-        drain_s: float = DRAIN_S,
-        is_shadow: bool = False,
-        endpoint: str = "",
-    ) -> None:
-        """`checkpoint_dir`: a second folder for signed checkpoints.
-
-        `parent_pid`: stop when that process is no longer this one's parent; 0 for none. `drain_s`: how long what
-        runs may take to finish once the drain has begun. `is_shadow`: settle and publish, and set no weights.
-        `endpoint`: the door's address as the chain shall name it; "": as it listens."""
-        self._node, self._parent_pid, self._drain_s = node, parent_pid, drain_s
+    def __init__(self, node: Node, settings: Settings, *, drain_s: float = DRAIN_S) -> None:
+        """`drain_s`: how long what runs may take to finish once the drain has begun."""
+        self._node, self._parent_pid, self._drain_s = node, settings.parent_pid, drain_s
         failures = node.metrics.turn_failures
         self._drain = StopSignal(node.now_ms, on_failure=lambda loop, code: failures.labels(loop, code).inc())
-        self._checkpoints = CheckpointLoop(node, checkpoint_dir)
+        self._checkpoints = CheckpointLoop(node, settings.checkpoint_dir)
         qualifying = RaceLog(node.store, QUALIFYING, is_lasting=True)
         self._clock = clock = RaceClock(node, qualifying, self._checkpoints)
-        watch = ChainWatch(node)
+        watch, serving = ChainWatch(node), node.serving
         sharing = SharingLoop(node, node.sharing, clock.race_id) if node.sharing else None
         others = sharing.peers if sharing else tuple
         releases = ReleaseLoop(node, node.operator_files, others) if node.operator_files else None
-        address = endpoint or (node.serving.door_address if node.serving else "")
-        has_own_address = node.serving is not None and node.serving.door_address and node.sharing is None
-        door = DoorLoop(node, address) if has_own_address else None
+        door = exchange = None
+        if node.sharing and sharing:
+            exchange = open_exchange(node, node.sharing, sharing, clock)
+        elif serving and serving.door_address:
+            door = DoorLoop(node, settings.public_endpoint or serving.door_address)
         heart = HeartbeatLoop(
             node,
             watch,
@@ -132,24 +113,22 @@ class Supervisor:
             peers=sharing.peers_seen if sharing else tuple,
             release=lambda: releases.facts if releases else None,
         )
-        self._turning: list[Turning] = [
+        self._turning: list[Turning | None] = [
             Intake(node, qualifying),
             *(EpisodeLoop(node, self._drain) for _ in range(node.pool.size)),
             VerdictLoop(node, clock.current_logs),
-            WeightsLoop(node, clock, is_shadow=is_shadow, is_stale=watch.is_stale),
+            WeightsLoop(node, clock, is_shadow=settings.shadow, is_stale=watch.is_stale),
             self._checkpoints,
             AnchorLoop(node, is_quiet=clock.is_quiet),
             watch,
-            *([releases] if releases else []),
+            releases,
         ]
-        self._timed: dict[str, tuple[Callable[[], Awaitable[object]], float]] = {
-            "sweep": (partial(sweep, node), SWEEP_S),
-            "heartbeat": (partial(heart.beat, self._drain), EVERY_S),
-            "parent": (self._look_for_parent, 1.0),
-        }
-        exchange = open_exchange(node, node.sharing, sharing, clock) if node.sharing and sharing else None
-        parts = (clock, DatabaseWatch(node), node.serving, door, node.local_chain, exchange, sharing)
-        self._running = [part for part in parts if part is not None]
+        self._timed: list[tuple[str, Callable[[], Awaitable[object]], float]] = [
+            ("sweep", partial(sweep, node), SWEEP_S),
+            ("heartbeat", partial(heart.beat, self._drain), EVERY_S),
+            ("parent", self._look_for_parent, 1.0),
+        ]
+        self._running = (clock, DatabaseWatch(node), serving, door, node.local_chain, exchange, sharing)
 
     def stop(self) -> None:
         """Start draining. Safe to call from a signal handler and more than once."""
@@ -183,11 +162,11 @@ class Supervisor:
 
     def _loops(self) -> list[Coroutine[None, None, None]]:
         drain, log = self._drain, self._node.log
+        turning = [(each.name, each.turn, each.every_s) for each in self._turning if each]
         return [
-            *(run_loop(each.name, each.turn, drain, log, every_s=each.every_s) for each in self._turning),
-            *(run_loop(name, turn, drain, log, every_s=every_s) for name, (turn, every_s) in self._timed.items()),
+            *(run_loop(name, turn, drain, log, every_s=every_s) for name, turn, every_s in [*turning, *self._timed]),
             *endpoint_loops(self._node, drain),
-            *(part.run(drain) for part in self._running),
+            *(part.run(drain) for part in self._running if part),
         ]
 
     async def _sign_off(self) -> Exception | None:

@@ -3,7 +3,7 @@
 Suites are `never_touch`; the evaluation set is 75 problems (28 product, 24 shop, 23 voucher) of whole
 clusters, drawn by seed and key; `dev` is drawn after it; the rest is `train` (paper A.4). The deal does not depend on
 the order of the problems. What is frozen never moves: a new problem goes where its answers already are, and one that
-would join two pools is refused (P4020), `train` included, for a model has seen it. A problem that touches nothing
+would join two pools is refused, `train` included, for a model has seen it. A problem that touches nothing
 frozen is `train`.
 
 The public form is the manifest (`problems.partition`); with the 32-byte key it is an `OpenPartition`, which can
@@ -141,17 +141,6 @@ def freeze(
     )
 
 
-def pool_of(problem: Problem, partition: OpenPartition, classes: ProductClasses = NO_CATALOGUE) -> Pool:
-    """The pool a problem belongs to: that of the frozen cluster it touches, `train` when it touches none.
-
-    Raises ArenaError P4020 naming the pools when it would join two.
-    """
-    pools = touched_pools(problem, partition, classes)
-    if len(pools) > 1:
-        raise ArenaError("P4020", f"{problem.problem_id} joins {' and '.join(pools)}")
-    return pools[0] if pools else "train"
-
-
 def touched_pools(
     problem: Problem, partition: OpenPartition, classes: ProductClasses = NO_CATALOGUE
 ) -> tuple[Pool, ...]:
@@ -164,7 +153,7 @@ def extend(partition: OpenPartition, problems: Iterable[Problem], classes: Produ
     """The partition with new problems in it, as a new manifest; the same manifest when there is nothing new.
 
     They enter in the order of their ids, whatever order they come in, each seeing those before it: one that would join
-    two pools is refused (P4020 names the case) and leaves no trace. Clusters of one pool may be joined; the joined one
+    two pools is refused and leaves no trace. Clusters of one pool may be joined; the joined one
     keeps a frozen name and lists the others. Raises ArenaError P4007 when two of the problems share an id.
     """
     ordered = sorted(problems, key=lambda problem: problem.problem_id)
@@ -207,30 +196,17 @@ def extend(partition: OpenPartition, problems: Iterable[Problem], classes: Produ
     return Extension(manifest=after, pools=pools, refused=tuple(refused))
 
 
-def contaminated(
+def pools_of_answers(
     partition: OpenPartition,
-    *,
-    problem: Problem | None = None,
-    query: str = "",
-    titles: Iterable[str] = (),
-    product_ids: Iterable[str] = (),
+    titles: Iterable[str],
+    product_ids: Iterable[str],
     classes: ProductClasses = NO_CATALOGUE,
 ) -> tuple[Pool, ...]:
-    """The pools that a training row touches, whatever is known of it: its problem, its query, its answers.
-
-    Empty when it touches none. A row may be trained on when this is empty or `("train",)`. A query counts when its
-    content words are those of a frozen query; a problem or an answer counts by its class.
-    """
-    pools: set[Pool] = set()
-    if problem is not None:
-        pools.update(touched_pools(problem, partition, classes), partition.query_pools(problem.query))
-    if query:
-        pools |= partition.query_pools(query)
+    """The pools that hold one of these answers' classes, in the order of `POOLS`: what a training row touches."""
     marks = {f"title {key}" for title in titles for key in classes.keys_of("", (title,)) if key != title_key("")}
     for product_id in product_ids:
         marks |= {f"id {product_id}", *(f"title {key}" for key in classes.keys_of(product_id))}
-    pools.update(row.pool for mark in marks if (row := partition.row_of(partition.token(mark))))
-    return _in_order(pools)
+    return _in_order(row.pool for mark in marks if (row := partition.row_of(partition.token(mark))))
 
 
 def _row(key: bytes, name: str, pool: Pool, members: Sequence[Problem], classes: ProductClasses) -> PoolRow:
@@ -284,7 +260,6 @@ KEY_BYTES = 32
 RULES = "title-key/1"  # how answers are named; another rule is another manifest
 _TOKEN = re.compile(r"[0-9a-f]{64}")
 _SEED_END = 2**53
-_HELD = ("answers", "problems", "queries")  # tokens that a frozen row keeps
 
 
 class PoolRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -354,16 +329,6 @@ class PartitionManifest(msgspec.Struct, frozen=True, kw_only=True):
         return {pool: counts[pool] for pool in POOLS}
 
 
-class ManifestChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One step from a manifest to its successor; what is not named here stays as it was."""
-
-    previous_sha256: str
-    sha256: str  # of the manifest it leads to
-    serial: int
-    rows: tuple[PoolRow, ...]  # new, or changed, by cluster
-    gone: tuple[str, ...]  # clusters that another row absorbed
-
-
 def token_of(key: bytes, mark: str) -> str:
     """The token (hex) of a text under the manifest's key: an HMAC under a key of its own, derived from both."""
     text = mark.encode(errors="surrogatepass")
@@ -376,60 +341,6 @@ def commitment_of(key: bytes) -> str:
     if len(key) != KEY_BYTES:
         raise ValueError(f"a partition key has {KEY_BYTES} bytes, not {len(key)}")
     return hashlib.sha256(b"agent-arena/partition-key/1\n" + key).hexdigest()
-
-
-def change_between(older: PartitionManifest, newer: PartitionManifest) -> ManifestChange:
-    """The change from a manifest to its direct successor.
-
-    Raises ArenaError P4021 when `newer` is no such one, or something frozen moved (`apply_changes`).
-    """
-    before = {row.cluster: row for row in older.rows}
-    after = {row.cluster for row in newer.rows}
-    change = ManifestChange(
-        previous_sha256=newer.previous_sha256,
-        sha256=newer.sha256,
-        serial=newer.serial,
-        rows=tuple(row for row in newer.rows if before.get(row.cluster) != row),
-        gone=tuple(sorted(before.keys() - after)),
-    )
-    if apply_changes(older, (change,)) != newer:
-        raise ArenaError("P4021", f"{newer.serial} does not follow {older.serial}")
-    return change
-
-
-def apply_changes(older: PartitionManifest, changes: Sequence[ManifestChange]) -> PartitionManifest:
-    """The manifest that the changes, oldest first, lead to; needs no key.
-
-    Raises ArenaError P4021 when they lead to no sound one, to another than the last of them names, or when a change
-    moves a frozen cluster to another pool or takes something from it.
-    """
-    rows = {row.cluster: row for row in older.rows}
-    sha256 = older.sha256
-    for change in changes:
-        if change.previous_sha256 != sha256:
-            raise ArenaError("P4021", f"{change.serial} does not follow {sha256[:12]}…")
-        now = {token: row for row in change.rows for token in (row.cluster, *row.absorbed)}
-        for name in rows.keys() & {*change.gone, *now}:
-            before, after = rows[name], now.get(name)
-            if (
-                after is None
-                or after.pool != before.pool
-                or not {after.cluster, *after.absorbed}.issuperset(before.absorbed)
-                or any(set(getattr(before, held)).difference(getattr(after, held)) for held in _HELD)
-            ):
-                raise ArenaError("P4021", f"cluster {name[:12]}… changed its pool or lost something")
-        for name in change.gone:
-            rows.pop(name, None)
-        rows.update((row.cluster, row) for row in change.rows)
-        sha256 = change.sha256
-    if not changes:
-        return older
-    ordered = tuple(rows[name] for name in sorted(rows))
-    last = changes[-1]
-    made = msgspec.structs.replace(older, serial=last.serial, previous_sha256=last.previous_sha256, rows=ordered)
-    if made.sha256 != last.sha256:
-        raise ArenaError("P4021", f"the changes lead to {made.sha256[:12]}…, not to {last.sha256[:12]}…")
-    return made
 
 
 def manifest_bytes(manifest: PartitionManifest) -> bytes:

@@ -23,14 +23,14 @@ from typing import Literal
 
 import msgspec
 
-from foundation.errors import ArenaError, Failure
+from foundation.errors import ArenaError
 from problems.axes import match
 from problems.constraints import count_constraints, draw_item, draw_voucher, say_problem, tighten_item
 from problems.model import BUCKETS, Bucket, Problem, RewardItem
 from problems.product import Product
 from problems.score import total_price
 from problems.title_index import TitleIndex
-from problems.titles import TitleMatcher
+from problems.titles import LexicalTitles, TitleMatcher
 from problems.wording import check_wording, said_names
 
 ITEMS_MAX = 4  # that one problem asks for
@@ -139,7 +139,7 @@ class ProblemMaker:
         """
         items = min(len(model.rewards), ITEMS_MAX)
         is_one_shop = model.bucket == "shop" or (model.voucher is not None and model.voucher.voucher_type == "shop")
-        level = measure_difficulty(model, self._index).level
+        level = difficulty_of(model, self._index)
         order = _SynthesisOrder(bucket=model.bucket, items=(items, items), level=level, is_one_shop=is_one_shop)
         try:
             return self._make_one(order, problem_id, Random(seed))[0]
@@ -199,7 +199,7 @@ class ProblemMaker:
             rewards=tuple(items),
             voucher=voucher,
         )
-        if check_wording(problem) or (level is not None and measure_difficulty(problem, self._index).level != level):
+        if check_wording(problem) or (level is not None and difficulty_of(problem, self._index) != level):
             return None
         return problem
 
@@ -270,34 +270,21 @@ ACCEPTED_MAX = 3
 
 
 class Ambiguity(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts of one problem, one number per item. `failure` (P4019) is set when an item has more than it may."""
+    """Counts of one problem, one number per item: products that satisfy it, and products that fit its words."""
 
-    problem_id: str
     accepted: tuple[int, ...]
     fitting: tuple[int, ...]
-    failure: Failure | None = None
 
 
-def measure_ambiguity(
-    problem: Problem, index: TitleIndex, titles: TitleMatcher | None = None, at_most: int = ACCEPTED_MAX
-) -> Ambiguity:
+def measure_ambiguity(problem: Problem, index: TitleIndex, titles: TitleMatcher | None = None) -> Ambiguity:
     """The counts of a problem. `titles` is `lexical/1` when left out; under a title release `accepted` is by its lists.
 
     Raises ArenaError V2040 when the matcher does not know a title.
     """
-    names = said_names(problem)
-    accepted = tuple(len(index.accepted(item, titles)) for item in problem.rewards)
-    fitting = tuple(count_fitting(item, words, index) for item, words in zip(problem.rewards, names, strict=True))
-    over = [
-        f"reward[{slot}]: {counts[0]} products satisfy it, {counts[1]} fit its words"
-        for slot, counts in enumerate(zip(accepted, fitting, strict=True))
-        if max(counts) > at_most
-    ]
+    named = zip(problem.rewards, said_names(problem), strict=True)
     return Ambiguity(
-        problem_id=problem.problem_id,
-        accepted=accepted,
-        fitting=fitting,
-        failure=Failure(code="P4019", detail="; ".join(over)) if over else None,
+        accepted=tuple(len(index.accepted(item, titles)) for item in problem.rewards),
+        fitting=tuple(count_fitting(item, words, index) for item, words in named),
     )
 
 
@@ -308,8 +295,8 @@ def count_fitting(item: RewardItem, words: Sequence[str], index: TitleIndex) -> 
 
 def meets_constraints(item: RewardItem, product: Product) -> bool:
     """Whether a product meets everything that the item asks besides its title."""
-    axes = match(item, product, _ANY_TITLE)
-    return axes.hits - axes.title.hits == axes.total - axes.title.total
+    axes = match(msgspec.structs.replace(item, title=()), product, LexicalTitles())
+    return axes.hits == axes.total
 
 
 def is_clear(item: RewardItem, words: Sequence[str], index: TitleIndex) -> bool:
@@ -319,44 +306,17 @@ def is_clear(item: RewardItem, words: Sequence[str], index: TitleIndex) -> bool:
     )
 
 
-class _AnyTitle(msgspec.Struct, frozen=True):
-    """Takes every title for every other: what is left are the constraints."""
-
-    name: str = "any"
-
-    def matches(self, product: Product, reward_title: str) -> bool:
-        """True."""
-        return True
-
-
-_ANY_TITLE = _AnyTitle()
-
-
 Level = Literal["easy", "medium", "hard"]
 _MEDIUM_FROM_E4, _HARD_FROM_E4 = 40_000, 70_000
 
 
-class Difficulty(msgspec.Struct, frozen=True, kw_only=True):
-    """The measure of one problem; tuples hold one number per item."""
-
-    items: int
-    constraints: tuple[int, ...]
-    namesakes: tuple[int, ...]  # titles with all the title words that the query says, the answer's included
-    points_e4: int
-    level: Level
-
-
-def measure_difficulty(problem: Problem, index: TitleIndex) -> Difficulty:
-    """The measure of a problem over the catalogue it is asked of. An answer that is not there counts no namesakes."""
-    constraints = tuple(map(count_constraints, problem.rewards))
-    namesakes = tuple(index.count_holding(words) for words in said_names(problem))
-    points = sum(constraints) + 2 * sum(max(0, count - 1).bit_length() for count in namesakes)
+def difficulty_of(problem: Problem, index: TitleIndex) -> Level:
+    """How hard a problem is over the catalogue it is asked of: by constraints, by titles that hold all the title words
+    that the query says, and by items. An answer that is not there has no such namesakes."""
+    namesakes = (index.count_holding(words) for words in said_names(problem))
+    points = sum(map(count_constraints, problem.rewards)) + 2 * sum(
+        max(0, count - 1).bit_length() for count in namesakes
+    )
     items = len(problem.rewards)
     points_e4 = 10_000 * points // items + 10_000 * (items - 1)
-    return Difficulty(
-        items=items,
-        constraints=constraints,
-        namesakes=namesakes,
-        points_e4=points_e4,
-        level="easy" if points_e4 < _MEDIUM_FROM_E4 else "medium" if points_e4 < _HARD_FROM_E4 else "hard",
-    )
+    return "easy" if points_e4 < _MEDIUM_FROM_E4 else "medium" if points_e4 < _HARD_FROM_E4 else "hard"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -75,27 +75,12 @@ class AcceptedTitles(msgspec.Struct, frozen=True, kw_only=True):
             raise ArenaError("V2040", f"{self.name} does not list the title {reward_title!r}") from None
 
 
-class JoinedTitles:
-    """Several releases as one matcher: each title is decided by the first that lists it."""
-
-    def __init__(self, releases: Iterable[AcceptedTitles]) -> None:
-        self._releases = tuple(releases)
-        self._of_title: dict[str, AcceptedTitles] = {}
-        for release in self._releases:
-            for title in release.accepted:
-                self._of_title.setdefault(title, release)
-
-    @property
-    def name(self) -> str:
-        """The names of the releases, each once, in order."""
-        return " + ".join(dict.fromkeys(release.name for release in self._releases))
-
-    def matches(self, product: Product, reward_title: str) -> bool:
-        """As the release that lists `reward_title` says. Raises ArenaError V2040 when none does."""
-        release = self._of_title.get(reward_title)
-        if release is None:
-            raise ArenaError("V2040", f"{self.name} does not list the title {reward_title!r}")
-        return release.matches(product, reward_title)
+def join_titles(releases: Sequence[AcceptedTitles]) -> AcceptedTitles:
+    """Several releases as one: each title is decided by the first that lists it. Named after each, once, in order."""
+    accepted: dict[str, frozenset[str]] = {}
+    for release in releases[::-1]:
+        accepted |= release.accepted
+    return AcceptedTitles(name=" + ".join(dict.fromkeys(one.name for one in releases)), accepted=accepted)
 
 
 def decode_accepted(text: str | bytes) -> AcceptedTitles:

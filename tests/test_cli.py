@@ -128,15 +128,6 @@ def test_the_validators_help_shows_every_setting_once_under_a_heading() -> None:
     assert "--metrics-port" in told and "--wallet.hotkey" in told
 
 
-def test_the_shell_completes_policies_suites_stages_and_formats() -> None:
-    from neurons.cli.options import complete_format, complete_policy, complete_stage, complete_suite
-
-    assert complete_policy("de") == ["demo"]
-    assert complete_suite("s") == ["s1", "s2", "s3"]
-    assert complete_stage("t") == ["teacher"]
-    assert complete_format("m") == ["messages"]
-
-
 def test_an_unknown_policy_is_refused_by_the_dry_run_and_names_the_nearest() -> None:
     done = arena("validator", "--policy", "dmeo", "--dry-run")
     assert done.returncode == 2

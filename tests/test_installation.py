@@ -104,29 +104,6 @@ def test_a_demo_installs_once_without_development_tools_and_again_for_changed_pi
     assert "--constraint constraints.txt" in install and install.endswith("--editable .")
     assert first[-1] == "-m neurons.cli.app demo"
     assert make(clone, "demo") == ["-m neurons.cli.app demo"]
-    later = (clone / ".venv" / ".installed").stat().st_mtime + 10
-    os.utime(clone / "constraints.txt", (later, later))
-    assert [call for call in make(clone, "demo") if "pip install" in call]
-    make(clone, "clean")
-    assert not (clone / ".venv").exists()
-    (clone / "foreign").mkdir()
-    make(clone, "clean", f"VENV={clone / 'foreign'}")
-    assert (clone / "foreign").exists()
-
-
-@needs_make
-def test_test_runs_lint_types_and_tests_in_this_order_and_a_demo_after_it_installs_nothing(clone: Path) -> None:
-    assert [call for call in make(clone, "install") if call.endswith("--editable .[dev,train]")]
-    assert [call.split()[1] for call in make(clone, "test")] == ["ruff", "ruff", "mypy", "pytest"]
-    assert make(clone, "demo") == ["-m neurons.cli.app demo"]
-
-
-@needs_make
-def test_a_python_that_is_not_there_is_told_with_a_fix(clone: Path) -> None:
-    command = ["make", "demo", "PYTHON=python-of-nobody"]
-    done = subprocess.run(command, cwd=clone, capture_output=True, text=True, check=False)
-    assert done.returncode != 0
-    assert "python-of-nobody is missing" in done.stderr and "fix: install Python 3.11" in done.stderr
 
 
 def test_continuous_integration_runs_make_test_and_says_when_make_is_missing(tmp_path: Path) -> None:

@@ -16,8 +16,6 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
-import msgspec
-
 from arena.export.assembly import signed_content
 from arena.race.machine import IllegalEventError, RaceState, replay, stream_of
 from arena.records.model import (
@@ -60,7 +58,7 @@ class RaceView(NamedTuple):
         """When source and traces open; None while that is not known, 0 where the release opened them."""
         if self.release is None:
             return None
-        return 0 if self.release.opens_ms is msgspec.UNSET else self.release.opens_ms
+        return self.release.opens_ms
 
 
 class DayCounts:

@@ -15,7 +15,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Annotated, TypeVar
 
-import httpx
+import httpx2
 import msgspec
 
 from arena.api.rows import AgentDetail, RaceDetail
@@ -116,7 +116,7 @@ class TailClient:
                 answer = http.ask("GET", "/v1/head", bytes_max=ANSWER_BYTES_MAX, within_s=self._answer_s)
             answer.raise_for_status()
             return {row.validator: row.seq for row in msgspec.json.decode(answer.content, type=list[_LogSize])}
-        except (httpx.HTTPError, httpx.InvalidURL, UnfitAnswerError, *UNREADABLE_JSON) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, UnfitAnswerError, *UNREADABLE_JSON) as error:
             raise ArenaError("V2084", f"{self._url}: {str(error) or type(error).__name__}") from error
 
     def lines(
@@ -160,10 +160,10 @@ class TailClient:
     def _connection(self, parameters: dict[str, str | int | tuple[str, ...]], checked: RowCheck) -> Iterator[bytes]:
         """The checked lines of one connection. Raises _AwayError when it ends early or can't be had."""
         try:
-            with self._open() as http, http.answering(http.request("GET", "/v1/tail", params=parameters)) as answer:
-                if answer.status_code != httpx.codes.OK:
-                    with http.within(self._answer_s):
-                        content = http.read_whole(answer, ANSWER_BYTES_MAX)
+            with self._open() as http, http.stream("GET", "/v1/tail", params=parameters) as answer:
+                if answer.status_code != httpx2.codes.OK:
+                    with http.within(self._answer_s, ANSWER_BYTES_MAX):
+                        content = answer.read()
                     try:
                         refusal = msgspec.json.decode(content, type=ServedRefusal)
                     except UNREADABLE_JSON:
@@ -173,7 +173,7 @@ class TailClient:
                         raise ArenaError("V2050", f"{read}, and now {refusal.message}")
                     if refusal.code in (TAIL_BAD_REQUEST, TAIL_LACKS):
                         raise ArenaError(refusal.code, refusal.message)
-                    if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
+                    if answer.status_code >= httpx2.codes.INTERNAL_SERVER_ERROR:
                         raise _AwayError(f"{refusal.code} {refusal.message}".strip())
                     raise ArenaError("V2084", f"{self._url} answers {answer.status_code}: {refusal.message}")
                 lines = Lines(LINE_BYTES_MAX)
@@ -183,9 +183,9 @@ class TailClient:
                         yield line
                 if lines.is_within_one:
                     raise _AwayError("the stream ended within a row")
-        except (httpx.TransportError, httpx.StreamError) as error:
+        except (httpx2.TransportError, httpx2.StreamError) as error:
             raise _AwayError(str(error) or type(error).__name__) from error
-        except (httpx.InvalidURL, UnfitAnswerError) as error:
+        except (httpx2.InvalidURL, UnfitAnswerError) as error:
             raise ArenaError("V2084", f"{self._url}: {error}") from error
 
     def _open(self) -> BoundedClient:
@@ -235,7 +235,7 @@ def read_winner(url: str, *, timeout_s: float = READ_S) -> WinnerFile:
 def _get(http: BoundedClient, target: str, timeout_s: float) -> bytes:
     try:
         answer = http.ask("GET", target, bytes_max=READ_BYTES_MAX, within_s=timeout_s)
-    except (httpx.HTTPError, httpx.InvalidURL, UnfitAnswerError) as error:
+    except (httpx2.HTTPError, httpx2.InvalidURL, UnfitAnswerError) as error:
         raise ArenaError("V2084", f"{http.base_url}: {str(error) or type(error).__name__}") from error
     if answer.is_success:
         return answer.content

@@ -11,10 +11,11 @@ race committed to is told by comparing with the race's opening.
 
 from __future__ import annotations
 
+import functools
 import hmac
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
@@ -35,7 +36,23 @@ from problems.soundness import check_problem
 from problems.titles import MATCHERS, AcceptedTitles, TitleMatcher, encode_accepted, reward_titles
 
 SALT_BYTES = 32
-_VERSION, _VERSION_WITHOUT_TITLES = 3, 2
+BATCH_SUFFIX = ".batch.json"
+
+
+class SealedProblem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A problem of a sealed batch as it may be named before its release."""
+
+    problem_id: str
+    cluster_commitment: str = ""  # keyed HMAC (hex) to its leak cluster, opened at release
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """The sealed batch of one race, by root: what may be said of it before its release. It belongs to this race alone
+    and is burnt whole after it."""
+
+    batch_sha256: str
+    partition_sha256: str = ""
+    problems: tuple[SealedProblem, ...]
 
 
 class SealedBatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,11 +75,6 @@ class SealedBatch(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def problem_ids(self) -> tuple[str, ...]:
-        """Public ids in batch order."""
-        return tuple(problem.problem_id for problem in self.problems)
-
-    @property
     def batch_sha256(self) -> str:
         """Keyed commitment (hex) to the race, the partition, the accepted titles and every problem with its answer,
         pool and cluster, in order."""
@@ -80,19 +92,19 @@ class SealedBatch(msgspec.Struct, frozen=True, kw_only=True):
         return commitment(self.salt, "batch", canonical_bytes(root))
 
     @property
-    def cluster_commitments(self) -> dict[str, str]:
-        """Per public problem id, a keyed commitment (hex) to its leak cluster; equal clusters do not look equal."""
-        return {
-            problem.problem_id: cluster_commitment(self.salt, problem.problem_id, cluster)
-            for problem, cluster in zip(self.problems, self.cluster_ids, strict=True)
-        }
-
-    def problem(self, problem_id: str) -> Problem:
-        """The problem with that public id. Raises KeyError when the batch has none."""
-        for problem in self.problems:
-            if problem.problem_id == problem_id:
-                return problem
-        raise KeyError(problem_id)
+    def public(self) -> Batch:
+        """What may be said of it before its release; equal clusters do not look equal."""
+        return Batch(
+            batch_sha256=self.batch_sha256,
+            partition_sha256=self.partition_sha256,
+            problems=tuple(
+                SealedProblem(
+                    problem_id=problem.problem_id,
+                    cluster_commitment=cluster_commitment(self.salt, problem.problem_id, cluster),
+                )
+                for problem, cluster in zip(self.problems, self.cluster_ids, strict=True)
+            ),
+        )
 
 
 def seal(
@@ -117,12 +129,21 @@ def seal(
     """
     if len(salt) != SALT_BYTES:
         raise ValueError(f"a salt has {SALT_BYTES} bytes, not {len(salt)}")
-    assigned = tuple(pools) or tuple[Pool, ...]("train" for _ in problems)
-    if len(assigned) != len(problems):
-        raise ValueError(f"{len(problems)} problems and {len(assigned)} pools")
-    seen: set[str] = set()
-    for problem, pool in zip(problems, assigned, strict=True):
+    for problem in problems:
         check_problem(problem)
+    batch = SealedBatch(
+        race_id=race_id,
+        problems=tuple(problems),
+        pools=tuple(pools) or tuple[Pool, ...]("train" for _ in problems),
+        cluster_ids=tuple(cluster_ids) or tuple(cluster_id(problem) for problem in problems),
+        partition_sha256=partition_sha256,
+        titles=titles,
+        salt=salt.hex(),
+    )
+    if {len(batch.pools), len(batch.cluster_ids)} != {len(problems)}:
+        raise ValueError(f"{len(problems)} problems, {len(batch.pools)} pools, {len(batch.cluster_ids)} clusters")
+    seen: set[str] = set()
+    for problem, pool in zip(problems, batch.pools, strict=True):
         if problem.problem_id in seen:
             raise ArenaError("P4007", problem.problem_id)
         if pool == "never_touch":
@@ -130,39 +151,18 @@ def seal(
         seen.add(problem.problem_id)
     if titles is not None and (odd := reward_titles(problems) ^ titles.accepted.keys()):
         raise ArenaError("P4012", f"{race_id}: {titles.name} and the problems differ in the title {min(odd)!r}")
-    clusters = tuple(cluster_ids) or tuple(cluster_id(problem) for problem in problems)
-    if len(clusters) != len(problems):
-        raise ValueError(f"{len(problems)} problems and {len(clusters)} clusters")
-    return SealedBatch(
-        race_id=race_id,
-        problems=tuple(problems),
-        pools=assigned,
-        cluster_ids=clusters,
-        partition_sha256=partition_sha256,
-        titles=titles,
-        salt=salt.hex(),
-    )
+    return batch
 
 
-class _Titles(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Accepted titles, titles and ids sorted."""
-
-    name: str
-    accepted: dict[str, tuple[str, ...]]
-
-
-class _BatchFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class BatchFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The file's shape."""
 
-    version: int
-    race_id: str
-    salt: str
+    version: Literal[1] = 1
     batch_sha256: str
-    problems: tuple[Problem, ...]
-    pools: tuple[Pool, ...]
-    cluster_ids: tuple[str, ...]
-    partition_sha256: str
-    titles: _Titles | None = None
+    batch: SealedBatch
+
+
+_ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
 def write_batch(path: Path, batch: SealedBatch) -> None:
@@ -181,24 +181,8 @@ def read_batch(path: Path) -> SealedBatch:
 
 def encode_batch(batch: SealedBatch) -> bytes:
     """The batch as JSON, salt and answers included."""
-    held = _BatchFile(
-        version=_VERSION if batch.titles else _VERSION_WITHOUT_TITLES,
-        race_id=batch.race_id,
-        salt=batch.salt,
-        batch_sha256=batch.batch_sha256,
-        problems=batch.problems,
-        pools=batch.pools,
-        cluster_ids=batch.cluster_ids,
-        partition_sha256=batch.partition_sha256,
-        titles=None
-        if batch.titles is None
-        else _Titles(
-            name=batch.titles.name,
-            accepted={title: tuple(sorted(ids)) for title, ids in sorted(batch.titles.accepted.items())},
-        ),
-    )
-    typed = msgspec.convert(msgspec.to_builtins(held), _BatchFile)  # an amount given as an integer becomes a float
-    return msgspec.json.encode(typed)
+    typed = msgspec.convert(msgspec.to_builtins(batch), SealedBatch)  # an amount given as an integer becomes a float
+    return _ENCODER.encode(BatchFile(batch_sha256=batch.batch_sha256, batch=typed))
 
 
 def decode_batch(content: bytes, place: str) -> SealedBatch:
@@ -208,28 +192,21 @@ def decode_batch(content: bytes, place: str) -> SealedBatch:
     raises for unsound problems and titles.
     """
     try:
-        held = msgspec.json.decode(content, type=_BatchFile)
+        held = msgspec.json.decode(content, type=BatchFile)
     except msgspec.ValidationError as error:
         raise ArenaError("P4010", f"{place}: {error}") from error
     except UNREADABLE_JSON as error:
         raise ArenaError("P4001", f"{place}: {error}") from error
-    expected = _VERSION if held.titles else _VERSION_WITHOUT_TITLES
-    if held.version != expected:
-        raise ArenaError("P4010", f"{place}: format {held.version} is not {expected}")
+    given = held.batch
     try:
         batch = seal(
-            held.race_id,
-            held.problems,
-            bytes.fromhex(held.salt),
-            pools=held.pools,
-            cluster_ids=held.cluster_ids,
-            partition_sha256=held.partition_sha256,
-            titles=None
-            if held.titles is None
-            else AcceptedTitles(
-                name=held.titles.name,
-                accepted={title: frozenset(ids) for title, ids in held.titles.accepted.items()},
-            ),
+            given.race_id,
+            given.problems,
+            bytes.fromhex(given.salt),
+            pools=given.pools,
+            cluster_ids=given.cluster_ids,
+            partition_sha256=given.partition_sha256,
+            titles=given.titles,
         )
     except ValueError as error:
         raise ArenaError("P4010", f"{place}: {error}") from error
@@ -240,60 +217,44 @@ def decode_batch(content: bytes, place: str) -> SealedBatch:
     return batch
 
 
-class _Stamp(NamedTuple):
+class Stamp(NamedTuple):
     """A file as it stood when it was read."""
 
-    path: Path
     inode: int
     size: int
     changed_ns: int
     status_changed_ns: int  # the clock of a user can't set this one back
 
 
-class KeptBatch:
-    """Reads batch files, and keeps the one read last for as long as its file stays as it was.
+def stamp_of(path: Path) -> Stamp:
+    """The file as it stands. Raises ArenaError P4001 for one that can't be looked at."""
+    try:
+        now = path.stat()
+    except OSError as error:
+        raise ArenaError("P4001", f"{path}: {error.strerror or error}") from error
+    return Stamp(now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns)
 
-    A read gives what `read_batch` would give now, and costs a look at the file: every episode of a race asks for its
-    batch, and reading one checks every problem and hash in it. A file that was changed, written again or taken away is
-    read again.
-    """
 
-    def __init__(self) -> None:
-        self._kept: tuple[_Stamp, SealedBatch] | None = None
+def read_kept(path: Path) -> SealedBatch:
+    """As `read_batch`, at the cost of a look at the file while it stays as it was: every episode of a race asks for its
+    batch, and reading one checks every problem and hash in it. Safe to use from several threads."""
+    return _read_once(path, stamp_of(path))
 
-    def read(self, path: Path) -> SealedBatch:
-        """The batch in a file. Raises ArenaError P4001 or P4010 as `read_batch` does."""
-        try:
-            now = path.stat()
-        except OSError as error:
-            raise ArenaError("P4001", f"{path}: {error.strerror or error}") from error
-        stamp = _Stamp(path, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns)
-        kept = self._kept
-        if kept is None or kept[0] != stamp:
-            kept = self._kept = (stamp, read_batch(path))
-        return kept[1]
+
+@functools.lru_cache(maxsize=2)  # the race that runs, and one that people look at
+def _read_once(path: Path, stamp: Stamp) -> SealedBatch:
+    return read_batch(path)
 
 
 Answer = Literal["kept", "broken", "unknown"]
 
 
-class CheckedProblem(msgspec.Struct, frozen=True, kw_only=True):
-    """One released problem and whether its cluster is the one that was committed to."""
-
-    problem_id: str
-    pool: str
-    cluster_id: str
-    cluster: Answer
-
-
 class Disclosure(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a check. `batch` is unknown where the batch's problems are not at hand."""
+    """The result of a check. `broken`: the problems whose cluster is not the one that was committed to; `batch` is
+    unknown where the batch's problems are not at hand."""
 
-    race_id: str
-    batch_sha256: str
-    partition_sha256: str
-    salt: str
-    problems: tuple[CheckedProblem, ...]
+    record: ReleaseRecord
+    broken: tuple[str, ...]
     batch: Answer
     faults: tuple[str, ...]
 
@@ -303,57 +264,34 @@ class Disclosure(msgspec.Struct, frozen=True, kw_only=True):
         return not self.faults
 
 
-def check_release(
-    record: ReleaseRecord,
-    *,
-    batch_sha256: str,
-    partition_sha256: str,
-    commitments: Mapping[str, str],
-    batch: SealedBatch | None = None,
-) -> Disclosure:
-    """The record against the opening's `batch_sha256`, `partition_sha256` and cluster `commitments` by problem id."""
-    rows, faults = [], []
+def check_release(record: ReleaseRecord, opened: Batch, batch: SealedBatch | None = None) -> Disclosure:
+    """The record against what the race opened with, and against the batch where that is at hand."""
+    committed = {problem.problem_id: problem.cluster_commitment for problem in opened.problems}
+    broken = []
     for problem in record.problems:
-        committed = commitments.get(problem.problem_id, "")
         try:
-            opened = cluster_commitment(record.salt, problem.problem_id, problem.cluster_id)
+            shown = cluster_commitment(record.salt, problem.problem_id, problem.cluster_id)
         except ValueError:  # a salt that is no hex opens nothing
-            opened = "-"
-        is_kept = hmac.compare_digest(committed, opened)
-        if not is_kept:
-            faults.append(f"{problem.problem_id}: the cluster is not the one committed to")
-        rows.append(
-            CheckedProblem(
-                problem_id=problem.problem_id,
-                pool=problem.pool,
-                cluster_id=problem.cluster_id,
-                cluster="kept" if is_kept else "broken",
-            )
-        )
-    if [row.problem_id for row in rows] != list(commitments):
+            shown = "-"
+        if not hmac.compare_digest(committed.get(problem.problem_id, ""), shown):
+            broken.append(problem.problem_id)
+    faults = [f"{problem_id}: the cluster is not the one committed to" for problem_id in broken]
+    if [problem.problem_id for problem in record.problems] != list(committed):
         faults.append("the released problems are not those of the batch, in its order")
-    if record.batch_sha256 != batch_sha256:
+    if record.batch_sha256 != opened.batch_sha256:
         faults.append("the released batch is not the one the race opened with")
-    if record.partition_sha256 != partition_sha256:
+    if record.partition_sha256 != opened.partition_sha256:
         faults.append("the partition is not the one the race opened with")
     answer: Answer = "unknown"
     if batch is not None:
         kept = {
-            "the batch's problems and answers": batch.batch_sha256 == batch_sha256,
+            "the batch's problems and answers": batch.batch_sha256 == opened.batch_sha256,
             "the batch's salt": batch.salt == record.salt,
             "the batch's pools and clusters": batch.released_problems == record.problems,
         }
         faults += [f"{name} are not what was committed to" for name, is_kept in kept.items() if not is_kept]
         answer = "kept" if all(kept.values()) else "broken"
-    return Disclosure(
-        race_id=record.race_id,
-        batch_sha256=batch_sha256,
-        partition_sha256=partition_sha256,
-        salt=record.salt,
-        problems=tuple(rows),
-        batch=answer,
-        faults=tuple(faults),
-    )
+    return Disclosure(record=record, broken=tuple(broken), batch=answer, faults=tuple(faults))
 
 
 class AcceptedProduct(msgspec.Struct, frozen=True, kw_only=True):
@@ -385,7 +323,7 @@ class BatchExplainer:
 
     def __init__(self, folder: Path, products_of: Callable[[str], ProductOf | None]) -> None:
         self._folder, self._products_of = folder, products_of
-        self._batches, self._lock = KeptBatch(), threading.Lock()
+        self._lock = threading.Lock()
 
     def explain(self, record: EvaluationRecord, catalogue_sha256: str) -> Explained:
         """Every constraint of the record's problem with both values, and what is accepted; empty where that is not
@@ -395,14 +333,14 @@ class BatchExplainer:
             return NOTHING
         try:
             with self._lock:
-                batch = self._batches.read(self._folder / f"{context.race_id}.batch.json")
+                batch = read_kept(self._folder / f"{context.race_id}{BATCH_SUFFIX}")
                 product_of = self._products_of(catalogue_sha256)
             if product_of is None or batch.batch_sha256 != context.batch_sha256:
                 return NOTHING
             titles: TitleMatcher | None = batch.titles or MATCHERS.get(outcome.titles)
             if titles is None or titles.name != outcome.titles:
                 return NOTHING
-            problem = batch.problem(context.problem_id)
+            problem = {each.problem_id: each for each in batch.problems}[context.problem_id]
             found = explain_outcome(problem, outcome, product_of, titles)
             if not _says_the_same(found, outcome):
                 return NOTHING

@@ -68,15 +68,7 @@ def released_pool(
         if batch is None:
             missing.append(release.race_id)
             continue
-        checked = check_release(
-            release,
-            batch_sha256=release.batch_sha256,
-            partition_sha256=release.partition_sha256,
-            commitments=batch.cluster_commitments,
-            batch=batch,
-        )
-        if batch.partition_sha256 != release.partition_sha256:
-            raise ArenaError("P4010", f"{release.race_id}: batch and release name different partitions")
+        checked = check_release(release, batch.public, batch)
         if not checked.is_ok:
             raise ArenaError("P4010", f"{release.race_id}: {checked.faults[0]}")
         taken = {

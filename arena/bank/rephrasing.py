@@ -15,14 +15,12 @@ import msgspec
 import orjson
 
 from foundation.codes.names import WORDING_LOSES
-from foundation.codes.row import Owner
-from foundation.errors import ArenaError, Failure
+from foundation.errors import Failure
 from harness.inference.port import Upstream
 from problems.constraints import say_voucher
 from problems.model import Problem
 from problems.wording import Flaw, check_rewording, said_names
 
-PROMPT_VERSION = "rephrasing/1"
 ATTEMPTS = 3
 _QUERY_CHARS = 4_000
 _SYSTEM = """You rewrite a shopper's request in other words, as a real person would write it.
@@ -46,40 +44,27 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
 
 
-class Reworded(msgspec.Struct, frozen=True, kw_only=True, tag="reworded"):
-    """A problem in new words. `attempts` counts replies, this one included."""
+class Rewording(msgspec.Struct, frozen=True, kw_only=True):
+    """A problem in new words, or as it was where `failure` (P4016 or P4017, of the last reply) says why. `attempts`
+    counts replies; 0 where the problem's own query can't be read back."""
 
     problem: Problem
-    model: str
     attempts: int
-    prompt: str = PROMPT_VERSION
+    failure: Failure | None = None
 
 
-class Unworded(msgspec.Struct, frozen=True, kw_only=True, tag="unworded"):
-    """A problem no reply worded faithfully. Use `problem`, which still has its own words, or drop it."""
-
-    problem: Problem
-    model: str
-    attempts: int
-    failure: Failure  # P4016 or P4017, of the last reply
-
-
-def reword(problem: Problem, upstream: Upstream, sampling: Sampling, attempts: int = ATTEMPTS) -> Reworded | Unworded:
+def reword(problem: Problem, upstream: Upstream, sampling: Sampling, attempts: int = ATTEMPTS) -> Rewording:
     """Ask for a wording, say what was wrong with it, and ask again, `attempts` times in all.
 
-    Raises ArenaError U3001 to U3004 when the endpoint fails, A1040 when it refuses the request, ValueError for no
-    attempt, and ArenaError P4016 or P4017 when the problem's own query does not say its constraints.
+    Raises ArenaError U3001 to U3004 when the endpoint fails, A1040 when it refuses the request.
     """
-    if attempts < 1:
-        raise ValueError("at least one attempt")
-    own = check_rewording(problem, problem.query)
-    if own:
-        raise ArenaError(own[0].code, f"{problem.problem_id}: {own[0].detail}")
+    flaws: Sequence[Flaw] = check_rewording(problem, problem.query)
+    if flaws:
+        return _kept(problem, 0, flaws)
     voucher = say_voucher(problem.voucher) if problem.voucher else ""
     names = "\n".join(f"{number}. {' '.join(words)}" for number, words in enumerate(said_names(problem), start=1))
     request = f"Request:\n{problem.query.removesuffix(voucher)}\n\nName words to keep, product by product:\n{names}"
     messages = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": request}]
-    flaws: Sequence[Flaw] = ()
     for attempt in range(1, attempts + 1):
         body = {
             "model": sampling.model,
@@ -95,26 +80,19 @@ def reword(problem: Problem, upstream: Upstream, sampling: Sampling, attempts: i
         else:
             flaws = [Flaw(code="P4016", what="a request of sensible length")]
         if not flaws:
-            worded = msgspec.structs.replace(problem, query=text + voucher)
-            return Reworded(problem=worded, model=sampling.model, attempts=attempt)
+            return Rewording(problem=msgspec.structs.replace(problem, query=text + voucher), attempts=attempt)
         told = ["That changes the request:"]
         for flaw in flaws:
             place = "" if flaw.slot is None else f" (product {flaw.slot + 1})"
             told.append(f"- {'missing' if flaw.code == WORDING_LOSES else 'not asked for'}: {flaw.what}{place}")
         told.append("Rewrite the original request again, and keep to the rules.")
         messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": "\n".join(told)}]
+    return _kept(problem, attempts, flaws)
+
+
+def _kept(problem: Problem, attempts: int, flaws: Sequence[Flaw]) -> Rewording:
     failure = Failure(code=flaws[0].code, detail="; ".join(flaw.detail for flaw in flaws))
-    return Unworded(problem=problem, model=sampling.model, attempts=attempts, failure=failure)
-
-
-def reword_or_keep(problem: Problem, upstream: Upstream, sampling: Sampling, attempts: int) -> Reworded | Unworded:
-    """As `reword`; a problem whose own query can't be read back is `Unworded` too, after no attempt."""
-    try:
-        return reword(problem, upstream, sampling, attempts)
-    except ArenaError as error:
-        if error.owner is not Owner.PROBLEM:
-            raise
-        return Unworded(problem=problem, model=sampling.model, attempts=0, failure=error.failure)
+    return Rewording(problem=problem, attempts=attempts, failure=failure)
 
 
 def _clean(reply: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from arena.bank.batch import SALT_BYTES, SealedBatch, decode_batch, encode_batch, seal
+from arena.bank.batch import SALT_BYTES, Batch, SealedBatch, SealedProblem, decode_batch, encode_batch, seal
 from arena.bank.partition_file import PoolAssignment
 from arena.chain.port import Beacon, BeaconRound, Signer, Timelock, Verifier
 from foundation.canonical import canonical_bytes
@@ -110,14 +110,7 @@ NOTICE_VERSION = 1
 _DOMAIN = b"agent-arena/sealed-batch/1\n"
 
 
-class NoticedProblem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A sealed problem by its public id, and the keyed commitment (hex) to its leak cluster."""
-
-    problem_id: str
-    cluster_commitment: str
-
-
-class BatchNotice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class BatchNotice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is public of a sealed batch. `race_id` is the bank's name for the race that closes before `round`."""
 
     version: int
@@ -126,21 +119,16 @@ class BatchNotice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     round: int  # the first round after the race's close
     batch_sha256: str
     partition_sha256: str
-    problems: tuple[NoticedProblem, ...]
+    problems: tuple[SealedProblem, ...]
     ciphertext_sha256: str
     made_ms: int  # unix milliseconds, by the bank's clock
     signer: str  # hotkey, ss58
     titles: str = ""  # name of the matcher whose verdicts lie inside; "": none lie there
 
     @property
-    def problem_ids(self) -> tuple[str, ...]:
-        """Public ids in batch order."""
-        return tuple(problem.problem_id for problem in self.problems)
-
-    @property
-    def cluster_commitments(self) -> dict[str, str]:
-        """Per public problem id, the keyed commitment (hex) to its leak cluster."""
-        return {problem.problem_id: problem.cluster_commitment for problem in self.problems}
+    def batch(self) -> Batch:
+        """The batch as a race commits to it."""
+        return Batch(batch_sha256=self.batch_sha256, partition_sha256=self.partition_sha256, problems=self.problems)
 
 
 class SignedNotice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -160,13 +148,6 @@ class SealedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def notice(self) -> BatchNotice:
         """What is public of it."""
         return self.signed.notice
-
-
-def sign_notice(notice: BatchNotice, signer: Signer) -> SignedNotice:
-    """The notice signed. Raises ValueError when it names another signer."""
-    if notice.signer != signer.hotkey:
-        raise ValueError(f"the notice names {notice.signer}, the key is {signer.hotkey}")
-    return SignedNotice(notice=notice, signature=signer.sign(_message(notice)).hex())
 
 
 def check_notice(signed: SignedNotice, bank_hotkey: str, verify: Verifier, place: str) -> None:
@@ -192,25 +173,22 @@ def lock_batch(
     batch: SealedBatch, round_number: int, *, timelock: Timelock, signer: Signer, made_ms: int
 ) -> SealedFile:
     """The batch, readable from that round on. Raises ValueError for a round below 1."""
-    ciphertext = timelock.encrypt(encode_batch(batch), round_number)
-    clusters = batch.cluster_commitments
+    ciphertext, public = timelock.encrypt(encode_batch(batch), round_number), batch.public
     notice = BatchNotice(
         version=NOTICE_VERSION,
         race_id=batch.race_id,
         network=timelock.network,
         round=round_number,
-        batch_sha256=batch.batch_sha256,
-        partition_sha256=batch.partition_sha256,
-        problems=tuple(
-            NoticedProblem(problem_id=problem_id, cluster_commitment=clusters[problem_id])
-            for problem_id in batch.problem_ids
-        ),
+        batch_sha256=public.batch_sha256,
+        partition_sha256=public.partition_sha256,
+        problems=public.problems,
         ciphertext_sha256=hashlib.sha256(ciphertext).hexdigest(),
         made_ms=made_ms,
         signer=signer.hotkey,
         titles=batch.titles.name if batch.titles else "",
     )
-    return SealedFile(signed=sign_notice(notice, signer), ciphertext=ciphertext)
+    signed = SignedNotice(notice=notice, signature=signer.sign(_message(notice)).hex())
+    return SealedFile(signed=signed, ciphertext=ciphertext)
 
 
 def open_batch(sealed: SealedFile, beacon_round: BeaconRound | None, *, timelock: Timelock) -> SealedBatch:
@@ -225,22 +203,10 @@ def open_batch(sealed: SealedFile, beacon_round: BeaconRound | None, *, timelock
     if (beacon_round.network, beacon_round.round) != (notice.network, notice.round):
         raise ArenaError("P4026", f"{notice.race_id} opens with round {notice.round}, not {beacon_round.round}")
     batch = decode_batch(timelock.decrypt(sealed.ciphertext, beacon_round), f"sealed batch of {notice.race_id}")
-    check_opened(notice, batch)
+    found = (batch.race_id, batch.public, batch.titles.name if batch.titles else "")
+    if found != (notice.race_id, notice.batch, notice.titles):
+        raise ArenaError("P4010", f"sealed batch of {notice.race_id}: it is not what its notice committed to")
     return batch
-
-
-def check_opened(notice: BatchNotice, batch: SealedBatch) -> None:
-    """Raise ArenaError P4010 naming the first commitment of the notice that the batch does not keep."""
-    kept = {
-        "race_id": notice.race_id == batch.race_id,
-        "batch_sha256": notice.batch_sha256 == batch.batch_sha256,
-        "partition_sha256": notice.partition_sha256 == batch.partition_sha256,
-        "titles": notice.titles == (batch.titles.name if batch.titles else ""),
-        "problem ids": notice.problem_ids == batch.problem_ids,
-        "cluster commitments": notice.cluster_commitments == batch.cluster_commitments,
-    }
-    if broken := [name for name, is_kept in kept.items() if not is_kept]:
-        raise ArenaError("P4010", f"sealed batch of {notice.race_id}: {broken[0]} differ from the notice")
 
 
 def opening_time(notice: BatchNotice, timelock: Timelock) -> str:

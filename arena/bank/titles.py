@@ -12,30 +12,31 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import httpx
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from foundation.backoff import Backoff
-from foundation.bounded_http import UnfitAnswerError
+from foundation.backoff import Backoff, retried
 from foundation.canonical import UNREADABLE_JSON
-from foundation.codes.names import NO_ENDPOINT
+from foundation.codes.names import BAD_REQUEST, NO_ENDPOINT
 from foundation.durable_files import replacing
 from foundation.errors import ArenaError
 from foundation.progress import PhaseProgress
-from harness.inference.client import open_client
+from harness.inference.client import OpenAISdk
 from problems.model import Problem
 from problems.product import Product
 from problems.suites import accept_lexically
 from problems.title_index import TitleIndex
 from problems.titles import AcceptedTitles
 
+if TYPE_CHECKING:
+    import httpx2
+    from openai import OpenAI
+
 Vectors = npt.NDArray[np.float32]  # one row per text
 
-_PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _DETAIL_CHARS = 200
 _VECTOR_BYTES = 1 << 20  # of one text's vector as JSON
 _PAUSES = Backoff(first_ms=500, most_ms=60_000)
@@ -80,8 +81,7 @@ class EmbeddingsEndpoint:
         """`batch` texts go into one request. `sleep` takes seconds."""
         self._model = model
         self._attempts, self._batch, self._sleep = attempts, batch, sleep
-        self._timeout_s = timeout_ms / 1000
-        self._client = open_client(base_url, api_key, self._timeout_s)
+        self._client = OpenAISdk(base_url, api_key, timeout_ms)
 
     @property
     def name(self) -> str:
@@ -100,32 +100,24 @@ class EmbeddingsEndpoint:
         self._client.close()
 
     def _request(self, texts: Sequence[str]) -> Vectors:
-        failure = ArenaError("U3002", "no attempt was allowed")
-        for attempt in range(self._attempts):
-            if attempt:
-                self._sleep(_PAUSES.pause_ms(attempt) / 1_000)
-            try:
-                return _unit_rows(self._post(texts), len(texts))
-            except ArenaError as error:
-                if not error.entry.is_retryable or error.failure.code == NO_ENDPOINT:
-                    raise
-                failure = error
-        raise failure
+        def ask(sdk: OpenAI) -> httpx2.Response:
+            api = sdk.embeddings.with_raw_response
+            return api.create(model=self._model, input=list(texts), encoding_format="float").http_response
 
-    def _post(self, texts: Sequence[str]) -> bytes:
-        body = {"model": self._model, "input": list(texts), "encoding_format": "float"}
+        def once() -> Vectors:
+            return _unit_rows(self._client.ask(ask, bytes_max=len(texts) * _VECTOR_BYTES), len(texts))
+
         try:
-            response = self._client.ask(
-                "POST", "embeddings", json=body, bytes_max=len(texts) * _VECTOR_BYTES, within_s=self._timeout_s
-            )
-        except UnfitAnswerError as error:
-            raise ArenaError("U3003", str(error)) from error
-        except httpx.HTTPError as error:
-            raise ArenaError("U3002", f"{type(error).__name__}: {error}"[:_DETAIL_CHARS]) from error
-        if response.is_success:
-            return response.content
-        code = "U3004" if response.status_code == 429 else "U3002" if response.status_code in _PASSING else "U3001"
-        raise ArenaError(code, f"HTTP {response.status_code}: {response.text}"[:_DETAIL_CHARS])
+            return retried(once, self._attempts, _pause_ms, self._sleep)
+        except ArenaError as error:
+            if error.failure.code != BAD_REQUEST:
+                raise
+            raise ArenaError(NO_ENDPOINT, error.failure.detail) from error
+
+
+def _pause_ms(error: ArenaError, failures: int) -> int | None:
+    is_passing = error.entry.is_retryable and error.failure.code != NO_ENDPOINT
+    return _PAUSES.pause_ms(failures) if is_passing else None
 
 
 def _unit_rows(content: bytes, count: int) -> Vectors:
@@ -144,42 +136,21 @@ def _unit_rows(content: bytes, count: int) -> Vectors:
 
 
 THRESHOLD_E4 = 7_000
-NEAR_FROM_E4, NEAR_TO_E4, NEAR_STEP_E4 = 6_000, 8_000, 100
+MARGIN_E4 = 100  # a pair nearer to the threshold is an uncertain one
 _PIECE = 2_048  # catalogue titles a file of vectors
 _REWARDS_AT_ONCE = 1_024
-
-
-class NearThreshold(msgspec.Struct, frozen=True, kw_only=True):
-    """How many (reward title, product) pairs have a similarity in [`from_e4`, `from_e4` + 100)."""
-
-    from_e4: int
-    pairs: int
 
 
 class ReleaseReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a release was made of, and how firm its verdicts are."""
 
     name: str
-    threshold_e4: int
     reward_titles: int
     products: int
     pairs_accepted: int
     accepted_alone: int  # reward titles that a single product passes
     accepted_most: int  # products that pass one title
-    near: tuple[NearThreshold, ...]  # from 0.60 to 0.80
-
-    @property
-    def within_a_hundredth(self) -> int:
-        """Pairs less than 0.01 away from the threshold, on either side: the verdicts that are the least certain."""
-        edges = (self.threshold_e4 - NEAR_STEP_E4, self.threshold_e4)
-        return sum(near.pairs for near in self.near if near.from_e4 in edges)
-
-
-class TitleRelease(msgspec.Struct, frozen=True, kw_only=True):
-    """The release and its report. `problems.titles.encode_accepted` gives its bytes."""
-
-    titles: AcceptedTitles
-    report: ReleaseReport
+    uncertain: int  # pairs less than 0.01 away from the threshold, on either side
 
 
 class VectorFolder:
@@ -218,8 +189,8 @@ def build_release(
     *,
     name: str,
     on_progress: PhaseProgress = lambda done, total: None,
-) -> TitleRelease:
-    """The release of these problems' titles over a catalogue.
+) -> tuple[AcceptedTitles, ReleaseReport]:
+    """The release of these problems' titles over a catalogue, and its report.
 
     `name` is what outcomes carry; `on_progress` is told catalogue titles done, and all of them. Repeat the call after
     an interruption: finished pieces are not embedded again. Raises ArenaError U3001 to U3004 when the endpoint fails,
@@ -240,30 +211,36 @@ def build_release(
     reward_vectors = [
         folder.vectors(rewards[start : start + _PIECE], embedder) for start in range(0, len(rewards), _PIECE)
     ]
-    near = np.zeros((NEAR_TO_E4 - NEAR_FROM_E4) // NEAR_STEP_E4, dtype=np.int64)
+    low, threshold, high = (
+        np.float32(edge) / np.float32(10_000)
+        for edge in (THRESHOLD_E4 - MARGIN_E4, THRESHOLD_E4, THRESHOLD_E4 + MARGIN_E4)
+    )
+    uncertain = 0
     for start in range(0, len(titles), _PIECE):
         piece = titles[start : start + _PIECE]
-        vectors = folder.vectors(piece, embedder)
-        listings = np.array([len(ids_of[title]) for title in piece], dtype=np.int64)
-        for first, cosines in _cosines(reward_vectors, vectors):
-            near += _near(cosines, listings)
-            for row, column in np.argwhere(cosines >= np.float32(THRESHOLD_E4) / np.float32(10_000)):
-                accepted[rewards[first + int(row)]].update(ids_of[piece[int(column)]])
+        for first, cosines in _cosines(reward_vectors, folder.vectors(piece, embedder)):
+            for row, column in np.argwhere(cosines >= low):
+                ids, cosine = ids_of[piece[int(column)]], cosines[row, column]
+                uncertain += len(ids) if cosine < high else 0
+                if cosine >= threshold:
+                    accepted[rewards[first + int(row)]].update(ids)
         on_progress(start + len(piece), len(titles))
     release = AcceptedTitles(name=name, accepted={reward: frozenset(ids) for reward, ids in accepted.items()})
-    return TitleRelease(titles=release, report=_report(release, sum(map(len, ids_of.values())), near.tolist()))
+    return release, _report(release, sum(map(len, ids_of.values())), uncertain)
 
 
-def build_lexical(problems: Iterable[Problem], index: TitleIndex, catalogue: str) -> TitleRelease:
-    """The release of `lexical/1` over an index, named `lexical/1@<catalogue>`; similarities are shares of words."""
+def build_lexical(
+    problems: Iterable[Problem], index: TitleIndex, catalogue: str
+) -> tuple[AcceptedTitles, ReleaseReport]:
+    """The release of `lexical/1` over an index, named `lexical/1@<catalogue>`, and its report; similarities are shares
+    of words."""
     release = accept_lexically(problems, index, catalogue)
-    near = [0] * ((NEAR_TO_E4 - NEAR_FROM_E4) // NEAR_STEP_E4)
-    for reward in release.accepted:
-        for other in index.likenesses(reward, NEAR_FROM_E4):
-            place = (10_000 * other.shared // other.union - NEAR_FROM_E4) // NEAR_STEP_E4
-            if place < len(near):
-                near[place] += 1
-    return TitleRelease(titles=release, report=_report(release, len(index.products), near))
+    uncertain = sum(
+        10_000 * other.shared < (THRESHOLD_E4 + MARGIN_E4) * other.union
+        for reward in release.accepted
+        for other in index.likenesses(reward, THRESHOLD_E4 - MARGIN_E4)
+    )
+    return release, _report(release, len(index.products), uncertain)
 
 
 def _cosines(rewards: Iterable[Vectors], vectors: Vectors) -> Iterable[tuple[int, npt.NDArray[np.float32]]]:
@@ -280,25 +257,14 @@ def _cosines(rewards: Iterable[Vectors], vectors: Vectors) -> Iterable[tuple[int
         first += len(piece)
 
 
-def _near(cosines: npt.NDArray[np.float32], listings: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Pairs per step between 0.60 and 0.80; a title listed several times counts as often."""
-    edges = np.arange(NEAR_FROM_E4, NEAR_TO_E4 + 1, NEAR_STEP_E4).astype(np.float32) / np.float32(10_000)
-    rows, columns = np.nonzero((cosines >= edges[0]) & (cosines < edges[-1]))
-    places = np.searchsorted(edges, cosines[rows, columns], side="right") - 1
-    return np.bincount(places, weights=listings[columns], minlength=len(edges) - 1).astype(np.int64)
-
-
-def _report(release: AcceptedTitles, products: int, near: Sequence[int]) -> ReleaseReport:
+def _report(release: AcceptedTitles, products: int, uncertain: int) -> ReleaseReport:
     sizes = [len(ids) for ids in release.accepted.values()]
     return ReleaseReport(
         name=release.name,
-        threshold_e4=THRESHOLD_E4,
         reward_titles=len(sizes),
         products=products,
         pairs_accepted=sum(sizes),
         accepted_alone=sum(size == 1 for size in sizes),
         accepted_most=max(sizes, default=0),
-        near=tuple(
-            NearThreshold(from_e4=NEAR_FROM_E4 + place * NEAR_STEP_E4, pairs=pairs) for place, pairs in enumerate(near)
-        ),
+        uncertain=uncertain,
     )

@@ -21,7 +21,7 @@ from foundation.canonical import UNREADABLE_JSON
 from foundation.errors import ArenaError
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 
 LOCAL_NETWORK = "local-beacon"
@@ -124,10 +124,10 @@ class DrandBeacon:
         now_ms: Callable[[], int],
         *,
         endpoints: Sequence[str] = ENDPOINTS,
-        transport: httpx.AsyncBaseTransport | None = None,
+        transport: httpx2.AsyncBaseTransport | None = None,
         timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> None:
-        """`now_ms` gives unix milliseconds; `endpoints` are base URLs, asked in order; `transport` is httpx's;
+        """`now_ms` gives unix milliseconds; `endpoints` are base URLs, asked in order; `transport` is httpx2's;
         `timeout_s` is what one relay has for its whole answer."""
         self._now_ms, self._timeout_s = now_ms, timeout_s
         self._endpoints = tuple(endpoint.rstrip("/") for endpoint in endpoints)
@@ -151,18 +151,18 @@ class DrandBeacon:
             raise ArenaError("U3032", f"rounds count from 1, not {round_number}")
         if self._now_ms() < QUICKNET_CLOCK.published_ms(round_number):
             return None
-        import httpx  # here: it brings rich and pygments along, and most commands ask no relay
+        import httpx2  # here: it brings rich and pygments along, and most commands ask no relay
 
         from foundation.bounded_http import UnfitAnswerError, ask
 
         complaints: list[str] = []
         lacking: list[str] = []
-        async with httpx.AsyncClient(timeout=self._timeout_s, transport=self._transport) as client:
+        async with httpx2.AsyncClient(timeout=self._timeout_s, transport=self._transport) as client:
             for endpoint in self._endpoints:
                 url = f"{endpoint}/{QUICKNET_CHAIN}/public/{round_number}"
                 try:
                     response = await ask(client, "GET", url, bytes_max=_ANSWER_BYTES_MAX, within_s=self._timeout_s)
-                except (httpx.HTTPError, UnfitAnswerError) as error:
+                except (httpx2.HTTPError, UnfitAnswerError) as error:
                     complaints.append(f"{endpoint}: {type(error).__name__}")
                     continue
                 if response.status_code in _NOT_YET:
@@ -171,7 +171,7 @@ class DrandBeacon:
                 with suppress(*UNREADABLE_JSON):
                     answer = msgspec.json.decode(response.content, type=_BeaconAnswer)
                     made = BeaconRound(network=QUICKNET, round=answer.round, signature=answer.signature)
-                    is_ours = response.status_code == httpx.codes.OK and answer.round == round_number
+                    is_ours = response.status_code == httpx2.codes.OK and answer.round == round_number
                     if is_ours and verify_quicknet_round(made):
                         return made
                 complaints.append(f"{endpoint}: status {response.status_code}, no good signature")

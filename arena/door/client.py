@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Annotated, TypeVar
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import msgspec
 
 from arena.api.http import ErrorAnswer
@@ -62,8 +62,8 @@ class DoorClient:
         takes it. `place_s` and `answer_s`: for one attempt at a whole answer, of `place` and of everything else."""
         self._auth, self._netuid = auth, netuid
         self._place_s, self._answer_s = place_s, answer_s
-        self._http = httpx.AsyncClient(
-            timeout=httpx.Timeout(answer_s, connect=CONNECT_S), follow_redirects=False, trust_env=False
+        self._http = httpx2.AsyncClient(
+            timeout=httpx2.Timeout(answer_s, connect=CONNECT_S), follow_redirects=False, trust_env=False
         )
 
     async def __aenter__(self) -> DoorClient:
@@ -92,7 +92,7 @@ class DoorClient:
             "signature": submission.signature,
         }
         file = {"file": ("agent.py", submission.source.encode(), "text/x-python")}
-        made = httpx.Request("POST", "http://form", data=form, files=file)
+        made = httpx2.Request("POST", "http://form", data=form, files=file)
         kind = {"content-type": made.headers["content-type"]}
         return await self._ask("POST", url, "/v1/submissions", TakenSubmission, receiver, made.read(), kind)
 
@@ -121,8 +121,8 @@ class DoorClient:
                 break
             except UnfitAnswerError as error:
                 raise ArenaError(_WRONG, f"{url}: {error}") from error
-            except (httpx.TransportError, httpx.InvalidURL) as error:
-                if attempt == TRIES or isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
+            except (httpx2.TransportError, httpx2.InvalidURL) as error:
+                if attempt == TRIES or isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
                     raise ArenaError(_AWAY, f"{url}: {str(error) or type(error).__name__}") from error
                 await asyncio.sleep(_PAUSES.pause_ms(attempt) / 1_000)
         try:
@@ -138,13 +138,13 @@ class DoorClient:
 
     async def _send(
         self, method: str, url: str, receiver: str, body: bytes, headers: dict[str, str], within_s: float | None
-    ) -> httpx.Response:
+    ) -> httpx2.Response:
         signed = {}
         if receiver:
             assert self._auth is not None, "only a signed request has a receiver"
             if self._netuid is not None:
                 url = f"{url}?netuid={self._netuid}"
-            signed = self._auth.sign(method, httpx.URL(url).raw_path.decode("ascii"), receiver, body)
+            signed = self._auth.sign(method, httpx2.URL(url).raw_path.decode("ascii"), receiver, body)
         return await ask(
             self._http,
             method,

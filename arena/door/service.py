@@ -170,7 +170,7 @@ class SubmissionService:
             metagraph=metagraph,
             rules=self._policy.cooldown,
             verify=self._verify,
-            is_commitment_enough=self._policy.admission.is_commitment_enough is True,
+            is_commitment_enough=self._policy.admission.is_commitment_enough,
         )
         if admission.refusal is not None and admission.refusal.code == COOLDOWN:
             left = admission.next_allowed_block - await self._chain.finalized_block()

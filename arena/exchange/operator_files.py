@@ -57,7 +57,7 @@ _NAMES: dict[FileKind, re.Pattern[str]] = {
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
-class SharedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class SharedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One file by content. `pieces` are the sha256 of every PIECE_BYTES of it, none where it is one piece."""
 
     kind: FileKind
@@ -76,7 +76,7 @@ class SharedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return min(PIECE_BYTES, self.size_bytes - number * PIECE_BYTES)
 
 
-class FilesRelease(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class FilesRelease(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the operator of a subnet hands to its validators. A higher `sequence` takes the place of a lower one."""
 
     version: int

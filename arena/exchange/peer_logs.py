@@ -20,7 +20,7 @@ import msgspec
 import zstandard
 
 from arena.exchange.operator_files import FREE_BYTES_LEAST
-from arena.exchange.port import HeldLog, LogDigest
+from arena.exchange.port import LogDigest
 from arena.export.files import read_rows
 from arena.export.model import LogRow
 from arena.records.log import ORIGIN_PREFIX, Checkpoint, LogStart
@@ -30,7 +30,6 @@ from foundation.codes.names import LOG_UNFIT
 from foundation.durable_files import SCRATCH, move_into_place, write_whole
 from foundation.errors import ArenaError
 
-ENTRY_VERSION = 1
 RACES_KEPT = 8
 RACE_BYTES_MAX = 32 * (70 << 20)  # of one log's rows of a race, stubs too; 64 agents over 90 problems write 70 MB
 _ZSTD_LEVEL = 3
@@ -45,33 +44,48 @@ class RowsFile(msgspec.Struct, frozen=True, kw_only=True):
     last_seq: int
 
 
-class HeldEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One held log: its note, where it ends, and the files that hold its rows from the tally's start on, in order.
+class HeldLog(msgspec.Struct, frozen=True, kw_only=True):
+    """A log of another validator that was read whole up to a note that the chain holds, and checked.
 
-    `serial` grows with each entry of a folder. Qualifying entries of one validator share files: each adds one.
+    `point` is the note's checkpoint, `due` its digest, `end` where the log stands there, `files` hold the rows from the
+    digest's start on, in order. `serial` grows with each log of a folder. Qualifying logs of one validator share files:
+    each adds one.
     """
 
-    version: int = ENTRY_VERSION
     serial: int
-    log: HeldLog
     note: str
-    tally: LogDigest
+    point: Checkpoint
+    due: LogDigest
     end: LogStart
     files: tuple[RowsFile, ...]
 
     @property
+    def validator(self) -> str:
+        """Whose log it is."""
+        return self.point.validator
+
+    @property
+    def race_id(self) -> str:
+        """The race whose records are held whole; "": qualifying."""
+        return self.due.race_id
+
+    @property
+    def note_sha256(self) -> str:
+        """What the chain holds of its note."""
+        return sha256_of(self.note)
+
+    @property
     def name(self) -> str:
-        """Its file name, derived from what it is about."""
-        return entry_name(self.log.validator, self.log.race_id, self.log.note_sha256)
+        """Its file name, derived from what it is about: no name that came from elsewhere is in it."""
+        return _entry_name(self.validator, self.race_id, self.note_sha256)
 
 
-def entry_name(validator: str, race_id: str, note_sha256: str) -> str:
-    """The file name of an entry: no name that came from elsewhere is in it."""
+def _entry_name(validator: str, race_id: str, note_sha256: str) -> str:
     return hashlib.sha256(f"{validator}\n{race_id}\n{note_sha256}".encode()).hexdigest()[:32] + ".json"
 
 
 class PeerLogStore:
-    """The held logs of one state folder. Implements `arena.exchange.port.HeldLogs`."""
+    """The held logs of one state folder."""
 
     def __init__(self, folder: Path, *, races_kept: int = RACES_KEPT, is_reader: bool = False) -> None:
         """Opens or makes the folder and clears what a kill left. Raises ArenaError V2114 when it can't.
@@ -86,7 +100,7 @@ class PeerLogStore:
         try:
             for part in () if is_reader else (self._rows, self._entries, self._notes):
                 part.mkdir(parents=True, exist_ok=True)
-            self._known = {entry.name: entry for entry in self._read_entries()}
+            self._known = {log.name: log for log in self._read_entries()}
             if is_reader:
                 return
             named = self._named()  # what no entry names goes: only here, when no pull is under way
@@ -100,33 +114,31 @@ class PeerLogStore:
         except OSError as error:
             raise _failed(folder, error) from error
 
-    def held(self, race_id: str) -> list[HeldLog]:
-        """The logs held for a race ("": qualifying, there one for each note), oldest first."""
-        return [entry.log for entry in self.entries(race_id)]
+    def held(self, race_id: str | None = None, validator: str | None = None) -> list[HeldLog]:
+        """The logs held for a race ("": qualifying) and a validator (None: of all), oldest first.
 
-    def entries(self, race_id: str | None = None, validator: str | None = None) -> list[HeldEntry]:
-        """The entries of a race and a validator (None: of all), oldest first."""
+        For qualifying a validator may stand there several times, once for each note: take the one whose hash the chain
+        held at the anchor block."""
         found = [
-            entry
-            for entry in self._known.values()
-            if race_id in (None, entry.log.race_id) and validator in (None, entry.log.validator)
+            log for log in self._known.values() if race_id in (None, log.race_id) and validator in (None, log.validator)
         ]
-        return sorted(found, key=lambda entry: entry.serial)
+        return sorted(found, key=lambda log: log.serial)
 
-    def find(self, validator: str, race_id: str, note_sha256: str) -> HeldEntry | None:
-        """The entry of exactly that note, or None."""
-        return self._known.get(entry_name(validator, race_id, note_sha256))
+    def find(self, validator: str, race_id: str, note_sha256: str) -> HeldLog | None:
+        """The log of exactly that note, or None."""
+        return self._known.get(_entry_name(validator, race_id, note_sha256))
 
     def rows(self, race_id: str, validator: str, *, note_sha256: str = "", after_seq: int = 0) -> list[LogRow]:
-        """The whole rows of a held log, in order. [] for one that is not held; raises ArenaError V2114."""
-        found = [e for e in self.entries(race_id, validator) if note_sha256 in ("", e.log.note_sha256)]
+        """The whole rows of a held log (of the newest, or of the one of that note), in order. [] for one that is not
+        held; raises ArenaError V2114 for files that were damaged: such a log is no longer held."""
+        found = [log for log in self.held(race_id, validator) if note_sha256 in ("", log.note_sha256)]
         if not found:
             return []
         return [row for row in self.all_rows(found[-1], after_seq) if row.content is not None]
 
-    def all_rows(self, entry: HeldEntry, after_seq: int = 0) -> Iterator[LogRow]:
-        """The rows of an entry behind a record, stubs too. Files are compared with their hash first; V2114."""
-        for file in entry.files:
+    def all_rows(self, log: HeldLog, after_seq: int = 0) -> Iterator[LogRow]:
+        """The rows of a log behind a record, stubs too. Files are compared with their hash first; V2114."""
+        for file in log.files:
             if file.last_seq <= after_seq:
                 continue
             path = self._rows / file.name
@@ -150,37 +162,24 @@ class PeerLogStore:
         self,
         writer: RowsWriter,
         *,
-        point: Checkpoint,
         note: str,
-        tally: LogDigest,
+        point: Checkpoint,
+        due: LogDigest,
         end: LogStart,
-        before: HeldEntry | None = None,
+        before: HeldLog | None = None,
     ) -> HeldLog:
-        """Hold a log that was checked up to `point`; `before` is the entry whose rows it continues.
+        """Hold a log that was checked up to `point`; `before` is the one whose rows it continues.
 
         The log is held when this returns. Raises ArenaError V2114; then it is not.
         """
         try:
-            file = writer.complete()
-            log = HeldLog(
-                validator=point.validator,
-                race_id=tally.race_id,
-                note_sha256=sha256_of(note),
-                size=point.size,
-                root=point.root,
-                rows=tally.count.rows,
-            )
+            added = writer.complete()
             with self._changing:
-                entry = HeldEntry(
-                    serial=1 + max((known.serial for known in self._known.values()), default=0),
-                    log=log,
-                    note=note,
-                    tally=tally,
-                    end=end,
-                    files=(*(before.files if before else ()), *((file,) if file else ())),
-                )
-                write_whole(self._entries / entry.name, msgspec.json.encode(entry))
-                self._known = {**self._known, entry.name: entry}
+                serial = 1 + max((known.serial for known in self._known.values()), default=0)
+                files = (*(before.files if before else ()), *((added,) if added else ()))
+                log = HeldLog(serial=serial, note=note, point=point, due=due, end=end, files=files)
+                write_whole(self._entries / log.name, msgspec.json.encode(log))
+                self._known = {**self._known, log.name: log}
                 self._drop_old()
         except OSError as error:
             raise _failed(self._rows, error) from error
@@ -198,55 +197,49 @@ class PeerLogStore:
 
     def note(self, validator: str, note_sha256: str) -> str | None:
         """A note of a held log, or one of our own that was kept; None where there is none of that hash."""
-        for entry in self._known.values():
-            if entry.log.note_sha256 == note_sha256 and entry.log.validator == validator:
-                return entry.note
+        for log in self._known.values():
+            if log.note_sha256 == note_sha256 and log.validator == validator:
+                return log.note
         path = self._notes / note_sha256
         note = path.read_text("utf-8") if len(note_sha256) == 64 and note_sha256.isalnum() and path.is_file() else ""
         is_sound = note.startswith(f"{ORIGIN_PREFIX}{validator}\n") and sha256_of(note) == note_sha256
         return note if is_sound else None
 
-    def forget(self, entry: HeldEntry, reason: str) -> None:
+    def forget(self, log: HeldLog, reason: str) -> None:
         """Hold a log no longer."""
-        self.damaged.append(f"{entry.log.validator}, {entry.log.race_id or 'qualifying'}: {reason}")
+        self.damaged.append(f"{log.validator}, {log.race_id or 'qualifying'}: {reason}")
         with self._changing:
-            self._remove_entries([entry])
+            self._remove([log])
 
-    def _read_entries(self) -> Iterator[HeldEntry]:
+    def _read_entries(self) -> Iterator[HeldLog]:
         for path in sorted(self._entries.glob("*.json")):
             try:
-                entry = msgspec.json.decode(path.read_bytes(), type=HeldEntry)
+                log = msgspec.json.decode(path.read_bytes(), type=HeldLog)
             except UNREADABLE_JSON as error:
                 self.damaged.append(f"{path.name}: {error}")
                 continue
-            if entry.version == ENTRY_VERSION and entry.name == path.name:
-                yield entry
+            if log.name == path.name:
+                yield log
 
     def _drop_old(self) -> None:
         """Keep the newest races, and of each validator the newest qualifying notes."""
-        newest: dict[tuple[str, ...], list[HeldEntry]] = {}
-        races: dict[str, int] = {}
-        for entry in self.entries():
-            if entry.log.race_id:
-                races[entry.log.race_id] = max(entry.serial, races.get(entry.log.race_id, 0))
-            else:
-                newest.setdefault((entry.log.validator,), []).append(entry)
-        kept_races = sorted(races, key=races.__getitem__)[-self._races_kept :]
-        old = [entry for notes in newest.values() for entry in notes[: -self._races_kept]]
-        old += [entry for entry in self.entries() if entry.log.race_id and entry.log.race_id not in kept_races]
-        self._remove_entries(old)
-        named = self._named()
-        for file in {file.name for entry in old for file in entry.files} - named:
-            (self._rows / file).unlink(missing_ok=True)
+        logs = self.held()
+        races = list(dict.fromkeys(log.race_id for log in reversed(logs) if log.race_id))  # newest first
+        old = [log for log in logs if log.race_id in races[self._races_kept :]]
+        for validator in {log.validator for log in logs}:
+            old += self.held("", validator)[: -self._races_kept]
+        self._remove(old)
+        for name in {file.name for log in old for file in log.files} - self._named():
+            (self._rows / name).unlink(missing_ok=True)
 
-    def _remove_entries(self, entries: list[HeldEntry]) -> None:
-        gone = {entry.name for entry in entries}
-        self._known = {name: entry for name, entry in self._known.items() if name not in gone}
+    def _remove(self, logs: list[HeldLog]) -> None:
+        gone = {log.name for log in logs}
+        self._known = {name: log for name, log in self._known.items() if name not in gone}
         for name in () if self._is_reader else gone:
             (self._entries / name).unlink(missing_ok=True)
 
     def _named(self) -> set[str]:
-        return {file.name for entry in self._known.values() for file in entry.files}
+        return {file.name for log in self._known.values() for file in log.files}
 
 
 class RowsWriter:

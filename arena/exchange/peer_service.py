@@ -17,17 +17,25 @@ from itertools import islice
 import msgspec
 
 from arena.exchange.log_digest import counts
-from arena.exchange.operator_files import ReleaseStore, SignedRelease
-from arena.exchange.peer_logs import HeldEntry, PeerLogStore
-from arena.exchange.port import Progress
-from arena.exchange.submission_cache import SubmissionCache
+from arena.exchange.operator_files import ReleaseStore
+from arena.exchange.peer_logs import HeldLog, PeerLogStore
+from arena.exchange.port import (
+    FileQuestion,
+    NoteQuestion,
+    Progress,
+    ProgressQuestion,
+    ReleaseQuestion,
+    RowsQuestion,
+    SettlementQuestion,
+    SubmissionQuestion,
+)
 from arena.export.assembly import log_row, signed_content
 from arena.export.model import LogRow
 from arena.race.agreement import RevealGate
 from arena.records.log import note_sha256 as sha256_of
 from arena.records.model import EvaluationRecord, SettlementRecord, SignedRecord, VerdictRecord
-from arena.records.port import Store
-from arena.submissions.model import SignedSubmission
+from arena.records.port import EVERY_STATE, Store
+from arena.submissions.model import SignedSubmission, signed_submission
 from foundation.errors import ArenaError
 from judge.verdict import Verdict
 from problems.outcome import OutcomeScore
@@ -53,7 +61,6 @@ class PeerService:
         self,
         store: Store,
         logs: PeerLogStore,
-        cache: SubmissionCache,
         *,
         has_permit: Callable[[str], bool],
         gate: Callable[[], RevealGate],
@@ -69,7 +76,7 @@ class PeerService:
         kept."""
         self.has_permit = has_permit
         self._releases = releases
-        self._store, self._logs, self._cache = store, logs, cache
+        self._store, self._logs = store, logs
         self._gate, self._terms, self._settled, self._sleep = gate, terms, settled, sleep
         self._shares = Shares(rules or ShareRules(), monotonic)
         self._done = DonePairs(store)
@@ -80,26 +87,37 @@ class PeerService:
         """Whose service it is."""
         return self._store.validator
 
-    async def note(self, caller: str, validator: str, note_sha256: str) -> str | None:
-        """A signed note of ours, or of a log we hold, by its hash. Raises ArenaError V2111, V2112, V2021."""
-        self._admit(caller)
-        kept = self._logs.note(validator, note_sha256)
-        if kept is not None or validator != self.hotkey:
-            return kept
-        signed = await self._store.checkpoints()
-        return next((point.note for point in signed if sha256_of(point.note) == note_sha256), None)
+    async def answer(self, caller: str, question: msgspec.Struct) -> object | None:
+        """The answer to a question of `arena.exchange.port` but rows, or None where there is none.
 
-    async def rows(
-        self, caller: str, validator: str, *, after_seq: int, to_seq: int, race_id: str
-    ) -> AsyncGenerator[LogRow]:
-        """Rows after_seq+1 .. to_seq of a log, at most ANSWER_ROWS of them, at the pace of the caller's share.
+        Raises ArenaError V2111, V2112, V2114, V2021.
+        """
+        self._admit(caller)
+        match question:
+            case NoteQuestion():
+                return await self._note(question)
+            case SubmissionQuestion():
+                return await self._submission(question)
+            case SettlementQuestion():
+                return self._settled(question.race)
+            case ProgressQuestion():
+                return await self.progress(question.race)
+            case ReleaseQuestion():
+                newest = await asyncio.to_thread(self._releases.newest) if self._releases else None
+                return None if newest is None or newest.release.release_sha256 == question.known else newest
+            case FileQuestion():
+                return await self._file_piece(caller, question)
+        raise TypeError(f"{type(question).__name__} is not a question")
+
+    async def rows(self, caller: str, question: RowsQuestion) -> AsyncGenerator[LogRow]:
+        """The rows asked for, at most ANSWER_ROWS of them, at the pace of the caller's share.
 
         Raises ArenaError V2111, V2112 and V2113 (not revealed, not held, beyond the anchored root) before any row.
         """
         self._admit(caller)
-        if self._reading[caller] >= ANSWERS_AT_ONCE:
-            raise ArenaError("V2112", f"{ANSWERS_AT_ONCE} answers of rows at once")
-        gate = self._gate()
+        self._require_place(caller)
+        gate, validator, race_id = self._gate(), question.validator, question.race
+        after_seq, to_seq = question.after, question.to
         about = f"records {after_seq + 1} to {to_seq} of {validator} for {race_id or 'qualifying'}"
         if not gate.is_open(race_id) or not 0 <= after_seq < to_seq:
             raise ArenaError("V2113", f"{about} are not shown now")
@@ -110,8 +128,8 @@ class PeerService:
         else:
             covering = (
                 entry
-                for entry in reversed(self._logs.entries(race_id, validator))
-                if entry.tally.start.after_seq <= after_seq and to_seq <= entry.log.size
+                for entry in reversed(self._logs.held(race_id, validator))
+                if entry.due.start.after_seq <= after_seq and to_seq <= entry.point.size
             )
             held = next(covering, None)
             if held is None:
@@ -119,19 +137,8 @@ class PeerService:
             pages = self._held_pages(held, after_seq, to_seq)
         return self._paced(caller, pages)
 
-    async def submission(self, caller: str, commitment_sha256: str) -> SignedSubmission | None:
-        """The submission behind a commitment, where we have it. Raises ArenaError V2111, V2112, V2114."""
-        self._admit(caller)
-        return await asyncio.to_thread(self._cache.get, commitment_sha256)
-
-    async def settlement(self, caller: str, race_id: str) -> SettlementRecord | None:
-        """The settlement in force here for a race, or None. Raises ArenaError V2111, V2112."""
-        self._admit(caller)
-        return self._settled(race_id)
-
-    async def progress(self, caller: str, race_id: str) -> Progress | None:
-        """Which pairs are done here; None for a race that is not run here. Raises ArenaError V2111, V2112, V2021."""
-        self._admit(caller)
+    async def progress(self, race_id: str) -> Progress | None:
+        """Which pairs are done here; None for a race that is not run here. Raises ArenaError V2021."""
         terms = self._terms(race_id)
         if terms is None or not race_id:
             return None
@@ -143,27 +150,36 @@ class PeerService:
             done=await self._done.of(race_id),
         )
 
-    async def release(self, caller: str, known_sha256: str) -> SignedRelease | None:
-        """The newest release of the operator's files, or None where it is the one with this hash. Raises ArenaError
-        V2111, V2112, V2114."""
-        self._admit(caller)
-        newest = await asyncio.to_thread(self._releases.newest) if self._releases else None
-        return None if newest is None or newest.release.release_sha256 == known_sha256 else newest
+    async def _note(self, question: NoteQuestion) -> str | None:
+        kept = self._logs.note(question.validator, question.sha256)
+        if kept is not None or question.validator != self.hotkey:
+            return kept
+        signed = await self._store.checkpoints()
+        return next((point.note for point in signed if sha256_of(point.note) == question.sha256), None)
 
-    async def file_piece(self, caller: str, sha256: str, start: int) -> bytes | None:
-        """A piece of one of the operator's files, at the pace of the caller's share. Raises ArenaError V2111, V2112,
-        V2114."""
-        self._admit(caller)
-        if self._reading[caller] >= ANSWERS_AT_ONCE:
-            raise ArenaError("V2112", f"{ANSWERS_AT_ONCE} answers at once")
+    async def _submission(self, question: SubmissionQuestion) -> SignedSubmission | None:
+        for row in await self._store.submissions(EVERY_STATE, miner_hotkey=question.hotkey):
+            if row.subject.commitment_sha256 == question.sha256:
+                source = await self._store.source(row.subject.agent_version_id)
+                return signed_submission(row, source) if source else None
+        return None
+
+    async def _file_piece(self, caller: str, question: FileQuestion) -> bytes | None:
+        """At the pace of the caller's share."""
+        self._require_place(caller)
         self._reading[caller] += 1
         try:
-            piece = await asyncio.to_thread(self._releases.piece, sha256, start) if self._releases else None
+            releases = self._releases
+            piece = await asyncio.to_thread(releases.piece, question.sha256, question.start) if releases else None
             if (wait_s := self._shares.spend_bytes(caller, len(piece or b""))) > 0:
                 await self._sleep(wait_s)
             return piece
         finally:
             self._reading[caller] -= 1
+
+    def _require_place(self, caller: str) -> None:
+        if self._reading[caller] >= ANSWERS_AT_ONCE:
+            raise ArenaError("V2112", f"{ANSWERS_AT_ONCE} answers at once")
 
     def _admit(self, caller: str) -> None:
         if not self.has_permit(caller):
@@ -198,7 +214,7 @@ class PeerService:
                 waiting = []
         yield await asyncio.to_thread(shown_rows, waiting, race_id, to_seq)
 
-    async def _held_pages(self, entry: HeldEntry, after_seq: int, to_seq: int) -> AsyncGenerator[list[LogRow]]:
+    async def _held_pages(self, entry: HeldLog, after_seq: int, to_seq: int) -> AsyncGenerator[list[LogRow]]:
         rows = self._logs.all_rows(entry, after_seq)
         while page := await asyncio.to_thread(lambda: list(islice(rows, PAGE_ROWS))):
             yield [row for row in page if row.seq <= to_seq]

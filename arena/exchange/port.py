@@ -1,4 +1,4 @@
-"""What validators ask each other: notes, log rows, sources and progress. One port, over HTTP or within one process.
+"""What validators ask each other: typed questions, the answer that each has, and the port that asks them.
 
 Nothing that comes through this port is believed; every answer is checked by its reader against a hash the
 reader had before (on chain, or in a checked note). A peer that is away, refuses or lies costs its answer and is named;
@@ -7,22 +7,28 @@ it is never an error of ours. `arena/race/AGREEMENT.md` says what the answers ar
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
 
-from arena.exchange.operator_files import SignedRelease
+from arena.exchange.operator_files import PIECE_BYTES, RELEASE_BYTES_MAX, SignedRelease
 from arena.export.model import LogRow
 from arena.records.log import LogStart
 from arena.records.model import SettlementRecord
-from arena.submissions.model import SignedSubmission
+from arena.submissions.model import SUBMISSION_BYTES_MAX, SignedSubmission
 from foundation.errors import Failure
 
 # Limits of the protocol: the same for everybody, since they decide which logs can be held at all.
 ROW_BYTES_MAX = 256 << 10  # content of a record that may count; a larger one never does
 LINE_BYTES_MAX = ROW_BYTES_MAX + (4 << 10)
 NOTE_BYTES_MAX = 16 << 10
+
+Answer = TypeVar("Answer", covariant=True)
+_Hotkey = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9]{1,128}$")]
+_Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+_Race = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{0,128}$")]
+_Seq = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +55,105 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     done: tuple[tuple[str, str], ...]  # (agent version id, problem id)
 
 
+class Question(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A question that has one answer, or none where the peer does not have it, or may not show it yet.
+
+    `kind` is its name on the wire, `answer` the type of what comes back, `bytes_max` how long that may be.
+    """
+
+    kind: ClassVar[str]
+    answer: ClassVar[type]
+    bytes_max: ClassVar[int]
+
+    def is_answered_by(self, peer: Peer, found: Any) -> bool:
+        """Whether an answer of this peer is about what was asked."""
+        return True
+
+
+class NoteQuestion(Question[str], frozen=True, kw_only=True):
+    """The signed checkpoint of a validator with this hash; a peer also holds notes of others."""
+
+    kind = "note"
+    answer = str
+    bytes_max = 2 * NOTE_BYTES_MAX
+    validator: _Hotkey
+    sha256: _Sha256
+
+
+class SubmissionQuestion(Question[SignedSubmission], frozen=True, kw_only=True):
+    """The submission behind a hotkey's commitment on chain."""
+
+    kind = "submission"
+    answer = SignedSubmission
+    bytes_max = SUBMISSION_BYTES_MAX
+    hotkey: _Hotkey
+    sha256: _Sha256
+
+
+class SettlementQuestion(Question[SettlementRecord], frozen=True, kw_only=True):
+    """The settlement the peer holds in force for a race, its own or adopted. The reader checks its hash against what
+    the chain holds."""
+
+    kind = "settlement"
+    answer = SettlementRecord
+    bytes_max = 8 << 20
+    race: _Race
+
+    def is_answered_by(self, peer: Peer, found: Any) -> bool:
+        """As `Question.is_answered_by`."""
+        return bool(found.race_id == self.race)
+
+
+class ProgressQuestion(Question[Progress], frozen=True, kw_only=True):
+    """How far the peer is with a race that it runs."""
+
+    kind = "progress"
+    answer = Progress
+    bytes_max = 16 << 20
+    race: _Race
+
+    def is_answered_by(self, peer: Peer, found: Any) -> bool:
+        """As `Question.is_answered_by`."""
+        return (found.validator, found.race_id) == (peer.hotkey, self.race)
+
+
+class ReleaseQuestion(Question[SignedRelease], frozen=True, kw_only=True):
+    """The newest release of the operator's files that the peer knows, unless it is the one with the hash `known`."""
+
+    kind = "release"
+    answer = SignedRelease
+    bytes_max = RELEASE_BYTES_MAX
+    known: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{64})?$")] = ""
+
+
+class FileQuestion(Question[bytes], frozen=True, kw_only=True):
+    """A piece (4 MiB, or what is left) of one of the operator's files from byte `start` on."""
+
+    kind = "file"
+    answer = bytes
+    bytes_max = PIECE_BYTES
+    sha256: _Sha256
+    start: _Seq = 0
+
+
+class RowsQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Rows after+1 .. to of a log, or the first of them: whole (without bodies) for records of `race` ("" for
+    qualifying) that count (`arena.exchange.log_digest.counts`), stubs for all others. Ask again behind the last one for
+    the rest."""
+
+    kind: ClassVar[str] = "rows"
+    validator: _Hotkey
+    after: _Seq = 0
+    to: _Seq
+    race: _Race = ""
+
+
+QUESTIONS: dict[str, type[msgspec.Struct]] = {
+    one.kind: one
+    for one in (NoteQuestion, SubmissionQuestion, SettlementQuestion, ProgressQuestion, ReleaseQuestion, FileQuestion)
+} | {RowsQuestion.kind: RowsQuestion}
+
+
 class Count(msgspec.Struct, frozen=True, kw_only=True):
     """Some records of a log, in order: how many, and `arena.exchange.log_digest.extend` over number and hash of
     each."""
@@ -72,74 +177,13 @@ class LogDigest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Peers(Protocol):
-    """The other validators. Every method asks one peer and raises ArenaError U3040 (away), U3041 (refused) or U3042
-    (the answer can't be one).
+    """The other validators. Both methods ask one peer and raise ArenaError U3040 (away), U3041 (refused) or U3042 (the
+    answer can't be one)."""
 
-    `validator` is whose log is asked for: a peer also answers for logs of others that it holds.
-    """
-
-    async def note(self, peer: Peer, validator: str, note_sha256: str) -> str | None:
-        """The signed checkpoint with this hash, or None where the peer does not hold it."""
+    async def ask(self, peer: Peer, question: Question[Answer]) -> Answer | None:
+        """The answer; None where the peer does not have it."""
         ...
 
-    def rows(self, peer: Peer, validator: str, *, after_seq: int, to_seq: int, race_id: str) -> AsyncGenerator[LogRow]:
-        """Rows after_seq+1 .. to_seq of a log, or the first of them: whole (without bodies) for records of `race_id`
-        ("" for qualifying) that count (`arena.exchange.log_digest.counts`), stubs for all others. Ask again behind the
-        last one for the rest."""
-        ...
-
-    async def submission(self, peer: Peer, commitment_sha256: str) -> SignedSubmission | None:
-        """The submission behind a commitment on chain, or None."""
-        ...
-
-    async def settlement(self, peer: Peer, race_id: str) -> SettlementRecord | None:
-        """The settlement the peer holds in force for a race, its own or adopted, or None. The reader checks its hash
-        against what the chain holds."""
-        ...
-
-    async def progress(self, peer: Peer, race_id: str) -> Progress | None:
-        """How far the peer is with a race, or None where it does not run it."""
-        ...
-
-    async def release(self, peer: Peer, known_sha256: str) -> SignedRelease | None:
-        """The newest release of the operator's files that the peer knows; None where it knows none, or the one with
-        this hash ("": none is known)."""
-        ...
-
-    async def file_piece(self, peer: Peer, sha256: str, *, start: int, size: int) -> bytes | None:
-        """`size` bytes of one of the operator's files from byte `start` on, at most PIECE_BYTES; None where the peer
-        does not have it. The reader checks them against the hash in the release."""
-        ...
-
-
-class HeldLog(msgspec.Struct, frozen=True, kw_only=True):
-    """A log of another validator that was read whole up to a note that the chain holds, and checked."""
-
-    validator: str
-    race_id: str  # "": its qualifying records
-    note_sha256: str
-    size: int
-    root: str
-    rows: int  # whole rows of that race
-
-
-class HeldLogs(Protocol):
-    """What was pulled and checked, kept in the state folder, so that a restart asks for nothing twice."""
-
-    def held(self, race_id: str) -> Sequence[HeldLog]:
-        """The logs held for a race, oldest first. For qualifying ("") a validator may stand there several times, once
-        for each note: take the one whose hash the chain held at the anchor block."""
-        ...
-
-    def rows(self, race_id: str, validator: str, *, note_sha256: str = "", after_seq: int = 0) -> Sequence[LogRow]:
-        """The whole rows of a held log (of the newest, or of the one of that note), in order. Raises ArenaError V2114
-        for files that were damaged; such a log is no longer held."""
-        ...
-
-    def keep_note(self, note: str) -> None:
-        """Keep a note of our own that is to be anchored, so that it can be served. Raises ArenaError V2114."""
-        ...
-
-    def note(self, validator: str, note_sha256: str) -> str | None:
-        """The kept note of a validator with this hash, or None."""
+    def rows(self, peer: Peer, question: RowsQuestion) -> AsyncGenerator[LogRow]:
+        """The rows, in order."""
         ...

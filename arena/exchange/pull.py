@@ -11,9 +11,10 @@ last row. How long a peer has follows from the rows that came, never from a size
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
 
 import msgspec
@@ -28,17 +29,20 @@ from arena.exchange.operator_files import (
     SignedRelease,
     check_release,
 )
-from arena.exchange.peer_logs import HeldEntry, PeerLogStore, RowsWriter
+from arena.exchange.peer_logs import HeldLog, PeerLogStore, RowsWriter
 from arena.exchange.port import (
     Complaint,
     Count,
-    HeldLog,
+    FileQuestion,
     LogDigest,
+    NoteQuestion,
     Peer,
     Peers,
+    ReleaseQuestion,
+    RowsQuestion,
 )
 from arena.export.model import LogRow
-from arena.records.log import Checkpoint, LogStart, read_checkpoint
+from arena.records.log import Checkpoint, read_checkpoint
 from arena.records.log import note_sha256 as sha256_of
 from foundation.codes.names import (
     LOG_REWRITTEN,
@@ -95,14 +99,6 @@ class _Claim(msgspec.Struct, frozen=True):
     due: LogDigest
 
 
-class _Start(msgspec.Struct, frozen=True):
-    """Where a pull may begin: a point, what counted up to there, and the entry it continues."""
-
-    mark: LogStart
-    counted: Count
-    before: HeldEntry | None = None
-
-
 class Puller:
     """Pulls into one folder."""
 
@@ -122,39 +118,35 @@ class Puller:
         lock = self._locks.setdefault(wanted.validator, asyncio.Lock())
         until_s = asyncio.get_running_loop().time() + within_s
         complaints: list[Complaint] = []
-        unfit: Failure | None = None
+        log, unfit, rewritten = None, None, None
         try:
             async with asyncio.timeout_at(until_s) as limit, lock, self._places:
-                entry = self._logs.find(wanted.validator, wanted.race_id, wanted.note_sha256)
-                if entry is not None:
-                    return Pulled(wanted=wanted, log=entry.log)
-                until_s = min(until_s, asyncio.get_running_loop().time() + self._pace.most_s)
-                limit.reschedule(until_s)
-                order = sorted(peers, key=lambda peer: peer.hotkey != wanted.validator)
-                claim = await self._claim(wanted, order, complaints)
-                if claim is not None:
-                    return await self._pull(wanted, claim, order, complaints, until_s)
+                log = self._logs.find(wanted.validator, wanted.race_id, wanted.note_sha256)
+                if log is None:
+                    until_s = min(until_s, asyncio.get_running_loop().time() + self._pace.most_s)
+                    limit.reschedule(until_s)
+                    order = sorted(peers, key=lambda peer: peer.hotkey != wanted.validator)
+                    if (claim := await self._claim(wanted, order, complaints)) is not None:
+                        log, rewritten = await self._pull(claim, order, complaints, until_s)
         except TimeoutError:
-            pass  # whoever was slow stands in the complaints
+            pass  # the slow ones stand in the complaints
         except ArenaError as error:
             if error.failure.code != LOG_UNFIT:
                 raise
             unfit = error.failure
-        return Pulled(wanted=wanted, log=None, complaints=tuple(complaints), unfit=unfit)
+        return Pulled(wanted=wanted, log=log, complaints=tuple(complaints), unfit=unfit, rewritten=rewritten)
 
     async def _claim(self, wanted: Wanted, peers: Sequence[Peer], complaints: list[Complaint]) -> _Claim | None:
         """The note, from our own folder or a peer. Raises ArenaError U3043 for one that its author made wrong."""
         note = self._logs.note(wanted.validator, wanted.note_sha256)
+        question = NoteQuestion(validator=wanted.validator, sha256=wanted.note_sha256)
         for peer in peers if note is None else ():
-            try:
-                found = await self._peers.note(peer, wanted.validator, wanted.note_sha256)
-                if found is not None and sha256_of(found) != wanted.note_sha256:
+            with _blaming(peer, complaints, _PEER_CODES):
+                note = await self._peers.ask(peer, question)
+                if note is not None and sha256_of(note) != wanted.note_sha256:
+                    note = None
                     raise ArenaError(PEER_LIED, f"{peer.hotkey}: a note with another hash than the chain holds")
-            except ArenaError as error:
-                complaints.append(Complaint(peer=peer.hotkey, failure=error.failure))
-                continue
-            if found is not None:
-                note = found
+            if note is not None:
                 break
         if note is None:
             return None
@@ -171,56 +163,38 @@ class Puller:
         return _Claim(note, point, due)
 
     async def _pull(
-        self, wanted: Wanted, claim: _Claim, peers: Sequence[Peer], complaints: list[Complaint], until_s: float
-    ) -> Pulled:
+        self, claim: _Claim, peers: Sequence[Peer], complaints: list[Complaint], until_s: float
+    ) -> tuple[HeldLog | None, Failure | None]:
+        """The log, from the first peer whose rows fit; and what it contradicts that was held before."""
+        if claim.due.start.after_seq == claim.point.size:  # nothing counts: no peer is needed
+            return await self._read(None, claim, None, until_s)
         # Reading begins, for qualifying, behind the newest note held of it, whose rows go on counting, unless the log
-        # was rewritten; else where the tally does.
-        name, due = claim.point.validator, claim.due
-        held = [] if due.race_id else self._logs.entries("", name)
-        fitting = [e for e in held if e.tally.start == due.start and e.log.size < claim.point.size]
-        later = max(fitting, key=lambda entry: entry.log.size, default=None)
-        starts = [_Start(later.end, later.tally.count, later)] if later else []
-        starts.append(_Start(due.start, Count()))
-        if due.start.after_seq == claim.point.size:  # nothing counts: no peer is needed
-            log, _ = await self._read(None, claim, starts[-1], until_s)
-            return Pulled(wanted=wanted, log=log, complaints=tuple(complaints))
+        # was rewritten; else where the digest does.
+        held = [] if claim.due.race_id else self._logs.held("", claim.point.validator)
+        fitting = [log for log in held if log.due.start == claim.due.start and log.point.size < claim.point.size]
+        before = max(fitting, key=lambda log: log.point.size, default=None)
         for peer in peers:
-            try:
-                for start in starts:
-                    try:
-                        log, rewritten = await self._read(peer, claim, start, until_s)
-                    except SeamError:  # the peer's rows do not follow this start
-                        if start is starts[-1]:
-                            raise
-                        continue
-                    return Pulled(wanted=wanted, log=log, complaints=tuple(complaints), rewritten=rewritten)
-            except ArenaError as error:
-                if error.failure.code not in _PEER_CODES:
-                    raise
-                complaints.append(Complaint(peer=peer.hotkey, failure=error.failure))
-        return Pulled(wanted=wanted, log=None, complaints=tuple(complaints))
+            with _blaming(peer, complaints, _PEER_CODES):
+                if before is not None:
+                    with contextlib.suppress(SeamError):  # the peer's rows do not follow what is held
+                        return await self._read(peer, claim, before, until_s)
+                return await self._read(peer, claim, None, until_s)
+        return None, None
 
     async def _read(
-        self, peer: Peer | None, claim: _Claim, start: _Start, until_s: float
+        self, peer: Peer | None, claim: _Claim, before: HeldLog | None, until_s: float
     ) -> tuple[HeldLog, Failure | None]:
-        """Read the rows behind `start` from one peer, and hold the log; and what it contradicts that was held before.
+        """Read the rows behind `before` (None: behind the digest's start) from one peer, and hold the log; and what it
+        contradicts that was held before.
 
         Raises ArenaError U3040 to U3043, V2114, V2115; without a peer, when what needs no row does not fit, U3043."""
-        known = [entry.end for entry in self._logs.entries(None, claim.point.validator)]
-        check = RowsCheck(claim.point, claim.due, self._verify, start.mark, start.counted, known)
+        known = [log.end for log in self._logs.held(None, claim.point.validator)]
+        start, counted = (before.end, before.due.count) if before else (claim.due.start, Count())
+        check = RowsCheck(claim.point, claim.due, self._verify, start, counted, known)
         writer = self._logs.writer(claim.due.race_id)
         try:
             if peer is not None:
-                pace, share_s = self._pace, (until_s - asyncio.get_running_loop().time()) / 2
-                try:
-                    async with asyncio.timeout(share_s), asyncio.timeout(pace.window_s) as window:
-                        await self._take_all(peer, claim, check, writer, window)
-                except TimeoutError as error:
-                    if window.expired():
-                        raise ArenaError(
-                            PEER_AWAY, f"{peer.hotkey}: fewer than {pace.window_rows} rows within {pace.window_s:g} s"
-                        ) from error
-                    raise ArenaError(PEER_AWAY, f"{peer.hotkey}: not done within {share_s:.0f} s") from error
+                await self._take_rows(peer, claim, check, writer, until_s)
             try:
                 end = check.finish()
             except ArenaError as error:
@@ -228,61 +202,58 @@ class Puller:
                     raise
                 raise ArenaError(LOG_UNFIT, error.failure.detail) from error
             log = await asyncio.to_thread(
-                self._logs.put,
-                writer,
-                point=claim.point,
-                note=claim.note,
-                tally=claim.due,
-                end=end,
-                before=start.before,
+                self._logs.put, writer, note=claim.note, point=claim.point, due=claim.due, end=end, before=before
             )
-            mark = check.contradicted
-            if mark is None:
-                return log, None
-            other = f"the {mark.after_seq} records held before are not the first of its {claim.point.size}"
-            return log, Failure(code=LOG_REWRITTEN, detail=f"{mark.validator}: {other}")
         finally:
             writer.abandon()
+        if check.contradicted is None:
+            return log, None
+        other = f"the {check.contradicted.after_seq} records held before are not the first of its {claim.point.size}"
+        return log, Failure(code=LOG_REWRITTEN, detail=f"{log.validator}: {other}")
 
-    async def _take_all(
-        self, peer: Peer, claim: _Claim, check: RowsCheck, writer: RowsWriter, window: asyncio.Timeout
-    ) -> None:
-        """Take rows until the log's size, over as many answers as it takes."""
-        breaks = 0
-        while check.at < claim.point.size:
-            before = check.at
-            try:
-                await self._take_answer(peer, claim, check, writer, window)
-            except ArenaError as error:
-                breaks += 1
-                if error.failure.code != PEER_AWAY or check.at == before or breaks > BREAKS_MAX:
-                    raise
-            if check.at == before:
-                raise ArenaError(PEER_LIED, f"{peer.hotkey}: no record {before + 1} of {claim.point.validator}")
+    async def _take_rows(self, peer: Peer, claim: _Claim, check: RowsCheck, writer: RowsWriter, until_s: float) -> None:
+        """Take rows up to the note's size, over as many answers as it takes, at the pace that is asked of a peer."""
+        pace, loop, size, breaks = self._pace, asyncio.get_running_loop(), claim.point.size, 0
+        share_s = (until_s - loop.time()) / 2
+        try:
+            async with asyncio.timeout(share_s), asyncio.timeout(pace.window_s) as window:
+                while check.at < size:
+                    before = check.at
+                    question = RowsQuestion(
+                        validator=claim.point.validator, after=before, to=size, race=claim.due.race_id
+                    )
+                    try:
+                        async with aclosing(self._peers.rows(peer, question)) as rows:
+                            async for batch in _batches(rows):
+                                windows = check.at // pace.window_rows
+                                await asyncio.to_thread(_take, check, writer, batch)
+                                if check.at // pace.window_rows > windows:
+                                    window.reschedule(loop.time() + pace.window_s)
+                    except ArenaError as error:
+                        breaks += 1
+                        if error.failure.code != PEER_AWAY or check.at == before or breaks > BREAKS_MAX:
+                            raise
+                    if check.at == before:
+                        raise ArenaError(PEER_LIED, f"{peer.hotkey}: no record {before + 1} of {question.validator}")
+        except TimeoutError as error:
+            rows_told = f"fewer than {pace.window_rows} rows within {pace.window_s:g} s"
+            told = rows_told if window.expired() else f"not done within {share_s:.0f} s"
+            raise ArenaError(PEER_AWAY, f"{peer.hotkey}: {told}") from error
 
-    async def _take_answer(
-        self, peer: Peer, claim: _Claim, check: RowsCheck, writer: RowsWriter, window: asyncio.Timeout
-    ) -> None:
-        name, size, pace = claim.point.validator, claim.point.size, self._pace
-        rows = self._peers.rows(peer, name, after_seq=check.at, to_seq=size, race_id=claim.due.race_id)
-        is_open = True
-        async with aclosing(rows):
-            while is_open:
-                waiting, windows = list[LogRow](), check.at // pace.window_rows
-                broken: ArenaError | None = None
-                try:
-                    async for row in rows:
-                        waiting.append(row)
-                        if len(waiting) == BATCH_ROWS:
-                            break
-                except ArenaError as error:
-                    broken = error
-                await asyncio.to_thread(_take, check, writer, waiting)  # what came before a break stands
-                if check.at // pace.window_rows > windows:
-                    window.reschedule(asyncio.get_running_loop().time() + pace.window_s)
-                if broken is not None:
-                    raise broken
-                is_open = len(waiting) == BATCH_ROWS
+
+async def _batches(rows: AsyncIterator[LogRow]) -> AsyncIterator[list[LogRow]]:
+    """Rows some at a time; those that came before an error are handed on before it."""
+    batch: list[LogRow] = []
+    try:
+        async for row in rows:
+            batch.append(row)
+            if len(batch) == BATCH_ROWS:
+                yield batch
+                batch = []
+    except ArenaError:
+        yield batch
+        raise
+    yield batch
 
 
 def _take(check: RowsCheck, writer: RowsWriter, rows: list[LogRow]) -> None:
@@ -291,9 +262,19 @@ def _take(check: RowsCheck, writer: RowsWriter, rows: list[LogRow]) -> None:
     writer.write(rows)
 
 
+@contextlib.contextmanager
+def _blaming(peer: Peer, complaints: list[Complaint], codes: Sequence[str]) -> Iterator[None]:
+    """Note what a peer did wrong; failures of our own are raised again."""
+    try:
+        yield
+    except ArenaError as error:
+        if error.failure.code not in codes:
+            raise
+        complaints.append(Complaint(peer=peer.hotkey, failure=error.failure))
+
+
 ASKED_AT_ONCE = 8
-_RELEASE_PEER_CODES = (PEER_AWAY, PEER_REFUSED, PEER_LIED, RELEASE_UNSIGNED)
-_RELEASE_CODES = (*_RELEASE_PEER_CODES, RELEASE_OLDER, RELEASE_TWICE)
+_RELEASE_CODES = (*_PEER_CODES, RELEASE_UNSIGNED, RELEASE_OLDER, RELEASE_TWICE)
 
 
 class ReleaseTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -344,27 +325,21 @@ class ReleasePuller:
     async def _look(self, peers: Sequence[Peer], complaints: list[Complaint]) -> bool:
         """Ask every peer for the release it holds, and keep the newest that fits; whether one was new."""
         held, places = await asyncio.to_thread(self.newest), asyncio.Semaphore(ASKED_AT_ONCE)
-        known = held.release.release_sha256 if held else ""
+        question = ReleaseQuestion(known=held.release.release_sha256 if held else "")
+        shown: list[tuple[SignedRelease, Peer]] = []
 
-        async def ask(peer: Peer) -> SignedRelease | None:
+        async def ask(peer: Peer) -> None:
             async with places:
-                try:
-                    found = await self._peers.release(peer, known)
-                    if found is not None:
+                with _blaming(peer, complaints, _RELEASE_CODES):
+                    if (found := await self._peers.ask(peer, question)) is not None:
                         await asyncio.to_thread(check_release, found, self._operator, self._verify)
-                    return found
-                except ArenaError as error:
-                    _blame(peer, error, complaints, _RELEASE_PEER_CODES)
-                    return None
+                        shown.append((found, peer))
 
-        shown = zip(peers, await asyncio.gather(*map(ask, peers)), strict=True)
-        releases = [(found, peer) for peer, found in shown if found is not None]
+        await asyncio.gather(*map(ask, peers))
         is_new = False
-        for found, peer in sorted(releases, key=lambda pair: pair[0].release.sequence):  # lower numbers first
-            try:
+        for found, peer in sorted(shown, key=lambda pair: pair[0].release.sequence):  # lower numbers first
+            with _blaming(peer, complaints, _RELEASE_CODES):
                 is_new |= await asyncio.to_thread(self._store.keep, found)
-            except ArenaError as error:
-                _blame(peer, error, complaints, _RELEASE_CODES)
         return is_new
 
     async def _fetch(
@@ -372,12 +347,12 @@ class ReleasePuller:
     ) -> bool:
         """Fetch one file from the first of these peers that has it, or from several in turn; whether it is here."""
         for peer in order:
-            try:
+            blamed = len(complaints)
+            with _blaming(peer, complaints, _RELEASE_CODES):
                 if await self._take_pieces(peer, file):
                     await asyncio.to_thread(self._store.finish, file)
                     return True
-            except ArenaError as error:
-                _blame(peer, error, complaints, _RELEASE_PEER_CODES)
+            if len(complaints) > blamed:
                 answering.remove(peer)
         return False
 
@@ -387,7 +362,8 @@ class ReleasePuller:
         hashes = file.piece_sha256s
         for number in range(await asyncio.to_thread(self._store.pieces_held, file), len(hashes)):
             size = file.piece_bytes(number)
-            found = await self._peers.file_piece(peer, file.sha256, start=number * PIECE_BYTES, size=size)
+            question = FileQuestion(sha256=file.sha256, start=number * PIECE_BYTES)
+            found = await self._peers.ask(peer, question)
             if found is None:
                 return False
             if len(found) != size or hashlib.sha256(found).hexdigest() != hashes[number]:
@@ -406,10 +382,3 @@ def of_operator(signed: SignedRelease | None, operator: Operator, verify: Verifi
     except ArenaError:
         return None
     return signed
-
-
-def _blame(peer: Peer, error: ArenaError, complaints: list[Complaint], codes: Sequence[str]) -> None:
-    """Note what a peer did wrong; failures of our own are raised again."""
-    if error.failure.code not in codes:
-        raise error
-    complaints.append(Complaint(peer=peer.hotkey, failure=error.failure))

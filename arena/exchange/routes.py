@@ -1,4 +1,4 @@
-"""The exchange over HTTP: seven signed requests on an application and a socket of their own. `PeerService` answers.
+"""The exchange over HTTP: signed questions on an application and a socket of their own. `PeerService` answers.
 
 A request is looked at in this order: does the hotkey it names hold a permit, did that hotkey sign it for us
 just now, has it a share left. Only then is anything read. Requests carry no body. A streamed answer that failed
@@ -10,27 +10,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Annotated
 
 import msgspec
-from fastapi import Depends, FastAPI, Query, Request
+from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from arena.chain.port import RequestAuth
 from arena.exchange.peer_service import PeerService
+from arena.exchange.port import QUESTIONS, RowsQuestion
 from arena.exchange.streams import Places, RowStream
 from arena.export.model import LogRow
+from foundation.codes.names import PEER_LACKS, TAIL_BAD_REQUEST
 from foundation.errors import ArenaError
 
 STREAMS = 64  # answers of rows at once
 PIECE_BYTES = 64 << 10
-SEQ_MAX = 2**53 - 1
-
-_Sha256 = Annotated[str, Query(pattern="^[0-9a-f]{64}$")]
-_Known = Annotated[str, Query(pattern="^([0-9a-f]{64})?$")]
-_Hotkey = Annotated[str, Query(pattern="^[A-Za-z0-9]{1,128}$")]
-_Race = Annotated[str, Query(pattern=r"^[A-Za-z0-9_.-]{0,128}$")]
-_Seq = Annotated[int, Query(ge=0, le=SEQ_MAX)]
 
 
 class Exchange:
@@ -58,57 +52,22 @@ class Exchange:
         return self._auth.caller(headers, request.method, target)
 
 
-async def _caller(request: Request) -> str:
-    exchange: Exchange = request.app.state.exchange
-    return exchange.caller(request)
-
-
-_Caller = Annotated[str, Depends(_caller)]
-
-
 def add_exchange(app: FastAPI, exchange: Exchange, refuse: Callable[[ArenaError], Response]) -> None:
-    """Add the routes to an application. `refuse` answers an error."""
-    app.state.exchange = exchange
-    service = exchange.service
+    """Add the exchange's routes. `refuse` turns what goes wrong into an answer."""
 
-    @app.get("/v1/exchange/note", response_class=Response)
-    async def read_note(asker: _Caller, validator: _Hotkey, sha256: _Sha256) -> Response:
-        """A signed checkpoint by its hash, of this validator or of one whose log it holds."""
-        return _found(await service.note(asker, validator, sha256), "note")
-
-    @app.get("/v1/exchange/rows", response_class=Response)
-    async def read_rows(asker: _Caller, validator: _Hotkey, to: _Seq, after: _Seq = 0, race: _Race = "") -> Response:
-        """Rows of a log under an anchored root, one a line: whole where they count for the race, once revealed."""
-        rows = await service.rows(asker, validator, after_seq=after, to_seq=to, race_id=race)
-        return RowStream(_pieces(rows), exchange.places, refuse)
-
-    @app.get("/v1/exchange/submission", response_class=Response)
-    async def read_submission(asker: _Caller, commitment: _Sha256) -> Response:
-        """The signed submission behind a commitment on chain."""
-        return _found(await service.submission(asker, commitment), "submission")
-
-    @app.get("/v1/exchange/settlement", response_class=Response)
-    async def read_settlement(asker: _Caller, race: _Race) -> Response:
-        """The settlement in force here for a race."""
-        return _found(await service.settlement(asker, race), "settlement")
-
-    @app.get("/v1/exchange/progress", response_class=Response)
-    async def read_progress(asker: _Caller, race: _Race) -> Response:
-        """Which pairs of a race are done here, never how they ended."""
-        return _found(await service.progress(asker, race), "progress")
-
-    @app.get("/v1/exchange/release", response_class=Response)
-    async def read_release(asker: _Caller, known: _Known = "") -> Response:
-        """The newest release of the operator's files that is known here, unless it is the one with this hash."""
-        return _found(await service.release(asker, known), "release")
-
-    @app.get("/v1/exchange/file", response_class=Response)
-    async def read_file(asker: _Caller, sha256: _Sha256, start: _Seq = 0) -> Response:
-        """A piece (4 MiB, or what is left) of one of the operator's files, from byte `start` on."""
-        piece = await service.file_piece(asker, sha256, start)
-        if piece is None:
-            raise ArenaError("V2113", "no such file")
-        return Response(piece, media_type="application/octet-stream", headers={"cache-control": "no-store"})
+    @app.get("/v1/exchange/{kind}", response_class=Response)
+    async def read(request: Request, kind: str) -> Response:
+        """The answer to one question (`arena.exchange.port`), whose fields are the query."""
+        caller = exchange.caller(request)
+        if kind not in QUESTIONS:
+            raise ArenaError(PEER_LACKS, f"there is no question {kind[:64]!a}")
+        try:
+            question = msgspec.convert(dict(request.query_params), QUESTIONS[kind], strict=False)
+        except msgspec.ValidationError as error:
+            raise ArenaError(TAIL_BAD_REQUEST, str(error)[:200]) from error
+        if isinstance(question, RowsQuestion):
+            return RowStream(_pieces(await exchange.service.rows(caller, question)), exchange.places, refuse)
+        return _found(await exchange.service.answer(caller, question), kind)
 
     @app.get("/v1/door", response_class=Response)
     async def read_door_port() -> Response:
@@ -118,21 +77,23 @@ def add_exchange(app: FastAPI, exchange: Exchange, refuse: Callable[[ArenaError]
 
 def _found(value: object, what: str) -> Response:
     if value is None:
-        raise ArenaError("V2113", f"no such {what}")
-    return Response(msgspec.json.encode(value), media_type="application/json", headers={"cache-control": "no-store"})
+        raise ArenaError(PEER_LACKS, f"no such {what}")
+    is_raw = isinstance(value, bytes)
+    return Response(
+        value if is_raw else msgspec.json.encode(value),
+        media_type="application/octet-stream" if is_raw else "application/json",
+        headers={"cache-control": "no-store"},
+    )
 
 
 async def _pieces(rows: AsyncGenerator[LogRow]) -> AsyncGenerator[bytes]:
     """Lines with their ends, joined into pieces of about PIECE_BYTES."""
-    waiting: list[bytes] = []
-    size = 0
+    waiting = bytearray()
     async with aclosing(rows):
         async for row in rows:
-            line = msgspec.json.encode(row)
-            waiting += (line, b"\n")
-            size += len(line) + 1
-            if size >= PIECE_BYTES:
-                yield b"".join(waiting)
-                waiting, size = [], 0
+            waiting += msgspec.json.encode(row) + b"\n"
+            if len(waiting) >= PIECE_BYTES:
+                yield bytes(waiting)
+                waiting.clear()
     if waiting:
-        yield b"".join(waiting)
+        yield bytes(waiting)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from arena.chain.port import BeaconRound
@@ -321,7 +320,7 @@ def qualifying_items(
     """
     suite, rules = policy.qualifying.suite, policy.policy_sha256
     contexts = (
-        Context(stage="qualifying", race_id="", problem_id=one, suite=suite, variant_seed=variant_seed or UNSET)
+        Context(stage="qualifying", race_id="", problem_id=one, suite=suite, variant_seed=variant_seed)
         for one in problem_ids
     )
     return tuple(

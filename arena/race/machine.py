@@ -39,7 +39,7 @@ from arena.race.model import (
     SettlementInputs,
     Top,
 )
-from arena.race.schedule import Moment, closing_ms
+from arena.race.schedule import Moment
 from arena.race.weights import WeightVector, chain_vector
 from arena.records.model import CountedLog, SettlementRecord, Subject
 from arena.records.port import WeightsResult
@@ -97,10 +97,8 @@ def stream_of(race_id: str) -> str:
     return f"race/{race_id}"
 
 
-def open_race(race_id: str, policy: Policy, batch: Batch, now_ms: int, *, closes_ms: int | None = None) -> RaceOpened:
+def open_race(race_id: str, policy: Policy, batch: Batch, now_ms: int, closes_ms: int) -> RaceOpened:
     """The first event of a race, and the one that puts another policy in force before it closes.
-
-    `closes_ms`: the close of a race that several validators share; None: the policy's next one.
 
     Raises ArenaError P4015 when the batch can't serve the policy's draw.
     """
@@ -114,7 +112,7 @@ def open_race(race_id: str, policy: Policy, batch: Batch, now_ms: int, *, closes
         policy_sha256=policy.policy_sha256,
         batch=batch,
         opened_ms=now_ms,
-        closes_ms=closing_ms(now_ms, policy.race) if closes_ms is None else closes_ms,
+        closes_ms=closes_ms,
     )
 
 

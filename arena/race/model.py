@@ -10,8 +10,7 @@ from typing import Generic, Literal, TypeVar
 
 import msgspec
 
-from arena.bank.batch import SealedBatch
-from arena.bank.sealing import BatchNotice
+from arena.bank.batch import Batch, SealedProblem
 from arena.chain.port import BeaconRound, Metagraph
 from arena.policy import Policy
 from arena.records.model import (
@@ -36,39 +35,10 @@ __all__ = [
     "SettlementInputs",
     "Top",
     "TrajectoryResult",
-    "describe_batch",
 ]
 
 RacePayload = EvaluationRecord | VerdictRecord | AttemptRecord
 Kind = TypeVar("Kind", bound=RacePayload, covariant=True)
-
-
-class SealedProblem(msgspec.Struct, frozen=True, kw_only=True):
-    """A problem of a sealed batch as it may be named before its release."""
-
-    problem_id: str
-    cluster_commitment: str = ""  # keyed HMAC, opened at release
-
-
-class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """The sealed batch of one race, by root. It belongs to this race alone and is burnt whole after it."""
-
-    batch_sha256: str
-    partition_sha256: str = ""
-    problems: tuple[SealedProblem, ...]
-
-
-def describe_batch(sealed: SealedBatch | BatchNotice) -> Batch:
-    """What may be said about a sealed batch before its release."""
-    clusters = sealed.cluster_commitments
-    return Batch(
-        batch_sha256=sealed.batch_sha256,
-        partition_sha256=sealed.partition_sha256,
-        problems=tuple(
-            SealedProblem(problem_id=problem_id, cluster_commitment=clusters[problem_id])
-            for problem_id in sealed.problem_ids
-        ),
-    )
 
 
 class LoggedRecord(msgspec.Struct, Generic[Kind], frozen=True, kw_only=True):

@@ -150,6 +150,6 @@ def opening_ms(closes_ms: int, policy: Policy) -> int:
     return settled_ms if policy.race.closes_after_ms is not None else embargo_ends_ms(settled_ms, policy.embargo)
 
 
-def stated_opening_ms(closes_ms: int, policy: Policy) -> int | msgspec.UnsetType:
-    """What a release record states of it: nothing where the release itself opens the race."""
-    return msgspec.UNSET if policy.race.closes_after_ms is not None else opening_ms(closes_ms, policy)
+def stated_opening_ms(closes_ms: int, policy: Policy) -> int:
+    """What a release record states of it: 0 where the release itself opens the race."""
+    return 0 if policy.race.closes_after_ms is not None else opening_ms(closes_ms, policy)

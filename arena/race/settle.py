@@ -160,7 +160,7 @@ def _settled(inputs: SettlementInputs, blank: SettlementRecord, scores: FieldSco
                 is_eliminated=subject.agent_version_id in eliminated,
                 wins=wins,
                 losses=losses,
-                faulted=sum(problem.state == "faulted" for problem in agent.problems) if is_strict else msgspec.UNSET,
+                faulted=sum(problem.state == "faulted" for problem in agent.problems) if is_strict else 0,
             )
         )
     vector = chain_vector(

@@ -35,7 +35,7 @@ def cluster_commitment(salt: str, problem_id: str, cluster: str) -> str:
 def commitment(salt: str, label: str, content: bytes) -> str:
     """HMAC-SHA256 (hex) under the hex salt: public before release, checkable after it. The label keeps a problem's
     commitment from passing for a cluster's."""
-    text = f"agent-arena/{label}/2\n{hashlib.sha256(content).hexdigest()}"
+    text = f"agent-arena/{label}/1\n{hashlib.sha256(content).hexdigest()}"
     return hmac.new(bytes.fromhex(salt), text.encode(), hashlib.sha256).hexdigest()
 
 

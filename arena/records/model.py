@@ -51,7 +51,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     batch_sha256: str = ""  # race: the sealed batch release
     partition_sha256: str = ""
     cluster_commitment: str = ""  # keyed HMAC, opened at release
-    variant_seed: str | msgspec.UnsetType = msgspec.UNSET  # qualifying: the variant under this seed was asked
+    variant_seed: str = ""  # qualifying: the variant under this seed was asked; "": the problem itself
 
     @property
     def asked_id(self) -> str:
@@ -122,7 +122,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     is_eliminated: bool = False  # leaves later races (policies that eliminate)
     wins: int = 0  # problems scored higher, and lower, than the incumbent on the same problem
     losses: int = 0
-    faulted: int | msgspec.UnsetType = msgspec.UNSET  # problems scored 0 for faults; unset without a control agent
+    faulted: int = 0  # problems scored 0 for faults, under a policy with a control agent
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -221,7 +221,7 @@ class ReleasedProblem(msgspec.Struct, frozen=True, kw_only=True):
 class ReleaseRecord(msgspec.Struct, frozen=True, kw_only=True, tag="release", tag_field="kind"):
     """The race's problems become public: each with its pool and cluster, and the salt that opens the commitments.
 
-    `opens_ms`: until then source and traces of the race are under embargo (`arena.visibility`); unset: they are not.
+    `opens_ms`: until then source and traces of the race are under embargo (`arena.visibility`); 0: they are not.
     """
 
     race_id: str
@@ -229,7 +229,7 @@ class ReleaseRecord(msgspec.Struct, frozen=True, kw_only=True, tag="release", ta
     partition_sha256: str = ""
     problems: tuple[ReleasedProblem, ...]
     salt: str  # 32 bytes, hex
-    opens_ms: int | msgspec.UnsetType = msgspec.UNSET
+    opens_ms: int = 0
 
 
 class GateRecord(msgspec.Struct, frozen=True, kw_only=True, tag="gate", tag_field="kind"):

@@ -150,12 +150,12 @@ def released_moment(release: ReleaseRecord | None, now_ms: int) -> Moment:
     """
     if release is None:
         return "racing"
-    return "published" if release.opens_ms is msgspec.UNSET or now_ms >= release.opens_ms else "settled"
+    return "published" if now_ms >= release.opens_ms else "settled"
 
 
 def opening_text(release: ReleaseRecord) -> str:
     """When a released race opens, in UTC; "" where the release itself opened it."""
-    if release.opens_ms is msgspec.UNSET:
+    if not release.opens_ms:
         return ""
     return datetime.fromtimestamp(min(release.opens_ms, _YEAR_9999_MS) / 1000, UTC).isoformat(timespec="seconds")
 

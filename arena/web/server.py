@@ -13,11 +13,11 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from arena.api.board import Board
-from arena.api.http import RequestLimits, add_refusals, address_of, make_app, refusal, require_known, serve_app
+from arena.api.http import RequestLimits, add_refusals, address_of, make_app, refusal, serve_app
 from arena.api.reads import add_reads
 from arena.api.tail import HEARTBEAT_S, POLL_S, Tail, add_tail
 from arena.bank.batch import Explain, explain_nothing
@@ -58,7 +58,7 @@ def make_tail_app(
 
 def make_exchange_app(exchange: Exchange) -> FastAPI:
     """The application of the exchange between validators: signed requests alone."""
-    app = make_app("agent-arena exchange", dependencies=[Depends(require_known)])
+    app = make_app("agent-arena exchange")
     add_refusals(app)
     add_exchange(app, exchange, refusal)
     return app
@@ -126,7 +126,7 @@ class DoorServer:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set."""
         connections = Connections(total=max(DOOR_CONNECTIONS, self._per_address), per_address=self._per_address)
-        is_spoken = self.door.policy.admission.is_commitment_enough is True
+        is_spoken = self.door.policy.admission.is_commitment_enough
         sn15 = make_sn15_app(self.door, self._board) if is_spoken else make_closed_app(self.door)
         app = _ClosesUnread(_ByPath(make_door_app(self.door), sn15, PATHS if is_spoken else CLOSED_PATHS))
         try:

@@ -36,7 +36,7 @@ ROWS = (
         "P4014",
         "bank has no batch left",
         "no race can open; submissions still qualify",
-        "add problems to the bank's stock",
+        "seal batches for the coming races (`arena problems seal`)",
         True,
     ),
     row(
@@ -81,7 +81,7 @@ ROWS = (
         "P4030",
         "batch of a real network lacks its partition or its accepted titles",
         "no race can open with it; submissions still qualify",
-        "seal with `--partition` and `--titles`; own stock: bank/partition.json and bank/titles.json",
+        "seal with `--partition` and `--titles`",
         True,
     ),
     row(
@@ -91,12 +91,6 @@ ROWS = (
         "qualify over a larger catalogue, or set `qualifying.variant_blocks` to 0 in the policy",
     ),
     # -- problem: clusters and pools
-    row(
-        "P4020",
-        "problem joins two frozen pools",
-        "the problem enters no pool; the pools stay as they are",
-        "leave it out of the bank: its answers would give away problems of the pools named",
-    ),
     row(
         "P4021",
         "partition manifest is not sound",
@@ -127,6 +121,5 @@ ROWS = (
         "exit code 4; nothing is qualified with it",
         "install the suite again, and compare its signer with the operator's key",
     ),
-    row("P4019", "too many products satisfy the problem", WITHDRAWN, "tighten it, or leave it out"),
-    row("P4013", "problem is unsolvable, or free", WITHDRAWN, "leave it out, or correct its reward"),
+    row("P4013", "problem is unsolvable, free or ambiguous", WITHDRAWN, "leave it out, or correct its reward"),
 )

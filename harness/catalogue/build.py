@@ -41,7 +41,7 @@ _CODES_MAX = 1 << 16  # a posting's pair is a uint16
 class BuildReport(msgspec.Struct, frozen=True, kw_only=True):
     """What was built; `findings` holds the first hundred malformed lines."""
 
-    manifest: layout.IndexManifest
+    manifest: layout.IndexManifest | layout.LuceneManifest
     findings: tuple[LineFinding, ...]
 
 

@@ -9,30 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import cast
 
-import msgspec
-
 from foundation.errors import ArenaError
 from foundation.progress import Progress, no_progress
-from harness.catalogue.build import LineFinding, build_index
-from harness.catalogue.layout import FileEntry, IndexManifest
-from harness.catalogue.lucene import LuceneCatalogue, LuceneManifest, build_lucene_index, open_lucene_catalogue
+from harness.catalogue.build import BuildReport, build_index
+from harness.catalogue.lucene import LuceneCatalogue, build_lucene_index, open_lucene_catalogue
 from harness.catalogue.native import Engine, Kernel, open_catalogue
 
 ENGINES = ("auto", "numpy", "numba", "lucene")
-
-
-class BuildSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What `build_engine` built, the same shape for every engine."""
-
-    content_sha256: str
-    format: str
-    documents: int
-    bytes: int  # of the whole index folder
-    blank_dropped: int
-    malformed: int
-    source: str
-    source_sha256: str
-    findings: tuple[LineFinding, ...]  # the first hundred malformed lines
 
 
 def open_engine(name: str, path: Path, *, is_fully_checked: bool = False) -> Engine | LuceneCatalogue:
@@ -51,36 +34,13 @@ def open_engine(name: str, path: Path, *, is_fully_checked: bool = False) -> Eng
 
 
 def build_engine(
-    name: str,
-    documents: Path,
-    target: Path,
-    *,
-    is_strict: bool = False,
-    progress: Progress = no_progress,
-) -> BuildSummary:
+    name: str, documents: Path, target: Path, *, is_strict: bool = False, progress: Progress = no_progress
+) -> BuildReport:
     """Build the index that the engine of that name opens. Raises like `build_index`, and V2030, V2060."""
     _check_name(name)
     if name == "lucene":
-        built = build_lucene_index(documents, target, progress, is_strict=is_strict)
-        return _summary(built.manifest, built.manifest.files, built.findings)
-    own = build_index(documents, target, is_strict=is_strict, progress=progress)
-    return _summary(own.manifest, own.manifest.content.files, own.findings)
-
-
-def _summary(
-    manifest: IndexManifest | LuceneManifest, files: tuple[FileEntry, ...], findings: tuple[LineFinding, ...]
-) -> BuildSummary:
-    return BuildSummary(
-        content_sha256=manifest.content_sha256,
-        format=manifest.content.format,
-        documents=manifest.content.documents,
-        bytes=sum(entry.size for entry in files),
-        blank_dropped=manifest.blank_dropped,
-        malformed=manifest.malformed,
-        source=manifest.source.name,
-        source_sha256=manifest.source.sha256,
-        findings=findings,
-    )
+        return build_lucene_index(documents, target, progress, is_strict=is_strict)
+    return build_index(documents, target, is_strict=is_strict, progress=progress)
 
 
 def _check_name(name: str) -> None:

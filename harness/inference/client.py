@@ -1,11 +1,10 @@
-"""An OpenAI-compatible endpoint.
+"""OpenAI-compatible endpoints: one attempt per `complete`, the error mapped to what the endpoint said.
 
-One attempt per `complete`, with the error mapped to what the endpoint said; whose fault it is, retries and
-failover are the gateway's. The reply is read from the raw JSON, so endpoints that add or leave out fields work.
-Reading is total: a reply with an error in it, without a message, with one that says nothing, too deep, too long or
-with numbers that no count has is U3003, never a crash. One path of the protocol is asked and its reply is read here, so
-an HTTP client does: the `openai` package would take half a second of a processor in every worker to import. `httpx` is
-imported on first use.
+Whose fault it is, retries and failover are the gateway's. The reply is read from the raw JSON, so endpoints that add or
+leave out fields work. Reading is total: a reply with an error in it, without a message, with one that says nothing, too
+deep, too long or with numbers that no count has is U3003, never a crash. Agents' requests go out as the bytes that the
+gateway hashed (`OpenAIUpstream`): the `openai` package would build the body anew, and importing it costs a worker 0.6 s
+and 30 MB. What the project itself asks goes through that package (`SdkUpstream`). Both are imported on first use.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import contextlib
 import fcntl
 import functools
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
@@ -24,13 +22,14 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from foundation.canonical import foreign_text
-from foundation.codes.names import BAD_REQUEST, MODEL_BUSY, MODEL_FAILED, NO_ENDPOINT, NO_TURN
+from foundation.codes.names import BAD_REQUEST, MODEL_BUSY, MODEL_FAILED, MODEL_UNREADABLE, NO_ENDPOINT, NO_TURN
 from foundation.errors import ArenaError, Failure
 from harness.inference.port import ModelReply, RetryLaterError
 from harness.trace import EmittedCall
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
+    from openai import OpenAI
 
     from foundation.bounded_http import BoundedClient
 
@@ -49,56 +48,26 @@ class OpenAIUpstream:
     def __init__(
         self, name: str, base_url: str, api_key: str, timeout_ms: int, *, slots: RequestSlots | None = None
     ) -> None:
-        """`slots` bounds how many requests this node has at the endpoint at once; None: nothing does."""
-        self._name = name
+        """`name` is what ledger and messages show; `slots` bounds how many requests this node has at the endpoint at
+        once; None: nothing does."""
+        self.name = name
         self._slots = slots
-        self._base_url = base_url
-        self._api_key = api_key
-        self._timeout_ms = timeout_ms
-        self._client: BoundedClient | None = None
-        self._lock = threading.Lock()
+        self._timeout_s = timeout_ms / 1000
+        self._access = base_url, api_key
 
-    @property
-    def name(self) -> str:
-        """The name that ledger and messages show."""
-        return self._name
+    @functools.cached_property
+    def _client(self) -> BoundedClient:
+        return open_client(*self._access, self._timeout_s)
 
     def complete(self, request: str) -> ModelReply:
         """One attempt at `request`, the JSON text of a rebuilt request.
 
-        Raises ArenaError A1040 (the endpoint says the request is at fault), U3001 (missing endpoint, refused key or
-        request, unknown model), U3002 (timeout, no connection, 5xx), U3003 (unreadable reply), U3004 (rate
-        limit), U3008 (no slot came free: the endpoint was not asked).
+        Raises ArenaError as `successful`, U3003 for an unreadable reply, U3008 (no slot came free: the endpoint was not
+        asked).
         """
-        import httpx
-
-        from foundation.bounded_http import UnfitAnswerError
-
-        timeout_s = self._timeout_ms / 1000
-        with self._lock:
-            if self._client is None:
-                self._client = open_client(self._base_url, self._api_key, timeout_s)
-        try:
-            with self._slots.held() if self._slots else contextlib.nullcontext():
-                response = self._client.ask(
-                    "POST",
-                    "chat/completions",
-                    content=request.encode(),
-                    headers={"content-type": "application/json"},
-                    bytes_max=_REPLY_BYTES,
-                    within_s=timeout_s,
-                )
-        except UnfitAnswerError as error:
-            raise ArenaError("U3003", str(error)) from error
-        except (httpx.HTTPError, httpx.InvalidURL) as error:  # timeouts, connection errors, what is no HTTP
-            raise ArenaError("U3002", explain_silence(error)) from error
-        if not response.is_success:
-            detail, status = explain_refusal(response), response.status_code
-            code, pause_ms = code_of_status(status), read_retry_after(response.headers)
-            if pause_ms is None or code not in (MODEL_BUSY, MODEL_FAILED):
-                raise ArenaError(code, detail)
-            raise RetryLaterError(code, detail, retry_after_ms=pause_ms)
-        return read_reply(response.content)
+        with self._slots.held() if self._slots else contextlib.nullcontext():
+            raw = successful(lambda: self._post(request))
+        return read_reply(raw)
 
     def probe(self, request: str) -> Failure | None:
         """As `Upstream.probe`: one attempt."""
@@ -107,6 +76,97 @@ class OpenAIUpstream:
         except ArenaError as error:
             return error.failure
         return None
+
+    def _post(self, request: str) -> httpx2.Response:
+        return self._client.ask(
+            "POST",
+            "chat/completions",
+            content=request.encode(),
+            headers={"content-type": "application/json"},
+            bytes_max=_REPLY_BYTES,
+            within_s=self._timeout_s,
+        )
+
+
+class OpenAISdk:
+    """The `openai` package's client of an endpoint, over our bounded transport; it retries nothing. Thread-safe."""
+
+    def __init__(self, base_url: str, api_key: str, timeout_ms: int) -> None:
+        self._access = base_url, api_key
+        self._timeout_s = timeout_ms / 1000
+
+    @functools.cached_property
+    def _http(self) -> BoundedClient:
+        return open_client(*self._access, self._timeout_s)
+
+    @functools.cached_property
+    def _sdk(self) -> OpenAI:
+        import openai
+
+        url, key = self._access
+        return openai.OpenAI(
+            base_url=url, api_key=key or "none", http_client=self._http, timeout=self._timeout_s, max_retries=0
+        )
+
+    def ask(self, call: Callable[[OpenAI], httpx2.Response], *, bytes_max: int = _REPLY_BYTES) -> bytes:
+        """The body of the raw response that `call` gets. Raises ArenaError as `successful`."""
+
+        def once() -> httpx2.Response:
+            import openai
+
+            try:
+                with self._http.within(self._timeout_s, bytes_max):
+                    return call(self._sdk)
+            except openai.APIStatusError as error:
+                return error.response
+            except openai.APIConnectionError as error:
+                raise error.__cause__ or error from None
+
+        return successful(once)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+
+class SdkUpstream(OpenAIUpstream):
+    """The same through the `openai` package: for what the project asks itself."""
+
+    def __init__(self, name: str, base_url: str, api_key: str, timeout_ms: int) -> None:
+        super().__init__(name, base_url, api_key, timeout_ms)
+        self._sdk = OpenAISdk(base_url, api_key, timeout_ms)
+
+    def complete(self, request: str) -> ModelReply:
+        """As `OpenAIUpstream.complete`."""
+        fields: dict[str, Any] = orjson.loads(request)
+        raw = self._sdk.ask(lambda sdk: sdk.chat.completions.with_raw_response.create(**fields).http_response)
+        return read_reply(raw)
+
+
+def successful(ask: Callable[[], httpx2.Response]) -> bytes:
+    """The body of a successful answer.
+
+    Raises ArenaError A1040 (the endpoint says the request is at fault), U3001 (missing endpoint, refused key or
+    request, unknown model), U3002 (timeout, no connection, 5xx), U3003 (compressed or too long), U3004 (rate limit);
+    RetryLaterError where the endpoint says when to come back.
+    """
+    import httpx2
+
+    from foundation.bounded_http import UnfitAnswerError
+
+    try:
+        response = ask()
+    except UnfitAnswerError as error:
+        raise ArenaError(MODEL_UNREADABLE, str(error)) from error
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:  # timeouts, connection errors, what is no HTTP
+        raise ArenaError(MODEL_FAILED, explain_silence(error)) from error
+    if response.is_success:
+        return response.content
+    detail, status = explain_refusal(response), response.status_code
+    code, pause_ms = code_of_status(status), read_retry_after(response.headers)
+    if pause_ms is None or code not in (MODEL_BUSY, MODEL_FAILED):
+        raise ArenaError(code, detail)
+    raise RetryLaterError(code, detail, retry_after_ms=pause_ms)
 
 
 def code_of_status(status: int) -> str:
@@ -120,7 +180,7 @@ def code_of_status(status: int) -> str:
 
 def open_client(base_url: str, api_key: str, timeout_s: float) -> BoundedClient:
     """An HTTP client of an OpenAI-compatible endpoint: paths are relative to `base_url`. `timeout_s` bounds connecting
-    and each wait for bytes. Raises httpx.InvalidURL."""
+    and each wait for bytes. Raises httpx2.InvalidURL."""
     from foundation.bounded_http import BoundedClient
 
     return BoundedClient(
@@ -133,7 +193,7 @@ def open_client(base_url: str, api_key: str, timeout_s: float) -> BoundedClient:
     )
 
 
-def explain_refusal(response: httpx.Response) -> str:
+def explain_refusal(response: httpx2.Response) -> str:
     """The status of a reply that is no success, and the message of an error in the protocol's form; of other bodies
     nothing is repeated."""
     try:
@@ -148,9 +208,9 @@ def explain_refusal(response: httpx.Response) -> str:
 
 def explain_silence(error: Exception) -> str:
     """Why a request had no reply. A request that could not be written may show its key in its error's text."""
-    import httpx
+    import httpx2
 
-    said = "" if isinstance(error, httpx.LocalProtocolError) else str(error)
+    said = "" if isinstance(error, httpx2.LocalProtocolError) else str(error)
     of_system = re.fullmatch(r"\[Errno -?\d+\] (.+)", said, re.DOTALL)  # its words are plain, its number is not
     told = of_system[1][:1].lower() + of_system[1][1:] if of_system else f"{type(error).__name__}: {said}"
     return told[:_DETAIL_CHARS].encode("utf-8", "replace").decode()

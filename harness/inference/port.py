@@ -27,8 +27,7 @@ class InferenceRules(msgspec.Struct, frozen=True, kw_only=True):
     temperature_max_e4: int = 20_000
     message_count: int = 200
     request_bytes: int = 1 << 20
-    # `tool_choice: "required"` is passed on: the model chooses which call. Written out only where it is said.
-    is_call_required_allowed: bool | msgspec.UnsetType = msgspec.UNSET
+    is_call_required_allowed: bool = False  # `tool_choice: "required"` is passed on: the model chooses which call
     served_bytes: int = 0  # every endpoint takes requests up to this; a longer one is the agent's risk. 0: no bound
 
 

@@ -113,7 +113,7 @@ def _tools(
     choice, given = params.get("tool_choice"), params.get("tools")
     if params.get("function_call") not in (None, "auto", "none"):
         raise GuestCallError(FORCED_TURN, "function_call may not force a call")
-    choices = ("auto", "none", "required") if rules.is_call_required_allowed is True else ("auto", "none")
+    choices = ("auto", "none", "required") if rules.is_call_required_allowed else ("auto", "none")
     if choice is not None and choice not in choices:
         known = ", ".join(f'"{each}"' for each in choices)
         raise GuestCallError(FORCED_TURN, f"tool_choice must be one of {known}, not {choice!r}: the model chooses")

@@ -20,7 +20,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -45,6 +45,9 @@ _LEFT_OUT = {
     "lib2to3",
 }
 _LOADERS = {"x86_64": "lib64/ld-linux-x86-64.so.2", "aarch64": "lib/ld-linux-aarch64.so.1"}
+_REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9.+!_]+)")
+_WRITTEN_BY_INSTALLERS = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
+_COMPILED = (".so", ".pyd", ".dll", ".dylib")
 _SYSTEM_DIRECTORIES = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/")
 
 # Run by the interpreter that is to be copied: where it lives, and every shared object that it and its extension
@@ -103,20 +106,18 @@ def open_guest_root(
     Raises ArenaError V2060 when the interpreter cannot be surveyed, a package cannot be taken, or the directory cannot
     be written.
     """
-    allowed = collect_packages(packages)
+    files = guest_files(packages)
     directory = state_dir.absolute() / "guest"  # guests are started elsewhere
-    pointer = directory / "by-source" / _fingerprint(interpreter, allowed)
+    pointer = directory / "by-source" / _fingerprint(interpreter, files)
     with contextlib.suppress(OSError, msgspec.DecodeError):
         sha256, version = msgspec.json.decode(pointer.read_bytes(), type=tuple[str, str])
         if (directory / sha256).is_dir():
             return GuestRoot(path=directory / sha256, content_sha256=sha256, python_version=version)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        pointer.parent.mkdir(exist_ok=True)
-        root = _build(directory, interpreter, allowed)
+        pointer.parent.mkdir(parents=True, exist_ok=True)
+        root = _build(directory, interpreter, files)
         with tempfile.NamedTemporaryFile(dir=pointer.parent, delete=False) as file:  # others may build the same now
             file.write(msgspec.json.encode((root.content_sha256, root.python_version)))
-            os.fsync(file)
         move_into_place(Path(file.name), pointer)
     except OSError as error:
         raise ArenaError("V2060", f"the guest root cannot be built in {directory}: {error}") from error
@@ -178,9 +179,57 @@ def content_sha256(root: Path) -> str:
     return digest.hexdigest()
 
 
-def _fingerprint(interpreter: Path, packages: tuple[PackageFile, ...]) -> str:
+def guest_files(requirements: Sequence[str], directories: Sequence[Path] | None = None) -> dict[str, Path]:
+    """Name and source of every file that is put beside interpreter and library: our own under `arena/`, and those of
+    `requirements` (`name==version`), as they are named in the library.
+
+    Installed distributions are looked for in `directories` (None: where this interpreter imports from). Raises
+    ArenaError V2060 for a requirement that is not exact, not installed in that version, compiled, or altered since it
+    was installed.
+    """
+    own = (_GUEST / "runner.py", *sorted((_GUEST / "arena_sdk").glob("*.py")), *sorted((_GUEST / "sn15").glob("*.py")))
+    files = {f"arena/{path.relative_to(_GUEST)}": path for path in own}
+    path = sys.path if directories is None else [str(directory) for directory in directories]
+    for requirement in sorted(requirements):
+        match = _REQUIREMENT.fullmatch(requirement)
+        if not match:
+            raise ArenaError("V2060", f"guest package {requirement!r}: write name==version")
+        found = {one.version: one for one in importlib.metadata.distributions(name=match[1], path=path)}
+        if match[2] not in found:
+            versions = ", ".join(found) or "none"
+            raise ArenaError("V2060", f"guest package {requirement} is not installed here (found: {versions})")
+        listed = [
+            entry
+            for entry in found[match[2]].files or ()
+            if entry.hash is not None and entry.name not in _WRITTEN_BY_INSTALLERS and entry.suffix != ".pyc"
+            if ".." not in entry.parts  # scripts and data files, outside the library
+        ]
+        if not listed:
+            reason = f"guest package {requirement} lists no files; an editable install cannot be used"
+            raise ArenaError("V2060", reason)
+        for entry in listed:
+            files[str(PurePosixPath(entry))] = _checked(requirement, entry)
+    return files
+
+
+def _checked(requirement: str, entry: importlib.metadata.PackagePath) -> Path:
+    """Where an installed file stands. Raises ArenaError V2060 for one that is compiled or altered."""
+    if entry.name.endswith(_COMPILED):
+        raise ArenaError("V2060", f"guest package {requirement}: {entry} is compiled; only pure Python is allowed")
+    assert entry.hash is not None
+    source = Path(str(entry.locate()))
+    try:
+        digest = hashlib.new(entry.hash.mode, source.read_bytes()).digest()
+    except (OSError, ValueError) as error:
+        raise ArenaError("V2060", f"guest package {requirement}: {entry} cannot be read: {error}") from error
+    if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != entry.hash.value:
+        raise ArenaError("V2060", f"guest package {requirement}: {entry} differs from its wheel's RECORD")
+    return source
+
+
+def _fingerprint(interpreter: Path, files: Mapping[str, Path]) -> str:
     """Cheap name of a build's inputs: the interpreter file, the system's loader (it and the C library are upgraded
-    together, and only fit together), our own guest files and the packages."""
+    together, and only fit together), and the files beside them."""
     real = interpreter.resolve()
     try:
         facts, system = real.stat(), Path("/", loader(platform.machine())).stat()
@@ -188,30 +237,22 @@ def _fingerprint(interpreter: Path, packages: tuple[PackageFile, ...]) -> str:
         raise ArenaError("V2060", f"no Python interpreter at {interpreter}: {error}") from error
     digest = hashlib.sha256(f"{_LAYOUT_VERSION}\0{interpreter}\0{real}\0{facts.st_size}\0{facts.st_mtime_ns}".encode())
     digest.update(f"\0{system.st_size}\0{system.st_mtime_ns}".encode())
-    for path in _guest_files():
-        digest.update(str(path.relative_to(_GUEST)).encode() + b"\0" + path.read_bytes())
-    for file in packages:
-        digest.update(f"{file.name}\0{file.sha256}\0".encode())
+    for name, source in files.items():
+        digest.update(name.encode() + b"\0" + source.read_bytes())
     return digest.hexdigest()[:32]
 
 
-def _guest_files() -> tuple[Path, ...]:
-    return (_GUEST / "runner.py", *sorted((_GUEST / "arena_sdk").glob("*.py")), *sorted((_GUEST / "sn15").glob("*.py")))
-
-
-def _build(directory: Path, interpreter: Path, packages: tuple[PackageFile, ...]) -> GuestRoot:
+def _build(directory: Path, interpreter: Path, files: Mapping[str, Path]) -> GuestRoot:
     command = [str(interpreter), "-I", "-S", "-c", _SURVEY]
     try:
         done = subprocess.run(command, capture_output=True, timeout=60, check=True, env={})
         python = msgspec.json.decode(done.stdout, type=_Interpreter)
     except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as error:
         raise ArenaError("V2060", f"{interpreter} cannot be surveyed: {error}") from error
-    loader(python.machine)
     building = Path(tempfile.mkdtemp(prefix="building-", dir=directory))
     try:
-        _populate(building, python, packages)
+        _populate(building, python, files)
         sha256 = content_sha256(building)
-        building.chmod(0o755)
         final = directory / sha256
         os.sync()  # thousands of files: all of them at once takes less time than each by itself
         try:
@@ -224,140 +265,55 @@ def _build(directory: Path, interpreter: Path, packages: tuple[PackageFile, ...]
         shutil.rmtree(building, ignore_errors=True)
 
 
-def _populate(root: Path, python: _Interpreter, packages: tuple[PackageFile, ...]) -> None:
-    minor = "python" + ".".join(python.version.split(".")[:2])
+def _populate(root: Path, python: _Interpreter, files: Mapping[str, Path]) -> None:
     home = root / PYTHON_HOME.lstrip("/")
-    (home / "bin").mkdir(parents=True)
-    (root / "usr" / "lib").mkdir(parents=True)
-    (root / "usr" / "lib64").mkdir()
+    library = home / "lib" / f"python{'.'.join(python.version.split('.')[:2])}"
+    for folder in (home / "bin", root / "usr/lib", root / "usr/lib64", *(root / name for name in _MOUNT_POINTS)):
+        folder.mkdir(parents=True)
     for name in ("lib", "lib64"):
         (root / name).symlink_to(f"usr/{name}")
-    for name in _MOUNT_POINTS:
-        (root / name).mkdir()
-    _copy_file(Path(python.executable), home / "bin" / "python3", 0o755)
-    _copy_tree(Path(python.stdlib), home / "lib" / minor)
-    if not (home / "lib" / minor / "lib-dynload").is_dir():
-        _copy_tree(Path(python.dynload), home / "lib" / minor / "lib-dynload")
-    for library in map(Path, python.libraries):
+    shutil.copy2(python.executable, home / "bin" / "python3")
+    shutil.copytree(python.stdlib, library, ignore=_left_out)  # keeps mtimes, so that copied bytecode stays valid
+    if not (library / "lib-dynload").is_dir():
+        shutil.copytree(python.dynload, library / "lib-dynload", ignore=_left_out)
+    for mapped in map(Path, python.libraries):
         # Under every name that links to it: at its own place when the loader looks there by default, else in the
         # interpreter's private directory (LD_LIBRARY_PATH in the jail).
-        if str(library).startswith(_SYSTEM_DIRECTORIES):
-            target = root / "usr" / str(library).removeprefix("/usr/").lstrip("/")
+        if str(mapped).startswith(_SYSTEM_DIRECTORIES):
+            target = root / "usr" / str(mapped).removeprefix("/usr/").lstrip("/")
         else:
-            target = home / "lib" / library.name
-        if not target.exists():
-            _copy_file(library, target, 0o755)
-        for entry in library.parent.iterdir():
+            target = home / "lib" / mapped.name
+        _copy(mapped, target)
+        for entry in mapped.parent.iterdir():
             alias = target.parent / entry.name
-            if entry.is_symlink() and ".so." in entry.name and entry.resolve() == library and not alias.exists():
-                alias.symlink_to(library.name)
-    target = root / "usr" / loader(python.machine)  # the path that the interpreter names in its header
+            if entry.is_symlink() and ".so." in entry.name and entry.resolve() == mapped and not alias.exists():
+                alias.symlink_to(mapped.name)
+    # at the path that the interpreter names in its header
+    _copy(Path("/", loader(python.machine)), root / "usr" / loader(python.machine))
+    for name, source in files.items():
+        place = (root if name.startswith("arena/") else library) / name
+        if place.exists():
+            raise ArenaError("V2060", f"guest package file {name} would replace one of the standard library")
+        _copy(source, place)
+    for directory, _, names in os.walk(root):  # open to every uid, and nobody's to write
+        Path(directory).chmod(0o755)
+        for path in (Path(directory, name) for name in names):
+            if not path.is_symlink():
+                path.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)
+    environment = {"LD_LIBRARY_PATH": f"{home}/lib", "PYTHONHOME": str(home)}
+    command = [f"{home}/bin/python3", "-s", "-S", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
+    command += [f"{root}/arena", f"{home}/lib"]
+    subprocess.run(command, env=environment, umask=0o022, check=False, capture_output=True, timeout=300)
+
+
+def _left_out(directory: str, names: list[str]) -> list[str]:
+    """Of the library: tests, packages and build files."""
+    endings = (".opt-1.pyc", ".opt-2.pyc", ".a", ".exe")
+    return [name for name in names if name in _LEFT_OUT or name.startswith("config-") or name.endswith(endings)]
+
+
+def _copy(source: Path, target: Path) -> None:
+    """A file to where there is none yet."""
     if not target.exists():
-        _copy_file(Path("/", loader(python.machine)), target, 0o755)
-    for file in packages:
-        target = home / "lib" / minor / file.name
-        if target.exists():
-            raise ArenaError("V2060", f"guest package file {file.name} would replace one of the standard library")
-        _copy_file(file.source, target, 0o644)
-    arena = root / "arena"
-    for source in _guest_files():
-        _copy_file(source, arena / source.relative_to(_GUEST), 0o644)
-    _compile(root)
-
-
-def _copy_tree(source: Path, target: Path) -> None:
-    """The library tree without tests, packages and build files; modes are opened to every uid."""
-    for directory, names, files in os.walk(source):
-        here = target / Path(directory).relative_to(source)
-        here.mkdir(parents=True, exist_ok=True)
-        names[:] = sorted(n for n in names if n not in _LEFT_OUT and not n.startswith("config-"))
-        for name in files:
-            if name.endswith((".opt-1.pyc", ".opt-2.pyc", ".a", ".exe")):
-                continue
-            _copy_file(Path(directory) / name, here / name, 0o644)
-        here.chmod(0o755)
-
-
-def _copy_file(source: Path, target: Path, mode: int) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy2(source, target)  # keeps mtime, so that copied bytecode stays valid
-    target.chmod(mode)
-
-
-def _compile(root: Path) -> None:
-    """Bytecode for our own files, by the guest's interpreter outside any jail; the library's came along with it."""
-    environment = {
-        "LD_LIBRARY_PATH": f"{root}{PYTHON_HOME}/lib",
-        "PYTHONHOME": f"{root}{PYTHON_HOME}",
-    }
-    command = [f"{root}{PYTHON_HOME}/bin/python3", "-s", "-S", "-m", "compileall", "-q", "--invalidation-mode"]
-    command += ["unchecked-hash", f"{root}/arena", f"{root}{PYTHON_HOME}/lib"]
-    subprocess.run(command, env=environment, check=False, capture_output=True, timeout=300)
-    for path in root.rglob("__pycache__"):
-        path.chmod(0o755)
-        for cached in path.iterdir():
-            cached.chmod(0o644)
-
-
-_REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9.+!_]+)")
-_WRITTEN_BY_INSTALLERS = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
-_COMPILED = (".so", ".pyd", ".dll", ".dylib")
-
-
-class PackageFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One file: `name` relative to the library directory, `source` on the host, `sha256` in hexadecimal."""
-
-    name: str
-    source: Path
-    sha256: str
-
-
-def collect_packages(requirements: Sequence[str], directories: Sequence[Path] | None = None) -> tuple[PackageFile, ...]:
-    """The files of all `requirements` (`name==version`), ordered by name.
-
-    Installed distributions are looked for in `directories` (None: where this interpreter imports from). Raises
-    ArenaError V2060 for a requirement that is not exact, not installed in that version, compiled, or altered since it
-    was installed.
-    """
-    files: dict[str, PackageFile] = {}
-    for requirement in requirements:
-        match = _REQUIREMENT.fullmatch(requirement)
-        if not match:
-            raise ArenaError("V2060", f"guest package {requirement!r}: write name==version")
-        is_empty = True
-        for entry in _find(match[1], match[2], directories).files or ():
-            if entry.hash is None or entry.name in _WRITTEN_BY_INSTALLERS or entry.suffix == ".pyc":
-                continue
-            if ".." in PurePosixPath(entry).parts:
-                continue  # scripts and data files, outside the library
-            if entry.name.endswith(_COMPILED):
-                reason = f"guest package {requirement}: {entry} is compiled; only pure Python is allowed"
-                raise ArenaError("V2060", reason)
-            name = str(PurePosixPath(entry))
-            files[name] = _check(requirement, name, Path(str(entry.locate())), entry.hash)
-            is_empty = False
-        if is_empty:
-            reason = f"guest package {requirement} lists no files; an editable install cannot be used"
-            raise ArenaError("V2060", reason)
-    return tuple(files[name] for name in sorted(files))
-
-
-def _find(name: str, version: str, directories: Sequence[Path] | None) -> importlib.metadata.Distribution:
-    path = sys.path if directories is None else [str(directory) for directory in directories]
-    found = list(importlib.metadata.distributions(name=name, path=path))
-    for distribution in found:
-        if distribution.version == version:
-            return distribution
-    installed = ", ".join(distribution.version for distribution in found) or "none"
-    raise ArenaError("V2060", f"guest package {name}=={version} is not installed here (found: {installed})")
-
-
-def _check(requirement: str, name: str, source: Path, recorded: importlib.metadata.FileHash) -> PackageFile:
-    try:
-        digest = hashlib.new(recorded.mode, source.read_bytes())
-        sha256 = hashlib.sha256(source.read_bytes()).hexdigest()
-    except (OSError, ValueError) as error:
-        raise ArenaError("V2060", f"guest package {requirement}: {name} cannot be read: {error}") from error
-    if base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode() != recorded.value:
-        raise ArenaError("V2060", f"guest package {requirement}: {name} differs from its wheel's RECORD")
-    return PackageFile(name=name, source=source, sha256=sha256)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, target)

@@ -99,13 +99,9 @@ class GuestConversation:
                 while self._output_bytes <= self._limits.output_bytes and self._keep_output():
                     continue
         if not self._is_started and end == "died":
-            last_line = self.output_tail().strip().rpartition("\n")[2]
+            last_line = self._tail.decode(errors="replace").strip().rpartition("\n")[2]
             raise ArenaError("V2002", last_line or "the guest ended before it was ready")
         return self._exit(end)
-
-    def output_tail(self) -> str:
-        """The last bytes of what the guest printed."""
-        return self._tail.decode(errors="replace")
 
     def _serve(self, selector: selectors.BaseSelector) -> GuestEnd:
         before = self._clock()
@@ -152,7 +148,7 @@ class GuestConversation:
                 self._final = message
                 return False
             started = self._clock()
-            if isinstance(message, GuestReady):
+            if message.method == "ready":
                 frame = self._on_ready()
                 self._is_started = True
             else:
@@ -193,7 +189,7 @@ class GuestConversation:
             claim=foreign_text(final.claim) if final and not final.kind else "",
             error=final.error[:_ERROR_CHARS] if final else error,
             error_kind=final.kind if final else "",
-            output_tail=self.output_tail(),
+            output_tail=self._tail.decode(errors="replace"),
             start_ms=int(self._start_s * 1000),
             agent_time_ms=int(self._agent_s * 1000),
         )
@@ -217,14 +213,8 @@ class BreachError(Exception):
         super().__init__(detail)
 
 
-class GuestReady(msgspec.Struct, frozen=True, kw_only=True):
-    """The runner waits for its job; the agent is not loaded yet."""
-
-    python: str
-
-
 class GuestRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A call to be answered."""
+    """A call to be answered; `ready`, whose id is 0, asks for the job: the agent is not loaded yet."""
 
     request_id: int
     method: str
@@ -237,9 +227,6 @@ class Final(msgspec.Struct, frozen=True, kw_only=True):
     claim: object = None
     error: str = ""
     kind: Literal["", "load", "raise", "not_json"] = ""
-
-
-Message = GuestReady | GuestRequest | Final
 
 
 class FrameInbox:
@@ -259,7 +246,7 @@ class FrameInbox:
             raise BreachError("frame", f"more than {self._limits.rpc_bytes} bytes sent in all")
         self._buffer += chunk
 
-    def messages(self) -> Iterator[Message]:
+    def messages(self) -> Iterator[GuestRequest | Final]:
         """The complete messages so far. Raises BreachError at the first bad one."""
         while len(self._buffer) >= _HEADER.size:
             (length,) = _HEADER.unpack_from(self._buffer)
@@ -272,7 +259,7 @@ class FrameInbox:
             del self._buffer[:end]
             yield self._read(frame)
 
-    def _read(self, frame: bytes) -> Message:
+    def _read(self, frame: bytes) -> GuestRequest | Final:
         try:
             message = orjson.loads(frame)
         except orjson.JSONDecodeError as error:
@@ -297,30 +284,22 @@ class FrameInbox:
             return GuestRequest(request_id=request_id, method=method, params=params)
         if message.keys() != _NOTICE_KEYS:
             raise BreachError("protocol", "a frame with missing or unknown keys")
+        if method == "ready" and not self._is_ready:
+            self._is_ready = True
+            return GuestRequest(request_id=0, method="ready", params=params)
+        if method != "final" or not self._is_ready:
+            raise BreachError("protocol", "a notice with an unknown method")
         try:
-            if method == "ready" and not self._is_ready:
-                self._is_ready = True
-                return msgspec.convert(params, GuestReady, strict=True)
-            if method == "final" and self._is_ready:
-                return msgspec.convert(params, Final, strict=True)
+            return msgspec.convert(params, Final, strict=True)
         except msgspec.ValidationError as error:
-            raise BreachError("protocol", f"a malformed {method} notice") from error
-        raise BreachError("protocol", "a notice with an unknown method")
+            raise BreachError("protocol", "a malformed final notice") from error
 
 
-def build_bounds(
-    limits: EpisodeLimits,
-    *,
-    identity: int | None,
-    is_alone_with_uid: bool,
-    is_host_watched: bool,
-    seccomp_filter: bytes = b"",
-) -> bytes:
+def build_bounds(limits: EpisodeLimits, *, identity: int | None, is_alone_with_uid: bool) -> bytes:
     """The frame of the host's first message: what the runner sets on itself before it is told anything of an episode.
 
     `identity` is the uid the runner takes; `is_alone_with_uid` says that counting the uid's processes counts the jail's
-    alone; `is_host_watched` makes the runner end itself when the host's pipe closes; `seccomp_filter` is what it puts
-    on itself, where the level did not do so before.
+    alone.
     """
     rlimits = {  # by name, soft and hard
         "CORE": [0, 0],
@@ -334,13 +313,7 @@ def build_bounds(
     }
     if is_alone_with_uid:
         rlimits["NPROC"] = [limits.processes, limits.processes]
-    params = {
-        "identity": identity,
-        "rlimits": rlimits,
-        "frame_bytes": limits.frame_bytes,
-        "filter": seccomp_filter.hex(),
-        "watch_host": is_host_watched,
-    }
+    params = {"identity": identity, "rlimits": rlimits, "frame_bytes": limits.frame_bytes}
     return _frame({"jsonrpc": "2.0", "method": "bounds", "params": params})
 
 

@@ -20,7 +20,7 @@ import platform
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -29,18 +29,11 @@ import msgspec
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
 from harness.sandbox.cgroup import Cgroups, open_group
-from harness.sandbox.guest_files import (
-    GuestRoot,
-    guest_command,
-    guest_environment,
-    library_directories,
-    loader,
-)
-from harness.sandbox.host_loop import Pipes, build_bounds, build_init
-from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
+from harness.sandbox.guest_files import GuestRoot, guest_command, guest_environment, library_directories, loader
+from harness.sandbox.host_loop import build_bounds
+from harness.sandbox.jail import REAP_S, Jail, Limit, Started, start_process
 from harness.sandbox.processes import descendants, lease_uid
-from harness.sandbox.seccomp import Exposure, build_filter, native_architecture
-from harness.sandbox.supervision import Limit, explain_death, look_at_use, supervise
+from harness.sandbox.seccomp import build_filter, native_architecture
 from harness.sandbox.workdir import WorkDirectory, make_work_directory, measure, remove
 
 UidMode = Literal["own-uid", "host-uid"]
@@ -54,7 +47,6 @@ _LACKING = ((3, "truncate"), (4, "TCP"), (5, "device requests"), (SCOPES_ABI, "s
 
 _CREATE_RULESET, _QUERY_VERSION = 444, 1
 _WARDEN = Path(__file__).with_name("warden.py")
-_REAP_S = 10.0
 _THREAD_SLACK = 256  # of the user's other programs that may start threads during an episode
 _OOM_FIRST = "1000"
 _SWEEP = """
@@ -66,18 +58,60 @@ os.kill(-1, signal.SIGKILL)
 
 
 class Landlock(msgspec.Struct, frozen=True, kw_only=True):
-    """How to confine on this host: the kernel's Landlock ABI, whose uid a guest has, and what bounds memory."""
+    """How to confine on this host: the kernel's Landlock ABI, whose uid a guest has, what bounds memory, and what a
+    guest sees."""
 
     abi: int
     uid_mode: UidMode
     cgroups: Cgroups | None
+    root: GuestRoot
 
+    def open(self, limits: EpisodeLimits) -> Jail:
+        """A guest that has just been started. Raises ArenaError V2002 when it cannot be confined."""
+        with contextlib.ExitStack() as stack:
+            uids = None
+            if self.uid_mode == "own-uid":
+                uids = (stack.enter_context(lease_uid()), stack.enter_context(lease_uid()))
+            group = stack.enter_context(open_group(self.cgroups, limits))
+            try:
+                work = make_work_directory(uids[0] if uids else None)
+                stack.callback(remove, work.path)
+            except OSError as error:
+                raise ArenaError("V2002", f"no work directory can be made: {error}") from error
+            process, control_fd = self._start(work.path, uids, limits)
+            bounds = build_bounds(limits, identity=None, is_alone_with_uid=uids is not None)
+            started = Started(process=process, limits=limits, bounds=bounds, group=group, held=stack.pop_all())
+            return _Guest(started, control_fd, uids, work)
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """`rights` beneath `path` (Landlock bits)."""
-
-    path: Path
-    rights: int
+    def _start(
+        self, work: Path, uids: tuple[int, int] | None, limits: EpisodeLimits
+    ) -> tuple[subprocess.Popen[bytes], int]:
+        """The warden, and a descriptor whose closing makes it end everything. Raises ArenaError V2002."""
+        environment = guest_environment(self.root.path)
+        libraries = (*library_directories(self.root.path), environment["LD_LIBRARY_PATH"])
+        environment["LD_LIBRARY_PATH"] = ":".join(map(str, libraries))
+        command = guest_command(self.root.path)
+        control_read, control_write = os.pipe()
+        order = {
+            "control_fd": control_read,
+            "uids": uids,
+            "scoped": scopes(self.abi),
+            "handled": handled_rights(self.abi),
+            "rules": rules(self.root.path, work, self.abi),
+            "filter": build_filter(native_architecture(), self.uid_mode).hex(),
+            "processes_ceiling": None if uids else _tasks_of_this_user() + limits.processes + _THREAD_SLACK,
+            "directory": str(work),
+            "command": command,
+            "environment": {**environment, "HOME": str(work), "TMPDIR": str(work)},
+        }
+        warden = [command[0], "-s", "-S", "-P", "-B", str(_WARDEN), json.dumps(order)]
+        try:
+            return start_process(warden, environment, descriptors=(control_read,)), control_write
+        except ArenaError:
+            os.close(control_write)
+            raise
+        finally:
+            os.close(control_read)
 
 
 def landlock_abi() -> int:
@@ -102,172 +136,85 @@ def lacking(abi: int) -> tuple[str, ...]:
     return tuple(name for since, name in _LACKING if abi < since)
 
 
-def rules(root: Path, work: Path, abi: int) -> tuple[Rule, ...]:
-    """Everything a guest may do with files, masked by what `abi` knows. No device but these, no /proc, no /dev/shm."""
-    handled = handled_rights(abi)
+def rules(root: Path, work: Path, abi: int) -> tuple[tuple[str, int], ...]:
+    """Everything a guest may do with files: paths and the rights beneath each, masked by what `abi` knows. No device
+    but these, no /proc, no /dev/shm."""
     reading = READ_FILE | READ_DIR | EXECUTE
     writing = READ_FILE | READ_DIR | WRITE_FILE | TRUNCATE | REMOVE_DIR | REMOVE_FILE
     writing |= MAKE_DIR | MAKE_REG | MAKE_FIFO | MAKE_SYM | REFER
-    given = [
-        Rule(path=root, rights=reading),
+    sources = (path for path in ("/dev/zero", "/dev/random", "/dev/urandom") if Path(path).exists())
+    return (
+        (str(root), reading),
         # The kernel starts a program through the loader at this fixed place; the libraries come from the guest root.
-        Rule(path=Path("/", loader(platform.machine())), rights=READ_FILE | EXECUTE),
-        Rule(path=work, rights=writing & handled),
-        Rule(path=Path("/dev/null"), rights=READ_FILE | WRITE_FILE),
-    ]
-    sources = (Path("/dev/zero"), Path("/dev/random"), Path("/dev/urandom"))
-    return (*given, *(Rule(path=path, rights=READ_FILE) for path in sources if path.exists()))
+        (f"/{loader(platform.machine())}", READ_FILE | EXECUTE),
+        (str(work), writing & handled_rights(abi)),
+        ("/dev/null", READ_FILE | WRITE_FILE),
+        *((path, READ_FILE) for path in sources),
+    )
 
 
-class LandlockSandbox:
-    """A `Sandbox` at level `landlock`."""
+class _Guest(Jail):
+    """A started warden with its guest, which ends when the control pipe closes."""
 
-    def __init__(
-        self, landlock: Landlock, root: GuestRoot, level: SandboxLevel, *, slots: int, clock: Callable[[], float]
-    ) -> None:
-        """At most `slots` guests run at once; further runs wait. `clock` gives seconds, monotonic."""
-        self.landlock, self._root, self.level = landlock, root, level
-        exposure: Exposure = landlock.uid_mode
-        self._filter = build_filter(native_architecture(), exposure)
-        self._slots = threading.BoundedSemaphore(slots)
-        self._clock = clock
-
-    def run(self, job: GuestJob, host: Host) -> GuestExit:
-        """Run one agent. Raises ArenaError V2002 when it cannot be confined, or its processes cannot be ended."""
-        how, limits = self.landlock, job.limits
-        with self._slots, contextlib.ExitStack() as stack:
-            uids = None
-            if how.uid_mode == "own-uid":
-                uids = (stack.enter_context(lease_uid()), stack.enter_context(lease_uid()))
-            group = None
-            if how.cgroups is not None:
-                group = stack.enter_context(
-                    open_group(how.cgroups, memory_bytes=limits.memory_bytes, processes=limits.processes)
-                )
-            try:
-                work = make_work_directory(uids[0] if uids else None)
-            except OSError as error:
-                raise ArenaError("V2002", f"no work directory can be made: {error}") from error
-            stack.callback(remove, work.path)
-            guest = stack.enter_context(self._start(work, uids, limits))
-
-            def confine() -> bytes:
-                for pid in guest.pids():
-                    if group is not None:
-                        group.add(pid)
-                    Path("/proc", str(pid), "oom_score_adj").write_text(_OOM_FIRST)  # before its warden
-                is_alone = uids is not None
-                bounds = build_bounds(limits, identity=None, is_alone_with_uid=is_alone, is_host_watched=False)
-                return bounds + build_init(job)
-
-            def is_over_disk() -> bool:
-                # Twice: a file that moves or a process that ends during one look may count twice or not be readable.
-                return all(measure(work, guest.pids(), limits.disk_bytes) > limits.disk_bytes for _ in range(2))
-
-            is_over: dict[Limit, Callable[[], bool]] = {
-                "resources": guest.has_lost_warden,
-                **look_at_use(limits, group, first_pid=guest.process.pid, pids=guest.pids, owner=work.owner),
-                "disk": is_over_disk,
-            }
-            if uids is None:
-                is_over["processes"] = lambda: len(guest.pids()) > limits.processes
-            ended = supervise(
-                guest.pipes, job, host, self._clock, confine=confine, is_over=is_over, end_guest=guest.release
-            )
-            if ended.end != "died":
-                return ended
-            return explain_death(ended, guest.wait(), was_out_of_memory=group is not None and group.was_out_of_memory())
-
-    @contextlib.contextmanager
-    def _start(self, work: WorkDirectory, uids: tuple[int, int] | None, limits: EpisodeLimits) -> Iterator[_Guest]:
-        control_read, control_write = os.pipe()
-        environment = guest_environment(self._root.path)
-        libraries = (*library_directories(self._root.path), environment["LD_LIBRARY_PATH"])
-        environment["LD_LIBRARY_PATH"] = ":".join(map(str, libraries))
-        command = guest_command(self._root.path)
-        order = {
-            "control_fd": control_read,
-            "uids": uids,
-            "scoped": scopes(self.landlock.abi),
-            "handled": handled_rights(self.landlock.abi),
-            "rules": [(str(r.path), r.rights) for r in rules(self._root.path, work.path, self.landlock.abi)],
-            "filter": self._filter.hex(),
-            "processes_ceiling": None if uids else _tasks_of_this_user() + limits.processes + _THREAD_SLACK,
-            "directory": str(work.path),
-            "command": command,
-            "environment": {**environment, "HOME": str(work.path), "TMPDIR": str(work.path)},
-        }
-        try:
-            process = subprocess.Popen(
-                [command[0], "-s", "-S", "-P", "-B", str(_WARDEN), json.dumps(order)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                pass_fds=(control_read,),
-                env=environment,
-                cwd="/",
-                start_new_session=True,
-            )
-        except OSError as error:
-            os.close(control_write)
-            raise ArenaError("V2002", f"the guest's interpreter cannot be started: {error}") from error
-        finally:
-            os.close(control_read)
-        guest = _Guest(process, control_write, uids)
-        try:
-            yield guest
-        finally:
-            guest.close()
-
-
-class _Guest:
-    """A started warden with its guest, and what is needed to end them."""
-
-    def __init__(self, process: subprocess.Popen[bytes], control_fd: int, uids: tuple[int, int] | None) -> None:
-        self.process, self.pipes = process, Pipes.of(process)
+    def __init__(self, started: Started, control_fd: int, uids: tuple[int, int] | None, work: WorkDirectory) -> None:
+        super().__init__(started)
         self._control_fd: int | None = control_fd
         self._control_lock = threading.Lock()
-        self._uids = uids
+        self._uids, self._work = uids, work
 
     def pids(self) -> tuple[int, ...]:
-        """Every process of the guest: all that descends from the warden, which adopts what detaches."""
+        """All that descends from the warden, which adopts what detaches."""
         return descendants(self.process.pid)[1:]
 
-    def wait(self) -> int:
-        """The status of a guest that ended by itself, or that is ended here because it closed its pipe."""
-        try:
-            return self.process.wait(timeout=1)
-        except subprocess.TimeoutExpired:
-            self.release()
-            return self.process.wait(timeout=_REAP_S)
+    def take_hold(self) -> None:
+        """Put the guest into the group, and before its warden for the kernel when memory runs out."""
+        for pid in self.pids():
+            if self.group is not None:
+                self.group.add(pid)
+            Path("/proc", str(pid), "oom_score_adj").write_text(_OOM_FIRST)
 
-    def has_lost_warden(self) -> bool:
-        """True when the warden itself was killed, by an operator or for memory; `close` then says whose fault it is."""
-        return (self.process.poll() or 0) < 0
+    def looks(self, owner: int | None = None) -> dict[Limit, Callable[[], bool]]:
+        """The warden first: one that was killed, by an operator or for memory, ends the run; `close` says whose fault
+        it is. Then memory, CPU time and disk, and processes where the uid has others too."""
 
-    def close(self) -> None:
-        """End everything and return when it is gone. Raises ArenaError V2002 when the warden did not do it."""
-        self.release()
-        try:
-            status = self.process.wait(timeout=_REAP_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            status = self.process.wait()
-        self.pipes.close()
-        if status < 0:
-            if self._uids is not None:
-                # What a killed warden had adopted has another parent now, and can only be found by a uid of its own.
-                command = [sys.executable, "-I", "-S", "-c", _SWEEP, *map(str, self._uids)]
-                for _ in range(2):  # the second finds no process: then the first one reached all
-                    subprocess.run(command, capture_output=True, check=False, timeout=_REAP_S)
-            raise ArenaError("V2002", "the guest's warden was killed; nothing of this run counts")
+        def is_over_disk() -> bool:
+            # Twice: a file that moves or a process that ends during one look may count twice or not be readable.
+            limit = self.limits.disk_bytes
+            return all(measure(self._work, self.pids(), limit) > limit for _ in range(2))
 
-    def release(self) -> None:
-        """Tell the warden to end everything; from whichever thread."""
+        found: dict[Limit, Callable[[], bool]] = {
+            "resources": lambda: (self.process.poll() or 0) < 0,
+            **super().looks(self._work.owner),
+            "disk": is_over_disk,
+        }
+        if self._uids is None:
+            found["processes"] = lambda: len(self.pids()) > self.limits.processes
+        return found
+
+    def kill(self) -> None:
+        """Tell the warden to end everything."""
         with self._control_lock:
             if self._control_fd is not None:
                 os.close(self._control_fd)
                 self._control_fd = None
+
+    def close(self) -> None:
+        """End everything and return when it is gone. Raises ArenaError V2002 when the warden did not do it."""
+        self.kill()
+        with self._held:
+            try:
+                status = self.process.wait(timeout=REAP_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                status = self.process.wait()
+            self.pipes.close()
+            if status < 0 and self._uids is not None:
+                # What a killed warden had adopted has another parent now, and can only be found by a uid of its own.
+                command = [sys.executable, "-I", "-S", "-c", _SWEEP, *map(str, self._uids)]
+                for _ in range(2):  # the second finds no process: then the first one reached all
+                    subprocess.run(command, capture_output=True, check=False, timeout=REAP_S)
+        if status < 0:
+            raise ArenaError("V2002", "the guest's warden was killed; nothing of this run counts")
 
 
 def _tasks_of_this_user() -> int:

@@ -39,15 +39,6 @@ class SandboxLevel(msgspec.Struct, frozen=True, kw_only=True):
     may_race: bool
 
 
-class GuestChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """What a guest has and what runs it, beyond this software's own files."""
-
-    packages: tuple[str, ...] = ()  # name==version: the policy's allow-list
-
-
-NOTHING_CHOSEN = GuestChoice()
-
-
 class GuestJob(msgspec.Struct, frozen=True, kw_only=True):
     """What enters the jail: source and problem view (JSON text), nothing else."""
 

@@ -6,6 +6,7 @@ jail's own pid 1, so it stays in the tree.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import functools
 import os
@@ -13,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from foundation.errors import ArenaError
 
@@ -22,6 +24,12 @@ _PIPE_BYTES = 1 << 16  # a pipe as it is made: the filter refuses a larger one; 
 _MAPPING_BYTES = 512  # the kernel's notes on one mapping, with its share of trees
 _MAPPINGS_AT_MOST = 8_192
 UNMEASURABLE = 1 << 62
+_Found = TypeVar("_Found")
+
+# Unassigned in systemd's table of uid ranges, and below 65536, so that it exists in small containers too.
+FIRST_UID = 60_600
+LAST_UID = 61_183
+_LOCKS = Path("/run/agent-arena/uids")
 
 
 def descendants(pid: int) -> tuple[int, ...]:
@@ -44,36 +52,20 @@ def started_ticks(pid: int) -> int:
 
 def memory_of(pid: int) -> int | None:
     """Bytes of `pid` that the kernel counts: resident, swapped out and page tables; None when it has no memory."""
-    return next((size for face in faces(pid) if (size := shown_memory(face)) is not None), None)
-
-
-def counted_bytes(pids: tuple[int, ...]) -> int:
-    """`memory_of` all `pids` together. Pages that processes share count once for each: an upper bound of these."""
-    return sum(memory_of(pid) or 0 for pid in pids)
-
-
-def shown_memory(face: Path) -> int | None:
-    """The same as one face of a process shows it; None for one that is dead or dying."""
-    try:
-        lines = (face / "status").read_text().splitlines()
-    except OSError:
-        return None
-    sizes = [int(line.split()[1]) for line in lines if line.startswith(_COUNTED)]
-    return 1024 * sum(sizes) if sizes else None
+    return next((size for face in _faces(pid) if (size := _shown_memory(face)) is not None), None)
 
 
 def held_bytes(pids: tuple[int, ...], limit_bytes: int) -> int:
     """Memory that `pids` hold together, at least; exact enough to say whether it is more than `limit_bytes`.
 
-    Beside `counted_bytes`: what pipes, socket pairs and event polls may keep in the kernel, and the kernel's own notes
-    on each mapping. A process that hides its descriptors or mappings, or has more mappings than any program needs,
-    counts as `UNMEASURABLE`.
+    Beside `memory_of` each, where shared pages count once for each process: what pipes, socket pairs and event polls
+    may keep in the kernel, and the kernel's own notes on each mapping. A process that hides its descriptors or
+    mappings, or has more mappings than any program needs, counts as `UNMEASURABLE`.
     """
-    total = counted_bytes(pids)
+    total = sum(memory_of(pid) or 0 for pid in pids)
     try:
-        living = [pid for pid in pids if memory_of(pid) is not None]
-        total += _MAPPING_BYTES * sum(map(_mappings, living))
-        descriptors = [name for pid in living for name in _descriptors(pid)]
+        total += _MAPPING_BYTES * sum(read_face(pid, _mappings) or 0 for pid in pids)
+        descriptors = [name for pid in pids for name in read_face(pid, open_files) or ()]
     except PermissionError:
         return UNMEASURABLE
     at_most = total + socket_bytes() * len(descriptors)
@@ -133,7 +125,45 @@ def socket_bytes() -> int:
     return 2 * int(Path("/proc/sys/net/core/wmem_default").read_text())
 
 
-def faces(pid: int) -> Iterator[Path]:
+@contextmanager
+def reading_as(uid: int | None) -> Iterator[None]:
+    """This thread looks at files and processes as `uid` (None: as itself). What that uid owns is open to it, without a
+    capability that root may lack in a container, and nothing that a guest puts in the way is looked at with root's
+    rights."""
+    if uid is None:
+        yield
+        return
+    libc = ctypes.CDLL(None)
+    try:
+        libc.setfsgid(uid)
+        libc.setfsuid(uid)
+        yield
+    finally:
+        libc.setfsuid(os.geteuid())
+        libc.setfsgid(os.getegid())
+
+
+def read_face(pid: int, read: Callable[[Path], _Found]) -> _Found | None:
+    """`read` where the kernel shows `pid` alive, all of whose threads have the same files and mappings; None when it
+    has ended. Raises PermissionError where it hides."""
+    for face in _faces(pid):
+        try:
+            if _shown_memory(face) is not None:
+                return read(face)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        except PermissionError:
+            if _shown_memory(face) is not None:  # else it is about to end
+                raise
+    return None
+
+
+def open_files(face: Path) -> list[Path]:
+    """The descriptors that a face shows."""
+    return list((face / "fd").iterdir())
+
+
+def _faces(pid: int) -> Iterator[Path]:
     """Where the kernel shows `pid`: under its own number, then under each thread's. When the first thread of a process
     has ended, its own number shows an empty process that the others still are."""
     process = Path("/proc", str(pid))
@@ -144,37 +174,25 @@ def faces(pid: int) -> Iterator[Path]:
         return  # it ended
 
 
-def _descriptors(pid: int) -> list[Path]:
-    """Open files of `pid`; all its threads have the same (the filter refuses others). Raises PermissionError."""
-    refused: PermissionError | None = None
-    for face in faces(pid):
-        try:
-            if found := list((face / "fd").iterdir()):
-                return found
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        except PermissionError as error:
-            refused = error
-    if refused is not None:
-        raise refused
-    return []
+def _shown_memory(face: Path) -> int | None:
+    """`memory_of` as one face shows it; None for one that is dead or dying."""
+    try:
+        lines = (face / "status").read_text().splitlines()
+    except OSError:
+        return None
+    sizes = [int(line.split()[1]) for line in lines if line.startswith(_COUNTED)]
+    return 1024 * sum(sizes) if sizes else None
 
 
-def _mappings(pid: int) -> int:
-    """Lines of its memory map; more than a program needs are not read to the end. Raises PermissionError."""
-    for face in faces(pid):
-        count = 0
-        try:
-            with (face / "maps").open("rb", buffering=0) as lines:
-                while chunk := lines.read(1 << 16):
-                    count += chunk.count(b"\n")
-                    if count > _MAPPINGS_AT_MOST:
-                        return UNMEASURABLE // _MAPPING_BYTES
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if count:
-            return count
-    return 0
+def _mappings(face: Path) -> int:
+    """Lines of its memory map; more than a program needs are not read to the end."""
+    count = 0
+    with (face / "maps").open("rb", buffering=0) as lines:
+        while chunk := lines.read(1 << 16):
+            count += chunk.count(b"\n")
+            if count > _MAPPINGS_AT_MOST:
+                return UNMEASURABLE // _MAPPING_BYTES
+    return count
 
 
 def _children_listed(pid: int) -> list[int]:
@@ -203,12 +221,6 @@ def _stat(pid: int) -> list[str]:
         return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return []
-
-
-# Unassigned in systemd's table of uid ranges, and below 65536, so that it exists in small containers too.
-FIRST_UID = 60_600
-LAST_UID = 61_183
-_LOCKS = Path("/run/agent-arena/uids")
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Level `reference-agents-only`: no jail, and therefore only agents that ship with this software.
 
-A source whose sha256 is not on the list given by the caller is never started (V2003). An admitted agent runs
-as a plain process with an empty environment, rlimits and the same protocol, so that the demo, the tests and a miner's
-first steps work on hosts without namespaces. Nothing that ran here may be raced.
+An admitted agent runs as a plain process with an empty environment, rlimits and the same protocol, so that the demo,
+the tests and a miner's first steps work on hosts without namespaces. What ships starts no process and ends when its
+host does, at its next call. Nothing that ran here may be raced.
 """
 
 from __future__ import annotations
@@ -10,77 +10,53 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import tempfile
-import threading
-from collections.abc import Callable
 
 import msgspec
 
-from foundation.canonical import text_hash
-from foundation.errors import ArenaError
+from harness.limits import EpisodeLimits
 from harness.sandbox.guest_files import GuestRoot, guest_command, guest_environment
-from harness.sandbox.host_loop import Pipes, build_bounds, build_init
-from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
-from harness.sandbox.processes import TreeCpu, counted_bytes, descendants
-from harness.sandbox.supervision import Looks, supervise
+from harness.sandbox.host_loop import build_bounds
+from harness.sandbox.jail import Jail, Started, start_process
 
 
-class ReferenceSandbox:
-    """A `Sandbox` without confinement for known sources."""
+class Reference(msgspec.Struct, frozen=True, kw_only=True):
+    """How to start an agent without a jail: with the guest root's interpreter."""
 
-    def __init__(
-        self,
-        root: GuestRoot,
-        level: SandboxLevel,
-        *,
-        reference_sha256s: frozenset[str],
-        slots: int,
-        clock: Callable[[], float],
-    ) -> None:
-        """`reference_sha256s` are sha256 of the UTF-8 sources that may run."""
-        self._root, self.level, self._admitted = root, level, reference_sha256s
-        self._slots = threading.BoundedSemaphore(slots)
-        self._clock = clock
+    root: GuestRoot
 
-    def run(self, job: GuestJob, host: Host) -> GuestExit:
-        """Run one shipped agent. Raises ArenaError V2003 for any other source, V2002 when it cannot start."""
-        sha256 = text_hash(job.source)
-        if sha256 not in self._admitted:
-            raise ArenaError("V2003", f"source {sha256[:12]} is not a shipped reference agent")
-        with self._slots, tempfile.TemporaryDirectory(prefix="arena-reference-", ignore_cleanup_errors=True) as home:
-            try:
-                process = subprocess.Popen(
-                    guest_command(self._root.path),
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    env={**guest_environment(self._root.path), "HOME": home, "TMPDIR": home},
-                    cwd=home,
-                    start_new_session=True,
-                )
-            except OSError as error:
-                raise ArenaError("V2002", f"the guest's interpreter cannot be started: {error}") from error
-            pipes, cpu = Pipes.of(process), TreeCpu(process.pid)
-            is_over: Looks = {
-                "memory": lambda: counted_bytes(descendants(process.pid)) > job.limits.memory_bytes,
-                "cpu": lambda: cpu.read_s() >= job.limits.cpu_time_s,
-            }
+    def open(self, limits: EpisodeLimits) -> Jail:
+        """A process that has just been started. Raises ArenaError V2002 when it cannot be."""
+        with contextlib.ExitStack() as stack:
+            folder = tempfile.TemporaryDirectory(prefix="arena-reference-", ignore_cleanup_errors=True)
+            home = stack.enter_context(folder)
+            environment = {**guest_environment(self.root.path), "HOME": home, "TMPDIR": home}
+            started = Started(
+                process=start_process(guest_command(self.root.path), environment, folder=home),
+                limits=limits,
+                bounds=build_bounds(limits, identity=None, is_alone_with_uid=False),
+                group=None,
+                held=stack.pop_all(),
+            )
+            return _Process(started)
 
-            def confine() -> bytes:
-                bounds = build_bounds(job.limits, identity=None, is_alone_with_uid=False, is_host_watched=True)
-                return bounds + build_init(job)
 
-            try:
-                ended = supervise(
-                    pipes, job, host, self._clock, confine=confine, is_over=is_over, end_guest=process.kill
-                )
-                if ended.end == "died":
-                    process.kill()
-                    return msgspec.structs.replace(ended, error=f"exit status {process.wait()}")
-                return ended
-            finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-                pipes.close()
+class _Process(Jail):
+    def pids(self) -> tuple[int, ...]:
+        """The agent's."""
+        return (self.process.pid,)
+
+    def take_hold(self) -> None:
+        """Nothing but the process itself is held."""
+
+    def kill(self) -> None:
+        """Kill the process and what it started in its session."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Kill it, and delete its folder."""
+        self.kill()
+        self.process.wait()
+        self.pipes.close()
+        self._held.close()

@@ -1,11 +1,11 @@
 """The system-call filter of a guest, as a seccomp-BPF program; x86_64 and aarch64, no libseccomp.
 
-A foreign architecture (and the x32 ABI) is killed; clone3 and all calls newer than this file answer ENOSYS, so
-that the C library falls back to what BPF can judge; socket() opens nothing, and a pair of sockets is the only one there
-is; no namespace, no file table that hides behind a thread, no shared memory without a file, no lock and no watch on a
-file; the calls of `syscalls.DENIED` answer EPERM. Everything else passes: a deny list reduces the kernel's attack
-surface and is one layer among several. `Exposure` says which namespaces are missing around the guest, and closes what
-they would have closed.
+A foreign architecture (and the x32 ABI) is killed. Of the calls that Linux numbers alike everywhere, which are the
+newer ones, those that programs need are known, and all others, clone3 among them, answer ENOSYS, so that the C library
+falls back to what BPF can judge. socket() opens nothing, and a pair of sockets is the only one there is; no namespace,
+no file table that hides behind a thread, no shared memory without a file, no lock and no watch on a file; the calls of
+`DENIED` answer EPERM. Everything else passes: a deny list reduces the kernel's attack surface and is one layer among
+several. `Exposure` says which namespaces are missing around the guest, and closes what they would have closed.
 """
 
 from __future__ import annotations
@@ -34,28 +34,25 @@ _CLONE_FILES, _CLONE_THREAD = 0x400, 0x10000
 _CLOSE_RANGE_CLOEXEC = 4
 _MAP_SHARED, _MAP_ANONYMOUS, _MAP_HUGETLB = 0x01, 0x20, 0x40000  # MAP_SHARED_VALIDATE has the first bit too
 
-FIRST_UNKNOWN_CALL = 470  # numbers are the same on all platforms from 424 on; Linux 6.17 ends with 469
+FIRST_COMMON_CALL = 424  # from here on a call has the same number on all platforms
+# pidfd_send_signal, pidfd_open, close_range, openat2, faccessat2, epoll_pwait2, futex_waitv, fchmodat2,
+# map_shadow_stack, futex_wake, futex_wait, futex_requeue and mseal
+COMMON_CALLS = (424, 434, 436, 437, 439, 441, 449, 452, 453, 454, 455, 456, 462)
 
 Exposure = Literal["namespaces", "own-uid", "host-uid"]
+Numbers = tuple[int | None, int | None]  # x86_64, aarch64; None where the platform has no such call
 
 
 class Architecture(msgspec.Struct, frozen=True, kw_only=True):
-    """What the filter must know of a platform. `column` picks the numbers in the tables."""
+    """What the filter must know of a platform. `column` picks its numbers in the tables."""
 
     audit: int
     column: int
-    ioctl: int
-    fcntl: int
-    mmap: int
-    madvise: int
-    socket: int
-    socketpair: int
-    sendto: int
-    prctl: int
-    clone: int
-    clone3: int = 435
-    close_range: int = 436
     has_x32: bool = False
+
+    def number(self, name: str) -> int:
+        """Of a call that is judged by its arguments, on this platform."""
+        return JUDGED[name][self.column]
 
     def denied_numbers(self, exposure: Exposure = "namespaces") -> tuple[int, ...]:
         """System-call numbers that are refused whatever their arguments are on this platform, ascending."""
@@ -68,15 +65,9 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ARCHITECTURES: Mapping[str, Architecture] = {
-    "x86_64": Architecture(
-        audit=0xC000003E, column=0, ioctl=16, fcntl=72, mmap=9, madvise=28, socket=41, socketpair=53, sendto=44,
-        prctl=157, clone=56, has_x32=True,
-    ),
-    "aarch64": Architecture(
-        audit=0xC00000B7, column=1, ioctl=29, fcntl=25, mmap=222, madvise=233, socket=198, socketpair=199, sendto=206,
-        prctl=167, clone=220,
-    ),
-}  # fmt: skip
+    "x86_64": Architecture(audit=0xC000003E, column=0, has_x32=True),
+    "aarch64": Architecture(audit=0xC00000B7, column=1),
+}
 
 
 def native_architecture() -> Architecture:
@@ -101,10 +92,12 @@ def build_filter(architecture: Architecture, exposure: Exposure = "namespaces") 
     ]
     if architecture.has_x32:
         code += [(JUMP_GREATER_EQUAL, 0, 1, _X32_BIT), (RETURN, 0, 0, KILL)]
-    code += [(JUMP_GREATER_EQUAL, 0, 1, FIRST_UNKNOWN_CALL), (RETURN, 0, 0, _MISSING)]
-    code += [(JUMP_EQUAL, 0, 1, architecture.clone3), (RETURN, 0, 0, _MISSING)]
+    code.append((JUMP_GREATER_EQUAL, 0, len(COMMON_CALLS) + 1, FIRST_COMMON_CALL))
+    code += [(JUMP_EQUAL, len(COMMON_CALLS) - place, 0, number) for place, number in enumerate(COMMON_CALLS)]
+    code.append((RETURN, 0, 0, _MISSING))
+    number = architecture.number
     code += [  # no namespaces, and no thread with open files of its own, which /proc would show under another number
-        (JUMP_EQUAL, 0, 6, architecture.clone),
+        (JUMP_EQUAL, 0, 6, number("clone")),
         (LOAD, 0, 0, _low(0)),
         (JUMP_SET, 2, 0, _CLONE_NEW),
         (JUMP_SET, 0, 2, _CLONE_THREAD),
@@ -114,7 +107,7 @@ def build_filter(architecture: Architecture, exposure: Exposure = "namespaces") 
     ]
     # No shared memory without a file: its pages stay when no process maps them. No huge pages: no count shows them.
     code += [
-        (JUMP_EQUAL, 0, 6, architecture.mmap),
+        (JUMP_EQUAL, 0, 6, number("mmap")),
         (LOAD, 0, 0, _low(3)),
         (JUMP_SET, 2, 0, _MAP_HUGETLB),
         (JUMP_SET, 0, 2, _MAP_ANONYMOUS),
@@ -122,21 +115,19 @@ def build_filter(architecture: Architecture, exposure: Exposure = "namespaces") 
         (RETURN, 0, 0, _REFUSED),
         (RETURN, 0, 0, ALLOW),
     ]
-    code += [(JUMP_EQUAL, 0, 1, architecture.socket), (RETURN, 0, 0, _NO_FAMILY)]
-    code += _decide_by_value(architecture.socketpair, 0, (_AF_UNIX,), on_hit=ALLOW, on_miss=_NO_FAMILY)
-    code += _require_zero(architecture.sendto, (_low(4), _low(4) + 4))  # an address is a pointer: both halves
-    code += _decide_by_value(architecture.ioctl, 1, HARMLESS_IOCTLS, on_hit=ALLOW, on_miss=_REFUSED)
-    code += _decide_by_value(architecture.fcntl, 1, HARMLESS_FCNTLS, on_hit=ALLOW, on_miss=_REFUSED)
-    harmless = (0, _CLOSE_RANGE_CLOEXEC)
-    code += _decide_by_value(architecture.close_range, 2, harmless, on_hit=ALLOW, on_miss=_REFUSED)
-    code += _decide_by_value(architecture.madvise, 2, REFUSED_ADVICE, on_hit=_REFUSED, on_miss=ALLOW)
-    code += _decide_by_value(architecture.prctl, 0, REFUSED_PRCTLS, on_hit=_REFUSED, on_miss=ALLOW)
+    code += [(JUMP_EQUAL, 0, 1, number("socket")), (RETURN, 0, 0, _NO_FAMILY)]
+    code += _decide_by_value(number("socketpair"), 0, (_AF_UNIX,), on_hit=ALLOW, on_miss=_NO_FAMILY)
+    code += _require_zero(number("sendto"), (_low(4), _low(4) + 4))  # an address is a pointer: both halves
+    for name, (argument, values) in HARMLESS_VALUES.items():
+        code += _decide_by_value(number(name), argument, values, on_hit=ALLOW, on_miss=_REFUSED)
+    for name, (argument, values) in REFUSED_VALUES.items():
+        code += _decide_by_value(number(name), argument, values, on_hit=_REFUSED, on_miss=ALLOW)
     if exposure != "namespaces":
         for numbers, arguments in SELF_ONLY.values():
             # Ids are 32-bit integers: the kernel reads the low half only.
             code += _require_zero(numbers[architecture.column], tuple(_low(n) for n in arguments))
-    for number in architecture.denied_numbers(exposure):
-        code += [(JUMP_EQUAL, 0, 1, number), (RETURN, 0, 0, _REFUSED)]
+    for denied in architecture.denied_numbers(exposure):
+        code += [(JUMP_EQUAL, 0, 1, denied), (RETURN, 0, 0, _REFUSED)]
     code.append((RETURN, 0, 0, ALLOW))
     return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
 
@@ -169,14 +160,23 @@ def _decide_by_value(
     return [*rules, (RETURN, 0, 0, on_hit), (RETURN, 0, 0, on_miss)]
 
 
-# name -> (x86_64, aarch64); None where the platform has no such call
-DENIED: Mapping[str, tuple[int | None, int | None]] = {
+JUDGED: Mapping[str, tuple[int, int]] = {
+    "clone": (56, 220),
+    "mmap": (9, 222),
+    "madvise": (28, 233),
+    "socket": (41, 198),
+    "socketpair": (53, 199),
+    "sendto": (44, 206),
+    "ioctl": (16, 29),
+    "fcntl": (72, 25),
+    "prctl": (157, 167),
+    "close_range": (436, 436),
+}
+DENIED: Mapping[str, Numbers] = {
     # other processes' memory
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
-    "process_madvise": (440, 440),
-    "pidfd_getfd": (438, 438),
     "kcmp": (312, 272),
     # mounts, roots and namespaces
     "mount": (165, 40),
@@ -185,22 +185,10 @@ DENIED: Mapping[str, tuple[int | None, int | None]] = {
     "chroot": (161, 51),
     "unshare": (272, 97),
     "setns": (308, 268),
-    "open_tree": (428, 428),
-    "move_mount": (429, 429),
-    "fsopen": (430, 430),
-    "fsconfig": (431, 431),
-    "fsmount": (432, 432),
-    "fspick": (433, 433),
-    "mount_setattr": (442, 442),
-    "statmount": (457, 457),
-    "listmount": (458, 458),
     # large kernel attack surface
     "bpf": (321, 280),
     "userfaultfd": (323, 282),
     "perf_event_open": (298, 241),
-    "io_uring_setup": (425, 425),
-    "io_uring_enter": (426, 426),
-    "io_uring_register": (427, 427),
     "fanotify_init": (300, 262),
     "open_by_handle_at": (304, 265),
     "name_to_handle_at": (303, 264),
@@ -224,7 +212,6 @@ DENIED: Mapping[str, tuple[int | None, int | None]] = {
     "clock_adjtime": (305, 266),
     "syslog": (103, 116),
     "quotactl": (179, 60),
-    "quotactl_fd": (443, 443),
     "lookup_dcookie": (212, 18),
     "vhangup": (153, 58),
     "nfsservctl": (180, 42),
@@ -238,10 +225,8 @@ DENIED: Mapping[str, tuple[int | None, int | None]] = {
     "mbind": (237, 235),
     "migrate_pages": (256, 238),
     "set_mempolicy": (238, 237),
-    "set_mempolicy_home_node": (450, 450),
     # files outside every mount, device nodes, execution by descriptor
     "memfd_create": (319, 279),
-    "memfd_secret": (447, 447),
     "mknod": (133, None),
     "mknodat": (259, 33),
     "execveat": (322, 281),
@@ -283,28 +268,22 @@ DENIED: Mapping[str, tuple[int | None, int | None]] = {
     # counters of the whole host, and what it holds in its cache
     "sysinfo": (99, 179),
     "mincore": (27, 232),
-    "cachestat": (451, 451),
     "fadvise64": (221, 223),
     "readahead": (187, 213),
     # the confinement itself
     "seccomp": (317, 277),
-    "landlock_create_ruleset": (444, 444),
-    "lsm_get_self_attr": (459, 459),
-    "lsm_set_self_attr": (460, 460),
-    "lsm_list_modules": (461, 461),
 }
 
 # Without namespaces of its own a guest shares the kernel's objects with the host, and Landlock knows neither signals
 # sent by limits nor the free space of a disk that all guests write to.
-DENIED_WITHOUT_NAMESPACES: Mapping[str, tuple[int | None, int | None]] = {
+DENIED_WITHOUT_NAMESPACES: Mapping[str, Numbers] = {
     "statfs": (137, 43),
     "fstatfs": (138, 44),
     "truncate": (76, 45),  # Landlock knows it from ABI 3; ftruncate needs an open file
     "ioprio_set": (251, 30),
-    "process_mrelease": (448, 448),
 }
 # With the host's own uid: Landlock does not mediate attributes, and the guest would own every file of the host's user.
-DENIED_WITH_HOST_UID: Mapping[str, tuple[int | None, int | None]] = {
+DENIED_WITH_HOST_UID: Mapping[str, Numbers] = {
     "chmod": (90, None),
     "fchmod": (91, 52),
     "fchmodat": (268, 53),
@@ -316,16 +295,13 @@ DENIED_WITH_HOST_UID: Mapping[str, tuple[int | None, int | None]] = {
     "setxattr": (188, 5),
     "lsetxattr": (189, 6),
     "fsetxattr": (190, 7),
-    "setxattrat": (463, 463),
     "removexattr": (197, 14),
     "lremovexattr": (198, 15),
     "fremovexattr": (199, 16),
-    "removexattrat": (466, 466),
     "utime": (132, None),
     "utimes": (235, None),
     "futimesat": (261, None),
     "utimensat": (280, 88),
-    "file_setattr": (469, 469),
 }
 # Calls that name a process, and the arguments that must be 0: the caller itself.
 SELF_ONLY: Mapping[str, tuple[tuple[int, int], tuple[int, ...]]] = {
@@ -336,13 +312,20 @@ SELF_ONLY: Mapping[str, tuple[tuple[int, int], tuple[int, ...]]] = {
     "sched_setattr": ((314, 274), (0,)),
     "setpriority": ((141, 140), (0, 1)),
 }
-# What an interpreter asks of files, pipes and socket pairs: TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX.
-HARMLESS_IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
-# F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_QUERY and F_DUPFD_CLOEXEC. Left out: locks, leases, watches and
-# hints, which an inode keeps for everybody, and the size of a pipe.
-HARMLESS_FCNTLS = (0, 1, 2, 3, 4, 1027, 1030)
-# PR_SET_PDEATHSIG: to outlive its supervisor. PR_SET_DUMPABLE: to hide its open files from a host without privileges.
-# PR_SET_SECCOMP: programs in kernel memory. PR_SET_MEMORY_MERGE: pages shared with others, as MADV_MERGEABLE.
-REFUSED_PRCTLS = (1, 4, 22, 67)
-# MADV_MERGEABLE, and MADV_COLD and MADV_PAGEOUT, which put pages where no count of resident memory sees them.
-REFUSED_ADVICE = (12, 20, 21)
+# By call: the argument that is looked at, and its values that pass.
+HARMLESS_VALUES: Mapping[str, tuple[int, tuple[int, ...]]] = {
+    # What an interpreter asks of files, pipes and pairs: TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX.
+    "ioctl": (1, (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)),
+    # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_QUERY and F_DUPFD_CLOEXEC. Left out: locks, leases, watches
+    # and hints, which an inode keeps for everybody, and the size of a pipe.
+    "fcntl": (1, (0, 1, 2, 3, 4, 1027, 1030)),
+    "close_range": (2, (0, _CLOSE_RANGE_CLOEXEC)),
+}
+# By call: the argument that is looked at, and its values that are refused.
+REFUSED_VALUES: Mapping[str, tuple[int, tuple[int, ...]]] = {
+    # PR_SET_PDEATHSIG: to outlive its supervisor. PR_SET_DUMPABLE: to hide its open files from a host without
+    # privileges. PR_SET_SECCOMP: programs in kernel memory. PR_SET_MEMORY_MERGE: pages shared with others.
+    "prctl": (0, (1, 4, 22, 67)),
+    # MADV_MERGEABLE, and MADV_COLD and MADV_PAGEOUT, which put pages where no count of resident memory sees them.
+    "madvise": (2, (12, 20, 21)),
+}

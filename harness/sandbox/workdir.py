@@ -8,25 +8,22 @@ build, however deep, follows no symbolic link, and needs no recursion. For jails
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import itertools
 import os
 import re
 import stat
+import subprocess
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
-from harness.sandbox.processes import UNMEASURABLE, faces, shown_memory
+from harness.sandbox.processes import UNMEASURABLE, open_files, read_face, reading_as
 
 _PREFIX = "arena-work-"
 _NAME = re.compile(rf"{_PREFIX}(\d+)-\w+")
 _BLOCK_BYTES = 512
 FILES_AT_MOST = 20_000  # names in a guest's own folders, at every level
 _DEPTH_AT_MOST = 64
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class WorkDirectory(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +47,8 @@ def sweep_work_directories() -> None:
     parent = Path(tempfile.gettempdir())
     for path in parent.glob(f"{_PREFIX}*"):
         match = _NAME.fullmatch(path.name)
-        if match and not Path("/proc", match[1]).exists() and os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        is_dead = match is not None and not Path("/proc", match[1]).exists()
+        if is_dead and not path.is_symlink() and os.access(path, os.R_OK | os.W_OK | os.X_OK):
             remove(path)
 
 
@@ -60,74 +58,31 @@ def measure(work: WorkDirectory, pids: tuple[int, ...], file_limit_bytes: int) -
     A deleted file that is only mapped is in no descriptor table; it counts as `file_limit_bytes`, the most one file may
     have (RLIMIT_FSIZE). What cannot be looked at counts as `UNMEASURABLE`.
     """
-    open_files: dict[int, int] = {}
+    held: dict[int, int] = {}
     mapped: set[int] = set()
     try:
         with reading_as(work.owner):
             total = _listed_bytes(work.path)
             for pid in pids:
-                open_files |= _deleted_open_files(pid, work.device)
-                mapped |= _deleted_mapped_files(pid, work.path)
+                for (device, inode), size in (read_face(pid, _deleted_open_files) or {}).items():
+                    if device == work.device:
+                        held[inode] = size
+                for path, inode in read_face(pid, _deleted_mapped_files) or ():
+                    if path.startswith(f"{work.path}/"):
+                        mapped.add(inode)
     except PermissionError:
         return UNMEASURABLE
-    return total + sum(open_files.values()) + file_limit_bytes * len(mapped - open_files.keys())
+    return total + sum(held.values()) + file_limit_bytes * len(mapped - held.keys())
 
 
 def remove(path: Path) -> None:
     """Delete the directory `path` and everything in it. Nobody may be changing it any more. Raises OSError."""
-    here = os.open(path, _DIRECTORY)
-    # One step at a time, by descriptors: no path is ever longer than a name, and there is no recursion to exhaust.
-    waiting = [_empty(here)]  # for each level down to `here`, the directories in it that are still there
-    try:
-        while True:
-            if waiting[-1]:
-                name = waiting[-1][-1]
-                os.chmod(name, 0o700, dir_fd=here)
-                here = _move(here, name)
-                waiting.append(_empty(here))
-                continue
-            waiting.pop()
-            if not waiting:
-                break
-            here = _move(here, "..")
-            os.rmdir(waiting[-1].pop(), dir_fd=here)
-    finally:
-        os.close(here)
-    path.rmdir()
-
-
-def _move(here: int, name: str) -> int:
-    there = os.open(name, _DIRECTORY, dir_fd=here)
-    os.close(here)
-    return there
-
-
-def _empty(directory: int) -> list[str]:
-    """Delete what is no directory; the names of the directories."""
-    with os.scandir(directory) as found:
-        entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
-    for name, is_directory in entries:
-        if not is_directory:
-            os.unlink(name, dir_fd=directory)
-    return [name for name, is_directory in entries if is_directory]
-
-
-@contextlib.contextmanager
-def reading_as(uid: int | None) -> Iterator[None]:
-    """This thread looks at files and processes as `uid` (None: as itself). What that uid owns is open to it, without a
-    capability that root may lack in a container, and nothing that a guest puts in the way is looked at with root's
-    rights."""
-    if uid is None:
-        yield
-        return
-    libc = ctypes.CDLL(None)
-    try:
-        libc.setfsgid(uid)
-        libc.setfsuid(uid)
-        yield
-    finally:
-        libc.setfsuid(os.geteuid())
-        libc.setfsgid(os.getegid())
+    # rm follows no link and has no recursion to exhaust; a directory that a guest closed to everybody is opened first
+    for command in (["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+        if path.exists():
+            subprocess.run([*command, "--", path], capture_output=True, check=False)
+    if path.exists():
+        raise OSError(f"{path} cannot be removed")
 
 
 def _listed_bytes(path: Path) -> int:
@@ -157,41 +112,19 @@ def _listed_bytes(path: Path) -> int:
     return total
 
 
-def _deleted_open_files(pid: int, device: int) -> dict[int, int]:
-    """inode -> bytes of files without a name that `pid` has open."""
-    found: dict[int, int] = {}
-    for face in _living(pid):
-        try:
-            for descriptor in (face / "fd").iterdir():
-                with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it was closed
-                    facts = descriptor.stat()
-                    if facts.st_nlink == 0 and facts.st_dev == device and stat.S_ISREG(facts.st_mode):
-                        found[facts.st_ino] = facts.st_blocks * _BLOCK_BYTES
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it ended
-        except PermissionError:
-            if shown_memory(face) is not None:
-                raise
-            continue  # it is about to end, which shows in its list of files or in one of them
+def _deleted_open_files(face: Path) -> dict[tuple[int, int], int]:
+    """(device, inode) -> bytes of files without a name that a process has open."""
+    found: dict[tuple[int, int], int] = {}
+    for descriptor in open_files(face):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it was closed
+            facts = descriptor.stat()
+            if facts.st_nlink == 0 and stat.S_ISREG(facts.st_mode):
+                found[facts.st_dev, facts.st_ino] = facts.st_blocks * _BLOCK_BYTES
     return found
 
 
-def _living(pid: int) -> Iterator[Path]:
-    """A face of `pid` that is not dead: the kernel shows nothing of one that is. One is enough, as all threads of a
-    process have the same files and mappings."""
-    return itertools.islice((face for face in faces(pid) if shown_memory(face) is not None), 1)
-
-
-def _deleted_mapped_files(pid: int, path: Path) -> set[int]:
-    """Inodes of files without a name, once below `path`, that `pid` has mapped."""
-    lines: list[str] = []
-    for face in _living(pid):
-        try:
-            lines = (face / "maps").read_text(errors="replace").splitlines()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        except PermissionError:
-            if shown_memory(face) is not None:  # else it is about to end
-                raise
+def _deleted_mapped_files(face: Path) -> list[tuple[str, int]]:
+    """Former path and inode of files without a name that a process has mapped."""
+    lines = (face / "maps").read_text(errors="replace").splitlines()
     fields = (line.split(None, 5) for line in lines if line.endswith(" (deleted)"))
-    return {int(field[4]) for field in fields if len(field) == 6 and field[5].startswith(f"{path}/")}
+    return [(field[5], int(field[4])) for field in fields if len(field) == 6]

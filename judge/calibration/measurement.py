@@ -127,10 +127,10 @@ def check_calibration(signed: SignedCalibration, rubric: Rubric, verify: Verify)
     if not verify(signed.hotkey, DOMAIN + signed.result.encode(), signature):
         raise ArenaError("V2050", f"the signature of the calibration is not {signed.hotkey}'s")
     pinned = rubric.calibration_sha256
-    bare = msgspec.structs.replace(rubric, calibration_sha256=msgspec.UNSET)
-    if msgspec.structs.replace(found.rubric, calibration_sha256=msgspec.UNSET) != bare:
+    bare = msgspec.structs.replace(rubric, calibration_sha256="")
+    if msgspec.structs.replace(found.rubric, calibration_sha256="") != bare:
         raise ArenaError("V2050", "the calibration was measured with another panel, rubric or prompt")
-    if pinned is not msgspec.UNSET and pinned != signed.sha256:
+    if pinned and pinned != signed.sha256:
         raise ArenaError("V2050", f"the policy pins calibration {pinned[:12]}, this is {signed.sha256[:12]}")
     return found
 

@@ -36,7 +36,7 @@ from problems.clusters import find_clusters
 from problems.model import Problem
 from problems.synthesis import synthesize
 
-SET_VERSION = 3
+SET_VERSION = 1
 Split = Literal["tune", "held"]
 Answer = Literal["picked", "other", "reward"]
 Style = Literal["plain", "upper", "think", "json"]  # capitals; inside a think block; the value of a JSON object

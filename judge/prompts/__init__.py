@@ -7,7 +7,7 @@ import importlib.resources
 
 from foundation.canonical import text_hash
 
-_FILES = {"reasoning/1": "reasoning_1.txt", "reasoning/2": "reasoning_2.txt"}
+_FILES = {"reasoning/1": "reasoning_1.txt"}
 
 
 @functools.cache

@@ -19,7 +19,7 @@ from foundation.codes import lookup
 from foundation.codes.names import NOT_RECORDED
 from foundation.errors import ArenaError, render
 from neurons.cli.exit_codes import EXIT_FAILED, exit_code
-from neurons.cli.options import BenchFlags, ClusterOption, JsonOption, command, complete_suite
+from neurons.cli.options import BenchFlags, ClusterOption, JsonOption, command
 from neurons.cli.presenter import badge, echo_json, printable, share_text, show
 
 if TYPE_CHECKING:
@@ -63,7 +63,6 @@ class Choice:
         Path | None,
         typer.Option(
             help="Problem file, or s1, s2, s3 as in qualifying; else practice problems are made.",
-            autocompletion=complete_suite,
         ),
     ] = None
     count: Annotated[
@@ -233,17 +232,12 @@ class Where:
 
             yield from run_here(source, asked, self.at_once)
             return
-        from neurons.cluster.choice import open_executor
-        from neurons.cluster.episodes import AgentEpisodes, place_of, ports_alike, run_elsewhere
+        from neurons.cluster.episodes import AgentEpisodes, Place, ports_alike, run_elsewhere
+        from neurons.cluster.ray_executor import open_executor
         from neurons.settings.inputs import DEFAULT_POLICY
 
-        place = place_of(
-            self.desk.catalogue,
-            settings.policy or DEFAULT_POLICY,
-            self.desk.state_dir,
-            ports_alike(asked[0][1]),
-            **vars(self.models),
-        )
+        flags = self.desk.named(**vars(self.models)) | {"policy": settings.policy or DEFAULT_POLICY}
+        place = Place(flags=tuple(flags.items()), alike=ports_alike(asked[0][1]))
         episodes = AgentEpisodes(source=source, place=place, is_judged=self.is_judged)
         with open_executor(self.cluster, 0, 0, state_dir=self.desk.state_dir) as executor:
             yield from run_elsewhere(episodes, asked, executor)

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 import secrets
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,13 +23,11 @@ if TYPE_CHECKING:
     from arena.bank.partition_file import PoolAssignment
     from arena.bank.released_problems import LearntPool, ReleasedPool
     from arena.bank.sealing import BatchNotice, SealedFile
-    from arena.bank.titles import ReleaseReport
     from arena.chain.port import Signer, Timelock
     from arena.records.model import ReleaseRecord
     from problems.clusters import ProductClasses
     from problems.model import Problem
 
-_BAR_CHARS = 40
 _POOLS: tuple[LearntPool, ...] = ("train", "dev")
 _WHY = {
     "held_out": "held out by name",
@@ -65,9 +63,8 @@ def partition(
     rest is train. What is frozen never moves: with --extend new problems go where their answers already are, and those
     that would join two pools are refused, named, and give exit code 1. OUT holds the key that finds every answer: it
     stays with the bank. Beside it, partitions/SHA256.json is the public form, with keyed tokens only; --extend adds
-    SHA256.change.json, which is read with the files before it. It names no problem, but two of them side by side show
-    which clusters grew: publish each when the problems that entered with it are released. Next: `arena problems seal
-    --partition OUT`.
+    another. It names no problem, but two of them side by side show which clusters grew: publish each when the problems
+    that entered with it are released. Next: `arena problems seal --partition OUT`.
     """
     from problems.model import BUCKETS
 
@@ -75,10 +72,10 @@ def partition(
     signer = wallet.open()
     problems = read_files(paths)
     if is_extending:
-        from arena.bank.partition_file import PartitionFile
+        from arena.bank.partition_file import assign
         from arena.chain.keys import verify
 
-        assigned = PartitionFile(out, signer, verify, lambda: classes).assign(problems)
+        assigned = assign(out, problems, signer, verify, lambda: classes)
         counts = {name: assigned.pools.count(name) for name in dict.fromkeys(assigned.pools)}
         sha256, refused = assigned.partition_sha256, assigned.refused
         row = {"path": str(out), "sha256": sha256, "entered": counts, "refused": refused}
@@ -224,7 +221,7 @@ def seal(
     the folder ends. Next: `arena operator publish OUT`, which brings them to every validator.
     """
     from arena.bank.sealing import deal, lock_all
-    from arena.bank.stock import SealedStock
+    from arena.bank.stock import Bank
     from arena.chain.keys import verify
     from arena.chain.opening import open_beacon, open_timelock
     from arena.chain.port import is_local
@@ -249,11 +246,11 @@ def seal(
     accepted = cut_titles(read_release(titles), problems) if titles else None
     signer = wallet.open()
     timelock, beacon = open_timelock(settings.network), open_beacon(settings.network, unix_ms)
-    before = SealedStock(out, signer.hotkey, verify, timelock, beacon).notices()
+    before = Bank(out, signer.hotkey, verify, timelock, beacon).notices()
     start_ms = max([unix_ms(), *(timelock.opens_ms(notice.round) for notice in before)])
     closes_ms = coming_closes_ms(start_ms, rules.race, races)
     assigned = _assigned(problems, partition, signer, goods)
-    used = frozenset(problem_id for notice in before for problem_id in notice.problem_ids)
+    used = frozenset(problem.problem_id for notice in before for problem in notice.problems)
     dealt = deal(assigned, closes_ms, size or rules.race.batch_problems, used)
     locked = lock_all(
         dealt,
@@ -274,7 +271,7 @@ def seal(
 
 
 def _assigned(problems: list[Problem], partition: Path | None, signer: Signer, goods: ProductFlags) -> PoolAssignment:
-    from arena.bank.partition_file import PartitionFile, unpartitioned
+    from arena.bank.partition_file import assign, unpartitioned
     from arena.chain.keys import verify
 
     if partition is None:
@@ -285,7 +282,7 @@ def _assigned(problems: list[Problem], partition: Path | None, signer: Signer, g
             typer.echo("new problems enter by their titles alone; --catalogue finds near-identical products", err=True)
         return goods.classes()
 
-    return PartitionFile(partition, signer, verify, classes).assign(problems)
+    return assign(partition, problems, signer, verify, classes)
 
 
 def _write_sealed(out: Path, locked: Iterable[SealedFile], total: int) -> list[BatchNotice]:
@@ -336,9 +333,8 @@ def titles(
 
     Scoring is then membership in a list, the same on every validator. Make one for the suite, which is public as the
     suite is (`arena problems sign-suite --titles`), and another one for the problems that will be sealed: it names
-    their answers, stays with you (mode 0600), and goes into the batches themselves (`arena problems seal --titles`; a
-    stock of your own: STATE_DIR/bank/titles.json). Shows how pairs lie around the threshold of 0.70: the nearer, the
-    less certain the verdict.
+    their answers, stays with you (mode 0600), and goes into the batches themselves (`arena problems seal --titles`).
+    Says how many pairs lie within 0.01 of the threshold of 0.70: the verdicts that are least certain.
     """
     from arena.bank.titles import EmbeddingsEndpoint, VectorFolder, build_lexical, build_release
     from problems.title_index import TitleIndex
@@ -349,7 +345,7 @@ def titles(
     if embeddings:
         endpoint = EmbeddingsEndpoint(embeddings, model, api_key=os.environ.get("OPENAI_API_KEY", ""))
         with contextlib.closing(endpoint), show_progress() as progress:
-            made = build_release(
+            release, report = build_release(
                 problems,
                 products,
                 endpoint,
@@ -358,9 +354,15 @@ def titles(
                 on_progress=functools.partial(progress, "embed"),
             )
     else:
-        made = build_lexical(problems, TitleIndex(products), name)
-    write_whole(out, encode_accepted(made.titles), mode=0o600)
-    show({"path": str(out), "report": made.report}, _report_lines(out, made.report), as_json=as_json)
+        release, report = build_lexical(problems, TitleIndex(products), name)
+    write_whole(out, encode_accepted(release), mode=0o600)
+    lines = [
+        f"{report.name}: {report.reward_titles:,} titles over {report.products:,} products, "
+        f"{report.pairs_accepted:,} pairs pass, {report.uncertain:,} lie within 0.01 of the threshold",
+        f"{report.accepted_alone:,} titles take one product, the widest {report.accepted_most:,}",
+        f"written to {out}: next: arena problems seal --titles {out}, or sign-suite --titles for a suite",
+    ]
+    show({"path": str(out), "report": report}, lines, as_json=as_json)
 
 
 @command(app)
@@ -406,19 +408,3 @@ def sign_suite(
         f"written to {out}: next: arena operator publish {out}; validators set operator_hotkey = {signer.hotkey}",
     ]
     show({"path": str(out), "signer": signer.hotkey, "manifest": manifest}, lines, as_json=as_json)
-
-
-def _report_lines(out: Path, report: ReleaseReport) -> Iterator[str]:
-    """The figures, and a bar for each hundredth of similarity."""
-    most = max((near.pairs for near in report.near), default=0)
-    yield (
-        f"{report.name}: {report.reward_titles:,} titles over {report.products:,} products,"
-        f" {report.pairs_accepted:,} pairs pass; {report.accepted_alone:,} titles take one product, the widest"
-        f" {report.accepted_most:,}"
-    )
-    yield f"pairs by similarity; {report.threshold_e4 / 10_000:.2f} passes"
-    for near in report.near:
-        bar = "#" * -(-_BAR_CHARS * near.pairs // most) if most else ""
-        yield f"  {near.from_e4 / 10_000:.2f}  {near.pairs:>9,}  {bar}".rstrip()
-    yield f"{report.within_a_hundredth:,} pairs lie within 0.01 of the threshold"
-    yield f"written to {out}: next: arena problems seal --titles {out}, or sign-suite --titles for a suite"

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 
 from foundation.durable_files import replacing
@@ -15,10 +14,7 @@ from neurons.cli.options import JsonOption
 from neurons.cli.presenter import field_lines, show, show_progress
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from harness.catalogue.layout import FileEntry, IndexManifest
-    from harness.catalogue.lucene import LuceneManifest
+    from harness.catalogue.layout import IndexManifest, LuceneManifest
     from problems.product import Product
 
 app = typer.Typer(
@@ -81,9 +77,9 @@ def build(
     with show_progress() as progress:
         built = build_engine(engine, documents, out, is_strict=strict, progress=progress)
     findings = [f"line {finding.line}: {finding.detail}" for finding in built.findings]
-    if built.malformed > len(findings) and not as_json:
-        findings.append(f"... and {built.malformed - len(findings):,} more lines")
-    _show({"path": str(out), **msgspec.structs.asdict(built), "findings": findings}, as_json)
+    if (left := built.manifest.malformed - len(findings)) and not as_json:
+        findings.append(f"... and {left:,} more lines")
+    _show({**_index_facts(out, built.manifest), "findings": findings}, as_json)
 
 
 @app.command()
@@ -98,16 +94,10 @@ def info(
     """
     from harness.catalogue import layout, lucene
 
-    if (index / lucene.MANIFEST).is_file():
-        other = lucene.read_lucene_manifest(index)
-        layout.check_entries(index, other.files, is_full=verify)
-        facts = _index_facts(index, other, other.files)
-    else:
-        manifest = layout.read_manifest(index)
-        layout.check_entries(index, manifest.content.files, is_full=verify)
-        facts = _index_facts(index, manifest, manifest.content.files)
-        facts |= {"terms": manifest.content.terms, "postings": manifest.content.postings}
-    _show({**facts, "fully_verified": verify}, as_json)
+    is_lucene = (index / layout.LUCENE_MANIFEST).is_file()
+    manifest = lucene.read_lucene_manifest(index) if is_lucene else layout.read_manifest(index)
+    layout.check_entries(index, manifest.files, is_full=verify)
+    _show({**_index_facts(index, manifest), "fully_verified": verify}, as_json)
 
 
 @app.command()
@@ -134,13 +124,16 @@ def serve(
     application.serve(index, engine=engine, host=host, port=port, workers=workers, announce=announce)
 
 
-def _index_facts(folder: Path, manifest: IndexManifest | LuceneManifest, files: Sequence[FileEntry]) -> dict[str, Any]:
+def _index_facts(folder: Path, manifest: IndexManifest | LuceneManifest) -> dict[str, Any]:
+    own = manifest.content
     return {
         "path": str(folder),
         "content_sha256": manifest.content_sha256,
-        "format": manifest.content.format,
-        "documents": manifest.content.documents,
-        "bytes": sum(entry.size for entry in files),
+        "format": own.format,
+        "documents": own.documents,
+        "terms": getattr(own, "terms", None),
+        "postings": getattr(own, "postings", None),
+        "bytes": sum(entry.size for entry in manifest.files),
         "blank_dropped": manifest.blank_dropped,
         "malformed": manifest.malformed,
         "source": manifest.source.name,

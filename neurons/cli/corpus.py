@@ -135,7 +135,7 @@ def build(
     (7000), off (codes between commas), rows, tokens, seed, is_success_needed.
     """
     from arena.chain.keys import verify
-    from neurons.cluster.choice import open_executor
+    from neurons.cluster.ray_executor import open_executor
     from neurons.settings.inputs import code_commit
     from training.agents import distilled_prompt
     from training.corpus import building

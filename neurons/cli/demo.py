@@ -111,12 +111,8 @@ def _jail_line(view: DemoView) -> str:
         return "jail: nothing ran"
     level = view.race.evaluations[0].record.conditions.sandbox
     if not level.may_race:
-        return (
-            f"jail: NONE ({level.name}). Only the shipped agents ran here, and no validator may race like this. "
-            "`arena doctor` prints the fix."
-        )
-    without = f", without {'; '.join(level.degraded)}" if level.degraded else ""
-    return f"jail: {level.name} ({', '.join(level.layers)}){without}"
+        return f"jail: NONE ({level.name}). Only the shipped agents ran, and no validator may race so: `arena doctor`."
+    return f"jail: {level.name} ({', '.join(level.layers)})" + "".join(f"; without {one}" for one in level.degraded)
 
 
 def _result_lines(

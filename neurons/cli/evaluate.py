@@ -19,7 +19,7 @@ import typer
 from foundation.errors import ArenaError
 from neurons.cli.agent import ModelFlags, Where, read_agent, report_of, show_report, source_of
 from neurons.cli.exit_codes import EXIT_FAILED
-from neurons.cli.options import BenchFlags, ClusterOption, JsonOption, command, complete_suite
+from neurons.cli.options import BenchFlags, ClusterOption, JsonOption, command
 from neurons.cli.presenter import show_progress
 from neurons.cli.report import read_report, show_evaluation
 from neurons.cli.train import say_device
@@ -112,7 +112,7 @@ def evaluate_model(
     bench: BenchFlags,
     problems: Annotated[
         list[Path] | None,
-        typer.Option("--problems", help="Problem file, or s1, s2, s3. Repeatable.", autocompletion=complete_suite),
+        typer.Option("--problems", help="Problem file, or s1, s2, s3. Repeatable."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Report to write (JSON); episodes are kept beside it.")
@@ -242,10 +242,10 @@ def _open_endpoint(subject: _Subject, plan: EvaluationPlan, bench: RunContext, f
         with open_endpoint("model", subject.target) as upstream:
             yield by_endpoint(plan, upstream, subject.how.model, bench)
         return
-    from neurons.cluster.choice import open_executor
-    from neurons.cluster.episodes import EndpointEpisodes, bench_alike, by_executor, place_of
+    from neurons.cluster.episodes import EndpointEpisodes, Place, bench_alike, by_executor
+    from neurons.cluster.ray_executor import open_executor
 
-    place = place_of(flags.catalogue, flags.policy, flags.state_dir, bench_alike(bench))
+    place = Place(flags=tuple(flags.named().items()), alike=bench_alike(bench))
     episodes = EndpointEpisodes(place=place, url=subject.target, model=subject.how.model, decode=plan.decode)
     with open_executor(subject.how.cluster, 0, 0, state_dir=flags.state_dir) as executor:
         yield by_executor(plan.parallel, episodes, executor)

@@ -15,7 +15,7 @@ import msgspec
 import typer
 
 from foundation.errors import ArenaError
-from neurons.cli.options import JsonOption, StoreFlags, ValidatorOption, WalletFlags, complete_format
+from neurons.cli.options import JsonOption, StoreFlags, ValidatorOption, WalletFlags
 from neurons.cli.presenter import show, show_progress
 from neurons.cli.store_reading import logs_of
 
@@ -31,7 +31,6 @@ FormatOption = Annotated[
     typer.Option(
         "--format",
         help="jsonl, parquet, messages, datasets, inspect or verifiers. Repeatable. Default: the log and Parquet.",
-        autocompletion=complete_format,
     ),
 ]
 PoolOption = Annotated[

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from neurons.cli.exit_codes import EXIT_FAILED
-from neurons.cli.options import JsonOption, RecordArgument, StoreFlags, ValidatorOption, command, complete_policy
+from neurons.cli.options import JsonOption, RecordArgument, StoreFlags, ValidatorOption, command
 from neurons.cli.presenter import cut, echo_json, make_table, printable, share_text, show_progress
 from neurons.cli.store_reading import MESSAGE_NOT_FOUND, find_record, logs_of, read_or_none
 from neurons.settings import flags as wallet_flags
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 AT_ONCE = 4  # traces judged at the same time
 RubricPolicyOption = Annotated[
     str,
-    typer.Option("--policy", help="Shipped policy or JSON file whose rubric judges.", autocompletion=complete_policy),
+    typer.Option("--policy", help="Shipped policy or JSON file whose rubric judges."),
 ]
 
 

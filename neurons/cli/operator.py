@@ -17,7 +17,7 @@ import typer
 
 from foundation.errors import Failure
 from neurons.cli.exit_codes import EXIT_USAGE
-from neurons.cli.options import JsonOption, NetuidOption, StateDirOption, WalletFlags, command, complete_policy
+from neurons.cli.options import JsonOption, NetuidOption, StateDirOption, WalletFlags, command
 from neurons.cli.presenter import echo_json, show
 from neurons.cli.store_reading import location_of, state_folder
 
@@ -51,7 +51,6 @@ def publish(
         typer.Option(
             "--policy",
             help="Also publish this policy: a shipped one by name, or a JSON file.",
-            autocompletion=complete_policy,
         ),
     ] = "",
     replace: Annotated[

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
@@ -23,35 +23,6 @@ if TYPE_CHECKING:
     from neurons.settings.settings import Settings
 
 T = TypeVar("T")
-
-
-def _complete(words: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """What the shell offers: the words that begin as typed."""
-    return lambda incomplete: [word for word in words() if word.startswith(incomplete)]
-
-
-def _policies() -> Iterable[str]:
-    from arena.policies import POLICIES
-
-    return POLICIES
-
-
-def _suites() -> Iterable[str]:
-    from problems.suites import SUITES
-
-    return SUITES
-
-
-def _formats() -> Iterable[str]:
-    from arena.export.model import FORMATS
-
-    return FORMATS
-
-
-complete_policy = _complete(_policies)
-complete_suite = _complete(_suites)
-complete_format = _complete(_formats)
-complete_stage = _complete(lambda: ("sft", "rejection", "teacher", "kto", "grpo"))
 
 
 def json_flag(about: str) -> Any:
@@ -78,14 +49,10 @@ ValidatorOption = Annotated[str, typer.Option("--validator", help="Whose log, wh
 RecordArgument = Annotated[
     str, typer.Argument(metavar="SEQ|ID", help="Record number, or beginning of a record, body or attempt id.")
 ]
-PolicyOption = Annotated[
-    str | None, typer.Option("--policy", help="Shipped policy or a JSON file.", autocompletion=complete_policy)
-]
+PolicyOption = Annotated[str | None, typer.Option("--policy", help="Shipped policy or a JSON file.")]
 ClosesPolicyOption = Annotated[
     str,
-    typer.Option(
-        "--policy", help="Policy by name or JSON file: it says when races close.", autocompletion=complete_policy
-    ),
+    typer.Option("--policy", help="Policy by name or JSON file: it says when races close."),
 ]
 BuiltIndexOption = Annotated[Path | None, typer.Option("--catalogue", help="Built index; else the synthetic one.")]
 
@@ -102,13 +69,11 @@ ClusterOption = Annotated[
 # -- problems, and the catalogue they are asked of
 ProblemFile = Annotated[
     Path,
-    typer.Argument(
-        help="Problem file (upstream test set, SN15 suite, or ours), or s1, s2, s3.", autocompletion=complete_suite
-    ),
+    typer.Argument(help="Problem file (upstream test set, SN15 suite, or ours), or s1, s2, s3."),
 ]
 ProblemFiles = Annotated[
     list[Path],
-    typer.Argument(help="Problem files, or shipped suites by name: s1, s2, s3.", autocompletion=complete_suite),
+    typer.Argument(help="Problem files, or shipped suites by name: s1, s2, s3."),
 ]
 DocumentsOption = Annotated[
     Path | None, typer.Option("--documents", help="The catalogue as product documents, one JSON object a line.")
@@ -129,7 +94,7 @@ AnswerTimeoutOption = Annotated[
 ]
 HeldOutOption = Annotated[
     list[Path] | None,
-    typer.Option("--held-out", help="Held-out problems: a file or suite. Repeatable.", autocompletion=complete_suite),
+    typer.Option("--held-out", help="Held-out problems: a file or suite. Repeatable."),
 ]
 PartitionOption = Annotated[
     Path | None, typer.Option("--partition", help="Partition: the private file, or with --bank the public one.")
@@ -197,11 +162,27 @@ class BenchFlags:
     policy: PolicyOption = None
     state_dir: RunStateDirOption = None
 
-    def settings(self, model: str = "", model_url: str = "", *, is_miner: bool = False) -> Settings:
-        """The node's settings with these above them, as `open_settings`. Raises ArenaError V2030."""
-        from neurons.practice.opening import open_settings
+    def named(self, model: str = "", model_url: str = "") -> dict[str, object]:
+        """The settings that these flags give, as they are called from anywhere; `model_url` takes the place of all
+        endpoints that are set."""
+        is_file = self.policy and Path(self.policy).exists()
+        flags: dict[str, object] = {
+            "catalogue_dir": self.catalogue and self.catalogue.absolute(),
+            "policy": str(Path(self.policy).absolute()) if self.policy and is_file else self.policy,
+            "state_dir": self.state_dir and self.state_dir.absolute(),
+            "models": model,
+        }
+        return flags | ({"openai_base_url": model_url, "upstreams": ()} if model_url else {})
 
-        return open_settings(self.catalogue, self.policy, self.state_dir, model, model_url, is_miner=is_miner)
+    def settings(self, model: str = "", model_url: str = "", *, is_miner: bool = False) -> Settings:
+        """The node's settings with these above them. A miner who chose neither a policy nor a judge gets the policy
+        `demo`, which needs no key. Raises ArenaError V2030."""
+        from neurons.settings.settings import resolve
+
+        settings = resolve(self.named(model, model_url)).settings
+        if is_miner and not settings.policy and not settings.judge_base_url:
+            return settings.model_copy(update={"policy": "demo"})
+        return settings
 
 
 def command(

@@ -1,8 +1,4 @@
-"""How commands print: results as JSON or as lines, fields and tables; progress on standard error.
-
-Progress is a line now and then, with the rate and the time left. A phase counts bytes when its name is in
-`BYTE_PHASES`, otherwise items.
-"""
+"""How commands print: results as JSON or as lines, fields and tables; progress on standard error."""
 
 from __future__ import annotations
 
@@ -98,56 +94,37 @@ def cut(text: str) -> str:
     return text if len(text) <= TEXT_SHOWN else f"{text[:TEXT_SHOWN]}… ({len(text)} characters)"
 
 
-BYTE_PHASES = frozenset({"read"})
 _LINE_EVERY_S = 10.0
 
 
 @contextmanager
 def show_progress(*, is_quiet: bool = False) -> Iterator[Progress]:
     """The function to report to. Quiet, it shows nothing."""
-    if is_quiet:
-        yield no_progress
-    else:
-        yield PhaseLines(lambda line: typer.echo(line, err=True), time.monotonic)
+    yield no_progress if is_quiet else PhaseLines(lambda line: typer.echo(line, err=True), time.monotonic)
 
 
 class PhaseLines:
-    """A line when a phase ends, and every ten seconds while it runs. `clock` gives seconds.
+    """A line when a phase ends, and every ten seconds while one runs, with the time left. `clock` gives seconds.
 
-    A phase's first report may tell of what an earlier run did; one that reports less than before has begun again.
+    A phase's first report may tell of what an earlier run did.
     """
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float]) -> None:
         self._write, self._clock = write, clock
         self._begun: dict[str, tuple[float, int]] = {}  # when a phase was first reported, and how far it was
-        self._last: dict[str, int] = {}
         self._shown_s = clock()
-        self._ended: set[str] = set()
 
     def __call__(self, phase: str, done: int, total: int) -> None:
         """Take one report."""
         now_s = self._clock()
-        if phase not in self._begun or done < self._last[phase]:
-            self._begun[phase] = (now_s, done)
-            self._ended.discard(phase)
-        self._last[phase] = done
-        begun_s, begun_at = self._begun[phase]
-        so_far, elapsed_s = done - begun_at, now_s - begun_s
-        rate = rate_text(phase, so_far, elapsed_s)
+        begun_s, begun_at = self._begun.setdefault(phase, (now_s, done))
         if done >= total:
-            if phase not in self._ended:
-                self._ended.add(phase)
-                self._write(f"{phase}: done in {elapsed_s:.1f} s{rate and f', {rate}'}")
-        elif now_s - self._shown_s >= _LINE_EVERY_S and so_far > 0:
+            if begun_at < total:  # said once, unless the phase begins again
+                self._write(f"{phase}: done in {now_s - begun_s:.1f} s")
+            self._begun[phase] = now_s, total
+        elif done < begun_at:
+            self._begun[phase] = now_s, done
+        elif now_s - self._shown_s >= _LINE_EVERY_S and done > begun_at:
             self._shown_s = now_s
-            left_s = elapsed_s * (total - done) / so_far
-            self._write(f"{phase}: {done * 100 // total} %{rate and f', {rate}'}, {left_s:.0f} s left")
-
-
-def rate_text(phase: str, done: int, elapsed_s: float) -> str:
-    """How fast a phase goes; empty while that cannot be said and below one item a second, where time left says more."""
-    if elapsed_s <= 0 or done < elapsed_s:
-        return ""
-    if phase in BYTE_PHASES:
-        return f"{done / elapsed_s / 1e6:,.1f} MB/s"
-    return f"{done / elapsed_s:,.0f}/s"
+            left_s = (now_s - begun_s) * (total - done) / (done - begun_at)
+            self._write(f"{phase}: {done * 100 // total} %, {left_s:.0f} s left")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,19 +20,17 @@ import typer
 from foundation.durable_files import write_whole
 from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import CatalogueOption, DocumentsOption, JsonOption, ProblemFile, TitlesOption, command
-from neurons.cli.presenter import echo_json, make_table, show, show_progress
+from neurons.cli.presenter import echo_json, show, show_progress
 
 if TYPE_CHECKING:
-    from arena.bank.rephrasing import Reworded, Unworded
+    from arena.bank.rephrasing import Rewording
     from problems.clusters import ProductClasses
-    from problems.distributions import BucketShape, SetShape
     from problems.model import Bucket, Problem
     from problems.product import Product
     from problems.title_index import TitleIndex
     from problems.titles import AcceptedTitles, TitleMatcher
 
 CHUNK = 50  # problems made between two reports of progress
-ACCEPTED_MAX = 3  # products that may satisfy one item, the answer included
 LIKE_E4 = 6_000  # share of content words in common from which a pair is listed
 BANK_SIZE = 75  # as the paper's test set
 _TIMEOUT_MS = 120_000
@@ -150,7 +148,7 @@ def check(
         return
 
     from problems.self_check import CROWD_MIN, RANDOM_DRAWS, check_chance, check_solvable
-    from problems.synthesis import measure_ambiguity
+    from problems.synthesis import ACCEPTED_MAX, measure_ambiguity
 
     matcher, index = read_matcher(titles), goods.title_index()
     bad = luck = tried = 0
@@ -160,7 +158,7 @@ def check(
             if solvable.is_usable and len(index.products) >= CROWD_MIN:
                 solvable = check_chance(solvable, problem, index.products, matcher, seed)
                 luck, tried = luck + (solvable.random_reward_e4 or 0), tried + 1
-            ambiguity = measure_ambiguity(problem, index, matcher, ACCEPTED_MAX) if solvable.is_usable else None
+            ambiguity = measure_ambiguity(problem, index, matcher) if solvable.is_usable else None
             # what merely fits the words of a query is shown, not judged: only the wordings of our own synthesis can be
             # read back
             accepted = enumerate(ambiguity.accepted if ambiguity else ())
@@ -174,7 +172,7 @@ def check(
             if solvable.failure is not None:
                 lines.append(f"{solvable.problem_id}: {solvable.failure.code} {solvable.failure.detail}")
             if crowded:
-                lines.append(f"{solvable.problem_id}: P4019 {crowded}")
+                lines.append(f"{solvable.problem_id}: P4013 {crowded}")
             if solvable.warnings:
                 lines.append(f"{solvable.problem_id}: warning: {'; '.join(solvable.warnings)}")
             show(msgspec.structs.asdict(solvable) | counts | {"crowded": crowded}, lines, as_json=as_json)
@@ -314,73 +312,33 @@ def reword(
     The key is read from OPENAI_API_KEY. Nothing is written when the endpoint fails (exit code 3). OUT has one problem a
     line and mode 0600. Next: `arena problems partition` and `seal`.
     """
-    from arena.bank.rephrasing import Reworded, Sampling, reword_or_keep
-    from harness.inference.client import OpenAIUpstream
+    from arena.bank.rephrasing import Sampling, reword
+    from harness.inference.client import SdkUpstream
     from problems.formats import write_problems
 
     refuse_existing(out)
     problems = read_file(path)
-    upstream = OpenAIUpstream("reword", base_url, os.environ.get("OPENAI_API_KEY", ""), _TIMEOUT_MS)
+    upstream = SdkUpstream("reword", base_url, os.environ.get("OPENAI_API_KEY", ""), _TIMEOUT_MS)
     sampling = Sampling(model=model, temperature_e4=round(temperature * 10_000), seed=seed)
-    made: list[Reworded | Unworded] = []
+    made: list[Rewording] = []
     with show_progress(is_quiet=as_json) as progress, ThreadPoolExecutor(parallel) as pool:
         try:
-            for one in pool.map(lambda problem: reword_or_keep(problem, upstream, sampling, attempts), problems):
+            for one in pool.map(lambda problem: reword(problem, upstream, sampling, attempts), problems):
                 made.append(one)
                 progress("reword", len(made), len(problems))
         finally:
             pool.shutdown(cancel_futures=True)
     write_whole(out, "".join(f"{line}\n" for line in write_problems(one.problem for one in made)).encode(), mode=0o600)
-    told = {"problems": len(made), "reworded": sum(isinstance(one, Reworded) for one in made), "path": str(out)}
+    told = {"problems": len(made), "reworded": sum(one.failure is None for one in made), "path": str(out)}
     kept = [
         {"problem_id": one.problem.problem_id, "code": one.failure.code, "detail": one.failure.detail}
         for one in made
-        if not isinstance(one, Reworded)
+        if one.failure is not None
     ]
     replies = sum(one.attempts for one in made)
     lines = [f"{one['problem_id']} keeps its words: {one['code']} {one['detail']}" for one in kept]
     lines.append(f"{told['reworded']} of {len(made)} problems reworded in {replies} replies, written to {out}")
     show({**told, "replies": replies, "kept": kept}, lines, as_json=as_json)
-
-
-@command(app)
-def stats(
-    paths: Annotated[list[Path], typer.Argument(help="Problem files or suites, side by side.")],
-    as_json: JsonOption = False,
-) -> None:
-    """Show what sets of problems look like: constraint mix, vouchers, query lengths.
-
-    Shares are of items.
-    """
-    from rich.console import Console
-
-    from problems.distributions import describe
-
-    shapes = {path.name: describe(read_file(path)) for path in paths}
-    if as_json:
-        for name, shape in shapes.items():
-            echo_json({"set": name, "shape": shape})
-        return
-    table = make_table("", *shapes, right=tuple(shapes), box=None, pad_edge=False, header_style="bold")
-    for label, values in table_rows(list(shapes.values())):
-        table.add_row(label, *values)
-    Console(soft_wrap=True, width=_WIDTH_MOST).print(table)
-
-
-def table_rows(shapes: Sequence[SetShape]) -> list[tuple[str, list[str]]]:
-    """The table: a label and one text per set."""
-    from problems.model import BUCKETS
-
-    rows = [("problems", [f"{shape.problems:,}" for shape in shapes])]
-    for bucket in BUCKETS:
-        held = [shape.buckets.get(bucket) for shape in shapes]
-        if any(held):
-            rows.append((f"{bucket} problems", [f"{one.problems:,}" if one else "-" for one in held]))
-            for label, figure in _BUCKET_FIGURES:
-                rows.append((f"  {label}", [figure(one) if one else "-" for one in held]))
-    for kind in sorted({kind for shape in shapes for kind in shape.vouchers}):
-        rows.append((f"  {kind}", [f"{shape.vouchers.get(kind, 0):,}" for shape in shapes]))
-    return rows
 
 
 def read_file(path: Path) -> Sequence[Problem]:
@@ -448,19 +406,3 @@ def refuse_existing(path: Path, instead: str = "choose another path, or move it 
         raise typer.BadParameter(f"{path} exists: {instead}", param_hint="--out")
     if not path.absolute().parent.is_dir():
         raise typer.BadParameter(f"there is no folder {path.absolute().parent}", param_hint="--out")
-
-
-def _share(share_e4: int) -> str:
-    return f"{share_e4 / 100:.0f} %"
-
-
-_BUCKET_FIGURES: tuple[tuple[str, Callable[[BucketShape], str]], ...] = (
-    ("constraints an item, mean", lambda one: f"{one.constraints_mean_e4 / 10_000:.2f}"),
-    ("items with sku", lambda one: _share(one.with_sku_e4)),
-    ("items with attributes", lambda one: _share(one.with_attributes_e4)),
-    ("items with service", lambda one: _share(one.with_service_e4)),
-    ("items with price", lambda one: _share(one.with_price_e4)),
-    ("items with title only", lambda one: _share(one.title_only_e4)),
-    ("query characters, median", lambda one: f"{one.query_chars:,}"),
-)
-_WIDTH_MOST = 400  # characters: a row is one line, also where the output's width is unknown

@@ -14,7 +14,7 @@ import msgspec
 import typer
 
 from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_USAGE
-from neurons.cli.options import JsonOption, StoreFlags, ValidatorOption, command, complete_policy
+from neurons.cli.options import JsonOption, StoreFlags, ValidatorOption, command
 from neurons.cli.presenter import echo_json, show
 from neurons.cli.store_reading import logs_of
 
@@ -116,9 +116,7 @@ def replay(
     store: StoreFlags,
     policy: Annotated[
         list[str] | None,
-        typer.Option(
-            "--policy", help="Also settle under this policy; a name or a JSON file.", autocompletion=complete_policy
-        ),
+        typer.Option("--policy", help="Also settle under this policy; a name or a JSON file."),
     ] = None,
     lambdas: Annotated[
         str, typer.Option("--lambda-e4", help="Also settle with these weights on the agentic share: 0,1000,3000.")
@@ -262,7 +260,7 @@ def standing_lines(settlement: SettlementRecord, names: Mapping[str, str]) -> It
             f"{row.rank:>2} {_agent(row.agent_version_id, names) + mark:<23} {row.race_score_e4 / 10_000:>5.3f} "
             f"{row.low_e4 / 10_000:>5.3f}-{row.high_e4 / 10_000:.3f} {row.success_e4 / 10_000:>6.3f} "
             f"{row.mean_quality_e4 / 10_000:>7.3f} {row.agentic_share_e4 / 10_000:>7.3f} "
-            f"{row.missing + (row.faulted or 0):>7}"
+            f"{row.missing + row.faulted:>7}"
         )
     total = sum(weights.values()) or 1
     paid = ", ".join(f"uid {uid} {weight / total:.1%}" for uid, weight in sorted(weights.items()) if weight)
@@ -282,17 +280,10 @@ async def _disclosure(store: PostgresStore, race: str, folder: Path) -> Disclosu
     if state.opened is None or not state.is_released:
         return state.stage if state.opened is None or state.draw is None else f"{state.stage}, not released"
     path = folder / f"{race}.batch.json"
-    batch = state.opened.batch
     async for signed in store.records(kinds=("release",), race_id=race):
         payload = decode_content(signed.content).payload
         if isinstance(payload, ReleaseRecord):
-            return check_release(
-                payload,
-                batch_sha256=batch.batch_sha256,
-                partition_sha256=batch.partition_sha256,
-                commitments={problem.problem_id: problem.cluster_commitment for problem in batch.problems},
-                batch=read_batch(path) if path.exists() else None,
-            )
+            return check_release(payload, state.opened.batch, read_batch(path) if path.exists() else None)
     return "released, but the log holds no release record"
 
 
@@ -305,12 +296,16 @@ def _release(store: StoreFlags, race: str, titles: Path | None) -> tuple[Disclos
     found = store.run(lambda logs: _disclosure(logs, race, store.folder / "bank"))
     if isinstance(found, str):
         return found, [f"release: {found}: nothing is open"]
-    lines = [f"{one.problem_id:<20} {one.pool:<6} {one.cluster_id[:16]}  {one.cluster}" for one in found.problems]
+    record, broken = found.record, found.broken
+    lines = [
+        f"{one.problem_id:<20} {one.pool:<6} {one.cluster_id[:16]}  {'broken' if one.problem_id in broken else 'kept'}"
+        for one in record.problems
+    ]
     lines += [f"broken: {fault}" for fault in found.faults]
     kept = "every commitment is kept" if found.is_ok else "NOT as committed"
-    lines.append(f"released: {len(found.problems)} problems, salt {found.salt}; batch {found.batch}; {kept}")
+    lines.append(f"released: {len(record.problems)} problems, salt {record.salt}; batch {found.batch}; {kept}")
     if titles is not None and found.is_ok:
-        path = store.folder / "bank" / f"{found.race_id}.batch.json"
+        path = store.folder / "bank" / f"{record.race_id}.batch.json"
         released = read_batch(path).titles if found.batch == "kept" else None
         if released is None:
             held = "holds no titles of its own" if found.batch == "kept" else "does not stand there"

@@ -57,7 +57,7 @@ def open_asker(
     base_url: str, timeout: int, out: Path, models: Sequence[str], price: Sequence[str], price_max: float | None
 ) -> Asker:
     """Who asks these models, and keeps their answers in `out`. Raises typer.BadParameter for a limit without prices."""
-    from harness.inference.client import OpenAIUpstream
+    from harness.inference.client import SdkUpstream
     from training.trac.asking import Asker
     from training.trac.scripted import ScriptedModels
 
@@ -65,7 +65,7 @@ def open_asker(
     if price_max is not None and (unpriced := sorted(set(models) - prices.keys())):
         raise typer.BadParameter(f"a limit needs the price of {unpriced[0]}: --price {unpriced[0]}=IN,OUT")
     key, limit = os.environ.get("OPENAI_API_KEY", ""), None if price_max is None else round(price_max * _MICRO)
-    upstream = ScriptedModels() if base_url == SCRIPTED else OpenAIUpstream("asked", base_url, key, timeout * 1_000)
+    upstream = ScriptedModels() if base_url == SCRIPTED else SdkUpstream("asked", base_url, key, timeout * 1_000)
     return Asker(upstream, out / "answers", prices, micro_usd_max=limit)
 
 

@@ -211,7 +211,7 @@ def attribution_facts(body: EvaluationBody) -> tuple[Field, ...]:
     from harness.emission.call_reader import CallReader
     from harness.tools.registry import PROFILES, profile_schemas
 
-    if body.tool_profile not in PROFILES or (body.emission or EMISSION) != EMISSION:
+    if body.tool_profile not in PROFILES or body.emission != EMISSION:
         return ()
     recorded = tuple(event.emitter for event in body.events if isinstance(event, ToolCall))
     again = emitters_of(body, CallReader(profile_schemas(body.tool_profile)))

@@ -27,10 +27,9 @@ from neurons.cli.options import (
     PartitionOption,
     PolicyOption,
     command,
-    complete_stage,
 )
 from neurons.cli.presenter import field_lines, show, show_progress
-from neurons.practice.opening import open_bench, open_endpoint, open_settings
+from neurons.practice.opening import open_bench, open_endpoint
 
 if TYPE_CHECKING:
     from harness.inference.port import Upstream
@@ -62,7 +61,7 @@ def open_teacher(plan: Recipe) -> Iterator[Upstream]:
     """The recipe's teacher: an endpoint, or the scripted model on loopback. Raises ArenaError U3001 for none."""
     if not plan.teacher:
         raise ArenaError("U3001", "the recipe names no teacher")
-    with open_endpoint("teacher", plan.teacher) as upstream:
+    with open_endpoint("teacher", plan.teacher, by_sdk=True) as upstream:
         yield upstream
 
 
@@ -101,9 +100,7 @@ ASSUMED_TOKENS, ASSUMED_PROBLEMS, ASSUMED_DEV = 10_000_000, 1_000, 60
 app = typer.Typer(help="Post-train a model, stage by stage.", no_args_is_help=True)
 
 _RecipeFile = Annotated[Path, typer.Option("--recipe", help="TOML file of the run.", exists=True, dir_okay=False)]
-_StageName = Annotated[
-    str, typer.Argument(metavar="STAGE", help="sft, rejection, teacher, kto or grpo.", autocompletion=complete_stage)
-]
+_StageName = Annotated[str, typer.Argument(metavar="STAGE", help="sft, rejection, teacher, kto or grpo.")]
 _TinyModel = Annotated[
     bool,
     typer.Option("--tiny-model", help="Make the recipe's model where it is missing: 0.2 million random weights."),
@@ -177,7 +174,7 @@ def train(
     pools = [read_file(Path(name)) if name else () for name in (plan.data.problems, plan.data.dev_problems)]
     with show_progress(is_quiet=as_json) as progress:
         bench = open_bench(
-            open_settings(bench_flags.catalogue, bench_flags.policy, bench_flags.state_dir),
+            bench_flags.settings(),
             problems=pools[0],
             dev=pools[1],
             held_out=read_files(leaks.held_out or []),
@@ -208,10 +205,10 @@ def _rollouts_elsewhere(
     if not (workers or cluster) or not launched(os.environ).is_first:
         yield None
         return
-    from neurons.cluster.choice import open_executor
-    from neurons.cluster.episodes import bench_alike, by_executor, place_of, stage_episodes
+    from neurons.cluster.episodes import Place, bench_alike, by_executor, stage_episodes
+    from neurons.cluster.ray_executor import open_executor
 
-    place = place_of(**vars(flags), alike=bench_alike(bench))
+    place = Place(flags=tuple(flags.named().items()), alike=bench_alike(bench))
     with open_executor(cluster, workers, 0, state_dir=flags.state_dir) as executor:
         yield by_executor(plan.parallel, stage_episodes(plan, place), executor)
 
@@ -259,7 +256,7 @@ def reenter(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     lineage = open_checkpoint(run)
-    rules = policy_of(open_settings(None, policy, None))
+    rules = policy_of(BenchFlags(policy=policy).settings())
     weights_sha256 = save_served(run, out / "model", is_bf16=not is_fp32)
     entry = make_reentry(name, weights_sha256, lineage.sha256, rules)
     (out / "agent.py").write_text(entry.source, encoding="utf-8")

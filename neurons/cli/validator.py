@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from foundation.errors import ArenaError
 from neurons.cli.exit_codes import EXIT_FAILED, EXIT_NOT_READY
-from neurons.cli.options import JsonOption, StateDirOption, complete_policy, json_flag
+from neurons.cli.options import JsonOption, StateDirOption, json_flag
 from neurons.cli.presenter import echo_json, show
 
 _RUN, _WORDS = "run", ("status", "pause", "resume")
@@ -69,14 +68,11 @@ def setting_options() -> list[Any]:
 
     def option(name: str, group: str) -> inspect.Parameter:
         field = Settings.model_fields[name]
-        words = [word for word in get_args(field.annotation) if isinstance(word, str) and word]
-        complete: Callable[[str], list[str]] = lambda incomplete: [one for one in words if one.startswith(incomplete)]  # noqa: E731
         shown = typer.Option(
             _FLAGS.get(name, f"--{name.replace('_', '-')}"),
             help=field.description,
             metavar="VALUE",
             rich_help_panel=group,
-            autocompletion=complete_policy if name == "policy" else complete,
         )
         kind = inspect.Parameter.KEYWORD_ONLY
         return inspect.Parameter(name, kind, default=None, annotation=Annotated[str | None, shown])

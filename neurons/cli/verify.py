@@ -162,7 +162,7 @@ def verify_folder(
     from arena.chain.keys import verify as verify_signature
     from arena.export.files import read_manifest
     from arena.export.verification import verify_export
-    from neurons.cluster.choice import open_executor
+    from neurons.cluster.ray_executor import open_executor
 
     try:
         log = read_manifest(folder).log
@@ -253,7 +253,7 @@ async def _verify(
 ) -> VerifyReport:
     from arena.chain.keys import verify as verify_signature
     from arena.records.verification import verify_store
-    from neurons.cluster.choice import processes_for
+    from neurons.cluster.ray_executor import processes_for
 
     total = sum([(await store.head(name)).seq for name in await store.validators()])
     with show_progress(is_quiet=is_quiet) as progress:

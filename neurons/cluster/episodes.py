@@ -23,10 +23,9 @@ from foundation.codes.names import HOST_UNLIKE, WORKER_DIED
 from foundation.errors import ArenaError, Failure
 from foundation.executors.port import Executor
 from harness.inference.port import Upstream
-from neurons.cluster.choice import absolute_policy
-from neurons.practice.opening import open_bench, open_endpoint, open_settings
+from neurons.practice.opening import open_bench, open_endpoint
 from neurons.practice.run import Asked, RunRow, row_of
-from neurons.settings.settings import Settings
+from neurons.settings.settings import Settings, resolve
 from neurons.worker.ports import episode_bytes, open_local_ports
 from problems.model import Problem
 from problems.titles import AcceptedTitles, TitleMatcher, cut_titles
@@ -40,38 +39,21 @@ Batch = tuple[list[EpisodeLine], Failure | None]
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """The flags from which a machine opens its ports, as they are called from anywhere, and what has to be the same
-    there as at home: the hashes of index and policy and, for agents, the jail."""
+    """The settings under which a machine opens its ports, by name as they are called from anywhere, and what has to be
+    the same there as at home: the hashes of index and policy and, for agents, the jail."""
 
-    catalogue: Path | None
-    policy: str | None
-    state_dir: Path | None
-    model: str = ""
-    model_url: str = ""
+    flags: tuple[tuple[str, object], ...]
     alike: tuple[str, ...]
 
     def settings(self) -> Settings:
         """The settings on this machine. Raises ArenaError V2030."""
-        return open_settings(self.catalogue, self.policy, self.state_dir, self.model, self.model_url)
+        return resolve(dict(self.flags)).settings
 
     def require_alike(self, *found: str) -> None:
         """Raises ArenaError V2008 for what is another one here."""
         for own, home in zip(found, self.alike, strict=True):
             if own != home:
                 raise ArenaError(HOST_UNLIKE, f"{os.uname().nodename}: {own[:24]}, where the work is {home[:24]}")
-
-
-def place_of(
-    catalogue: Path | None, policy: str | None, state_dir: Path | None, alike: tuple[str, ...], **flags: str
-) -> Place:
-    """Flags of a command as they are called from anywhere."""
-    return Place(
-        catalogue=catalogue and catalogue.absolute(),
-        policy=absolute_policy(policy),
-        state_dir=state_dir and state_dir.absolute(),
-        alike=alike,
-        **flags,
-    )
 
 
 def bench_alike(bench: RunContext) -> tuple[str, str]:

@@ -1,4 +1,5 @@
-"""Jobs on the machines of a Ray cluster: the second adapter of `foundation.executors.port`.
+"""Where a command's work runs: in this process, in processes beside it, or on the machines of a Ray cluster, the second
+adapter of `foundation.executors.port`.
 
 What the port promises, also when a machine is lost: its jobs are run again on the others. A machine that holds a
 wallet's key, runs a validator or another release, runs no job: the work ends with V2207 or V2008, for whoever reaches
@@ -20,75 +21,78 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from foundation.codes.names import HOST_UNLIKE
 from foundation.errors import ArenaError, Failure
-from foundation.executors.port import Job, Result, Told, answered, in_order
-from neurons.health.node_file import read_node_file
-from neurons.health.status import SILENT_MS
-from neurons.settings.inputs import code_commit, unix_ms
-from neurons.settings.settings import resolve
-from neurons.worker.ports import claimed_bytes
+from foundation.executors.port import Executor, Job, Result, Told, answered, in_order
+from foundation.executors.processes import executor_of
 
-_PUBLIC = "pub.txt"  # how btcli ends the names of files that hold no secret
-_PYTHON_OR_ARENA = re.compile(r"python[0-9.]*|arena")
-_PROGRAMS = ("arena", "neurons.cli.app", "neurons.validator", "pytest")
-_QUESTIONS = {"status", "pause", "resume"}  # of `arena validator`: they start none
-_LOOKS = {"--dry-run", "--help"}
-
-
-def wallet_keys(wallets: Path) -> Iterator[Path]:
-    """The files below a folder of wallets that hold a private key, encrypted or not, by name."""
-    for wallet in sorted(path for path in wallets.expanduser().glob("*") if path.is_dir()):
-        for key in (wallet / "coldkey", *sorted((wallet / "hotkeys").glob("*"))):
-            if key.is_file() and not key.name.endswith(_PUBLIC):
-                yield key
-
-
-def require_no_keys(wallets: Path, state_dir: Path, now_ms: int, validators: Iterable[str]) -> None:
-    """Raises ArenaError V2207 with the first key's path, or with a validator, whose key may lie anywhere: one of
-    `validators`, which run here, or one whose node said so lately in this state folder (it may run in a container).
-    What a node that was killed left there means nothing once it is silent."""
-    for key in wallet_keys(wallets):
-        raise ArenaError("V2207", str(key))
-    for told in validators:
-        raise ArenaError("V2207", f"a validator runs here: {told}")
-    node = read_node_file(state_dir)
-    if node.beat is not None and node.ending is None and abs(now_ms - node.beat.beat_ms) <= SILENT_MS:
-        raise ArenaError("V2207", f"validator {node.beat.hotkey} runs here, over {state_dir}")
-
-
-def running_validators() -> Iterator[str]:
-    """The validators among this machine's processes, under whatever flags they were started: process id and program."""
-    import psutil
-
-    for process in psutil.process_iter(["pid", "cmdline"]):
-        if program := validator_program(process.info["cmdline"] or ()):
-            yield f"process {process.info['pid']}, {program}"
-
-
-def validator_program(words: Sequence[str]) -> str:
-    """The program of a command line that starts a validator, of this subnet or by its file's name of another one; ""
-    for every other command line."""
-    if not words or not _PYTHON_OR_ARENA.fullmatch(Path(words[0]).name):
-        return ""
-    scripts = [place for place, word in enumerate(words) if word.endswith((".py", "/arena")) or word in _PROGRAMS]
-    if not scripts:
-        return ""
-    program, rest = words[scripts[0]], list(words[scripts[0] + 1 :])
-    if Path(program).name == "arena" or program == "neurons.cli.app":
-        if rest[:1] != ["validator"]:
-            return ""
-        rest = rest[1:]
-    elif Path(program).name != "validator.py" and program != "neurons.validator":
-        return ""
-    return "" if {*rest[:1]} & _QUESTIONS or {*rest} & _LOOKS else program
-
-
+PARALLEL_FROM = 2_000  # records from which starting processes pays
 LOCAL = "local"
 _LOOPBACK = "127.0.0.1"
+_PUBLIC = "pub.txt"  # how btcli ends the names of files that hold no secret
 _INSTALL = "install it: pip install -c constraints.txt 'agent-arena[cluster]'"
+_VALIDATOR = re.compile(  # of a command line whose words are cut to their file names
+    r"(python[0-9.]* (-X \S+ |-m |-[^m ]\S* )*)?"
+    r"((arena|neurons\.cli\.app|app\.py) validator(?! (status|pause|resume))|validator\.py|neurons\.validator)(?= |$)"
+    r"(?!.* --(dry-run|help))"
+)
 
 _work: tuple[str, Callable[[Any], Any]] | None = None  # of a worker process: the function it was sent last, by its name
+
+
+def processes_for(records: int) -> int:
+    """One process a core where there are so many records that starting them pays, else 0."""
+    return len(os.sched_getaffinity(0)) if records >= PARALLEL_FROM else 0
+
+
+@contextlib.contextmanager
+def open_executor(cluster: str, processes: int | None, records: int, *, state_dir: Path | None) -> Iterator[Executor]:
+    """The cluster at that address, or `local`; where that is "", so many processes, with 0 this one, and with None as
+    many as so many records are worth. `state_dir`: the command's own; a validator that runs over it is refused.
+
+    Work that was lost is said on standard error and run again. Raises ArenaError V2207, V2060, V2208 for a cluster.
+    """
+    if cluster:
+        with open_cluster(cluster, _say_lost, state_dir and state_dir.absolute()) as executor:
+            yield executor
+        return
+    yield executor_of(processes_for(records) if processes is None else processes, _say_lost)
+
+
+def _say_lost(lost: int) -> None:
+    typer.echo(f"{lost} jobs were lost with their process or machine; they run again", err=True)
+
+
+def is_validator(words: Sequence[str]) -> bool:
+    """Whether a command line starts a validator, of this subnet or by its file's name of another one."""
+    return _VALIDATOR.match(" ".join(Path(word).name for word in words)) is not None
+
+
+def require_no_keys(state_dir: Path | None) -> None:
+    """Raises ArenaError V2207 with the first private key below the wallets' folder, encrypted or not, by its name; or
+    with a validator, whose key may lie anywhere: one among the processes, or one whose node said so lately in the state
+    folder (it may run in a container). `state_dir`: the folder that the command was given, None: the one that is set.
+    """
+    import psutil
+
+    from neurons.health.node_file import read_node_file
+    from neurons.health.status import SILENT_MS
+    from neurons.settings.inputs import unix_ms
+    from neurons.settings.settings import resolve
+
+    settings = resolve({"state_dir": state_dir}).settings
+    for pattern in ("*/coldkey", "*/hotkeys/*"):
+        for key in sorted(settings.wallet_path.glob(pattern)):
+            if key.is_file() and not key.name.endswith(_PUBLIC):
+                raise ArenaError("V2207", str(key))
+    for process in psutil.process_iter(["cmdline"]):
+        if is_validator(words := process.info["cmdline"] or ()):
+            raise ArenaError("V2207", f"a validator runs here: process {process.pid}, {' '.join(words)[:100]}")
+    node = read_node_file(settings.state_dir)
+    if node.beat is not None and node.ending is None and abs(unix_ms() - node.beat.beat_ms) <= SILENT_MS:
+        raise ArenaError("V2207", f"validator {node.beat.hotkey} runs here, over {settings.state_dir}")
 
 
 class RayExecutor:
@@ -108,6 +112,9 @@ class RayExecutor:
         its machine."""
         import ray
         from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, WorkerCrashedError
+
+        from neurons.settings.inputs import code_commit
+        from neurons.worker.ports import claimed_bytes
 
         machines = [int(node["Resources"].get("memory", 0)) for node in ray.nodes() if node["Alive"]]
         claim = claimed_bytes(memory_bytes, machines)
@@ -139,7 +146,7 @@ def open_cluster(address: str, told: Told = lambda lost: None, state_dir: Path |
     given, None: the one that is set. Raises ArenaError V2207 where this host holds a key or runs a validator, V2060
     without Ray, V2208 for a cluster that does not answer.
     """
-    _require_no_keys(state_dir)
+    require_no_keys(state_dir)
     if importlib.util.find_spec("ray") is None:
         raise ArenaError("V2060", "Ray is not installed here, and --cluster asks for it", fix=_INSTALL)
     with contextlib.ExitStack() as stack:
@@ -182,13 +189,10 @@ def _run(name: str, wanted: tuple[str, Path | None], held: list[Any], job: Any) 
     return answered(_work[1], job)
 
 
-def _require_no_keys(state_dir: Path | None) -> None:
-    settings = resolve({"state_dir": state_dir}).settings
-    require_no_keys(settings.wallet_path, settings.state_dir, unix_ms(), running_validators())
-
-
 def _require_alike(release: str, state_dir: Path | None) -> None:
     """This host may run jobs. Raises ArenaError V2207, V2008."""
-    _require_no_keys(state_dir)
+    from neurons.settings.inputs import code_commit
+
+    require_no_keys(state_dir)
     if (own := code_commit()) != release:
         raise ArenaError(HOST_UNLIKE, f"{os.uname().nodename}: release {own[:12]}, where the work is {release[:12]}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
@@ -40,8 +41,8 @@ from neurons.node.opening import open_bodies
 from neurons.race.explaining import link_catalogue
 from neurons.race.log import QUALIFYING, RaceLog
 from neurons.settings.endpoints import check_endpoints, named_endpoints
-from neurons.settings.inputs import prepare_catalogue, unix_ms
-from neurons.settings.settings import Settings
+from neurons.settings.inputs import policy_of, prepare_catalogue, unix_ms
+from neurons.settings.settings import Settings, environment_of
 
 VALIDATOR = "//Validator"
 RACE = "race-000001"
@@ -53,13 +54,12 @@ END_WAIT_S = 60.0
 _ROOT = Path(__file__).resolve().parents[2]
 
 
-class DemoAgent(msgspec.Struct, frozen=True, kw_only=True):
+class DemoAgent(msgspec.Struct, frozen=True):
     """One miner of the demo: a development key and the file it submits."""
 
     name: str
     uri: str
     source: str
-    about: str
 
 
 class DemoRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,53 +93,37 @@ class DemoView(msgspec.Struct, frozen=True, kw_only=True):
 
 def demo_agents(product_ids: tuple[str, ...]) -> tuple[DemoAgent, ...]:
     """Seven miners: three skills of the same loop, one whose Python drives, an echoer, an idler and a cheater."""
+    skills = (("expert", "//Ada"), ("careful", "//Ben"), ("hasty", "//Cleo"))
+    others = (("subtask", "//Dov"), ("echoer", "//Eve"), ("nop", "//Fay"))
     return (
-        DemoAgent(name="expert", uri="//Ada", source=baseline_source("scripted-expert"), about="agentic, verifies"),
-        DemoAgent(name="careful", uri="//Ben", source=baseline_source("scripted-careful"), about="agentic, hurried"),
-        DemoAgent(name="hasty", uri="//Cleo", source=baseline_source("scripted-hasty"), about="agentic, first hit"),
-        DemoAgent(name="subtask", uri="//Dov", source=reference_agent("subtask").source, about="Python drives"),
-        DemoAgent(name="echoer", uri="//Eve", source=reference_agent("echoer").source, about="model repeats"),
-        DemoAgent(name="nop", uri="//Fay", source=reference_agent("nop").source, about="gives up"),
-        DemoAgent(name="cheater", uri="//Gus", source=cheater_source(product_ids), about="answer table"),
+        *(DemoAgent(name, uri, baseline_source(f"scripted-{name}")) for name, uri in skills),
+        *(DemoAgent(name, uri, reference_agent(name).source) for name, uri in others),
+        DemoAgent("cheater", "//Gus", cheater_source(product_ids)),
     )
 
 
 async def prepare_run(settings: Settings, tell: Callable[[str], None]) -> DemoRun:
     """Catalogue (kept between runs), a fresh folder, a chain with registered miners, and their commitments.
 
-    Raises ArenaError V2060 when the state folder can't be written, U3001 or U3002 when no model endpoint answers.
+    Raises OSError when the state folder can't be written, ArenaError U3001 or U3002 when no model endpoint answers.
     """
-    endpoints = named_endpoints(settings)
-    silent = check_endpoints(endpoints, ())
-    if endpoints and len(silent) == len(endpoints):
-        to_do = "Check OPENAI_BASE_URL, or unset it: then a scripted model answers"
-        raise ArenaError("U3002", f"model {silent[0]}", fix=to_do)
+    if endpoints := named_endpoints(settings):
+        check_endpoints(endpoints, policy_of(settings).inference.models, must_answer=True)
     base = settings.state_dir
     folder = base / "demo" / time.strftime("run-%Y%m%d-%H%M%S")
-    try:
-        folder.mkdir(parents=True, exist_ok=False)
-        scratch = folder.with_name(f"{LATEST}.{os.getpid()}")
-        scratch.symlink_to(folder.name)
-        move_into_place(scratch, folder.with_name(LATEST))
-    except OSError as error:
-        raise ArenaError("V2060", f"{folder}: {error.strerror}; set ARENA_STATE_DIR to a folder you own") from error
+    folder.mkdir(parents=True, exist_ok=False)
+    scratch = folder.with_name(f"{LATEST}.{os.getpid()}")
+    scratch.symlink_to(folder.name)
+    move_into_place(scratch, folder.with_name(LATEST))
     tell("catalogue: 20,000 synthetic products (made once)")
     catalogue_dir = await asyncio.to_thread(prepare_catalogue, settings)
     link_catalogue(folder, catalogue_dir, base)
-    catalogue = open_catalogue(catalogue_dir)
-    agents = demo_agents(tuple(next(zip(*[iter(catalogue.product_ids())] * 12, strict=False))))
-    run_settings = settings.model_copy(
-        update={
-            "state_dir": folder,
-            "catalogue_dir": catalogue_dir,
-            "guest_dir": base,
-            "network": "local",
-            "wallet_hotkey": VALIDATOR,
-        }
-    )
+    agents = demo_agents(tuple(itertools.islice(open_catalogue(catalogue_dir).product_ids(), 12)))
+    of_run = {"state_dir": folder, "catalogue_dir": catalogue_dir, "guest_dir": base, "network": "local"}
+    settings = settings.model_copy(update={**of_run, "wallet_hotkey": VALIDATOR})
     tell("chain: local twin, one validator with stake, seven miners; agents committed")
-    submissions = await prepare_chain(run_settings, agents)
-    return DemoRun(folder=folder, settings=run_settings, agents=agents, submissions=submissions)
+    submissions = await prepare_chain(settings, agents)
+    return DemoRun(folder=folder, settings=settings, agents=agents, submissions=submissions)
 
 
 async def prepare_chain(settings: Settings, agents: tuple[DemoAgent, ...]) -> tuple[SignedSubmission, ...]:
@@ -164,7 +148,7 @@ async def hand_in(run: DemoRun, process: subprocess.Popen[bytes]) -> None:
 
     Raises ArenaError V2206 when the validator ends first, and what the door refuses with.
     """
-    chain = LocalSubtensor(local_chain_path(run.folder), now_ms=unix_ms, netuid=run.settings.netuid)
+    chain = _chain_of(run)
     async with DoorClient() as client:
         while not any(door.state for door in await find_doors(client, await chain.metagraph())):
             _raise_if_ended(run, process)
@@ -180,35 +164,13 @@ async def hand_in(run: DemoRun, process: subprocess.Popen[bytes]) -> None:
 @contextlib.contextmanager
 def running_validator(run: DemoRun) -> Iterator[subprocess.Popen[bytes]]:
     """The validator as a process of its own; its log goes to `validator.log`. Stopped on leaving, by its id."""
-    settings = run.settings
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    environment |= {
-        "OPENAI_BASE_URL": settings.openai_base_url,
-        "OPENAI_API_KEY": settings.openai_api_key.get_secret_value(),
-        "ARENA_JUDGE_BASE_URL": settings.judge_base_url,
-        "ARENA_JUDGE_API_KEY": settings.judge_api_key.get_secret_value(),
-        "ARENA_MODELS": settings.models,
-    }
-    flags = {
-        "--wallet.hotkey": VALIDATOR,
-        "--subtensor.network": "local",
-        "--netuid": settings.netuid,
-        "--policy": settings.policy,
-        "--state-dir": settings.state_dir,
-        "--catalogue-dir": settings.catalogue_dir,
-        "--guest-dir": settings.guest_dir,
-        "--workers": settings.workers,
-        "--sandbox": settings.sandbox,
-        "--parent-pid": os.getpid(),
-    }
-    arguments = [str(part) for flag, value in flags.items() for part in (flag, value)]
     with (run.folder / "validator.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, str(_ROOT / "neurons" / "validator.py"), *arguments],
+            [sys.executable, str(_ROOT / "neurons" / "validator.py"), "--parent-pid", str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env=environment,
+            env={**os.environ, **environment_of(run.settings), "PYTHONUNBUFFERED": "1"},
             start_new_session=True,
         )
         try:
@@ -257,13 +219,12 @@ async def _connect(run: DemoRun, process: subprocess.Popen[bytes]) -> PostgresSt
     """The validator's store, as soon as it answers."""
     while True:
         _raise_if_ended(run, process)
-        location = read_location(run.folder)
-        if location is not None:
-            try:
+        try:
+            if location := read_location(run.folder):
                 return await PostgresStore.open(location.dsn, location.validator)
-            except ArenaError as error:
-                if error.failure.code != STORE_AWAY:
-                    raise
+        except ArenaError as error:
+            if error.failure.code != STORE_AWAY:
+                raise
         await asyncio.sleep(WATCH_S)
 
 
@@ -274,10 +235,13 @@ def _raise_if_ended(run: DemoRun, process: subprocess.Popen[bytes]) -> None:
         raise ArenaError("V2206", f"exit code {process.returncode}, log {log}:\n" + "\n".join(last))
 
 
+def _chain_of(run: DemoRun) -> LocalSubtensor:
+    return LocalSubtensor(local_chain_path(run.folder), now_ms=unix_ms, netuid=run.settings.netuid)
+
+
 async def conclude(run: DemoRun) -> tuple[VerifyReport, dict[str, int]]:
     """Every record verified, and the weights as the chain holds them, by hotkey; after the validator has stopped."""
-    chain = LocalSubtensor(local_chain_path(run.folder), now_ms=unix_ms, netuid=run.settings.netuid)
-    hotkey = keypair_signer(VALIDATOR).hotkey
+    chain, hotkey = _chain_of(run), keypair_signer(VALIDATOR).hotkey
     hotkeys = {neuron.uid: neuron.hotkey for neuron in (await chain.metagraph()).neurons}
     async with embedded_server(run.folder) as server:
         store = await PostgresStore.open(server.dsn_for(hotkey), hotkey, objects=open_bodies(run.settings))

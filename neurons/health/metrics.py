@@ -56,10 +56,6 @@ class Metrics:
         self.chain_finalized_block = self._gauge("arena_chain_finalized_block", "Newest final block.")
         self.chain_grew_ms = self._gauge("arena_chain_grew_ms", "Unix time at which the newest block was first seen.")
         self.chain_is_stale = self._gauge("arena_chain_is_stale", "1 while the chain's newest block stands still.")
-        self.reorgs = self._counter("arena_chain_reorgs", "Times that blocks were replaced.")
-        self.reorg_depth = self._gauge(
-            "arena_chain_reorg_depth", "Blocks that the last reorg replaced, as far as seen."
-        )
         self.uid = self._gauge("arena_uid", "Uid on the subnet; -1: not registered.")
         self.permit = self._gauge("arena_validator_permit", "1 with a validator permit.")
         self.stake_rao = self._gauge("arena_stake_rao", "Stake on this subnet.")

@@ -52,7 +52,6 @@ class ChainFacts(msgspec.Struct, frozen=True, kw_only=True):
     has_permit: bool = False
     stake_rao: int = 0
     placed_block: int = 0  # at which uid, permit and stake were read; 0: never
-    reorgs: int = 0
     is_stale: bool = False
 
 

@@ -318,8 +318,7 @@ def _chain(beat: Heartbeat, now_ms: int) -> str:
         return "not seen yet"
     place = "not registered" if chain.uid is None else f"uid {chain.uid}, {'' if chain.has_permit else 'NO '}permit"
     behind = chain.block - chain.finalized_block
-    reorgs = f", {chain.reorgs} reorgs seen" if chain.reorgs else ""
-    return f"{place}; block {chain.block} ({duration(now_ms - chain.grew_ms)} old, {behind} not final){reorgs}"
+    return f"{place}; block {chain.block} ({duration(now_ms - chain.grew_ms)} old, {behind} not final)"
 
 
 def _release(release: OperatorFacts) -> str:

@@ -24,7 +24,6 @@ from arena.exchange.operator_files import FilesRelease, Operator, ReleaseStore
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.port import Peers
 from arena.exchange.pull import Puller
-from arena.exchange.submission_cache import SubmissionCache
 from arena.gate.knowledge import GateKnowledge
 from arena.policy import Policy
 from arena.records.model import Conditions, HostFacts
@@ -36,8 +35,7 @@ from foundation.errors import ArenaError, Failure
 from judge.budget import JudgeBudget, RaceSpending, Spending
 from neurons.health.metrics import Metrics
 from neurons.loops.serving import Serving
-from neurons.settings.endpoints import Endpoint
-from neurons.settings.settings import Settings
+from neurons.settings.settings import Endpoint, Settings
 from neurons.worker.pool import WorkerPool
 from problems.model import Problem
 from problems.product import Product
@@ -81,7 +79,6 @@ class Sharing:
     peers: Peers
     peer_logs: PeerLogStore
     puller: Puller
-    submission_cache: SubmissionCache
     endpoint: str
     permits: Permits
 

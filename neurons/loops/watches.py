@@ -1,6 +1,6 @@
 """The watches of a node: over the chain, its embedded database, and its model endpoints.
 
-They decide nothing. A chain that stopped growing, a reorg, a lost registration or permit are logged once and kept for
+They decide nothing. A chain that stopped growing, a lost registration or permit are logged once and kept for
 the heartbeat; the embedded server of this state folder is started again when it dies; an endpoint that does not answer
 is what the loop `models` or `judge` waits for.
 """
@@ -20,11 +20,11 @@ from foundation.errors import ArenaError
 from neurons.health.node_file import ChainFacts, last_place
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal, run_loop
-from neurons.settings.endpoints import Endpoint, silent_endpoints
+from neurons.settings.endpoints import check_endpoints
+from neurons.settings.settings import Endpoint
 
 STALE_MS = 180_000  # fifteen blocks of the real chain
 METAGRAPH_BLOCKS = 25  # between two looks at our own place on the subnet
-REMEMBERED = 64  # blocks that are not final, at most
 
 
 class ChainWatch:
@@ -34,7 +34,6 @@ class ChainWatch:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._hashes: dict[int, str] = {}  # of heads seen that were not final yet, and of the last final one
         # Of the process before, until the chain is read: while it can't be, the permit seen last is what a start needs.
         self.facts = last_place(node.state_dir, node.signer.hotkey, node.chain.netuid)
 
@@ -60,7 +59,6 @@ class ChainWatch:
         self.facts = msgspec.structs.replace(
             self.facts, seen_ms=now_ms, block=block, finalized_block=finalized, grew_ms=grew_ms, is_stale=is_stale
         )
-        await self._compare(block, finalized)
         if not self.facts.placed_block or block - self.facts.placed_block >= METAGRAPH_BLOCKS:
             metagraph, before = await chain.metagraph(), self.facts
             own = next((neuron for neuron in metagraph.neurons if neuron.hotkey == self._node.signer.hotkey), None)
@@ -89,23 +87,6 @@ class ChainWatch:
         metrics.stake_rao.set(facts.stake_rao)
         await chain.check(self._node.signer.hotkey)
         return facts
-
-    async def _compare(self, block: int, finalized: int) -> None:
-        """Whether a block seen before is another now."""
-        seen = [number for number in sorted(self._hashes) if number <= block]  # another endpoint may be behind
-        replaced = [n for n in seen if await self._node.chain.block_hash(n) != self._hashes[n]]
-        if replaced:
-            depth = max(self._hashes) - replaced[0] + 1
-            self.facts = msgspec.structs.replace(self.facts, reorgs=self.facts.reorgs + 1)
-            self._node.metrics.reorgs.inc()
-            self._node.metrics.reorg_depth.set(depth)
-            self._node.log.warning("reorg", from_block=replaced[0], depth=depth, block=block)
-            self._hashes = {number: known for number, known in self._hashes.items() if number < replaced[0]}
-        for number in {block, finalized} - {0}:
-            self._hashes[number] = await self._node.chain.block_hash(number)
-        old = [number for number in sorted(self._hashes) if number < finalized]
-        for number in old + sorted(self._hashes)[len(old) : -REMEMBERED]:
-            del self._hashes[number]
 
 
 DATABASE_S = 2.0
@@ -149,11 +130,13 @@ ENDPOINTS_S = 15.0
 
 def endpoint_loops(node: Node, drain: StopSignal) -> list[Coroutine[None, None, None]]:
     """A loop for the model endpoints, one for the judge's where there is one."""
-    if node.silent:
-        drain.failed("models", ArenaError(MODEL_FAILED, "; ".join(node.silent)))
 
     async def require_answers(endpoints: Sequence[Endpoint], code: str) -> None:
-        if silent := await asyncio.to_thread(silent_endpoints, endpoints):
+        try:
+            silent = await asyncio.to_thread(check_endpoints, endpoints, ())
+        except ArenaError as error:  # it refuses its key
+            silent = (error.failure.detail,)
+        if silent:
             raise ArenaError(code, "; ".join(silent))
 
     watched = [("models", MODEL_FAILED, node.upstreams), ("judge", JUDGE_FAILED, (node.judge,) if node.judge else ())]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -26,13 +25,11 @@ from foundation.codes.names import CHAIN_STANDS, NO_PERMIT, NO_SANDBOX, STATE_PR
 from foundation.errors import ArenaError
 from neurons.health.node_file import BANK_DAYS_MIN
 from neurons.settings.inputs import chain_of, signer_of, unix_ms
-from neurons.settings.settings import Settings, usable_cores
+from neurons.settings.settings import Settings
 
 PYTHON_RACED = "3.11"  # arena.policy: GuestRules.python_version
 MEMORY_BYTES, DISK_BYTES = (2 << 30, 6 << 30), (1 << 30, 20 << 30)  # least, good
 POSTGRES_TIMEOUT_S = 20
-MODEL_TIMEOUT_MS = 20_000
-SCRIPTED_MODEL = "scripted-expert"
 BEHIND_MS = 180_000
 DAY_BLOCKS = 7_200  # what a node has to keep that goes on with a race after a day's outage
 
@@ -82,31 +79,6 @@ def check_python(settings: Settings) -> DoctorCheck:
     return DoctorCheck("warn", f"{text}; agents race on {PYTHON_RACED}", fix)
 
 
-def check_platform(settings: Settings) -> DoctorCheck:
-    """Linux with glibc on x86_64 or aarch64."""
-    return judge_platform(sys.platform, platform.machine(), platform.libc_ver())
-
-
-def judge_platform(system: str, machine: str, libc: tuple[str, str]) -> DoctorCheck:
-    """The row for an operating system, a processor and a C library (name, version)."""
-    fix = ""
-    if system != "linux":
-        fix = "use Linux, for example a Debian machine"
-    elif libc[0] != "glibc":
-        fix = "use a glibc system (Debian, Ubuntu, Fedora); musl (Alpine) is not supported"
-    elif machine not in ("x86_64", "aarch64", "arm64"):
-        fix = "use a machine with x86_64 or aarch64"
-    found = f"{system} {machine} {' '.join(libc).strip() or 'unknown libc'}"
-    return DoctorCheck("fail" if fix else "ok", found, fix)
-
-
-def check_cores(settings: Settings) -> DoctorCheck:
-    """At least two cores this process may use."""
-    cores = usable_cores()
-    fix = "" if cores > 1 else "give the machine two cores or more; with one, episodes queue"
-    return DoctorCheck("warn" if fix else "ok", f"{cores}", fix)
-
-
 def check_memory(settings: Settings) -> DoctorCheck:
     """Memory that can be used now, for the index, Postgres and the jails."""
     import psutil
@@ -140,44 +112,27 @@ def _judge_folder(folder: Path, flag: str) -> DoctorCheck:
 
 
 def check_engine(settings: Settings) -> DoctorCheck:
-    """numpy loads and numba compiles for this processor."""
+    """numba compiles for this processor."""
     import numba
     import numpy as np
 
-    doubled = numba.njit(lambda values: values * 2)(np.arange(3, dtype=np.int64))
-    if doubled.tolist() != [0, 2, 4]:
-        fix = f"pip install --force-reinstall numpy=={np.__version__} numba=={numba.__version__}"
-        return DoctorCheck("fail", f"compiled code answered {doubled}", fix)
+    numba.njit(lambda values: values * 2)(np.arange(3, dtype=np.int64))
     return DoctorCheck("ok", f"numpy {np.__version__}, numba {numba.__version__}")
-
-
-def check_chain(settings: Settings) -> DoctorCheck:
-    """The chain's keys sign and verify."""
-    from arena.chain.keys import generate_signer, verify
-
-    signer = generate_signer()
-    message = b"agent-arena/doctor"
-    if not verify(signer.hotkey, message, signer.sign(message)):
-        fix = "pip install --force-reinstall -c constraints.txt bittensor bittensor-core"
-        return DoctorCheck("fail", "a fresh signature does not verify", fix)
-    return DoctorCheck("ok", "sr25519 signs and verifies")
 
 
 def check_sandbox(settings: Settings) -> DoctorCheck:
     """The jail that holds here after its self-test, by the code that opens it for a race."""
-    from harness.sandbox.port import GuestChoice
-    from harness.sandbox.probe import diagnose, open_sandbox
+    from harness.sandbox.probe import level_fixes, open_sandbox
     from neurons.settings.inputs import policy_of
 
     state_dir, wanted = settings.guest_dir or settings.state_dir, settings.sandbox
-    choice = GuestChoice(packages=policy_of(settings).guest.packages)
+    packages = policy_of(settings).guest.packages
 
     def fixes() -> str:  # any of them helps; the first is for the best level
-        found = [finding.fix for finding in diagnose(state_dir, wanted, choice) if not finding.is_ok and finding.fix]
-        return " or: ".join(dict.fromkeys(found)) or "set --sandbox auto"
+        return " or: ".join(level_fixes(state_dir, wanted, packages)) or "set --sandbox auto"
 
     try:
-        level = open_sandbox(state_dir, reference_sha256s=frozenset(), slots=1, wanted=wanted, choice=choice).level
+        level = open_sandbox(state_dir, reference_sha256s=frozenset(), slots=1, wanted=wanted, packages=packages).level
     except ArenaError as error:
         if error.failure.code != NO_SANDBOX:
             raise
@@ -226,40 +181,16 @@ def check_bodies(settings: Settings) -> DoctorCheck:
 
 
 def check_model(settings: Settings) -> DoctorCheck:
-    """Each endpoint completes one token of each model it is asked for; without one, the scripted model on loopback."""
-    from harness.inference.scripted.server import start_scripted_server
-    from neurons.settings.endpoints import endpoints_of, named_endpoints
+    """An endpoint answers for each model of the policy; without one, the scripted model does."""
+    from neurons.settings.endpoints import check_endpoints, named_endpoints
     from neurons.settings.inputs import policy_of
 
-    if named := named_endpoints(settings):
-        asked = [(model, one) for model in policy_of(settings).inference.models for one in endpoints_of(model, named)]
-        if not asked:
-            raise ArenaError("U3001", "no entry of [[upstreams]] serves a model of the policy")
-        for model, one in asked:
-            _complete_one_token(one.base_url, one.api_key, model)
-        found = ", ".join(f"{model} at {one.base_url}" for model, one in asked)
-        return DoctorCheck("ok", found)
-    with start_scripted_server() as server:
-        _complete_one_token(server.base_url, "", SCRIPTED_MODEL)
-    return DoctorCheck("ok", "the scripted model, on loopback")
-
-
-def _complete_one_token(base_url: str, api_key: str, model: str) -> None:
-    """Raises ArenaError U3001..U3004 or A1040 with the endpoint's own words."""
-    import orjson
-
-    from harness.inference.client import OpenAIUpstream
-
-    question = {"model": model, "messages": [{"role": "user", "content": "Reply with OK."}], "max_tokens": 1}
-    upstream = OpenAIUpstream(name="doctor", base_url=base_url, api_key=api_key, timeout_ms=MODEL_TIMEOUT_MS)
-    try:
-        upstream.complete(orjson.dumps(question).decode())
-    except ArenaError as error:
-        about, fix = (
-            f"{model} at {base_url}: {error.failure.detail}",
-            "check OPENAI_BASE_URL and its key, or [[upstreams]]",
-        )
-        raise ArenaError(error.failure.code, about, fix=fix) from error
+    named, models = named_endpoints(settings), policy_of(settings).inference.models
+    if not named:
+        return DoctorCheck("ok", "the scripted model, on loopback")
+    silent = check_endpoints(named, models, must_answer=True)
+    found = "; ".join([f"{', '.join(models)} at {', '.join(one.base_url for one in named)}", *silent])
+    return DoctorCheck("warn" if silent else "ok", found, "start it, or take it out of [[upstreams]]" if silent else "")
 
 
 def check_bank(settings: Settings) -> DoctorCheck:
@@ -311,8 +242,6 @@ async def examine_network(chain: Subtensor, hotkey: str, now_ms: int) -> DoctorC
 
 CHECKS: tuple[tuple[str, Check], ...] = (
     ("python", check_python),
-    ("platform", check_platform),
-    ("cores", check_cores),
     ("memory", check_memory),
     ("state folder", check_disk),
     ("sandbox", check_sandbox),
@@ -320,7 +249,6 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("bodies", check_bodies),
     ("model", check_model),
     ("search engine", check_engine),
-    ("chain keys", check_chain),
     ("network", check_network),
     ("bank", check_bank),
 )

@@ -11,10 +11,11 @@ import contextlib
 import functools
 import os
 import platform
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import structlog
 
 from arena.chain.local import LocalSubtensor
@@ -36,14 +37,14 @@ from harness.catalogue.server import listen
 from harness.sandbox.port import SandboxLevel
 from judge.budget import JudgeBudget
 from neurons.health.metrics import Metrics
-from neurons.health.node_file import last_place
+from neurons.health.node_file import RestingSlot, last_place
 from neurons.loops.node import JudgeBudgets, Node, SuiteVariants
 from neurons.loops.serving import NO_SOCKET, Serving, ServingSetup
 from neurons.node.bank import open_bank, prepare_local_chain
 from neurons.node.operator_files import take_operator_files
 from neurons.node.reporting import ProbeServer
 from neurons.race.sharing import open_sharing
-from neurons.settings.endpoints import Endpoint, check_endpoints, open_endpoints
+from neurons.settings.endpoints import check_endpoints, open_endpoints
 from neurons.settings.inputs import (
     catalogue_path,
     catalogue_products,
@@ -56,7 +57,7 @@ from neurons.settings.inputs import (
     signer_of,
     unix_ms,
 )
-from neurons.settings.settings import Settings
+from neurons.settings.settings import Endpoint, Settings
 from neurons.worker.pool import RESTS, WorkerPool
 from neurons.worker.ports import episode_deadline_s, usable_memory_bytes, worker_count, worker_setup
 from problems.model import Problem
@@ -81,7 +82,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
     signer = signer_of(settings)
     chain = chain_of(settings)
     require_own_folder(settings.state_dir, signer.hotkey)
-    metrics = Metrics()
+    metrics, log = Metrics(), structlog.get_logger()
     ProbeServer(metrics.registry, settings.state_dir, unix_ms).serve(settings.metrics_host, settings.metrics_port)
     async with contextlib.AsyncExitStack() as stack:
         await prepare_local_chain(chain, signer)
@@ -131,7 +132,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             state_dir=settings.state_dir,
             now_ms=unix_ms,
             metrics=metrics,
-            log=structlog.get_logger(),
+            log=log,
             judge_budgets=JudgeBudgets(
                 settings.state_dir / "judge-budget", JudgeBudget(tokens=settings.judge_race_tokens)
             ),
@@ -178,20 +179,15 @@ async def _open_pool(
     workers = worker_count(settings.workers, usable_memory_bytes(), policy.limits)
     if workers < settings.workers:
         log.warning("node.workers_bounded", wanted=settings.workers, memory_holds=workers)
+
+    def say_rest(slot: RestingSlot) -> None:
+        again_s = RESTS.pause_ms(slot.tries) / 1_000
+        log.warning(
+            "slot.rests", slot=slot.slot, tries=slot.tries, again_s=again_s, **msgspec.to_builtins(slot.failure)
+        )
+
     setups = tuple(worker_setup(settings, policy, upstreams, judge, slot) for slot in range(workers))
-    pool = WorkerPool(
-        setups,
-        episode_deadline_s(policy),
-        now_ms=unix_ms,
-        on_rest=lambda slot: log.warning(
-            "slot.rests",
-            slot=slot.slot,
-            code=slot.failure.code,
-            detail=slot.failure.detail,
-            tries=slot.tries,
-            again_s=RESTS.pause_ms(slot.tries) / 1_000,
-        ),
-    )
+    pool = WorkerPool(setups, episode_deadline_s(policy), now_ms=unix_ms, on_rest=say_rest)
     stack.push_async_callback(pool.stop)
     await pool.start()
     _refuse_wrong_level(policy, pool.sandbox)
@@ -250,8 +246,10 @@ def open_bodies(settings: Settings) -> BodyObjects | None:
     """The object store that `bodies_url` names, unasked; None: bodies are kept in Postgres. Raises ArenaError V2029."""
     if not settings.bodies_url:
         return None
-    with _named_setting():
+    try:
         return open_objects(settings.bodies_url)
+    except ArenaError as error:
+        raise ArenaError(error.failure.code, f"bodies_url: {error.failure.detail}") from error
 
 
 async def _open_store(
@@ -266,8 +264,7 @@ async def _open_store(
     kind: Literal["embedded", "external"] = "external"
     if not dsn:
         server = await stack.enter_async_context(embedded_server(settings.state_dir))
-        dsn = await asyncio.to_thread(server.dsn_for, hotkey)
-        kind = "embedded"
+        dsn, kind = await asyncio.to_thread(server.dsn_for, hotkey), "embedded"
     store = await PostgresStore.open(dsn, hotkey, is_exclusive=True, objects=objects)
     stack.push_async_callback(store.close)
     named = await store.some_bodies_elsewhere(BODIES_LOOKED_FOR)
@@ -275,11 +272,14 @@ async def _open_store(
         if named:
             raise ArenaError("V2029", "bodies_url is empty, and bodies of this log lie in an object store")
     else:
-        with _named_setting():
+        try:
             await objects.require_writable(store.validator)
             if named and not await objects.get(store.validator, named):
-                told = f"{objects.location}: bodies of this log are not there; copy them there first"
-                raise ArenaError("V2029", told)
+                raise ArenaError(
+                    "V2029", f"{objects.location}: bodies of this log are not there; copy them there first"
+                )
+        except ArenaError as error:
+            raise ArenaError(error.failure.code, f"bodies_url: {error.failure.detail}") from error
     location = StoreLocation(kind=kind, validator=hotkey, dsn=dsn, objects=settings.bodies_url)
     write_location(settings.state_dir, location)
     return store, location
@@ -295,15 +295,6 @@ def require_own_folder(state_dir: Path, hotkey: str) -> None:
     if location is not None and location.validator != hotkey:
         told = f"state folder {state_dir} holds the log of {location.validator}, and --wallet.hotkey is {hotkey}"
         raise ArenaError("V2030", told, fix="give this hotkey a --state-dir of its own")
-
-
-@contextlib.contextmanager
-def _named_setting() -> Iterator[None]:
-    """Says which setting a failure of the object store is about."""
-    try:
-        yield
-    except ArenaError as error:
-        raise ArenaError(error.failure.code, f"bodies_url: {error.failure.detail}") from error
 
 
 def _refuse_wrong_level(policy: Policy, level: SandboxLevel) -> None:

@@ -1,4 +1,4 @@
-"""Opens what a person's runs stand on: settings with flags above them, the context of a run, endpoints by address."""
+"""Opens what a person's runs stand on: the context of a run, endpoints by address."""
 
 from __future__ import annotations
 
@@ -18,35 +18,6 @@ from foundation.progress import Progress, no_progress
 
 SCRIPTED = "scripted"
 TIMEOUT_MS = 120_000
-
-
-def open_settings(
-    catalogue: Path | None,
-    policy: str | None,
-    state_dir: Path | None,
-    model: str = "",
-    model_url: str = "",
-    *,
-    is_miner: bool = False,
-) -> Settings:
-    """The node's settings with these flags above them; `model_url` takes the place of all endpoints that are set.
-
-    A miner who chose neither a policy nor a judge gets the policy `demo`, which needs no key. Raises ArenaError V2030.
-    """
-    from neurons.settings.settings import resolve
-
-    flags: dict[str, object] = {
-        "catalogue_dir": catalogue,
-        "policy": policy,
-        "state_dir": state_dir,
-        "models": model or None,
-    }
-    if model_url:
-        flags |= {"openai_base_url": model_url, "upstreams": ()}
-    settings = resolve(flags).settings
-    if is_miner and not settings.policy and not settings.judge_base_url:
-        settings = resolve(flags | {"policy": "demo"}).settings
-    return settings
 
 
 def open_bench(
@@ -92,13 +63,17 @@ def open_bench(
 
 
 @contextlib.contextmanager
-def open_endpoint(name: str, url: str) -> Iterator[Upstream]:
-    """The endpoint at `url`, with the key in OPENAI_API_KEY; `scripted` serves the scripted model on loopback."""
-    from harness.inference.client import OpenAIUpstream
+def open_endpoint(name: str, url: str, *, by_sdk: bool = False) -> Iterator[Upstream]:
+    """The endpoint at `url`, with the key in OPENAI_API_KEY; `scripted` serves the scripted model on loopback.
+
+    With `by_sdk` it is asked through the `openai` package, which a Ray worker should not import.
+    """
+    from harness.inference.client import OpenAIUpstream, SdkUpstream
     from harness.inference.scripted import start_scripted_server
 
+    kind = SdkUpstream if by_sdk else OpenAIUpstream
     if url != SCRIPTED:
-        yield OpenAIUpstream(name, url, os.environ.get("OPENAI_API_KEY", ""), TIMEOUT_MS)
+        yield kind(name, url, os.environ.get("OPENAI_API_KEY", ""), TIMEOUT_MS)
         return
     with start_scripted_server() as server:
-        yield OpenAIUpstream(name, server.base_url, "", TIMEOUT_MS)
+        yield kind(name, server.base_url, "", TIMEOUT_MS)

@@ -19,7 +19,7 @@ import typer
 from arena.evaluate import EvaluatePorts, Evaluation, evaluate
 from arena.view.reading import loss_of
 from foundation.canonical import content_hash
-from foundation.codes.names import MODEL_FAILED, NOT_RECORDED
+from foundation.codes.names import NOT_RECORDED
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError, Failure
 from harness.catalogue.port import Catalogue
@@ -168,13 +168,7 @@ def opened_problems(
     if replay and not record:
         settings = settings.model_copy(update={"openai_base_url": _NOWHERE, "upstreams": ()})
     elif endpoints := named_endpoints(settings):
-        try:
-            silent = check_endpoints(endpoints, local_models(settings, policy_of(settings)), must_answer=True)
-        except ArenaError as error:
-            if error.failure.code != MODEL_FAILED:
-                raise
-            fix = "check --model-url or OPENAI_BASE_URL and run again"
-            raise ArenaError(MODEL_FAILED, error.failure.detail, fix=fix) from error
+        silent = check_endpoints(endpoints, local_models(settings, policy_of(settings)), must_answer=True)
         for line in silent:
             typer.echo(f"{line}; the others are asked", err=True)
     with open_local_ports(settings, at_once=at_once) as ports:

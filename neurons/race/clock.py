@@ -21,7 +21,7 @@ from arena.race.machine import (
     runs_under_another,
     stream_of,
 )
-from arena.race.schedule import ROLLS, Timeline, closing_ms, timeline_refusal
+from arena.race.schedule import ROLLS, Timeline, timeline_refusal
 from arena.records.model import SettlementRecord
 from foundation.backoff import Backoff, NextTry
 from foundation.codes.names import BATCH_DAMAGED, HOST_FAILED, STATE_PRUNED
@@ -70,10 +70,9 @@ class RaceClock:
     async def adopt_policy(self) -> None:
         """Make sure that the current race runs under the node's policy; to be called before any work is claimed.
 
-        A race that has not closed yet is put under it. Raises ArenaError V2062, naming the policy file to start with,
-        when the race is past its close under another one, or holds a batch that is sealed to its close and the new
-        policy would move that; P4015 when its batch is too small for the new policy; V2062 when this release does not
-        ship the policy's control agent.
+        A race that has not closed yet is put under it, and keeps its close, to which its batch is sealed. Raises
+        ArenaError V2062, naming the policy file to start with, when the race is past its close under another one, and
+        when this release does not ship the policy's control agent; P4015 when the batch is too small for the policy.
         """
         if self._has_adopted:
             return
@@ -93,10 +92,7 @@ class RaceClock:
         opened, policy = state.opened, self._node.policy
         if opened is not None and runs_under_another(state, policy):
             was, is_now = opened.policy_sha256[:12], policy.policy_sha256[:12]
-            # A shared race is named by its close, and keeps it.
-            kept_ms = opened.closes_ms if self._node.sharing else None
-            closes_ms = kept_ms or closing_ms(self._node.now_ms(), policy.race)
-            if not is_policy_replaceable(state) or not await self._effects.is_served(opened.batch, closes_ms):
+            if not is_policy_replaceable(state):
                 path = await self._effects.keep_policy(opened)
                 raise ArenaError(
                     "V2062",
@@ -104,7 +100,7 @@ class RaceClock:
                     fix=f"start with `--policy {path}`; a new policy can begin before a race closes, or after it",
                 )
             self._node.log.warning("policy replaced before the close", race=state.race_id, was=was, now=is_now)
-            await self._append(state, await self._effects.open(state, opened.batch, earlier, kept_ms))
+            await self._append(state, await self._effects.open(state, opened.batch, earlier, opened.closes_ms))
         self._has_adopted = True
 
     def is_quiet(self, now_ms: int) -> bool:

@@ -47,7 +47,7 @@ from arena.race.events import (
 )
 from arena.race.logs import AnchoredLog, ProgressClaims, compare_words
 from arena.race.machine import RaceState, Succession, open_race, settlement_inputs, succession
-from arena.race.model import Batch, Candidate, Top, describe_batch
+from arena.race.model import Batch, Candidate, Top
 from arena.race.schedule import Moment, coming_closes_ms, stated_opening_ms
 from arena.race.scores import compared_with_others
 from arena.race.settle import settle
@@ -136,41 +136,29 @@ class RaceEffects:
                 return await self._release(effect, state)
         return None
 
-    async def open(
-        self, state: RaceState, batch: Batch, earlier: list[RaceState], closes_ms: int | None = None
-    ) -> RaceOpened:
-        """The opening of a race under the node's policy, which is kept in a file. `closes_ms` as for `open_race`.
+    async def open(self, state: RaceState, batch: Batch, earlier: list[RaceState], closes_ms: int) -> RaceOpened:
+        """The opening of a race under the node's policy, which is kept in a file.
 
         Raises ArenaError P4015 when the batch can't serve its draw, V2064 when the file can't be written.
         """
-        event = open_race(state.race_id, self._node.policy, batch, self._node.now_ms(), closes_ms=closes_ms)
+        event = open_race(state.race_id, self._node.policy, batch, self._node.now_ms(), closes_ms)
         await self.keep_policy(event)
         await self._requalify(succession(earlier).top)
         return event
-
-    async def is_served(self, batch: Batch, closes_ms: int) -> bool:
-        """Whether a race that closes then may use the batch: one that opens with the round after the close."""
-        opens_with = self._node.beacon.round_after(closes_ms)
-        return await asyncio.to_thread(self._node.stock.serves, batch.batch_sha256, opens_with)
 
     async def keep_policy(self, opened: RaceOpened) -> Path:
         """The file with a race's policy, to start this node with again."""
         return await asyncio.to_thread(write_policy, self._node.state_dir, opened.policy, opened.policy_sha256)
 
     async def _seal(self, state: RaceState, earlier: list[RaceState]) -> RaceOpened:
-        undrawn = frozenset(past.race_id for past in earlier if past.draw is None)
-        rules = self._node.policy.race
+        stock, rules = self._node.stock, self._node.policy.race
+        await asyncio.to_thread(stock.prepare)  # before the close is set, which nobody should wait away
         closes_ms = self._races.coming_ms(earlier, self._node.now_ms(), rules)
         opens_with = self._node.beacon.round_after(closes_ms)
-        sealed = await asyncio.to_thread(
-            self._node.stock.seal_for, state.race_id, rules.problems, undrawn, round_number=opens_with
-        )
-        event = await self.open(state, describe_batch(sealed), earlier, closes_ms if self._node.sharing else None)
-        if not await self.is_served(event.batch, event.closes_ms):  # the close moved on in between
-            raise ArenaError("P4027", f"the batch of round {opens_with} came too late for {state.race_id}")
+        notice = await asyncio.to_thread(stock.seal_for, state.race_id, rules.problems, round_number=opens_with)
+        event = await self.open(state, notice.batch, earlier, closes_ms)
         now_ms = self._node.now_ms()
-        coming_ms = coming_closes_ms(now_ms, rules, HORIZON_RACES)
-        level = await asyncio.to_thread(self._node.stock.level, coming_ms, now_ms, undrawn)
+        level = await asyncio.to_thread(stock.level, coming_closes_ms(now_ms, rules, HORIZON_RACES), now_ms)
         if level.is_low(BANK_DAYS_MIN):
             self._node.log.warning("bank runs low", races=level.races, days=level.lasts_ms // DAY_MS)
         return event

@@ -6,7 +6,6 @@ reason; the gate runs in a process of its own with a time limit.
 
 from __future__ import annotations
 
-import asyncio
 from itertools import islice
 
 import msgspec
@@ -136,7 +135,7 @@ class Intake:
             metagraph=await self._node.chain.metagraph(finalized),
             rules=policy.cooldown,
             verify=verify,
-            is_commitment_enough=policy.admission.is_commitment_enough is True,
+            is_commitment_enough=policy.admission.is_commitment_enough,
         )
         refusal = admission.refusal
         if refusal is not None:
@@ -145,8 +144,6 @@ class Intake:
             text = f"{row.name} {short(row.subject.miner_hotkey)} is refused: {about}"
             self._node.log.info("refused", agent=row.name, failure=str(refusal), text=text)
             return
-        if self._node.sharing:  # before it is decided: who committed it may be asked for at any validator
-            await asyncio.to_thread(self._node.sharing.submission_cache.put, submission)
         block = admission.submitted_block
         subject = replace(row.subject, commitment_block=block)
         report, around = await self._admissions.inspect(subject, submission.source, stored)

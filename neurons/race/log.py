@@ -18,7 +18,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from arena.exchange.port import HeldLogs
+from arena.exchange.peer_logs import PeerLogStore
 from arena.policy import Policy, RaceRules
 from arena.race.admission import REFUSALS_MAX, GateWord, RaceRecords, is_success
 from arena.race.draw import Qualification, qualify
@@ -225,7 +225,7 @@ async def read_settlements(store: Store, validator: str) -> list[SettlementRecor
     return list(found.values())
 
 
-async def read_race(store: Store, held: HeldLogs | None, given: SettlementRecord) -> RaceRecords:
+async def read_race(store: Store, held: PeerLogStore | None, given: SettlementRecord) -> RaceRecords:
     """Every record of a settled race in the logs this store shows and in the counted ones that were pulled.
 
     Raises ArenaError V2050 for a record whose bytes are not those of its hash, V2102 for a counted log that is not

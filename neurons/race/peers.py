@@ -8,13 +8,12 @@ that races alone holds nobody's log, and has nobody to ask.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import eq
-from typing import TypeVar
 
 from arena.exchange.log_digest import COUNTED_KINDS, counts
-from arena.exchange.port import Peer
+from arena.exchange.port import Answer, Peer, ProgressQuestion, Question, SettlementQuestion
 from arena.exchange.pull import Wanted
 from arena.race.admission import RaceRecords
 from arena.race.agreement import countersign_value, validators_of
@@ -33,8 +32,6 @@ from neurons.race.log import QUALIFYING
 
 PULL_PAUSES = Backoff(first_ms=2_000, most_ms=120_000)
 ASKED_AT_ONCE = 16  # answers that are whole in memory
-
-_Answer = TypeVar("_Answer")
 
 
 class RacePeers:
@@ -83,7 +80,7 @@ class RacePeers:
         own = state.stated(anchor_of(roll))
         for log in logs:
             mine = own if own and (log.validator, log.note_sha256) == (self._node.signer.hotkey, own.sha256) else None
-            found = mine or held[log.validator, log.note_sha256]
+            found = mine or held[log.validator, log.note_sha256].point
             counted.append(
                 CountedLog(validator=log.validator, note_sha256=log.note_sha256, size=found.size, root=found.root)
             )
@@ -136,8 +133,8 @@ class RacePeers:
         field, drawn = state.field.field if state.field else (), state.draw.drawn if state.draw else ()
         raced = frozenset((each.subject.agent_version_id, problem_id) for each in field for problem_id in drawn)
         said: dict[str, frozenset[Pair]] = {}
-        peers, ask = await self._peers(state), self.sharing.peers.progress
-        answers = await asyncio.gather(*(self._ask(ask, peer, state.race_id) for peer in peers))
+        peers, question = await self._peers(state), ProgressQuestion(race=state.race_id)
+        answers = await asyncio.gather(*(self._ask(peer, question) for peer in peers))
         for peer, progress in zip(peers, answers, strict=True):
             if progress is None:
                 continue
@@ -195,7 +192,7 @@ class RacePeers:
             if failure is not None:
                 self._node.log.warning("log", code=failure.code, detail=failure.detail, **about)
         if pulled.log is not None:
-            self._node.log.info("log held", size=pulled.log.size, rows=pulled.log.rows, **about)
+            self._node.log.info("log held", size=pulled.log.point.size, rows=pulled.log.due.count.rows, **about)
 
     async def _history_of(
         self, found: SettlementRecord, peers: Sequence[Peer], before: Succession
@@ -216,8 +213,8 @@ class RacePeers:
         self, race_id: str, peers: Sequence[Peer], is_it: Callable[[str], bool]
     ) -> SettlementRecord | None:
         """The settlement of a race with the hash that is looked for, from whoever shows it first; None: nobody does."""
-        ask = self.sharing.peers.settlement
-        asked = [asyncio.create_task(self._ask(ask, peer, race_id)) for peer in peers]
+        question = SettlementQuestion(race=race_id)
+        asked = [asyncio.create_task(self._ask(peer, question)) for peer in peers]
         try:
             for answer in asyncio.as_completed(asked):
                 shown = await answer
@@ -229,13 +226,11 @@ class RacePeers:
                 task.cancel()
             await asyncio.gather(*asked, return_exceptions=True)
 
-    async def _ask(
-        self, ask: Callable[[Peer, str], Awaitable[_Answer | None]], peer: Peer, race_id: str
-    ) -> _Answer | None:
+    async def _ask(self, peer: Peer, question: Question[Answer]) -> Answer | None:
         """A peer's answer about a race; None where it has none or is at fault, which is said in the log."""
         async with self._asking:
             try:
-                return await ask(peer, race_id)
+                return await self.sharing.peers.ask(peer, question)
             except ArenaError as error:
                 self._complain(peer.hotkey, error.failure)
                 return None

@@ -18,9 +18,9 @@ from arena.chain.port import Metagraph, Signer, split_endpoint
 from arena.exchange.http_peers import HttpPeers
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.peer_service import PeerService, RaceTerms
-from arena.exchange.port import Peer
+from arena.exchange.port import Peer, ProgressQuestion
 from arena.exchange.pull import Puller
-from arena.exchange.submission_cache import SourceRelay, SubmissionCache
+from arena.exchange.sources import SourceRelay
 from arena.race.draw import permitted_validators
 from arena.records.port import Store
 from arena.submissions.model import SignedSubmission, waiting_row
@@ -118,7 +118,6 @@ async def open_sharing(
                 peers=peers,
                 peer_logs=held,
                 puller=Puller(peers, held, verify),
-                submission_cache=SubmissionCache(settings.state_dir / "shelf"),
                 endpoint=endpoint,
                 permits=Permits(),
             )
@@ -138,11 +137,11 @@ class SharingLoop:
         self._seen: dict[str, PeerSeen] = {}
         self._relay = SourceRelay(
             ports.peers,
-            ports.submission_cache,
+            node.store,
             verify,
             self._take,
             now_ms=node.now_ms,
-            is_commitment_enough=node.policy.admission.is_commitment_enough is True,
+            is_commitment_enough=node.policy.admission.is_commitment_enough,
         )
 
     async def run(self, drain: StopSignal) -> None:
@@ -206,7 +205,7 @@ class SharingLoop:
 
     async def _hear(self, peer: Peer, now_ms: int) -> None:
         try:
-            said = await self._ports.peers.progress(peer, self._race_id())
+            said = await self._ports.peers.ask(peer, ProgressQuestion(race=self._race_id()))
         except ArenaError as error:
             self._node.log.info("peer", peer=peer.hotkey, code=error.failure.code, detail=error.failure.detail)
             return
@@ -234,7 +233,6 @@ def open_exchange(node: Node, ports: Sharing, loop: SharingLoop, clock: RaceCloc
     service = PeerService(
         ports.store,
         ports.peer_logs,
-        ports.submission_cache,
         has_permit=loop.has_permit,
         gate=clock.reveal_gate,
         terms=terms,

@@ -19,7 +19,7 @@ from foundation.codes.names import MODEL_FAILED, NO_ENDPOINT
 from foundation.errors import ArenaError
 from harness.inference.client import explain_refusal, explain_silence, open_client
 from harness.inference.gateway import UpstreamPrice
-from neurons.settings.settings import Settings
+from neurons.settings.settings import Endpoint, Settings
 
 SCRIPTED_PREFIX = "scripted-"
 _SHOWN = 12  # models named in one line
@@ -47,18 +47,14 @@ def open_endpoints(
     """
     judge = None
     if settings.judge_base_url:
-        judge = Endpoint(
-            name="judge",
-            base_url=settings.judge_base_url,
-            api_key=settings.judge_api_key.get_secret_value(),
-        )
+        key = settings.judge_api_key.get_secret_value()
+        judge = Endpoint(name="judge", base_url=settings.judge_base_url, api_key=key)
     if named := named_endpoints(settings):
         yield named, judge
         return
     if not all(model.startswith(SCRIPTED_PREFIX) for model in policy.inference.models):
-        raise ArenaError(
-            "U3001", f"policy {policy.name} names {policy.inference.models[0]} and no model endpoint is set"
-        )
+        detail = f"policy {policy.name} names {policy.inference.models[0]} and no model endpoint is set"
+        raise ArenaError("U3001", detail)
     if not is_served:
         yield (), judge
         return
@@ -94,21 +90,9 @@ def check_endpoints(
             raise ArenaError(NO_ENDPOINT, f"{model} at {', '.join(one.base_url for one in own)}")
         silent = [answer for answer in answers if isinstance(answer, str)]
         if must_answer and len(silent) == len(answers):
-            raise ArenaError(MODEL_FAILED, "; ".join(silent))
+            fix = "check --model-url or OPENAI_BASE_URL and run again"
+            raise ArenaError(MODEL_FAILED, "; ".join(silent), fix=fix)
     return tuple(answer for answer in listed.values() if isinstance(answer, str))
-
-
-def silent_endpoints(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:
-    """A line for each endpoint that does not answer or refuses its key."""
-    lines: list[str] = []
-    for endpoint in endpoints:
-        try:
-            answer = _listed_models(endpoint)
-        except ArenaError as error:
-            answer = error.failure.detail
-        if isinstance(answer, str):
-            lines.append(answer)
-    return tuple(lines)
 
 
 def local_models(settings: Settings, policy: Policy) -> tuple[str, ...]:
@@ -117,30 +101,28 @@ def local_models(settings: Settings, policy: Policy) -> tuple[str, ...]:
 
     Raises ArenaError U3001 when it refuses its key, and one that says which models there are to name.
     """
-    wanted = policy.inference.models
-    if settings.models or not all(model.startswith(SCRIPTED_PREFIX) for model in wanted):
+    wanted, endpoints = policy.inference.models, named_endpoints(settings)
+    if settings.models or not endpoints or not all(model.startswith(SCRIPTED_PREFIX) for model in wanted):
         return wanted
     listed: dict[str, None] = {}
-    for endpoint in named_endpoints(settings):
+    for endpoint in endpoints:
         found = endpoint.models or _listed_models(endpoint)
         if isinstance(found, str):  # it does not answer: the first request says so
             return wanted
         listed.update(dict.fromkeys(sorted(found or ())))
-    if not settings.openai_base_url and not settings.upstreams:
-        return wanted
     if known := tuple(model for model in wanted if model in listed):
         return known
     if len(listed) == 1:
         return tuple(listed)
     shown = ", ".join(list(listed)[:_SHOWN]) + (", ..." if len(listed) > _SHOWN else "")
     there = f"it lists {shown}" if listed else "it lists no models"
-    place = settings.openai_base_url or ", ".join(one.base_url for one in settings.upstreams)
+    place = ", ".join(one.base_url for one in endpoints)
     raise ArenaError(NO_ENDPOINT, f"no model was named for {place}, and {there}: name one with --model")
 
 
 def _listed_models(endpoint: Endpoint) -> frozenset[str] | str | None:
     """What the endpoint lists, a line about why it did not answer, or None where it has no such list."""
-    import httpx
+    import httpx2
 
     from foundation.bounded_http import UnfitAnswerError
 
@@ -151,11 +133,14 @@ def _listed_models(endpoint: Endpoint) -> frozenset[str] | str | None:
                 response = client.ask("GET", "models", bytes_max=_LISTING_BYTES, within_s=_LISTING_TIMEOUT_S)
         except UnfitAnswerError as error:
             return f"{place}: {error}"
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             line = f"{place} does not answer: {explain_silence(error)}"
         else:
             if response.is_success:
-                return _ids_of(response.content)
+                try:
+                    return frozenset(row.id for row in msgspec.json.decode(response.content, type=_ModelList).data)
+                except UNREADABLE_JSON:
+                    return None
             line, status = f"{place}: {explain_refusal(response)}", response.status_code
             if status in (401, 403):
                 raise ArenaError("U3001", line)
@@ -168,51 +153,20 @@ def _listed_models(endpoint: Endpoint) -> frozenset[str] | str | None:
     return line
 
 
-def _ids_of(listing: bytes) -> frozenset[str] | None:
-    """The models of a list as the protocol writes it; None for anything else."""
-    try:
-        rows = msgspec.json.decode(listing, type=_ModelList).data
-    except UNREADABLE_JSON:
-        return None
-    return frozenset(row.id for row in rows)
-
-
 def named_endpoints(settings: Settings) -> tuple[Endpoint, ...]:
     """The model endpoints that the settings name, with their keys. Raises ArenaError V2030."""
     if settings.openai_base_url and settings.upstreams:
-        raise ArenaError(
-            "V2030", "openai_base_url and [[upstreams]] are both set: make it one more entry of [[upstreams]]"
-        )
+        raise ArenaError("V2030", "openai_base_url and [[upstreams]] are both set: make it one entry of [[upstreams]]")
     if settings.openai_base_url:
         key = settings.openai_api_key.get_secret_value()
         return (Endpoint(name="model", base_url=settings.openai_base_url, api_key=key),)
-    made: list[Endpoint] = []
+    made: dict[str, Endpoint] = {}
     for one in settings.upstreams:
-        if one.name in {earlier.name for earlier in made}:
+        if one.name in made:
             raise ArenaError("V2030", f"two entries of [[upstreams]] are called {one.name}")
-        if one.api_key_env and not os.environ.get(one.api_key_env):
+        key = os.environ.get(one.api_key_env, "") if one.api_key_env else ""
+        if one.api_key_env and not key:
             raise ArenaError("V2030", f"{one.api_key_env}, the key of upstream {one.name}, is not in the environment")
-        made.append(
-            Endpoint(
-                name=one.name,
-                base_url=one.base_url,
-                api_key=os.environ.get(one.api_key_env, "") if one.api_key_env else "",
-                models=one.models,
-                requests_at_once=one.requests_at_once,
-                slots_dir=str(settings.state_dir / "upstreams" / one.name) if one.requests_at_once else "",
-                price=one.price,
-            )
-        )
-    return tuple(made)
-
-
-class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """An OpenAI-compatible endpoint and its key. `requests_at_once` are shared by all workers, through `slots_dir`."""
-
-    name: str
-    base_url: str
-    api_key: str = ""
-    models: tuple[str, ...] = ()  # it is the endpoint of these alone; empty: of every model without one of its own
-    requests_at_once: int = 0  # 0: not bounded
-    slots_dir: str = ""
-    price: UpstreamPrice | None = None  # None: not known
+        slots_dir = str(settings.state_dir / "upstreams" / one.name) if one.requests_at_once else ""
+        made[one.name] = msgspec.structs.replace(one, api_key=key, slots_dir=slots_dir)
+    return tuple(made.values())

@@ -266,12 +266,12 @@ def open_released_titles(settings: Settings) -> TitleMatcher:
     """The accepted titles of everything public: `titles*.json` beside the index (a suite's, and those of released
     batches) and of the operator's release, or `lexical/1` where there are none. Raises ArenaError P4012 for a malformed
     release."""
-    from problems.titles import JoinedTitles, LexicalTitles, decode_accepted
+    from problems.titles import LexicalTitles, decode_accepted, join_titles
 
     folders = (catalogue_path(settings), shared_titles_folder(settings))
     paths = [path for folder in folders for path in sorted(folder.glob("titles*.json"))]
     releases = tuple(decode_accepted(path.read_bytes()) for path in paths)
-    return JoinedTitles(releases) if releases else LexicalTitles()
+    return join_titles(releases) if releases else LexicalTitles()
 
 
 def signer_of(settings: Settings) -> Signer:

@@ -13,10 +13,10 @@ import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
 from foundation.codes import lookup
@@ -25,32 +25,18 @@ from harness.inference.gateway import UpstreamPrice
 from neurons.settings import flags as wallet_flags
 
 
-class UpstreamSettings(BaseModel):
-    """One entry of `[[upstreams]]` in the settings file: a model endpoint, what it serves and what it charges."""
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An OpenAI-compatible endpoint, as an entry of `[[upstreams]]` in the settings file names it. `requests_at_once`
+    are shared by all workers, through `slots_dir`; that and the key are filled in when it is opened."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str = Field(min_length=1, pattern=r"^[a-z0-9_-]+$")
-    base_url: str = Field(pattern=r"^https?://")
+    name: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_-]+$")]
+    base_url: Annotated[str, msgspec.Meta(pattern=r"^https?://")]
     api_key_env: str = ""  # the environment variable that holds its key
     models: tuple[str, ...] = ()  # it is asked for these alone; empty: for every model that no other entry names
-    requests_at_once: int = Field(default=0, ge=0)  # of all workers together; 0: not bounded
-    prompt_micro_usd: int | None = Field(default=None, ge=0)  # per million tokens; None: not known
-    completion_micro_usd: int | None = Field(default=None, ge=0)
-
-    @model_validator(mode="after")
-    def require_both_prices(self) -> UpstreamSettings:
-        """A price of one kind of token alone would be a wrong one."""
-        if (self.prompt_micro_usd is None) != (self.completion_micro_usd is None):
-            raise ValueError("one price is set: set both, of prompt and completion tokens, or none")
-        return self
-
-    @property
-    def price(self) -> UpstreamPrice | None:
-        """What it charges, or None where that is not known."""
-        if self.prompt_micro_usd is None or self.completion_micro_usd is None:
-            return None
-        return UpstreamPrice(prompt_micro_usd=self.prompt_micro_usd, completion_micro_usd=self.completion_micro_usd)
+    requests_at_once: Annotated[int, msgspec.Meta(ge=0)] = 0  # 0: not bounded
+    price: UpstreamPrice | None = None  # None: not known
+    api_key: str = ""
+    slots_dir: str = ""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.base_url}{': ' if self.models else ''}{', '.join(self.models)})"
@@ -80,7 +66,9 @@ def _default_state_dir() -> Path:
 class Settings(BaseSettings):
     """Every setting of this software. Field descriptions are the reference: `arena validator --dry-run` prints them."""
 
-    model_config = SettingsConfigDict(env_prefix=ENVIRONMENT_PREFIX, env_ignore_empty=True, frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(
+        env_prefix=ENVIRONMENT_PREFIX, env_ignore_empty=True, frozen=True, extra="forbid", arbitrary_types_allowed=True
+    )
 
     state_dir: Path = Field(
         default_factory=_default_state_dir, description="where this node keeps everything it writes"
@@ -141,10 +129,10 @@ class Settings(BaseSettings):
     )
     openai_base_url: str = Field(default="", description="model endpoint; empty: the scripted model")
     openai_api_key: SecretStr = Field(default=SecretStr(""), description="key of the model endpoint")
-    upstreams: tuple[UpstreamSettings, ...] = Field(
+    upstreams: tuple[Endpoint, ...] = Field(
         default=(),
         description="several model endpoints instead of openai_base_url: [[upstreams]] tables in the settings file,"
-        " with name, base_url, api_key_env, models, requests_at_once, prompt_micro_usd, completion_micro_usd",
+        " with name, base_url, api_key_env, models, requests_at_once, price",
     )
     models: str = Field(
         default="", description="comma-separated model ids instead of the policy's (another policy hash)"
@@ -195,6 +183,14 @@ class Settings(BaseSettings):
     )
     shadow: bool = Field(default=False, description="run and settle races, publish them, and set no weights")
     serve_sn15: bool = Field(default=False, description="serve reads under the routes of the published SN15 API, too")
+
+    @field_validator("upstreams", mode="plain")
+    @classmethod
+    def _convert_tables(cls, tables: object) -> tuple[Endpoint, ...]:
+        try:
+            return msgspec.convert(tables, tuple[Endpoint, ...])
+        except msgspec.ValidationError as error:
+            raise ValueError(error) from error
 
     @field_validator("state_dir", "catalogue_dir", "guest_dir", "wallet_path", "wallet_password_file", "checkpoint_dir")
     @classmethod
@@ -331,6 +327,16 @@ def _from_file(path: Path | None) -> Mapping[str, Any]:
         return TomlConfigSettingsSource(Settings, toml_file=path).toml_data
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ArenaError("V2030", f"{path}: {error}", fix="correct the line named here") from error
+
+
+def environment_of(settings: Settings) -> dict[str, str]:
+    """The environment under which another process has these settings, keys included; `upstreams` stay in the file."""
+    plain: dict[str, str] = {}
+    for name in Settings.model_fields.keys() - _FILE_ONLY:
+        value = getattr(settings, name)
+        value = value.get_secret_value() if isinstance(value, SecretStr) else value
+        plain[f"{ENVIRONMENT_PREFIX}{name.upper()}"] = "" if value is None else str(value)
+    return plain
 
 
 def _unknown(place: str, name: str, known: Sequence[str] | Mapping[str, object] | set[str]) -> ArenaError:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import sys
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable
 
@@ -54,14 +54,12 @@ JobKey = tuple[str, str]  # sha256 of the agent's source and problem id; of a ju
 class _Worker:
     """One process and its pipe."""
 
-    ready: Ready
-
     def __init__(self, setup: WorkerSetup, process: asyncio.subprocess.Process) -> None:
-        self.setup = setup
-        self.process = process
+        self.setup, self.process = setup, process
 
     @classmethod
-    async def start(cls, setup: WorkerSetup) -> _Worker:
+    async def start(cls, setup: WorkerSetup) -> tuple[_Worker, SandboxLevel]:
+        """A worker whose ports are open, and the jail it reached. Raises the worker's own ArenaError, or V2005."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, *_MODULE),
             stdin=asyncio.subprocess.PIPE,
@@ -82,8 +80,7 @@ class _Worker:
         except BaseException:
             await worker.kill()
             raise
-        worker.ready = reply
-        return worker
+        return worker, reply.sandbox
 
     async def run(self, request: Request) -> Reply:
         assert self.process.stdin is not None and self.process.stdout is not None
@@ -106,7 +103,7 @@ class _Worker:
 
 
 class WorkerPool:
-    """One worker for each set-up; jobs wait for a free one."""
+    """One worker for each set-up; each slot is a task that keeps its worker alive and takes jobs as they come."""
 
     def __init__(
         self,
@@ -116,23 +113,21 @@ class WorkerPool:
         on_rest: Callable[[RestingSlot], None] = lambda slot: None,
     ) -> None:
         """`on_rest` is called for every start that failed."""
-        self._setups = {setup.slot: setup for setup in setups}
-        self._deadline_s = deadline_s
+        self._setups, self._deadline_s = setups, deadline_s
         self._now_ms, self._on_rest = now_ms, on_rest
-        self._free: asyncio.Queue[int] = asyncio.Queue()
+        self._jobs: asyncio.Queue[tuple[Job, asyncio.Future[Reply]]] = asyncio.Queue()
         self._ends: Counter[JobKey] = Counter()  # workers that a job ended since it last ended well
         self._workers: dict[int, _Worker] = {}
-        self._starting: dict[int, asyncio.Task[None]] = {}
+        self._slots: list[asyncio.Task[None]] = []
         self._resting: dict[int, RestingSlot] = {}
         self._sandbox: SandboxLevel | None = None
-        self._is_stopping = False
 
     async def start(self) -> None:
         """Start every worker. Raises the first worker's own ArenaError when its ports don't open."""
-        for slot, setup in self._setups.items():  # one after the other: the first builds the guest root, which all use
-            self._workers[slot] = worker = await _Worker.start(setup)
-            self._sandbox = self._sandbox or worker.ready.sandbox
-            self._free.put_nowait(slot)
+        for setup in self._setups:  # one after the other: the first builds the guest root, which all use
+            self._workers[setup.slot], level = await _Worker.start(setup)
+            self._sandbox = self._sandbox or level
+            self._slots.append(asyncio.create_task(self._serve(setup)))
 
     @property
     def sandbox(self) -> SandboxLevel:
@@ -158,90 +153,85 @@ class WorkerPool:
         second end on, after the first try to start the next worker. Cancelling the call kills the worker, so that a
         lost lease stops its jail at once.
         """
-        while (worker := self._workers[slot := await self._free.get()]).process.returncode is not None:
-            self._revive(slot)
-        failure = Failure(code=WORKER_DIED, detail=f"worker {slot} overran {self._deadline_s:.0f} s")
-        key = _key_of(job)
-        try:
-            reply = await asyncio.wait_for(worker.run(job), self._deadline_s)
-        except TimeoutError:
-            pass
-        except ArenaError as error:
-            failure = error.failure
-        except BaseException:
-            self._revive(slot)
-            raise
-        else:
-            self._ends.pop(key, None)
-            self._free.put_nowait(slot)
-            return reply
-        if await self._revive(slot) and self._charge(key) >= ENDS_MAX:
-            about = f"judging body {key[1]}" if isinstance(job, JudgeJob) else f"problem {key[1]}, agent {key[0][:12]}"
-            failure = Failure(code=JOB_QUARANTINED, detail=f"{about}: {failure.detail}")
-        return Faulted(failure=failure)
+        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._jobs.put_nowait((job, answer))
+        return await answer
 
     async def stop(self) -> None:
         """Kill every worker; their jails die with them."""
-        self._is_stopping = True
-        for task in self._starting.values():
-            task.cancel()
-        await asyncio.gather(*self._starting.values(), return_exceptions=True)
-        for slot in list(self._workers):
-            await self._drop(slot)
+        for slot in self._slots:
+            slot.cancel()
+        await asyncio.gather(*self._slots, return_exceptions=True)
+        for worker in self._workers.values():
+            await worker.kill()
 
-    def _charge(self, key: JobKey) -> int:
-        self._ends[key] += 1
-        if len(self._ends) > _CHARGED_MAX:
-            del self._ends[next(iter(self._ends))]
-        return self._ends[key]
+    async def _serve(self, setup: WorkerSetup) -> None:
+        """One slot: jobs, one at a time, and a new worker where one ended."""
+        while True:
+            job, answer = await self._jobs.get()
+            if self._workers[setup.slot].process.returncode is not None:  # it died while it waited for a job
+                self._jobs.put_nowait((job, answer))
+                await self._replace(setup, lambda is_well: None)
+            elif failure := await self._try(self._workers[setup.slot], job, answer):
+                await self._replace(setup, functools.partial(self._blame, job, answer, failure))
 
-    def _revive(self, slot: int) -> asyncio.Future[bool]:
-        """End what is left of the slot's worker and start another, in the background, however often that takes; then
-        the slot is free. The result, whether the first try was enough, is there after that try."""
-        first: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-        def tried(is_well: bool) -> None:
-            if not first.done():
-                first.set_result(is_well)
-
-        async def start() -> None:
-            tries, since_ms = 0, 0
-            while True:
-                try:
-                    await self._drop(slot)
-                    self._workers[slot] = await _Worker.start(self._setups[slot])
-                    break
-                except Exception as error:  # noqa: BLE001 - whatever it is, the slot rests by name and is tried again
-                    tries, since_ms = tries + 1, since_ms or self._now_ms()
-                    self._rest(slot, since_ms, tries, error)
-                    tried(False)
-                    await asyncio.sleep(RESTS.pause_ms(tries) / 1_000)
-            self._resting.pop(slot, None)
-            self._free.put_nowait(slot)
-            tried(True)
-
-        if self._is_stopping:
-            tried(False)
-        else:
-            self._starting[slot] = task = asyncio.create_task(start())
-            task.add_done_callback(lambda _: tried(False))
-        return first
-
-    def _rest(self, slot: int, since_ms: int, tries: int, error: Exception) -> None:
-        if isinstance(error, ArenaError):
-            failure = error.failure
-        else:
-            failure = Failure(code=HOST_FAILED, detail=f"{type(error).__name__}: {error}"[:_DETAIL_CHARACTERS])
-        self._resting[slot] = resting = RestingSlot(slot=slot, since_ms=since_ms, tries=tries, failure=failure)
+    async def _try(self, worker: _Worker, job: Job, answer: asyncio.Future[Reply]) -> Failure | None:
+        """Answer the job; or the worker has to be replaced, and the failure says why."""
+        running = asyncio.create_task(worker.run(job))
         try:
-            self._on_rest(resting)
-        except Exception:  # noqa: BLE001 - a listener must not cost the slot
-            traceback.print_exc()
+            await asyncio.wait((running, answer), timeout=self._deadline_s, return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():  # it hangs, or nobody waits for the answer any more
+                return Failure(code=WORKER_DIED, detail=f"worker {worker.setup.slot} overran {self._deadline_s:.0f} s")
+            reply = running.result()
+        except ArenaError as error:
+            return error.failure
+        finally:
+            running.cancel()
+        self._ends.pop(_key_of(job), None)
+        if not answer.done():
+            answer.set_result(reply)
+        return None
 
-    async def _drop(self, slot: int) -> None:
-        if slot in self._workers:
-            await self._workers[slot].kill()
-            del self._workers[slot]
+    async def _replace(self, setup: WorkerSetup, on_first_try: Callable[[bool], None]) -> None:
+        """End what is left of the slot's worker and start another, however often that takes. `on_first_try` hears
+        whether the first try was enough."""
+        await self._workers[setup.slot].kill()
+        tries, since_ms = 0, 0
+        while True:
+            try:
+                self._workers[setup.slot], _ = await _Worker.start(setup)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the slot rests by name and is tried again
+                tries, since_ms = tries + 1, since_ms or self._now_ms()
+                failure = Failure(code=HOST_FAILED, detail=f"{type(error).__name__}: {error}"[:_DETAIL_CHARACTERS])
+                if isinstance(error, ArenaError):
+                    failure = error.failure
+                resting = RestingSlot(slot=setup.slot, since_ms=since_ms, tries=tries, failure=failure)
+                self._resting[setup.slot] = resting
+                self._on_rest(resting)
+                if tries == 1:
+                    on_first_try(False)
+                await asyncio.sleep(RESTS.pause_ms(tries) / 1_000)
+                continue
+            self._resting.pop(setup.slot, None)
+            if tries == 0:
+                on_first_try(True)
+            return
+
+    def _blame(self, job: Job, answer: asyncio.Future[Reply], failure: Failure, is_job: bool) -> None:
+        """Answer a job that met a worker's end; `is_job`: the slot is well, so the job is charged with it."""
+        if answer.done():  # it was cancelled
+            return
+        key = _key_of(job)
+        if is_job:
+            self._ends[key] += 1
+            if len(self._ends) > _CHARGED_MAX:
+                del self._ends[next(iter(self._ends))]
+            if self._ends[key] >= ENDS_MAX:
+                about = (
+                    f"judging body {key[1]}" if isinstance(job, JudgeJob) else f"problem {key[1]}, agent {key[0][:12]}"
+                )
+                failure = Failure(code=JOB_QUARANTINED, detail=f"{about}: {failure.detail}")
+        answer.set_result(Faulted(failure=failure))
 
 
 def _key_of(job: Job) -> JobKey:

@@ -18,14 +18,13 @@ from arena.policy import Policy
 from foundation.errors import ArenaError
 from harness.inference.scripted.server import ScriptedUpstream
 from harness.limits import EpisodeLimits
-from harness.sandbox.cgroup import memory_limit_bytes
-from harness.sandbox.port import GuestChoice
+from harness.sandbox.cgroup import own_groups
 from judge.client import DEFAULT_PATIENCE, OpenAIJudge, RetryPolicy
 from judge.port import Judge
 from judge.rubric import Rubric
-from neurons.settings.endpoints import SCRIPTED_PREFIX, Endpoint, endpoints_of, local_models, open_endpoints
+from neurons.settings.endpoints import SCRIPTED_PREFIX, endpoints_of, local_models, open_endpoints
 from neurons.settings.inputs import catalogue_path, open_titles, policy_of, prepare_catalogue, titles_file, with_models
-from neurons.settings.settings import Settings
+from neurons.settings.settings import Endpoint, Settings
 from neurons.worker.protocol import WorkerSetup
 
 WORKER_BYTES = 400 << 20  # a worker's own memory: interpreter, index pages it touches, one episode's record
@@ -57,11 +56,8 @@ def episode_deadline_s(policy: Policy) -> float:
 def usable_memory_bytes() -> int:
     """Memory of the host, or of the control group that this process lives in when that has less."""
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
-        membership, mounts = Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text()
-    except OSError:
-        return total
-    return min(total, memory_limit_bytes(membership, mounts) or total)
+    groups = own_groups()
+    return min(total, (groups and groups.memory_limit_bytes()) or total)
 
 
 @contextlib.contextmanager
@@ -91,7 +87,7 @@ def open_evaluate_ports(setup: WorkerSetup, *, at_once: int = 1) -> Iterator[Eva
         reference_sha256s=reference_sha256s(),
         slots=at_once,
         wanted=setup.sandbox,
-        choice=setup.guest,
+        packages=setup.policy.guest.packages,
         ahead=at_once,
     )
     yield EvaluatePorts(
@@ -133,7 +129,6 @@ def worker_setup(
         catalogue_dir=str(catalogue_path(settings)),
         titles_file=titles_file(settings),
         sandbox=settings.sandbox,
-        guest=GuestChoice(packages=policy.guest.packages),
         upstreams=upstreams,
         judge=judge,
         judge_patience=RetryPolicy(

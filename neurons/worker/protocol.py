@@ -16,12 +16,12 @@ from arena.evaluate import Evaluation
 from arena.policy import Policy
 from foundation.errors import Failure
 from harness.inference.gateway import ModelUsage
-from harness.sandbox.port import NOTHING_CHOSEN, GuestChoice, SandboxLevel
+from harness.sandbox.port import SandboxLevel
 from harness.trace import EvaluationBody
 from judge.budget import Spending
 from judge.client import DEFAULT_PATIENCE, RetryPolicy
 from judge.verdict import UnscoredVerdict, Verdict
-from neurons.settings.endpoints import Endpoint
+from neurons.settings.settings import Endpoint
 from problems.model import Problem
 from problems.titles import AcceptedTitles
 
@@ -55,7 +55,6 @@ class WorkerSetup(msgspec.Struct, frozen=True, kw_only=True, tag="setup"):
     catalogue_dir: str
     titles_file: str = ""  # the suite's accepted titles; empty: lexical/1
     sandbox: str
-    guest: GuestChoice = NOTHING_CHOSEN
     upstreams: tuple[Endpoint, ...]
     judge: Endpoint | None = None
     judge_patience: RetryPolicy = DEFAULT_PATIENCE

@@ -27,7 +27,7 @@ from harness.inference.scripted.shopper import CONCISE
 from problems.clusters import find_classes
 from problems.formats import read_problems, write_problems
 from problems.model import BUCKETS, Pool, Problem
-from problems.partition import OpenPartition, freeze, pool_of
+from problems.partition import OpenPartition, freeze, touched_pools
 from problems.product import SERVICES, Product
 from problems.synthesis import synthesize
 from studies.shopping.plan import MarketRules, StudyPlan
@@ -93,7 +93,7 @@ def make_market(plan: StudyPlan, folder: Path) -> None:
     write_partition(folder / PARTITION, manifest, key, keypair_signer(SIGNER))
     partition, pools = OpenPartition(manifest, key), dict[Pool, list[Problem]]()
     for problem in problems:
-        pools.setdefault(pool_of(problem, partition), []).append(problem)
+        pools.setdefault((*touched_pools(problem, partition), "train")[0], []).append(problem)
     (folder / PROBLEMS).mkdir(exist_ok=True)
     for name, pool in _POOLS.items():
         _write(folder, name, pools.get(pool, []))

@@ -50,7 +50,7 @@ from judge.scripted import ScriptedJudge
 from problems.clusters import answer_marks
 from problems.model import Problem
 from problems.outcome import SCORING_PIPELINE
-from problems.partition import pool_of
+from problems.partition import touched_pools
 from problems.titles import LexicalTitles
 from studies.shopping.market import INDEX, SIGNER, open_partition, read_market
 from studies.shopping.plan import AgentRules, StudyPlan
@@ -154,7 +154,9 @@ class _Recording:
                 self._drawn |= dict.fromkeys(dict(versions_of(rules)), frozenset(drawn))
         self._batch = _seal(plan, problems, market_dir)
         # Once for all attempts: each is a hash of the whole batch.
-        self._batch_sha256, self._commitments = self._batch.batch_sha256, self._batch.cluster_commitments
+        public = self._batch.public
+        self._batch_sha256 = public.batch_sha256
+        self._commitments = {problem.problem_id: problem.cluster_commitment for problem in public.problems}
         self._ports = EvaluatePorts(
             policy=study_policy(plan),
             catalogue=open_catalogue(market_dir / INDEX),
@@ -250,7 +252,7 @@ def _seal(plan: StudyPlan, problems: Sequence[Problem], market_dir: Path) -> Sea
         RACE,
         problems,
         hashlib.sha256(f"study salt {plan.seed}".encode()).digest(),
-        pools=[pool_of(problem, partition) for problem in problems],
+        pools=[(*touched_pools(problem, partition), "train")[0] for problem in problems],
         cluster_ids=[str(partition.row_name(token)) for token in tokens],
         partition_sha256=partition.manifest.sha256,
     )

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from arena.api.board import Board
 from arena.chain.keys import HttpAuth, generate_signer, keypair_signer, verify
@@ -100,17 +100,17 @@ class Miner:
         assert (await self.stand.chain.commit(self.signer, made.commitment_sha256)).status == "ok"
         return made
 
-    def request(self, made: SignedSubmission, **changed: Any) -> httpx.Request:
+    def request(self, made: SignedSubmission, **changed: Any) -> httpx2.Request:
         """A signed POST. `changed` replaces parts: `file` (bytes), `filename`, `agent_name`, ..."""
         form = {"agent_name": made.name, "submitted_ms": str(made.submitted_ms), "signature": made.signature}
         content = changed.pop("file", made.source.encode())
         file = {"file": (changed.pop("filename", "agent.py"), content, "text/x-python")}
-        request = httpx.Request("POST", f"{self.stand.address}/v1/submissions", data=form | changed, files=file)
+        request = httpx2.Request("POST", f"{self.stand.address}/v1/submissions", data=form | changed, files=file)
         return self.signed("POST", "/v1/submissions", request.read(), {"content-type": request.headers["content-type"]})
 
-    def signed(self, method: str, target: str, body: bytes = b"", headers: dict | None = None) -> httpx.Request:
+    def signed(self, method: str, target: str, body: bytes = b"", headers: dict | None = None) -> httpx2.Request:
         signed = self.auth.sign(method, target, self.stand.validator, body)
-        return httpx.Request(method, self.stand.address + target, content=body, headers=signed | (headers or {}))
+        return httpx2.Request(method, self.stand.address + target, content=body, headers=signed | (headers or {}))
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import msgspec
 
 from arena.chain.keys import generate_signer
 from arena.exchange.log_digest import add_tally, extend
-from arena.exchange.port import Count, LogDigest, Peer
+from arena.exchange.port import Count, LogDigest, NoteQuestion, Peer, RowsQuestion
 from arena.exchange.pull import Pulled, PullPace, Wanted
 from arena.export.model import LogRow
 from arena.records.log import (
@@ -81,9 +81,9 @@ class Handmade:
         self._note = add_tally(sign_checkpoint(point, self.signer), tally, self.signer)
         self.wanted = Wanted(validator=self.signer.hotkey, note_sha256=note_sha256(self._note), race_id=race_id)
 
-    async def note(self, peer: Peer, validator: str, note_sha256: str) -> str:
+    async def ask(self, peer: Peer, question: NoteQuestion) -> str:
         return self._note
 
-    async def rows(self, peer: Peer, validator: str, *, after_seq: int, to_seq: int, race_id: str):
-        for row in self._rows[after_seq:to_seq]:
+    async def rows(self, peer: Peer, question: RowsQuestion):
+        for row in self._rows[question.after : question.to]:
             yield row

@@ -18,13 +18,13 @@ from arena.exchange.peer_service import PeerService, RaceTerms, ShareRules
 from arena.exchange.port import Peer, Peers
 from arena.exchange.pull import Puller, PullPace, Wanted
 from arena.exchange.routes import Exchange
-from arena.exchange.submission_cache import SubmissionCache
 from arena.race.agreement import Reveal, RevealGate
 from arena.records.log import checkpoint_of, note_sha256, sign_checkpoint, signing_message
 from arena.records.merkle import MerkleFrontier
 from arena.records.model import Payload, SettlementRecord
-from arena.records.port import Store
+from arena.records.port import Store, StoredSubmission
 from arena.records.sequencer import Sequencer
+from arena.submissions.model import SignedSubmission, waiting_row
 from arena.web.server import ExchangeServer
 from harness.catalogue.server import listen
 from tests.arena.local_peers import LocalPeers
@@ -35,7 +35,20 @@ TERMS = RaceTerms(policy_sha256="e5" * 32, guest_sha256="d4" * 32)
 
 
 class MemoryStore(MemoryLog):
-    """A log in memory that selects as the real store does."""
+    """A log in memory that selects as the real store does, and the submissions beside it."""
+
+    def __init__(self, *named) -> None:
+        super().__init__(*named)
+        self.kept: list[tuple[StoredSubmission, str]] = []
+
+    async def put_submission(self, submission, source):
+        self.kept.append((submission, source))
+
+    async def submissions(self, states=(), *, miner_hotkey=""):
+        return [row for row, _ in self.kept if row.subject.miner_hotkey == miner_hotkey]
+
+    async def source(self, agent_version_id):
+        return next((source for row, source in self.kept if row.subject.agent_version_id == agent_version_id), None)
 
     async def records(self, validator=None, *, after_seq=0, kinds=(), race_id=None, page=500):
         for record in list(self.log):
@@ -57,7 +70,6 @@ class Node:
         self.settlements: dict[str, SettlementRecord] = {}
         self.folder = folder / self.hotkey
         self.held = PeerLogStore(self.folder / "held", **options)
-        self.shelf = SubmissionCache(self.folder / "sources")
         self.releases = ReleaseStore(self.folder / "operator")
         self.rules = ShareRules()
         self.desk = self.make_desk()
@@ -68,7 +80,6 @@ class Node:
         return PeerService(
             self.store,
             self.held,
-            self.shelf,
             has_permit=lambda hotkey: hotkey in self.permits,
             gate=lambda: RevealGate(reveals=tuple(self.reveals)),
             terms=lambda race_id: TERMS if race_id in self.races else None,
@@ -76,6 +87,9 @@ class Node:
             releases=self.releases,
             rules=rules,
         )
+
+    async def hold_source(self, submission: SignedSubmission) -> None:
+        await self.store.put_submission(waiting_row(submission, 7), submission.source)
 
     async def append(self, payloads: Sequence[Payload], bodies=()) -> int:
         return (await self.sequencer.append(payloads, bodies)).seq

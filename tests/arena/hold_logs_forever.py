@@ -38,7 +38,7 @@ def hold(held: PeerLogStore, race_id: str) -> None:
         writer,
         point=Checkpoint(validator=VALIDATOR, size=ROWS, root="33" * 32),
         note=f"note of {race_id}",
-        tally=LogDigest(race_id=race_id, count=Count(rows=ROWS), start=LogStart(validator=VALIDATOR)),
+        due=LogDigest(race_id=race_id, count=Count(rows=ROWS), start=LogStart(validator=VALIDATOR)),
         end=LogStart(validator=VALIDATOR, after_seq=ROWS, head="44" * 32, peaks=("55" * 32, "66" * 32)),
     )
 

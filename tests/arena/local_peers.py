@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
+from typing import Any
 
 import msgspec
 
-from arena.exchange.operator_files import SignedRelease
 from arena.exchange.peer_service import PeerService
-from arena.exchange.port import Peer, Progress
+from arena.exchange.port import Answer, Peer, Question, RowsQuestion
 from arena.export.model import LogRow
 from arena.records.model import SettlementRecord
 from arena.submissions.model import SignedSubmission
@@ -40,22 +40,19 @@ class LocalPeers:
         self.faults: dict[str, PeerFault] = {}
         self._caller, self._sleep = caller, sleep
 
-    async def note(self, peer: Peer, validator: str, note_sha256: str) -> str | None:
-        """As `Peers.note`."""
+    async def ask(self, peer: Peer, question: Question[Answer]) -> Answer | None:
+        """As `Peers.ask`."""
         service, fault = await self._reach(peer)
         with _refusals(peer):
-            found = await service.note(self._caller, validator, note_sha256)
-        return found + "\n" if found and fault.is_lying else found
+            found: Any = await service.answer(self._caller, question)
+        return _falsified(found) if fault.is_lying else found
 
-    async def rows(
-        self, peer: Peer, validator: str, *, after_seq: int, to_seq: int, race_id: str
-    ) -> AsyncGenerator[LogRow]:
+    async def rows(self, peer: Peer, question: RowsQuestion) -> AsyncGenerator[LogRow]:
         """As `Peers.rows`."""
         service, fault = await self._reach(peer)
         sent = 0
         with _refusals(peer):
-            rows = await service.rows(self._caller, validator, after_seq=after_seq, to_seq=to_seq, race_id=race_id)
-            async with aclosing(rows):
+            async with aclosing(await service.rows(self._caller, question)) as rows:
                 async for row in rows:
                     if sent == fault.rows_max:
                         raise ArenaError(PEER_AWAY, f"{peer.hotkey} broke off")
@@ -67,39 +64,6 @@ class LocalPeers:
                     yield row
                     sent += 1
 
-    async def submission(self, peer: Peer, commitment_sha256: str) -> SignedSubmission | None:
-        """As `Peers.submission`."""
-        service, fault = await self._reach(peer)
-        with _refusals(peer):
-            found = await service.submission(self._caller, commitment_sha256)
-        return msgspec.structs.replace(found, source=found.source + "#\n") if found and fault.is_lying else found
-
-    async def settlement(self, peer: Peer, race_id: str) -> SettlementRecord | None:
-        """As `Peers.settlement`."""
-        service, fault = await self._reach(peer)
-        with _refusals(peer):
-            found = await service.settlement(self._caller, race_id)
-        return msgspec.structs.replace(found, seed="00" * 32) if found and fault.is_lying else found
-
-    async def progress(self, peer: Peer, race_id: str) -> Progress | None:
-        """As `Peers.progress`."""
-        service, _ = await self._reach(peer)
-        with _refusals(peer):
-            return await service.progress(self._caller, race_id)
-
-    async def release(self, peer: Peer, known_sha256: str) -> SignedRelease | None:
-        """As `Peers.release`."""
-        service, _ = await self._reach(peer)
-        with _refusals(peer):
-            return await service.release(self._caller, known_sha256)
-
-    async def file_piece(self, peer: Peer, sha256: str, *, start: int, size: int) -> bytes | None:
-        """As `Peers.file_piece`."""
-        service, fault = await self._reach(peer)
-        with _refusals(peer):
-            found = await service.file_piece(self._caller, sha256, start)
-        return bytes(byte ^ 1 for byte in found) if found and fault.is_lying else found
-
     async def _reach(self, peer: Peer) -> tuple[PeerService, PeerFault]:
         service, fault = self.services.get(peer.hotkey), self.faults.get(peer.hotkey, PeerFault())
         if fault.slow_s:
@@ -109,16 +73,22 @@ class LocalPeers:
         return service, fault
 
 
+def _falsified(found: Any) -> Any:
+    match found:
+        case str():
+            return found + "\n"
+        case bytes():
+            return bytes(byte ^ 1 for byte in found)
+        case SignedSubmission():
+            return msgspec.structs.replace(found, source=found.source + "#\n")
+        case SettlementRecord():
+            return msgspec.structs.replace(found, seed="00" * 32)
+    return found
+
+
 def as_stub(row: LogRow) -> LogRow:
     """The stub of a row."""
-    return LogRow(
-        validator=row.validator,
-        seq=row.seq,
-        prev=row.prev,
-        content_sha256=row.content_sha256,
-        signature=row.signature,
-        withheld="unreleased",
-    )
+    return msgspec.structs.replace(row, content=None, body=None, withheld="unreleased")
 
 
 @contextmanager

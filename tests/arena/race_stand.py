@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable, Iterable
 from functools import cache
 
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from arena.chain.port import BeaconRound, Metagraph, Neuron
@@ -37,7 +36,7 @@ def policy(base: Policy = DEMO, **race: object) -> Policy:
     return replace(
         base,
         gate=replace(base.gate, version="gate/2", similarity_review_e4=6_000),
-        admission=replace(base.admission, is_commitment_enough=UNSET),
+        admission=replace(base.admission, is_commitment_enough=False),
         race=replace(base.race, **fields),
     )
 

@@ -108,7 +108,7 @@ def fill(author: Author, more: str = "") -> int:
         author.append([record])
     sealed, opened = release(SEALED, (1, 2)), release(OPEN, (1, 2))
     pools = ("train", "eval")
-    for record, opens_ms in ((sealed, OPENS_MS), (opened, msgspec.UNSET)):
+    for record, opens_ms in ((sealed, OPENS_MS), (opened, 0)):
         problems_of = tuple(replace(one, pool=pool) for one, pool in zip(record.problems, pools, strict=True))
         size = author.append([replace(record, problems=problems_of, opens_ms=opens_ms)])
     asyncio.run(_submit(author, more))

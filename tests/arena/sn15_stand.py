@@ -7,15 +7,14 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
-from msgspec import UNSET
+import httpx2
 from msgspec.structs import replace
 
 from arena.chain.port import Signer
 from tests.arena.door_stand import AGENT, Miner, Stand
 
 
-class LegacyAuth(httpx.Auth):
+class LegacyAuth(httpx2.Auth):
     """Signs each request as the SDK does: `{hotkey}:{timestamp}:{nonce}`."""
 
     def __init__(self, signer: Signer, **fixed: str) -> None:
@@ -27,7 +26,7 @@ class LegacyAuth(httpx.Auth):
         made = {"X-Hotkey": self.signer.hotkey, "X-Timestamp": stamp, "X-Nonce": nonce, "X-Signature": f"0x{signature}"}
         return made | self.fixed
 
-    def auth_flow(self, request: httpx.Request) -> Iterator[httpx.Request]:
+    def auth_flow(self, request: httpx2.Request) -> Iterator[httpx2.Request]:
         if not request.url.path.startswith("/v1/public/"):
             request.headers.update(self.headers())
         yield request
@@ -36,10 +35,10 @@ class LegacyAuth(httpx.Auth):
 class LegacyMiner(Miner):
     """A registered hotkey whose client speaks that API alone."""
 
-    def client(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(base_url=self.stand.address, auth=LegacyAuth(self.signer), timeout=30)
+    def client(self) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(base_url=self.stand.address, auth=LegacyAuth(self.signer), timeout=30)
 
-    async def submit(self, source: bytes = AGENT.encode(), name: str = "agent") -> httpx.Response:
+    async def submit(self, source: bytes = AGENT.encode(), name: str = "agent") -> httpx2.Response:
         async with self.client() as http:
             form = {"agent_name": (None, name.encode(), "text/plain"), "file": ("a.py", source, "text/x-python")}
             return await http.post("/v1/miner/submit", files=form)
@@ -50,12 +49,12 @@ class LegacyMiner(Miner):
 
 
 def open_to_commitments(stand: Stand, *, is_open: bool = True) -> Stand:
-    admission = replace(stand.policy.admission, is_commitment_enough=True if is_open else UNSET)
+    admission = replace(stand.policy.admission, is_commitment_enough=is_open)
     stand.policy = replace(stand.policy, admission=admission)
     return stand
 
 
-def told(answer: httpx.Response) -> tuple[int, str]:
+def told(answer: httpx2.Response) -> tuple[int, str]:
     value = answer.json()
     detail = value["detail"]
     return answer.status_code, value.get("error_code") or (detail["code"] if isinstance(detail, dict) else "")

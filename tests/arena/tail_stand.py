@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-import httpx
+import httpx2
 import msgspec
 
 from arena.api.client import TailClient
@@ -153,7 +153,7 @@ class Author:
 
 def rows(address: str, path: str = "/v1/tail", **parameters: Any) -> list[LogRow]:
     """Every row of one answer."""
-    answer = httpx.get(f"{address}{path}", params=parameters, timeout=30)
+    answer = httpx2.get(f"{address}{path}", params=parameters, timeout=30)
     assert answer.status_code == 200, answer.text
     return [read_row(line) for line in answer.content.splitlines() if line]
 

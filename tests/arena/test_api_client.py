@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import msgspec
 import pytest
 from hypothesis import given
@@ -199,7 +199,7 @@ def test_serve_answers_until_it_is_told_to_stop(author: Author, state_dir: Path)
     try:
         said = process.stdout.readline()
         address = said.split(" at ")[1].split(";")[0]
-        assert httpx.get(f"{address}/v1/head").json()[0]["seq"] == 1
+        assert httpx2.get(f"{address}/v1/head").json()[0]["seq"] == 1
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0, process.stderr.read()
     finally:

@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import socket
 
-import httpx
+import httpx2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -96,9 +96,9 @@ class Asked:
         rules = ShareRules(requests_per_s=2, requests_burst=4)
         self.limits = RequestLimits(app, rules, lambda: self.now_s)
 
-    async def get(self, address: str, method: str = "GET") -> httpx.Response:
-        transport = httpx.ASGITransport(app=self.limits, client=(address, 1))
-        async with httpx.AsyncClient(transport=transport, base_url="http://node") as http:
+    async def get(self, address: str, method: str = "GET") -> httpx2.Response:
+        transport = httpx2.ASGITransport(app=self.limits, client=(address, 1))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://node") as http:
             return await http.request(method, "/")
 
 
@@ -120,13 +120,13 @@ async def test_head_has_the_headers_of_get_and_no_body():
 def test_half_open_clients_keep_nobody_out(author):
     """More connections than there are places, none of which finishes its request."""
     with serving(author.dsn, clients=4) as server, contextlib.ExitStack() as stack:
-        place = httpx.URL(server.address)
+        place = httpx2.URL(server.address)
         for _ in range(60):
             half = stack.enter_context(socket.create_connection((place.host, place.port), timeout=10))
             with contextlib.suppress(OSError):  # the server may have closed it already
                 half.sendall(b"GET /v1/races HTTP/1.1\r\nhost: x\r\nx-slow: ")
         for _ in range(3):
-            assert httpx.get(f"{server.address}/v1/races", timeout=30).status_code == 200
+            assert httpx2.get(f"{server.address}/v1/races", timeout=30).status_code == 200
 
 
 # -- a winner, by HTTP
@@ -144,7 +144,7 @@ def author(postgres) -> Author:
 
 def test_a_winner_s_source_opens_at_its_moment_and_resumes(author):
     now = [OPENS_MS - 1]
-    with serving(author.dsn, now_ms=lambda: now[0]) as server, httpx.Client(base_url=server.address) as http:
+    with serving(author.dsn, now_ms=lambda: now[0]) as server, httpx2.Client(base_url=server.address) as http:
         source = f"/v1/agents/{WINNER * 32}/source"
         early = http.get(source)
         assert (early.status_code, early.json()["code"]) == (403, "V2089")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from urllib.parse import quote, urlencode
 
-import httpx
+import httpx2
 import pytest
 
 from arena.bank.batch import AcceptedProduct, Explained
@@ -62,7 +62,7 @@ def answer_of(record: EvaluationRecord, _: str) -> Explained:
 class Crawler:
     """Asks everything that the document, a cursor or a link names, in every way, and keeps every answer."""
 
-    def __init__(self, http: httpx.Client, validator: str, size: int, document: str = "/openapi.json") -> None:
+    def __init__(self, http: httpx2.Client, validator: str, size: int, document: str = "/openapi.json") -> None:
         self.http, self.size, self.document = http, size, document
         stranger = generate_signer()
         self.known = {
@@ -93,7 +93,7 @@ class Crawler:
         names = {"x-bittensor-hotkey": stranger.hotkey, "x-hotkey": stranger.hotkey, "authorization": "Bearer x"}
         self.stranger = {**names, "x-signature": "0x" + stranger.sign(b"x").hex()}  # another miner
         self.refused: set[str] = set()
-        self.answers: list[tuple[str, httpx.Response]] = []
+        self.answers: list[tuple[str, httpx2.Response]] = []
         self.asked: set[str] = set()
 
     def crawl(self) -> None:
@@ -154,7 +154,7 @@ class Crawler:
             return []
         return list(self.links(target, answer.json()))
 
-    def get(self, target: str, told: str = "", **options) -> httpx.Response:
+    def get(self, target: str, told: str = "", **options) -> httpx2.Response:
         answer = self.http.get(target, **options)
         self.answers.append((told or target, answer))
         assert answer.status_code < 500, (target, answer.text)
@@ -206,7 +206,7 @@ def crawled(request, author) -> Iterator[tuple[str, Crawler]]:
         serving(
             writer.dsn, now_ms=lambda: now_ms, explain=answer_of, requests_per_s=1e6, is_sn15_served=True
         ) as server,
-        httpx.Client(base_url=server.address, timeout=30) as http,
+        httpx2.Client(base_url=server.address, timeout=30) as http,
     ):
         crawler = Crawler(http, writer.signer.hotkey, size)
         crawler.crawl()
@@ -266,7 +266,7 @@ def test_what_is_sealed_changes_no_answer(postgres, author):
     for one in (writer, other):
         with (
             serving(one.dsn, now_ms=lambda: OPENS_MS - 1, requests_per_s=1e6, is_sn15_served=True) as server,
-            httpx.Client(base_url=server.address, timeout=30) as http,
+            httpx2.Client(base_url=server.address, timeout=30) as http,
         ):
             crawler = Crawler(http, one.signer.hotkey, size)
             pages = [page_route(page) for page in PAGES if page not in ("/traces/{validator}/{seq}", "/validators")]
@@ -279,7 +279,7 @@ def test_what_is_sealed_changes_no_answer(postgres, author):
     assert {target: (first[target], second[target]) for target in first if first[target] != second[target]} == {}
 
 
-def look(http: httpx.Client, target: str, author: Author) -> tuple[int, str, str, str]:
+def look(http: httpx2.Client, target: str, author: Author) -> tuple[int, str, str, str]:
     """Everything of an answer, without the validator's name and what tells traces apart before they open."""
     answer = http.get(target)
     if target.startswith("/v1/trajectories/") and answer.status_code == 200:

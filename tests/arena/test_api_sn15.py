@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterator
 from datetime import datetime
 
-import httpx
+import httpx2
 import pytest
 
 from arena.chain.keys import generate_signer
@@ -95,10 +95,10 @@ def author(postgres) -> Author:
 
 
 @pytest.fixture(scope="module", params=[OPENS_MS - 1, OPENS_MS])
-def served(request, author) -> Iterator[tuple[bool, httpx.Client]]:
+def served(request, author) -> Iterator[tuple[bool, httpx2.Client]]:
     with (
         serving(author.dsn, now_ms=lambda: request.param, is_sn15_served=True) as server,
-        httpx.Client(base_url=server.address) as http,
+        httpx2.Client(base_url=server.address) as http,
     ):
         yield request.param == OPENS_MS, http
 
@@ -162,7 +162,7 @@ def test_ids_are_uuids_of_version_8_and_a_version_s_begins_like_its_id():
 def test_code_is_released_when_the_embargo_is_over_and_a_loser_s_never(served):
     is_over, http = served
 
-    def asked(version: str, kind: str = "AGENT_CODE") -> httpx.Response:
+    def asked(version: str, kind: str = "AGENT_CODE") -> httpx2.Response:
         body = {"artifact_type": kind, "agent_version_id": version}
         return http.post("/v1/public/artifacts/download-url", json=body)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 
-import httpx
+import httpx2
 import msgspec
 import pytest
 
@@ -52,7 +52,7 @@ def test_nothing_of_a_race_leaves_before_its_release_whatever_is_asked_for(autho
     with serving(author.dsn) as server:
         for pools in ({}, {"pool": ["train", "eval", "dev", "never_touch"]}):
             assert seen(server, **pools) == {"stub": ["unreleased"] * 6}
-            assert b"p0001" not in httpx.get(f"{server.address}/v1/tail", params=pools).content
+            assert b"p0001" not in httpx2.get(f"{server.address}/v1/tail", params=pools).content
 
 
 def test_a_released_race_goes_out_whole_with_its_bodies(author: Author) -> None:
@@ -91,7 +91,7 @@ def test_a_follower_of_an_open_race_sees_its_release_and_then_fetches_its_rows(a
     author.race("r1", [1, 2])
     with serving(author.dsn) as server, following(server.address) as stream:
         assert [stream.next().withheld for _ in range(6)] == ["unreleased"] * 6
-        answer = httpx.get(f"{server.address}/v1/records", params={"race": "r1"})
+        answer = httpx2.get(f"{server.address}/v1/records", params={"race": "r1"})
         assert (answer.status_code, answer.json()["code"]) == (404, "V2082")
         author.finish("r1", [1, 2])
         settled, released = stream.next(), stream.next()
@@ -109,7 +109,7 @@ def test_a_follower_of_an_open_race_sees_its_release_and_then_fetches_its_rows(a
 class Stream:
     """One follower's rows, one at a time."""
 
-    def __init__(self, answer: httpx.Response) -> None:
+    def __init__(self, answer: httpx2.Response) -> None:
         self._lines = answer.iter_lines()
         self.empty = 0
 
@@ -128,7 +128,7 @@ class following:
     """A follower's open connection."""
 
     def __init__(self, address: str, **parameters) -> None:
-        self._stream = httpx.stream("GET", f"{address}/v1/tail", params={"follow": "true", **parameters}, timeout=30)
+        self._stream = httpx2.stream("GET", f"{address}/v1/tail", params={"follow": "true", **parameters}, timeout=30)
 
     def __enter__(self) -> Stream:
         return Stream(self._stream.__enter__())
@@ -160,7 +160,7 @@ def test_a_store_that_goes_away_never_looks_like_the_end_of_the_log(author: Auth
                 stream.next()
             server.store.is_away = True
             author.append([attempt(99)])
-            with pytest.raises(httpx.RemoteProtocolError):
+            with pytest.raises(httpx2.RemoteProtocolError):
                 stream.next()
         server.store.is_away = False
         assert len(rows(server.address)) == PAGE_ROWS + 1
@@ -180,12 +180,12 @@ def test_heads_and_checkpoints_are_served(author: Author, signer) -> None:
 
     asyncio.run(put())
     with serving(author.dsn) as server:
-        (head,) = httpx.get(f"{server.address}/v1/head").json()
+        (head,) = httpx2.get(f"{server.address}/v1/head").json()
         assert (head["validator"], head["seq"]) == (signer.hotkey, 3)
-        (point,) = httpx.get(f"{server.address}/v1/checkpoints").json()
+        (point,) = httpx2.get(f"{server.address}/v1/checkpoints").json()
         assert (point["note"], point["note_sha256"]) == (note, hashlib.sha256(note.encode()).hexdigest())
-        assert httpx.get(f"{server.address}/v1/checkpoints", params={"after_size": 3}).json() == []
-        assert httpx.get(f"{server.address}/v1/health").json() == {"status": "ok"}
+        assert httpx2.get(f"{server.address}/v1/checkpoints", params={"after_size": 3}).json() == []
+        assert httpx2.get(f"{server.address}/v1/health").json() == {"status": "ok"}
 
 
 def test_a_server_of_several_logs_asks_which(postgres, author: Author) -> None:
@@ -193,7 +193,7 @@ def test_a_server_of_several_logs_asks_which(postgres, author: Author) -> None:
     other = generate_signer()
     Author(postgres.dsn_for(other.hotkey), other).append([attempt(1), attempt(2)])
     with serving(postgres.owner_dsn) as server:
-        refused = httpx.get(f"{server.address}/v1/tail")
+        refused = httpx2.get(f"{server.address}/v1/tail")
         assert (refused.status_code, refused.json()["code"]) == (400, "V2081")
         assert [row.validator for row in rows(server.address, validator=other.hotkey)] == [other.hotkey] * 2
 
@@ -217,6 +217,6 @@ def test_a_wrong_request_is_told_so_with_a_code(author: Author) -> None:
     shape = {"code", "message", "whose_fault", "what_it_costs", "what_to_do"}
     with serving(author.dsn) as server:
         for path, status, code in WRONG:
-            answer = httpx.get(f"{server.address}{path}")
+            answer = httpx2.get(f"{server.address}{path}")
             assert (answer.status_code, answer.json()["code"]) == (status, code), path
             assert set(answer.json()) == shape and answer.json()["whose_fault"] == "client"

@@ -13,20 +13,18 @@ from msgspec.structs import replace
 
 from arena.bank.batch import check_release, seal
 from arena.bank.partition_file import (
-    PartitionFile,
+    assign,
     read_partition,
     read_public_manifest,
     unpartitioned,
     write_partition,
 )
 from arena.bank.sealing import deal, lock_all, open_batch, race_named
-from arena.bank.stock import BatchStock
 from arena.chain.beacon import LocalBeacon, LocalTimelock, local_round
 from arena.chain.keys import keypair_signer, verify
-from arena.race.model import describe_batch
 from arena.records.model import ReleaseRecord
 from foundation.errors import ArenaError
-from problems.partition import change_between, freeze
+from problems.partition import freeze
 from problems.synthesis import ProblemMaker
 from problems.title_index import TitleIndex
 from tests.problems.stand import make_catalogue
@@ -86,91 +84,29 @@ def test_a_file_that_is_absent_is_named(tmp_path):
 
 # -- new problems
 def test_new_problems_go_where_their_answers_are_and_suites_answers_are_never_raced(path):
-    eval_problem = next(
-        problem for problem in FROZEN if PartitionFile(path, OPERATOR, verify).assign([problem]).pools == ("eval",)
-    )
-    assigned = PartitionFile(path, OPERATOR, verify).assign(
-        [disguised(eval_problem, "p_eval"), FRESH[0], disguised(SUITE[0], "p_suite")]
-    )
+    eval_problem = next(problem for problem in FROZEN if assign(path, [problem], OPERATOR, verify).pools == ("eval",))
+    new = [disguised(eval_problem, "p_eval"), FRESH[0], disguised(SUITE[0], "p_suite")]
+    assigned = assign(path, new, OPERATOR, verify)
     assert [problem.problem_id for problem in assigned.problems] == ["p_eval", FRESH[0].problem_id]
     assert assigned.pools == ("eval", "train")
     assert assigned.refused == ("p_suite",)
 
 
 def test_a_problem_that_would_join_two_pools_is_refused(path):
-    desk = PartitionFile(path, OPERATOR, verify)
-    pool_of = {problem.problem_id: desk.assign([problem]).pools for problem in FROZEN}
+    pool_of = {problem.problem_id: assign(path, [problem], OPERATOR, verify).pools for problem in FROZEN}
     one = next(problem for problem in FROZEN if pool_of[problem.problem_id] == ("eval",))
     two = next(problem for problem in FROZEN if pool_of[problem.problem_id] == ("train",))
     bridge = replace(one, problem_id="p_bridge", bucket="voucher", rewards=(*one.rewards, *two.rewards))
-    assigned = desk.assign([bridge, FRESH[0]])
+    assigned = assign(path, [bridge, FRESH[0]], OPERATOR, verify)
     assert (assigned.refused, assigned.problems) == (("p_bridge",), (FRESH[0],))
 
 
 def test_the_successor_follows_the_frozen_manifest_and_every_one_is_kept(path):
-    assigned = PartitionFile(path, OPERATOR, verify).assign(FRESH)
-    public = path.parent / "partitions" / f"{assigned.partition_sha256}.change.json"
-    change_between(MANIFEST, read_public_manifest(public, OPERATOR.hotkey, verify))
-    assert PartitionFile(path, OPERATOR, verify).assign(FRESH) == assigned
+    assigned = assign(path, FRESH, OPERATOR, verify)
+    public = path.parent / "partitions" / f"{assigned.partition_sha256}.json"
+    assert read_public_manifest(public, OPERATOR.hotkey, verify).previous_sha256 == MANIFEST.sha256
+    assert assign(path, FRESH, OPERATOR, verify) == assigned
     assert len(list((path.parent / "partitions").iterdir())) == 2
-
-
-def test_each_race_costs_what_entered_with_it_and_every_manifest_is_read_back_from_its_changes(path):
-    folder, manifests, made = path.parent / "partitions", [MANIFEST], []
-    for problem in FRESH[:6]:
-        assigned = PartitionFile(path, OPERATOR, verify).assign([problem])
-        manifests.append(read_partition(path, verify).manifest)
-        made.append(folder / f"{assigned.partition_sha256}.change.json")
-    assert {one.name for one in folder.iterdir()} == {f"{MANIFEST.sha256}.json", *(one.name for one in made)}
-    assert all(4 * one.stat().st_size < (folder / f"{MANIFEST.sha256}.json").stat().st_size for one in made)
-    for change, manifest in zip(made, manifests[1:], strict=True):
-        assert read_public_manifest(change, OPERATOR.hotkey, verify) == manifest
-    with pytest.raises(ArenaError, match="P4028"):
-        read_public_manifest(made[0], STRANGER.hotkey, verify)
-    made[2].unlink()
-    with pytest.raises(ArenaError, match=rf"P4001.*{made[2].name}"):
-        read_public_manifest(made[4], OPERATOR.hotkey, verify)
-
-
-def test_a_flipped_byte_in_a_change_or_in_one_before_it_is_refused(path):
-    names = [
-        f"{PartitionFile(path, OPERATOR, verify).assign([problem]).partition_sha256}.change.json"
-        for problem in FRESH[:2]
-    ]
-    first, last = (path.parent / "partitions" / name for name in names)
-    for file in (first, last):
-        content = file.read_bytes()
-        end = content.index(b'"signer":') if file is first else len(content)  # the last one's signature covers it all
-        for place in range(0, end, 31):
-            damaged = bytearray(content)
-            damaged[place] ^= 1
-            file.write_bytes(damaged)
-            with pytest.raises(ArenaError) as caught:
-                read_public_manifest(last, OPERATOR.hotkey, verify)
-            assert caught.value.failure.code in {"P4028", "P4021", "P4001"}
-        file.write_bytes(content)
-
-
-def test_without_the_public_form_of_the_manifest_before_it_one_is_kept_whole(path):
-    (path.parent / "partitions" / f"{MANIFEST.sha256}.json").unlink()
-    assigned = PartitionFile(path, OPERATOR, verify).assign(FRESH[:1])
-    whole = path.parent / "partitions" / f"{assigned.partition_sha256}.json"
-    assert read_public_manifest(whole, OPERATOR.hotkey, verify) == read_partition(path, verify).manifest
-
-
-def test_a_stock_of_ones_own_takes_pools_and_clusters_from_the_manifest(path):
-    stock = BatchStock(path.parent, os.urandom, assign=PartitionFile(path, OPERATOR, verify).assign)
-    stock.add("a", [*FRESH, disguised(SUITE[0], "p_suite")])
-    batch = stock.seal_for("race-1", 3)
-    assert batch.problems == tuple(sorted(FRESH, key=lambda problem: problem.problem_id))
-    assert batch.partition_sha256 == read_partition(path, verify).manifest.sha256
-    assert {row.pool for row in batch.released_problems} == {"train"}
-    assert all(len(row.cluster_id) == 64 for row in batch.released_problems)
-
-
-def test_a_suites_problem_can_be_sealed_into_no_batch():
-    with pytest.raises(ArenaError, match="P4029"):
-        seal("race-1", FRESH[:1], bytes(32), pools=("never_touch",))
 
 
 # -- sealing ahead
@@ -198,7 +134,7 @@ def test_too_few_and_repeated_problems_are_refused_and_sealed_ones_passed_over()
 
 
 def test_each_batch_is_locked_to_the_round_after_its_close_under_a_salt_of_its_own(path):
-    assigned = PartitionFile(path, OPERATOR, verify).assign(FRESH)
+    assigned = assign(path, FRESH, OPERATOR, verify)
     beacon, timelock = LocalBeacon(lambda: 0), LocalTimelock()
     files = list(
         lock_all(
@@ -217,7 +153,7 @@ def test_each_batch_is_locked_to_the_round_after_its_close_under_a_salt_of_its_o
         assert timelock.opens_ms(file.notice.round - 1) <= close_ms < timelock.opens_ms(file.notice.round)
         opened.append(open_batch(file, local_round(file.notice.round), timelock=timelock))
     assert len({batch.salt for batch in opened}) == 4
-    ids = [problem_id for batch in opened for problem_id in batch.problem_ids]
+    ids = [problem.problem_id for batch in opened for problem in batch.problems]
     assert len(set(ids)) == len(ids)
 
 
@@ -233,21 +169,14 @@ RECORD = ReleaseRecord(
 
 
 def checked(record: ReleaseRecord = RECORD, batch=BATCH):
-    public = describe_batch(BATCH)
-    return check_release(
-        record,
-        batch_sha256=public.batch_sha256,
-        partition_sha256=public.partition_sha256,
-        commitments={problem.problem_id: problem.cluster_commitment for problem in public.problems},
-        batch=batch,
-    )
+    return check_release(record, BATCH.public, batch)
 
 
 def test_an_honest_release_keeps_every_commitment_with_or_without_the_batch():
     assert checked().is_ok and checked().batch == "kept"
     alone = checked(batch=None)
     assert alone.is_ok and alone.batch == "unknown"
-    assert [row.cluster for row in alone.problems] == ["kept"] * 3
+    assert not alone.broken
 
 
 @pytest.mark.parametrize(

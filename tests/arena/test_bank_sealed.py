@@ -14,18 +14,15 @@ from arena.bank.sealing import (
     SealedFile,
     SignedNotice,
     check_notice,
-    check_opened,
     decode_sealed,
     encode_sealed,
     lock_batch,
     notice_bytes,
     open_batch,
     read_sealed,
-    sign_notice,
     write_sealed,
 )
 from arena.chain.keys import keypair_signer, verify
-from arena.race.model import describe_batch
 from arena.records.commitments import cluster_commitment
 from foundation.errors import ArenaError
 from problems.titles import AcceptedTitles, reward_titles
@@ -124,8 +121,6 @@ def test_a_file_of_another_key_is_refused_whatever_it_says_of_itself(stand):
     signed = SignedNotice(notice=posing, signature=STRANGER.sign(b"anything").hex())
     with pytest.raises(ArenaError, match=r"P4025.*the signature does not fit"):
         check_notice(signed, OPERATOR.hotkey, verify, "f")
-    with pytest.raises(ValueError, match="the notice names"):
-        sign_notice(posing, STRANGER)
 
 
 def test_spaces_or_another_order_of_fields_make_another_file():
@@ -152,23 +147,11 @@ def test_the_public_form_is_the_notice_alone_and_a_race_describes_the_same_batch
     check_notice(signed, OPERATOR.hotkey, verify, "f")
     notice = signed.notice
     assert notice == sealed.notice
-    assert describe_batch(notice) == describe_batch(BATCH)
-    check_opened(notice, BATCH)
-
-
-def words_of(value: object) -> set[str]:
-    """Every string in a JSON value."""
-    if isinstance(value, dict):
-        return set().union(*(words_of(item) for item in value.values()), value)
-    if isinstance(value, list):
-        return set().union(*map(words_of, value)) if value else set()
-    return {value} if isinstance(value, str) else set()
+    assert notice.batch == BATCH.public
 
 
 def test_the_salt_opens_every_commitment_of_the_notice(stand):
     notice: BatchNotice = locked(stand).notice
     opened = open_batch(locked(stand), stand.published, timelock=stand.timelock)
-    for problem in opened.released_problems:
-        assert notice.cluster_commitments[problem.problem_id] == cluster_commitment(
-            opened.salt, problem.problem_id, problem.cluster_id
-        )
+    for problem, public in zip(opened.released_problems, notice.problems, strict=True):
+        assert public.cluster_commitment == cluster_commitment(opened.salt, problem.problem_id, problem.cluster_id)

@@ -1,9 +1,8 @@
-"""Banks: what both keep (a race, a batch, once), and what only the operator's sealed files keep."""
+"""The bank: a race, a batch, once, opened by its round and by nothing else."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,8 @@ from msgspec.structs import replace
 
 from arena.bank.batch import seal
 from arena.bank.sealing import encode_sealed, lock_batch
-from arena.bank.stock import Bank, BatchStock, SealedStock
-from arena.chain.beacon import LocalBeacon, LocalTimelock, QuicknetTimelock, local_round
+from arena.bank.stock import Bank
+from arena.chain.beacon import LocalBeacon, QuicknetTimelock, local_round
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.opening import open_beacon
 from arena.policies import PAPER
@@ -20,19 +19,15 @@ from arena.race.schedule import coming_closes_ms
 from foundation.errors import ArenaError
 from problems.model import Problem
 from problems.suites import accept_lexically
-from problems.synthesis import synthesize
 from problems.title_index import TitleIndex
 from problems.titles import AcceptedTitles
+from tests.arena.bank_stand import OPERATOR, TIMELOCK, SeededMaker, open_bank, problems_of
 from tests.arena.test_chain_beacon import ROUND_1
 from tests.problems.stand import make_catalogue
 
 CATALOGUE = make_catalogue(160)
-SETS = [
-    tuple(sorted(synthesize(CATALOGUE, seed=number, counts={"product": 3}), key=lambda problem: problem.problem_id))
-    for number in (1, 2, 3)
-]
-OPERATOR, STRANGER = keypair_signer("//Operator"), keypair_signer("//Stranger")
-TIMELOCK, BEACON = LocalTimelock(), LocalBeacon(lambda: 10**12)
+SETS = [problems_of(CATALOGUE, number) for number in (1, 2, 3)]
+STRANGER, BEACON = keypair_signer("//Stranger"), LocalBeacon(lambda: 10**12)
 ROUNDS = (101, 102, 103)
 
 
@@ -54,8 +49,8 @@ def put(
     return path
 
 
-def sealed_bank(folder: Path) -> SealedStock:
-    return SealedStock(folder, OPERATOR.hotkey, verify, TIMELOCK, BEACON)
+def sealed_bank(folder: Path, *, is_real: bool = False) -> Bank:
+    return Bank(folder, OPERATOR.hotkey, verify, TIMELOCK, BEACON, is_real=is_real)
 
 
 def filled_sealed(folder: Path) -> Bank:
@@ -64,39 +59,45 @@ def filled_sealed(folder: Path) -> Bank:
     return sealed_bank(folder)
 
 
-def filled_own(folder: Path) -> Bank:
-    stock = BatchStock(folder, os.urandom)
-    for name, problems in zip("abc", SETS, strict=True):
-        stock.add(name, problems)
-    return stock
-
-
-@pytest.fixture(params=[filled_sealed, filled_own])
-def bank(request: pytest.FixtureRequest, tmp_path: Path) -> Bank:
-    make: Callable[[Path], Bank] = request.param
-    return make(tmp_path / "bank")
-
-
-# -- both banks
-def test_a_race_keeps_its_batch_and_opens_it_with_its_round(bank):
+def test_a_race_keeps_its_batch_and_opens_it_with_its_round(tmp_path):
+    bank = filled_sealed(tmp_path / "bank")
     described = bank.seal_for("race-1", 3, round_number=101)
-    again = bank.seal_for("race-1", 3, round_number=101)
-    assert (again.batch_sha256, again.problem_ids) == (described.batch_sha256, described.problem_ids)
-    assert bank.serves(described.batch_sha256, 101)
+    assert bank.seal_for("race-1", 3, round_number=101) == described
     bank.open("race-1", local_round(101))
     bank.open("race-1", local_round(101))
     batch = bank.batch("race-1")
-    assert batch.batch_sha256 == described.batch_sha256
-    assert batch.cluster_commitments == described.cluster_commitments
-    assert batch.problems == SETS[0]
+    assert batch is bank.batch("race-1")  # what did not change is not read again
+    assert batch.public == described.batch and batch.problems == SETS[0]
+    with pytest.raises(ArenaError, match=r"P4015.*b of .* holds 3 problems, a race draws 4"):
+        bank.seal_for("race-2", 4, round_number=102)
 
 
-def test_a_batch_too_small_for_the_draw_is_not_used(bank):
-    with pytest.raises(ArenaError, match="P4015"):
-        bank.seal_for("race-1", 4, round_number=101)
+def test_a_batch_that_was_changed_while_its_race_runs_is_refused_though_it_was_read_before(tmp_path):
+    """Its size and its time of change are put back, as by somebody who hides it."""
+    bank, path = filled_sealed(tmp_path / "bank"), tmp_path / "bank" / "race-1.batch.json"
+    bank.open("race-1", local_round(101))
+    before, content = path.stat(), path.read_bytes()
+    assert bank.batch("race-1").problems == SETS[0]
+    place = content.index(SETS[0][0].query.encode())
+    path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(ArenaError, match="P4010"):
+        bank.batch("race-1")
 
 
-# -- sealed files alone
+def test_a_bank_with_a_maker_makes_what_it_lacks_under_its_own_key_and_repeats_no_answer(tmp_path):
+    bank = open_bank(tmp_path / "bank", BEACON, SeededMaker(CATALOGUE))
+    bank.prepare()
+    notice = bank.seal_for("race-000001", 3, round_number=101)
+    assert bank.seal_for("race-000001", 3, round_number=101) == notice  # made once
+    bank.open("race-000001", local_round(101))
+    assert bank.batch("race-000001").public == notice.batch
+    assert not bank.level((), 0).is_low(30) and filled_sealed(tmp_path / "other").level((), 0).is_low(30)
+    (tmp_path / "bank" / "old.batch.json").write_bytes(b"{")
+    with pytest.raises(ArenaError, match=r"P4001.*old\.batch\.json"):
+        bank.seal_for("race-000002", 3, round_number=102)
+
+
 def test_before_its_draw_a_race_has_nothing_to_read(tmp_path):
     bank = filled_sealed(tmp_path / "bank")
     bank.seal_for("race-1", 3, round_number=101)
@@ -113,7 +114,7 @@ def test_after_the_round_the_published_signature_opens_a_real_timelock(tmp_path)
     batch = seal("close", SETS[0], os.urandom(32))
     sealed = lock_batch(batch, 1, timelock=timelock, signer=OPERATOR, made_ms=5_000)
     (folder / "close.sealed.json").write_bytes(encode_sealed(sealed))
-    bank = SealedStock(folder, OPERATOR.hotkey, verify, timelock, open_beacon("finney", lambda: 10**12))
+    bank = Bank(folder, OPERATOR.hotkey, verify, timelock, open_beacon("finney", lambda: 10**12))
     bank.open("race-1", ROUND_1)  # drand's own first round, offline
     assert bank.batch("race-1") == batch
 
@@ -121,32 +122,23 @@ def test_after_the_round_the_published_signature_opens_a_real_timelock(tmp_path)
 def test_a_batch_serves_the_race_of_its_round_and_no_other(tmp_path):
     bank = filled_sealed(tmp_path / "bank")
     notice = bank.seal_for("race-1", 3, round_number=102)
-    assert notice.problem_ids == tuple(problem.problem_id for problem in SETS[1])
-    assert [bank.serves(notice.batch_sha256, opens_with) for opens_with in (101, 102, 103, 104)] == [0, 1, 0, 0]
+    assert [each.problem_id for each in notice.problems] == [problem.problem_id for problem in SETS[1]]
     with pytest.raises(ArenaError, match=r"P4027.*round 104 of local-beacon: no file"):
         bank.seal_for("race-1", 3, round_number=104)
     with pytest.raises(ArenaError, match="P4026"):
         bank.open("race-1", replace(local_round(102), round=101))
 
 
-def test_where_a_partition_is_required_a_batch_without_one_serves_no_race(tmp_path):
-    folder = tmp_path / "bank"
-    put(folder, "bare", SETS[0], 101)
-    put(folder, "dealt", SETS[1], 102, partition_sha256="ab" * 32)
-    bank = SealedStock(folder, OPERATOR.hotkey, verify, TIMELOCK, BEACON, is_partition_required=True)
-    with pytest.raises(ArenaError, match=r"P4030.*bare"):
-        bank.seal_for("race-1", 3, round_number=101)
-    assert bank.seal_for("race-1", 3, round_number=102).race_id == "dealt"
-
-
-def test_where_titles_are_required_a_batch_without_them_serves_no_race(tmp_path):
+def test_on_a_real_network_a_batch_without_partition_or_titles_serves_no_race(tmp_path):
     folder = tmp_path / "bank"
     titles = accept_lexically(SETS[1], TitleIndex(CATALOGUE), "test")
-    put(folder, "bare", SETS[0], 101)
-    put(folder, "titled", SETS[1], 102, titles=titles)
-    bank = SealedStock(folder, OPERATOR.hotkey, verify, TIMELOCK, BEACON, are_titles_required=True)
-    with pytest.raises(ArenaError, match=r"P4030.*bare"):
-        bank.seal_for("race-1", 3, round_number=101)
+    put(folder, "bare", SETS[0], 101, titles=accept_lexically(SETS[0], TitleIndex(CATALOGUE), "test"))
+    put(folder, "whole", SETS[1], 102, partition_sha256="ab" * 32, titles=titles)
+    put(folder, "untitled", SETS[2], 103, partition_sha256="ab" * 32)
+    bank = sealed_bank(folder, is_real=True)
+    for name, opens_with in (("bare", 101), ("untitled", 103)):
+        with pytest.raises(ArenaError, match=rf"P4030.*{name}"):
+            bank.seal_for("race-1", 3, round_number=opens_with)
     assert bank.seal_for("race-1", 3, round_number=102).titles == titles.name
     bank.open("race-1", local_round(102))
     assert bank.batch("race-1").titles == titles
@@ -211,14 +203,3 @@ def test_the_stock_lasts_until_the_first_race_without_a_batch(tmp_path):
     assert (level.races, level.lasts_ms) == (2, closes_ms[2] - now_ms)
     assert (level.oldest_made_ms, level.newest_made_ms) == (5_000, 5_000)
     assert level.is_low(30) and not level.is_low(2)
-
-
-def test_a_stock_of_ones_own_counts_races_and_one_that_makes_problems_never_runs_low(tmp_path):
-    now_ms = 1_800_000_000_000
-    closes_ms = coming_closes_ms(now_ms, PAPER.race, 10)
-    stock = filled_own(tmp_path / "own")
-    level = stock.level(closes_ms, now_ms)
-    assert (level.races, level.lasts_ms) == (3, closes_ms[3] - now_ms) and level.oldest_made_ms is not None
-    assert level.is_low(30)
-    assert not BatchStock(tmp_path / "empty", os.urandom, lambda _: SETS[0]).level(closes_ms, now_ms).is_low(30)
-    assert filled_sealed(tmp_path / "sealed").level((), now_ms).lasts_ms == 0

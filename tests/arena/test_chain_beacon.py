@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable
 
-import httpx
+import httpx2
 import msgspec
 import pytest
 from hypothesis import given
@@ -83,41 +83,41 @@ def test_no_other_round_or_spelling_verifies() -> None:
         assert not verify_quicknet_round(msgspec.structs.replace(ROUND_1, **change)), change
 
 
-def _relays(*answers: Callable[[httpx.Request], httpx.Response]) -> DrandBeacon:
+def _relays(*answers: Callable[[httpx2.Request], httpx2.Response]) -> DrandBeacon:
     """A beacon over relays `https://0`, `https://1`, ... that answer as given."""
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(request: httpx2.Request) -> httpx2.Response:
         made = answers[int(request.url.host)](request)
-        return httpx.Response(made.status_code, stream=httpx.ByteStream(made.content))  # as it would come over a wire
+        return httpx2.Response(made.status_code, stream=httpx2.ByteStream(made.content))  # as it would come over a wire
 
     endpoints = [f"https://{index}/" for index in range(len(answers))]
-    return DrandBeacon(lambda: AFTER_GENESIS_MS, endpoints=endpoints, transport=httpx.MockTransport(answer))
+    return DrandBeacon(lambda: AFTER_GENESIS_MS, endpoints=endpoints, transport=httpx2.MockTransport(answer))
 
 
-def _serves(request: httpx.Request) -> httpx.Response:
+def _serves(request: httpx2.Request) -> httpx2.Response:
     assert request.url.path == f"/{QUICKNET_CHAIN}/public/1"
-    return httpx.Response(200, json={"round": 1, "randomness": ROUND_1_RANDOMNESS, "signature": ROUND_1_SIGNATURE})
+    return httpx2.Response(200, json={"round": 1, "randomness": ROUND_1_RANDOMNESS, "signature": ROUND_1_SIGNATURE})
 
 
-def _forges(request: httpx.Request) -> httpx.Response:
-    return httpx.Response(200, json={"round": 1, "signature": OUTSIDE_SUBGROUP})
+def _forges(request: httpx2.Request) -> httpx2.Response:
+    return httpx2.Response(200, json={"round": 1, "signature": OUTSIDE_SUBGROUP})
 
 
-def _is_down(request: httpx.Request) -> httpx.Response:
-    raise httpx.ConnectError("refused", request=request)
+def _is_down(request: httpx2.Request) -> httpx2.Response:
+    raise httpx2.ConnectError("refused", request=request)
 
 
-def _babbles(request: httpx.Request) -> httpx.Response:
-    return httpx.Response(200, content=b"<html>")
+def _babbles(request: httpx2.Request) -> httpx2.Response:
+    return httpx2.Response(200, content=b"<html>")
 
 
-def _has_not(request: httpx.Request) -> httpx.Response:
-    return httpx.Response(404, content=b"{}")
+def _has_not(request: httpx2.Request) -> httpx2.Response:
+    return httpx2.Response(404, content=b"{}")
 
 
 @pytest.mark.parametrize("bad", [_is_down, _forges, _babbles])
 async def test_one_good_relay_is_enough_and_a_round_that_relays_may_hide_is_not_known_to_be_missing(
-    bad: Callable[[httpx.Request], httpx.Response],
+    bad: Callable[[httpx2.Request], httpx2.Response],
 ) -> None:
     assert await _relays(bad, _has_not, _serves).fetch(1) == ROUND_1
     for relays in ((bad, bad), (_has_not, bad)):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import httpx
+import httpx2
 import pytest
 from msgspec.structs import replace
 
@@ -47,14 +47,14 @@ def served(stand: Stand) -> Iterator[Stand]:
         yield stand
 
 
-async def send(request: httpx.Request, client: httpx.AsyncClient | None = None) -> httpx.Response:
+async def send(request: httpx2.Request, client: httpx2.AsyncClient | None = None) -> httpx2.Response:
     if client is not None:
         return await client.send(request)
-    async with httpx.AsyncClient(timeout=30) as own:
+    async with httpx2.AsyncClient(timeout=30) as own:
         return await own.send(request)
 
 
-async def refusal(request: httpx.Request) -> tuple[int, str]:
+async def refusal(request: httpx2.Request) -> tuple[int, str]:
     answer = await send(request)
     told = answer.json()
     assert set(told) - {"line"} == SHAPE, told
@@ -84,14 +84,14 @@ async def test_of_many_at_once_from_two_processes_one_is_taken(served: Stand, co
     made = [await miner.commit(f"{AGENT}# {number}\n") for number in range(10)]
     places = asyncio.Semaphore(50)  # a request that waits for a connection would be too old when it is sent
 
-    async def one(number: int, address: str) -> httpx.Response:
+    async def one(number: int, address: str) -> httpx2.Response:
         async with places:
             request = miner.request(made[number % 10])
-            request.url = httpx.URL(f"{address}/v1/submissions")
+            request.url = httpx2.URL(f"{address}/v1/submissions")
             return await send(request, client)
 
     with another_process(served) as other:
-        async with httpx.AsyncClient(timeout=120) as client:
+        async with httpx2.AsyncClient(timeout=120) as client:
             numbers = range(count)
             answers = await asyncio.gather(*(one(number, (served.address, other)[number % 2]) for number in numbers))
     statuses = Counter(answer.status_code for answer in answers)
@@ -109,10 +109,10 @@ async def test_a_repeated_request_is_refused_by_every_process_and_after_a_restar
         request = miner.request(await miner.commit())
         assert (await send(request)).status_code == 202
         assert await refusal(request) == (401, "V2110")
-        elsewhere = httpx.Request("POST", f"{other}/v1/submissions", content=request.content, headers=request.headers)
+        elsewhere = httpx2.Request("POST", f"{other}/v1/submissions", content=request.content, headers=request.headers)
         assert await refusal(elsewhere) == (401, "V2110")
     with serving(stand, WIDE_RULES):
-        anew = httpx.Request(
+        anew = httpx2.Request(
             "POST", f"{stand.address}/v1/submissions", content=request.content, headers=request.headers
         )
         assert await refusal(anew) == (401, "V2110")
@@ -123,7 +123,7 @@ async def test_who_may_not_submit_is_told_why(served: Stand) -> None:
     made = await miner.commit()
     stranger = Miner(served)
     assert await refusal(stranger.request(made)) == (403, "A1008")
-    unsigned = httpx.Request("POST", f"{served.address}/v1/submissions", content=b"x")
+    unsigned = httpx2.Request("POST", f"{served.address}/v1/submissions", content=b"x")
     assert await refusal(unsigned) == (401, "V2110")
     request = miner.request(made)
     request.headers["x-bittensor-receiver"] = stranger.signer.hotkey
@@ -131,14 +131,14 @@ async def test_who_may_not_submit_is_told_why(served: Stand) -> None:
     tampered = miner.request(made)
     body = tampered.content.replace(b"return None", b"return True")
     headers = {**tampered.headers, "content-length": str(len(body))}
-    assert await refusal(httpx.Request("POST", tampered.url, content=body, headers=headers)) == (401, "V2110")
+    assert await refusal(httpx2.Request("POST", tampered.url, content=body, headers=headers)) == (401, "V2110")
     other = HttpAuth(generate_signer(), lambda: 1)  # a clock of 1970
-    old = httpx.Request("GET", f"{served.address}/v1/submissions", headers=other.sign("GET", "/v1/submissions", "5x"))
+    old = httpx2.Request("GET", f"{served.address}/v1/submissions", headers=other.sign("GET", "/v1/submissions", "5x"))
     assert await refusal(old) == (403, "A1008")
     for seconds in (-60, 60):  # a request of a minute ago, and of a minute ahead
         clock = HttpAuth(miner.signer, lambda seconds=seconds: time.time_ns() + seconds * 10**9)
         headers = clock.sign("GET", "/v1/submissions", served.validator)
-        untimely = httpx.Request("GET", f"{served.address}/v1/submissions", headers=headers)
+        untimely = httpx2.Request("GET", f"{served.address}/v1/submissions", headers=headers)
         assert await refusal(untimely) == (401, "V2110")
     assert await refusal(miner.request(made, signature="00" * 64)) == (422, "A1007")
     uncommitted = miner.request(made, file=AGENT.encode() + b"# more\n")
@@ -221,11 +221,11 @@ async def test_a_large_body_is_refused_before_it_is_read(served: Stand) -> None:
             yield b"0" * (1 << 16)
 
     headers = miner.auth.sign("POST", "/v1/submissions", served.validator)
-    async with httpx.AsyncClient(timeout=30) as client:
+    async with httpx2.AsyncClient(timeout=30) as client:
         try:
             answer = await client.post(f"{served.address}/v1/submissions", content=endless(), headers=headers)
             assert (answer.status_code, answer.json()["code"]) == (413, "V2202")
-        except httpx.TransportError:
+        except httpx2.TransportError:
             pass  # it was closed while we wrote: the answer can be lost to that
     assert sent < 1 << 26
     assert await refusal(miner.signed("GET", "/v1/submissions", b"a body")) == (413, "V2202")
@@ -263,8 +263,8 @@ async def test_shares_end_in_429(stand: Stand) -> None:
         assert (await send(second.signed("GET", "/v1/submissions"))).status_code == 200
     with serving(stand, DoorRules(address=few)):
         for _ in range(3):
-            assert (await send(httpx.Request("GET", f"{stand.address}/v1/door"))).status_code == 200
-        assert await refusal(httpx.Request("GET", f"{stand.address}/v1/door")) == (429, "V2112")
+            assert (await send(httpx2.Request("GET", f"{stand.address}/v1/door"))).status_code == 200
+        assert await refusal(httpx2.Request("GET", f"{stand.address}/v1/door")) == (429, "V2112")
 
 
 async def test_a_pause_turns_submissions_away_with_its_reason(served: Stand) -> None:
@@ -276,7 +276,7 @@ async def test_a_pause_turns_submissions_away_with_its_reason(served: Stand) -> 
     assert (answer.status_code, answer.json()["code"]) == (503, "V2200")
     assert "the catalogue is being rebuilt" in answer.json()["message"]
     assert int(answer.headers["retry-after"]) > 0
-    state = (await send(httpx.Request("GET", f"{served.address}/v1/door"))).json()
+    state = (await send(httpx2.Request("GET", f"{served.address}/v1/door"))).json()
     assert state["pause"] == {"is_paused": True, "reason": "the catalogue is being rebuilt", "since_ms": 1}
     await put_pause(store, PauseState())
     assert (await send(miner.request(made))).status_code == 202

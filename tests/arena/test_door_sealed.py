@@ -9,10 +9,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from arena.chain.keys import generate_signer, keypair_signer
+from arena.exchange.port import QUESTIONS
 from arena.submissions.model import make_submission
 from tests.arena.door_stand import WIDE_RULES, Miner, Stand, serving
 from tests.arena.exchange_stand import HttpNet, Node
@@ -24,7 +25,7 @@ SEALED = (*SECRETS.never, *SECRETS.after, *SECRETS.named)
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
-def holders(answers: list[tuple[str, httpx.Response]]) -> dict[str, list[str]]:
+def holders(answers: list[tuple[str, httpx2.Response]]) -> dict[str, list[str]]:
     """The requests whose answers hold a secret that they did not bring: plain, in hex or in base64."""
     found = {}
     for secret in SEALED:
@@ -53,8 +54,8 @@ def sealed(postgres, tmp_path_factory) -> Iterator[tuple[Stand, Author]]:
 async def test_the_door_tells_a_stranger_nothing_sealed(sealed: tuple[Stand, Author]) -> None:
     stand, _ = sealed
     miner = await Miner(stand).register()
-    answers: list[tuple[str, httpx.Response]] = []
-    async with httpx.AsyncClient(base_url=stand.address, timeout=30) as http:
+    answers: list[tuple[str, httpx2.Response]] = []
+    async with httpx2.AsyncClient(base_url=stand.address, timeout=30) as http:
         document = await http.get("/openapi.json")
         answers.append(("/openapi.json", document))
         paths = [path for path in document.json()["paths"] if path != "/openapi.json"]
@@ -87,7 +88,7 @@ async def test_the_exchange_tells_nobody_without_a_permit_and_no_peer_too_early(
     node, peer, stranger = Node(tmp_path, permits, store, author.signer), Node(tmp_path, permits), Node(tmp_path, set())
     node.races = set(RACES)
     made = make_submission(generate_signer(), "loser", source_of("LOSER"), time.time_ns() // 1_000_000)
-    node.shelf.put(made)
+    await node.hold_source(made)
     note = await node.note(RUNNING)
     make_folder(tmp_path / "files")
     released = publish_folder(node.releases, tmp_path / "files").release.files
@@ -95,23 +96,23 @@ async def test_the_exchange_tells_nobody_without_a_permit_and_no_peer_too_early(
     base = (await net.join(node)).endpoint
     asked = {
         "validator": [node.hotkey, peer.hotkey],
-        "sha256": ["ab" * 32, *(file.sha256 for file in released)],
+        "hotkey": [made.hotkey],
+        "sha256": ["ab" * 32, made.commitment_sha256, *(file.sha256 for file in released)],
         "known": [""],
         "start": ["0"],
-        "commitment": [made.commitment_sha256],
         "race": [*RACES, ""],
         "to": ["1", "9", "1000"],
         "after": ["0"],
     }
-    answers: list[tuple[str, httpx.Response]] = []
-    by_peer: list[tuple[str, httpx.Response]] = []
-    async with httpx.AsyncClient(base_url=base, timeout=30) as http:
+    answers: list[tuple[str, httpx2.Response]] = []
+    by_peer: list[tuple[str, httpx2.Response]] = []
+    async with httpx2.AsyncClient(base_url=base, timeout=30) as http:
         document = await http.get("/openapi.json")
         answers.append(("/openapi.json", document))
-        for path, operations in document.json()["paths"].items():
-            names = [one["name"] for one in operations["get"].get("parameters", [])]
+        for kind, question in QUESTIONS.items():
+            names = question.__struct_fields__
             for values in itertools.product(*(asked[name] for name in names)):
-                target = str(httpx.URL(path, params=dict(zip(names, values, strict=True))))
+                target = str(httpx2.URL(f"/v1/exchange/{kind}", params=dict(zip(names, values, strict=True))))
                 for told, headers in (
                     ("nobody", {}),
                     ("stranger", stranger.auth.sign("GET", target, node.hotkey)),

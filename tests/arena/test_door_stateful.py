@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -30,11 +30,11 @@ class DoorMachine(RuleBasedStateMachine):
 
     @initialize()
     def arrive(self) -> None:
-        self.http = httpx.Client(timeout=30)
+        self.http = httpx2.Client(timeout=30)
         self.miner = asyncio.run(Miner(self.stand).register())
         self.states = dict.fromkeys(range(3), UNKNOWN)
         self.made: dict[int, SignedSubmission] = {}
-        self.last: httpx.Request | None = None
+        self.last: httpx2.Request | None = None
         self.is_paused = False
 
     def teardown(self) -> None:
@@ -43,7 +43,7 @@ class DoorMachine(RuleBasedStateMachine):
         if hasattr(self, "http"):
             self.http.close()
 
-    def send(self, request: httpx.Request) -> tuple[int, dict]:
+    def send(self, request: httpx2.Request) -> tuple[int, dict]:
         self.last = request
         answer = self.http.send(request)
         return answer.status_code, answer.json()

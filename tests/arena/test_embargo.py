@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import httpx
+import httpx2
 import pytest
 from msgspec.structs import replace
 
@@ -81,7 +81,7 @@ def test_the_tail_shows_an_embargoed_race_as_stubs_until_the_moment(author, is_o
     author.append([settlement(SEALED), replace(release(SEALED, [1]), opens_ms=1 if is_over else 2**52)])
     with serving(author.dsn) as server:
         shown = [row.withheld for row in rows(server.address, pool=list(POOLS))]
-        answer = httpx.get(f"{server.address}/v1/records", params={"race": SEALED, "pool": list(POOLS)})
+        answer = httpx2.get(f"{server.address}/v1/records", params={"race": SEALED, "pool": list(POOLS)})
     assert shown == ([None] * 5 if is_over else ["unreleased"] * 3 + [None] * 2)
     assert answer.status_code == (200 if is_over else 404)
     assert is_over or "under embargo until 9999" in answer.json()["message"]

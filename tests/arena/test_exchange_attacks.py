@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from arena.chain.keys import generate_signer
-from arena.exchange.port import Peer
+from arena.exchange.port import Peer, RowsQuestion
 from arena.exchange.pull import PullPace
 from arena.export.model import LogRow
 from arena.records.log import signing_message
@@ -25,10 +25,10 @@ class Meddler:
     """Peers of which one changes the rows it passes on."""
 
     def __init__(self, peers, liar: str, change: Change) -> None:
-        self._peers, self._liar, self._change, self.note = peers, liar, change, peers.note
+        self._peers, self._liar, self._change, self.ask = peers, liar, change, peers.ask
 
-    async def rows(self, peer: Peer, validator: str, **named):
-        rows = [row async for row in self._peers.rows(peer, validator, **named)]
+    async def rows(self, peer: Peer, question: RowsQuestion):
+        rows = [row async for row in self._peers.rows(peer, question)]
         for row in self._change(rows) if peer.hotkey == self._liar else rows:
             yield row
 
@@ -115,8 +115,8 @@ async def test_a_peer_that_withholds_is_named_and_one_that_is_away_too(case: Cas
 
 async def test_a_peer_that_never_ends_is_given_up(case: Case) -> None:
     class Endless(Meddler):
-        async def rows(self, peer: Peer, validator: str, **named):
-            async for row in super().rows(peer, validator, **named):
+        async def rows(self, peer: Peer, question: RowsQuestion):
+            async for row in super().rows(peer, question):
                 yield row
                 if peer.hotkey == self._liar:
                     await asyncio.Event().wait()
@@ -135,10 +135,10 @@ async def test_a_peer_has_as_long_as_enough_rows_come_in_each_window(
     monkeypatch.setattr("arena.exchange.peer_service.ANSWER_ROWS", 1)
 
     class Slow(Meddler):
-        async def rows(self, peer: Peer, validator: str, **named):
+        async def rows(self, peer: Peer, question: RowsQuestion):
             if peer.hotkey == self._liar:
                 await asyncio.sleep(0.2)
-            async for row in super().rows(peer, validator, **named):
+            async for row in super().rows(peer, question):
                 yield row
 
     peers = Slow(case.net.peers(case.reader), case.author.hotkey, list)

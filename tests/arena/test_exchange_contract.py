@@ -10,7 +10,15 @@ import pytest
 
 from arena.chain.keys import verify
 from arena.exchange.peer_service import ANSWERS_AT_ONCE, ShareRules, Shares
-from arena.exchange.port import Peer
+from arena.exchange.port import (
+    NoteQuestion,
+    Peer,
+    ProgressQuestion,
+    Question,
+    RowsQuestion,
+    SettlementQuestion,
+    SubmissionQuestion,
+)
 from arena.records.log import Checkpoint, note_sha256, sign_checkpoint, signing_message
 from arena.records.model import StoredCheckpoint
 from arena.submissions.model import make_submission
@@ -28,8 +36,11 @@ class World:
 
     async def rows(self, after_seq: int, to_seq: int, race_id: str = RACE, validator: str = ""):
         named = validator or self.author.hotkey
-        asked = self.ask.rows(self.peer, named, after_seq=after_seq, to_seq=to_seq, race_id=race_id)
-        return [row async for row in asked]
+        question = RowsQuestion(validator=named, after=after_seq, to=to_seq, race=race_id)
+        return [row async for row in self.ask.rows(self.peer, question)]
+
+    async def asks(self, question: Question, peer: Peer | None = None):
+        return await self.ask.ask(peer or self.peer, question)
 
 
 @pytest.fixture(params=[LocalNet, HttpNet], ids=["local", "http"])
@@ -49,9 +60,9 @@ async def refused(asking) -> str:
 async def test_a_note_is_found_by_its_hash_and_by_no_other(world: World) -> None:
     await world.author.evaluate([1])
     note = await world.author.note()
-    assert await world.ask.note(world.peer, world.author.hotkey, note_sha256(note)) == note
-    assert await world.ask.note(world.peer, world.author.hotkey, "ab" * 32) is None
-    assert await world.ask.note(world.peer, world.reader.hotkey, note_sha256(note)) is None
+    assert await world.asks(NoteQuestion(validator=world.author.hotkey, sha256=note_sha256(note))) == note
+    assert await world.asks(NoteQuestion(validator=world.author.hotkey, sha256="ab" * 32)) is None
+    assert await world.asks(NoteQuestion(validator=world.reader.hotkey, sha256=note_sha256(note))) is None
 
 
 async def test_rows_come_whole_for_the_race_and_as_stubs_for_all_else(world: World) -> None:
@@ -101,41 +112,44 @@ async def test_without_a_permit_nothing_is_answered(world: World) -> None:
     wanted = await world.author.anchor()
     world.author.permits.discard(world.reader.hotkey)
     assert await refused(world.rows(0, size)) == "U3041"
-    assert await refused(world.ask.note(world.peer, wanted.validator, wanted.note_sha256)) == "U3041"
-    assert await refused(world.ask.submission(world.peer, "ab" * 32)) == "U3041"
-    assert await refused(world.ask.progress(world.peer, RACE)) == "U3041"
-    assert await refused(world.ask.settlement(world.peer, RACE)) == "U3041"
+    assert await refused(world.asks(NoteQuestion(validator=wanted.validator, sha256=wanted.note_sha256))) == "U3041"
+    assert await refused(world.asks(SubmissionQuestion(hotkey="5X", sha256="ab" * 32))) == "U3041"
+    assert await refused(world.asks(ProgressQuestion(race=RACE))) == "U3041"
+    assert await refused(world.asks(SettlementQuestion(race=RACE))) == "U3041"
 
 
 async def test_a_source_is_found_by_its_commitment(world: World) -> None:
     submission = make_submission(world.reader.signer, "agent", "def agent_main(problem):\n    return '✓'\n", 5)
-    world.author.shelf.put(submission)
-    assert await world.ask.submission(world.peer, submission.commitment_sha256) == submission
-    assert await world.ask.submission(world.peer, "ab" * 32) is None
+    await world.author.hold_source(submission)
+    assert (
+        await world.asks(SubmissionQuestion(hotkey=submission.hotkey, sha256=submission.commitment_sha256))
+        == submission
+    )
+    assert await world.asks(SubmissionQuestion(hotkey="5X", sha256="ab" * 32)) is None
 
 
 async def test_a_settlement_is_shown_once_it_is_in_force(world: World) -> None:
-    assert await world.ask.settlement(world.peer, RACE) is None
+    assert await world.asks(SettlementQuestion(race=RACE)) is None
     world.author.settlements[RACE] = settlement(RACE)
-    assert await world.ask.settlement(world.peer, RACE) == settlement(RACE)
-    assert await world.ask.settlement(world.peer, "r2") is None
+    assert await world.asks(SettlementQuestion(race=RACE)) == settlement(RACE)
+    assert await world.asks(SettlementQuestion(race="r2")) is None
 
 
 async def test_progress_names_pairs_that_are_done_and_nothing_about_how(world: World) -> None:
     await world.author.evaluate([1])
-    progress = await world.ask.progress(world.peer, RACE)
+    progress = await world.asks(ProgressQuestion(race=RACE))
     assert progress.done == (("a1" * 32, "p0001"),)
     assert (progress.policy_sha256, progress.guest_sha256) == (TERMS.policy_sha256, TERMS.guest_sha256)
     assert set(msgspec.to_builtins(progress)) == {"validator", "race_id", "policy_sha256", "guest_sha256", "done"}
     await world.author.evaluate([2])
-    assert len((await world.ask.progress(world.peer, RACE)).done) == 2
-    assert await world.ask.progress(world.peer, "r9") is None
+    assert len((await world.asks(ProgressQuestion(race=RACE))).done) == 2
+    assert await world.asks(ProgressQuestion(race="r9")) is None
 
 
 async def test_a_peer_that_is_not_there_is_away(world: World) -> None:
     nobody = Peer(hotkey="5Nobody", endpoint="http://127.0.0.1:9")
-    assert await refused(world.ask.note(nobody, world.author.hotkey, "ab" * 32)) == "U3040"
-    assert await refused(world.ask.progress(Peer(hotkey="5Nobody", endpoint=""), RACE)) == "U3040"
+    assert await refused(world.asks(NoteQuestion(validator=world.author.hotkey, sha256="ab" * 32), nobody)) == "U3040"
+    assert await refused(world.asks(ProgressQuestion(race=RACE), Peer(hotkey="5Nobody", endpoint=""))) == "U3040"
 
 
 async def test_an_answer_has_a_length_and_the_next_goes_on_behind_it(world: World, monkeypatch) -> None:
@@ -152,9 +166,9 @@ async def test_one_that_asks_too_much_is_refused_and_others_are_not(tmp_path: Pa
     author.desk = author.make_desk(ShareRules(requests_per_s=0.001, requests_burst=2))
     peer = await net.join(author)
     for _ in range(2):
-        await net.peers(eager).progress(peer, RACE)
-    assert await refused(net.peers(eager).progress(peer, RACE)) == "U3041"
-    assert await net.peers(calm).progress(peer, RACE) is not None
+        await net.peers(eager).ask(peer, ProgressQuestion(race=RACE))
+    assert await refused(net.peers(eager).ask(peer, ProgressQuestion(race=RACE))) == "U3041"
+    assert await net.peers(calm).ask(peer, ProgressQuestion(race=RACE)) is not None
 
 
 async def test_one_that_takes_many_answers_at_once_is_refused_until_it_is_done(tmp_path: Path) -> None:
@@ -163,15 +177,15 @@ async def test_one_that_takes_many_answers_at_once_is_refused_until_it_is_done(t
     peer = await net.join(author)
     size = await author.evaluate([1, 2])
     await author.anchor()
-    wanted = {"after_seq": 0, "to_seq": size, "race_id": RACE}
-    begun = [net.peers(eager).rows(peer, author.hotkey, **wanted) for _ in range(ANSWERS_AT_ONCE)]
+    question = RowsQuestion(validator=author.hotkey, to=size, race=RACE)
+    begun = [net.peers(eager).rows(peer, question) for _ in range(ANSWERS_AT_ONCE)]
     for rows in begun:
         await anext(rows)
-    assert await refused(anext(net.peers(eager).rows(peer, author.hotkey, **wanted))) == "U3041"
-    assert (await anext(net.peers(calm).rows(peer, author.hotkey, **wanted))).seq == 1
+    assert await refused(anext(net.peers(eager).rows(peer, question))) == "U3041"
+    assert (await anext(net.peers(calm).rows(peer, question))).seq == 1
     for rows in begun:
         await rows.aclose()
-    assert (await anext(net.peers(eager).rows(peer, author.hotkey, **wanted))).seq == 1
+    assert (await anext(net.peers(eager).rows(peer, question))).seq == 1
 
 
 def test_a_share_of_bytes_is_waited_for_and_fills_up_again() -> None:
@@ -190,7 +204,7 @@ async def test_a_checkpoint_of_the_store_is_found_too(world: World) -> None:
     point = Checkpoint(validator=world.author.hotkey, size=1, root="00" * 32)
     note = sign_checkpoint(point, world.author.signer)
     world.author.store.signed.append(StoredCheckpoint(validator=world.author.hotkey, size=1, note=note, signed_ms=1))
-    assert await world.ask.note(world.peer, world.author.hotkey, note_sha256(note)) == note
+    assert await world.asks(NoteQuestion(validator=world.author.hotkey, sha256=note_sha256(note))) == note
 
 
 async def test_a_log_that_is_not_held_is_refused(world: World) -> None:
@@ -201,6 +215,6 @@ async def test_a_log_that_is_not_held_is_refused(world: World) -> None:
 async def test_a_pair_without_its_verdict_is_not_done_whatever_its_outcome(world: World) -> None:
     made, body = episode(1)
     await world.author.append(made[:2], [body])
-    assert (await world.ask.progress(world.peer, RACE)).done == ()
+    assert (await world.asks(ProgressQuestion(race=RACE))).done == ()
     await world.author.append(made[2:])
-    assert len((await world.ask.progress(world.peer, RACE)).done) == 1
+    assert len((await world.asks(ProgressQuestion(race=RACE))).done) == 1

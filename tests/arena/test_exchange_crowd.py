@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from arena.exchange.port import ProgressQuestion
 from harness.catalogue.server import network_of
 from tests.arena.exchange_stand import RACE, HttpNet, Node
 
@@ -43,7 +44,7 @@ async def test_a_signed_peer_is_answered_beside_any_crowd(tmp_path: Path, size: 
         with held:
             await loop.run_in_executor(None, held.enter_context, crowd(place.endpoint, size, sends, addresses))
             for _ in range(20):
-                said = await peers.progress(place, RACE)
+                said = await peers.ask(place, ProgressQuestion(race=RACE))
                 assert said is not None and said.race_id == RACE
     finally:
         await net.close()

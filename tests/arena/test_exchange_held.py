@@ -22,7 +22,7 @@ def whole(held: PeerLogStore, race_id: str) -> bool:
 
 
 def races(held: PeerLogStore) -> list[str]:
-    return [entry.log.race_id for entry in held.entries()]
+    return [log.race_id for log in held.held()]
 
 
 def test_a_kill_at_any_instant_leaves_whole_logs_and_nothing_else(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_a_kill_at_any_instant_leaves_whole_logs_and_nothing_else(tmp_path: Path
         assert held.damaged == []
         assert said[-1] in races(held)[-2:]  # one more may stand there that it did not come to say
         assert all(whole(held, race_id) for race_id in races(held))
-        named = {file.name for entry in held.entries() for file in entry.files}
+        named = {file.name for log in held.held() for file in log.files}
         assert {path.name for path in (tmp_path / "rows").iterdir()} == named
 
 
@@ -63,7 +63,7 @@ def test_a_changed_file_is_never_read_and_its_log_is_held_no_longer(tmp_path: Pa
     held = PeerLogStore(tmp_path)
     hold(held, "r1")
     hold(held, "r2")
-    (file,) = held.entries("r1")[0].files
+    (file,) = held.held("r1")[0].files
     damage(tmp_path / "rows" / file.name)
     with pytest.raises(ArenaError) as caught:
         held.rows("r1", VALIDATOR)
@@ -98,5 +98,5 @@ def test_an_entry_that_cannot_be_read_is_not_believed(tmp_path: Path) -> None:
     (path,) = (tmp_path / "entries").iterdir()
     path.write_bytes(path.read_bytes()[:40])
     again = PeerLogStore(tmp_path)
-    assert (again.entries(), len(again.damaged)) == ([], 1)
+    assert (again.held(), len(again.damaged)) == ([], 1)
     assert list((tmp_path / "rows").iterdir()) == []

@@ -8,19 +8,27 @@ import gzip
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import msgspec
 import pytest
 
-from arena.exchange.http_peers import PROGRESS_BYTES_MAX, HttpPeers
-from arena.exchange.port import Peer
+from arena.exchange.http_peers import HttpPeers
+from arena.exchange.port import (
+    NoteQuestion,
+    Peer,
+    ProgressQuestion,
+    ReleaseQuestion,
+    RowsQuestion,
+    SettlementQuestion,
+    SubmissionQuestion,
+)
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import RACE, HttpNet, Node
 
 ROUTES = (
     "/v1/exchange/note?validator=5X&sha256=" + "ab" * 32,
     "/v1/exchange/rows?validator=5X&after=0&to=5&race=r1",
-    "/v1/exchange/submission?commitment=" + "ab" * 32,
+    "/v1/exchange/submission?hotkey=5X&sha256=" + "ab" * 32,
     "/v1/exchange/progress?race=r1",
     "/v1/exchange/settlement?race=r1",
     "/v1/exchange/release?known=" + "ab" * 32,
@@ -33,7 +41,7 @@ class Served:
 
     def __init__(self, node: Node, client: Node, url: str) -> None:
         self.node, self.client, self.url = node, client, url
-        self.http = httpx.AsyncClient(base_url=url, timeout=10)
+        self.http = httpx2.AsyncClient(base_url=url, timeout=10)
 
     def headers(self, target: str, by: Node | None = None) -> dict[str, str]:
         return (by or self.client).auth.sign("GET", target, self.node.hotkey)
@@ -85,7 +93,7 @@ async def test_the_exchange_is_an_application_of_its_own(served: Served) -> None
     public = make_tail_app(Tail(served.node.store), Places(1), board).openapi()["paths"]
     signed = make_exchange_app(Exchange(served.node.desk, served.node.auth)).openapi()["paths"]
     assert not any("exchange" in path for path in public)
-    assert set(signed) == {target.partition("?")[0] for target in ROUTES} | {"/v1/door"}  # which says a port alone
+    assert set(signed) == {"/v1/exchange/{kind}", "/v1/door"}  # which says a port alone
 
 
 # -- hostile peers
@@ -162,6 +170,13 @@ async def endless_headers():
         yield b"x-more: " + b"y" * 1_000 + b"\r\n"
 
 
+VALUES = (
+    NoteQuestion(validator="5X", sha256="ab" * 32),
+    SubmissionQuestion(hotkey="5X", sha256="ab" * 32),
+    ProgressQuestion(race=RACE),
+    SettlementQuestion(race=RACE),
+    ReleaseQuestion(),
+)
 SOCKET_BYTES = 16 << 20  # what the kernel may hold between the two
 LIES = {endless_garbage, endless_rows, nested_json, a_bomb, half_a_row}
 ABSENT = {a_redirect, silence, endless_headers}
@@ -171,19 +186,15 @@ ABSENT = {a_redirect, silence, endless_headers}
 async def test_a_hostile_answer_ends_soon_and_costs_little(behave, tmp_path: Path) -> None:
     node = Node(tmp_path, set())
     async with hostile(behave) as (server, peer), HttpPeers(node.auth, silence_s=0.5, answer_s=1.0) as peers:
-        for ask in (
-            lambda: peers.note(peer, "5X", "ab" * 32),
-            lambda: peers.submission(peer, "ab" * 32),
-            lambda: peers.progress(peer, RACE),
-            lambda: peers.settlement(peer, RACE),
-            lambda: peers.release(peer, ""),
-            lambda: everything(peers.rows(peer, "5X", after_seq=0, to_seq=300, race_id=RACE)),
-        ):
+        for question in (*VALUES, RowsQuestion(validator="5X", to=300, race=RACE)):
             server.sent = 0
             with pytest.raises(ArenaError) as caught:
-                await ask()
+                if isinstance(question, RowsQuestion):
+                    await everything(peers.rows(peer, question))
+                else:
+                    await peers.ask(peer, question)
             assert caught.value.failure.code in (("U3042", "U3040") if behave in LIES else ("U3040",))
-            assert server.sent < PROGRESS_BYTES_MAX + SOCKET_BYTES
+            assert server.sent < ProgressQuestion.bytes_max + SOCKET_BYTES
 
 
 async def everything(rows) -> list:

@@ -26,7 +26,9 @@ async def exchange(net, nodes: list[Node]) -> None:
             others = [one for one in wanted if one.validator != node.hotkey]
             puller = node.puller(net.peers(node), pace=FAST)
             pulled = await asyncio.gather(*(puller.pull(one, peers) for one in others))
-            assert [(one.log.validator, one.log.rows) for one in pulled] == [(one.validator, rows) for one in others]
+            assert [(one.log.validator, one.log.due.count.rows) for one in pulled] == [
+                (one.validator, rows) for one in others
+            ]
         for author in nodes:
             own = [
                 (record.seq, record.content) async for record in author.store.records(author.hotkey, race_id=race_id)

@@ -76,7 +76,7 @@ async def test_what_is_held_is_what_the_log_holds(any_trio: Trio) -> None:
     size = await author.evaluate([5])
     pulled = await any_trio.pull(await author.anchor())
     assert (pulled.complaints, pulled.unfit, pulled.rewritten) == ((), None, None)
-    assert (pulled.log.size, pulled.log.rows) == (size, 9)
+    assert (pulled.log.point.size, pulled.log.due.count.rows) == (size, 9)
     assert held(reader, RACE, author.hotkey) == counted(author, RACE, size)
     assert reader.held.held(RACE) == [pulled.log]
 
@@ -110,7 +110,7 @@ async def test_a_connection_that_breaks_is_taken_up_behind_the_last_row(trio: Tr
     size = await trio.author.evaluate([1, 2, 3])
     trio.ask.faults[trio.author.hotkey] = PeerFault(rows_max=4)
     pulled = await trio.pull(await trio.author.anchor())
-    assert (pulled.log.size, pulled.complaints) == (size, ())
+    assert (pulled.log.point.size, pulled.complaints) == (size, ())
 
 
 async def test_a_log_that_was_rewritten_counts_as_it_stands_and_is_reported(trio: Trio, tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_however_races_and_anchors_follow_each_other_readers_hold_what_the_log_h
             wanted = await trio.author.anchor(race_id)
             if then == "relay":
                 assert (await trio.pull(wanted, trio.relay)).log is not None
-            assert (await trio.pull(wanted)).log.size == size
+            assert (await trio.pull(wanted)).log.point.size == size
             assert held(trio.reader, race_id, trio.author.hotkey) == counted(trio.author, race_id, size)
 
     with tempfile.TemporaryDirectory() as folder:
@@ -160,10 +160,10 @@ def test_however_races_and_anchors_follow_each_other_readers_hold_what_the_log_h
 
 async def test_a_log_without_a_record_of_the_race_is_held_and_empty(trio: Trio) -> None:
     empty = await trio.pull(await trio.author.anchor())
-    assert (empty.log.size, empty.log.rows) == (0, 0)
+    assert (empty.log.point.size, empty.log.due.count.rows) == (0, 0)
     await trio.author.evaluate([1], "r2")
     other = await trio.pull(await trio.author.anchor("r3"))
-    assert (other.log.size, other.log.rows) == (3, 0)
+    assert (other.log.point.size, other.log.due.count.rows) == (3, 0)
     assert trio.reader.held.rows("r3", trio.author.hotkey) == []
 
 

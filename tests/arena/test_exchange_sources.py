@@ -9,11 +9,7 @@ import pytest
 
 from arena.chain.keys import generate_signer, verify
 from arena.chain.port import Commitment
-from arena.exchange.submission_cache import (
-    SourceRelay,
-    SubmissionCache,
-    require_committed,
-)
+from arena.exchange.sources import SourceRelay, require_committed
 from arena.submissions.model import SignedSubmission, make_submission
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import LocalNet, Node
@@ -44,11 +40,12 @@ class Relaying:
     async def open(self):
         self.peers = [await self.net.join(node) for node in (self.first, self.second)]
         self.ask = self.net.peers(self.reader)
-        self.relay = SourceRelay(self.ask, self.reader.shelf, verify, self.take, now_ms=lambda: self.now_ms)
+        self.relay = SourceRelay(self.ask, self.reader.store, verify, self.take, now_ms=lambda: self.now_ms)
         return self
 
     async def take(self, submission: SignedSubmission, block: int) -> None:
         self.taken.append((submission, block))
+        await self.reader.hold_source(submission)
 
     async def fetch(self, *commitments: Commitment):
         return await self.relay.fetch(commitments or [commitment()], self.peers)
@@ -60,26 +57,25 @@ async def relaying(tmp_path: Path) -> Relaying:
 
 
 async def test_a_source_committed_on_chain_reaches_who_lacks_it(relaying: Relaying) -> None:
-    relaying.second.shelf.put(SUBMISSION)
+    await relaying.second.hold_source(SUBMISSION)
     fetched = await relaying.fetch()
     assert fetched.delivered == (SUBMISSION.commitment_sha256,)
     assert relaying.taken == [(SUBMISSION, commitment().block)]
-    assert relaying.reader.shelf.get(SUBMISSION.commitment_sha256) == SUBMISSION
 
 
 async def test_an_unsigned_one_is_relayed_only_where_the_policy_takes_its_commitment(relaying: Relaying) -> None:
-    relaying.second.shelf.put(msgspec.structs.replace(SUBMISSION, signature=""))
+    await relaying.second.hold_source(msgspec.structs.replace(SUBMISSION, signature=""))
     fetched = await relaying.fetch()
     assert (fetched.delivered, [each.failure.code for each in fetched.complaints]) == ((), ["U3042"])
     relay = SourceRelay(
-        relaying.ask, relaying.reader.shelf, verify, relaying.take, now_ms=lambda: 1, is_commitment_enough=True
+        relaying.ask, relaying.reader.store, verify, relaying.take, now_ms=lambda: 1, is_commitment_enough=True
     )
     fetched = await relay.fetch([commitment()], relaying.peers)
     assert fetched.delivered == (SUBMISSION.commitment_sha256,)
 
 
 async def test_what_is_known_is_not_asked_for_again(relaying: Relaying) -> None:
-    relaying.second.shelf.put(SUBMISSION)
+    await relaying.second.hold_source(SUBMISSION)
     await relaying.fetch()
     relaying.ask.services = {}
     fetched = await relaying.fetch()
@@ -87,8 +83,8 @@ async def test_what_is_known_is_not_asked_for_again(relaying: Relaying) -> None:
 
 
 async def test_one_that_lies_is_named_and_the_next_is_asked(relaying: Relaying) -> None:
-    relaying.first.shelf.put(SUBMISSION)
-    relaying.second.shelf.put(SUBMISSION)
+    await relaying.first.hold_source(SUBMISSION)
+    await relaying.second.hold_source(SUBMISSION)
     relaying.ask.faults[relaying.first.hotkey] = PeerFault(is_lying=True)
     fetched = await relaying.fetch()
     assert fetched.delivered == (SUBMISSION.commitment_sha256,)
@@ -107,23 +103,3 @@ def test_only_the_source_that_the_hotkey_committed_and_signed_is_taken() -> None
         with pytest.raises(ArenaError) as caught:
             require_committed(wrong, commitment(), verify)
         assert caught.value.failure.code == "U3042"
-
-
-def test_the_shelf_holds_so_many_and_drops_the_oldest(tmp_path: Path) -> None:
-    shelf = SubmissionCache(tmp_path, most=2)
-    made = [make_submission(MINER, "agent", f"{SOURCE}# {number}\n", 5) for number in range(3)]
-    for submission in made:
-        shelf.put(submission)
-    assert [shelf.get(submission.commitment_sha256) for submission in made] == [None, *made[1:]]
-
-
-def test_a_damaged_or_mislaid_file_counts_as_none(tmp_path: Path) -> None:
-    shelf = SubmissionCache(tmp_path)
-    shelf.put(SUBMISSION)
-    (path,) = tmp_path.glob("*.json")
-    other = tmp_path / f"{'ab' * 32}.json"
-    other.write_bytes(path.read_bytes())
-    path.write_bytes(path.read_bytes()[:20])
-    assert shelf.get(SUBMISSION.commitment_sha256) is None
-    assert shelf.get("ab" * 32) is None
-    assert shelf.get("../other") is None

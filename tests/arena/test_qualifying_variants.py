@@ -9,7 +9,7 @@ from arena.race.draw import qualifying_seed
 from harness.agents.registry import baseline_source, reference_agent
 from problems.product import Product
 from problems.suites import Variant, VariantMaker
-from problems.synthesis import measure_difficulty
+from problems.synthesis import difficulty_of
 from problems.title_index import TitleIndex
 from tests.arena.qualifying_stand import GUEST, SUITE, Ground, suite_products
 from tests.arena.table_agents import KINDS, table_agent
@@ -75,7 +75,7 @@ def test_a_variant_is_as_hard_as_its_problem_on_every_axis(shelf: TitleIndex, va
     for problem, one in zip(SUITE.problems * len(SEEDS), variants, strict=True):
         asked = one.problem
         assert (asked.bucket, len(asked.rewards)) == (problem.bucket, len(problem.rewards))
-        assert measure_difficulty(asked, shelf).level == measure_difficulty(problem, shelf).level
+        assert difficulty_of(asked, shelf) == difficulty_of(problem, shelf)
         if problem.voucher is not None and asked.voucher is not None:
             assert asked.voucher.voucher_type == problem.voucher.voucher_type
 

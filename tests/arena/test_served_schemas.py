@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 import requests
 import schemathesis
@@ -106,7 +106,7 @@ def test_every_sn15_route_answers_anything_as_documented(postgres: EmbeddedServe
         miner = asyncio.run(LegacyMiner(stand).register())
         asyncio.run(miner.commit())
         schema = schemathesis.openapi.from_url(f"{stand.address}/v1/public/openapi.json")
-        with httpx.Client(base_url=stand.address, timeout=30) as http:
+        with httpx2.Client(base_url=stand.address, timeout=30) as http:
             for path, operations in schema.raw_schema["paths"].items():
                 for method in operations:
                     sound = schema[path][method.upper()].as_strategy()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import msgspec
 import pytest
 from msgspec.structs import replace
@@ -67,8 +67,8 @@ async def test_a_submission_needs_its_commitment_and_then_waits_in_the_one_queue
     assert (await miner.get(f"/v1/miner/agent-versions/{version}"))["state"] == "CANCELLED"
 
 
-async def send(request: httpx.Request) -> httpx.Response:
-    async with httpx.AsyncClient(timeout=30) as http:
+async def send(request: httpx2.Request) -> httpx2.Response:
+    async with httpx2.AsyncClient(timeout=30) as http:
         return await http.send(request)
 
 
@@ -105,8 +105,8 @@ async def test_headers_are_let_through_once_within_their_minute_and_after_a_rest
     open_to_commitments(stand)
     path = "/v1/miner/inference-auth"
 
-    async def ask(headers: dict[str, str]) -> httpx.Response:
-        return await send(httpx.Request("GET", stand.address + path, headers=headers))
+    async def ask(headers: dict[str, str]) -> httpx2.Response:
+        return await send(httpx2.Request("GET", stand.address + path, headers=headers))
 
     with serving(stand, WIDE_RULES):
         miner = await LegacyMiner(stand).register()
@@ -138,7 +138,7 @@ async def test_captured_headers_bring_nothing_but_the_committed_source(served: S
     miner = await LegacyMiner(served).register()
     made = await miner.commit()
     form = {"agent_name": (None, b"stolen"), "file": ("a.py", AGENT.encode() + b"# evil\n")}
-    async with httpx.AsyncClient(base_url=served.address, headers=LegacyAuth(miner.signer).headers()) as thief:
+    async with httpx2.AsyncClient(base_url=served.address, headers=LegacyAuth(miner.signer).headers()) as thief:
         assert told(await thief.post("/v1/miner/submit", files=form)) == (409, "COMMITMENT_MISSING")
         assert told(await thief.post("/v1/miner/submit", files=form)) == (401, "NONCE_REUSED")
     assert (await miner.submit()).json()["agent_version_id"] == version_uuid(made.agent_version_id)
@@ -252,15 +252,15 @@ FORM = (
 FORM_TYPE = {"Content-Type": "multipart/form-data; boundary=+++"}
 
 
-async def send_recorded(miner: LegacyMiner, method: str, path: str, body: bytes = b"", **more: str) -> httpx.Response:
+async def send_recorded(miner: LegacyMiner, method: str, path: str, body: bytes = b"", **more: str) -> httpx2.Response:
     """One recorded request. What is under /v1/miner/ is signed, as the client does it."""
     signed = LegacyAuth(miner.signer).headers() if path.startswith("/v1/miner/") else {}
     headers = HEADERS | {name.replace("_", "-"): value for name, value in more.items()} | signed
-    async with httpx.AsyncClient(timeout=30) as http:
-        return await http.send(httpx.Request(method, miner.stand.address + path, headers=headers, content=body))
+    async with httpx2.AsyncClient(timeout=30) as http:
+        return await http.send(httpx2.Request(method, miner.stand.address + path, headers=headers, content=body))
 
 
-async def submit_recorded(miner: LegacyMiner) -> httpx.Response:
+async def submit_recorded(miner: LegacyMiner) -> httpx2.Response:
     body = FORM % AGENT.encode()
     return await send_recorded(miner, "POST", "/v1/miner/submit", body, **FORM_TYPE)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from arena.api.board import Board
@@ -92,7 +92,7 @@ def test_nothing_sealed_is_in_any_answer_of_the_door(
     with serving(stand, WIDE_RULES):
         miner = asyncio.run(LegacyMiner(stand).register())
         auth = LegacyAuth(miner.signer)
-        with httpx.Client(base_url=stand.address, auth=auth, timeout=30) as http:
+        with httpx2.Client(base_url=stand.address, auth=auth, timeout=30) as http:
             crawler = Crawler(http, stand.validator, size, "/v1/public/openapi.json")
             crawler.crawl()
             links = [answer.json().get("download_url") for _, answer in crawler.answers[:6]]

@@ -32,7 +32,7 @@ from arena.records.sequencer import Sequencer
 from arena.store.embedded import EmbeddedServer, start_embedded
 from arena.store.postgres import PostgresStore
 from foundation.executors.processes import executor_of
-from neurons.cluster.choice import processes_for
+from neurons.cluster.ray_executor import processes_for
 from tests.arena.log_stand import HOST, episode
 from tests.benchmarks.apart import run_apart
 from tests.benchmarks.row import Row

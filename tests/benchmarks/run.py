@@ -1,5 +1,4 @@
-"""`make bench`: run every `bench_*.py` beside this file, print every figure, then what was asked for beside what was
-found (`goals.py`), and write `build/bench.json`.
+"""`make bench`: run every `bench_*.py` beside this file, print every figure and write `build/bench.json`.
 
 Figures of one run only; a benchmark that fails is named and the rest still run. None of this is a timed test:
 nothing here fails because a machine is slow. Arguments choose benchmarks by a part of their file name.
@@ -20,7 +19,6 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks.goals import lines_of
 from tests.benchmarks.row import Row
 
 HERE = Path(__file__).parent
@@ -63,15 +61,6 @@ def table_of(rows: Sequence[Row]) -> Table:
     return table
 
 
-def goals_of(rows: Sequence[Row], *, is_whole: bool) -> Table:
-    """What was asked for, before and now; of a run of some benchmarks only what they measure."""
-    table = Table("what", "before", "goal", "now", "met")
-    for *line, met in lines_of(rows):
-        if is_whole or met:
-            table.add_row(*line, met)
-    return table
-
-
 def write(rows: Sequence[Row], path: Path = RESULT) -> None:
     """`build/bench.json`: name -> value, unit, baseline, ratio, command."""
     path.parent.mkdir(exist_ok=True)
@@ -95,7 +84,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise ValueError("two benchmarks report a figure of the same name")
     write(rows)
     Console().print(table_of(rows))
-    Console().print(goals_of(rows, is_whole=not wanted))
     if failed:
         console.print(f"failed: {', '.join(failed)}", style="red")
     return 1 if failed else 0

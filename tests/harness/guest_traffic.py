@@ -18,8 +18,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from harness.sandbox.host_loop import GuestConversation, Pipes, encode_result
+from harness.sandbox.jail import explain_death
 from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
-from harness.sandbox.supervision import explain_death
 
 PIPE_BYTES = 1 << 20
 TOOLS = (

@@ -1,29 +1,51 @@
-"""Real sandboxes for the tests: one guest root for a whole run, the best jail of this host, and the level without."""
+"""Real sandboxes for the tests: one guest root for a whole run, the best jail of each level, and the level without."""
 
 from __future__ import annotations
 
 import atexit
 import functools
+import os
 import shutil
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+import pytest
+
 from foundation.canonical import text_hash
+from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
-from harness.sandbox.bubblewrap import Bubblewrap, BubblewrapSandbox
+from harness.sandbox.bubblewrap import Bubblewrap
 from harness.sandbox.guest_files import GuestRoot, open_guest_root
+from harness.sandbox.jail import JailSandbox
+from harness.sandbox.landlock import Landlock
 from harness.sandbox.port import GuestCallError, GuestExit, GuestJob, Sandbox, SandboxLevel
 from harness.sandbox.probe import open_sandbox
-from harness.sandbox.reference import ReferenceSandbox
-from harness.sandbox.seccomp import build_filter, native_architecture
+from harness.sandbox.processes import descendants
+from harness.sandbox.reference import Reference
+
+IS_ROOT = os.geteuid() == 0
+WHY_NO_JAIL = "namespaces are not allowed here: no jail can be tested"
+EVERY_JAIL = ("bubblewrap", "bubblewrap without cgroup", "landlock", "landlock without cgroup")
 
 
 @functools.cache
 def state_dir() -> Path:
     """A state directory that other uids cannot enter, as under root's home."""
+    return _folder(0o700)
+
+
+@functools.cache
+def open_state_dir() -> Path:
+    """Where a guest with a uid of its own can reach its interpreter."""
+    return _folder(0o755)
+
+
+def _folder(mode: int) -> Path:
     path = Path(tempfile.mkdtemp(prefix="arena-tests-"))
+    path.chmod(mode)
     atexit.register(shutil.rmtree, path, ignore_errors=True)
     return path
 
@@ -42,10 +64,45 @@ def has_jail() -> bool:
     return best_sandbox().level.name == "bubblewrap"
 
 
-WHY_NO_JAIL = "namespaces are not allowed here: no jail can be tested"
+needs_jail = pytest.mark.skipif(not has_jail(), reason=WHY_NO_JAIL)
 
 
-def reference_sandbox(*sources: str) -> ReferenceSandbox:
+@functools.cache
+def landlock_or_reason() -> Sandbox | str:
+    try:
+        return open_sandbox(open_state_dir(), reference_sha256s=frozenset(), slots=4, wanted="landlock")
+    except ArenaError as error:
+        return error.failure.detail
+
+
+def best_landlock() -> Sandbox:
+    found = landlock_or_reason()
+    if isinstance(found, str):
+        pytest.skip(f"Landlock does not hold here: {found}")
+    return found
+
+
+def made_by(sandbox: Sandbox) -> Bubblewrap | Landlock:
+    """How a sandbox starts its jails."""
+    assert isinstance(sandbox, JailSandbox)
+    return sandbox.open_jail.__self__  # type: ignore[attr-defined]
+
+
+def remade(sandbox: Sandbox, *, ahead: int = 0, **changes: object) -> JailSandbox:
+    """The same kind of jail with some of its parts replaced."""
+    how = msgspec.structs.replace(made_by(sandbox), **changes)
+    return JailSandbox(how.open, sandbox.level, slots=4, clock=time.monotonic, ahead=ahead)
+
+
+def sandbox_of(name: str) -> Sandbox:
+    """One of `EVERY_JAIL`; the test is skipped where it does not hold."""
+    if name.startswith("bubblewrap") and not has_jail():
+        pytest.skip(WHY_NO_JAIL)
+    best = best_sandbox() if name.startswith("bubblewrap") else best_landlock()
+    return remade(best, cgroups=None) if "without" in name else best
+
+
+def reference_sandbox(*sources: str) -> JailSandbox:
     level = SandboxLevel(
         name="reference-agents-only",
         layers=(),
@@ -54,17 +111,8 @@ def reference_sandbox(*sources: str) -> ReferenceSandbox:
         may_race=False,
     )
     admitted = frozenset(text_hash(source) for source in sources)
-    return ReferenceSandbox(guest_root(), level, reference_sha256s=admitted, slots=4, clock=time.monotonic)
-
-
-def jail_without_cgroup() -> BubblewrapSandbox:
-    """The best jail with the memory watchdog in place of a cgroup."""
-    best = best_sandbox()
-    assert isinstance(best, BubblewrapSandbox)
-    how = best.bubblewrap
-    bare = Bubblewrap(binary=how.binary, entry=how.entry, cgroups=None)
-    program = build_filter(native_architecture())
-    return BubblewrapSandbox(bare, guest_root(), program, best.level, slots=4, clock=time.monotonic)
+    how = Reference(root=guest_root())
+    return JailSandbox(how.open, level, slots=4, clock=time.monotonic, admitted=admitted)
 
 
 class CallHost:
@@ -93,3 +141,28 @@ def job(source: str, **limits: int) -> GuestJob:
 
 def run(source: str, host: CallHost | None = None, sandbox: Sandbox | None = None, **limits: int) -> GuestExit:
     return (sandbox or best_sandbox()).run(job(source, **limits), host or CallHost())
+
+
+def is_alive(pid: int) -> bool:
+    return bool(started_at(pid))
+
+
+def started_at(pid: int) -> str:
+    """The start time of a living process; empty when it is gone or only waits to be reaped."""
+    try:
+        fields = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] == "Z" else fields[19]
+
+
+def wait_for(is_so: Callable[[], object], seconds: float = 20.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not is_so() and time.monotonic() < deadline:
+        time.sleep(0.0005)
+    return bool(is_so())
+
+
+def newborn(before: set[int]) -> list[int]:
+    """This process's descendants that were not there before, in order: other fixtures have processes of their own."""
+    return [pid for pid in descendants(os.getpid()) if pid not in before]

@@ -1,5 +1,4 @@
-"""The compatibility page as it is committed, and the agents part of what makes it, on one agent of each contract and
-style."""
+"""`make compat`: what it keeps of a thing, and its agents part on one agent of each contract and style."""
 
 from __future__ import annotations
 
@@ -9,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.compat.kinds import agents
-from tests.compat.rows import examine_all, known_kinds, read_page, write_page
+from tests.compat.rows import examine_all, known_kinds
 from tests.harness.jail_stand import WHY_NO_JAIL, has_jail
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "compatibility.md"
 STYLES = {
     **{path.stem: path for path in sorted((ROOT / "tests" / "compat" / "styles").glob("*.py"))},
     "react": ROOT / "tests" / "harness" / "sn15_react_agent.py",
@@ -30,24 +28,15 @@ CONTRACTS = {
 }
 
 
-def test_the_committed_page_is_read_back() -> None:
-    rows = read_page(PAGE.read_text("utf-8"))
-    agents_of_page = [row for row in rows if row.kind == "agents"]
-    assert len({row.sha256 for row in agents_of_page}) == len(agents_of_page) >= 50
-    assert all(row.version != "not given" for row in rows)
-
-
-def test_a_page_of_what_was_examined_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_thing_is_told_with_its_source_and_what_became_of_it(tmp_path: Path) -> None:
     folder = tmp_path / "agents"
     folder.mkdir()
     (folder / "b.py").write_text("import subprocess\ndef agent_main(p):\n    return None\n")
-    (tmp_path / "sources.json").write_text(json.dumps({"agents/b.py": {"source": "here | there", "version": "1"}}))
-    rows = [row for kind in known_kinds() for row in examine_all(tmp_path, kind)]
-    (row,) = read_page(write_page(rows, ran_on="2026-11-23", version="version 0"))
-    assert (row.name, row.source, row.version, row.date) == ("the file", "here / there", "1", "not given")
-    assert row.is_red and row.result.startswith("gate reject: import, line 1: subprocess; no process can be started")
-    with pytest.raises(ValueError, match="not a row"):
-        read_page("## Agents\n| a | b | c |\n")
+    (tmp_path / "sources.json").write_text(json.dumps({"agents/b.py": {"source": "here", "version": "1"}}))
+    (row,) = [row for kind in known_kinds() for row in examine_all(tmp_path, kind)]
+    assert (row.path, row.source) == ("agents/b.py", {"source": "here", "version": "1"})
+    assert row.found.is_red
+    assert row.found.result.startswith("gate reject: import, line 1: subprocess; no process can be started")
 
 
 @pytest.mark.parametrize("style", STYLES)

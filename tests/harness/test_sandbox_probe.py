@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import msgspec
@@ -15,29 +14,30 @@ import orjson
 import pytest
 
 from foundation.errors import ArenaError
-from harness.sandbox.bubblewrap import Bubblewrap, BubblewrapSandbox
 from harness.sandbox.guest_files import open_guest_root
 from harness.sandbox.landlock import SCOPES_ABI, landlock_abi
 from harness.sandbox.port import GuestExit
 from harness.sandbox.probe import (
-    UNNAMESPACED,
     Report,
     broken_promises,
-    diagnose,
     inspect,
-    landlock_fix,
     landlock_obstacle,
+    level_fixes,
     open_sandbox,
+    try_landlock,
 )
 from harness.sandbox.seccomp import build_filter, native_architecture
 from tests.harness.jail_stand import (
-    WHY_NO_JAIL,
+    IS_ROOT,
+    best_landlock,
     best_sandbox,
     guest_root,
-    has_jail,
-    jail_without_cgroup,
+    made_by,
+    needs_jail,
     reference_sandbox,
+    remade,
     run,
+    sandbox_of,
     state_dir,
 )
 
@@ -45,109 +45,73 @@ REPOSITORY = Path(__file__).parents[2]
 TRIVIAL = "def agent_main(p): return 1"
 
 
-@pytest.fixture
-def jail() -> None:
-    if not has_jail():
-        pytest.skip(WHY_NO_JAIL)
+@pytest.mark.parametrize("name", ["bubblewrap without cgroup", "landlock without cgroup"])
+def test_each_level_withstands_the_self_test_without_a_cgroup_too(name):
+    sandbox = sandbox_of(name)
+    is_uid_own = IS_ROOT if name.startswith("landlock") else made_by(sandbox).entry != "user"
+    assert inspect(sandbox, is_uid_own=is_uid_own, has_namespaces=name.startswith("bubblewrap")) == ()
 
 
-def test_each_way_in_that_holds_here_withstands_the_self_test(jail):
-    for sandbox in (best_sandbox(), jail_without_cgroup()):
-        assert isinstance(sandbox, BubblewrapSandbox)
-        assert inspect(sandbox, is_uid_own=sandbox.bubblewrap.entry != "user") == ()
+@pytest.mark.skipif(not IS_ROOT, reason="an ordinary user needs ABI 6")
+@pytest.mark.parametrize("abi", [1, 2, 3, 4, 5])
+def test_every_older_abi_withstands_the_self_test_with_a_uid_of_its_own(abi):
+    sandbox = remade(best_landlock(), abi=abi, cgroups=None)
+    assert inspect(sandbox, is_uid_own=True, has_namespaces=False) == ()
 
 
-def test_a_jail_with_a_weak_filter_is_found_out(jail):
-    best = best_sandbox()
-    assert isinstance(best, BubblewrapSandbox)
+@needs_jail
+def test_a_jail_with_a_weak_filter_is_found_out():
     allow_everything = build_filter(native_architecture())[-8:]
-    weak = BubblewrapSandbox(best.bubblewrap, guest_root(), allow_everything, best.level, slots=1, clock=lambda: 0.0)
-    broken = inspect(weak, is_uid_own=False)
+    broken = inspect(remade(best_sandbox(), program=allow_everything), is_uid_own=False)
     # A user namespace entered as an ordinary user forbids more of them by itself (--disable-userns).
-    assert ("it can make namespaces" in broken) == (best.bubblewrap.entry == "root")
+    assert ("it can make namespaces" in broken) == (made_by(best_sandbox()).entry == "root")
     assert {"it opens sockets", "it locks files that others see", "it watches files that others see"} <= set(broken)
     assert {"it holds memory that no count shows", "it reads counters of the whole host"} <= set(broken)
 
 
 SOUND = Report(
-    uid=60_600, gid=60_600, groups=(), capabilities=("0" * 16,) * 3, no_new_privileges="1", seccomp="2", pids=(),
-    root=("arena", "dev", "lib", "lib64", "opt", "proc", "tmp", "usr"), environment=(), temporary="/tmp",
-    writable=("/dev/shm", "/tmp"), reads_file=False, reads_passwd=False, reaches_port=False, reaches_socket=False,
-    reaches_path=False, signals_host=False, limits_host=False, changes_times=False, opens_queues=False,
-    makes_namespace=False, opens_sockets=False, locks_files=False, watches_files=False, maps_without_file=False,
-    grows_buffers=False, hides_files=False, reads_counters=False, sees_first_process=False,
+    successes=(),
+    ids=(60_600, 60_600),
+    root=("arena", "dev", "lib", "lib64", "opt", "proc", "tmp", "usr"),
+    temporary="/tmp",
+    writable=("/dev/shm", "/tmp"),
+    reaches_process=True,  # in its own namespace the number means another process
     rlimits={"CORE": 0, "FSIZE": 1, "NOFILE": 1, "CPU": 1, "AS": 1, "NPROC": 1, "SIGPENDING": 0},
-)  # fmt: skip
-
-
-SOUND_WITHOUT_NAMESPACES = msgspec.structs.replace(
-    SOUND, pids=(), root=(), temporary="/tmp/arena-work-1-x", writable=("/tmp/arena-work-1-x",)
 )
+OWN = "/tmp/arena-work-1-x"
+WITHOUT_NAMESPACES = msgspec.structs.replace(SOUND, root=(), temporary=OWN, writable=(OWN,), reaches_process=False)
 
 
-def test_a_sound_report_breaks_no_promise():
-    assert broken_promises(SOUND, is_uid_own=True) == ()
-    assert broken_promises(SOUND_WITHOUT_NAMESPACES, is_uid_own=True, promises=UNNAMESPACED) == ()
+WRONG_IDS = ((os.getuid(), 60_600), (0, 60_600), (60_600, 0), (60_600, 60_600, 4))
+WRONG_LIMITS = ({"AS": 2**63}, {"NPROC": 65}, {"SIGPENDING": 1}, {"NOFILE": 4096})
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("report", "changes"),
     [
-        {"uid": os.getuid()},
-        {"uid": 0},
-        {"gid": 0},
-        {"groups": (4,)},
-        {"capabilities": ("0" * 16, "0" * 15 + "1", "0" * 16)},
-        {"no_new_privileges": "0"},
-        {"seccomp": "0"},
-        {"pids": tuple(range(1, 200))},
-        {"root": ("arena", "home")},
-        {"writable": ("/", "/dev/shm", "/tmp")},
-        {"writable": ("/dev", "/dev/shm", "/tmp")},
-        {"reads_file": True},
-        {"reads_passwd": True},
-        {"reaches_port": True},
-        {"reaches_socket": True},
-        {"reaches_path": True},
-        {"changes_times": True},
-        {"opens_queues": True},
-        {"makes_namespace": True},
-        {"opens_sockets": True},
-        {"locks_files": True},
-        {"watches_files": True},
-        {"maps_without_file": True},
-        {"grows_buffers": True},
-        {"hides_files": True},
-        {"reads_counters": True},
-        {"sees_first_process": True},
-        {"rlimits": {**SOUND.rlimits, "AS": 2**63}},
-        {"rlimits": {**SOUND.rlimits, "SIGPENDING": 1}},
-        {"rlimits": {**SOUND.rlimits, "NOFILE": 4096}},
+        (
+            SOUND,
+            [
+                *({"ids": ids} for ids in WRONG_IDS),
+                *({"rlimits": {**SOUND.rlimits, **limits}} for limits in WRONG_LIMITS),
+                {"successes": ("it opens sockets",)},
+                {"root": ("arena", "home")},
+                {"writable": ("/", "/dev/shm", "/tmp")},
+            ],
+        ),
+        (
+            WITHOUT_NAMESPACES,
+            [{"root": ("etc",)}, {"writable": (OWN, "/tmp")}, {"writable": ()}, {"reaches_process": True}],
+        ),
     ],
-    ids=lambda change: "-".join(change),
+    ids=["namespaces", "none"],
 )
-def test_each_promise_that_a_report_breaks_is_noticed(change):
-    assert broken_promises(msgspec.structs.replace(SOUND, **change), is_uid_own=True)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"uid": 0},
-        {"pids": (1,)},
-        {"root": ("etc",)},
-        {"writable": ("/tmp/arena-work-1-x", "/tmp")},
-        {"writable": ()},
-        {"signals_host": True},
-        {"limits_host": True},
-        {"reaches_path": True},
-        {"seccomp": "0"},
-    ],
-    ids=lambda change: "-".join(change),
-)
-def test_without_namespaces_a_guest_sees_nothing_at_all_and_reaches_no_process(change):
-    report = msgspec.structs.replace(SOUND_WITHOUT_NAMESPACES, **change)
-    assert broken_promises(report, is_uid_own=True, promises=UNNAMESPACED)
+def test_each_promise_that_a_report_breaks_is_noticed(report, changes):
+    has_namespaces = report is SOUND
+    assert broken_promises(report, is_uid_own=True, has_namespaces=has_namespaces) == ()
+    for change in changes:
+        changed = msgspec.structs.replace(report, **change)
+        assert broken_promises(changed, is_uid_own=True, has_namespaces=has_namespaces)
 
 
 class TouchingSandbox:
@@ -181,6 +145,16 @@ def test_what_the_host_saw_counts_whatever_the_guest_says(touch, found):
     assert found in broken
 
 
+@pytest.mark.parametrize(("source", "why"), [("def agent_main(p): return {}", "malformed"), ("x", "NameError")])
+def test_a_guest_that_reports_nothing_fails_the_self_test(source, why):
+    class OtherSandbox:
+        def run(self, job, host):
+            return reference_sandbox(source).run(msgspec.structs.replace(job, source=source), host)
+
+    with pytest.raises(ArenaError, match=why):
+        inspect(OtherSandbox(), is_uid_own=True)
+
+
 def test_a_level_nobody_knows_is_a_wrong_setting():
     with pytest.raises(ArenaError) as caught:
         open_sandbox(state_dir(), reference_sha256s=frozenset(), slots=1, wanted="none")
@@ -195,20 +169,14 @@ def test_the_reference_level_runs_what_ships_and_refuses_everything_else():
     assert caught.value.failure.code == "V2003"
 
 
-def test_doctor_names_what_holds(jail):
-    findings = diagnose(state_dir())
-    assert [finding for finding in findings if finding.subject.startswith("jail") and finding.is_ok]
-    assert all(finding.is_ok or finding.fix for finding in findings)
-
-
 SCRIPT = """
 import sys
 from pathlib import Path
-from harness.sandbox.probe import diagnose, open_sandbox
+from harness.sandbox.probe import level_fixes, open_sandbox
 from foundation.errors import ArenaError
 state = Path(sys.argv[1])
 sandbox = open_sandbox(state, reference_sha256s=frozenset(), slots=1)
-print(sandbox.level.name, sandbox.level.may_race, all(f.fix for f in diagnose(state) if not f.is_ok))
+print(sandbox.level.name, sandbox.level.may_race, all(level_fixes(state)))
 try:
     open_sandbox(state, reference_sha256s=frozenset(), slots=1, wanted="bubblewrap")
 except ArenaError as error:
@@ -216,23 +184,16 @@ except ArenaError as error:
 """
 
 
-def run_where_namespaces_are_forbidden():
+@needs_jail
+def test_where_namespaces_are_not_allowed_it_falls_back_or_refuses_with_a_fix():
     """A jail that forbids further namespaces stands for a host that does."""
-    best = best_sandbox()
-    assert isinstance(best, BubblewrapSandbox)
-    forbidding = [str(best.bubblewrap.binary), "--unshare-user", "--disable-userns", "--dev-bind", "/", "/", "--"]
-    done = subprocess.run(
-        [*forbidding, sys.executable, "-c", SCRIPT, str(state_dir())],
-        cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=120,
-    )  # fmt: skip
-    return done.stdout.splitlines()[-2:]
-
-
-def test_where_namespaces_are_not_allowed_it_falls_back_or_refuses_with_a_fix(jail):
+    forbidding = [made_by(best_sandbox()).binary, "--unshare-user", "--disable-userns", "--dev-bind", "/", "/", "--"]
+    command = [*forbidding, sys.executable, "-c", SCRIPT, state_dir()]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=120)
     # A root whose only uid is its own cannot give a guest another; an ordinary user has Landlock from ABI 6 on.
     has_landlock = os.geteuid() != 0 and landlock_abi() >= SCOPES_ABI
     level = "landlock True" if has_landlock else "reference-agents-only False"
-    assert run_where_namespaces_are_forbidden() == [f"{level} True", "V2001"]
+    assert done.stdout.splitlines()[-2:] == [f"{level} True", "V2001"]
 
 
 @pytest.mark.parametrize(("abi", "mode", "is_refused"), [
@@ -240,7 +201,6 @@ def test_where_namespaces_are_not_allowed_it_falls_back_or_refuses_with_a_fix(ja
 ])  # fmt: skip
 def test_an_old_landlock_is_refused_only_where_what_it_lacks_matters(abi, mode, is_refused):
     assert bool(landlock_obstacle(abi, mode)) == is_refused
-    assert landlock_fix(abi)
 
 
 def test_a_forced_level_fails_with_its_reasons_instead_of_falling_back(monkeypatch):
@@ -248,18 +208,31 @@ def test_a_forced_level_fails_with_its_reasons_instead_of_falling_back(monkeypat
     with pytest.raises(ArenaError) as caught:
         open_sandbox(state_dir(), reference_sha256s=frozenset(), slots=1, wanted="landlock")
     assert caught.value.failure.code == "V2001" and "Landlock ABI 0" in caught.value.failure.detail
+    assert "lsm=" in level_fixes(state_dir(), "landlock")[0]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root has a uid to give up")
-def test_root_without_the_right_to_mount_still_has_a_jail_with_an_own_uid(jail):
-    best = best_sandbox()
-    assert isinstance(best, BubblewrapSandbox)
-    if any(parent.stat().st_mode & 0o001 == 0 for parent in best.bubblewrap.binary.parents):
+def test_a_root_that_no_other_uid_can_enter_has_a_copy_elsewhere_or_a_fix():
+    if not IS_ROOT or landlock_abi() == 0:
+        pytest.skip("an ordinary user's guest enters what its user can")
+
+    def refuse():
+        raise ArenaError("V2060", "read-only")
+
+    (attempt,) = try_landlock(guest_root(), 1, refuse)
+    assert attempt.sandbox is None and "read-only" in attempt.reason and "--guest-dir" in attempt.fix
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        (attempt,) = try_landlock(guest_root(), 1, lambda: open_guest_root(Path(directory)))
+        assert attempt.sandbox is not None, attempt.reason
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="only root has a uid to give up")
+@needs_jail
+def test_root_without_the_right_to_mount_still_has_a_jail_with_an_own_uid():
+    how = made_by(best_sandbox())
+    if any(parent.stat().st_mode & 0o001 == 0 for parent in how.binary.parents):
         pytest.skip("the binary stands where other uids cannot go, so this way in cannot hold")
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o755)
-        how = Bubblewrap(binary=best.bubblewrap.binary, entry="root-userns", cgroups=best.bubblewrap.cgroups)
-        program = build_filter(native_architecture())
-        root = open_guest_root(Path(directory))
-        sandbox = BubblewrapSandbox(how, root, program, best.level, slots=1, clock=time.monotonic)
+        sandbox = remade(best_sandbox(), entry="root-userns", root=open_guest_root(Path(directory)))
         assert inspect(sandbox, is_uid_own=True) == ()

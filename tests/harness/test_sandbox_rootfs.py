@@ -15,13 +15,12 @@ import pytest
 
 from foundation.errors import ArenaError
 from harness.sandbox.guest_files import (
-    collect_packages,
     content_sha256,
     guest_command,
     guest_environment,
+    guest_files,
     open_guest_root,
 )
-from harness.sandbox.port import GuestChoice
 from harness.sandbox.probe import open_sandbox
 from tests.harness.jail_stand import WHY_NO_JAIL, guest_root, has_jail, run
 
@@ -122,8 +121,7 @@ def test_an_agent_imports_an_allowed_package_and_no_other(tmp_path, monkeypatch)
     if not has_jail():
         pytest.skip(WHY_NO_JAIL)
     monkeypatch.syspath_prepend(str(_install(tmp_path / "site")))
-    choice = GuestChoice(packages=("tinypure==1.2",))
-    sandbox = open_sandbox(tmp_path / "state", reference_sha256s=frozenset(), slots=1, choice=choice)
+    sandbox = open_sandbox(tmp_path / "state", reference_sha256s=frozenset(), slots=1, packages=["tinypure==1.2"])
     source = """
 import tinypure
 def agent_main(p):
@@ -148,20 +146,20 @@ def agent_main(p):
 )
 def test_a_package_that_is_not_exactly_there_is_refused_in_words(requirement, why, tmp_path):
     with pytest.raises(ArenaError) as caught:
-        collect_packages([requirement], [_install(tmp_path)])
+        guest_files([requirement], [_install(tmp_path)])
     assert caught.value.failure.code == "V2060" and why in caught.value.failure.detail
 
 
 def test_a_package_altered_after_it_was_installed_is_refused(tmp_path):
     (_install(tmp_path) / "tinypure" / "__init__.py").write_text("VALUE = 'altered'")
     with pytest.raises(ArenaError, match="RECORD"):
-        collect_packages(["tinypure==1.2"], [tmp_path])
+        guest_files(["tinypure==1.2"], [tmp_path])
 
 
 def test_a_compiled_package_is_refused(tmp_path):
     directory = _install(tmp_path, extra={"tinypure/fast.cpython-311-x86_64-linux-gnu.so": b"\x7fELF"})
     with pytest.raises(ArenaError, match="pure Python"):
-        collect_packages(["tinypure==1.2"], [directory])
+        guest_files(["tinypure==1.2"], [directory])
 
 
 def test_a_package_cannot_replace_a_module_of_the_standard_library(tmp_path, monkeypatch):

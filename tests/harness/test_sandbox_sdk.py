@@ -53,7 +53,7 @@ def transport(method, params):
                 "finish_reason": "stop", "usage": {"prompt_tokens": 1}}
     failure = {"code": "A1050", "message": "no"} if params["name"] == "bad" else None
     return {"result": "[1]", "failure": failure}
-_link.connect(transport, schemas='[{"a": 1}]', models=("m1", "m2"))
+_link.transport, _link.schemas, _link.models = transport, '[{"a": 1}]', ("m1", "m2")
 got = [tools.find_product(q="x", page=2), tools.call("other", a=None, b=1), tools.execute("bad", "{broken")]
 try:
     tools.call("bad")
@@ -98,7 +98,7 @@ def test_a_call_that_the_host_turns_away_is_text_for_the_model_and_an_outage_is_
 from arena_sdk import ToolError, _link, tools
 def transport(method, params):
     raise ToolError(params["name"], "too long")
-_link.connect(transport, schemas="[]", models=())
+_link.transport = transport
 print(tools.execute("A1050", "{}"), tools.execute("A1029", {}))
 try:
     tools.execute("A1027", {})

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 from harness.trace import Completion, EmittedCall, EvaluationBody, Event, Surfaced, ToolCall, Totals
-from judge.rubric import REASONING_2_PROMPT_SHA256, Rubric
+from judge.rubric import REASONING_1_PROMPT_SHA256, Rubric
 
-RUBRIC = Rubric(rubric_id="reasoning/2", models=("scripted-judge",), prompt_sha256=REASONING_2_PROMPT_SHA256)
+RUBRIC = Rubric(rubric_id="reasoning/1", models=("scripted-judge",), prompt_sha256=REASONING_1_PROMPT_SHA256)
 QUERY = "I want a red cotton scarf below 300 PHP with free shipping."
 PRODUCTS = [
     {"product_id": "4410020031", "title": "Merino Loop Scarf Winter Edition", "price": 279.5, "service": ["COD"]},

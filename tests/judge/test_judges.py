@@ -17,7 +17,7 @@ from judge.parse import parse_reply
 from judge.port import Judge
 from judge.prompts import prompt_sha256, prompt_text
 from judge.render import render
-from judge.rubric import REASONING_1_PROMPT_SHA256, REASONING_2_PROMPT_SHA256
+from judge.rubric import REASONING_1_PROMPT_SHA256
 from judge.scripted import ScriptedJudge
 from judge.verdict import UnscoredVerdict
 from tests.judge.bodies import ANALYSED, CITED, COMPARED, RUBRIC, VAGUE, episode
@@ -84,7 +84,7 @@ def test_the_client_sends_the_pinned_prompt_at_temperature_zero():
         reply = client(base_url).opine(render(episode(CITED)), RUBRIC, ("the quote was false",))
     (request,) = requests
     assert request["temperature"] == 0 and request["model"] == "m"
-    assert request["messages"][0] == {"role": "system", "content": prompt_text("reasoning/2")}
+    assert request["messages"][0] == {"role": "system", "content": prompt_text("reasoning/1")}
     assert render(episode(CITED)).text in request["messages"][1]["content"]
     assert "the quote was false" in request["messages"][2]["content"]
     assert (reply.prompt_tokens, reply.completion_tokens) == (7, 3)
@@ -125,4 +125,3 @@ def test_a_rubric_that_pins_another_prompt_is_refused_before_anything_is_sent():
 
 def test_the_pinned_hash_is_that_of_the_shipped_prompt():
     assert prompt_sha256("reasoning/1") == REASONING_1_PROMPT_SHA256
-    assert prompt_sha256("reasoning/2") == REASONING_2_PROMPT_SHA256

@@ -112,7 +112,7 @@ async def register_and_submit(settings: Settings, agents: tuple[DemoAgent, ...])
 
 def with_agent(run: DemoRun, name: str, source: str) -> DemoAgent:
     """Submit one more agent file to a prepared run."""
-    agent = DemoAgent(name=name, uri=f"//{name}", source=source, about="test")
+    agent = DemoAgent(name, f"//{name}", source)
     asyncio.run(register_and_submit(run.settings, (agent,)))
     return agent
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import io
 import itertools
-import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import structlog
-from msgspec import UNSET
 from msgspec.structs import replace
 
-from arena.bank.stock import BatchStock
 from arena.chain.beacon import LocalBeacon
 from arena.chain.keys import generate_signer
 from arena.chain.local import LocalRules, LocalSubtensor
@@ -43,6 +40,7 @@ from neurons.race.weights import WeightsLoop
 from neurons.worker.pool import WorkerPool
 from problems.synthesis import synthesize
 from tests.arena import log_stand
+from tests.arena.bank_stand import SeededMaker, open_bank
 from tests.problems.stand import make_catalogue
 
 CATALOGUE = make_catalogue(200)
@@ -53,7 +51,7 @@ POLICY = replace(
     name="short",
     # as the kept ends of races have both: the policy's hash stands in them
     gate=replace(DEMO.gate, version="gate/2", similarity_review_e4=6_000),
-    admission=replace(DEMO.admission, is_commitment_enough=UNSET),
+    admission=replace(DEMO.admission, is_commitment_enough=False),
     qualifying=replace(DEMO.qualifying, problems=2, variant_blocks=0),  # its time stands still
     race=replace(
         DEMO.race, closes_after_ms=10_000, problems=2, batch_problems=3, qualifying_grace_ms=40_000, run_ms=100_000
@@ -86,7 +84,7 @@ class Time:
 
 @asynccontextmanager
 async def open_desk(server: EmbeddedServer, folder: Path) -> AsyncIterator[Desk]:
-    """The node of a new validator on a running server. Its bank is empty, and the chain does not know it."""
+    """The node of a new validator on a running server. Its bank makes its batches; the chain does not know it."""
     signer = generate_signer()
     store = await PostgresStore.open(server.dsn_for(signer.hotkey), signer.hotkey)
     try:
@@ -103,7 +101,7 @@ class Desk:
         rules = LocalRules(block_ms=BLOCK_MS, finality_blocks=0, tempo=50, weights_rate_limit_blocks=5)
         self.chain = LocalSubtensor(folder / "chain.sqlite", now_ms=time, rules=rules)
         self.beacon = LocalBeacon(time)
-        self.stock = BatchStock(folder / "bank", os.urandom)
+        self.stock = open_bank(folder / "bank", self.beacon, SeededMaker(CATALOGUE))
         self._bodies = itertools.count(1)
         self.unjudged: Failure | None = None  # why the judge gives no verdict now
         self.start(policy)
@@ -143,13 +141,11 @@ class Desk:
         self.clock = RaceClock(self.node, RaceLog(self.store, QUALIFYING, is_lasting=True), self.checkpoints)
         self.weights = WeightsLoop(self.node, self.clock)
 
-    async def settle_in(self, races: int = 1) -> None:
-        """Register the validator and fill the bank for some races."""
+    async def settle_in(self) -> None:
+        """Register the validator."""
         await self.chain.register(generate_signer())  # uid 0 burns
         await self.chain.register(self.signer)
         await self.chain.set_stake(self.signer.hotkey, 2_000_000_000_000)
-        for number in range(races):
-            self.stock.add(str(number), synthesize(CATALOGUE, seed=number, counts={"product": 3}))
 
     async def hand_in(self, submission: SignedSubmission) -> None:
         """A submission waits from now on, as a door that saw its commitment would have it."""

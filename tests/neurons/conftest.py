@@ -44,7 +44,7 @@ def server() -> Iterator[EmbeddedServer]:
 async def desk(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Desk]:
     """A node of a new validator, with a bank for two races."""
     async with open_desk(server, tmp_path) as made:
-        await made.settle_in(races=2)
+        await made.settle_in()
         yield made
 
 

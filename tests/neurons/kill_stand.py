@@ -16,7 +16,7 @@ import msgspec
 import psutil
 from msgspec.structs import replace
 
-from arena.bank.stock import BatchStock
+from arena.chain.beacon import LocalBeacon
 from arena.chain.keys import keypair_signer, verify
 from arena.race.scores import control_subject
 from arena.records.body import decode_content
@@ -27,7 +27,7 @@ from arena.store.postgres import PostgresStore
 from harness.catalogue.native import open_catalogue
 from neurons.demo.demo import RACE, VALIDATOR, DemoRun, running_validator, watch
 from neurons.race.log import QUALIFYING
-from problems.synthesis import synthesize
+from tests.arena.bank_stand import problems_of, put_sealed, sealed_file
 from tests.neurons.arena_stand import SMALL, make_run
 
 HOTKEY = keypair_signer(VALIDATOR).hotkey
@@ -42,6 +42,7 @@ POLICY = replace(
 )
 AGENTS = ("expert", "subtask")
 FINISH_S = 150
+OPENS_MS = 600_000  # the race opens within this time: one batch for each round of it
 EXIT_NOT_READY = 3
 
 Counted = frozenset[tuple[str, str, str]]
@@ -60,9 +61,10 @@ def prepare(base: Path, catalogue_dir: Path) -> DemoRun:
     """A run whose agents and problems are always the same."""
     run = make_run(base, catalogue_dir, policy=POLICY, names=AGENTS)
     products = tuple(open_catalogue(catalogue_dir).products())
-    stock = BatchStock(run.folder / "bank", random.Random(1).randbytes)
-    stock.add("1", synthesize(products, seed=1, counts={"product": PROBLEMS}))
-    stock.seal_for(RACE, PROBLEMS, (), round_number=1)
+    problems, now_ms = problems_of(products, 1, PROBLEMS), time.time_ns() // 1_000_000
+    signer, beacon = keypair_signer(VALIDATOR), LocalBeacon(lambda: now_ms)
+    for opens_with in range(beacon.round_after(now_ms), beacon.round_after(now_ms + OPENS_MS)):
+        put_sealed(run.folder / "bank", sealed_file(RACE, problems, opens_with, random.Random(1), signer))
     return run
 
 

@@ -40,7 +40,9 @@ def _reachable_python() -> tuple[Path, str]:
     if os.geteuid() != 0:
         return Path(), "the tests do not run as root, so they can be nobody else"
     name = f"python3.{sys.version_info.minor}"
-    code = f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(_PACKAGES)!r}]; import msgspec, httpx, neurons.miner, venv"
+    code = (
+        f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(_PACKAGES)!r}]; import msgspec, httpx2, neurons.miner, venv"
+    )
     reason = ""
     for path in dict.fromkeys((Path(sys.executable).resolve(), Path("/usr/bin") / name, Path("/usr/local/bin") / name)):
         try:

@@ -7,7 +7,6 @@ signed notes stand in it by the order in which they are met. A validator may be 
 from __future__ import annotations
 
 import itertools
-import random
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -17,7 +16,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from arena.bank.stock import BatchStock
 from arena.chain.keys import keypair_signer
 from arena.chain.local import LocalSubtensor
 from arena.race.machine import race_name, stream_of
@@ -26,9 +24,8 @@ from arena.records.port import Lease
 from arena.records.sequencer import Sequencer
 from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import PostgresStore
-from problems.synthesis import synthesize
 from tests.neurons import clock_stand, shared_stand
-from tests.neurons.clock_stand import CATALOGUE, POLICY, Desk, Time
+from tests.neurons.clock_stand import Desk, Time
 from tests.neurons.shared_stand import CLOSES_MS, DAILY, HOUR_MS, SharedDesk, chain_at, enrol, submit
 
 PLAN = timeline(CLOSES_MS, DAILY.race)
@@ -98,14 +95,6 @@ async def opened(server: EmbeddedServer, names: Sequence[str], *kill: int | bool
             await store.close()
 
 
-def seal(folder: Path, race_ids: Sequence[str], problems: int) -> None:
-    """The operator's batches, one for each race."""
-    for number, race_id in enumerate(race_ids):
-        stock = BatchStock(folder / "bank", random.Random(number).randbytes)
-        stock.add(str(number), synthesize(CATALOGUE, seed=number, counts={"product": 3}))
-        stock.seal_for(race_id, problems, (), round_number=1)
-
-
 async def turn(desk: Desk, act) -> bool:
     """One turn of a clock; a process that is killed in it starts again, and the answer is False."""
     store = desk.store
@@ -134,9 +123,8 @@ class LoneRace:
         committed: set[str] = set()
         with fixed(patch, committed):
             async with opened(server, [self.uri], *kill) as (store,):
-                seal(self.folder, [race_name(1), race_name(2)], POLICY.race.problems)
                 desk = Desk(store, keypair_signer(self.uri), self.folder, Time())  # type: ignore[arg-type]
-                await desk.settle_in(races=0)
+                await desk.settle_in()
                 solved = (await desk.submit("good"), race_name(1))
                 await desk.submit("weak")
                 for _ in range(120):
@@ -167,7 +155,6 @@ class SharedRace:
                 for uri, store in zip(self.uris, stores, strict=True):
                     chain = chain or chain_at(self.folder, time)
                     desks.append(SharedDesk(store, keypair_signer(uri), self.folder, time, chain))  # type: ignore[arg-type]
-                seal(self.folder, [race_id], DAILY.race.problems)
                 await enrol(desks, (50, 30, 40)[: len(desks)], self.folder)
                 for desk in desks:
                     await self._turn(desk, desks)

@@ -7,30 +7,28 @@ batches and their desks.
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from arena.bank.stock import BatchStock
 from arena.chain.keys import generate_signer, verify
 from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.port import ChainResult, Signer
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.peer_service import PeerService, RaceTerms
 from arena.exchange.pull import Puller
-from arena.exchange.submission_cache import SubmissionCache
 from arena.policies import PAPER
 from arena.race.decider import qualifying_items
 from arena.race.machine import RaceState
+from arena.race.schedule import race_number
 from arena.records.model import Subject
 from arena.records.port import Lease, Store, StoredSubmission
 from arena.submissions.model import SignedSubmission, make_submission
 from neurons.loops.checkpoints import AnchorLoop
 from neurons.loops.node import Permits, Sharing
-from problems.synthesis import synthesize
 from tests.arena import log_stand
+from tests.arena.bank_stand import SeededMaker, open_bank
 from tests.arena.local_peers import LocalPeers
 from tests.neurons.clock_stand import CATALOGUE, POLICY, START_MS, SUITE, Desk, Outcome, Time
 
@@ -80,7 +78,8 @@ class SharedDesk(Desk):
 
     def start(self, policy) -> None:
         folder, self.chain = self._given
-        self.stock = BatchStock(folder / "bank", os.urandom)
+        first = race_number(CLOSES_MS, DAILY.race)
+        self.stock = open_bank(folder / "bank", self.beacon, SeededMaker(CATALOGUE, first))
         super().start(policy)
         self.held = PeerLogStore(self._own / "held")
         self.peers = LocalPeers(self.signer.hotkey)
@@ -91,7 +90,6 @@ class SharedDesk(Desk):
             peers=self.peers,
             peer_logs=self.held,
             puller=Puller(self.peers, self.held, verify),
-            submission_cache=SubmissionCache(self._own / "shelf"),
             endpoint="",
             permits=Permits(),
         )
@@ -101,7 +99,6 @@ class SharedDesk(Desk):
         self.door = PeerService(
             self.store,
             self.held,
-            sharing.submission_cache,
             has_permit=lambda _: True,
             gate=self.clock.reveal_gate,
             terms=lambda _: RaceTerms(policy_sha256=policy.policy_sha256, guest_sha256=""),
@@ -153,7 +150,7 @@ def chain_at(folder: Path, time: Time, kind: type[LocalSubtensor] = LocalSubtens
 
 
 async def enrol(desks: Sequence[SharedDesk], stakes: Sequence[int], folder: Path) -> None:
-    """Register everybody, introduce them to each other, and fill the operator's bank."""
+    """Register everybody, and introduce them to each other."""
     chain = desks[0].chain
     await chain.register(generate_signer())  # uid 0 burns
     for desk, stake in zip(desks, stakes, strict=True):
@@ -162,8 +159,6 @@ async def enrol(desks: Sequence[SharedDesk], stakes: Sequence[int], folder: Path
         await desk.checkpoints.open()
     for desk in desks:
         desk.peers.services = {other.signer.hotkey: other.door for other in desks}
-    for number in range(3):
-        desks[0].stock.add(str(number), synthesize(CATALOGUE, seed=number, counts={"product": 3}))
 
 
 async def submit(desks: Sequence[SharedDesk], name: str) -> str:

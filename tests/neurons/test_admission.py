@@ -40,7 +40,7 @@ LONG = (Path(__file__).parents[1] / "harness" / "sn15_react_agent.py").read_text
 @pytest.fixture
 async def desk(server, tmp_path: Path) -> AsyncIterator[Desk]:
     async with open_desk(server, tmp_path) as made:
-        await made.settle_in(0)
+        await made.settle_in()
         made.policy = RULES
         restart(made)
         yield made

@@ -1,4 +1,4 @@
-"""What a node prepares: the suite everybody has, and a bank whose batches stand under a partition."""
+"""What a node prepares: the suite everybody has, and a bank that makes batches or waits for the operator's."""
 
 from __future__ import annotations
 
@@ -6,31 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from arena.bank.partition_file import PARTITION_FILE, write_partition
-from arena.bank.stock import BatchStock, SealedStock
+from arena.bank.sealing import open_batch
 from arena.bank.suite_signature import write_suite
-from arena.chain.beacon import LocalBeacon, LocalTimelock
+from arena.chain.beacon import LocalBeacon, LocalTimelock, local_round
 from arena.chain.keys import keypair_signer
 from arena.policies import DEMO
 from foundation.errors import ArenaError
 from harness.catalogue.native import open_catalogue
 from neurons.cli.exit_codes import exit_code
-from neurons.node.bank import BANK_TITLES, Replenisher, open_bank
+from neurons.node.bank import Replenisher, open_bank
 from neurons.settings.inputs import open_titles, prepare_suite, titles_file
 from neurons.settings.settings import Settings, resolve
 from problems.clusters import find_clusters
 from problems.model import BUCKETS, Problem
-from problems.partition import freeze
 from problems.suites import CatalogueRecipe, accept_lexically, products_sha256
 from problems.synthesis import synthesize
 from problems.title_index import TitleIndex
-from problems.titles import AcceptedTitles, encode_accepted, reward_titles
-from tests.problems.leak_stand import problem_of
 from tests.problems.stand import make_catalogue
 
 NODE, OPERATOR = keypair_signer("//Validator"), keypair_signer("//Operator")
 BEACON, TIMELOCK = LocalBeacon(lambda: 10**12), LocalTimelock()
-KEY = bytes(range(32))
 FOREIGN = "ws://127.0.0.1:9"  # any network that is not the local twin; nothing here connects
 
 
@@ -86,27 +81,7 @@ def test_a_signed_suite_with_any_file_changed_or_missing_stops_the_start(tmp_pat
 
 
 # -- the bank
-def test_a_real_network_races_no_problem_of_ones_own_without_a_partition_and_titles(tmp_path, small_catalogue):
-    settings = settings_of(tmp_path, catalogue_dir=small_catalogue, network=FOREIGN)
-    stock, problem = bank_of(settings), problem_of("p_1", "product", make_catalogue(3)[:1])
-    assert isinstance(stock, BatchStock)
-    stock.add("1", [problem])
-    with pytest.raises(ArenaError, match=r"P4030.*partition\.json"):
-        stock.seal_for("race-1", 1)
-    manifest = freeze([problem], (), seed=1, key=KEY, eval_counts={"product": 1}, dev_counts={})
-    write_partition(tmp_path / "bank" / PARTITION_FILE, manifest, KEY, NODE)
-    with pytest.raises(ArenaError, match=r"P4030.*titles\.json"):
-        stock.seal_for("race-1", 1)
-    titles = {title: frozenset({"101"}) for title in (*reward_titles([problem]), "a title of a later batch")}
-    (tmp_path / "bank" / BANK_TITLES).write_bytes(encode_accepted(AcceptedTitles(name="qwen@mine", accepted=titles)))
-    batch = stock.seal_for("race-1", 1)  # they came while the node ran
-    assert batch.partition_sha256 == manifest.sha256
-    assert batch.titles is not None and batch.titles.accepted.keys() == reward_titles([problem])
-    sealed = settings.model_copy(update={"bank_hotkey": NODE.hotkey})
-    assert isinstance(bank_of(sealed), SealedStock)
-
-
-def test_race_after_race_is_made_over_one_reading_of_the_catalogue_and_shares_no_answer():
+def test_race_after_race_is_made_over_one_reading_of_the_catalogue_and_shares_no_answer(tmp_path):
     catalogue, readings = make_catalogue(600), []
 
     def read():
@@ -114,12 +89,25 @@ def test_race_after_race_is_made_over_one_reading_of_the_catalogue_and_shares_no
         return catalogue
 
     public = {catalogue[0].product_id}
-    made = Replenisher(read, public, batch_problems=9)
+    made = Replenisher(read, public, 9, TIMELOCK, NODE)
     answers: list[str] = []
     problems: list[Problem] = []
-    for _ in range(4):
-        batch = made(frozenset(answers))
+    made.prepare()
+    for number in range(4):
+        sealed = made.make(f"race-{number}", 101, frozenset(answers))
+        assert sealed.notice.signer == NODE.hotkey
+        batch = open_batch(sealed, local_round(101), timelock=TIMELOCK).problems
         answers += [reward.product_id for problem in batch for reward in problem.rewards]
         problems += batch
-    assert readings == [1] and len(set(answers)) == len(answers) and not public & set(answers)
-    assert len(find_clusters(problems, made.classes()).problems_of) == len(problems) == 36
+    assert readings == [1] and len(set(answers)) == len(answers) == len({*answers} - public)
+    assert len(find_clusters(problems, TitleIndex(catalogue).classes).problems_of) == len(problems) == 36
+
+
+def test_only_a_local_network_without_an_operators_key_makes_its_own_batches(tmp_path):
+    closes = (10**12,)
+    assert not bank_of(settings_of(tmp_path)).level(closes, 0).is_low(30)
+    for flags in ({"network": FOREIGN}, {"bank_hotkey": OPERATOR.hotkey}):
+        bank = bank_of(settings_of(tmp_path, **flags))
+        assert bank.level(closes, 0).is_low(30)
+        with pytest.raises(ArenaError, match="P4027"):
+            bank.seal_for("race-1", 3, round_number=5)

@@ -24,17 +24,18 @@ from neurons.cli.app import main
 from neurons.cluster.episodes import (
     AgentEpisodes,
     EndpointEpisodes,
+    Place,
     SampledEpisodes,
     bench_alike,
     by_executor,
-    place_of,
     ports_alike,
     run_elsewhere,
     stage_episodes,
 )
-from neurons.cluster.ray_executor import open_cluster, require_no_keys, validator_program
-from neurons.practice.opening import open_bench, open_settings
+from neurons.cluster.ray_executor import is_validator, open_cluster, require_no_keys
+from neurons.practice.opening import open_bench
 from neurons.practice.run import Asked, practice_set, run_here
+from neurons.settings.settings import Settings, resolve
 from neurons.worker.ports import open_local_ports
 from tests.neurons.cluster_stand import apart
 from tests.training.firehose_export import write_real_day
@@ -144,11 +145,11 @@ def test_a_cluster_is_refused_beside_a_key_and_says_which(
     (wallets / "v" / "hotkeys").mkdir(parents=True)
     (wallets / "v" / "coldkeypub.txt").write_text("{}")
     (wallets / "v" / "hotkeys" / "defaultpub.txt").write_text("{}")
-    require_no_keys(wallets, tmp_path, 0, ())
-    require_no_keys(tmp_path / "none", tmp_path, 0, ())
+    monkeypatch.setenv("ARENA_WALLET_PATH", str(wallets))
+    monkeypatch.setattr("psutil.process_iter", lambda names: ())  # other tests may run validators
+    require_no_keys(tmp_path)
     key = wallets / "v" / "hotkeys" / "default"
     key.write_text("{}")
-    monkeypatch.setenv("ARENA_WALLET_PATH", str(wallets))
     with pytest.raises(ArenaError, match="V2207") as caught, open_cluster("local"):
         pass
     assert caught.value.failure.detail == str(key)
@@ -160,22 +161,22 @@ def test_a_cluster_is_refused_beside_a_key_and_says_which(
 
 
 @pytest.mark.parametrize(
-    ("line", "program"),
+    ("line", "is_one"),
     [
-        ("/x/.venv/bin/python /x/.venv/bin/arena validator --state-dir y", "/x/.venv/bin/arena"),
-        ("arena validator", "arena"),
-        ("python3.11 -X dev -m neurons.cli.app validator", "neurons.cli.app"),
-        ("python neurons/validator.py --wallet.path z --state-dir y", "neurons/validator.py"),
-        ("python /x/.venv/bin/arena validator status", ""),
-        ("python /x/.venv/bin/arena validator --dry-run", ""),
-        ("arena corpus build validator", ""),
-        ("python -m pytest neurons/validator.py", ""),
-        ("vim neurons/validator.py", ""),
-        ("", ""),
+        ("/x/.venv/bin/python /x/.venv/bin/arena validator --state-dir y", True),
+        ("arena validator", True),
+        ("python3.11 -X dev -m neurons.cli.app validator", True),
+        ("python neurons/validator.py --wallet.path z --state-dir y", True),
+        ("python /x/.venv/bin/arena validator status", False),
+        ("python /x/.venv/bin/arena validator --dry-run", False),
+        ("arena corpus build validator", False),
+        ("python -m pytest neurons/validator.py", False),
+        ("vim neurons/validator.py", False),
+        ("", False),
     ],
 )
-def test_a_command_line_that_starts_a_validator_is_known(line: str, program: str) -> None:
-    assert validator_program(line.split()) == program
+def test_a_command_line_that_starts_a_validator_is_known(line: str, is_one: bool) -> None:
+    assert is_validator(line.split()) is is_one
 
 
 # -- an agent's and a model's episodes
@@ -187,9 +188,17 @@ def places(arena_base: Path, small_catalogue: Path) -> tuple[Path, Path]:
     return arena_base / "cluster-state", small_catalogue
 
 
+def flags_of(places: tuple[Path, Path]) -> tuple[tuple[str, object], ...]:
+    return (("catalogue_dir", places[1]), ("policy", "demo"), ("state_dir", places[0]))
+
+
+def settings_of(places: tuple[Path, Path]) -> Settings:
+    return resolve(dict(flags_of(places))).settings
+
+
 @pytest.fixture
 def ports(places: tuple[Path, Path]) -> Iterator[EvaluatePorts]:
-    with open_local_ports(open_settings(places[1], "demo", places[0])) as opened:
+    with open_local_ports(settings_of(places)) as opened:
         yield opened
 
 
@@ -200,7 +209,7 @@ def asked(ports: EvaluatePorts, tmp_path: Path) -> list[Asked]:
 
 @pytest.fixture
 def episodes(places: tuple[Path, Path], ports: EvaluatePorts) -> AgentEpisodes:
-    return AgentEpisodes(source=SOURCE, place=place_of(places[1], "demo", places[0], ports_alike(ports)))
+    return AgentEpisodes(source=SOURCE, place=Place(flags=flags_of(places), alike=ports_alike(ports)))
 
 
 def test_processes_run_an_agent_as_this_process_does_in_the_order_of_the_problems(
@@ -233,7 +242,7 @@ def recipe_of(stage: str, text: str) -> Recipe:
 
 @pytest.fixture
 def bench(places: tuple[Path, Path]) -> RunContext:
-    return open_bench(open_settings(places[1], "demo", places[0]))
+    return open_bench(settings_of(places))
 
 
 @pytest.fixture
@@ -244,7 +253,7 @@ def jobs(asked: list[Asked]) -> list[Job]:
 @pytest.fixture
 def sampled(bench: RunContext, places: tuple[Path, Path]) -> SampledEpisodes:
     """Rollouts by tokens of the scripted model."""
-    place = place_of(places[1], "demo", places[0], bench_alike(bench))
+    place = Place(flags=flags_of(places), alike=bench_alike(bench))
     made = stage_episodes(recipe_of("rejection", 'sampler = "scripted"\nsampler_model = "scripted-expert"\n'), place)
     assert isinstance(made, SampledEpisodes)
     return made

@@ -23,23 +23,6 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.mark.parametrize(
-    ("system", "machine", "libc", "status", "said"),
-    [
-        ("linux", "x86_64", ("glibc", "2.36"), "ok", ""),
-        ("linux", "x86_64", ("musl", "1.2"), "fail", "musl"),
-        ("linux", "riscv64", ("glibc", "2.36"), "fail", "aarch64"),
-        ("darwin", "arm64", ("", ""), "fail", "Linux"),
-    ],
-)
-def test_an_unsupported_platform_is_named_with_a_way_out(
-    system: str, machine: str, libc: tuple[str, str], status: str, said: str
-) -> None:
-    row = doctor.judge_platform(system, machine, libc)
-    assert row.status == status
-    assert said in row.fix
-
-
-@pytest.mark.parametrize(
     ("error", "found", "fix"),
     [
         (ArenaError("V2020", "no user nobody"), "V2020", "read the server log"),

@@ -22,6 +22,7 @@ from neurons.health.node_file import RestingSlot
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal
 from neurons.race.episodes import EpisodeLoop, sweep
+from neurons.settings.settings import Settings
 from neurons.validator import STOP_SIGNALS, Supervisor
 from neurons.worker.protocol import EvaluateJob, JudgeJob, Reply
 from tests.arena import log_stand
@@ -95,7 +96,7 @@ async def test_sigterm_in_the_middle_of_work_ends_the_node_in_time_and_loses_not
     node = dataclasses.replace(desk.node, pool=pool)  # type: ignore[arg-type]
     await node.sequencer.append([log_stand.attempt(1)])
     work(desk, node, stuck)
-    running = asyncio.create_task(Supervisor(node, drain_s=DRAIN_S).run())
+    running = asyncio.create_task(Supervisor(node, Settings(state_dir=desk.folder), drain_s=DRAIN_S).run())
     try:
         async with asyncio.timeout(BOUND_S):
             await stuck.has_begun.wait()
@@ -117,7 +118,7 @@ async def test_the_next_node_records_the_attempt_that_was_cut_off_and_does_the_w
     await desk.submit("waits", state="accepted")
     stuck = Stuck()
     node = dataclasses.replace(desk.node, pool=StuckPool(stuck))  # type: ignore[arg-type]
-    running = asyncio.create_task(Supervisor(node, drain_s=DRAIN_S).run())
+    running = asyncio.create_task(Supervisor(node, Settings(state_dir=desk.folder), drain_s=DRAIN_S).run())
     async with asyncio.timeout(BOUND_S):
         await stuck.has_begun.wait()
         os.kill(os.getpid(), signal.SIGTERM)

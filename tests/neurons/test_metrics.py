@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import httpx
+import httpx2
 import msgspec
 
 from foundation.errors import Failure
@@ -33,7 +33,7 @@ def test_the_probes_tell_a_well_node_from_one_that_waits_is_silent_or_ended(tmp_
 
     def asked() -> tuple[int, int, list[str]]:
         """Statuses of the two probes, and the codes that readiness names."""
-        alive, ready = (httpx.get(f"http://127.0.0.1:{port}/{path}") for path in ("healthz", "readyz"))
+        alive, ready = (httpx2.get(f"http://127.0.0.1:{port}/{path}") for path in ("healthz", "readyz"))
         return alive.status_code, ready.status_code, [point["code"] for point in ready.json()["points"]]
 
     assert asked() == (503, 503, ["V2116"])  # never ran
@@ -47,4 +47,4 @@ def test_the_probes_tell_a_well_node_from_one_that_waits_is_silent_or_ended(tmp_
     write_node_file(tmp_path, NodeFile(beat=BEAT))
     now_ms[0] += SILENT_MS + 1
     assert asked() == (503, 503, ["V2116"])
-    assert httpx.get(f"http://127.0.0.1:{port}/nothing").status_code == 404
+    assert httpx2.get(f"http://127.0.0.1:{port}/nothing").status_code == 404

@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 from typer.testing import CliRunner
 
+from arena.exchange.port import RowsQuestion, SettlementQuestion
 from arena.export.model import LogRow
 from arena.records.body import decode_content
 from arena.records.model import AttemptRecord, SettlementRecord
@@ -78,7 +79,7 @@ class Snoop:
     async def _ask(self, desk, caller: str, author: str, race_id: str, after: int, to_seq: int) -> list[int]:
         self.tried += 1
         try:
-            shown = await desk.door.rows(caller, author, after_seq=after, to_seq=to_seq, race_id=race_id)
+            shown = await desk.door.rows(caller, RowsQuestion(validator=author, after=after, to=to_seq, race=race_id))
             return of_rows([row async for row in shown], self.race_id)
         except ArenaError as error:
             assert error.failure.code in ("V2111", "V2113")
@@ -88,7 +89,9 @@ class Snoop:
         found = []
         for desk in self.world.desks:
             for other in self.world.desks:
-                if other is not desk and await desk.door.settlement(other.signer.hotkey, self.race_id):
+                if other is not desk and await desk.door.answer(
+                    other.signer.hotkey, SettlementQuestion(race=self.race_id)
+                ):
                     found.append(desk.signer.hotkey)
         return found
 
@@ -160,9 +163,9 @@ async def shown_afterwards(snoop: Snoop) -> int:
     state = await desk.race(1)
     size = state.stated("settling").size
     shown = await desk.door.rows(
-        other.signer.hotkey, desk.signer.hotkey, after_seq=0, to_seq=size, race_id=snoop.race_id
+        other.signer.hotkey, RowsQuestion(validator=desk.signer.hotkey, to=size, race=snoop.race_id)
     )
     found = of_rows([row async for row in shown], snoop.race_id)
     with pytest.raises(ArenaError, match="V2111"):
-        await desk.door.rows(STRANGER, desk.signer.hotkey, after_seq=0, to_seq=size, race_id=snoop.race_id)
+        await desk.door.rows(STRANGER, RowsQuestion(validator=desk.signer.hotkey, after=0, to=size, race=snoop.race_id))
     return len(found)

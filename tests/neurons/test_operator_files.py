@@ -72,7 +72,7 @@ class World:
         )
         self.sharing = Sharing(
             listener=None, store=None, auth=None, peers=self.peers, peer_logs=None, puller=None,
-            submission_cache=None, endpoint="", permits=Permits(),
+            endpoint="", permits=Permits(),
         )  # type: ignore[arg-type]  # fmt: skip
 
     async def enrol(self) -> None:

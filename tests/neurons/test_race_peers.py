@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from arena.chain.port import Metagraph, Neuron
-from arena.exchange.port import Peer
+from arena.exchange.port import Peer, RowsQuestion
 from arena.exchange.pull import PullPace
 from arena.race.agreement import countersign_value
 from arena.race.events import AdoptSettlement, ChainRead, PullLogs
@@ -39,16 +39,16 @@ class Stalling(LocalPeers):
         self.stalled: set[str] = set()
         self.stuck, self.ended = list[str](), list[str]()  # whose rows were waited for, and are not any more
 
-    async def rows(self, peer: Peer, validator: str, **named):
-        async with aclosing(super().rows(peer, validator, **named)) as rows:
+    async def rows(self, peer: Peer, question: RowsQuestion):
+        async with aclosing(super().rows(peer, question)) as rows:
             async for row in rows:
                 yield row
                 if peer.hotkey in self.stalled:
-                    self.stuck.append(validator)
+                    self.stuck.append(question.validator)
                     try:
                         await asyncio.Event().wait()
                     finally:
-                        self.ended.append(validator)
+                        self.ended.append(question.validator)
 
 
 class Others:

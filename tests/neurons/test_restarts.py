@@ -20,8 +20,7 @@ from harness.inference.journal import FileJournal, open_journal
 from harness.trace import FailedCompletion
 from neurons.loops.run_loop import StopSignal
 from neurons.race.episodes import EpisodeLoop, sweep
-from neurons.settings.endpoints import Endpoint
-from neurons.settings.settings import resolve
+from neurons.settings.settings import Endpoint, resolve
 from neurons.worker.pool import WorkerPool
 from neurons.worker.ports import worker_setup
 from neurons.worker.protocol import Evaluated, EvaluateJob, Faulted

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import httpx
+import httpx2
 import psutil
 import pytest
 import structlog
@@ -50,7 +50,7 @@ class Served:
 
     def __init__(self, serving: Serving, drain: StopSignal, reads_address: str) -> None:
         self.serving, self.drain, self.reads_address = serving, drain, reads_address
-        self.client = httpx.AsyncClient(timeout=WAIT_S)
+        self.client = httpx2.AsyncClient(timeout=WAIT_S)
 
     def process(self) -> psutil.Process:
         """The one that lives now."""
@@ -61,7 +61,7 @@ class Served:
         ]
         return found
 
-    async def read(self, path: str) -> httpx.Response:
+    async def read(self, path: str) -> httpx2.Response:
         """Over a new connection: an old one dies with its process."""
         return await self.client.get(f"{self.reads_address}{path}", headers={"connection": "close"})
 
@@ -90,7 +90,7 @@ async def test_a_client_that_comes_while_the_process_is_dead_waits_and_is_answer
         first = made.process()
         first.kill()
         answers = await asyncio.gather(*(made.read("/v1/races") for _ in range(8)))
-        assert {answer.status_code for answer in answers} == {httpx.codes.OK}
+        assert {answer.status_code for answer in answers} == {httpx2.codes.OK}
         assert made.process().pid != first.pid
         assert not made.drain.waits  # it serves again: nothing is waited for
         door = (await made.client.get(f"{made.serving.door_address}/v1/door")).json()

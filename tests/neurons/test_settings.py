@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from arena.policies import policy_by_name
 from foundation.errors import ArenaError
 from harness.inference.gateway import UpstreamPrice
-from neurons.settings.endpoints import Endpoint, check_endpoints, endpoints_of, local_models, named_endpoints
+from neurons.settings.endpoints import check_endpoints, endpoints_of, local_models, named_endpoints
 from neurons.settings.settings import (
+    Endpoint,
     Settings,
     format_rows,
     resolve,
@@ -112,8 +113,7 @@ TWO = """
 name = "provider"
 base_url = "https://models.example/v1"
 api_key_env = "PROVIDER_KEY"
-prompt_micro_usd = 150000
-completion_micro_usd = 600000
+price = { prompt_micro_usd = 150000, completion_micro_usd = 600000 }
 
 [[upstreams]]
 name = "ours"

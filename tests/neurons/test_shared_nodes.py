@@ -26,8 +26,8 @@ from tests.neurons.shared_nodes_stand import Network, SharedNode, stop_all, wait
 CLOSES_IN_MS = 28_000  # two of the nodes wait for the files first
 SETTLED_S = 200.0  # a machine too busy for the first race may settle a later one
 AGENTS = (
-    DemoAgent(name="expert", uri="//Ada", source=baseline_source("scripted-expert"), about=""),
-    DemoAgent(name="subtask", uri="//Dov", source=reference_agent("subtask").source, about=""),
+    DemoAgent("expert", "//Ada", baseline_source("scripted-expert")),
+    DemoAgent("subtask", "//Dov", reference_agent("subtask").source),
 )
 
 

@@ -229,7 +229,7 @@ async def live(folder: Path, dsn: str, signer: Signer) -> None:
     try:
         time = Time()
         desk = Desk(store, signer, folder, time)
-        await desk.settle_in(races=2)
+        await desk.settle_in()
         await desk.submit("good")
         await desk.turn_until("running")
         await desk.clock.turn()

@@ -49,7 +49,7 @@ def hostile_view():
     )
     verdict = Verdict(
         body_sha256=body.body_hash(),
-        rubric_id="reasoning/2",
+        rubric_id="reasoning/1",
         prompt_sha256="0" * 64,
         quality_e4=5_000,
         coefficient_e4=7_375,

@@ -11,8 +11,8 @@ from problems.model import BUCKETS, Bucket, Problem, RewardItem
 from problems.synthesis import (
     ACCEPTED_MAX,
     ProblemMaker,
+    difficulty_of,
     measure_ambiguity,
-    measure_difficulty,
     meets_constraints,
 )
 from problems.title_index import TitleIndex
@@ -34,13 +34,15 @@ def made() -> tuple[Problem, ...]:
     return ProblemMaker(_shelf()).make(seed=8, counts=dict.fromkeys(BUCKETS, 8))
 
 
-def test_difficulty_grows_with_every_constraint_and_every_namesake(made):
+def test_difficulty_grows_with_constraints_and_namesakes(made):
     problem = made[0]
-    item = problem.rewards[0]
-    more = replace(problem, rewards=(replace(item, service=(*item.service, "x")), *problem.rewards[1:]))
-    assert measure_difficulty(more, _shelf()).points_e4 > measure_difficulty(problem, _shelf()).points_e4
-    vague = replace(problem, query=" ".join(said_names(problem)[0][:1]))
-    assert measure_difficulty(vague, _shelf()).namesakes[0] >= measure_difficulty(problem, _shelf()).namesakes[0]
+    item, shelf = problem.rewards[0], _shelf()
+    plain = replace(problem, rewards=(RewardItem(product_id=item.product_id, title=item.title),))
+    assert difficulty_of(replace(plain, query=item.title[0]), shelf) == "easy"
+    asked = replace(plain, rewards=(replace(plain.rewards[0], service=("x",) * 5),), query=item.title[0])
+    assert difficulty_of(asked, shelf) == "medium"
+    common = max(title_words(item.title[0]), key=shelf.rarity)
+    assert shelf.rarity(common) > 3 and difficulty_of(replace(asked, query=common), shelf) == "hard"
 
 
 def test_counts_are_those_of_a_full_comparison(made):
@@ -53,7 +55,6 @@ def test_counts_are_those_of_a_full_comparison(made):
             assert accepted == sum(one.hits == one.total for one in axes) <= ACCEPTED_MAX
             held = [product for product in _shelf().products if set(words) <= title_words(product.title)]
             assert fitting == sum(meets_constraints(item, product) for product in held) <= ACCEPTED_MAX
-        assert counts.failure is None
 
 
 def stocked_with_copies(problem: Problem) -> TitleIndex:
@@ -74,11 +75,11 @@ def bare(problem: Problem) -> Problem:
     return replace(problem, rewards=items, query=". ".join(" ".join(words) for words in said_names(problem)) + ".")
 
 
-def test_a_problem_that_many_products_satisfy_is_named(made):
+def test_a_problem_that_many_products_satisfy_is_counted(made):
     problem = next(p for p in made if p.bucket == "product" and p.rewards[0].attributes)
     shelf, loose = stocked_with_copies(problem), bare(problem)
     counts = measure_ambiguity(loose, shelf)
-    assert counts.accepted[0] >= 6 and counts.failure is not None and counts.failure.code == "P4019"
+    assert counts.accepted[0] >= 6 > ACCEPTED_MAX
 
 
 def test_under_a_title_release_its_lists_decide(made):

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from foundation.errors import ArenaError
 from problems.titles import (
     AcceptedTitles,
-    JoinedTitles,
     LexicalTitles,
     cut_titles,
     decode_accepted,
+    join_titles,
     matcher_named,
     reward_titles,
     title_words,
@@ -75,7 +75,7 @@ def test_a_release_is_cut_to_the_titles_of_some_problems_and_says_nothing_of_oth
 def test_joined_releases_decide_each_title_by_the_first_that_lists_it_and_are_named_once():
     first = AcceptedTitles(name="suite/1", accepted={"Lamp": frozenset({"101"})})
     second = AcceptedTitles(name="bank/1", accepted={"Lamp": frozenset(), "Kettle": frozenset({"101"})})
-    joined = JoinedTitles((first, second, second))
+    joined = join_titles((first, second, second))
     assert joined.name == "suite/1 + bank/1"
     assert joined.matches(LAMP, "Lamp") and joined.matches(LAMP, "Kettle") and not joined.matches(TWIN, "Kettle")
     with pytest.raises(ArenaError, match=r"V2040.*suite/1 \+ bank/1"):

@@ -15,7 +15,7 @@ from problems.model import Problem, RewardItem, variant_id
 from problems.product import Product
 from problems.self_check import check_solvable
 from problems.suites import Variant, VariantMaker
-from problems.synthesis import measure_ambiguity, synthesize
+from problems.synthesis import ACCEPTED_MAX, measure_ambiguity, synthesize
 from problems.title_index import TitleIndex
 from problems.titles import LexicalTitles, title_words
 from problems.wording import check_wording
@@ -60,7 +60,8 @@ def test_a_variant_is_sound_and_clear_and_says_what_it_asks() -> None:
         check = check_solvable(one.problem, _shelf().product, one.titles)
         assert check.is_usable, check
         assert check_wording(one.problem) == ()
-        assert measure_ambiguity(one.problem, _shelf()).failure is None
+        counts = measure_ambiguity(one.problem, _shelf())
+        assert max(*counts.accepted, *counts.fitting) <= ACCEPTED_MAX
 
 
 def test_no_answer_of_the_suite_satisfies_any_item_of_a_variant() -> None:

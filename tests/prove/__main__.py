@@ -1,20 +1,17 @@
-"""`make prove`: every long proof, each in a process of its own, with a summary; a run that was stopped goes on.
+"""`make prove`: every long proof, each in a process of its own; a run that was stopped goes on.
 
 What has a result in `build/prove/state.json` isn't run again, whatever the commit: `--again` forgets it first, of all
-proofs or of those whose names contain one of the words given. Proofs that were run before go first, by how long they
-took. The summary keeps what it said of proofs that this checkout has not run; `--adopt` goes on from there, as from
-results of this checkout: hours that were spent on another machine need not be spent again. A proof that takes longer
-than `--limit-min` is ended, counts as timed out, and the next one is run. Exit code 1 where a proof failed or never
-ran, 130 after an interruption.
+proofs or of those whose names contain one of the words given. A proof that takes longer than `--limit-min` is ended and
+counts as failed. docs/prove.md gets a row for each proof of this run; what it says of others stays. Exit code 1 where a
+proof failed or never ran, 130 after an interruption.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
-import fcntl
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,181 +19,132 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from xml.etree import ElementTree
 
-import psutil
-
-from tests.prove.results import Result, page, read_outcome, read_page, read_state, show_result, totals, write_state
+import msgspec
 
 ROOT = Path(__file__).parents[2]
-SUMMARY = Path("docs") / "prove.md"
-_PR_SET_PDEATHSIG = 1
-_LOCK_WAIT_S = 60.0
+PAGE = ROOT / "docs" / "prove.md"
+FOLDER = ROOT / "build" / "prove"
 LIMIT_MIN = 120.0
 _CLEAN_UP_S = 60.0
-_LIBC = ctypes.CDLL(None)
+_NOTE_CHARACTERS = 160
 
 
-def collect(root: Path) -> list[str]:
+class Result(msgspec.Struct, frozen=True):
+    """How one proof ended: a test function with all its cases."""
+
+    outcome: str  # passed, failed, or not run with a note that says what was missing
+    minutes: float
+    commit: str  # "+" behind it: files were changed since
+    day: str  # UTC, ISO 8601
+    cases: int
+    note: str = ""
+
+
+def collect() -> list[str]:
     """Every test function that is marked as a long proof, in pytest's order. Exits with pytest's words where it can't
     read the tests."""
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-m",
-        "prove",
-        "--collect-only",
-        "-q",
-        "-o",
-        "addopts=--import-mode=importlib",
-    ]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    words = ("-m", "pytest", "-m", "prove", "--collect-only", "-q", "-o", "addopts=--import-mode=importlib")
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"pytest could not collect the proofs:\n{done.stdout[-4_000:]}{done.stderr[-4_000:]}")
-    named = (line.partition("[")[0] for line in done.stdout.splitlines() if "::" in line)
-    return list(dict.fromkeys(named))
+    return list(dict.fromkeys(line.partition("[")[0] for line in done.stdout.splitlines() if "::" in line))
 
 
-def commit_of(root: Path) -> str:
-    """The short hash of the checkout, with "+" where anything but the summary was changed; "none" outside of git."""
+def commit_here() -> str:
+    """The short hash of the checkout, with "+" where anything but the page was changed."""
 
     def git(*words: str) -> str:
-        done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
-        return done.stdout.strip() if done.returncode == 0 else ""
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
-    changed = git("status", "--porcelain", "--", ".", f":(exclude){SUMMARY}")
-    return f"{git('rev-parse', '--short=12', 'HEAD') or 'none'}{'+' if changed else ''}"
-
-
-def _end_with_the_runner() -> None:
-    """A killed runner takes its proof along, as Ctrl-C would: what the proof started is ended too."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
+    changed = git("status", "--porcelain", "--", ".", ":(exclude)docs/prove.md")
+    return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
 
 
-def end_late(proof: subprocess.Popen[bytes], clean_up_s: float) -> None:
-    """End a proof and everything it started. It is interrupted first, so that it cleans up as after Ctrl-C; what is
-    left after `clean_up_s` is killed: its process group, and what it started in groups of their own, by their ids."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        started = psutil.Process(proof.pid).children(recursive=True)
-        proof.send_signal(signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            proof.wait(clean_up_s)
-        with contextlib.suppress(ProcessLookupError):  # its id is its group's: it began a session
-            os.killpg(proof.pid, signal.SIGKILL)
-        for one in started:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                one.kill()  # psutil looks whether the id is still that process's
-    proof.wait()
-
-
-def run_one(test: str, root: Path, folder: Path, lock: int, limit_s: float) -> Result:
-    """Run one proof, which holds the lock too, and end it after `limit_s`. Its output stands in `folder/logs`.
-
-    Raises KeyboardInterrupt after the proof was interrupted.
-    """
+def run_one(test: str, limit_s: float) -> Result:
+    """Run one proof; its output stands in `build/prove`. It is interrupted after `limit_s`, so that it cleans up as
+    after Ctrl-C, and its process group killed a minute later."""
     name = test.replace("/", ".").replace("::", "-")
-    report, log = folder / "reports" / f"{name}.xml", folder / "logs" / f"{name}.txt"
-    for path in (report, log):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)
+    report, log = FOLDER / f"{name}.xml", FOLDER / f"{name}.txt"
+    report.unlink(missing_ok=True)
+    commit, started = commit_here(), time.monotonic()
     command = [sys.executable, "-m", "pytest", "-m", "prove", test, f"--junitxml={report}"]
-    commit, day, started = commit_of(root), f"{datetime.now(UTC):%Y-%m-%d}", time.monotonic()
     with log.open("wb") as output:
-        proof = subprocess.Popen(
-            command,
-            cwd=root,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # a terminal's Ctrl-C reaches it once, through this process
-            preexec_fn=_end_with_the_runner,
-            pass_fds=(lock,),  # where the runner is killed, the next waits until this one has cleaned up
-        )
-        is_late = False
+        proof = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
         try:
-            status = proof.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            end_late(proof, min(_CLEAN_UP_S, limit_s))
-            status, is_late = proof.returncode, True
-        except KeyboardInterrupt:
+            proof.wait(limit_s)
+        except (subprocess.TimeoutExpired, KeyboardInterrupt) as stop:
             proof.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                proof.wait(_CLEAN_UP_S)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(proof.pid, signal.SIGKILL)
             proof.wait()
-            raise
-    outcome, cases, note = read_outcome(report, status)
-    if is_late:
-        outcome, note = "timed out", f"ended at the limit of {limit_s / 60:g} min"
-    for place, shown in ((str(root), "."), (str(root.parent), ".."), (str(Path.home()), "~")):
-        note = note.replace(place, shown)
-    return Result(outcome, round(time.monotonic() - started, 1), commit, day, cases, note)
+            if isinstance(stop, KeyboardInterrupt):
+                raise
+    outcome, cases, note = _read_report(report, proof.returncode)
+    note = note.replace(str(ROOT), ".").replace(str(Path.home()), "~")
+    minutes = round((time.monotonic() - started) / 60, 1)
+    return Result(outcome, minutes, commit, f"{datetime.now(UTC):%Y-%m-%d}", cases, note)
 
 
-def hold(folder: Path) -> int:
-    """The one place of a runner in this checkout, until the process ends. Exits where another run has it."""
-    handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    deadline = time.monotonic() + _LOCK_WAIT_S
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise SystemExit(f"another `make prove` runs in {folder}") from None
-            time.sleep(0.1)
-        else:
-            return handle
+def _read_report(report: Path, status: int) -> tuple[str, int, str]:
+    """(outcome, cases that passed, why it isn't a plain pass), from the file that pytest leaves."""
+    found = list(ElementTree.parse(report).iter("testcase")) if report.exists() else []
+    told = [part for case in found for part in case if part.tag in ("failure", "error", "skipped")]
+    told.sort(key=lambda part: part.tag == "skipped")
+    note = " ".join((told[0].get("message") or told[0].text or "").split())[:_NOTE_CHARACTERS] if told else ""
+    passed = sum(not any(part in told for part in case) for case in found)
+    if status != 0 or not found:
+        return "failed", passed, note or f"pytest ended with status {status}"
+    return ("passed" if passed else "not run"), passed, note
+
+
+def renewed(text: str, tests: Sequence[str], results: dict[str, Result]) -> str:
+    """The page with the rows of these results; rows of proofs that there are no more go, other text stays."""
+    kept = {found[1]: found[0] for found in re.finditer(r"^\| `([^`]+)` \|.*$", text, re.MULTILINE)}
+    for test, one in results.items():
+        note = re.sub(r"([|<])", r"\\\1", one.note.replace("`", "'"))
+        cells = (f"`{test}`", one.outcome, f"{one.minutes:g}", one.commit, one.day, f"{one.cases} passed; {note}")
+        kept[test] = f"| {' | '.join(cells).rstrip('; ')} |"
+    head = text[: text.index("| proof |")] if "| proof |" in text else text
+    rows = (kept.get(test, f"| `{test}` | not run | | | | |") for test in tests)
+    table = "| proof | result | minutes | commit | day | cases |\n|---|---|---|---|---|---|\n"
+    return head + table + "\n".join(rows) + "\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what has no result yet, print the table and write the summary."""
+    """Run what has no result yet, and renew the page."""
     parser = argparse.ArgumentParser(prog="make prove", description="Run every long proof; go on where a run stopped.")
     parser.add_argument("words", nargs="*", help="only proofs whose name contains one of these")
     parser.add_argument("--again", action="store_true", help="forget their results and run them once more")
-    parser.add_argument("--adopt", action="store_true", help=f"what passed by {SUMMARY} counts as run in this checkout")
-    parser.add_argument("--list", action="store_true", help="show what is known and run nothing")
     parser.add_argument("--limit-min", type=float, default=LIMIT_MIN, help="minutes a proof may take (default: 120)")
-    parser.add_argument("--root", type=Path, default=ROOT, help="the checkout (default: this one)")
     options = parser.parse_args(argv)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs in the background
-    root: Path = options.root.resolve()
-    folder = root / "build" / "prove"
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = hold(folder)
-    tests = collect(root)
+    tests = collect()
     wanted = [test for test in tests if not options.words or any(word in test for word in options.words)]
     if not wanted:
-        parser.error(f"no such proof; there are {len(tests)}, see --list")
-    state = folder / "state.json"
-    results, summary = read_state(state), root / SUMMARY
-    before = read_page(summary.read_text("utf-8")) if summary.exists() else {}
-    if options.adopt:
-        passed = {test: result for test, result in before.items() if result.outcome == "passed" and test in tests}
-        results = {**passed, **results}
-        write_state(state, results)
-    took = {test: result.seconds for test, result in results.items()}
-    if options.again and not options.list:
+        parser.error(f"no such proof; there are {len(tests)}")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    state = FOLDER / "state.json"
+    results = msgspec.json.decode(state.read_bytes(), type=dict[str, Result]) if state.exists() else {}
+    if options.again:
         results = {test: result for test, result in results.items() if test not in wanted}
-        write_state(state, results)
-    waiting = sorted((test for test in wanted if test not in results), key=lambda test: took.get(test, float("inf")))
-    print(f"{len(wanted)} proofs, {len(wanted) - len(waiting)} have a result", flush=True)
     status = 0
     try:
-        for test in () if options.list else waiting:
+        for test in [test for test in wanted if test not in results]:
             print(f"{time.strftime('%H:%M')}  {test} ...", flush=True)
-            results[test] = run_one(test, root, folder, lock, 60 * options.limit_min)
-            write_state(state, results)
-            print(f"       {show_result(test, results[test])}", flush=True)
+            results[test] = found = run_one(test, 60 * options.limit_min)
+            state.with_suffix(".part").write_bytes(msgspec.json.encode(results))
+            state.with_suffix(".part").replace(state)
+            print(f"       {found.outcome} in {found.minutes:g} min {found.note}", flush=True)
     except KeyboardInterrupt:
         status = 128 + signal.SIGINT
         print("interrupted: the same command goes on from here", flush=True)
-    os.close(lock)
-    for test in wanted:
-        print(show_result(test, results[test]) if test in results else f"not run               {test}")
-    print(totals(wanted, results), flush=True)
-    if options.list:
-        return 0
-    summary.parent.mkdir(exist_ok=True)
-    text = page(tests, {**before, **results}, commit=commit_of(root), day=f"{datetime.now(UTC):%Y-%m-%d}")
-    summary.write_text(text, encoding="utf-8")
-    return status or int(any(test not in results or results[test].is_bad for test in wanted))
+    PAGE.write_text(renewed(PAGE.read_text("utf-8"), tests, results), encoding="utf-8")
+    bad = [test for test in wanted if test not in results or results[test].outcome == "failed"]
+    print(f"{len(wanted)} proofs, {len(bad)} failed or never run", *bad, sep="\n  ", flush=True)
+    return status or int(bool(bad))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import pytest
 
 from harness.catalogue.synthetic import generate
 from problems.clusters import find_classes
-from problems.partition import OpenPartition, change_between, extend, freeze
+from problems.partition import OpenPartition, extend, freeze
 from problems.synthesis import synthesize
 from tests.problems.guard_figures import falsely_merged, guard_table, measure_guard
 from tests.problems.leak_stand import cheap_problems
@@ -58,5 +58,4 @@ def test_a_year_of_batches_is_dealt_without_false_merges(catalogue, classes):
     added = extend(OpenPartition(first, KEY), drawn[2_090:], classes)
     print(f"{YEAR} problems dealt in {time.perf_counter() - started:.1f} s: {added.manifest.problem_counts}")
     print(f"refused, for they join two pools: {len(added.refused)}")
-    change_between(first, added.manifest)
     assert len(added.pools) + len(added.refused) == YEAR - 2_090

@@ -10,7 +10,7 @@ from arena.race.draw import qualifying_seed
 from harness.agents.registry import baseline_source, reference_agent
 from harness.inference.scripted import MODELS
 from problems.suites import SUITES, VariantMaker, load_shipped
-from problems.synthesis import ProblemMaker, measure_difficulty
+from problems.synthesis import ProblemMaker, difficulty_of
 from problems.title_index import TitleIndex
 from problems.titles import LexicalTitles
 from tests.arena.qualifying_stand import GUEST, SUITE, Ground, suite_products
@@ -45,7 +45,7 @@ def test_honest_agents_score_on_variants_as_on_problems_made_like_the_suites(
         for problem in problems:
             one = maker.variant(problem.problem_id, seed)
             on_variants.append((one.problem, one.titles))
-            levels += measure_difficulty(one.problem, shelf).level == measure_difficulty(problem, shelf).level
+            levels += difficulty_of(one.problem, shelf) == difficulty_of(problem, shelf)
     assert levels == len(on_variants) == 600
     for name, source in HONEST.items():
         solved = [ground.count(source, asked) for asked in (on_suites, on_fresh, on_variants)]

@@ -17,10 +17,9 @@ from typing import Any
 import pytest
 
 from harness.catalogue.synthetic import generate
-from problems.distributions import describe
 from problems.model import BUCKETS, Problem
-from problems.partition import OpenPartition, change_between, extend, freeze, manifest_bytes
-from problems.synthesis import ACCEPTED_MAX, ProblemMaker, measure_ambiguity, measure_difficulty
+from problems.partition import OpenPartition, extend, freeze, manifest_bytes
+from problems.synthesis import ACCEPTED_MAX, ProblemMaker, difficulty_of, measure_ambiguity
 from problems.title_index import TitleIndex
 from problems.titles import LexicalTitles
 from problems.wording import check_wording
@@ -51,8 +50,7 @@ def run(documents: int, per_bucket: int, batches: int = 0) -> dict[str, Any]:
     )
     counts_of = timed(seconds, "ambiguity", lambda: [measure_ambiguity(problem, shelf) for problem in problems])
     flaws = timed(seconds, "wording", lambda: [flaw for problem in problems for flaw in check_wording(problem)])
-    levels = Counter(measure_difficulty(problem, shelf).level for problem in problems)
-    shape = describe(problems)
+    levels = Counter(difficulty_of(problem, shelf) for problem in problems)
     found = {
         "problems": len(problems),
         "usable": sum(check.is_usable for check in checks),
@@ -61,10 +59,6 @@ def run(documents: int, per_bucket: int, batches: int = 0) -> dict[str, Any]:
         "fitting": dict(sorted(Counter(count for one in counts_of for count in one.fitting).items())),
         "flaws": len(flaws),
         "levels": dict(sorted(levels.items())),
-        "asked_e4": {
-            bucket: [one.with_sku_e4, one.with_attributes_e4, one.with_service_e4, one.with_price_e4]
-            for bucket, one in shape.buckets.items()
-        },
     }
     if batches:
         found |= run_year(maker, shelf, problems, batches, seconds)
@@ -91,8 +85,6 @@ def run_year(
     frozen = timed(seconds, "freeze", lambda: freeze(first, suite, seed=7, key=KEY, classes=shelf.classes))
     grown = timed(seconds, "partition", lambda: extend(OpenPartition(frozen, KEY), later, shelf.classes))
     full = timed(seconds, "one_batch_more", lambda: extend(OpenPartition(grown.manifest, KEY), last, shelf.classes))
-    timed(seconds, "change_between", lambda: change_between(frozen, grown.manifest))
-    change_between(grown.manifest, full.manifest)
     return {
         "year_problems": len(drawn),
         "answers": len(places),

@@ -21,6 +21,7 @@ from typing import Any, Literal
 import msgspec
 import orjson
 
+from harness.limits import EpisodeLimits
 from harness.sandbox.cgroup import Cgroups, find_cgroups, open_group
 from harness.sandbox.guest_files import PYTHON_HOME, open_guest_root
 from tests.redteam.attacks import MIB
@@ -146,12 +147,10 @@ def open_stages() -> Iterator[Stages]:
 @contextlib.contextmanager
 def _own_group() -> Iterator[Callable[[int], None] | None]:
     """A memory and pids group for one stage, as the function that puts a process into it; None where none can be."""
-    found = find_cgroups(Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
-    if not isinstance(found, Cgroups):
-        yield None
-        return
-    with open_group(found, memory_bytes=_MEMORY_BYTES, processes=_PROCESSES) as group:
-        yield group.add
+    found = find_cgroups()
+    limits = EpisodeLimits(memory_bytes=_MEMORY_BYTES, processes=_PROCESSES)
+    with open_group(found if isinstance(found, Cgroups) else None, limits) as group:
+        yield group and group.add
 
 
 def _collect(process: subprocess.Popen[str], *, is_bounded: bool) -> Findings:

@@ -15,12 +15,11 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from arena.bank.stock import BatchStock
+from arena.chain.beacon import LocalBeacon
 from arena.chain.keys import keypair_signer
 from arena.chain.port import Commitment, Signer
 from arena.exchange.peer_service import PeerService, RaceTerms, ShareRules
 from arena.exchange.port import Progress
-from arena.exchange.submission_cache import SubmissionCache
 from arena.policy import Policy
 from arena.race.machine import race_name
 from arena.race.schedule import Timeline, race_number, timeline
@@ -34,8 +33,8 @@ from judge.verdict import Verdict
 from neurons.loops.run_loop import StopSignal
 from neurons.race.episodes import EpisodeLoop, sweep
 from problems.product import Product
-from problems.synthesis import synthesize
 from tests.arena import log_stand
+from tests.arena.bank_stand import problems_of, put_sealed, sealed_file
 from tests.arena.chain_faults import deregister
 from tests.neurons.clock_stand import Time
 from tests.neurons.shared_stand import CLOSES_MS, DAILY, HOUR_MS, LyingChain, SharedDesk, chain_at
@@ -128,10 +127,10 @@ class World:
 
     def seal(self, number: int, products: tuple[Product, ...]) -> None:
         """The batch of a race, sealed before anybody asks for it: its salt, too, follows from the seed."""
+        problems = problems_of(products, number, self.policy.race.batch_problems)
+        opens_with = LocalBeacon(self.time).round_after(self.plan(number).closing_ms)
         salts = random.Random(f"bank {self.seed} {number}")
-        stock, count = BatchStock(self.folder / "bank", salts.randbytes), self.policy.race.batch_problems
-        stock.add(f"{number:03d}", synthesize(products, seed=number, counts={"product": count}))
-        stock.seal_for(self.race_id(number), self.size.problems, (), round_number=1)
+        put_sealed(self.folder / "bank", sealed_file(self.race_id(number), problems, opens_with, salts))
 
     def race_id(self, number: int) -> str:
         """The name of a race, counted from 0."""
@@ -204,9 +203,9 @@ class Door(PeerService):
         super().__init__(*ports, **options)
         self._owner = owner
 
-    async def progress(self, caller: str, race_id: str) -> Progress | None:
+    async def progress(self, race_id: str) -> Progress | None:
         """As `PeerService.progress`."""
-        told, state = await super().progress(caller, race_id), self._owner.clock.current()
+        told, state = await super().progress(race_id), self._owner.clock.current()
         if not self._owner.is_boasting or told is None or state is None or not (state.field and state.draw):
             return told
         agents = [each.subject.agent_version_id for each in state.field.field]
@@ -236,7 +235,6 @@ class SimulatedDesk(SharedDesk):
             self,
             self.store,
             self.held,
-            SubmissionCache(self._own / "shelf"),
             has_permit=lambda _: True,
             gate=lambda: self.clock.reveal_gate(),
             terms=lambda _: RaceTerms(policy_sha256=self.policy.policy_sha256, guest_sha256=""),

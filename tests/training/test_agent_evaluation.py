@@ -40,7 +40,7 @@ def test_an_agent_file_stands_in_the_table_beside_a_model_with_what_each_took(no
     model = evaluate("scripted", "--model", "scripted-expert", *node, "--out", str(paths[1]))
     assert model.exit_code == 0, model.output
     agent, other = (msgspec.json.decode(path.read_bytes(), type=EvalReport) for path in paths)
-    assert agent.conditions.asked_by == "agent" and other.conditions.asked_by == "plan"
+    assert agent.conditions.asked_by == "agent" and other.conditions.asked_by == ""
     assert agent.conditions.agent_sha256 != other.conditions.agent_sha256
     for one in (agent, other):
         assert one.spent is not None and one.spent.episodes == one.episodes - one.unscored > 0

@@ -12,7 +12,7 @@ import pytest
 
 from foundation.errors import ArenaError
 from neurons.cli.exit_codes import EXIT_USAGE, exit_code
-from problems.partition import OpenPartition, freeze, pool_of
+from problems.partition import OpenPartition, freeze, touched_pools
 from tests.training.stock import Stock, corpus_of
 from training import guards
 from training.corpus.corpus_files import read_lineage
@@ -120,8 +120,8 @@ def test_problems_to_train_on_need_somebody_who_knows_what_is_held_out(stock: St
 
 def test_the_partition_alone_tells_a_problem_of_another_pool(stock: Stock) -> None:
     partition, leaked = frozen(stock), stock.held[0]
-    dev = tuple(problem for problem in stock.bench.dev if pool_of(problem, partition) == "dev")
-    train = tuple(problem for problem in stock.bench.problems if pool_of(problem, partition) == "train")
+    dev = tuple(problem for problem in stock.bench.dev if touched_pools(problem, partition) == ("dev",))
+    train = tuple(problem for problem in stock.bench.problems if touched_pools(problem, partition) in ((), ("train",)))
     assert dev and train
     changed(stock, held_out=(), problems=train, dev=dev, partition=partition).require_split()
     reworded = msgspec.structs.replace(leaked, problem_id="p_other", query="New words")
@@ -175,7 +175,7 @@ def frozen(stock: Stock) -> OpenPartition:
     for seed in range(20):  # a deal in which `dev` holds one of the shop's own dev problems
         manifest = freeze(problems, stock.held, seed=seed, key=key, eval_counts={}, dev_counts=buckets)
         partition = OpenPartition(manifest, key)
-        if any(pool_of(problem, partition) == "dev" for problem in stock.bench.dev):
+        if any(touched_pools(problem, partition) == ("dev",) for problem in stock.bench.dev):
             return partition
     raise AssertionError("no such deal")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-import httpx
+import httpx2
 import pytest
 
 from arena.bank.batch import Explained
@@ -43,7 +43,7 @@ class Served(NamedTuple):
     """A site at an address, and a plain client of it."""
 
     site: Site
-    http: httpx.Client
+    http: httpx2.Client
     explained: set[str]  # problems of which a page asked what they asked
 
     @property
@@ -70,37 +70,37 @@ def served(postgres) -> Iterator[Served]:
 
     with (
         serving(site.author.dsn, now_ms=lambda: NOW_MS, explain=note, requests_per_s=1e6) as server,
-        httpx.Client(base_url=server.address, timeout=30) as http,
+        httpx2.Client(base_url=server.address, timeout=30) as http,
     ):
         yield Served(site, http, explained)
 
 
 @pytest.fixture(scope="session")
-def empty(postgres) -> Iterator[httpx.Client]:
+def empty(postgres) -> Iterator[httpx2.Client]:
     """A node whose log holds nothing yet."""
     signer = generate_signer()
     with (
         serving(postgres.dsn_for(signer.hotkey), now_ms=lambda: NOW_MS, requests_per_s=1e6) as server,
-        httpx.Client(base_url=server.address, timeout=30) as http,
+        httpx2.Client(base_url=server.address, timeout=30) as http,
     ):
         yield http
 
 
 @pytest.fixture(scope="session")
-def hostile(postgres) -> Iterator[httpx.Client]:
+def hostile(postgres) -> Iterator[httpx2.Client]:
     signer = generate_signer()
     site = Site(Author(postgres.dsn_for(signer.hotkey), signer), HOSTILE)
     site.fill(agents=2)
     told = partial(explain, words=HOSTILE)
     with (
         serving(site.author.dsn, now_ms=lambda: NOW_MS, explain=told, requests_per_s=1e6) as server,
-        httpx.Client(base_url=server.address, timeout=60, headers={"accept": "text/html"}) as http,
+        httpx2.Client(base_url=server.address, timeout=60, headers={"accept": "text/html"}) as http,
     ):
         yield http
 
 
 @pytest.fixture(scope="module")
-def browser(served: Served, empty: httpx.Client, hostile: httpx.Client) -> Iterator[Browser]:
+def browser(served: Served, empty: httpx2.Client, hostile: httpx2.Client) -> Iterator[Browser]:
     """After the nodes and no longer than a file's tests: its driver keeps an event loop in this thread."""
     with open_browser() as opened:
         yield opened

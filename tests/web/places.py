@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import httpx
+import httpx2
 
 from tests.web.episode_stand import EMBARGOED, PUBLISHED, RUNNING, VOID, agent_id, drawn_of
 
 ASKED = drawn_of(PUBLISHED[1])[0]
 
 
-def traces_of(http: httpx.Client, problem_id: str) -> list[str]:
+def traces_of(http: httpx2.Client, problem_id: str) -> list[str]:
     """The traces of a problem of the second race, as `VALIDATOR/SEQ`, in log order."""
     rows = http.get(f"/v1/races/{PUBLISHED[1]}/trajectories", params={"problem": problem_id}).json()["items"]
     return [row["href"].removeprefix("/v1/trajectories/").partition("?")[0] for row in rows]
 
 
-def every_page(http: httpx.Client) -> dict[str, str]:
+def every_page(http: httpx2.Client) -> dict[str, str]:
     """Name of each page and state, and its path."""
     first, second = traces_of(http, ASKED)[:2]
     return {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from arena.chain.keys import generate_signer
 from tests.arena.conftest import running_server
@@ -31,7 +31,7 @@ def shoot(folder: Path, names: list[str]) -> int:
             serving(
                 postgres.dsn_for(signer.hotkey), now_ms=lambda: NOW_MS, explain=explain, requests_per_s=1e6
             ) as server,
-            httpx.Client(base_url=server.address, timeout=30) as http,
+            httpx2.Client(base_url=server.address, timeout=30) as http,
             open_browser() as browser,
         ):
             pages = {name: path for name, path in every_page(http).items() if not names or name in names}

@@ -9,7 +9,7 @@ import re
 from datetime import date
 from html.parser import HTMLParser
 
-import httpx
+import httpx2
 import msgspec
 import numpy as np
 import pytest
@@ -79,12 +79,12 @@ class Elements(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def pages(hostile) -> dict[str, httpx.Response]:
+def pages(hostile) -> dict[str, httpx2.Response]:
     """Every page that links and forms lead to, with the first answer of each."""
     odd = "/races/%3Cscript%3E", "/no/<script>alert(1)</script>", "/agents?name=%22%3E%3Cscript%3Ealert(1)%3C/script%3E"
     waiting = ["/", "/races", "/agents", "/firehose", "/validators", "/verify", "/api", *odd]
     waiting += [f"/races/{race}?pool=eval" for race in RACES] + ["/firehose?wrote=code", "/agents?state=review"]
-    found: dict[str, httpx.Response] = {}
+    found: dict[str, httpx2.Response] = {}
     while waiting:
         target = waiting.pop()
         if target in found or target.startswith(("/v1/", "/static/", "/openapi")):
@@ -236,7 +236,7 @@ def test_what_a_validator_runs_under_is_told_when_its_race_is_settled(postgres):
 
     def told() -> tuple[str, str]:
         with serving(author.dsn, now_ms=lambda: NOW_MS, requests_per_s=1e6) as server:
-            (row,) = httpx.get(f"{server.address}/v1/validators").json()["items"]
+            (row,) = httpx2.get(f"{server.address}/v1/validators").json()["items"]
             return row["code"], row["scoring"]
 
     assert told() == ("", "")

@@ -69,7 +69,7 @@ _TEXTS = msgspec.json.Decoder(tuple[str, ...])
 
 def _text(value: object) -> str | None:
     """JSON text; None for what is not known."""
-    return None if value is None or value is msgspec.UNSET else _ENCODE(value).decode()
+    return None if value is None else _ENCODE(value).decode()
 
 
 def _scalar(hint: object) -> type:
@@ -131,8 +131,8 @@ def row_of(values: Mapping[str, Any]) -> CorpusRow:
         query=values["query"],
         facts=msgspec.convert(facts, TraceFacts),
         missing=_TEXTS.decode(values["missing"]),
-        rebuilt=_REBUILT.decode(values["rebuilt"]) if values["rebuilt"] else msgspec.UNSET,
-        rewritten=_REWRITTEN.decode(values["rewritten"]) if values["rewritten"] else msgspec.UNSET,
+        rebuilt=_REBUILT.decode(values["rebuilt"]) if values["rebuilt"] else None,
+        rewritten=_REWRITTEN.decode(values["rewritten"]) if values["rewritten"] else None,
     )
     signals = Signals(shape=_TEXTS.decode(values["shape"]), **{name: values[name] for name in _SIGNALS})
     return CorpusRow(trace=trace, signals=signals, tokens=values["tokens"], rank=values["rank"])

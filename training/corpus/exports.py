@@ -162,7 +162,7 @@ def _place(row: ViewRow) -> str:
     return f"{row.facts.validator}:{row.facts.seq}"
 
 
-def _conversation(row: ViewRow) -> tuple[Sequence[Message], Rebuilt | msgspec.UnsetType]:
+def _conversation(row: ViewRow) -> tuple[Sequence[Message], Rebuilt | None]:
     """The messages of a row: what the model was sent and wrote, where that is the whole episode in order and its calls
     can be read there; else the episode rebuilt from its events, where that is one conversation."""
     talk = row.conversation
@@ -171,10 +171,10 @@ def _conversation(row: ViewRow) -> tuple[Sequence[Message], Rebuilt | msgspec.Un
     lifted = _lifted(sent, talk.calls) if is_text else sent
     if talk.is_linear and lifted is not None:
         if sum(len(message.calls) for message in lifted) == sum(len(message.calls) for message in sent):
-            return lifted, msgspec.UNSET
+            return lifted, None
         if is_paired(lifted):
             return lifted, Rebuilt(how=("text_calls",))
-    return rebuild(talk, row.facts.query, row.tools) or (lifted or sent, msgspec.UNSET)
+    return rebuild(talk, row.facts.query, row.tools) or (lifted or sent, None)
 
 
 def _message(chat: ChatMessage) -> Message:

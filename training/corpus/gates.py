@@ -242,7 +242,7 @@ def not_one_path(trace: Trace, rules: Rules) -> RejectCode | None:
 def view_incomplete(trace: Trace, rules: Rules) -> RejectCode | None:
     """A rebuilt conversation shows before some turn what that turn was not shown. What the model said beside its calls
     does not count, no more than its thoughts: ReAct agents send neither back."""
-    lacks = () if trace.rebuilt is msgspec.UNSET else trace.rebuilt.lacks
+    lacks = () if trace.rebuilt is None else trace.rebuilt.lacks
     return "view_incomplete" if any(lack != "remarks" for lack in lacks) else None
 
 

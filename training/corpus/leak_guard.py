@@ -20,7 +20,7 @@ from foundation.canonical import content_hash
 from foundation.errors import ArenaError
 from problems.clusters import NO_CATALOGUE, SIMILARITY_MIN_E4, ProductClasses, answer_marks, content_words, title_key
 from problems.model import Pool, Problem
-from problems.partition import OpenPartition, PartitionManifest, contaminated
+from problems.partition import OpenPartition, PartitionManifest, pools_of_answers
 from problems.titles import title_words
 from training.corpus.gates import RECOMMEND, calls_of, recommended_ids
 from training.corpus.model import CorpusPool, RejectCode, Trace
@@ -155,7 +155,7 @@ class Guard:
             marks |= {f"title {key}" for key in self._classes.keys_of(one)}
         pools = {self._marks[mark] for mark in marks & self._marks.keys()}
         if self._partition is not None:
-            pools.update(contaminated(self._partition, titles=titles, product_ids=ids, classes=self._classes))
+            pools.update(pools_of_answers(self._partition, titles, ids, self._classes))
         return pools - {self._admits}
 
 

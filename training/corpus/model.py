@@ -127,16 +127,16 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     query: str
     facts: TraceFacts
     missing: tuple[str, ...] = ()  # names of facts the source does not have, sorted
-    rebuilt: Rebuilt | msgspec.UnsetType = msgspec.UNSET  # without, and not rewritten: verbatim
-    rewritten: Rewritten | msgspec.UnsetType = msgspec.UNSET
+    rebuilt: Rebuilt | None = None  # without, and not rewritten: verbatim
+    rewritten: Rewritten | None = None
 
     @property
     def provenance(self) -> Provenance:
         """Whether the conversation is what the model was sent and wrote, was put together, or has thoughts written for
         it afterwards."""
-        if self.rewritten is not msgspec.UNSET:
+        if self.rewritten is not None:
             return "rewritten"
-        return "verbatim" if self.rebuilt is msgspec.UNSET else "rebuilt"
+        return "verbatim" if self.rebuilt is None else "rebuilt"
 
 
 class ExecutedTrace(Trace, frozen=True, kw_only=True):
@@ -304,7 +304,7 @@ def assemble_trace(
     query: str = "",
     facts: TraceFacts,
     missing: Iterable[str] = (),
-    rebuilt: Rebuilt | msgspec.UnsetType = msgspec.UNSET,
+    rebuilt: Rebuilt | None = None,
 ) -> Trace:
     """The trace of these parts. `missing`: what else the source does not have, beside facts that are None.
     `rebuilt`: of a conversation that is not verbatim.

@@ -155,7 +155,7 @@ class EvaluationConditions(msgspec.Struct, frozen=True, kw_only=True):
     prompt_sha256: str
     catalogue_sha256: str
     policy_sha256: str
-    asked_by: Literal["plan", "agent"] = "plan"  # an agent chose by itself: then `decode` holds its limits
+    asked_by: Literal["", "agent"] = ""  # agent: `decode` holds limits, and it chose the rest
 
 
 class SetSpend(msgspec.Struct, frozen=True, kw_only=True):

@@ -98,7 +98,7 @@ def examine(
         prompt_sha256=prompt_sha256(bench.source),
         catalogue_sha256=bench.catalogue.content_sha256,
         policy_sha256=bench.policy.policy_sha256,
-        asked_by="agent" if plan.is_agent else "plan",
+        asked_by="agent" if plan.is_agent else "",
     )
     alike = msgspec.structs.replace(conditions, samples=1, seeds=(0,))  # jobs are told apart by those already
     file.claim(text_hash(msgspec.json.encode([lineage_sha256 or plan.label, alike], order="sorted").decode()))

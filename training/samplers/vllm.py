@@ -14,7 +14,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import msgspec
 
 from foundation.bounded_http import BoundedClient, UnfitAnswerError
@@ -169,7 +169,7 @@ class VllmSampler:
             response = self._client.ask(method, path, json=fields, bytes_max=_REPLY_BYTES, within_s=self._timeout_s)
         except UnfitAnswerError as error:
             raise ArenaError("U3003", f"{self._client.base_url}{path}: {error}") from error
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise ArenaError("U3002", f"{self._client.base_url}{path}: {type(error).__name__}") from error
         if response.is_success:
             return response.content

@@ -110,13 +110,13 @@ def blend(corpus: TokenRows, rollouts: TokenRows, recipe: Mix) -> TokenRows:
 
     Raises ValueError when a part that is to have a share has no rows.
     """
-    keyed = [
+    first, second = (
         [MixRow(key=f"{row.trace_id}/{place}", bucket=row.bucket) for place, row in enumerate(part.rows)]
         for part in (corpus, rollouts)
-    ]
+    )
     parts = {True: corpus.rows, False: rollouts.rows}
     return TokenRows(
-        rows=tuple(parts[one.is_corpus][one.index] for one in mix(*keyed, recipe)),
+        rows=tuple(parts[one.is_corpus][one.index] for one in mix(first, second, recipe)),
         dropped=dict(Counter(corpus.dropped) + Counter(rollouts.dropped)),
     )
 

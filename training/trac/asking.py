@@ -19,7 +19,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from foundation.backoff import Backoff
+from foundation.backoff import Backoff, retried
 from foundation.canonical import content_hash
 from foundation.codes.names import BAD_REQUEST, MODEL_BUSY, MODEL_FAILED, MODEL_UNREADABLE, OVER_LIMIT
 from foundation.durable_files import write_whole
@@ -201,15 +201,14 @@ class Asker:
         return found
 
     def _complete(self, request: str) -> ModelReply:
-        for attempt in range(1, ATTEMPTS):
-            try:
-                return self.upstream.complete(request)
-            except ArenaError as error:
-                if not error.entry.is_retryable:
-                    raise
-                asked_ms = error.retry_after_ms if isinstance(error, RetryLaterError) else 0
-                self._sleep(max(min(_PAUSES.most_ms, asked_ms), _PAUSES.pause_ms(attempt)) / 1_000)
-        return self.upstream.complete(request)
+        return retried(lambda: self.upstream.complete(request), ATTEMPTS, _pause_ms, self._sleep)
+
+
+def _pause_ms(error: ArenaError, failures: int) -> int | None:
+    if not error.entry.is_retryable:
+        return None
+    asked_ms = error.retry_after_ms if isinstance(error, RetryLaterError) else 0
+    return max(min(_PAUSES.most_ms, asked_ms), _PAUSES.pause_ms(failures))
 
 
 def for_each(items: Iterable[_Item], work: Callable[[_Item], _Value], parallel: int) -> Iterator[_Value]:

@@ -25,6 +25,7 @@ _CLONE_NEWUSER = 0x10000000
 _PR_GET_SECCOMP, _PR_GET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_IS_SET = 21, 39, 47, 1
 _CAPABILITY_VERSION = 0x20080522
 _CAPABILITIES = 64
+_SECCOMP_MODE_FILTER = 2
 _MQ_OPEN = {"x86_64": 240, "aarch64": 180}
 _PR_SET_DUMPABLE = 4
 _F_SETPIPE_SZ = 1031
@@ -91,18 +92,18 @@ def _names(directory: str) -> list[str]:
         return []
 
 
-def _capabilities() -> list[str]:
+def _capabilities() -> list[int]:
     """Permitted, effective and ambient sets, asked of the kernel: /proc may be closed."""
     data = ctypes.create_string_buffer(24)
     if _LIBC.capget(struct.pack("=Ii", _CAPABILITY_VERSION, 0), data) != 0:
-        return ["unknown"]
+        return [-1]
     effective, permitted, _, effective_high, permitted_high, _ = struct.unpack("=6I", data.raw)
     ambient = sum(
         1 << number
         for number in range(_CAPABILITIES)
         if _LIBC.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_IS_SET, number, 0, 0) == 1
     )
-    return [f"{value:016x}" for value in (permitted | permitted_high << 32, effective | effective_high << 32, ambient)]
+    return [permitted | permitted_high << 32, effective | effective_high << 32, ambient]
 
 
 def _can_open_queues() -> bool:
@@ -151,44 +152,43 @@ def _can_grow_buffers() -> bool:
 
 
 def agent_main(problem: dict[str, object]) -> dict[str, object]:
-    """The report, as the claim of this run."""
+    """The report, as the claim of this run: which attempts succeeded, in words, and what levels differ in."""
     canaries = problem["canaries"]
     assert isinstance(canaries, dict)
     file, pid = str(canaries["file"]), int(canaries["pid"])
     time.sleep(_WATCHED_S)
+    capabilities = _capabilities()
+    successes = {
+        f"it has capabilities {capabilities}": set(capabilities) != {0},
+        "it can gain privileges": _LIBC.prctl(_PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1,
+        "no system-call filter is on": _LIBC.prctl(_PR_GET_SECCOMP, 0, 0, 0, 0) != _SECCOMP_MODE_FILTER,
+        "it sees processes of the host": any(name.isdigit() for name in _names("/proc")),
+        "it reads a file of the host": _can_read(file) or _can_read("/etc/passwd"),
+        "it reaches a port of the host": _can_connect(socket.AF_INET, ("127.0.0.1", canaries["port"])),
+        "it reaches a socket of the host": _can_connect(socket.AF_UNIX, "\0" + str(canaries["abstract"]))
+        or _can_send(str(canaries["datagram"])),
+        "it changes a file of the host": _succeeds(lambda: os.utime(file, (1, 1))),
+        "it makes kernel objects that outlive it": _can_open_queues(),
+        "it opens sockets": _succeeds(lambda: socket.socket(socket.AF_UNIX).close()),
+        "it locks files that others see": _can_lock(),
+        "it watches files that others see": _LIBC.inotify_init1(0) >= 0,
+        "it holds memory that no count shows": _can_map_without_file()
+        or _can_grow_buffers()
+        or _LIBC.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0) == 0,
+        # numbers that all guests of a host change together
+        "it reads counters of the whole host": _LIBC.sysinfo(ctypes.create_string_buffer(256)) == 0
+        or any(_can_read(f"/proc/{name}") for name in _COUNTERS),
+        "it sees the jail's first process": _can_read("/proc/1/cmdline")
+        or _succeeds(lambda: os.close(os.open("/proc/1/mem", os.O_RDONLY))),
+        "it can make namespaces": _LIBC.unshare(_CLONE_NEWUSER) == 0,
+    }
     return {
-        "uid": os.getuid(),
-        "gid": os.getgid(),
-        "groups": os.getgroups(),
-        "capabilities": _capabilities(),
-        "no_new_privileges": str(_LIBC.prctl(_PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)),
-        "seccomp": str(_LIBC.prctl(_PR_GET_SECCOMP, 0, 0, 0, 0)),
-        "pids": sorted(int(name) for name in _names("/proc") if name.isdigit()),
+        "successes": [name for name, is_so in successes.items() if is_so],
+        "ids": [os.getuid(), os.getgid(), *os.getgroups()],
         "root": _names("/"),
-        "environment": sorted(os.environ),
         "temporary": os.environ["TMPDIR"],
         "writable": _writable_directories(str(canaries["directory"])),
-        "reads_file": _can_read(file),
-        "reads_passwd": _can_read("/etc/passwd"),
-        "reaches_port": _can_connect(socket.AF_INET, ("127.0.0.1", canaries["port"])),
-        "reaches_socket": _can_connect(socket.AF_UNIX, "\0" + str(canaries["abstract"])),
-        "reaches_path": _can_send(str(canaries["datagram"])),
-        "signals_host": _succeeds(lambda: os.kill(pid, 0)),
-        "limits_host": _succeeds(lambda: resource.prlimit(pid, resource.RLIMIT_CORE)),
-        "changes_times": _succeeds(lambda: os.utime(file, (1, 1))),
-        "opens_queues": _can_open_queues(),
-        "opens_sockets": _succeeds(lambda: socket.socket(socket.AF_UNIX).close()),
-        "locks_files": _can_lock(),
-        "watches_files": _LIBC.inotify_init1(0) >= 0,
-        "maps_without_file": _can_map_without_file(),
-        "grows_buffers": _can_grow_buffers(),
-        "hides_files": _LIBC.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0) == 0,
-        # numbers that all guests of a host change together
-        "reads_counters": _LIBC.sysinfo(ctypes.create_string_buffer(256)) == 0
-        or any(_can_read(f"/proc/{name}") for name in _COUNTERS),
-        "sees_first_process": _can_read("/proc/1/cmdline")
-        or _succeeds(lambda: os.close(os.open("/proc/1/mem", os.O_RDONLY))),
-        "makes_namespace": _LIBC.unshare(_CLONE_NEWUSER) == 0,
+        "reaches_process": _succeeds(lambda: os.kill(pid, 0), lambda: resource.prlimit(pid, resource.RLIMIT_CORE)),
         "rlimits": {
             name: resource.getrlimit(getattr(resource, "RLIMIT_" + name))[1]
             for name in ("CORE", "FSIZE", "NOFILE", "CPU", "AS", "NPROC", "SIGPENDING")

@@ -132,13 +132,6 @@ def _catalogue() -> Catalogue:
 
 KIND = Kind(
     folder="agents",
-    title="Agents",
-    about=(
-        "Each file as it stands: the gate's verdict, the contract it is written for, and a run on one synthetic problem"
-        " of each bucket with the scripted model, in a jail. A row is red where the gate rejects or a run ends in a "
-        "fault; the fault's owner stands behind its code. That a scripted model solves little here says nothing of the "
-        "agent: it knows the tools' own forms alone."
-    ),
     patterns=("*.py",),
     examine=lambda path: (examine(path),),
 )

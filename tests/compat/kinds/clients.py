@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from arena.chain.keys import keypair_signer
 from arena.chain.local import LocalSubtensor
@@ -33,7 +33,7 @@ Wallet(name="default", hotkey="default").create_hotkey_from_uri({MINER!r}, use_p
 """
 READ = """
 import hashlib, importlib, json, sys, uuid
-import httpx
+import httpx2
 from bittensor_wallet import Wallet
 import oro_sdk
 from oro_sdk.models import ArtifactDownloadRequest, ArtifactType
@@ -44,7 +44,7 @@ def one(name, *given, **named):
     return importlib.import_module(f"oro_sdk.api.{name}").sync(*given, client=client, **named)
 def download():
     answer = one("public.get_artifact_download_url", body=body)
-    return hashlib.sha256(httpx.get(answer.download_url).content).hexdigest()
+    return hashlib.sha256(httpx2.get(answer.download_url).content).hexdigest()
 def whose(hotkey):
     return "the miner" if hotkey == wallet.hotkey.ss58_address else hotkey
 def race():
@@ -216,8 +216,8 @@ def _told(outcome: Outcome) -> dict[str, object]:
 
 def _answers(url: str) -> bool:
     try:
-        return httpx.get(url).is_success
-    except httpx.TransportError:
+        return httpx2.get(url).is_success
+    except httpx2.TransportError:
         return False
 
 
@@ -239,13 +239,6 @@ def _finding(name: str, ran: str, outcome: Outcome, result: str) -> Finding:
 
 KIND = Kind(
     folder="clients",
-    title="Clients",
-    about=(
-        "The published clients of SN15's API, unmodified, with a running validator as their base URL: `arena validator "
-        "--policy demo` on the local network, which gates, qualifies and races what they hand in "
-        "(`examples/model_loop.py`). Rows stand in the order in which a miner comes by them; a row is red where the "
-        "client gets another answer than the one that is named. What this arena has no value for is answered 404."
-    ),
     patterns=("*/lib/python3*/site-packages/oro_sdk-*.dist-info/RECORD",),
     examine=examine,
 )

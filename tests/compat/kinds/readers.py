@@ -37,11 +37,6 @@ def examine(record: Path) -> Sequence[Finding]:
 
 KIND = Kind(
     folder="readers",
-    title="Readers",
-    about=(
-        "Packages that read exports, at the release in this table: the tests that open what this project writes with "
-        "them. A row is red where a test fails or is skipped."
-    ),
     patterns=tuple(f"*/lib/python3*/site-packages/{name.replace('-', '_')}-*.dist-info/RECORD" for name in TESTS),
     examine=examine,
 )

@@ -86,12 +86,6 @@ def examine(record: Path) -> Sequence[Finding]:
 
 KIND = Kind(
     folder="tools",
-    title="Tools",
-    about=(
-        "btcli as installed from the package index, against the node double of the tests: a real websocket and the "
-        "runtime metadata of spec 343, grown by what btcli asks since (`tests/arena/runtime_apis.py`), with three "
-        "neurons on subnet 15. A row is red where the command fails, or says nothing of what it was asked."
-    ),
     patterns=tuple(
         f"*/lib/python3*/site-packages/{name}-*.dist-info/RECORD" for name in ("bittensor", "bittensor_cli")
     ),

@@ -19,34 +19,15 @@ class ToolError(Exception):
         super().__init__(f"{code} {message}" if code else message)
 
 
-class _Link:
-    """What the host told the runner: how to call it, the tool schemas and the models."""
-
-    transport: Transport | None = None
-    schemas: str = "[]"
-    models: tuple[str, ...] = ()
-
-
-_link = _Link()
-
-
-def connect(transport: Transport, *, schemas: str, models: tuple[str, ...]) -> None:
-    """Route all requests through `transport(method, params)`. `schemas` is the canonical `tools` array, JSON text."""
-    _link.transport, _link.schemas, _link.models = transport, schemas, models
+# What the host told the runner, which sets these: how to call it, the canonical `tools` array as JSON text, and the
+# models that the policy allows. Outside a jail nothing is known.
+transport: Transport | None = None
+schemas = "[]"
+models: tuple[str, ...] = ()
 
 
 def request(method: str, params: dict[str, object]) -> object:
     """One request to the host. Raises ToolError when it is refused, or when there is no host."""
-    if _link.transport is None:
+    if transport is None:
         raise ToolError("", "there is no host here: run this agent with `arena run AGENT.py`")
-    return _link.transport(method, params)
-
-
-def schemas_text() -> str:
-    """The canonical tool schemas, JSON text; `[]` outside a jail."""
-    return _link.schemas
-
-
-def model_names() -> tuple[str, ...]:
-    """The models the policy allows; empty outside a jail."""
-    return _link.models
+    return transport(method, params)

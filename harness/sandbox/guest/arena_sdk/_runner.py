@@ -7,7 +7,7 @@ agent is loaded and cannot be given back.
 
 Frame     4-byte big-endian length, then one UTF-8 JSON object (JSON-RPC 2.0).
 guest ->  ready      {"python": "3.11.7"}                                  no id; the host may now confine the process
-host  ->  bounds     {"identity", "rlimits", "frame_bytes", "filter", "watch_host"}
+host  ->  bounds     {"identity", "rlimits", "frame_bytes"}
 host  ->  init       {"source", "problem", "schemas", "models"}            at once, or when there is an episode
 guest ->  tool.call  {"name", "arguments"}                                 id, answered
 guest ->  llm.chat   {"model", "messages", ...}                            id, answered
@@ -27,7 +27,6 @@ import sn15
 from arena_sdk import _link
 
 _EXIT_HOST_GONE = 3
-_PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _SECCOMP_MODE_FILTER = 22, 38, 2
 _ERROR_CHARS = 500
 _ENVELOPE_BYTES = 1024
 
@@ -87,15 +86,6 @@ class _Channel:
             count -= len(chunk)
         return b"".join(parts)
 
-    def watch(self) -> None:
-        """End this process when the host's end of the pipe closes. For levels without a pid namespace."""
-        import select
-        import threading
-
-        poll = select.poll()
-        poll.register(self._in, 0)  # only POLLHUP is reported
-        threading.Thread(target=lambda: (poll.poll(), os._exit(_EXIT_HOST_GONE)), daemon=True).start()
-
 
 def _encode(message: dict[str, object]) -> bytes:
     """UTF-8 JSON. Raises TypeError or ValueError for what JSON or UTF-8 cannot hold."""
@@ -124,18 +114,6 @@ def _confine(identity: int | None, rlimits: dict[str, list[int]]) -> None:
         if ceiling != resource.RLIM_INFINITY:
             soft, hard = min(soft, ceiling), min(hard, ceiling)
         resource.setrlimit(which, (soft, hard))
-
-
-def _install(program: bytes) -> None:
-    """Put a system-call filter on this process, where the level could not do it before the runner started."""
-    import ctypes
-    import struct
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    buffer = ctypes.create_string_buffer(program, len(program))
-    header = struct.pack("=H6xQ", len(program) // 8, ctypes.addressof(buffer))
-    if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, header, 0, 0):
-        raise OSError(ctypes.get_errno(), "the system-call filter cannot be installed")
 
 
 class _Source:
@@ -209,14 +187,10 @@ def main() -> None:
     bounds = channel.receive()["params"]
     assert isinstance(bounds, dict)
     channel.frame_bytes = bounds["frame_bytes"]
-    if bounds["watch_host"]:
-        channel.watch()
     _confine(bounds["identity"], bounds["rlimits"])
-    if bounds["filter"]:
-        _install(bytes.fromhex(bounds["filter"]))
     init = channel.receive()["params"]
     assert isinstance(init, dict)
-    _link.connect(channel.request, schemas=init["schemas"], models=tuple(init["models"]))
+    _link.transport, _link.schemas, _link.models = channel.request, init["schemas"], tuple(init["models"])
     params = _final(init, channel.frame_bytes)
     try:
         sys.stdout.flush()  # before the last frame: the host stops reading after it

@@ -18,46 +18,22 @@ if TYPE_CHECKING:
 class Reply(dict[str, "Any"]):
     """One completion: a plain dict (so it can be returned, dumped and compared) with its keys as attributes too."""
 
-    @property
-    def content(self) -> str:
-        """The text of the answer."""
-        text: str = self["content"]
-        return text
+    content: str  # the text of the answer
+    reasoning: str  # the reasoning text, when the endpoint gives it apart
+    tool_calls: list[dict[str, str]]  # each with `id`, `name` and `arguments`, the JSON text as the model emitted it
+    message: dict[str, Any]  # the raw assistant message, to be appended to `messages` as it is
+    finish_reason: str  # why the model stopped: `stop`, `tool_calls`, `length`
+    usage: dict[str, int]  # `prompt_tokens` and `completion_tokens`, as the endpoint charged them
 
-    @property
-    def reasoning(self) -> str:
-        """The reasoning text, when the endpoint gives it apart."""
-        text: str = self["reasoning"]
-        return text
-
-    @property
-    def tool_calls(self) -> list[dict[str, str]]:
-        """The model's calls, each `{"id", "name", "arguments"}` with `arguments` as the JSON text it emitted."""
-        calls: list[dict[str, str]] = self["tool_calls"]
-        return calls
-
-    @property
-    def message(self) -> dict[str, Any]:
-        """The raw assistant message, to be appended to `messages` as it is."""
-        message: dict[str, Any] = self["message"]
-        return message
-
-    @property
-    def finish_reason(self) -> str:
-        """Why the model stopped: `stop`, `tool_calls`, `length`."""
-        reason: str = self["finish_reason"]
-        return reason
-
-    @property
-    def usage(self) -> dict[str, int]:
-        """`prompt_tokens` and `completion_tokens`, as the endpoint charged them."""
-        usage: dict[str, int] = self["usage"]
-        return usage
+    def __getattr__(self, name: str) -> Any:
+        if name in self:
+            return self[name]
+        raise AttributeError(name)
 
 
 def models() -> list[str]:
     """The model ids the policy allows, preferred first."""
-    return list(_link.model_names())
+    return list(_link.models)
 
 
 def chat(

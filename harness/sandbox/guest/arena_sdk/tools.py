@@ -22,7 +22,7 @@ _MODELS_DOING = ("A1050", "A1029")  # refusals that say something about the call
 
 def schemas() -> list[JsonObject]:
     """The OpenAI `tools` array of this run's tool profile, to hand to `llm.chat(..., tools=tools.schemas())`."""
-    decoded: list[JsonObject] = json.loads(_link.schemas_text())
+    decoded: list[JsonObject] = json.loads(_link.schemas)
     return decoded
 
 

@@ -22,12 +22,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 _PACKAGES = ("src", "src.agent")
-_MODULES = {"src.agent.agent_interface": "interface", "src.agent.proxy_client": "proxy"}
-STAND_INS = {
-    "requests": "standin_requests",
-    "urllib.error": "standin_urlerror",
-    "urllib.request": "standin_urllib",
-}
+_RUNTIME = {"src.agent.agent_interface": "sn15.interface", "src.agent.proxy_client": "sn15.proxy"}
+# One module under all these names, so that a class is the same wherever it is caught.
+STAND_INS = ("requests", "requests.adapters", "requests.exceptions", "urllib.error", "urllib.request")
 
 _JsonObject = dict[str, "Any"]
 
@@ -40,14 +37,22 @@ class _Finder:
         """The protocol of `sys.meta_path`."""
         if name in _PACKAGES:
             return ModuleSpec(name, None, is_package=True)
-        file = _MODULES.get(name) or STAND_INS.get(name)
-        if file is None:
-            return _spec_of_logging() if name == "logging" else None
-        from importlib.util import spec_from_file_location
+        if name in _RUNTIME or name in STAND_INS:
+            return ModuleSpec(name, _Loader())  # type: ignore[arg-type]
+        return _spec_of_logging() if name == "logging" else None
 
-        folder = __file__.rpartition("/")[0]
-        parts: list[str] | None = [] if name == "requests" else None  # a package whose parts are itself
-        return spec_from_file_location(name, f"{folder}/{file}.py", submodule_search_locations=parts)
+
+class _Loader:
+    @staticmethod
+    def create_module(spec: ModuleSpec) -> ModuleType:
+        """This package's own module under another name."""
+        from importlib import import_module
+
+        return import_module(_RUNTIME.get(spec.name, "sn15.standins"))
+
+    @staticmethod
+    def exec_module(module: ModuleType) -> None:
+        """Nothing: it has run."""
 
 
 def _spec_of_logging() -> ModuleSpec | None:
@@ -90,21 +95,16 @@ class RefusedEnvelopeError(Exception):
         super().__init__(message)
 
 
-class _Unsaid:
-    """What went to the host so far, and what waits until `agent_main` has returned."""
+class _Run:
+    """The session of a problem that has an environment, what went to the host so far, and what waits until
+    `agent_main` has returned."""
 
+    session: Any = None
     recommended: _JsonObject | None = None
     terminate: _JsonObject | None = None
 
 
-class _Opened:
-    """The session of a problem that has an environment."""
-
-    session: Any = None
-
-
-_unsaid = _Unsaid()
-_opened = _Opened()
+_run = _Run()
 
 
 def install() -> None:
@@ -121,39 +121,38 @@ def open_problem(problem: object) -> None:
     if environment is not None:
         from sn15.environment import EnvironmentSession
 
-        _opened.session = EnvironmentSession(environment)
+        _run.session = EnvironmentSession(environment)
 
 
 def session() -> Any:
     """The open session, or None under the contract of May 2026."""
-    return _opened.session
+    return _run.session
 
 
 def is_used() -> bool:
     """True once the agent has imported SN15's interface or its proxy client."""
-    return any(name in sys.modules for name in _MODULES)
+    return any(name in sys.modules for name in _RUNTIME)
 
 
 def recommend(parameters: _JsonObject) -> None:
     """Send a recommendation now."""
-    _unsaid.recommended = parameters
+    _run.recommended = parameters
     _link.request("tool.call", {"name": "recommend_product", "arguments": parameters})
 
 
 def postpone_terminate(parameters: _JsonObject) -> None:
     """Keep a terminate for `settle`: on SN15 it is a mark in the dialogue, and the agent may still recommend after it,
     while here nothing is executed once it was sent."""
-    _unsaid.terminate = parameters
+    _run.terminate = parameters
 
 
 def settle(dialogue: object) -> None:
     """Send the last recommendation of the returned dialogue unless it is the last one sent, then terminate."""
-    said = list(_calls_of(dialogue))
-    recommendations = [parameters for name, parameters in said if name == "recommend_product"]
-    if recommendations and recommendations[-1] != _unsaid.recommended:
-        recommend(recommendations[-1])
-    endings = [parameters for name, parameters in said if name == "terminate"]
-    ending = endings[-1] if endings else _unsaid.terminate
+    said = dict(_calls_of(dialogue))  # the last one of each name
+    recommendation = said.get("recommend_product", _run.recommended)
+    if recommendation is not None and recommendation != _run.recommended:
+        recommend(recommendation)
+    ending = said.get("terminate", _run.terminate)
     if ending is not None:
         _link.request("tool.call", {"name": "terminate", "arguments": ending})
 

@@ -12,14 +12,13 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable
-from typing import Any, TypedDict, TypeVar, overload
+from typing import Any, TypedDict
 
 import sn15
 
 AgentOutput = list[dict[str, Any]]
 ToolResult = Any
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 _TOOL_REGISTRY: dict[str, Callable[..., Any]] = {}  # the name that agents import
 
 
@@ -37,21 +36,13 @@ def register_tool(name: str, func: Callable[..., Any]) -> None:
     _TOOL_REGISTRY[name] = func
 
 
-@overload
-def Tool(name: _Function) -> _Function: ...
-
-
-@overload
-def Tool(name: str | None = None) -> Callable[[_Function], _Function]: ...
-
-
 def Tool(name: Any = None) -> Any:  # noqa: N802
     """Register a function as a tool: `@Tool`, `@Tool()` or `@Tool("name")`."""
     if callable(name):
         register_tool(name.__name__, name)
         return name
 
-    def register(func: _Function) -> _Function:
+    def register(func: Callable[..., Any]) -> Callable[..., Any]:
         register_tool(func.__name__ if name is None else name, func)
         return func
 

@@ -1,18 +1,18 @@
-"""`requests` as a stand-in: the paths of SN15's proxy through the host, and no other address.
+"""`requests` and `urllib` as stand-ins: the paths of SN15's proxy through the host, and no other address.
 
 An agent that speaks to the proxy by itself gets what `ProxyClient` gets, and its calls are recorded alike; every other
-call raises ConnectionError. There is no network below it: nothing here opens anything.
+call raises ConnectionError, and `urlopen` always URLError. There is no network below it: nothing here opens anything.
 """
 
 from __future__ import annotations
 
 import json as _json
-import sys
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import parse_qsl, urlsplit
 
 from sn15.proxy import ProxyClient
 
+__path__: list[str] = []  # `requests` is a package
 _REASON = "an agent has no network: only the paths of the proxy's address are answered (ProxyClient().proxy_url)"
 _REFUSED = 502
 
@@ -121,18 +121,7 @@ class HostSession:
 
     def __init__(self) -> None:
         self.headers: dict[str, str] = {}
-
-    def request(self, method: str, url: str, **options: Any) -> Response:
-        """One request."""
-        return request(method, url, **options)
-
-    def get(self, url: str, **options: Any) -> Response:
-        """GET."""
-        return request("GET", url, **options)
-
-    def post(self, url: str, data: Any = None, json: Any = None, **options: Any) -> Response:
-        """POST."""
-        return request("POST", url, data=data, json=json, **options)
+        self.request, self.get, self.post = request, get, post
 
     def mount(self, *_: object) -> None:
         """Nothing to mount."""
@@ -147,7 +136,28 @@ class HostSession:
         pass
 
 
-Session = HostSession
-# one module under the names of the package's parts, so that a class is the same wherever it is caught
-exceptions = adapters = sys.modules[__name__]
-sys.modules[f"{__name__}.exceptions"] = sys.modules[f"{__name__}.adapters"] = exceptions
+class URLError(RequestException):
+    """Raised by every attempt of `urllib` to open an address."""
+
+    def __init__(self, reason: str = "") -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class UnsentRequest:
+    """What an agent would have sent by `urllib`."""
+
+    def __init__(self, url: str, data: Any = None, headers: Any = None, *_: object, **__: object) -> None:
+        self.full_url, self.data, self.headers = url, data, dict(headers or {})
+
+    def add_header(self, name: str, value: str) -> None:
+        """Keep a header."""
+        self.headers[name] = value
+
+
+def urlopen(url: Any, *_: object, **__: object) -> NoReturn:
+    """Raises URLError."""
+    raise URLError(f"{getattr(url, 'full_url', url)}: an agent has no network; use ProxyClient or arena_sdk")
+
+
+Session, Request = HostSession, UnsentRequest

@@ -1,7 +1,7 @@
-"""The contract of every jail: what any adapter must do for honest agents and against hostile ones.
+"""The contract of every jail: what any level must do for honest agents and against hostile ones.
 
-An adapter's test file subclasses the contracts and gives the fixture `sandbox`. Payloads are harmless, and each bomb
-runs only behind the limit under test. Verdicts come from the host where it can see the effect.
+Payloads are harmless, and each bomb runs only behind the limit under test. Verdicts come from the host where it can see
+the effect.
 """
 
 from __future__ import annotations
@@ -17,9 +17,36 @@ from pathlib import Path
 import pytest
 
 from foundation.errors import ArenaError
-from harness.sandbox.port import EpisodeOver, Sandbox
+from harness.sandbox.port import EpisodeOver, GuestExit, GuestJob, Host
 from harness.sandbox.processes import descendants
-from tests.harness.jail_stand import CallHost, guest_root, run
+from tests.harness.jail_stand import (
+    EVERY_JAIL,
+    CallHost,
+    guest_root,
+    is_alive,
+    newborn,
+    reference_sandbox,
+    run,
+    sandbox_of,
+)
+
+
+class AnySource:
+    """The level without a jail, for whatever source it is given."""
+
+    def run(self, job: GuestJob, host: Host) -> GuestExit:
+        return reference_sandbox(job.source).run(job, host)
+
+
+@pytest.fixture(params=["bubblewrap", "landlock"])
+def sandbox(request):
+    return sandbox_of(request.param)
+
+
+@pytest.fixture(params=["bubblewrap", "landlock", "reference"])
+def level(request):
+    return AnySource() if request.param == "reference" else sandbox_of(request.param)
+
 
 CALLING = "from arena_sdk import tools\ndef agent_main(p): return tools.call('x')"
 DAEMON = """
@@ -109,44 +136,32 @@ FORGERIES = {
 }  # fmt: skip
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def newborn(before: set[int]) -> list[int]:
-    """This process's descendants that were not there before, in order: other fixtures have processes of their own."""
-    return [pid for pid in descendants(os.getpid()) if pid not in before]
-
-
-class EndingsContract:
+class TestEndings:
     """How guests end: stopped by the protocol and the host loop, so every level agrees on it, without a jail too."""
 
     @pytest.mark.parametrize("case", ENDINGS)
-    def test_every_ending_is_told_apart(self, sandbox, case):
+    def test_every_ending_is_told_apart(self, level, case):
         source, end, kind, error = ENDINGS[case]
-        ended = run(source, None, sandbox, agent_time_ms=500 if end == "wall_clock" else 20_000)
+        ended = run(source, None, level, agent_time_ms=500 if end == "wall_clock" else 20_000)
         assert (ended.end, ended.error_kind) == (end, kind), ended
         assert error in ended.error
 
     @pytest.mark.parametrize("case", FORGERIES)
-    def test_a_forged_frame_ends_the_episode(self, sandbox, case):
+    def test_a_forged_frame_ends_the_episode(self, level, case):
         body, end = FORGERIES[case]
         bodies = body if isinstance(body, tuple) else (body,)
         raw = b"".join(b if b[:1] in (b"\xff", b"\x00") else struct.pack(">I", len(b)) + b for b in bodies)
-        assert run(FORGED.format(statement=f"os.write(4, {raw!r})"), None, sandbox).end == end
+        assert run(FORGED.format(statement=f"os.write(4, {raw!r})"), None, level).end == end
 
-    def test_an_agent_that_asks_without_reading_cannot_block_the_host(self, sandbox):
+    def test_an_agent_that_asks_without_reading_cannot_block_the_host(self, level):
         source = FORGED.format(
             statement="i = 0\n    while True:\n        i += 1\n        os.write(4, frame(json.dumps("
             '{"jsonrpc": "2.0", "id": i, "method": "tool.call", "params": {}}).encode()))'
         )
         host = CallHost(lambda method, params: {"result": "x" * 50_000, "failure": None})
-        assert run(source, host, sandbox).end == "protocol"
+        assert run(source, host, level).end == "protocol"
 
-    def test_what_does_not_fit_into_a_frame_costs_an_exception_or_nothing(self, sandbox):
+    def test_what_does_not_fit_into_a_frame_costs_an_exception_or_nothing(self, level):
         source = """
 from arena_sdk import ToolError, tools
 def agent_main(p):
@@ -155,64 +170,55 @@ def agent_main(p):
     except ToolError as error:
         return error.code
 """
-        assert run(source, None, sandbox, frame_bytes=4096).claim == '"A1029"'
-        ended = run("def agent_main(p): return 'x' * 100000", None, sandbox, frame_bytes=50_000)
+        assert run(source, None, level, frame_bytes=4096).claim == '"A1029"'
+        ended = run("def agent_main(p): return 'x' * 100000", None, level, frame_bytes=50_000)
         assert ended.end == "final" and json.loads(ended.claim)["oversized_bytes"] > 100_000
 
-    def test_agent_time_stands_still_while_the_host_works(self, sandbox):
+    def test_agent_time_stands_still_while_the_host_works(self, level):
         def slow(method, params):
             time.sleep(0.4)
             return {"result": "1", "failure": None}
 
         source = "from arena_sdk import tools\ndef agent_main(p): return [tools.call('x') for _ in range(3)]"
-        ended = run(source, CallHost(slow), sandbox, agent_time_ms=900)
+        ended = run(source, CallHost(slow), level, agent_time_ms=900)
         assert ended.end == "final" and ended.agent_time_ms < 900
 
-    def test_an_honest_agent_has_threads_asyncio_subprocesses_and_files(self, sandbox):
+    def test_an_honest_agent_has_threads_asyncio_subprocesses_and_files(self, level):
         def answer(method, params):
             return {"result": "[]", "failure": None} if method == "tool.call" else {"content": "hello"}
 
         host = CallHost(answer)
-        ended = run(HONEST, host, sandbox)
+        ended = run(HONEST, host, level)
         assert ended.end == "final", (ended, ended.output_tail)
         refused = ["A1050", "no such tool"]
         assert json.loads(ended.claim) == ["p", 4, 4, "7\n", refused, ["m1", "m2"], "hello", "hello", "q"]
         assert [method for method, _ in host.calls].count("tool.call") == 9
 
-    def test_a_stop_by_the_host_ends_the_guest(self, sandbox):
+    def test_a_stop_by_the_host_ends_the_guest(self, level):
         def stop(method, params):
             raise EpisodeOver("enough")
 
-        assert run(CALLING, CallHost(stop), sandbox).end == "stopped"
+        assert run(CALLING, CallHost(stop), level).end == "stopped"
 
-    def test_a_fault_of_ours_passes_through_and_is_not_the_agents(self, sandbox):
+    def test_a_fault_of_ours_passes_through_and_is_not_the_agents(self, level):
         def fail(method, params):
             raise ArenaError("U3010", "catalogue down")
 
         with pytest.raises(ArenaError) as caught:
-            run(CALLING, CallHost(fail), sandbox)
+            run(CALLING, CallHost(fail), level)
         assert caught.value.failure.code == "U3010"
 
-    def test_sets_are_ordered_alike_in_every_run(self, sandbox):
+    def test_sets_are_ordered_alike_in_every_run(self, level):
         source = "def agent_main(p): return list({str(i) for i in range(50)})"
-        assert run(source, None, sandbox).claim == run(source, None, sandbox).claim
+        assert run(source, None, level).claim == run(source, None, level).claim
 
 
-class SandboxContract:
+class TestEveryJail:
     """What every jail keeps."""
 
-    @pytest.fixture
-    def sandbox(self) -> Sandbox:
-        raise NotImplementedError
-
-    @pytest.fixture
-    def bare(self) -> Sandbox:
-        """The same adapter without a cgroup."""
-        raise NotImplementedError
-
-    @pytest.mark.parametrize("which", ["sandbox", "bare"])
-    def test_many_processes_cannot_take_more_memory_or_time_than_one_jail_may(self, request, which):
-        sandbox = request.getfixturevalue(which)
+    @pytest.mark.parametrize("name", EVERY_JAIL)
+    def test_many_processes_cannot_take_more_memory_or_time_than_one_jail_may(self, name):
+        sandbox = sandbox_of(name)
         hoard = """
 import os, time
 def agent_main(p):

@@ -1,0 +1,312 @@
+"""One guest in one jail, from its start to its end: the same for every level.
+
+A level says how a jail is started, looked at and ended (`Jail`); `JailSandbox` runs agents in such jails. Every 100 ms
+each limit is looked at, whether the host waits, works on a call or writes; a guest that broke one is ended at once,
+before its host has finished. Looks take at most half of the watch's time, so a guest that is slow to look at does not
+take the host's. If the watch itself fails, that is a fault of ours and is raised to the episode.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Literal
+
+import msgspec
+
+from foundation.canonical import text_hash
+from foundation.errors import ArenaError
+from harness.limits import EpisodeLimits
+from harness.sandbox.cgroup import JailGroup
+from harness.sandbox.host_loop import START_MS, GuestConversation, Pipes, build_init
+from harness.sandbox.port import GuestEnd, GuestExit, GuestJob, Host, SandboxLevel
+from harness.sandbox.processes import TreeCpu, is_over_memory, reading_as
+
+Limit = Literal["memory", "cpu", "processes", "disk", "resources"]
+Looks = Mapping[Limit, Callable[[], bool]]  # says of each limit whether it is broken right now; looked at in this order
+
+INTERVAL_S = 0.1
+REAP_S = 10.0
+_SIGNAL_BASE = 128  # a supervisor exits with this plus the number of the signal that killed the guest
+# Which limit a signal of the kernel stands for; SIGKILL stands for several.
+_ENDS_BY_SIGNAL: Mapping[int, GuestEnd] = {
+    signal.SIGKILL: "resources",
+    signal.SIGXCPU: "cpu",
+    signal.SIGXFSZ: "disk",
+}
+# Real-time signals but the first and last have no name: a guest may exit with any status it likes.
+_SIGNAL_NAMES: Mapping[int, str] = {one.value: one.name for one in signal.Signals}
+
+
+class Started(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that will run one guest. `bounds` is the runner's first message; `held` gives back uids, group and
+    folders when all is gone."""
+
+    process: subprocess.Popen[bytes]
+    limits: EpisodeLimits
+    bounds: bytes
+    group: JailGroup | None
+    held: contextlib.ExitStack
+
+
+def start_process(
+    command: list[str],
+    environment: Mapping[str, str],
+    *,
+    folder: str = "/",
+    descriptors: tuple[int, ...] = (),
+    uid: int | None = None,
+) -> subprocess.Popen[bytes]:
+    """`command` with a pipe for each standard descriptor, in a session of its own. Raises ArenaError V2002."""
+    try:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=descriptors,
+            env=environment,
+            cwd=folder,
+            start_new_session=True,
+            user=uid,
+            group=uid,
+            extra_groups=None if uid is None else [],
+        )
+    except OSError as error:
+        raise ArenaError("V2002", f"{command[0]} cannot be started: {error}") from error
+
+
+class Jail(abc.ABC):
+    """A started guest and what is needed to look at it and to end it. One agent runs in it, or none."""
+
+    def __init__(self, started: Started) -> None:
+        self.process, self.pipes = started.process, Pipes.of(started.process)
+        self.limits, self.group = started.limits, started.group
+        self._bounds, self._held = started.bounds, started.held
+        self._is_confined = False
+
+    @abc.abstractmethod
+    def pids(self) -> tuple[int, ...]:
+        """Every process of the guest."""
+
+    @abc.abstractmethod
+    def take_hold(self) -> None:
+        """Prepare to look at the guest and to end it, once its runner is ready and alone. Raises ArenaError V2002."""
+
+    @abc.abstractmethod
+    def kill(self) -> None:
+        """End everything in the jail, from whichever thread; `close` waits until it is gone."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """End everything in the jail and give back what it holds. Raises ArenaError V2002 when that cannot be done."""
+
+    def confine(self) -> None:
+        """Take hold of the guest and make its runner bound itself: what waits on is no root and holds no more than an
+        agent may. A second time nothing is left to do."""
+        if self._is_confined:
+            return
+        self.take_hold()
+        self._is_confined = True
+        with contextlib.suppress(BrokenPipeError):  # it ended: reading on tells how
+            os.write(self.pipes.to_guest.fileno(), self._bounds)  # far smaller than a pipe's buffer
+
+    def looks(self, owner: int | None = None) -> dict[Limit, Callable[[], bool]]:
+        """How memory and CPU time are looked at: by the jail's group, or where there is none by what the host sees,
+        as `owner` where only that uid may look."""
+
+        def is_over_own_memory() -> bool:
+            with reading_as(owner):
+                return is_over_memory(self.pids, self.limits.memory_bytes)
+
+        group = self.group
+        read_cpu_s = group.cpu_time_s if group and group.counts_cpu else TreeCpu(self.process.pid).read_s
+        return {
+            # The kernel may end one process of the group only; the episode ends with it, as it does without a cgroup.
+            "memory": group.was_out_of_memory if group else is_over_own_memory,
+            "cpu": lambda: read_cpu_s() >= self.limits.cpu_time_s,
+        }
+
+    def wait(self) -> int:
+        """The status of a guest that ended by itself, or that is ended here because it closed its pipe."""
+        try:
+            return self.process.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return self.process.wait(timeout=REAP_S)
+
+
+class JailSandbox:
+    """A `Sandbox` that runs each agent in a fresh jail of one level."""
+
+    def __init__(
+        self,
+        open_jail: Callable[[EpisodeLimits], Jail],
+        level: SandboxLevel,
+        *,
+        slots: int,
+        clock: Callable[[], float],
+        ahead: int = 0,
+        admitted: frozenset[str] | None = None,
+    ) -> None:
+        """At most `slots` jails run at once, further runs wait, and at most `ahead` wait for the runs to come. `clock`
+        gives seconds, monotonic; `admitted` the sha256 of the sources that may run (None: all)."""
+        self.level, self.open_jail = level, open_jail
+        self._clock, self._admitted = clock, admitted
+        self._slots = threading.BoundedSemaphore(slots)
+        self._jails = JailsAhead(open_jail, ahead)
+
+    def run(self, job: GuestJob, host: Host) -> GuestExit:
+        """Run one agent. Raises ArenaError V2002 when the jail cannot start or end, V2003 when the level does not
+        admit this source, and what the host's call or the watch raised."""
+        if self._admitted is not None and (sha256 := text_hash(job.source)) not in self._admitted:
+            raise ArenaError("V2003", f"source {sha256[:12]} is not a shipped reference agent")
+        with (
+            self._slots,
+            contextlib.closing(self._jails.take(job.limits)) as jail,
+            Watch(jail.looks(), jail.kill, self._clock) as watch,
+        ):
+
+            def begin() -> bytes:
+                jail.confine()
+                self._jails.prepare(job.limits)
+                watch.start()
+                return build_init(job)
+
+            conversation = GuestConversation(
+                jail.pipes, job.limits, host, self._clock, on_ready=begin, broken_limit=watch.broken
+            )
+            ended = conversation.run()
+            broken = watch.broken()
+            if ended.end != "died":
+                return ended
+            if broken is not None:
+                return msgspec.structs.replace(ended, end=broken)
+            status = jail.wait()
+            was_out_of_memory = jail.group is not None and jail.group.was_out_of_memory()
+            return explain_death(ended, status, was_out_of_memory=was_out_of_memory)
+
+
+def explain_death(ended: GuestExit, status: int, *, was_out_of_memory: bool) -> GuestExit:
+    """`ended`, a guest that died without a last word, with the limit it died of, or with its cause in `error`.
+
+    `status` is the supervisor's exit status: 128 and the number of the signal that killed the guest, or the negative
+    number of the one that killed the supervisor itself. Total: the guest chooses its exit status, and none raises.
+    """
+    number = -status if status < 0 else status - _SIGNAL_BASE
+    if was_out_of_memory:
+        return msgspec.structs.replace(ended, end="memory")
+    if number in _ENDS_BY_SIGNAL:
+        return msgspec.structs.replace(ended, end=_ENDS_BY_SIGNAL[number])
+    return msgspec.structs.replace(ended, error=_SIGNAL_NAMES.get(number, f"exit status {status}"))
+
+
+class Watch:
+    """Looks at the limits of one guest. A context: on leaving, nothing is looked at any more."""
+
+    def __init__(self, looks: Looks, end_guest: Callable[[], None], clock: Callable[[], float]) -> None:
+        """`end_guest` kills all that may have broken a limit, and is called once, from the watch's thread. `clock`
+        gives seconds, monotonic."""
+        self._looks, self._end_guest, self._clock = looks, end_guest, clock
+        self._is_done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="jail-watch", daemon=True)
+        self._broken: Limit | None = None
+        self._fault: Exception | None = None
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_done.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def start(self) -> None:
+        """Begin to look. Call it once, when the guest's processes are known."""
+        self._thread.start()
+
+    def broken(self) -> Limit | None:
+        """The first limit that was found broken. Raises what kept the watch from looking."""
+        if self._fault is not None:
+            raise self._fault
+        return self._broken
+
+    def _run(self) -> None:
+        wait_s = INTERVAL_S
+        try:
+            while not self._is_done.wait(wait_s):
+                before = self._clock()
+                self._broken = next((limit for limit, is_over in self._looks.items() if is_over()), None)
+                if self._broken is not None:  # set before the guest is ended, so that its end finds the reason
+                    break
+                wait_s = max(INTERVAL_S, self._clock() - before)
+            else:
+                return
+        except Exception as fault:  # noqa: BLE001 - handed to the thread that runs the episode, which raises it
+            self._fault = fault
+        self._end_guest()
+
+
+class JailsAhead:
+    """At most `at_most` jails that wait; with 0, each is opened when it is asked for. Thread-safe."""
+
+    def __init__(self, open_jail: Callable[[EpisodeLimits], Jail], at_most: int) -> None:
+        """`open_jail` starts a jail and returns at once. It must not hold this object: jails that wait are closed when
+        nobody does, or when the process ends."""
+        self._open, self._at_most = open_jail, at_most
+        self._lock = threading.Lock()
+        self._waiting: deque[Future[Jail]] = deque()
+        self._openers = ThreadPoolExecutor(max(1, at_most), thread_name_prefix="jail-ahead")
+        weakref.finalize(self, _close_all, self._openers, self._waiting)
+
+    def take(self, limits: EpisodeLimits) -> Jail:
+        """A jail for one job, the caller's to close. Raises as `open_jail` does."""
+        while True:
+            with self._lock:
+                opening = self._waiting.popleft() if self._waiting else None
+            if opening is None:
+                return self._open(limits)
+            if opening.exception() is None:
+                jail = opening.result()
+                if jail.limits == limits and jail.process.poll() is None:
+                    return jail
+                jail.close()
+
+    def prepare(self, limits: EpisodeLimits) -> None:
+        """Open one in the background, unless as many wait as may."""
+        with self._lock, contextlib.suppress(RuntimeError):  # the process is about to end
+            if len(self._waiting) < self._at_most:
+                self._waiting.append(self._openers.submit(_open_confined, self._open, limits))
+
+
+def _open_confined(open_jail: Callable[[EpisodeLimits], Jail], limits: EpisodeLimits) -> Jail:
+    jail = open_jail(limits)
+    try:
+        poll = select.poll()  # until the runner says that it is ready, which stays unread
+        poll.register(jail.pipes.from_guest, select.POLLIN)
+        if not any(event & select.POLLIN for _, event in poll.poll(START_MS)):
+            raise ArenaError("V2002", f"no guest was ready after {START_MS} ms")
+        jail.confine()
+    except BaseException:
+        jail.close()
+        raise
+    return jail
+
+
+def _close_all(openers: ThreadPoolExecutor, waiting: deque[Future[Jail]]) -> None:
+    openers.shutdown(cancel_futures=True)
+    for opening in waiting:
+        if not opening.cancelled() and opening.exception() is None:
+            opening.result().close()

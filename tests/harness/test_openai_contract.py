@@ -1,0 +1,64 @@
+"""The real `openai` client: the endpoint that we serve to it, and what our own `SdkUpstream` makes of others."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import openai
+import pytest
+
+from foundation.errors import ArenaError
+from harness.inference.client import OpenAIUpstream, SdkUpstream
+from harness.inference.scripted import MODELS, complete, start_scripted_server
+from harness.inference.scripted.server import ScriptedUpstream
+from tests.harness.test_inference_client import HOSTILE
+from tests.hostile_http import DRIPS, HostileServer, ended
+
+ROOT = Path(__file__).parents[2]
+ASK = {
+    "model": MODELS[0],
+    "messages": [{"role": "user", "content": "I'm looking for a desk lamp priced below 500 PHP."}],
+    "tools": [{"type": "function", "function": {"name": "find_product", "parameters": {"type": "object"}}}],
+}
+
+
+def test_the_served_endpoint_speaks_the_protocol_of_the_package() -> None:
+    with start_scripted_server() as server, openai.OpenAI(base_url=server.base_url, api_key="none") as client:
+        assert [model.id for model in client.models.list()] == list(MODELS)
+        answer = client.chat.completions.create(**ASK)
+        (call,) = answer.choices[0].message.tool_calls
+        assert (call.function.name, answer.choices[0].finish_reason) == ("find_product", "tool_calls")
+        assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+        assert answer.to_dict() == complete(ASK)
+        with pytest.raises(openai.NotFoundError, match="does not exist"):
+            client.chat.completions.create(**ASK | {"model": "other"})
+        with pytest.raises(openai.BadRequestError, match="non-empty"):
+            client.chat.completions.create(**ASK | {"messages": []})
+
+
+def test_both_clients_get_the_same_reply_and_the_same_refusal() -> None:
+    request = json.dumps(ASK)
+    other = request.replace(MODELS[0], "other")
+    with start_scripted_server() as server:
+        for kind in (OpenAIUpstream, SdkUpstream):
+            upstream = kind("x", server.base_url, "", 20_000)
+            assert upstream.complete(request) == ScriptedUpstream().complete(request)
+            assert upstream.probe(other) == ScriptedUpstream().probe(other)
+
+
+@pytest.mark.parametrize("which", HOSTILE)
+def test_a_hostile_endpoint_costs_the_package_bounded_memory_and_time(which: str) -> None:
+    behave, code = HOSTILE[which]
+    with HostileServer(behave) as server:
+        upstream = SdkUpstream("x", server.url, "key", 500 if which in DRIPS else 20_000)
+        error = ended(lambda: upstream.complete('{"model": "m", "messages": []}'))
+    assert isinstance(error, ArenaError) and error.failure.code == code
+
+
+def test_an_episodes_worker_never_imports_the_package() -> None:
+    code = "import sys, neurons.worker.process, neurons.worker.ports, judge.client; print('openai' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert ran.stdout.strip() == "False"

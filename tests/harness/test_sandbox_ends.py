@@ -1,0 +1,440 @@
+"""What is left when jails, their hosts or their supervisors end: nothing; and jails that wait for their agent."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from foundation.errors import ArenaError
+from harness.limits import EpisodeLimits
+from harness.sandbox import jail, warden, workdir
+from harness.sandbox.bubblewrap import host_mark, sweep_jails
+from harness.sandbox.jail import JailsAhead
+from harness.sandbox.processes import descendants
+from tests.harness.jail_stand import (
+    IS_ROOT,
+    CallHost,
+    best_landlock,
+    best_sandbox,
+    is_alive,
+    made_by,
+    needs_jail,
+    newborn,
+    open_state_dir,
+    remade,
+    run,
+    sandbox_of,
+    started_at,
+    state_dir,
+    wait_for,
+)
+
+REPOSITORY = Path(__file__).parents[2]
+
+# Each status that a supervisor could take for something else, and the edges between them.
+STATUSES = (0, 1, 125, 127, 128, 129, 137, 152, 159, 193, 255)
+# Real-time signals have no name. 32 and 33 are the C library's own, and whether a guest can die of them hangs on what
+# this process ignored before it started one.
+SIGNALS = (signal.SIGHUP, signal.SIGABRT, signal.SIGKILL, signal.SIGTERM, signal.SIGXCPU, signal.SIGSYS, 35, 64)
+
+
+@pytest.mark.parametrize("level", ["bubblewrap", "landlock"])
+def test_whatever_a_guest_dies_of_is_handed_on_as_it_is(level, monkeypatch):
+    statuses: list[int] = []
+    note = lambda ended, status, was_out_of_memory: statuses.append(status) or ended  # noqa: E731
+    monkeypatch.setattr(jail, "explain_death", note)
+    for status in STATUSES:
+        source = f"import os\ndef agent_main(p): os._exit({status})"
+        assert run(source, None, sandbox_of(level)).end == "died"
+    for number in SIGNALS:
+        ignore = "" if number == signal.SIGKILL else f"signal.signal({number:d}, 0);"
+        source = (
+            f"import os, signal, time\ndef agent_main(p): {ignore} os.kill(os.getpid(), {number:d}); time.sleep(20)"
+        )
+        assert run(source, None, sandbox_of(level)).end == "died", number
+    assert statuses == [*STATUSES, *(128 + number for number in SIGNALS)]
+
+
+HOST = """
+import sys
+from pathlib import Path
+from harness.limits import EpisodeLimits
+from harness.sandbox.port import GuestJob
+from harness.sandbox.probe import open_sandbox
+sandbox = open_sandbox(Path(sys.argv[1]), reference_sha256s=frozenset(), slots=1, wanted=sys.argv[2])
+class Host:
+    def call(self, method, params):
+        print("started", flush=True)
+        return {"result": "1", "failure": None}
+sandbox.run(GuestJob(source=sys.argv[3], problem="{}", limits=EpisodeLimits(), tools="[]", models=()), Host())
+"""
+DAEMON = """
+import os, time
+from arena_sdk import tools
+def agent_main(p):
+    if os.fork() == 0:
+        os.setsid()
+        os.closerange(0, 99)
+        time.sleep(300)
+    tools.call('x')
+    while True: time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("level", ["bubblewrap", "landlock"])
+def test_killing_the_host_leaves_no_guest_behind_and_the_next_start_sweeps_its_files(level):
+    sandbox_of(level)
+    folder = state_dir() if level == "bubblewrap" else open_state_dir()
+    command = [sys.executable, "-c", HOST, str(folder), level, DAEMON]
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as host:
+        assert host.stdout is not None
+        assert any("started" in line for line in host.stdout)
+        guests = {pid: started_at(pid) for pid in descendants(host.pid)[1:]}
+        assert len(guests) >= 3  # what starts the guest, the agent, its daemon
+        os.kill(host.pid, signal.SIGKILL)
+        host.wait()
+    assert wait_for(lambda: not [pid for pid, born in guests.items() if started_at(pid) == born], 10)
+    left = list(Path(tempfile.gettempdir()).glob(f"arena-work-{host.pid}-*"))
+    assert len(left) == (level == "landlock")
+    workdir.sweep_work_directories()
+    assert not [path for path in left if path.exists()]
+
+
+class TestBubblewrap:
+    pytestmark = needs_jail
+
+    def test_a_jail_whose_host_is_gone_is_ended_and_no_other(self):
+        with subprocess.Popen(["/bin/sleep", "60"]) as host:
+            gone = host_mark(host.pid)
+            host.kill()
+        elsewhere = gone.rpartition(":")[0] + ":[1]"  # the same number in another namespace: nothing is known of it
+        # what any process may say of itself, which must neither end it nor stop the sweep
+        odd = (b"\xff", "", ":", "9" * 5_000 + gone[gone.index(":") :], "\u0661" + gone[gone.index(":") :])
+        running: dict[str | bytes, subprocess.Popen[bytes]] = {}
+        for mark in (*odd, gone, elsewhere, host_mark(os.getpid())):
+            words = [made_by(best_sandbox()).binary, "--setenv", "ARENA_JAIL_OF", mark, "--dev-bind", "/", "/"]
+            running[mark] = subprocess.Popen([*words, "/bin/sleep", "60"])
+        try:
+            assert wait_for(lambda: all(marked(mark) for mark in running))
+            sweep_jails()
+            assert running[gone].wait(timeout=20) == -signal.SIGKILL
+            assert [one.poll() for mark, one in running.items() if mark != gone] == [None] * (2 + len(odd))
+        finally:
+            for one in running.values():
+                one.kill()
+                one.wait()
+
+    def test_hosts_killed_at_any_moment_of_a_jails_start_leave_none_of_its_processes(self):
+        dice = random.Random(7)
+        for _ in range(20):
+            host = os.fork()
+            if host == 0:
+                try:
+                    run("import time\ndef agent_main(p):\n    time.sleep(60)\n", None, best_sandbox())
+                finally:
+                    os._exit(0)
+            mark = host_mark(host)
+            wait_for(lambda name=mark: marked(name))
+            time.sleep(dice.choice((0.0, 0.001, 0.01)))
+            os.kill(host, signal.SIGKILL)
+            os.waitpid(host, 0)
+            wait_for(lambda name=mark: not marked(name), 0.5)
+            sweep_jails()
+            assert wait_for(lambda name=mark: not marked(name)), "a jail outlived its host and the sweep"
+
+
+def marked(mark: str | bytes) -> list[int]:
+    """Living processes that name this host."""
+    found = []
+    wanted = mark.encode() if isinstance(mark, str) else mark
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and wanted in (entry / "cmdline").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+    return found
+
+
+class TestTheWarden:
+    def test_a_forked_tree_that_closes_and_detaches_is_gone_with_its_episode(self):
+        source = """
+import os, time
+from arena_sdk import tools
+def agent_main(p):
+    for _ in range(5):
+        if os.fork() == 0:
+            os.setsid()
+            while True:
+                if os.fork():
+                    os._exit(0)  # a chain: each link lives for a moment only
+                os.closerange(0, 99)
+    tools.call("look")
+"""
+        seen: list[int] = []
+        before = set(descendants(os.getpid()))
+
+        def look(method, params):
+            seen.extend(newborn(before))
+            return {"result": "1", "failure": None}
+
+        for _ in range(2):
+            run(source, CallHost(look), best_landlock())
+            assert seen and not [pid for pid in seen if is_alive(pid)]
+            assert not guests_left()
+
+    def test_a_guest_cannot_end_it(self):
+        source = """
+import os, signal, time
+def agent_main(p):
+    for number in (signal.SIGKILL, signal.SIGSTOP, 0):
+        try:
+            os.kill(os.getppid(), number)
+            return "reached"
+        except PermissionError:
+            pass
+    os.kill(-1, 0)
+    return "refused"
+"""
+        ended = run(source, None, best_landlock())
+        assert json.loads(ended.claim) == "refused" if ended.claim else "ProcessLookupError" in ended.error
+
+    def test_a_killed_one_is_our_fault_and_a_uid_of_its_own_still_ends_the_guest(self):
+        before = set(descendants(os.getpid()))
+
+        def kill_warden(method, params):
+            os.kill(newborn(before)[0], signal.SIGKILL)
+            return {"result": "1", "failure": None}
+
+        with pytest.raises(ArenaError) as caught:
+            run(DAEMON, CallHost(kill_warden), best_landlock())
+        assert caught.value.failure.code == "V2002"
+        left = guests_left()
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        assert not left or not IS_ROOT  # without a uid of its own, a daemon without its warden is one among others
+
+    def test_one_that_could_signal_its_host_refuses_before_any_guest_exists(self):
+        """In a child that is confined by nothing but its parent's user: the check is what stops it."""
+        child = os.fork()
+        if child == 0:
+            try:
+                warden._refuse_to_reach_the_host()
+            except RuntimeError:
+                os._exit(7)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def guests_left() -> list[int]:
+    """Living processes started from the guest root of these tests."""
+    marker = str(open_state_dir()).encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and (entry / "cmdline").read_bytes().startswith(marker):
+                found.append(int(entry.name))
+    return [pid for pid in found if is_alive(pid)]
+
+
+# -- jails that wait for their agent
+
+LIMITS, OTHERS = EpisodeLimits(), EpisodeLimits(processes=7)
+
+
+class FakeJail:
+    """What is done to a jail."""
+
+    def __init__(self, limits: EpisodeLimits) -> None:
+        self.limits, self.process = limits, self
+        self.done: list[str] = []
+        self.thread = threading.current_thread()
+        self.has_ended = False
+        readable, writable = os.pipe()
+        os.write(writable, b"x")
+        self.pipes, self.from_guest = self, readable
+        self._writable = writable
+
+    def confine(self) -> None:
+        self.done.append("confined")
+
+    def poll(self) -> int | None:
+        return 1 if self.has_ended else None
+
+    def close(self) -> None:
+        self.done.append("closed")
+        os.close(self.from_guest)
+        os.close(self._writable)
+
+
+class TestAhead:
+    @pytest.fixture
+    def jails(self) -> list[FakeJail]:
+        return []
+
+    @pytest.fixture
+    def opener(self, jails) -> Callable[[EpisodeLimits], FakeJail]:
+        return lambda limits: jails.append(FakeJail(limits)) or jails[-1]
+
+    def test_a_job_gets_the_jail_that_waits_confined_and_opened_by_a_thread_that_stays(self, jails, opener):
+        ahead = JailsAhead(opener, 1)
+        one = threading.Thread(target=ahead.prepare, args=(LIMITS,))
+        one.start()
+        one.join()
+        taken = ahead.take(LIMITS)
+        assert (jails, taken.done) == ([taken], ["confined"])
+        assert taken.thread is not threading.current_thread() and taken.thread.is_alive()
+
+    def test_no_more_wait_than_may_and_none_is_used_twice(self, jails, opener):
+        ahead = JailsAhead(opener, 2)
+        for _ in range(5):
+            ahead.prepare(LIMITS)
+        first, second, third = (ahead.take(LIMITS) for _ in range(3))
+        assert len({id(first), id(second), id(third)}) == len(jails) == 3
+        assert third.done == []
+
+    @pytest.mark.parametrize("why", ["limits", "ended"])
+    def test_a_jail_of_other_limits_or_that_has_ended_is_closed_and_a_fresh_one_used(self, jails, opener, why):
+        ahead = JailsAhead(opener, 1)
+        ahead.prepare(OTHERS if why == "limits" else LIMITS)
+        assert wait_for(lambda: jails and jails[0].done == ["confined"])
+        jails[0].has_ended = why == "ended"
+        taken = ahead.take(LIMITS)
+        assert jails[0].done == ["confined", "closed"]
+        assert (taken.limits, taken.done) == (LIMITS, [])
+
+    def test_a_jail_that_could_not_be_opened_is_passed_over_and_the_next_refusal_is_raised(self):
+        def refuse(limits):
+            raise ArenaError("V2002", "no more")
+
+        ahead = JailsAhead(refuse, 1)
+        ahead.prepare(LIMITS)
+        with pytest.raises(ArenaError, match="no more"):
+            ahead.take(LIMITS)
+
+    def test_jails_that_wait_are_closed_when_nobody_can_ask_for_them(self, jails, opener):
+        ahead = JailsAhead(opener, 3)
+        for _ in range(3):
+            ahead.prepare(LIMITS)
+        assert wait_for(lambda: len(jails) == 3)
+        del ahead
+        gc.collect()
+        assert [one.done[-1] for one in jails] == ["closed"] * 3
+
+
+def runners() -> set[int]:
+    """Runners of jails below this process, whose supervisors carry its mark."""
+    found = set()
+    for pid in descendants(os.getpid()):
+        with contextlib.suppress(OSError):
+            words = Path("/proc", str(pid), "cmdline").read_bytes().split(b"\0")
+            if b"/arena/runner.py" in words and host_mark(os.getpid()).encode() not in words:
+                found.add(pid)
+    return found
+
+
+LOOKS = """
+import os, threading
+from arena_sdk import tools
+def agent_main(p):
+    found = sorted(os.listdir("/tmp") + os.listdir("/dev/shm"))
+    open("/tmp/mine", "w").close(), open("/dev/shm/mine", "w").close()
+    tools.execute("terminate", "{}")
+    return [found, os.getuid(), len(threading.enumerate()), sorted(os.environ)]
+"""
+
+
+@needs_jail
+class TestAheadInJails:
+    def test_it_is_used_once_and_holds_nothing_of_an_earlier_agent(self):
+        others, sandbox, seen = runners(), remade(best_sandbox(), ahead=1), []
+        host = CallHost(lambda *_: seen.append(runners() - others) or {"result": "[]", "failure": None})
+        claims = []
+        for _ in range(3):
+            claims.append(json.loads(run(LOOKS, host, sandbox).claim))
+            assert wait_for(lambda: len(runners() - others) == 1)
+            seen.append(runners() - others)
+        assert [claim[0] for claim in claims] == [[], [], []]
+        assert [claim[2:] for claim in claims] == [[1, ["TMPDIR"]]] * 3
+        after_first, in_second, after_second, in_third = seen[1:5]
+        assert after_first <= in_second and not after_first & after_second
+        assert after_second <= in_third
+        if made_by(sandbox).entry != "user":
+            assert all(one[1] != two[1] for one, two in itertools.pairwise(claims))
+        del sandbox
+        gc.collect()
+        assert runners() <= others
+
+    def test_its_runner_is_confined_while_it_waits(self):
+        others, sandbox = runners(), remade(best_sandbox(), ahead=1)
+        run(LOOKS, None, sandbox)
+        assert wait_for(lambda: len(runners() - others) == 1)
+        (runner,) = (Path("/proc", str(pid)) for pid in runners() - others)
+
+        def status() -> dict[str, str]:
+            lines = (line.partition(":") for line in (runner / "status").read_text().splitlines())
+            return {name: value.strip() for name, _, value in lines}
+
+        how = made_by(sandbox)
+        bounded = {"CapEff": "0" * 16, "CapPrm": "0" * 16, "NoNewPrivs": "1", "Seccomp": "2"}
+        assert wait_for(lambda: bounded.items() <= status().items()), status()
+        assert (status()["Uid"].split()[0] == str(os.getuid())) == (how.entry == "user")
+        assert f"Max address space         {LIMITS.memory_bytes}" in (runner / "limits").read_text()
+        assert how.cgroups is None or "/arena-jail-" in (runner / "cgroup").read_text()
+
+    def test_it_meets_the_limits_of_the_job_that_it_was_opened_for(self):
+        bomb = """
+import os, time
+def agent_main(p):
+    count = size = 0
+    try:
+        while count < 100:
+            if os.fork() == 0:
+                time.sleep(30)
+            count += 1
+    except OSError:
+        pass
+    try:
+        with open("/tmp/fill", "wb", buffering=0) as file:
+            while size < 64 << 20:
+                size += file.write(bytes(1 << 20))
+    except OSError:
+        pass
+    return [count, size]
+"""
+        sandbox = remade(best_sandbox(), ahead=1)
+        for _ in range(2):
+            count, size = json.loads(run(bomb, None, sandbox, processes=9, disk_bytes=4 << 20).claim)
+            assert count < 9 and size <= 4 << 20
+
+    def test_it_ends_with_its_host(self, tmp_path):
+        host = os.fork()
+        if host == 0:
+            try:
+                others, sandbox = runners(), remade(best_sandbox(), ahead=1)
+                run(LOOKS, None, sandbox)
+                if wait_for(lambda: len(runners() - others) == 1):
+                    (tmp_path / "waits").touch()
+                time.sleep(60)
+            finally:
+                os._exit(0)
+        try:
+            assert wait_for((tmp_path / "waits").exists)
+            assert marked(host_mark(host))
+            mark = host_mark(host)
+        finally:
+            os.kill(host, signal.SIGKILL)
+            os.waitpid(host, 0)
+        assert wait_for(lambda: not marked(mark))
