@@ -334,7 +334,8 @@ def rewrite(
     from training.corpus.gates import codes_of, gates
     from training.corpus.model import ExecutedTrace, Trace
     from training.rewriting import writing
-    from training.trac.asking import for_each, write_results
+    from training.rollouts.in_process import for_each
+    from training.trac.asking import write_results
 
     plan, trajectories = read_rules(None, rule or ()), trajectories_in(exports)
     guard, every, by = leaks.guard(None, plan.pool), gates(), writing.written_by(writer)

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import builtins
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,6 +23,26 @@ from foundation.codes.names import BAD_REQUEST
 from foundation.errors import ArenaError, Failure
 from harness.inference.port import ModelReply, Upstream
 from harness.sandbox.port import EpisodeOver, GuestCallError, GuestExit, GuestJob, Host, SandboxLevel
+
+_Item = TypeVar("_Item")
+_Value = TypeVar("_Value")
+
+
+def for_each(items: Iterable[_Item], work: Callable[[_Item], _Value], parallel: int) -> Iterator[_Value]:
+    """What `work` makes of each item, in their order; memory holds a few at a time. After an error nothing more is
+    begun."""
+    running: deque[Future[_Value]] = deque()
+    with ThreadPoolExecutor(parallel) as pool:
+        try:
+            for item in items:
+                running.append(pool.submit(work, item))
+                if len(running) > 2 * parallel:
+                    yield running.popleft().result()
+            while running:
+                yield running.popleft().result()
+        finally:
+            for future in running:
+                future.cancel()
 
 
 class OwnEndpoint:

@@ -61,7 +61,7 @@ class LocalSampler:
         self._version = version
         self._batch_rows = batch_rows
         self._held_bytes = (HELD_BYTES if batch_rows > 1 else 0) if held_bytes is None else held_bytes
-        self._lock = threading.Lock()  # of the two lines below
+        self._changed = threading.Condition()  # of the two lines below, and of turns that are over
         self._waiting: deque[_SampledTurn] = deque()
         self._is_led = False
         # what follows belongs to the thread that leads
@@ -91,30 +91,27 @@ class LocalSampler:
 
         Raises GuardStopError as `sample` does.
         """
-        party = _Waiters(left=len(prompts))
         turns = [
-            _SampledTurn(prompt=prompt, decode=decode, seed=seed, party=party)
-            for prompt, seed in zip(prompts, seeds, strict=True)
+            _SampledTurn(prompt=prompt, decode=decode, seed=seed) for prompt, seed in zip(prompts, seeds, strict=True)
         ]
-        with self._lock:
+        with self._changed:
             self._waiting.extend(turns)
-            leads, self._is_led = not self._is_led, True
-        if not leads:
-            party.woken.wait()
-            leads = party.left > 0
+            self._changed.wait_for(lambda: not self._is_led or all(turn.is_over for turn in turns))
+            leads = not all(turn.is_over for turn in turns)
+            self._is_led = self._is_led or leads
         if leads:
-            self._lead(party)
+            self._lead(turns)
         for turn in turns:
             if turn.error is not None:
                 raise turn.error
         return [turn.sampled for turn in turns if turn.sampled is not None]
 
-    def _lead(self, party: _Waiters) -> None:
-        """Run batches until the turns of `party` are done, then appoint whoever waits."""
+    def _lead(self, own: Sequence[_SampledTurn]) -> None:
+        """Run batches until these turns are done; then another thread that waits may lead."""
         try:
             with eval_mode(self._model), torch.inference_mode(), ragged(self._model):
                 self._modules = list(self._model.modules())
-                while party.left:
+                while not all(turn.is_over for turn in own):
                     self._admit()
                     self._step()
         except BaseException as error:  # waiting turns must get the error, or they would wait for ever
@@ -122,25 +119,23 @@ class LocalSampler:
             if not isinstance(error, Exception):
                 raise
         finally:
-            with self._lock:
-                others = [row.turn for row in self._rows] or list(self._waiting)
-                self._is_led = bool(others)
-            if others:
-                others[0].party.woken.set()
+            with self._changed:
+                self._is_led = False
+                self._changed.notify_all()
 
     def _fail(self, error: BaseException) -> None:
         """Every turn that runs or waits ends with `error`; what was computed for them is not to be trusted."""
-        with self._lock:
+        with self._changed:
             turns = [row.turn for row in self._rows] + list(self._waiting)
             self._waiting.clear()
         self._rows, self._together, self._tree = [], None, PrefixTree(self._held_bytes)
         for turn in turns:
-            turn.end(error=error)
+            turn.error = error
 
     def _admit(self) -> None:
         """Take in waiting turns as long as there is room and they are drawn as those that run: first come first."""
         while len(self._rows) < self._batch_rows:
-            with self._lock:
+            with self._changed:
                 turn = self._waiting[0] if self._waiting else None
             if turn is None:
                 return
@@ -148,7 +143,7 @@ class LocalSampler:
             if (turn.decode.temperature, turn.decode.top_p) != (running.temperature, running.top_p):
                 return
             row = _SampledRow(turn=turn, tree=self._tree_now(), place=None, pending=turn.prompt[-1])
-            with self._lock:  # from here on it belongs to the batch: a failure of what follows is its own too
+            with self._changed:  # from here on it belongs to the batch: a failure of what follows is its own too
                 self._waiting.popleft()
                 self._rows.append(row)
             row.place = row.tree.place(turn.prompt[:-1])
@@ -187,7 +182,9 @@ class LocalSampler:
                 self._rows.remove(row)
                 row.tree.release(row.held)
                 finish: Literal["stop", "length"] = "stop" if token == self._stop_id else "length"
-                row.turn.end(Sampled(token_ids=tuple(row.tokens), logprobs=tuple(row.logprobs), finish=finish))
+                with self._changed:
+                    row.turn.sampled = Sampled(token_ids=tuple(row.tokens), logprobs=tuple(row.logprobs), finish=finish)
+                    self._changed.notify_all()
         if not self._rows:
             self._together = None
 
@@ -234,30 +231,19 @@ def eval_mode(model: Any) -> Iterator[None]:
 
 
 @dataclass
-class _Waiters:
-    """The turns one thread waits for: woken when all are done, or to lead."""
-
-    left: int
-    woken: threading.Event = field(default_factory=threading.Event)
-
-
-@dataclass
 class _SampledTurn:
     """What was asked for, and its answer."""
 
     prompt: tuple[int, ...]
     decode: Decode
     seed: int
-    party: _Waiters
     sampled: Sampled | None = None
     error: BaseException | None = None
 
-    def end(self, sampled: Sampled | None = None, error: BaseException | None = None) -> None:
-        """Give the answer."""
-        self.sampled, self.error = sampled, error
-        self.party.left -= 1
-        if not self.party.left:
-            self.party.woken.set()
+    @property
+    def is_over(self) -> bool:
+        """Whether there is an answer."""
+        return self.sampled is not None or self.error is not None
 
 
 @dataclass

@@ -11,9 +11,7 @@ import contextlib
 import re
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -39,7 +37,6 @@ _BYTES_PER_TOKEN = 3  # fewer than any tokenizer needs for plain text: a bound f
 _FENCE = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\Z", re.DOTALL)
 Chat = tuple[tuple[str, str], ...]  # (role, text)
 _Value = TypeVar("_Value")
-_Item = TypeVar("_Item")
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,23 +206,6 @@ def _pause_ms(error: ArenaError, failures: int) -> int | None:
         return None
     asked_ms = error.retry_after_ms if isinstance(error, RetryLaterError) else 0
     return max(min(_PAUSES.most_ms, asked_ms), _PAUSES.pause_ms(failures))
-
-
-def for_each(items: Iterable[_Item], work: Callable[[_Item], _Value], parallel: int) -> Iterator[_Value]:
-    """What `work` makes of each item, in their order; memory holds a few at a time. After an error nothing more is
-    begun."""
-    running: deque[Future[_Value]] = deque()
-    with ThreadPoolExecutor(parallel) as pool:
-        try:
-            for item in items:
-                running.append(pool.submit(work, item))
-                if len(running) > 2 * parallel:
-                    yield running.popleft().result()
-            while running:
-                yield running.popleft().result()
-        finally:
-            for future in running:
-                future.cancel()
 
 
 def write_results(out: Path, report: tuple[str, msgspec.Struct], rows: Mapping[str, Sequence[object]]) -> None:

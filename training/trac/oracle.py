@@ -34,7 +34,7 @@ from problems.model import Problem, RewardItem
 from problems.titles import TitleMatcher
 from training.corpus.leak_guard import answered
 from training.corpus.model import Trace
-from training.rollouts.in_process import InProcessSandbox, OwnEndpoint
+from training.rollouts.in_process import InProcessSandbox, OwnEndpoint, for_each
 from training.trac.annotation import (
     DIMENSIONS,
     Annotation,
@@ -46,7 +46,7 @@ from training.trac.annotation import (
     read_trace,
     ungrounded,
 )
-from training.trac.asking import FAULTS, Answer, Asker, Price, Usage, for_each, prompt_tokens_bound
+from training.trac.asking import FAULTS, Answer, Asker, Price, Usage, prompt_tokens_bound
 
 Fate = Literal[
     "not_admitted",  # freeze: its outcome was no success, or none was recorded
