@@ -51,17 +51,6 @@ def test_an_unscored_episode_is_counted_beside_the_numbers_and_never_in_them() -
     assert wrong.value.failure.code == "V2124"
 
 
-def test_a_failure_with_a_part_of_the_reward_is_a_partial_success() -> None:
-    rewards = {"a": (1.0, 0.5), "b": (0.0, 0.25), "c": (0.0, 0.0), "d": (0.75, 0.5)}
-    results = [
-        make_result(problem_id=name, sample=place, reward=reward)
-        for name, samples in rewards.items()
-        for place, reward in enumerate(samples)
-    ]
-    found = report(results).partial
-    assert (found.value, found.n) == ((0.5 + 0.5 + 0.0 + 1.0) / 4, 4)
-
-
 def test_only_reports_of_equal_conditions_are_compared() -> None:
     better = report([make_result(problem_id=str(n), reward=1.0) for n in range(8)], samples=1)
     worse = report([make_result(problem_id=str(n), reward=0.0) for n in range(8)], samples=1)

@@ -87,13 +87,6 @@ def test_charts_are_well_formed_whatever_they_are_called(label: str, points: lis
         assert svg == "" or printable[:20] in "".join(ET.fromstring(svg).itertext())
 
 
-def test_a_log_is_read_up_to_where_a_kill_cut_it(tmp_path: Path) -> None:
-    write_run(tmp_path / "grpo")
-    (run,) = read_curves(tmp_path / "grpo")
-    assert (run.label, run.steps, run.stopped_by, run.is_finished) == ("grpo", 3, "KL", True)
-    assert run.series["kl"] == ((1, 0.5), (2, None), (3, 0.5))
-
-
 class _Page(html.parser.HTMLParser):
     def __init__(self) -> None:
         super().__init__()

@@ -15,11 +15,6 @@ from training.rewriting.writing import lifted, rewrite, timeline_of
 from training.trac.asking import Asker
 
 
-def test_honest_thoughts_stand() -> None:
-    for number, thought in enumerate(HONEST):
-        assert refusal(thought, TIMELINE, number, HONEST[:number]) is None
-
-
 @pytest.mark.parametrize(
     ("step", "thought"),
     [

@@ -12,7 +12,6 @@ import torch
 
 from foundation.errors import ArenaError
 from harness.chat import Message
-from tests.hostile_http import DRIPS, GUARD_S, Behaviour, HostileServer, bomb, ended, endless, says
 from tests.training.stock import EPISODE, Stock
 from tests.training.vllm_double import VllmDouble, serve
 from training.model import Decode, Sampler
@@ -186,24 +185,6 @@ def test_a_server_that_is_away_is_an_upstream_fault(stock: Stock, local: Any, st
     with serve(double) as url, pytest.raises(ArenaError) as wrong:
         VllmSampler(url, "base", stock.codec).sample(prompt_of(stock), SHORT, 0)
     assert wrong.value.failure.code == code
-
-
-@pytest.mark.parametrize(
-    ("behave", "code"),
-    [
-        *((behave, "U3002") for behave in DRIPS.values()),
-        (bomb("zstd"), "U3003"),
-        (bomb("gzip", b"500 Oops"), "U3003"),
-        (endless(), "U3003"),
-        (says(b'{"choices":[],"more":' + b"[" * 200_000), "U3003"),
-    ],
-)
-def test_a_hostile_server_costs_bounded_memory_and_time(stock: Stock, behave: Behaviour, code: str) -> None:
-    with HostileServer(behave) as server:
-        sampler = VllmSampler(server.url, "base", stock.codec, timeout_s=0.5 if code == "U3002" else GUARD_S)
-        for ask in (lambda: sampler.sample(prompt_of(stock), SHORT, 0), sampler.require_served):
-            error = ended(ask)
-            assert isinstance(error, ArenaError) and error.failure.code == code
 
 
 # -- the scripted model

@@ -65,18 +65,6 @@ def test_a_turn_depends_on_its_own_seed_and_prompt_alone(
     assert sampler.sample(prompts[0], SHORT, 8).token_ids != alone[0].token_ids
 
 
-def test_turns_asked_for_by_many_threads_are_those_asked_for_one_by_one(
-    stock: Stock, model: Any, prompts: list[tuple[int, ...]]
-) -> None:
-    jobs = [(prompt, seed) for prompt in prompts for seed in range(4)]
-    alone = [stock.sampler(model).sample(prompt, SHORT, seed).token_ids for prompt, seed in jobs]
-    for rows in (1, 4):
-        sampler = stock.sampler(model, batch_rows=rows)
-        with ThreadPoolExecutor(6) as pool:
-            found = list(pool.map(lambda job, s=sampler: s.sample(job[0], SHORT, job[1]).token_ids, jobs))
-        assert found == alone
-
-
 def test_dropout_is_off_while_sampling_and_the_former_mode_comes_back(
     stock: Stock, model: Any, prompts: list[tuple[int, ...]]
 ) -> None:

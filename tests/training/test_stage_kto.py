@@ -17,7 +17,6 @@ from training.models.opening import open_parent
 from training.models.render import Qwen3Codec
 from training.models.tiny_model import TinyShape, build_tiny_model
 from training.run import CHECKPOINT, Outcome, RunFolder
-from training.stages.kto import pair_rows
 
 
 @pytest.fixture(scope="module")
@@ -109,15 +108,6 @@ def test_masks_of_policy_and_kl_rows_mark_the_turns_of_their_own_ids(model: Path
             )
             assert text == answer
             assert "tool_response" not in text and text.count("<|im_end|>") == 2
-
-
-def test_no_batch_pairs_a_row_with_itself(model: Path) -> None:
-    rows = labelled(Qwen3Codec(model), 9)
-    for batch in (2, 4):
-        paired = pair_rows(rows, batch, seed=1)
-        assert len(paired) % batch != 1 and len(paired) >= 8
-        assert pair_rows(rows[::-1], batch, seed=1) == paired
-    assert pair_rows(rows, 2, seed=1) != pair_rows(rows, 2, seed=2)
 
 
 def test_the_floor_is_a_share_of_what_the_parent_emits(model: Path, tmp_path: Path) -> None:

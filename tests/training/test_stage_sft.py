@@ -119,16 +119,6 @@ def test_no_setting_of_the_engine_comes_or_changes_unseen() -> None:
     assert sft["per_device_eval_batch_size"] == 1
 
 
-def test_over_long_traces_are_counted_and_never_cut(stock: Stock) -> None:
-    traces = stock.traces()
-    lengths = sorted(len(stock.codec.row("t", one.messages, one.tools, 1 << 20).token_ids) for one in traces)
-    middle = lengths[len(lengths) // 2]
-    recipe = parse_recipe(stock.recipe_text("sft", f"[data]\ntokens_max = {middle}\n"))
-    rows = rows_of_traces(traces, stock.codec, recipe)
-    assert sorted(len(row.token_ids) for row in rows.rows) == [one for one in lengths if one <= middle]
-    assert rows.dropped == {"unfit": sum(one > middle for one in lengths), "mask": 0}
-
-
 def test_steps_of_a_row_are_its_turns_each_with_everything_before_it(stock: Stock) -> None:
     recipe = parse_recipe(stock.recipe_text("sft", "[data]\ntokens_max = 100000\n"))
     whole = rows_of_traces(stock.traces()[:2], stock.codec, recipe)

@@ -17,9 +17,8 @@ from judge.parse import RefusedReplyError
 from judge.render import RenderedTrace
 from problems.product import Product
 from tests.training.labelled import Maker
-from training.corpus.model import Trace, TraceFacts
+from training.corpus.model import Trace
 from training.trac.annotation import (
-    DIMENSIONS,
     Tasklet,
     annotator_chat,
     check_annotation,
@@ -90,26 +89,6 @@ def annotation(shown: RenderedTrace, kind: str = "call", **changes: object) -> s
     span = next(one for one in shown.spans if one.kind == kind and len(one.content) >= 12)
     reply = {"score": 0.5, "citations": [{"span": span.number, "quote": span.content[:40]}], "explanation": "so"}
     return json.dumps(reply | changes)
-
-
-def test_an_annotator_reads_every_call_and_result_and_no_verdict(trace: Trace, shown: RenderedTrace) -> None:
-    calls = [call for message in trace.messages for call in message.calls]
-    assert [span.tool for span in shown.spans if span.kind == "call"] == [call.name for call in calls]
-    assert sum(span.kind == "result" for span in shown.spans) == sum(one.role == "tool" for one in trace.messages)
-    known = msgspec.structs.replace(
-        trace, facts=TraceFacts(coefficient_e4=9_123, agent="agent-secret", is_success=True)
-    )
-    assert read_trace(known).text == shown.text
-    assert "tokens" not in shown.text.split("\n")[0]
-
-
-@pytest.mark.parametrize("dimension", DIMENSIONS)
-def test_evidence_in_the_right_place_is_taken(shown: RenderedTrace, dimension: str) -> None:
-    kind = {"observation": "result", "justification": "completion"}.get(dimension, "call")
-    extra = {"train_use_decision": True} if dimension == "supervisor" else {}
-    found = check_annotation(annotation(shown, kind, **extra), shown, dimension)
-    assert found.dimension == dimension and found.score_e4 == 5_000
-    assert found.train_use_decision is (True if dimension == "supervisor" else None)
 
 
 @pytest.mark.parametrize(

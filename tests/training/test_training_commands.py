@@ -171,22 +171,6 @@ def test_what_a_run_learnt_is_asked_of_its_lineage_wherever_it_samples(
     assert not double.requests
 
 
-def test_a_model_the_server_does_not_hold_is_refused_before_an_episode(
-    stock: Stock, node: tuple[str, ...], double: VllmDouble, server: str
-) -> None:
-    double.requests.clear()
-    words = (str(stock.model), "--problems", str(stock.folder / "eval.jsonl"), *SHORT, *node)
-    with pytest.raises(ArenaError, match=r"U3001.*serves sft@0123, not other"):
-        evaluate(*words, "--sampler", server, "--model", "other")
-    assert not double.requests
-
-
-@pytest.mark.parametrize("words", [("--sampler", "http://127.0.0.1:1/v1"), ("--sampler", "scripted", "--model", "m")])
-def test_a_server_is_named_whole_or_not_at_all(stock: Stock, words: tuple[str, ...]) -> None:
-    assert "--sampler" in evaluate(str(stock.model), "--problems", "s1", *words, code=2).output
-    assert evaluate("http://127.0.0.1:1/v1", "--model", "m", "--problems", "s1", *words, code=2)
-
-
 @pytest.mark.parametrize("stage", ["rejection", "kto"])
 def test_a_plan_of_the_paper_is_shown_before_anything_of_it_is_there(node: tuple[str, ...], stage: str) -> None:
     """Qwen3-4B is known by name; what is assumed of corpora and problems is said."""
