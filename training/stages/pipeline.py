@@ -7,10 +7,11 @@ goes on. A guard that fires leaves a checkpoint that says so.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -185,30 +186,25 @@ class _StageRun:
             raise ArenaError("V2124", f"no row of {', '.join(data.corpus)} can be learnt from: {corpus.dropped}")
         return blend(corpus, rows, mix)
 
-    @contextmanager
-    def _runner(self) -> Iterator[RunJobs]:
-        """What runs the episodes that the stage learns from: of its parent for a rejection, else of the teacher."""
-        recipe = self._recipe
-        if self._run_jobs is not None:
-            yield self._run_jobs
-        elif recipe.stage == "rejection":
-            sampler = outside_sampler(recipe, self._codec)
-            if sampler is None:
-                model, version = open_parent(recipe)
-                sampler = self._local(placed(model), version)
-            decoding: dict[str, Any] = {"decode": recipe.decode, "parallel": recipe.parallel}
-            yield functools.partial(self._bench.sample, sampler=sampler, codec=self._codec, **decoding)
-        else:
-            with self._open_teacher(recipe) as upstream:
-                asking: dict[str, Any] = {"upstream": upstream, "model": recipe.teacher_model}
-                yield functools.partial(self._bench.ask_all, decode=recipe.decode, parallel=recipe.parallel, **asking)
-
     def _made(self) -> tuple[EpisodeLine, ...]:
-        """The run's own episodes: made by the first process, read by all when they are whole."""
-        path = self._run.path / EPISODES
+        """The run's own episodes, of its parent for a rejection, else of the teacher: made by the first process, read
+        by all when they are whole."""
+        path, recipe = self._run.path / EPISODES, self._recipe
         if self._run.processes.is_first:
-            with self._runner() as run:
-                make_episodes(self._recipe, EpisodeFile(path), run, self._bench)
+            with contextlib.ExitStack() as stack:
+                decoding: dict[str, Any] = {"decode": recipe.decode, "parallel": recipe.parallel}
+                run = self._run_jobs
+                if run is None and recipe.stage == "rejection":
+                    sampler = outside_sampler(recipe, self._codec)
+                    if sampler is None:
+                        model, version = open_parent(recipe)
+                        sampler = self._local(placed(model), version)
+                    run = functools.partial(self._bench.sample, sampler=sampler, codec=self._codec, **decoding)
+                elif run is None:
+                    upstream = stack.enter_context(self._open_teacher(recipe))
+                    asked: dict[str, Any] = {"upstream": upstream, "model": recipe.teacher_model}
+                    run = functools.partial(self._bench.ask_all, **asked, **decoding)
+                make_episodes(recipe, EpisodeFile(path), run, self._bench)
         self._run.processes.wait()
         return EpisodeFile(path).lines()
 
