@@ -29,7 +29,6 @@ _SERVICES = (
 _COMES_IN = re.compile(r"\b(?:comes?|available|offered) in (?!at\b|handy\b|useful\b)((?:[\w-]+ ?){1,3})")
 _HAS = re.compile(r"\b(?:has|have|holds?|features?|includes?|(?:is|are) made of) ((?:[\w-]+ ?)+)")
 _IDLE = frozenset(words_of("a an the in of size sizes color colour colors shade both too two three single this that"))
-_SUPERLATIVE = re.compile(r"\b(?:(cheapest|least expensive|lowest[- ]priced?)|dearest|most expensive|priciest)\b", re.I)
 _COMPARED = re.compile(
     r"\b(?:(cheaper|less expensive|costs? (?:[\w.]+ ){0,3}less)|dearer|pricier|more expensive"
     r"|costs? (?:[\w.]+ ){0,3}more) than\b"
@@ -73,22 +72,12 @@ def option_claims(thought: str, known: KnownFacts) -> Iterator[str]:
 
 
 def price_claims(thought: str, known: KnownFacts) -> Iterator[str]:
-    """The cheapest that is not, among those it was listed with or those of its kind; cheaper that is dearer."""
+    """The cheapest that is not, among those it was listed with or those of its kind; a cheaper one that is dearer than
+    the other named, or than all it was listed with; and neither of them without a product that can be told."""
     prices = {product: facts.price for product, facts in known.products.items() if facts.price is not None}
     for sentence in SENTENCE_END.split(thought):
         named = [(end, product) for end, product in known.named_in(sentence) if product in prices]
         ids = {product for _, product in named}
-        if (found := _SUPERLATIVE.search(sentence)) and len(ids) == 1 and not OPEN_CLAIM.search(sentence):
-            (product,) = ids
-            kind = {word for word in words_of(sentence) if word in known.products[product].title}
-            groups = [*known.listings, {one for one in prices if kind <= known.products[one].title}]
-            best = min if found[1] else max
-            if not any(
-                product in group and prices[product] == best(prices[one] for one in group if one in prices)
-                for group in groups
-                if len(group) > 1
-            ):
-                yield f"{product} is not the {found[0].lower()}"
         if (found := _COMPARED.search(sentence)) and not re.search(r"n['’]t\b|\bnot\b", sentence[: found.start()]):
             left = {product for end, product in named if end <= found.start()}
             right = {product for end, product in named if end > found.end()}
@@ -97,6 +86,31 @@ def price_claims(thought: str, known: KnownFacts) -> Iterator[str]:
                 difference: Decimal = prices[one] - prices[other]
                 if difference >= 0 if found[1] else difference <= 0:
                     yield f"{one} at {prices[one]} is not {found[0]} {other} at {prices[other]}"
+        found = _DEGREE.search(sentence)
+        if found is None:
+            continue
+        if found["most"] and len(ids) == 1 and not OPEN_CLAIM.search(sentence):
+            (product,) = ids
+            kind = {word for word in words_of(sentence) if word in known.products[product].title}
+            groups = [*known.listings, {one for one in prices if kind <= known.products[one].title}]
+            best = min if found["least"] else max
+            if not any(
+                product in group and prices[product] == best(prices[one] for one in group if one in prices)
+                for group in groups
+                if len(group) > 1
+            ):
+                yield f"{product} is not the {found[0].lower()}"
+        clause = next((one for one in re.split("[,;:]", sentence) if found[0] in one), "")
+        if not _ASSERTS.search(clause) or OPEN_CLAIM.search(clause) or _WISHES.search(clause):
+            continue
+        told = ids | {one for number in numbers_of(sentence) for one in prices if prices[one] == number}
+        if not told:
+            yield f"{found[0]!r}: say by id, title or price of which product"
+        if len(told) == 1 and not found["most"]:
+            (product,) = told
+            others = [prices[one] for group in known.listings if product in group for one in group & prices.keys()]
+            if others and not (prices[product] < max(others) if found["low"] else prices[product] > min(others)):
+                yield f"{product} at {prices[product]} is not {found[0]}"
 
 
 def absence_claims(thought: str, known: KnownFacts) -> Iterator[str]:
@@ -139,7 +153,7 @@ _BUDGET = re.compile(r"\bbudget\D{0,25}(\d+(?:,\d{3})*(?:\.\d+)?)", re.IGNORECAS
 _NEGATED = re.compile(r"\b(?:not|no|never|nor)\b|n['’]t\b", re.IGNORECASE)
 _DEGREE = re.compile(
     r"\b(?:(?P<low>cheaper|less expensive)|dearer|pricier|more expensive"
-    r"|(?P<most>cheapest|least expensive|lowest[- ]priced?|dearest|priciest|most expensive))\b(?! than\b)",
+    r"|(?P<most>(?P<least>cheapest|least expensive|lowest[- ]priced?)|dearest|priciest|most expensive))\b(?! than\b)",
     re.IGNORECASE,
 )
 _ASSERTS = re.compile(r"\b(?:is|are|was|were|remains?|looks?|seems?|being)\b|['’]s\b")
@@ -195,27 +209,6 @@ def amount_claims(thought: str, known: KnownFacts) -> Iterator[str]:
             price = known.products[named[-1][1]].price
             if price is not None and len(found["right"]) < ID_DIGITS:
                 yield from _misplaced(f"{named[-1][1]} at {price}", price, found, right)
-
-
-def degree_claims(thought: str, known: KnownFacts) -> Iterator[str]:
-    """ "The dearer of the two", "the cheapest": of a product that can be told, and true among those it was listed
-    with."""
-    prices = {product: facts.price for product, facts in known.products.items() if facts.price is not None}
-    for sentence in SENTENCE_END.split(thought):
-        found = _DEGREE.search(sentence)
-        clause = next((one for one in re.split("[,;:]", sentence) if found and found[0] in one), "")
-        if found is None or not _ASSERTS.search(clause) or OPEN_CLAIM.search(clause) or _WISHES.search(clause):
-            continue
-        told = {product for _, product in known.named_in(sentence) if product in prices}
-        told |= {one for number in numbers_of(sentence) for one in prices if prices[one] == number}
-        if not told:
-            yield f"{found[0]!r}: say by id, title or price of which product"
-        if len(told) != 1 or found["most"]:  # `price_claims` holds the most of all
-            continue
-        (product,) = told
-        others = [prices[one] for group in known.listings if product in group for one in group & prices.keys()]
-        if others and not (prices[product] < max(others) if found["low"] else prices[product] > min(others)):
-            yield f"{product} at {prices[product]} is not {found[0]}"
 
 
 def shop_together_claims(thought: str, known: KnownFacts) -> Iterator[str]:

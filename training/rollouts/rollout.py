@@ -286,17 +286,32 @@ def read_result(job: Job, evaluation: Evaluation) -> EpisodeResult:
 
 def read_rollout(job: Job, evaluation: Evaluation) -> Rollout | None:
     """The tokens of an evaluation with its result; None when its turns are not one growing sequence."""
-    sequence = _sequence([event for event in evaluation.body.events if isinstance(event, Completion)])
-    if sequence is None:
+    turns = [event for event in evaluation.body.events if isinstance(event, Completion)]
+    tokens = [msgspec.json.decode(turn.logprobs, type=TurnTokens) for turn in turns]
+    if not turns or not all(turn.is_continued for turn in tokens[1:]):
         return None
-    prompt, completion, mask, logprobs, spans = sequence
+    ids: list[int] = []
+    mask: list[int] = []
+    logprobs: list[float] = []
+    spans: list[RolloutTurn] = []
+    for number, (turn, said) in enumerate(zip(tokens, turns, strict=True)):
+        if number:
+            ids += turn.prompt
+            mask += [0] * len(turn.prompt)
+            logprobs += [0.0] * len(turn.prompt)
+        first = len(ids)
+        ids += turn.sampled
+        mask += [1] * len(turn.sampled)
+        logprobs += turn.logprobs
+        tools = tuple((call.name, call.arguments) for call in said.calls)
+        spans.append(RolloutTurn(first=first, last=len(ids), tools=tools, malformed=turn.malformed))
     return Rollout(
         result=read_result(job, evaluation),
-        prompt_ids=prompt,
-        completion_ids=completion,
-        mask=mask,
-        logprobs=logprobs,
-        turns=spans,
+        prompt_ids=tokens[0].prompt,
+        completion_ids=tuple(ids),
+        mask=tuple(mask),
+        logprobs=tuple(logprobs),
+        turns=tuple(spans),
     )
 
 
@@ -330,34 +345,6 @@ def hallucinated_ids(body: EvaluationBody) -> int:
             invented |= {product for product in _named_ids(event.arguments) if product not in seen}
             seen |= {found.product_id for found in event.surfaced}
     return len(invented)
-
-
-_Sequence = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[float, ...], tuple[RolloutTurn, ...]]
-
-
-def _sequence(turns: Sequence[Completion]) -> _Sequence | None:
-    """(prompt, completion, mask, logprobs, turns) of one growing sequence, or None."""
-    if not turns:
-        return None
-    tokens = [msgspec.json.decode(turn.logprobs, type=TurnTokens) for turn in turns]
-    if not all(turn.is_continued for turn in tokens[1:]):
-        return None
-    ids: list[int] = []
-    mask: list[int] = []
-    logprobs: list[float] = []
-    spans: list[RolloutTurn] = []
-    for number, (turn, said) in enumerate(zip(tokens, turns, strict=True)):
-        if number:
-            ids += turn.prompt
-            mask += [0] * len(turn.prompt)
-            logprobs += [0.0] * len(turn.prompt)
-        first = len(ids)
-        ids += turn.sampled
-        mask += [1] * len(turn.sampled)
-        logprobs += turn.logprobs
-        tools = tuple((call.name, call.arguments) for call in said.calls)
-        spans.append(RolloutTurn(first=first, last=len(ids), tools=tools, malformed=turn.malformed))
-    return tokens[0].prompt, tuple(ids), tuple(mask), tuple(logprobs), tuple(spans)
 
 
 def _named_ids(arguments: str) -> set[str]:
