@@ -34,11 +34,13 @@ from training.corpus.model import CorpusPool, Lineage, Trace
 from training.guards import GuardStopError, require_train_pool
 from training.model import Decode, Rollout, Sampler
 from training.models.render import Qwen3Codec
-from training.rollouts.in_process import InProcessSandbox, OwnEndpoint, for_each
 from training.rollouts.rollout import (
     EpisodeLine,
+    InProcessSandbox,
     Job,
+    OwnEndpoint,
     TokenUpstream,
+    for_each,
     messages_of,
     read_result,
     read_rollout,

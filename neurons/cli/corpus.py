@@ -334,7 +334,7 @@ def rewrite(
     from training.corpus.gates import codes_of, gates
     from training.corpus.model import ExecutedTrace, Trace
     from training.rewriting import writing
-    from training.rollouts.in_process import for_each
+    from training.rollouts.rollout import for_each
     from training.trac.asking import write_results
 
     plan, trajectories = read_rules(None, rule or ()), trajectories_in(exports)

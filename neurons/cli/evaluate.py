@@ -27,8 +27,7 @@ from neurons.practice.opening import SCRIPTED, open_bench, open_endpoint
 
 if TYPE_CHECKING:
     from problems.model import Problem
-    from training.evaluation.report import EvalReport
-    from training.evaluation.run_eval import EvaluationPlan
+    from training.evaluation.report import EvalReport, EvaluationPlan
     from training.model import Decode
     from training.models.render import Qwen3Codec
     from training.rollouts.rollout import EpisodeLine, Job, RunJobs
@@ -146,8 +145,7 @@ def evaluate_model(
         show_evaluation(read_report(Path(target)), against, as_json=as_json)
         return
     from neurons.cli.problems import read_files
-    from training.evaluation.report import name_set
-    from training.evaluation.run_eval import EvaluationPlan
+    from training.evaluation.report import EvaluationPlan, name_set
 
     subject = _Subject(target, how)
     _require_subject(subject)
@@ -196,7 +194,7 @@ def _examine(
     is_quiet: bool,
 ) -> EvalReport:
 
-    from training.evaluation.run_eval import episodes_path, examine
+    from training.evaluation.report import episodes_path, examine
     from training.rollouts.rollout import EpisodeFile
 
     with contextlib.ExitStack() as stack:
@@ -236,7 +234,7 @@ def _examine(
 def _open_endpoint(subject: _Subject, plan: EvaluationPlan, bench: RunContext, flags: BenchFlags) -> Iterator[RunJobs]:
     """What runs the episodes of a model at an endpoint: here, or on a cluster. Raises ArenaError V2207, V2060, V2208
     for a cluster."""
-    from training.evaluation.run_eval import by_endpoint
+    from training.evaluation.report import by_endpoint
 
     if not subject.how.cluster:
         with open_endpoint("model", subject.target) as upstream:
@@ -258,7 +256,7 @@ def _open_folder(
     """The model in a folder, sampled here or at the named server. Raises GuardStopError for a run that learnt from the
     set, ArenaError U3001 for a server without the model that is named."""
     from training.evaluation.model_loader import open_candidate
-    from training.evaluation.run_eval import by_tokens
+    from training.evaluation.report import by_tokens
     from training.samplers.vllm import VllmSampler
 
     def open_server(codec: Qwen3Codec) -> VllmSampler:
@@ -287,7 +285,7 @@ def _open_agent(
     from harness.tools.registry import profile_schemas
     from neurons.practice.run import at_once_here
     from neurons.worker.ports import open_local_ports
-    from training.evaluation.run_eval import agent_plan, line_of
+    from training.evaluation.report import agent_plan, line_of
 
     path, how = Path(subject.target), subject.how
     raw, settings = read_agent(path), flags.settings(how.model)

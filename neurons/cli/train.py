@@ -309,8 +309,7 @@ def count_work(plan: Recipe) -> tuple[int, Work, list[str]]:
     """(rows in the corpora, what the run works on, what was assumed of things that are not there)."""
     from training.corpus.corpus_files import read_rows
     from training.models.estimate import Work
-    from training.rollouts.rollout import EpisodeFile
-    from training.stages.episodes import EPISODES
+    from training.rollouts.rollout import EPISODES, EpisodeFile
 
     assumed: list[str] = []
     rows = tokens = taken = 0

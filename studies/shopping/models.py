@@ -27,8 +27,7 @@ from studies.shopping.plan import (
     StudyPlan,
 )
 from training.evaluation.model_loader import open_candidate
-from training.evaluation.report import name_set
-from training.evaluation.run_eval import EvaluationPlan, by_tokens, episodes_path, examine
+from training.evaluation.report import EvaluationPlan, by_tokens, episodes_path, examine, name_set
 from training.model import Decode, TokenRow
 from training.models.opening import device_name
 from training.models.render import Qwen3Codec
@@ -39,7 +38,7 @@ from training.run import CHECKPOINT, RunFolder
 from training.run_context import RunContext
 from training.samplers.scripted import ScriptedSampler
 from training.stages.engine import quiet_engine
-from training.stages.episodes import rows_of_traces, trace_of
+from training.stages.pipeline import rows_of_traces, trace_of
 from training.stages.sft import train_sft
 
 PERIODS = (4, 24)  # tokens until a drill repeats itself, fewest and most

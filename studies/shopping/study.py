@@ -29,7 +29,6 @@ from harness.catalogue.native import open_catalogue
 from harness.inference.scripted.server import ScriptedUpstream
 from problems.formats import read_problems
 from problems.titles import LexicalTitles
-from studies.shopping.corpora import MATCHED, build_corpora
 from studies.shopping.market import INDEX, Market, make_market, make_tokenizer, open_partition, read_market
 from studies.shopping.models import Measurement, build_base, file_name, measure
 from studies.shopping.plan import (
@@ -42,7 +41,7 @@ from studies.shopping.plan import (
     recipe_of,
     row_named,
 )
-from studies.shopping.records import record_study, study_policy
+from studies.shopping.records import MATCHED, build_corpora, record_study, study_policy
 from studies.shopping.results import EDITION, Results, RowResult
 from training.evaluation.report import EvalReport
 from training.guards import require_train_pool

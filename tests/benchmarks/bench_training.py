@@ -122,7 +122,7 @@ def _against(name: str, runs: dict[str, tuple[Training, float]], unit: str) -> R
 def _prepare(folder: Path) -> None:
     """The shop, its model, and the rows of the expert's episodes."""
     from tests.training.stock import open_stock
-    from training.stages.episodes import rows_of_traces
+    from training.stages.pipeline import rows_of_traces
 
     shop = folder / "shop"
     shop.mkdir()

@@ -11,8 +11,17 @@ from foundation.errors import ArenaError
 from tests.training.rollouts import make_result
 from tests.training.stock import ScriptedUpstream, Stock
 from training.evaluation.model_loader import Learnt, require_unseen
-from training.evaluation.report import EvalReport, EvaluationConditions, compare, make_report, name_set
-from training.evaluation.run_eval import EvaluationPlan, by_endpoint, by_tokens, examine
+from training.evaluation.report import (
+    EvalReport,
+    EvaluationConditions,
+    EvaluationPlan,
+    by_endpoint,
+    by_tokens,
+    compare,
+    examine,
+    make_report,
+    name_set,
+)
 from training.guards import GuardStopError
 from training.model import Decode, EpisodeResult
 from training.rollouts.rollout import EpisodeFile

@@ -18,11 +18,11 @@ from training.agents import distilled_source
 from training.guards import GuardStopError
 from training.model import Decode, Sampled
 from training.models.render import masked_runs
-from training.rollouts.in_process import InProcessSandbox
 from training.rollouts.rollout import (
     CONTEXT_FULL,
     EpisodeFile,
     EpisodeLine,
+    InProcessSandbox,
     Job,
     TokenUpstream,
     collect,

@@ -18,7 +18,7 @@ from training.models.render import Qwen3Codec, masked_runs
 from training.models.tiny_model import TinyShape, build_tiny_model
 from training.recipe import parse_recipe
 from training.run import CHECKPOINT
-from training.stages.episodes import by_step, rows_of_traces
+from training.stages.pipeline import by_step, rows_of_traces
 from training.stages.sft import IGNORED
 
 

@@ -18,16 +18,19 @@ from judge.render import RenderedTrace
 from problems.product import Product
 from tests.training.labelled import Maker
 from training.corpus.model import Trace
-from training.trac.annotation import (
+from training.trac.asking import Asker, Price
+from training.trac.oracle import (
+    OracleRules,
+    Roles,
     Tasklet,
     annotator_chat,
+    calibrated_margin,
     check_annotation,
     check_tasklet,
     read_trace,
     ungrounded,
+    verify,
 )
-from training.trac.asking import Asker, Price
-from training.trac.oracle import OracleRules, Roles, calibrated_margin, verify
 
 RULES = OracleRules()
 TASKLET = Tasklet(prompt="an old red lamp of brass", search_terms=("red lamp",), target_ids=("1",))

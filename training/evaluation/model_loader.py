@@ -28,12 +28,11 @@ from training.model import Sampler
 from training.models.model_folder import require_candidate
 from training.models.opening import open_model, open_run, placed
 from training.models.render import Qwen3Codec
-from training.rollouts.rollout import EpisodeFile
+from training.rollouts.rollout import EPISODES, EpisodeFile
 from training.run import CHECKPOINT, LINEAGE, lineage_chain, open_checkpoint, weights_sha256
 from training.samplers.in_process import LocalSampler
 from training.samplers.vllm import VllmSampler
 from training.stages.engine import quiet_engine
-from training.stages.episodes import EPISODES
 
 _Read = Callable[[Path], tuple[set[str], set[str]]]  # problem ids, and marks of answers
 

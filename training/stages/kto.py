@@ -30,7 +30,7 @@ from training.rollouts.rollout import EpisodeLine
 from training.run import Outcome, RunFolder, newest_checkpoint
 from training.samplers.in_process import eval_mode
 from training.stages.engine import Watch, engine_arguments, run_trainer
-from training.stages.episodes import rollout_id, rows_of_rollouts, rows_of_traces, trace_of
+from training.stages.pipeline import rollout_id, rows_of_rollouts, rows_of_traces, trace_of
 
 
 class LabelledRow(msgspec.Struct, frozen=True, kw_only=True):

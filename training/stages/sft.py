@@ -1,6 +1,6 @@
 """Supervised fine-tuning on token rows: the first three stages train with it (paper section 6, B.1).
 
-Rows come in as tokens and labels (`training.stages.episodes`); the engine tokenises, masks, packs and cuts
+Rows come in as tokens and labels (`training.stages.pipeline`); the engine tokenises, masks, packs and cuts
 nothing. Where the recipe sweeps learning rates, each is trained from the same start and the least loss on the `dev`
 rows is kept. A killed run goes on where it was, with the same losses. Several processes share out the rows of each
 step, and come to the losses of one, but for the order in which sums are taken.
