@@ -262,7 +262,6 @@ def _open_folder(
     def open_server(codec: Qwen3Codec) -> VllmSampler:
         sampler = VllmSampler(subject.how.sampler, subject.how.model, codec)
         stack.callback(sampler.close)
-        sampler.require_served()
         return sampler
 
     with contextlib.ExitStack() as stack:

@@ -108,7 +108,6 @@ _TinyModel = Annotated[
 _Out = Annotated[
     Path | None, typer.Option("--out", help="Folder of the run; an unfinished one goes on. Not for --dry-run.")
 ]
-_Workers = Annotated[int, typer.Option(min=0, help="Rollouts: processes that run them; 0: this one.")]
 _Run = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a finished run.", exists=True)]
 
 
@@ -120,7 +119,6 @@ def train(
     leaks: LeakFlags,
     out: _Out = None,
     tiny_model: _TinyModel = False,
-    workers: _Workers = 0,
     cluster: ClusterOption = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, its memory and time.")] = False,
     as_json: JsonOption = False,
@@ -139,8 +137,8 @@ def train(
 
     A stage that learns from problems has to know which others are held out: by --held-out, or by the bank's private
     --partition, which tells the pool of each. Corpora have to be of the partition in use.
-    With --workers or --cluster a teacher's rollouts, and those of the sampler that a rejection's recipe names, run in
-    processes or on the machines of a Ray cluster, which see tokenizer and index under the same paths.
+    With --cluster a teacher's rollouts, and those of the sampler that a rejection's recipe names, run on machines of a
+    Ray cluster, which see tokenizer and index under the same paths.
     The device is said on stderr before anything starts; --dry-run says it too, and needs no --out.
     """
     from training.recipe import read_recipe, require_runnable
@@ -149,7 +147,7 @@ def train(
     if plan.stage != stage:
         raise typer.BadParameter(f"{recipe} is a recipe of {plan.stage}, not of {stage}")
     require_runnable(plan, str(recipe))
-    if (workers or cluster) and (stage not in ("teacher", "rejection") or not (plan.sampler or plan.teacher)):
+    if cluster and (stage not in ("teacher", "rejection") or not (plan.sampler or plan.teacher)):
         raise typer.BadParameter("rollouts of a teacher or a sampler can run elsewhere", param_hint="--cluster")
     if dry_run:
         show_plan(plan, as_json=as_json)
@@ -182,7 +180,7 @@ def train(
             bank=leaks.bank,
             progress=progress,
         )
-        with _rollouts_elsewhere(plan, bench, workers, cluster, bench_flags) as run_jobs:
+        with _rollouts_elsewhere(plan, bench, cluster, bench_flags) as run_jobs:
             done = run_stage(plan, out, bench, open_teacher=open_teacher, run_jobs=run_jobs)
     if launched(os.environ).is_first:
         show(done, _run_lines(out, done), as_json=as_json)
@@ -191,25 +189,19 @@ def train(
 
 
 @contextlib.contextmanager
-def _rollouts_elsewhere(
-    plan: Recipe,
-    bench: RunContext,
-    workers: int,
-    cluster: str,
-    flags: BenchFlags,
-) -> Iterator[RunJobs | None]:
-    """Whoever runs the stage's rollouts: so many processes or a cluster; None for this process. Of several devices'
-    processes the first one makes them."""
+def _rollouts_elsewhere(plan: Recipe, bench: RunContext, cluster: str, flags: BenchFlags) -> Iterator[RunJobs | None]:
+    """What runs the stage's rollouts on a cluster; None for this process. Of several devices' processes the first one
+    makes them."""
     from training.run import launched
 
-    if not (workers or cluster) or not launched(os.environ).is_first:
+    if not cluster or not launched(os.environ).is_first:
         yield None
         return
     from neurons.cluster.episodes import Place, bench_alike, by_executor, stage_episodes
     from neurons.cluster.ray_executor import open_executor
 
     place = Place(flags=tuple(flags.named().items()), alike=bench_alike(bench))
-    with open_executor(cluster, workers, 0, state_dir=flags.state_dir) as executor:
+    with open_executor(cluster, 0, 0, state_dir=flags.state_dir) as executor:
         yield by_executor(plan.parallel, stage_episodes(plan, place), executor)
 
 

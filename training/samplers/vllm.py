@@ -127,19 +127,12 @@ class VllmSampler:
             self._loaded.remove(previous)
         self._loaded.add(name)
 
-    def require_served(self) -> None:
-        """The server holds a model of this name. Raises ArenaError U3001 with those it does hold, U3002 or U3003 when
-        it does not say."""
-        served = self._served()
-        if self._model not in served:
-            names = ", ".join(sorted(served)) or "nothing"
-            raise ArenaError("U3001", f"{self._client.base_url} serves {names}, not {self._model}")
-
     def served_weights(self) -> str:
         """Hash of the weights in the folder that the server says it serves under this name, "" where it names none that
         is on this machine.
 
-        Raises ArenaError U3001 where it is another than the name carries (NAME@HASH, as `arena reenter` prints it).
+        Raises ArenaError U3001 where it is another than the name carries (NAME@HASH, as `arena reenter` prints it), and
+        for a server without a model of this name; U3002 or U3003 when it does not say.
         """
         held, named = self._weights_of(self._model), self._model.partition("@")[2]
         if held and named and not held.startswith(named):
@@ -149,7 +142,8 @@ class VllmSampler:
     def _weights_of(self, name: str) -> str:
         served = self._served()
         if name not in served:
-            raise ArenaError("U3001", f"{self._client.base_url} does not list {name} among its models")
+            names = ", ".join(sorted(served)) or "nothing"
+            raise ArenaError("U3001", f"{self._client.base_url} serves {names}, not {name}")
         folder = Path(served[name])
         return weights_sha256(folder) if served[name] and any(folder.glob("*.safetensors")) else ""
 
