@@ -43,6 +43,7 @@ from training.rollouts.rollout import (
 )
 from training.run_context import RunContext
 
+_RESAMPLES = 2_000  # of a bootstrap
 _Z = 1.959963984540054  # of a normal deviate, two-sided 95 %
 
 Method = Literal["wilson", "newcombe", "bootstrap", "unseen"]
@@ -77,14 +78,14 @@ def pass_at_k(samples: int, correct: int, k: int) -> float:
     return 1 - math.comb(samples - correct, k) / math.comb(samples, k)
 
 
-def mean_estimate(values: Sequence[float], seed: int, resamples: int = 2_000) -> Estimate:
+def mean_estimate(values: Sequence[float], seed: int) -> Estimate:
     """Mean over problems of values in [0, 1] with its 95 % interval. Raises ValueError for no values."""
     if values and all(value in (0.0, 1.0) for value in values):
         return _wilson(round(sum(values)), len(values))
-    return _resampled(values, seed, resamples, least=0.0, most=1.0)
+    return _resampled(values, seed, least=0.0, most=1.0)
 
 
-def difference_estimate(first: Sequence[float], second: Sequence[float], seed: int, resamples: int = 2_000) -> Estimate:
+def difference_estimate(first: Sequence[float], second: Sequence[float], seed: int) -> Estimate:
     """Mean over problems of second minus first, each in [0, 1] and of the same problem, with its 95 % interval.
 
     Raises ValueError for no values, or another number of them.
@@ -92,7 +93,7 @@ def difference_estimate(first: Sequence[float], second: Sequence[float], seed: i
     pairs = list(zip(first, second, strict=True))
     if pairs and all(value in (0.0, 1.0) for pair in pairs for value in pair):
         return _newcombe([(bool(mine), bool(other)) for mine, other in pairs])
-    return _resampled([other - mine for mine, other in pairs], seed, resamples, least=-1.0, most=1.0)
+    return _resampled([other - mine for mine, other in pairs], seed, least=-1.0, most=1.0)
 
 
 def compare_paired(first: Sequence[bool], second: Sequence[bool]) -> Paired:
@@ -136,7 +137,7 @@ def _newcombe(pairs: Sequence[tuple[bool, bool]]) -> Estimate:
     return Estimate(value=gap, low=max(-1.0, low), high=min(1.0, high), n=n, method="newcombe")
 
 
-def _resampled(values: Sequence[float], seed: int, resamples: int, *, least: float, most: float) -> Estimate:
+def _resampled(values: Sequence[float], seed: int, *, least: float, most: float) -> Estimate:
     """The percentile bootstrap; for values that are all alike, what unseen ones in [least, most] leave open."""
     if not values:
         raise ValueError("nothing to estimate from")
@@ -146,18 +147,17 @@ def _resampled(values: Sequence[float], seed: int, resamples: int, *, least: flo
         low, high = first - unseen * (first - least), first + unseen * (most - first)
         return Estimate(value=first, low=low, high=high, n=n, method="unseen")
     dice = random.Random(seed)
-    means = sorted(sum(dice.choices(values, k=n)) / n for _ in range(resamples))
-    edge = resamples // 40
+    means = sorted(sum(dice.choices(values, k=n)) / n for _ in range(_RESAMPLES))
+    edge = _RESAMPLES // 40
     return Estimate(value=sum(values) / n, low=means[edge], high=means[-1 - edge], n=n, method="bootstrap")
 
 
 class SetName(msgspec.Struct, frozen=True, kw_only=True):
-    """A set of problems by name and content. `is_reported` False: numbers on it are diagnostics (`dev`)."""
+    """A set of problems by name and content."""
 
     name: str
     sha256: str
     problems: int
-    is_reported: bool = True
 
 
 class EvaluationConditions(msgspec.Struct, frozen=True, kw_only=True):
@@ -255,10 +255,10 @@ class EvalReport(msgspec.Struct, frozen=True, kw_only=True):
         return {one.problem_id: one for one in self.problems if one.scored}
 
 
-def name_set(name: str, problems: Sequence[Problem], *, is_reported: bool = True) -> SetName:
+def name_set(name: str, problems: Sequence[Problem]) -> SetName:
     """A set, by the content of its problems in any order."""
     hashes = sorted(hashlib.sha256(problem_bytes(problem)).hexdigest() for problem in problems)
-    return SetName(name=name, sha256=content_hash(hashes), problems=len(problems), is_reported=is_reported)
+    return SetName(name=name, sha256=content_hash(hashes), problems=len(problems))
 
 
 def prompt_sha256(source: str) -> str:

@@ -2,8 +2,8 @@
 
 The model's own forward runs, with this in the place of its attention (transformers' `AttentionInterface`). What several
 rows begin with stands once and is read once a step for all of them; rows never see each other's own tokens. Over a
-bound in bytes, parts not in use are dropped, the longest unused first. The tree does not notice a change of weights:
-the caller starts a new one. Outside `ragged` the model computes as before.
+bound in bytes, parts not in use are dropped, the longest unused first. A tree is of one version of the weights.
+Outside `ragged` the model computes as before.
 """
 
 from __future__ import annotations
