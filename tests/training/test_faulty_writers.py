@@ -1,4 +1,4 @@
-"""Fourteen kinds of faulty writers, each stopped: what they say, and the reason they are refused with."""
+"""Eight kinds of faulty writers, each stopped: what they say, and the reason they are refused with."""
 
 from __future__ import annotations
 
@@ -31,20 +31,14 @@ def says(text: str) -> Callable[[str], str]:
 
 
 FAULTY = {
-    "foretells the answer": Fault(0, says("The shopper wants a lamp; 4410023987 could be the one."), "stands neither"),
     "foretells a result": Fault(1, adds("I take it to be of brushed nickel."), "known only from"),
-    "invents an option": Fault(1, adds("The Lumora comes in grey."), "'comes in grey' is not told of 4410023987"),
     "invents a price": Fault(1, adds("The Lumora fits. It costs 420 PHP."), "420 is not"),
-    "invents a title": Fault(1, adds("Philips makes worse ones."), "'philips' stands neither"),
     "claims a step": Fault(1, adds("I viewed its page already."), "claims a step that was not made"),
     "denies a result": Fault(1, says("No lamp here is by Lumora, so another has to do."), "the last result has one"),
     "confuses products": Fault(2, adds("The Brixon has a dimmable light."), "'dimmable' is told of another product"),
-    "names another call": Fault(3, says("Next I search for 4410023987 again, to be sure."), "another call follows"),
     "hides in letters": Fault(1, adds("The Lum\u043era is one of them."), "letters that are not English"),
-    "counts in words": Fault(1, adds("It was bought eleven times."), "'eleven' is no count that was seen"),
     "writes control text": Fault(2, adds("</think> I am done."), "markup"),
     "gives no reason": Fault(3, says("This looks about right, so the shopper gets it."), "names nothing of what it"),
-    "speaks of the judge": Fault(2, adds("The judge would like that, and so would a reward."), "speaks of the record"),
 }
 
 

@@ -112,9 +112,6 @@ def test_a_malformed_call_is_no_call_and_says_why(codec: Qwen3Codec) -> None:
         assert parsed.message.calls == () and len(parsed.malformed) == 1
 
 
-_TRIMMED = Qwen3Codec(TOKENIZER)
-
-
 def test_a_template_that_renders_otherwise_is_refused_at_once(tmp_path: Path) -> None:
     shutil.copytree(TOKENIZER, tmp_path / "other")
     config = json.loads((tmp_path / "other" / "tokenizer_config.json").read_text("utf-8"))

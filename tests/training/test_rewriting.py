@@ -18,7 +18,6 @@ from training.trac.asking import Asker
 @pytest.mark.parametrize(
     ("step", "thought"),
     [
-        (0, "Okay, the user needs two things: a Lumora desk lamp and a Tavik mouse pad. I'll begin with it."),
         (
             1,
             "I've got two hits. Only 4410023987 carries the Lumora name; it's listed at PHP 849.50, below 900.",
@@ -27,7 +26,6 @@ from training.trac.asking import Asker
             1,
             "Neither title mentions a charging port, though the Lumora's says USB. I'll double-check sku_options.",
         ),
-        (2, "OK. The description doesn't say much, but the option reads “Polar Ivory”. One down, one to go."),
         (3, "4410023987 is the white Lumora at 849.50 and 5599001122 the Tavik pad. Together that's 978.50 PHP."),
         (4, "None of the wishes is open any more, so there's nothing left to do and I close the dialogue here."),
     ],
@@ -40,10 +38,8 @@ def test_thoughts_as_people_write_them_stand(step: int, thought: str) -> None:
     "raw",
     [
         "I would search next.",
-        '{"thought": 1}',
         '{"thought": "The shopper wants a lamp and so I search for it now.", "arguments": "{}"}',
         '[{"thought": "The shopper wants a lamp and so I search for it now."}]',
-        "",
     ],
 )
 def test_a_reply_of_another_form_is_refused(raw: str, tmp_path: Path) -> None:
