@@ -30,7 +30,6 @@ from arena.records.model import (
 )
 from arena.records.port import Store, StoredSubmission
 from arena.visibility.rule import MOMENTS, Moment, moment_at, released_moment, settlement_moment
-from foundation.canonical import text_hash
 from foundation.errors import ArenaError
 from problems.model import Problem
 from problems.outcome import OutcomeScore
@@ -153,12 +152,6 @@ class Board:
             now_ms = self.now_ms()
             moments = {at_ms for race in self.races() for at_ms in (race.closes_ms, race.opens_ms) if at_ms is not None}
             self._stands_until_ms = min((at_ms for at_ms in moments if at_ms > now_ms), default=math.inf)
-
-    def fingerprint(self) -> str:
-        """Changes when what is public may have changed: logs, submissions, and stages and moments of races."""
-        races = [(race.race_id, race.state.stage if race.state else "", race.moment) for race in self.races()]
-        logs = [(name, log.last_seq) for name, log in sorted(self.logs.items())]
-        return text_hash(repr((races, logs, len(self.submissions))))[:16]
 
     def races(self) -> list[RaceView]:
         """Every race that was opened here or that the logs tell of, in that order."""

@@ -24,7 +24,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from arena.exchange.peer_service import ShareRules, Shares
 from foundation.codes.names import TAIL_BAD_REQUEST, TAIL_LACKS
@@ -147,7 +147,8 @@ def add_refusals(
 async def require_known(request: Request) -> None:
     """Raises ArenaError V2081 for a query parameter that the route does not know."""
     route = request.scope["route"]
-    names = [str(one.alias) for one in route.dependant.query_params] if isinstance(route, APIRoute) else []
+    needed = (route.dependant, *route.dependant.dependencies) if isinstance(route, APIRoute) else ()
+    names = [str(one.alias) for each in needed for one in each.query_params]
     for name in request.query_params:
         if name not in names:
             raise ArenaError("V2081", f"{name[:64]} is not a parameter; there are {', '.join(names) or 'none'}")
@@ -157,9 +158,6 @@ def json_response(value: object, status: int = 200, headers: dict[str, str] | No
     """A value as JSON that nobody keeps."""
     kept = {"cache-control": "no-store", **(headers or {})}
     return Response(msgspec.json.encode(value), status, kept, media_type="application/json")
-
-
-STREAMS = ("/v1/tail", "/v1/records")  # HEAD would have to read what it does not send
 
 
 class RequestLimits:
@@ -178,17 +176,7 @@ class RequestLimits:
         except ArenaError as error:
             await refusal(error)(scope, receive, send)
             return
-        if scope["method"] == "HEAD" and scope["path"] not in STREAMS:
-            await self._app({**scope, "method": "GET"}, receive, _without_body(send))
-        else:
-            await self._app(scope, receive, send)
-
-
-def _without_body(send: Send) -> Send:
-    async def stripped(message: Message) -> None:
-        await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
-
-    return stripped
+        await self._app(scope, receive, send)
 
 
 def deliver(request: Request, content: bytes, media_type: str, *, name: str = "") -> Response:

@@ -19,15 +19,14 @@ from arena.api.board import Board
 from arena.api.http import deliver, deliver_json, described, described_text, require_known
 from arena.api.rows import (
     AgentDetail,
-    CursorOption,
     DayRow,
     ListedAgent,
     ListPage,
+    PageStart,
     PairResult,
     ProblemRow,
     RaceDetail,
     RaceRow,
-    RowsOption,
     SuiteRow,
     TrajectoryRow,
     ValidatorRow,
@@ -62,6 +61,7 @@ from problems.outcome import OutcomeScore
 
 RACES_KEPT, RESULTS_KEPT = 12, 300_000  # some 350 bytes a result
 AXES = ("title", "price", "service", "sku", "attribute")
+Place = Annotated[PageStart, Depends()]
 RaceId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.-]{1,128}$", description="A race.")]
 AgentId = Annotated[str, Path(pattern=r"^[0-9A-Za-z]{1,128}$", description="An agent version.")]
 SuiteName = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="A suite.")]
@@ -74,50 +74,42 @@ ProblemFilter = Annotated[str, Query(pattern=r"^[0-9A-Za-z_.-]{0,128}$", descrip
 
 def add_reads(app: FastAPI, board: Board, tail: Tail) -> None:
     """Add the routes of every subject."""
-    router = APIRouter(dependencies=[Depends(require_known)])
+    router = APIRouter(dependencies=[Depends(require_known), Depends(board.refresh)])
     _add_races(router, board)
     _add_agents(router, board)
     _add_results(router, board)
-    _add_trajectory(router, tail)
     _add_network(router, board)
     app.include_router(router)
+    _add_trajectory(app, tail)
 
 
 def _add_races(router: APIRouter, board: Board) -> None:
     @router.get("/v1/races", **described(ListPage[RaceRow]))
-    async def list_races(request: Request, cursor: CursorOption = "", limit: RowsOption = 50) -> Response:
+    async def list_races(request: Request, place: Place) -> Response:
         """Races, newest first: when each closes, how many agents and episodes it has, and what of it is public."""
-        await board.refresh()
         rows = [race_row(board, race) for race in board.races()]
-        page = page_of(rows, lambda row: (row.number,), scope="races", cursor=cursor, limit=limit, is_newest_first=True)
-        return deliver_json(request, page)
+        return deliver_json(request, page_of(rows, lambda row: (row.number,), "races", place, is_newest_first=True))
 
     @router.get("/v1/races/{race_id}", **described(RaceDetail))
     async def read_race(request: Request, race_id: RaceId) -> Response:
         """One race: its draw and what decided it, once it is settled."""
-        await board.refresh()
         return deliver_json(request, race_detail(board, board.race(race_id)))
 
     @router.get("/v1/races/{race_id}/leaderboard", **described(ListPage[Standing]))
-    async def read_leaderboard(
-        request: Request, race_id: RaceId, cursor: CursorOption = "", limit: RowsOption = 100
-    ) -> Response:
+    async def read_leaderboard(request: Request, race_id: RaceId, place: Place) -> Response:
         """The standings of a settled race by rank, each score with its 95 % bootstrap interval."""
-        await board.refresh()
-        rows, scope = settled(board.race(race_id)).standings, f"leaderboard {race_id}"
-        return deliver_json(request, page_of(rows, lambda row: (row.rank,), scope=scope, cursor=cursor, limit=limit))
+        rows = settled(board.race(race_id)).standings
+        return deliver_json(request, page_of(rows, lambda row: (row.rank,), f"leaderboard {race_id}", place))
 
     @router.get("/v1/races/{race_id}/settlement", **described(SettlementRecord))
     async def read_settlement(request: Request, race_id: RaceId) -> Response:
         """The settlement in force, in its canonical bytes: everything `arena race replay` needs beside the records."""
-        await board.refresh()
         content = canonical_bytes(settled(board.race(race_id)))
         return deliver(request, content, "application/json", name=f"{race_id}.settlement.json")
 
     @router.get("/v1/leaderboard", **described(RaceDetail))
     async def read_latest(request: Request) -> Response:
         """The latest settled race; its standings are at `/v1/races/{race_id}/leaderboard`."""
-        await board.refresh()
         for race in reversed(board.races()):
             if is_told(race) and race.settlement and race.settlement.state == "settled":
                 return deliver_json(request, race_detail(board, race))
@@ -126,19 +118,14 @@ def _add_races(router: APIRouter, board: Board) -> None:
 
 def _add_agents(router: APIRouter, board: Board) -> None:
     @router.get("/v1/agents", **described(ListPage[ListedAgent]))
-    async def list_agents(
-        request: Request, miner: Miner = "", cursor: CursorOption = "", limit: RowsOption = 100
-    ) -> Response:
+    async def list_agents(request: Request, place: Place, miner: Miner = "") -> Response:
         """Agent versions by their commitment on chain, the first first."""
-        await board.refresh()
-        rows = [row for row in agent_rows(board).values() if not miner or row.miner_hotkey == miner]
-        page = page_of(rows, by_commitment, scope=f"agents {miner}", cursor=cursor, limit=limit)
-        return deliver_json(request, page)
+        rows = [row for row in agent_rows(board).values() if miner in ("", row.miner_hotkey)]
+        return deliver_json(request, page_of(rows, by_commitment, f"agents {miner}", place))
 
     @router.get("/v1/agents/{agent_version_id}", **described(AgentDetail))
     async def show_agent(request: Request, agent_version_id: AgentId) -> Response:
         """One agent version: its standings in settled races, and what the gate found once its source is public."""
-        await board.refresh()
         return deliver_json(request, read_agent(board, agent_version_id))
 
     file = described_text("text/x-python", "The agent's file, byte for byte; its sha256 is the ETag.")
@@ -146,7 +133,6 @@ def _add_agents(router: APIRouter, board: Board) -> None:
     @router.get("/v1/agents/{agent_version_id}/source", **file)
     async def show_source(request: Request, agent_version_id: AgentId) -> Response:
         """The file of a promoted agent, once the embargo is over. The files of all others stay closed."""
-        await board.refresh()
         return await deliver_source(request, board, agent_version_id)
 
 
@@ -234,13 +220,11 @@ def _add_results(router: APIRouter, board: Board) -> None:
     async def list_problems(
         request: Request,
         race_id: RaceId,
+        place: Place,
         pool: Pools = DEFAULT_POOLS,
         agent: AgentFilter = "",
-        cursor: CursorOption = "",
-        limit: RowsOption = 50,
     ) -> Response:
         """A released race problem by problem: who solved it, at which validator, with which coefficient."""
-        await board.refresh()
         race = board.race(race_id)
         require_seen(race, "outcome")
         shown, scope = await results.of(race_id), f"problems {race_id} {sorted(pool)} {agent}"
@@ -249,21 +233,18 @@ def _add_results(router: APIRouter, board: Board) -> None:
             for name, of in pools_of(race).items()
             if is_seen(race, "outcome", of, pool)
         ]
-        page = page_of(rows, lambda row: (row.problem_id,), scope=scope, cursor=cursor, limit=limit)
-        return deliver_json(request, page)
+        return deliver_json(request, page_of(rows, lambda row: (row.problem_id,), scope, place))
 
     @router.get("/v1/races/{race_id}/trajectories", **described(ListPage[TrajectoryRow]))
     async def list_trajectories(
         request: Request,
         race_id: RaceId,
+        place: Place,
         pool: Pools = DEFAULT_POOLS,
         agent: AgentFilter = "",
         problem: ProblemFilter = "",
-        cursor: CursorOption = "",
-        limit: RowsOption = 100,
     ) -> Response:
         """The trajectories of a race whose embargo is over, by problem, validator and number."""
-        await board.refresh()
         race = board.race(race_id)
         require_seen(race, "trace")
         pools, scope = pools_of(race), f"trajectories {race_id} {sorted(pool)} {agent} {problem}"
@@ -281,7 +262,7 @@ def _add_results(router: APIRouter, board: Board) -> None:
             if problem in ("", name) and agent in ("", one.agent_version_id)
         ]
         key = lambda row: (row.problem_id, row.result.validator, row.result.seq)  # noqa: E731
-        return deliver_json(request, page_of(rows, key, scope=scope, cursor=cursor, limit=limit))
+        return deliver_json(request, page_of(rows, key, scope, place))
 
 
 class ShownTrajectory(msgspec.Struct, frozen=True, kw_only=True):
@@ -291,10 +272,10 @@ class ShownTrajectory(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: tuple[LogRow, ...]
 
 
-def _add_trajectory(router: APIRouter, tail: Tail) -> None:
+def _add_trajectory(app: FastAPI, tail: Tail) -> None:
     whole = described_text("application/json", (ShownTrajectory.__doc__ or "").strip())
 
-    @router.get("/v1/trajectories/{validator}/{seq}", **whole)
+    @app.get("/v1/trajectories/{validator}/{seq}", dependencies=[Depends(require_known)], **whole)
     async def read_trajectory(
         request: Request, validator: ValidatorName, seq: Number, pool: Pools = DEFAULT_POOLS
     ) -> Response:
@@ -331,35 +312,25 @@ async def _whole_row(tail: Tail, validator: str, seq: int, pools: tuple[Pool, ..
 
 def _add_network(router: APIRouter, board: Board) -> None:
     @router.get("/v1/suites", **described(ListPage[SuiteRow]))
-    async def list_suites(request: Request, cursor: CursorOption = "", limit: RowsOption = 50) -> Response:
+    async def list_suites(request: Request, place: Place) -> Response:
         """The public suites that agents qualify on."""
-        await board.refresh()
-        page = page_of(suite_rows(board), lambda row: (row.suite,), scope="suites", cursor=cursor, limit=limit)
-        return deliver_json(request, page)
+        return deliver_json(request, page_of(suite_rows(board), lambda row: (row.suite,), "suites", place))
 
     @router.get("/v1/suites/{suite}/problems", **described(ListPage[ProblemView]))
-    async def list_suite(
-        request: Request, suite: SuiteName, cursor: CursorOption = "", limit: RowsOption = 100
-    ) -> Response:
+    async def list_suite(request: Request, suite: SuiteName, place: Place) -> Response:
         """The problems of a suite, as an agent is asked them."""
         if suite not in board.suites:
             raise ArenaError("V2082", f"this server does not hold the problems of suite {suite}")
         rows = [problem.view() for problem in board.suites[suite]]
-        page = page_of(rows, lambda row: (row.problem_id,), scope=f"suite {suite}", cursor=cursor, limit=limit)
-        return deliver_json(request, page)
+        return deliver_json(request, page_of(rows, lambda row: (row.problem_id,), f"suite {suite}", place))
 
     @router.get("/v1/validators", **described(ListPage[ValidatorRow]))
-    async def list_validators(request: Request, cursor: CursorOption = "", limit: RowsOption = 100) -> Response:
+    async def list_validators(request: Request, place: Place) -> Response:
         """The validators whose logs are served here, with where each log ends."""
-        await board.refresh()
-        rows = validator_rows(board)
-        page = page_of(rows, lambda row: (row.validator,), scope="validators", cursor=cursor, limit=limit)
-        return deliver_json(request, page)
+        return deliver_json(request, page_of(validator_rows(board), lambda row: (row.validator,), "validators", place))
 
     @router.get("/v1/stats/days", **described(ListPage[DayRow]))
-    async def list_days(request: Request, cursor: CursorOption = "", limit: RowsOption = 100) -> Response:
+    async def list_days(request: Request, place: Place) -> Response:
         """Episodes by UTC day, the latest first. What was solved in a race is counted once the race is settled."""
-        await board.refresh()
         rows = day_rows(board)
-        page = page_of(rows, lambda row: (row.day,), scope="days", cursor=cursor, limit=limit, is_newest_first=True)
-        return deliver_json(request, page)
+        return deliver_json(request, page_of(rows, lambda row: (row.day,), "days", place, is_newest_first=True))

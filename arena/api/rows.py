@@ -478,10 +478,18 @@ ROWS_MAX = 500
 Key = str | int
 Row = TypeVar("Row")
 
-CursorOption = Annotated[
-    str, Query(max_length=512, alias="cursor", description="`next` of the page before; empty: from the beginning.")
-]
-RowsOption = Annotated[int, Query(ge=1, le=ROWS_MAX, alias="limit", description="Most rows of a page.")]
+
+class PageStart:
+    """Where in a list a client is, and how many rows it takes."""
+
+    def __init__(
+        self,
+        cursor: Annotated[
+            str, Query(max_length=512, description="`next` of the page before; empty: from the beginning.")
+        ] = "",
+        limit: Annotated[int, Query(ge=1, le=ROWS_MAX, description="Most rows of a page.")] = 100,
+    ) -> None:
+        self.cursor, self.limit = cursor, limit
 
 
 class ListPage(msgspec.Struct, Generic[Row], frozen=True, kw_only=True):
@@ -494,25 +502,24 @@ class ListPage(msgspec.Struct, Generic[Row], frozen=True, kw_only=True):
 def page_of(
     rows: Iterable[Row],
     key: Callable[[Row], tuple[Key, ...]],
-    *,
     scope: str,
-    cursor: str,
-    limit: int,
+    start: PageStart,
+    *,
     is_newest_first: bool = False,
 ) -> ListPage[Row]:
-    """The next `limit` rows behind a cursor, in the order of their keys, which tell all rows apart.
+    """The next rows behind a cursor, in the order of their keys, which tell all rows apart.
 
     `scope` names the list, and so whose cursors it takes. Raises ArenaError V2081 for a cursor that is not its own.
     """
     ordered = sorted(rows, key=key, reverse=is_newest_first)
-    if cursor:
-        after = read_cursor(cursor, scope)
+    if start.cursor:
+        after = read_cursor(start.cursor, scope)
         try:
             ordered = [row for row in ordered if (key(row) < after if is_newest_first else key(row) > after)]
         except TypeError as error:
             raise ArenaError("V2081", "cursor: it is of another list") from error
-    shown = ordered[:limit]
-    following = write_cursor(scope, key(shown[-1])) if len(ordered) > limit else ""
+    shown = ordered[: start.limit]
+    following = write_cursor(scope, key(shown[-1])) if len(ordered) > start.limit else ""
     return ListPage(items=tuple(shown), next=following)
 
 

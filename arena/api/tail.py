@@ -4,7 +4,7 @@
 export); all else is a stub, so that chain, tree and signatures can be checked over every row. A page is read when it is
 asked for and not before: between two pages a reader holds a cursor, no rows and no connection, and a client that reads
 slowly holds up nobody. A row that was a stub because its race was not released never changes in the stream: the race's
-`release` row, which comes later in it, says that `race_rows` now has its rows whole.
+`release` row, which comes later in it, says that the race's own rows can be had whole.
 """
 
 from __future__ import annotations
@@ -38,13 +38,15 @@ HEARTBEAT_S = 15.0
 
 
 class TailRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What one client asks for. `after`: the number of the last record it has. `limit` 0: no end of its own."""
+    """What one client asks for. `after`: the number of the last record it has. `limit` 0: no end of its own. `race_id`:
+    the rows of that race alone."""
 
     validator: str
     after: int = 0
     limit: int = 0
     is_following: bool = False
     pools: tuple[Pool, ...] = ("train",)
+    race_id: str | None = None
 
 
 class _TailedLog:
@@ -116,7 +118,7 @@ class Tail:
             rows: list[Assembled] = []
             if (await self.end(request.validator)).seq > after:
                 wanted = min(PAGE_ROWS, left) if request.limit else PAGE_ROWS
-                rows = await self._assemble(request, await self._read(request.validator, after, wanted))
+                rows = await self._assemble(request, await self._read(request, after, wanted))
             if rows:
                 after = rows[-1].seq
                 yield b"".join(row.line + b"\n" for row in rows)
@@ -133,19 +135,6 @@ class Tail:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self.closing.wait(), self._poll_s)
 
-    async def race_rows(self, request: TailRequest, race_id: str) -> AsyncGenerator[bytes]:
-        """Lines of every row of a released race after the cursor, in log order. Raises ArenaError V2021, V2082."""
-        after, left = request.after, request.limit
-        while not self.closing.is_set():
-            wanted = min(PAGE_ROWS, left) if request.limit else PAGE_ROWS
-            records = await self._read(request.validator, after, wanted, race_id)
-            rows = await self._assemble(request, records)
-            yield b"".join(row.line + b"\n" for row in rows)
-            left -= len(rows)
-            if len(rows) < wanted or (request.limit and left <= 0):
-                return
-            after = rows[-1].seq
-
     async def require_released(self, validator: str, race_id: str) -> None:
         """Raises ArenaError V2082 unless the race's release is in the log and its embargo over; V2021."""
         await self.end(validator, is_fresh=True)
@@ -159,9 +148,10 @@ class Tail:
         names = await self.store.validators()
         return names or [name for name in [self.store.validator] if name]  # a log without a record yet
 
-    async def _read(self, validator: str, after: int, count: int, race_id: str | None = None) -> list[SignedRecord]:
+    async def _read(self, request: TailRequest, after: int, count: int) -> list[SignedRecord]:
         records: list[SignedRecord] = []
-        async for record in self.store.records(validator, after_seq=after, race_id=race_id, page=count):
+        found = self.store.records(request.validator, after_seq=after, race_id=request.race_id, page=count)
+        async for record in found:
             records.append(record)
             if len(records) == count:
                 break
@@ -221,12 +211,6 @@ Pools = Annotated[
 def add_tail(app: FastAPI, tail: Tail, places: Places) -> None:
     """Add the routes of logs. `places` bounds how many streams run at once."""
     router = APIRouter(dependencies=[Depends(require_known)])
-    _add_streams(router, tail, places)
-    _add_values(router, tail)
-    app.include_router(router)
-
-
-def _add_streams(router: APIRouter, tail: Tail, places: Places) -> None:
     rows: dict[int | str, dict[str, Any]] = {
         200: {"content": {"application/x-ndjson": {}}, "description": "one LogRow a line"}
     }
@@ -264,11 +248,10 @@ def _add_streams(router: APIRouter, tail: Tail, places: Places) -> None:
         """The rows of one released race, in log order: how a follower gets whole what it got as stubs."""
         name = await tail.require_log(validator)
         await tail.require_released(name, race)
-        asked = TailRequest(validator=name, after=after, limit=limit, pools=tuple(dict.fromkeys(pool)))
-        return RowStream(tail.race_rows(asked, race), places, refusal)
+        pools = tuple(dict.fromkeys(pool))
+        asked = TailRequest(validator=name, after=after, limit=limit, pools=pools, race_id=race)
+        return RowStream(tail.rows(asked), places, refusal)
 
-
-def _add_values(router: APIRouter, tail: Tail) -> None:
     @router.get("/v1/head", response_class=Response)
     async def read_heads() -> Response:
         """Where each log ends: validator, seq, and the chain's hash there."""
@@ -289,3 +272,5 @@ def _add_values(router: APIRouter, tail: Tail) -> None:
         """200 while the store answers."""
         await tail.store.validators()
         return json_response({"status": "ok"})
+
+    app.include_router(router)

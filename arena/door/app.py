@@ -26,11 +26,12 @@ from arena.door.service import (
     STREAM,
     PauseState,
     Registration,
+    StatusService,
     SubmissionService,
+    SubmissionStatus,
     TakenSubmission,
     read_pause,
 )
-from arena.door.status import StatusService, SubmissionStatus
 from arena.exchange.peer_service import ShareRules, Shares
 from arena.policy import Policy
 from arena.records.port import HotkeyState, Store

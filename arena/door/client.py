@@ -12,7 +12,7 @@ them by its commitment.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from types import TracebackType
 from typing import Annotated, TypeVar
 from urllib.parse import urlsplit
@@ -23,8 +23,7 @@ import msgspec
 from arena.api.http import ErrorAnswer
 from arena.chain.port import Metagraph, RequestAuth
 from arena.door.app import DoorState
-from arena.door.service import TakenSubmission
-from arena.door.status import SubmissionStatus
+from arena.door.service import SubmissionStatus, TakenSubmission
 from arena.race.draw import permitted_validators, qualifying_order
 from arena.submissions.model import SignedSubmission
 from foundation.backoff import Backoff
@@ -115,9 +114,24 @@ class DoorClient:
         headers: dict[str, str] | None = None,
         within_s: float | None = None,
     ) -> _Value:
+        target = url.rstrip("/") + route
+        if receiver and self._netuid is not None:
+            target += f"?netuid={self._netuid}"
         for attempt in range(1, TRIES + 1):
             try:
-                answer = await self._send(method, url.rstrip("/") + route, receiver, body, headers or {}, within_s)
+                signed = {}
+                if receiver:
+                    assert self._auth is not None, "only a signed request has a receiver"
+                    signed = self._auth.sign(method, httpx2.URL(target).raw_path.decode("ascii"), receiver, body)
+                answer = await ask(
+                    self._http,
+                    method,
+                    target,
+                    headers={**(headers or {}), **signed},
+                    content=body or None,
+                    bytes_max=ANSWER_BYTES_MAX,
+                    within_s=within_s or self._answer_s,
+                )
                 break
             except UnfitAnswerError as error:
                 raise ArenaError(_WRONG, f"{url}: {error}") from error
@@ -136,31 +150,13 @@ class DoorClient:
         detail = refused.message.removeprefix(CODES[refused.code].title)  # alone it stands for no detail
         raise ArenaError(refused.code, f"line {refused.line}: {detail[:500]}" if refused.line else detail[:500])
 
-    async def _send(
-        self, method: str, url: str, receiver: str, body: bytes, headers: dict[str, str], within_s: float | None
-    ) -> httpx2.Response:
-        signed = {}
-        if receiver:
-            assert self._auth is not None, "only a signed request has a receiver"
-            if self._netuid is not None:
-                url = f"{url}?netuid={self._netuid}"
-            signed = self._auth.sign(method, httpx2.URL(url).raw_path.decode("ascii"), receiver, body)
-        return await ask(
-            self._http,
-            method,
-            url,
-            headers={**headers, **signed},
-            content=body or None,
-            bytes_max=ANSWER_BYTES_MAX,
-            within_s=within_s or self._answer_s,
-        )
 
-
-class FoundDoor(msgspec.Struct, frozen=True, kw_only=True):
-    """A validator's door, or why it cannot be asked."""
+class DoorAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What one validator's door said: its state, that it took a submission, or why it can't or would not."""
 
     url: str
     state: DoorState | None = None
+    taken: TakenSubmission | None = None
     failure: Failure | None = None
 
     @property
@@ -169,58 +165,27 @@ class FoundDoor(msgspec.Struct, frozen=True, kw_only=True):
         return self.state.validator if self.state is not None else ""
 
 
-class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """What one validator said: it took the submission, or why not."""
-
-    url: str
-    validator: str
-    taken: TakenSubmission | None = None
-    failure: Failure | None = None
-
-
-async def find_doors(client: DoorClient, metagraph: Metagraph, urls: Sequence[str] = ()) -> list[FoundDoor]:
+async def find_doors(client: DoorClient, metagraph: Metagraph, urls: Sequence[str] = ()) -> list[DoorAnswer]:
     """The doors at these URLs, or where the chain says that validators are. One that fails has its reason."""
     permitted = frozenset(permitted_validators(metagraph))
     wanted = dict.fromkeys(urls, permitted)
     if not urls:
         named = [each for each in metagraph.neurons if each.endpoint and each.hotkey in permitted]
         wanted = {each.endpoint: frozenset({each.hotkey}) for each in named}
-    return list(await asyncio.gather(*(_look(client, url, whose, metagraph.netuid) for url, whose in wanted.items())))
+    looks = {url: _look(client, url, whose, metagraph.netuid) for url, whose in wanted.items()}
+    return list(await asyncio.gather(*(_or_failure(DoorAnswer(url=url), look) for url, look in looks.items())))
 
 
 async def ask_doors(
-    client: DoorClient, doors: Sequence[FoundDoor], agent_version_id: str, block: int, *, is_registered: bool = True
-) -> list[FoundDoor]:
+    client: DoorClient, doors: Sequence[DoorAnswer], agent_version_id: str, block: int, *, is_registered: bool = True
+) -> list[DoorAnswer]:
     """The same doors; one that would not take this version now, with its reason. To be asked before anything is
     committed, since a commitment in vain costs its miner time. `block`: in which it would be committed at the earliest.
     Doors answer a registered hotkey alone; any other is asked for nothing but whether they are open."""
-    asked = (_ask(client, door, agent_version_id, block, is_registered=is_registered) for door in doors)
-    return list(await asyncio.gather(*asked))
 
-
-async def deliver(
-    client: DoorClient, submission: SignedSubmission, doors: Sequence[FoundDoor], wanted: int
-) -> list[Delivery]:
-    """Hand a submission in until `wanted` validators took it, or no door is left. In the order they were asked."""
-    by_validator = {door.validator: door for door in doors if door.state is not None}
-    said: list[Delivery] = []
-    for validator in qualifying_order(submission.agent_version_id, by_validator):
-        if sum(each.taken is not None for each in said) >= wanted:
-            break
-        url = by_validator[validator].url
-        try:
-            said.append(Delivery(url=url, validator=validator, taken=await client.submit(url, validator, submission)))
-        except ArenaError as error:
-            said.append(Delivery(url=url, validator=validator, failure=error.failure))
-    return said
-
-
-async def _ask(
-    client: DoorClient, door: FoundDoor, agent_version_id: str, block: int, *, is_registered: bool
-) -> FoundDoor:
-    if door.state is None:
-        return door
-    try:
+    async def require_taking(door: DoorAnswer) -> DoorAnswer:
+        if door.state is None:
+            return door
         if door.state.pause.is_paused:
             raise ArenaError("V2200", f"{door.validator}: {door.state.pause.reason}")
         own = await client.statuses(door.url, door.validator) if is_registered else []
@@ -231,23 +196,46 @@ async def _ask(
             allowed = max((each.next_allowed_block for each in own), default=0)
             if block < allowed:
                 raise ArenaError("A1006", f"allowed from block {allowed}, and the chain is at {block - 1}")
-    except ArenaError as error:
-        return FoundDoor(url=door.url, failure=error.failure)
-    return door
+        return door
+
+    return list(await asyncio.gather(*(_or_failure(door, require_taking(door)) for door in doors)))
 
 
-async def _look(client: DoorClient, url: str, whose: frozenset[str], netuid: int) -> FoundDoor:
+async def deliver(
+    client: DoorClient, submission: SignedSubmission, doors: Sequence[DoorAnswer], wanted: int
+) -> list[DoorAnswer]:
+    """Hand a submission in until `wanted` validators took it, or no door is left. In the order they were asked."""
+    by_validator = {door.validator: door for door in doors if door.state is not None}
+    said: list[DoorAnswer] = []
+
+    async def hand_in(door: DoorAnswer) -> DoorAnswer:
+        taken = await client.submit(door.url, door.validator, submission)
+        return msgspec.structs.replace(door, taken=taken)
+
+    for validator in qualifying_order(submission.agent_version_id, by_validator):
+        if sum(each.taken is not None for each in said) >= wanted:
+            break
+        door = by_validator[validator]
+        said.append(await _or_failure(door, hand_in(door)))
+    return said
+
+
+async def _or_failure(door: DoorAnswer, asked: Awaitable[DoorAnswer]) -> DoorAnswer:
     try:
-        place = await client.place(url)
-        if not isinstance(place, DoorState):  # an exchange: the door is at the same address
-            parts = urlsplit(url)
-            host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-            url = f"{parts.scheme}://{host}:{place.port}"
-            place = await client.place(url)
-        if not isinstance(place, DoorState) or place.validator not in whose:
-            raise ArenaError("U3042", f"{url} is not the door of a validator with a permit on this subnet")
-        if place.netuid != netuid:  # whose registrations and commitments are others
-            raise ArenaError("U3042", f"{url} is a door of netuid {place.netuid}, and this is netuid {netuid}")
+        return await asked
     except ArenaError as error:
-        return FoundDoor(url=url, failure=error.failure)
-    return FoundDoor(url=url, state=place)
+        return msgspec.structs.replace(door, failure=error.failure)
+
+
+async def _look(client: DoorClient, url: str, whose: frozenset[str], netuid: int) -> DoorAnswer:
+    place = await client.place(url)
+    if not isinstance(place, DoorState):  # an exchange: the door is at the same address
+        parts = urlsplit(url)
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+        url = f"{parts.scheme}://{host}:{place.port}"
+        place = await client.place(url)
+    if not isinstance(place, DoorState) or place.validator not in whose:
+        raise ArenaError("U3042", f"{url} is not the door of a validator with a permit on this subnet")
+    if place.netuid != netuid:  # whose registrations and commitments are others
+        raise ArenaError("U3042", f"{url} is a door of netuid {place.netuid}, and this is netuid {netuid}")
+    return DoorAnswer(url=url, state=place)

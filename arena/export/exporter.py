@@ -192,7 +192,7 @@ class Writing:
                 segment = []
             is_released = row.withheld != "unreleased" and row.race_id not in self.journal.log.embargoed
             self.journal.waiting.note(self.walk.position, row.race_id, is_released=is_released)
-            self.walk.follow(row.seq, row.prev, row.content_sha256)
+            self.walk.follow(row)
             self.journal.tally.add(row)
             segment.append(row)
             self.rows += 1
@@ -313,7 +313,7 @@ async def _ended_log(
     else:
         whole = LogWalk(LogStart(validator=log.validator))
         async for leaf in store.leaves(log.validator, to_seq=log.last_seq):
-            whole.take(leaf.seq, leaf.prev, leaf.content_sha256)
+            whole.take(leaf)
         end = checkpoint_of(log.validator, whole.tree)
     if came_to != end or walk.seq != log.last_seq:
         raise ArenaError("V2050", f"the log of {log.validator} does not lead to its checkpoint of {end.size} records")

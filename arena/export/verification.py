@@ -43,7 +43,14 @@ from arena.export.selection import Selection, check_request, race_of, releases_o
 from arena.records.body import decode_body, decode_content, is_canonical
 from arena.records.inspection import RecordFinding, inspect
 from arena.records.log import Checkpoint, read_checkpoint
-from arena.records.model import Entry, EvaluationRecord, RecordContent, ReleaseRecord, SettlementRecord, VerdictRecord
+from arena.records.model import (
+    EvaluationRecord,
+    RecordContent,
+    ReleaseRecord,
+    SettlementRecord,
+    VerdictRecord,
+    entry_of,
+)
 from arena.records.verification import LogCheck, VerifyReport
 from arena.secrets import holds_secret
 from foundation.codes.names import VERIFIER_DIED
@@ -430,8 +437,7 @@ def look_at(row: LogRow, verify_signature: Verifier) -> ScannedRow:
     """One row."""
     raw = None if row.content is None else bytes(row.content)
     body = None if row.body is None else bytes(row.body)
-    entry = Entry(row.validator, row.seq, row.prev, row.content_sha256, row.signature, raw, body)
-    finding = inspect(entry, verify_signature)
+    finding = inspect(entry_of(row, raw, body), verify_signature)
     if (raw is None) == (row.withheld is None) or (raw is None and body is not None):
         return ScannedRow("a row is whole, or a stub with its reason", finding, row.withheld)
     if raw is None or finding.faults:

@@ -1,65 +1,100 @@
-"""The board in that API's terms: versions, races, leaderboard, runs, as far as everybody may see them, and a miner's
-own versions from `arena.door.status`.
+"""The board in the terms of the published SN15 API: versions, races, leaderboard, runs, as far as everybody may see
+them, and a miner's own versions from `arena.door.service`.
 
-It takes every value from the same rows as `arena.api.reads` and asks the same rule, so nothing is public here that is
-not public there, and a miner and the public read one number and one time. A run is what one validator evaluates of one
-agent version in one race, or on the suite; counts of its records are all that is known of it before the race is
-settled.
+Field names and words are those of the models of the generated client `oro-sdk`, 7.0.0 and 7.0.2 alike. A field this
+arena has no value for is null, as the client allows; a miner is told more of its own versions than that API knows
+(`detail`, `violations`): its clients keep fields they do not know.
+
+Every value comes from the same rows as `arena.api.reads`, so nothing is public here that is not public there, and a
+miner and the public read one number and one time. A run is what one validator evaluates of one agent version in one
+race, or on the suite; counts of its records are all that is known of it before the race is settled. No run has a lease:
+`lease_expires_at` and `last_heartbeat_at` are when its last record was made.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import re
+import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple
 
-import msgspec
-
-from arena.api.board import Board, RaceView
-from arena.api.rows import ListedAgent, agent_rows, is_told, standings_of
+from arena.api.board import Board, RaceView, RunCounts
+from arena.api.rows import ListedAgent, agent_rows, by_commitment, is_told, standings_of
 from arena.chain.real import BLOCK_MS
-from arena.door.status import SubmissionStatus
+from arena.door.service import SubmissionStatus
 from arena.race.settle import policy_of
 from arena.race.weights import margin_e4
 from arena.records.model import Candidate, SettlementRecord, Standing
 from arena.records.port import StoredSubmission, SubmissionState
-from arena.sn15.values import (
-    AgentVersionPublic,
-    AgentVersionState,
-    AgentVersionStatus,
-    CurrentAgent,
-    Leaderboard,
-    LeaderboardEntry,
-    OwnAgent,
-    OwnAgents,
-    OwnVersion,
-    OwnVersionStatus,
-    RacePublic,
-    RaceQualifierPublic,
-    RaceStatus,
-    RunDetail,
-    RunPublic,
-    RunStatus,
-    RunUnderWay,
-    SuitePublic,
-    TopAgent,
-    TopHistory,
-    TopHistoryEntry,
-    ValidatorPublic,
-    Violation,
-    WaitingSummary,
-    WaitingVersion,
-    WaitingVersions,
-    agent_uuid,
-    fraction,
-    race_uuid,
-    run_uuid,
-    suite_number,
-    utc_text,
-    version_uuid,
-)
 from foundation.errors import ArenaError
 
+_DIGITS = re.compile(r"\d{1,6}$")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def version_uuid(agent_version_id: str) -> str:
+    """The UUID of an agent version."""
+    is_sha256 = _SHA256.fullmatch(agent_version_id)
+    return _uuid8(bytes.fromhex(agent_version_id)) if is_sha256 else _of("version", agent_version_id)
+
+
+def agent_uuid(miner_hotkey: str, name: str) -> str:
+    """The UUID of all versions that a hotkey submits under one name."""
+    return _of("agent", miner_hotkey, name)
+
+
+def race_uuid(race_id: str) -> str:
+    """The UUID of a race."""
+    return _of("race", race_id)
+
+
+def problem_uuid(problem_id: str) -> str:
+    """The UUID of a problem."""
+    return _of("problem", problem_id)
+
+
+def run_uuid(validator: str, race_id: str, agent_version_id: str) -> str:
+    """The UUID of what one validator runs of an agent version: in a race, or ("") on the suite."""
+    return _of("run", validator, race_id, agent_version_id)
+
+
+def suite_number(suite: str) -> int:
+    """The number at the end of a suite's name; 0 for a name without one."""
+    found = _DIGITS.search(suite)
+    return int(found.group()) if found else 0
+
+
+def utc_text(unix_ms: int) -> str:
+    """A time as that API writes it."""
+    return datetime.fromtimestamp(unix_ms / 1000, UTC).isoformat().replace("+00:00", "Z")
+
+
+def fraction(score_e4: int | None) -> float | None:
+    """A score in ten-thousandths as a fraction."""
+    return None if score_e4 is None else score_e4 / 10_000
+
+
+def _of(kind: str, *parts: str) -> str:
+    return _uuid8(hashlib.sha256("\n".join((f"agent-arena/sn15/{kind}", *parts)).encode()).digest())
+
+
+def _uuid8(digest: bytes) -> str:
+    """48 bits, the version, 12 bits, the variant, 62 bits. The standard library makes these from Python 3.14 on."""
+    bits = int.from_bytes(digest[:16])
+    bits = bits & ~(0xF << 76) & ~(0x3 << 62) | 8 << 76 | 2 << 62
+    return str(uuid.UUID(int=bits))
+
+
+RaceStatus = Literal["QUALIFYING_OPEN", "RACE_RUNNING", "RACE_COMPLETE", "RACE_CANCELLED"]
+AgentVersionState = Literal["CANCELLED", "DISCARDED", "ELIGIBLE", "QUEUED", "RECEIVED", "RUNNING"]
+RunStatus = Literal["CANCELLED", "CLAIMED", "FAILED", "RUNNING", "STALE", "SUCCESS", "TIMED_OUT"]
+
+
+Answer = dict[str, Any]  # one object of that API
 _STATES: dict[SubmissionState | Literal["unknown"], AgentVersionState] = {
     "unknown": "RECEIVED",
     "waiting": "RECEIVED",
@@ -71,7 +106,21 @@ _STATES: dict[SubmissionState | Literal["unknown"], AgentVersionState] = {
     "qualified": "ELIGIBLE",
     "unqualified": "ELIGIBLE",  # through the suite, below the bar
 }
-CLOSED: frozenset[AgentVersionState] = frozenset({"ELIGIBLE", "DISCARDED", "CANCELLED"})  # no more runs are wanted
+_CLOSED = ("ELIGIBLE", "DISCARDED", "CANCELLED")  # no more runs are wanted
+
+
+class _Run(NamedTuple):
+    row: ListedAgent
+    validator: str
+    race_id: str  # "": on the suite
+    race: RaceView | None
+    counts: RunCounts
+    status: RunStatus
+    score: float | None  # the settled one, on which the validators agree
+
+    @property
+    def uuid(self) -> str:
+        return run_uuid(self.validator, self.race_id, self.row.agent_version_id)
 
 
 class Picture:
@@ -83,18 +132,152 @@ class Picture:
         self._races = board.races()
         self._by_id = {race.race_id: race for race in self._races}
         self._standings = standings_of(board)
-        self._numbers = _version_numbers(self.rows)
-        self._settled = [race for race in self._races if _told(race) is not None]
-        self._candidates: dict[str, Candidate] = {}
-        for race in self._races:
-            self._candidates |= {one.subject.agent_version_id: one for one in _field(race)}
+        self._settled = [(race, record) for race in self._races if (record := _settlement(race)) is not None]
+        self._numbers: dict[str, int] = {}
+        counts: dict[tuple[str, str], int] = defaultdict(int)
+        for row in sorted(self.rows.values(), key=by_commitment):
+            counts[row.miner_hotkey, row.name] += 1
+            self._numbers[row.agent_version_id] = counts[row.miner_hotkey, row.name]
+        self._candidates = {one.subject.agent_version_id: one for race in self._races for one in _field(race)}
         names = list(board.suites) or sorted(set(board.suite_episodes) - {""}) or ["s0"]
         self.suite_names = {suite_number(name): name for name in names}
         self.active_suite = next(iter(self.suite_names))
 
+    # -- versions
+
     def version(self, wanted: str) -> ListedAgent | None:
         """The agent version with that UUID, or None."""
         return next((row for agent, row in self.rows.items() if version_uuid(agent) == wanted), None)
+
+    def status(self, row: ListedAgent) -> Answer:
+        """Where a version stands."""
+        agent = row.agent_version_id
+        stands = self._stands(agent, row.name, row.miner_hotkey, self._state(row), self._seen_at(agent))
+        return stands | self._known(row)
+
+    def received(self, row: StoredSubmission) -> Answer:
+        """Where a submission stands that the gate has not looked at."""
+        agent = row.subject.agent_version_id
+        return self._stands(
+            agent, row.name, row.subject.miner_hotkey, "RECEIVED", self._seen_at(agent, row.received_ms)
+        )
+
+    def own(self, status: SubmissionStatus) -> Answer:
+        """Where one of a miner's own versions stands, with what its door tells beside it."""
+        agent, row = status.agent_version_id, self.rows.get(status.agent_version_id)
+        is_running = status.state == "accepted" and status.qualifying is not None and status.qualifying.done > 0
+        state = "RUNNING" if is_running else _STATES[status.state]
+        violations = [violation(one.rule, one.severity, one.detail, one.line) for one in status.findings]
+        if status.failure is not None and not violations:
+            violations = [violation(status.failure.code, "", status.failure.detail, 0)]
+        stands = self._stands(agent, status.name, status.hotkey, state, self._seen_at(agent, status.received_ms))
+        return {
+            **stands,
+            **(self._known(row) if row else {}),
+            "final_score": fraction(status.qualifying.score_e4) if status.qualifying else None,
+            "is_active_qualifier": self._is_in(status, "QUALIFYING_OPEN", "RACE_RUNNING"),
+            "detail": status.what_to_do,
+            "violations": violations,
+        }
+
+    def own_agents(self, statuses: Sequence[SubmissionStatus], now_ms: int) -> Answer:
+        """A hotkey's agents by name, the newest first, and when it may submit again. `now_ms` is unix milliseconds."""
+        racing = next((one for one in statuses if self._is_in(one, "RACE_RUNNING")), None)
+        opens_ms = block_time_ms(max((one.next_allowed_block - one.block for one in statuses), default=0), now_ms)
+        return {
+            "agents": [
+                {
+                    "agent_id": agent_id,
+                    "miner_hotkey": versions[0].hotkey,
+                    "agent_name": versions[0].name,
+                    "created_at": self.own(versions[-1])["submitted_at"],
+                    "latest_version": self._listed(versions[0]),
+                }
+                for agent_id, versions in _by_agent(statuses).items()
+            ],
+            "can_submit": opens_ms <= now_ms and not any(one.state == "waiting" for one in statuses),
+            "next_allowed_at": utc_text(opens_ms) if opens_ms > now_ms else None,
+            "racing_agent_version_id": version_uuid(racing.agent_version_id) if racing else None,
+            "racing_agent_id": agent_uuid(racing.hotkey, racing.name) if racing else None,
+        }
+
+    def own_history(self, statuses: Sequence[SubmissionStatus], agent_id: str) -> list[Answer]:
+        """The versions of the agent with that UUID, the newest first; none where there is no such agent."""
+        return [self._listed(one) for one in _by_agent(statuses).get(agent_id, ())]
+
+    def public_version(self, row: ListedAgent) -> Answer:
+        """A version whose source is public."""
+        shown = self.status(row)
+        released = shown["code_available_at"] or shown["submitted_at"]
+        return {
+            **self._names(row),
+            "agent_id": agent_uuid(row.miner_hotkey, row.name),
+            "submitted_at": shown["submitted_at"],
+            "released_at": released,
+            "code_available_at": released,
+            "suite_id": self.active_suite,
+            "latest_final_score": shown["final_score"],
+        }
+
+    def _state(self, row: ListedAgent) -> AgentVersionState:
+        return "RUNNING" if row.state == "accepted" and row.suite_episodes else _STATES[row.state]
+
+    def _seen_at(self, agent_version_id: str, received_ms: int = 0) -> str:
+        """When a version was first seen here; `received_ms`: of one that no record tells of, unix milliseconds."""
+        return utc_text(self._board.first_seen_ms.get(agent_version_id, received_ms))
+
+    def _names(self, row: ListedAgent) -> Answer:
+        return {
+            "agent_version_id": version_uuid(row.agent_version_id),
+            "agent_name": row.name,
+            "miner_hotkey": row.miner_hotkey,
+            "version_number": self._numbers[row.agent_version_id],
+        }
+
+    def _stands(self, agent: str, name: str, hotkey: str, state: AgentVersionState, submitted_at: str) -> Answer:
+        coming = 1 + sum((row.miner_hotkey, row.name) == (hotkey, name) for row in self.rows.values())
+        return {
+            "agent_version_id": version_uuid(agent),
+            "agent_name": name,
+            "miner_hotkey": hotkey,
+            "version_number": self._numbers.get(agent, coming),
+            "submitted_at": submitted_at,
+            "state": state,
+            "suite_id": self.active_suite,
+            "success_count": int(state == "ELIGIBLE"),  # 1 once the suite is through
+            "active_count": int(state == "RUNNING"),
+            "is_closed": state in _CLOSED,
+            "final_score": None,
+            "race_score": None,
+            "release_state": "HIDDEN",
+            "code_available_at": None,
+            "is_active_qualifier": False,
+            "required_successes": 1,
+        }
+
+    def _known(self, row: ListedAgent) -> Answer:
+        """What everybody may know of how a version did, in place of the nulls."""
+        found = self._standings.get(row.agent_version_id)
+        opens_ms, candidate = row.source.opens_ms, self._candidates.get(row.agent_version_id)
+        return {
+            "final_score": fraction(candidate.qualifying_score_e4) if candidate else None,
+            "race_score": fraction(found[-1].standing.race_score_e4) if found else None,
+            "release_state": "RELEASED" if row.source.is_public else "HIDDEN",
+            "code_available_at": utc_text(opens_ms) if opens_ms else None,
+            "is_active_qualifier": candidate is not None,
+        }
+
+    def _is_in(self, status: SubmissionStatus, *wanted: RaceStatus) -> bool:
+        """Whether one of a miner's version's races stands so for the public."""
+        races = (self._by_id.get(one.race.race_id) for one in status.races)
+        return any(_race_status(race) in wanted for race in races if race)
+
+    def _listed(self, status: SubmissionStatus) -> Answer:
+        """Nothing is pinned here: of a hotkey's versions the one that qualified best races."""
+        own, names = self.own(status), ("agent_version_id", "version_number", "submitted_at", "state", "final_score")
+        return {name: own[name] for name in names} | {"is_selected_for_race": False, "is_pinnable": False}
+
+    # -- races
 
     def race(self, wanted: str) -> RaceView | None:
         """The race with that UUID, or None."""
@@ -102,407 +285,257 @@ class Picture:
 
     def current(self) -> RaceView | None:
         """The race that is not over, else the latest."""
-        waiting = [race for race in self._races if self.race_public(race).status in ("QUALIFYING_OPEN", "RACE_RUNNING")]
+        waiting = [race for race in self._races if _race_status(race) in ("QUALIFYING_OPEN", "RACE_RUNNING")]
         return next(iter([*waiting, *reversed(self._races)]), None)
 
-    def finished(self) -> list[RaceView]:
+    def history(self, limit: int, offset: int) -> Answer:
         """Races that are over, newest first."""
-        over = ("RACE_COMPLETE", "RACE_CANCELLED")
-        return [race for race in reversed(self._races) if self.race_public(race).status in over]
+        over = [race for race in reversed(self._races) if _race_status(race) in ("RACE_COMPLETE", "RACE_CANCELLED")]
+        races = [self.race_public(race) for race in over[offset : offset + limit]]
+        return {"total": len(over), "limit": limit, "offset": offset, "races": races}
 
-    def suite(self, number: int) -> SuitePublic:
-        """A suite by its number."""
-        return SuitePublic(suite_id=number, suite_version=1, is_active=number == self.active_suite)
+    def race_with_field(self, race: RaceView | None) -> Answer:
+        """A race, or null, and who races in it."""
+        return {"race": self.race_public(race) if race else None, "qualifiers": self.qualifiers(race) if race else ()}
 
-    def number(self, agent_version_id: str) -> int:
-        """Which version of its name it is, from 1; 0 for one that is not known here."""
-        return self._numbers.get(agent_version_id, 0)
-
-    def next_number(self, miner_hotkey: str, name: str) -> int:
-        """Which version of this name the hotkey's next one is."""
-        return 1 + sum((row.miner_hotkey, row.name) == (miner_hotkey, name) for row in self.rows.values())
-
-    def submitted_at(self, agent_version_id: str, received_ms: int = 0) -> str:
-        """When a version was first seen here; `received_ms`: of one that no record tells of, unix milliseconds."""
-        return utc_text(self._board.first_seen_ms.get(agent_version_id, received_ms))
-
-    def state(self, row: ListedAgent) -> AgentVersionState:
-        """In that API's words."""
-        return "RUNNING" if row.state == "accepted" and row.suite_episodes else _STATES[row.state]
-
-    def facts(self, row: ListedAgent) -> dict[str, Any]:
-        """What everybody may know of a version, under every name that API has for it."""
-        agent, state, opens = row.agent_version_id, self.state(row), row.source.opens_ms
-        found, candidate = self._standings.get(agent), self._candidates.get(agent)
-        return {
-            **self._named(agent, row.name, row.miner_hotkey, state),
-            "version_number": self._numbers[agent],
-            "submitted_at": self.submitted_at(agent),
-            "final_score": fraction(candidate.qualifying_score_e4) if candidate else None,
-            "race_score": fraction(found[-1].standing.race_score_e4) if found else None,
-            "release_state": "RELEASED" if row.source.is_public else "HIDDEN",
-            "code_available_at": utc_text(opens) if opens else None,
-            "is_active_qualifier": candidate is not None,
-        }
-
-    def status(self, row: ListedAgent) -> AgentVersionStatus:
-        """Where a version stands."""
-        return msgspec.convert(self.facts(row), AgentVersionStatus)
-
-    def received(self, row: StoredSubmission) -> AgentVersionStatus:
-        """Where a submission stands that the gate has not looked at."""
-        agent, hotkey = row.subject.agent_version_id, row.subject.miner_hotkey
-        facts = {
-            **self._named(agent, row.name, hotkey, "RECEIVED"),
-            "version_number": self.next_number(hotkey, row.name),
-            "submitted_at": self.submitted_at(agent, row.received_ms),
-        }
-        return msgspec.convert(facts, AgentVersionStatus)
-
-    def own(self, told: SubmissionStatus) -> OwnVersionStatus:
-        """The same of one of a miner's own versions, with what its door tells beside it."""
-        agent, state = told.agent_version_id, _own_state(told)
-        row = self.rows.get(agent)
-        findings = [
-            Violation(rule=one.rule, severity=one.severity, message=one.detail, line=one.line) for one in told.findings
-        ]
-        if told.failure is not None and not findings:
-            findings = [Violation(rule=told.failure.code, severity="", message=told.failure.detail, line=0)]
-        facts = {
-            **(self.facts(row) if row else {}),
-            **self._named(agent, told.name, told.hotkey, state),
-            "version_number": self.number(agent) or self.next_number(told.hotkey, told.name),
-            "submitted_at": self.submitted_at(agent, told.received_ms),
-            "final_score": fraction(told.qualifying.score_e4) if told.qualifying is not None else None,
-            "is_active_qualifier": self.is_in(told, "QUALIFYING_OPEN", "RACE_RUNNING"),
-            "detail": told.what_to_do,
-            "violations": findings,
-        }
-        return msgspec.convert(facts, OwnVersionStatus)
-
-    def is_in(self, told: SubmissionStatus, *wanted: RaceStatus) -> bool:
-        """Whether one of a miner's version's races stands so for the public."""
-        races = (self._by_id.get(one.race.race_id) for one in told.races)
-        return any(self.race_public(race).status in wanted for race in races if race)
-
-    def public_version(self, row: ListedAgent) -> AgentVersionPublic:
-        """A version whose source is public."""
-        facts = self.facts(row)
-        released = facts["code_available_at"] or facts["submitted_at"]
-        facts |= {"released_at": released, "code_available_at": released, "latest_final_score": facts["final_score"]}
-        return msgspec.convert(facts, AgentVersionPublic)
-
-    def _named(self, agent: str, name: str, hotkey: str, state: AgentVersionState) -> dict[str, Any]:
-        return {
-            "agent_version_id": version_uuid(agent),
-            "agent_id": agent_uuid(hotkey, name),
-            "agent_name": name,
-            "miner_hotkey": hotkey,
-            "suite_id": self.active_suite,
-            "state": state,
-            "success_count": int(state == "ELIGIBLE"),
-            "active_count": int(state == "RUNNING"),
-            "is_closed": state in CLOSED,
-        }
-
-    def race_public(self, race: RaceView) -> RacePublic:
+    def race_public(self, race: RaceView) -> Answer:
         """A race; before its settlement without a winner or a score."""
-        told = _told(race)
-        is_over = told is not None and told.state == "settled"
-        stage = race.state.stage if race.state is not None else ""
-        status: RaceStatus
-        if is_over:
-            status = "RACE_COMPLETE"
-        elif told is not None or stage == "cancelled":
-            status = "RACE_CANCELLED"
-        else:
-            status = "QUALIFYING_OPEN" if race.moment == "open" else "RACE_RUNNING"
-        winner = _standing(told, told.top_agent_version_id) if told is not None and is_over else None
-        name = self.rows[winner.agent_version_id].name if winner and winner.agent_version_id in self.rows else None
-        return RacePublic(
-            race_id=race_uuid(race.race_id),
-            suite_id=self.active_suite,
-            status=status,
-            race_number=race.number,
-            qualifying_closes_at=utc_text(race.closes_ms) if race.closes_ms else None,
-            winner_agent_version_id=version_uuid(winner.agent_version_id) if winner else None,
-            winner_score=fraction(winner.race_score_e4) if winner else None,
-            winner_agent_name=name,
-            qualifier_count=len(_field(race)) or len(told.standings if told else ()),
-            scored_count=self._board.race_episodes[race.race_id],
-        )
+        status, record = _race_status(race), _settlement(race)
+        winner = _standing(record, record.top_agent_version_id) if record and status == "RACE_COMPLETE" else None
+        row = self.rows.get(winner.agent_version_id) if winner else None
+        return {
+            "race_id": race_uuid(race.race_id),
+            "suite_id": self.active_suite,
+            "status": status,
+            "race_number": race.number,
+            "qualifying_closes_at": utc_text(race.closes_ms) if race.closes_ms else None,
+            "winner_agent_version_id": version_uuid(winner.agent_version_id) if winner else None,
+            "winner_score": fraction(winner.race_score_e4) if winner else None,
+            "winner_agent_name": row.name if row else None,
+            "qualifier_count": len(_field(race)) or len(record.standings if record else ()),
+            "scored_count": self._board.race_episodes[race.race_id],
+        }
 
-    def qualifiers(self, race: RaceView) -> tuple[RaceQualifierPublic, ...]:
-        """The field of a race."""
-        told, shown = _told(race), []
+    def qualifiers(self, race: RaceView) -> list[Answer]:
+        """The field of a race; score and rank are null until it is settled."""
+        shown = []
         for one in _field(race):
             agent = one.subject.agent_version_id
-            row, standing = self.rows.get(agent), _standing(told, agent)
-            shown.append(
-                RaceQualifierPublic(
-                    agent_version_id=version_uuid(agent),
-                    qualification_type="INCUMBENT" if one.is_incumbent else "SCORED",
-                    agent_name=row.name if row else None,
-                    miner_hotkey=one.subject.miner_hotkey,
-                    version_number=self._numbers.get(agent, 0),
-                    qualifying_score=fraction(one.qualifying_score_e4),
-                    race_score=fraction(standing.race_score_e4) if standing else None,
-                    race_rank=standing.rank if standing else None,
-                    weighted_score=fraction(standing.crown_score_e4) if standing else None,
-                )
-            )
-        return tuple(shown)
+            row, standing = self.rows.get(agent), _standing(_settlement(race), agent)
+            answer = {
+                "agent_version_id": version_uuid(agent),
+                "qualification_type": "INCUMBENT" if one.is_incumbent else "SCORED",
+                "agent_name": row.name if row else None,
+                "miner_hotkey": one.subject.miner_hotkey,
+                "version_number": self._numbers.get(agent, 0),
+                "qualifying_score": fraction(one.qualifying_score_e4),
+                "race_score": fraction(standing.race_score_e4) if standing else None,
+                "race_rank": standing.rank if standing else None,
+                "weighted_score": fraction(standing.crown_score_e4) if standing else None,
+            }
+            shown.append(answer)
+        return shown
 
-    def leaderboard(self, limit: int, offset: int, query: str) -> Leaderboard:
-        """Every version that has a qualifying score."""
-        last = _told(self._settled[-1]) if self._settled else None
+    # -- standings and suites
+
+    def suite(self, number: int) -> Answer:
+        """A suite by its number."""
+        is_active, kind = number == self.active_suite, "legacy_shoppingbench"
+        return {"suite_id": number, "suite_version": 1, "is_active": is_active, "execution_kind": kind}
+
+    def suite_problems(self, number: int) -> Answer | None:
+        """A suite with its problems, as an agent is asked them; None where they are not known here."""
+        problems = self._board.suites.get(self.suite_names.get(number, ""))
+        if problems is None:
+            return None
+        shown = [
+            {
+                "problem_id": problem_uuid(one.problem_id),
+                "suite_id": number,
+                "metadata": {"problem_id": one.problem_id, "category": one.category, "query": one.query},
+            }
+            for one in (problem.view() for problem in problems)
+        ]
+        return {"suite": self.suite(number), "problems": shown}
+
+    def leaderboard(self, limit: int, offset: int, query: str) -> Answer:
+        """Every version that has a qualifying score, by its score in the latest settled race and then by that one."""
+        last = self._settled[-1][1] if self._settled else None
         top = last.top_agent_version_id if last else ""
-        scored = [(self.rows[agent], one) for agent, one in self._candidates.items() if agent in self.rows]
         race_scores = {row.agent_version_id: row.race_score_e4 for row in (last.standings if last else ())}
-
-        def place(each: tuple[ListedAgent, Candidate]) -> tuple[int, int, str]:
-            agent = each[0].agent_version_id
-            return -race_scores.get(agent, -1), -each[1].qualifying_score_e4, agent
-
-        entries = tuple(
-            msgspec.convert(
-                self.facts(row)
-                | {
-                    "rank": rank,
-                    "final_score": candidate.qualifying_score_e4 / 10_000,
-                    "race_score": fraction(race_scores.get(row.agent_version_id)),
-                    "is_current_top": row.agent_version_id == top,
-                    "was_top": bool(row.promoted_in) and row.agent_version_id != top,
-                },
-                LeaderboardEntry,
+        scored = [(agent, one.qualifying_score_e4) for agent, one in self._candidates.items() if agent in self.rows]
+        entries = [
+            {
+                **self._names(self.rows[agent]),
+                "rank": rank,
+                "final_score": score_e4 / 10_000,
+                "race_score": fraction(race_scores.get(agent)),
+                "is_current_top": agent == top,
+                "was_top": bool(self.rows[agent].promoted_in) and agent != top,
+            }
+            for rank, (agent, score_e4) in enumerate(
+                sorted(scored, key=lambda each: (-race_scores.get(each[0], -1), -each[1], each[0])), start=1
             )
-            for rank, (row, candidate) in enumerate(sorted(scored, key=place), start=1)
-        )
-        found = [each for each in entries if query.lower() in f"{each.agent_name} {each.miner_hotkey}".lower()]
-        return Leaderboard(
-            total=len(found),
-            limit=limit,
-            offset=offset,
-            suite=self.suite(self.active_suite),
-            entries=tuple(found[offset : offset + limit]),
-            unique_miners=len({each.miner_hotkey for each in found}),
-            challenge_threshold=self.top().challenge_threshold,
-        )
+        ]
+        found = [each for each in entries if query.lower() in f"{each['agent_name']} {each['miner_hotkey']}".lower()]
+        return {
+            "total": len(found),
+            "limit": limit,
+            "offset": offset,
+            "suite": self.suite(self.active_suite),
+            "entries": found[offset : offset + limit],
+            "unique_miners": len({each["miner_hotkey"] for each in found}),
+            "challenge_threshold": self.top()["challenge_threshold"],
+        }
 
-    def top(self) -> TopAgent:
-        """Who is at the top after the latest settled race, and by how much a challenger must be better now."""
-        computed_at = utc_text(self._board.now_ms())
-        last = _told(self._settled[-1]) if self._settled else None
-        standing = _standing(last, last.top_agent_version_id) if last else None
-        margin = _margin_e4(last, self._promoted_ms(standing), self._board.now_ms()) if last and standing else None
-        return TopAgent(
-            suite_id=self.active_suite,
-            computed_at=computed_at,
-            top_agent_version_id=version_uuid(standing.agent_version_id) if standing else None,
-            top_miner_hotkey=standing.miner_hotkey if standing else None,
-            top_score=fraction(standing.race_score_e4) if standing else None,
-            challenge_threshold=standing.race_score_e4 * (10_000 + margin) / 1e8
-            if standing and margin is not None
-            else None,
-            margin=fraction(margin),
-        )
+    def top(self) -> Answer:
+        """Who is at the top after the latest settled race, and the score that beats it now."""
+        now_ms, standing, margin = self._board.now_ms(), None, None
+        if self._settled:
+            record = self._settled[-1][1]
+            standing = _standing(record, record.top_agent_version_id)
+            races = self._board.promotions().get(standing.agent_version_id, ()) if standing else ()
+            promoted_ms = max((race.closes_ms or 0 for race in races), default=0)
+            with contextlib.suppress(ArenaError):  # a policy of another release
+                if record.inputs is not None:
+                    margin = margin_e4(policy_of(record).promotion, max(0, now_ms - promoted_ms))
+        beaten = standing.race_score_e4 * (10_000 + margin) / 1e8 if standing and margin is not None else None
+        return {
+            "suite_id": self.active_suite,
+            "computed_at": utc_text(now_ms),
+            "top_agent_version_id": version_uuid(standing.agent_version_id) if standing else None,
+            "top_miner_hotkey": standing.miner_hotkey if standing else None,
+            "top_score": fraction(standing.race_score_e4) if standing else None,
+            "challenge_threshold": beaten,
+            "margin": fraction(margin) if standing else None,
+        }
 
-    def top_history(self) -> TopHistory:
+    def top_history(self) -> Answer:
         """Who came to the top, newest first."""
-        entries, current = [], self.top().top_agent_version_id
-        for race in reversed(self._settled):
-            told = _told(race)
-            standing = _standing(told, told.top_agent_version_id) if told and told.is_promotion else None
+        entries, current = [], self.top()["top_agent_version_id"]
+        for race, record in reversed(self._settled):
+            standing = _standing(record, record.top_agent_version_id) if record.is_promotion else None
             row = self.rows.get(standing.agent_version_id) if standing else None
-            if standing is None or row is None:
-                continue
-            is_top = version_uuid(row.agent_version_id) == current
-            score, at = standing.race_score_e4 / 10_000, utc_text(race.closes_ms or 0)
-            facts = {"final_score": score, "top_at": at, "is_current_top": is_top, "was_top": not is_top}
-            entries.append(msgspec.convert(self.facts(row) | facts, TopHistoryEntry))
-        return TopHistory(suite_id=self.active_suite, entries=tuple(entries))
+            if standing is not None and row is not None:
+                is_top = version_uuid(row.agent_version_id) == current
+                score, at = standing.race_score_e4 / 10_000, utc_text(race.closes_ms or 0)
+                shown = {"final_score": score, "top_at": at, "is_current_top": is_top, "was_top": not is_top}
+                entries.append(self._names(row) | shown | {"suite_id": self.active_suite})
+        return {"suite_id": self.active_suite, "entries": entries}
 
-    def _promoted_ms(self, standing: Standing | None) -> int:
-        races = self._board.promotions().get(standing.agent_version_id, ()) if standing else ()
-        return max((race.closes_ms or 0 for race in races), default=0)
+    # -- runs
 
-
-def _told(race: RaceView) -> SettlementRecord | None:
-    """The settlement of a race that everybody may know."""
-    return race.settlement if is_told(race) else None
-
-
-def _field(race: RaceView) -> tuple[Candidate, ...]:
-    """Who races, once the field is fixed on chain."""
-    if race.state is not None and race.state.field is not None:
-        return race.state.field.field
-    told = _told(race)
-    return told.inputs.field if told is not None and told.inputs is not None else ()
-
-
-def _standing(record: SettlementRecord | None, agent_version_id: str) -> Standing | None:
-    rows = record.standings if record is not None else ()
-    return next((row for row in rows if row.agent_version_id == agent_version_id), None)
-
-
-def _margin_e4(record: SettlementRecord, promoted_ms: int, now_ms: int) -> int | None:
-    if record.inputs is None:
-        return None
-    try:
-        rules = policy_of(record).promotion
-    except ArenaError:
-        return None
-    return margin_e4(rules, max(0, now_ms - promoted_ms))
-
-
-def _version_numbers(rows: dict[str, ListedAgent]) -> dict[str, int]:
-    counts: dict[tuple[str, str], int] = defaultdict(int)
-    numbers = {}
-    for row in sorted(rows.values(), key=lambda row: (row.commitment_block, row.agent_version_id)):
-        counts[row.miner_hotkey, row.name] += 1
-        numbers[row.agent_version_id] = counts[row.miner_hotkey, row.name]
-    return numbers
-
-
-class Runs:
-    """The runs of one look at the board."""
-
-    def __init__(self, board: Board, picture: Picture) -> None:
-        self._board, self._picture = board, picture
-        self._races = {race.race_id: race for race in board.races()}
-
-    def of(self, agent_version_id: str) -> list[RunPublic]:
+    def runs(self, agent_version_id: str) -> list[Answer]:
         """What validators ran of a version, in the order in which they began."""
-        found = sorted(self._every(agent_version_id), key=lambda run: (run["claimed_at"], run["eval_run_id"]))
-        return msgspec.convert(found, list[RunPublic])
+        found = [
+            {
+                **_run(run),
+                "suite_id": self.active_suite,
+                "lease_expires_at": utc_text(run.counts.last_ms),
+                "last_heartbeat_at": utc_text(run.counts.last_ms),
+                "validator_score": run.score,
+                "phase": "RACE" if run.race else "QUALIFYING",
+                "race_id": race_uuid(run.race.race_id) if run.race else None,
+                "race_number": run.race.number if run.race else None,
+            }
+            for run in self._runs(agent_version_id)
+        ]
+        return sorted(found, key=lambda run: (run["claimed_at"], run["eval_run_id"]))
 
-    def detail(self, eval_run_id: str) -> RunDetail | None:
+    def run(self, eval_run_id: str) -> Answer | None:
         """The run with that UUID, or None."""
-        run = next((run for run in self._every() if run["eval_run_id"] == eval_run_id), None)
-        return msgspec.convert(run, RunDetail) if run else None
+        for run in self._runs():
+            if run.uuid == eval_run_id:
+                named = {"agent_name": run.row.name, "version_number": self._numbers[run.row.agent_version_id]}
+                return {**_run(run), **named, "score": run.score, "execution_kind": "legacy_shoppingbench"}
+        return None
 
-    def under_way(self) -> list[RunUnderWay]:
-        """The runs that are not over."""
-        return msgspec.convert([run for run in self._every() if run["status"] == "RUNNING"], list[RunUnderWay])
-
-    def waiting(self, limit: int, offset: int) -> WaitingVersions:
-        """Accepted versions of which no run has begun, first in, first out."""
-        rows = [row for row in self._picture.rows.values() if row.state == "accepted" and not row.suite_episodes]
-        rows.sort(key=lambda row: (row.commitment_block, row.agent_version_id))
-        items = []
-        for row in rows[offset : offset + limit]:
-            facts = self._picture.facts(row)
-            facts |= {"work_item_id": run_uuid("", "", row.agent_version_id), "queued_at": facts["submitted_at"]}
-            items.append(msgspec.convert(facts, WaitingVersion))
-        active = len(self.under_way())
-        summary = WaitingSummary(total_pending=len(rows), total_runs_needed=len(rows), total_runs_active=active)
-        return WaitingVersions(summary=summary, items=tuple(items))
-
-    def validators(self) -> list[ValidatorPublic]:
-        """The validators whose logs are served here; one whose log is empty has nothing to show yet."""
-        latest: dict[str, dict[str, Any]] = {}
-        for run in sorted(self._every(), key=lambda run: run["last_heartbeat_at"]):
-            if run["status"] == "RUNNING":
-                latest[run["validator_hotkey"]] = run | {"version_id": run["agent_version_id"]}
+    def under_way(self) -> list[Answer]:
+        """The runs that are not over. Progress is 0 in a race: how much it draws is told when it is settled."""
+        whole = len(self._board.suites.get(self.suite_names[self.active_suite], ()))
         return [
-            ValidatorPublic(
-                hotkey=name,
-                status="evaluating" if name in latest else "available",
-                registered_at=utc_text(log.first_recorded_ms),
-                last_seen_at=utc_text(log.last_recorded_ms),
-                current_agent=msgspec.convert(latest[name], CurrentAgent) if name in latest else None,
-            )
+            {
+                **self._names(run.row),
+                "eval_run_id": run.uuid,
+                "validator_hotkey": run.validator,
+                "status": run.status,
+                "started_at": utc_text(run.counts.first_ms),
+                "progress_percent": min(100.0, 100.0 * run.counts.episodes / whole) if whole and not run.race else 0.0,
+                "phase": "RACE" if run.race else "QUALIFYING",
+                "race_id": race_uuid(run.race.race_id) if run.race else None,
+            }
+            for run in self._runs()
+            if run.status == "RUNNING"
+        ]
+
+    def waiting(self, limit: int, offset: int) -> Answer:
+        """Accepted versions of which no run has begun, first in, first out."""
+        rows = [row for row in self.rows.values() if row.state == "accepted" and not row.suite_episodes]
+        rows.sort(key=by_commitment)
+        items = [
+            {
+                **self._names(row),
+                "work_item_id": run_uuid("", "", row.agent_version_id),
+                "suite_id": self.active_suite,
+                "queued_at": self._seen_at(row.agent_version_id),
+                "required_successes": 1,
+                "completed_successes": 0,
+                "active_runs": 0,
+                "remaining": 1,
+                "phase": "QUALIFYING",
+            }
+            for row in rows[offset : offset + limit]
+        ]
+        active = sum(run.status == "RUNNING" for run in self._runs())
+        summary = {"total_pending": len(rows), "total_runs_needed": len(rows), "total_runs_active": active}
+        return {"summary": summary, "items": items}
+
+    def validators(self) -> list[Answer]:
+        """The validators whose logs are served here; one whose log is empty has nothing to show yet. A validator is
+        registered since its log begins."""
+        latest: dict[str, Answer] = {}
+        for run in sorted(self._runs(), key=lambda run: run.counts.last_ms):
+            if run.status == "RUNNING":
+                latest[run.validator] = {
+                    "agent_name": run.row.name,
+                    "version_id": version_uuid(run.row.agent_version_id),
+                    "version_number": self._numbers[run.row.agent_version_id],
+                    "started_at": utc_text(run.counts.first_ms),
+                }
+        return [
+            {
+                "hotkey": name,
+                "status": "evaluating" if name in latest else "available",
+                "registered_at": utc_text(log.first_recorded_ms),
+                "last_seen_at": utc_text(log.last_recorded_ms),
+                "current_agent": latest.get(name),
+            }
             for name, log in self._board.logs.items()
             if log.first_recorded_ms is not None and log.last_recorded_ms is not None
         ]
 
-    def _every(self, agent_version_id: str = "") -> Iterator[dict[str, Any]]:
-        """All runs, or those of one version: what may be known of each, under every name that API has for it."""
-        shown = {name: self._picture.race_public(race) for name, race in self._races.items()}
-        whole = len(self._board.suites.get(self._picture.suite_names[self._picture.active_suite], ()))
+    def _runs(self, agent_version_id: str = "") -> Iterator[_Run]:
+        """All runs, or those of one version."""
         for (validator, race_id, agent), counts in self._board.runs.items():
-            row = self._picture.rows.get(agent)
+            row, race = self.rows.get(agent), self._by_id.get(race_id)
             if row is None or agent_version_id not in ("", agent):
                 continue
-            race = shown.get(race_id)
             status: RunStatus = "RUNNING"
             score = None
             if not race_id:
-                status = "SUCCESS" if self._picture.state(row) == "ELIGIBLE" else "RUNNING"
-                score = self._picture.facts(row)["final_score"]
-            elif race is not None and race.status == "RACE_COMPLETE":
-                standing = _standing(_told(self._races[race_id]), agent)
+                status = "SUCCESS" if self._state(row) == "ELIGIBLE" else "RUNNING"
+                score = self._known(row)["final_score"]
+            elif race is not None and _race_status(race) == "RACE_COMPLETE":
+                standing = _standing(_settlement(race), agent)
                 status, score = "SUCCESS", fraction(standing.race_score_e4) if standing else None
-            elif race is not None and race.status == "RACE_CANCELLED":
+            elif race is not None and _race_status(race) == "RACE_CANCELLED":
                 status = "CANCELLED"
-            began, latest = utc_text(counts.first_ms), utc_text(counts.last_ms)
-            yield {
-                **self._picture.facts(row),
-                "eval_run_id": run_uuid(validator, race_id, agent),
-                "validator_hotkey": validator,
-                "status": status,
-                "claimed_at": began,
-                "started_at": began,
-                "lease_expires_at": latest,
-                "last_heartbeat_at": latest,
-                "completed_at": None if status == "RUNNING" else latest,
-                "is_included": status == "SUCCESS",
-                "validator_score": score,
-                "score": score,
-                "phase": "QUALIFYING" if race is None else "RACE",
-                "race_id": race.race_id if race else None,
-                "race_number": race.race_number if race else None,
-                "progress_percent": min(100.0, 100.0 * counts.episodes / whole) if whole and race is None else 0.0,
-            }
+            yield _Run(row, validator, race_id, race, counts, status, score)
 
 
-class OwnVersions:
-    """The versions of one hotkey at one moment."""
-
-    def __init__(self, picture: Picture, statuses: Sequence[SubmissionStatus], now_ms: int) -> None:
-        """`statuses` are the door's; `now_ms` is unix milliseconds."""
-        self._picture, self._statuses, self._now_ms = picture, statuses, now_ms
-
-    def one(self, agent_version_id: str) -> OwnVersionStatus | None:
-        """The version with that UUID, or None."""
-        told = next((each for each in self._statuses if version_uuid(each.agent_version_id) == agent_version_id), None)
-        return None if told is None else self._picture.own(told)
-
-    def agents(self) -> OwnAgents:
-        """All of them by name, the newest first."""
-        racing = next((one for one in self._statuses if self._picture.is_in(one, "RACE_RUNNING")), None)
-        opens_ms = self._opens_ms()
-        return OwnAgents(
-            agents=tuple(
-                OwnAgent(
-                    agent_id=agent_uuid(rows[0].hotkey, name),
-                    miner_hotkey=rows[0].hotkey,
-                    agent_name=name,
-                    created_at=self._picture.own(rows[-1]).submitted_at,
-                    latest_version=_listed(self._picture.own(rows[0])),
-                )
-                for name, rows in self._by_name().items()
-            ),
-            can_submit=opens_ms <= self._now_ms and not any(each.state == "waiting" for each in self._statuses),
-            next_allowed_at=utc_text(opens_ms) if opens_ms > self._now_ms else None,
-            racing_agent_version_id=version_uuid(racing.agent_version_id) if racing else None,
-            racing_agent_id=agent_uuid(racing.hotkey, racing.name) if racing else None,
-        )
-
-    def history(self, agent_id: str) -> tuple[OwnVersion, ...]:
-        """The versions of the agent with that UUID, the newest first; none where there is no such agent."""
-        named = {agent_uuid(rows[0].hotkey, name): rows for name, rows in self._by_name().items()}
-        return tuple(_listed(self._picture.own(each)) for each in named.get(agent_id, ()))
-
-    def _by_name(self) -> dict[str, list[SubmissionStatus]]:
-        found: dict[str, list[SubmissionStatus]] = defaultdict(list)
-        for each in self._statuses:
-            found[each.name].append(each)
-        return found
-
-    def _opens_ms(self) -> int:
-        blocks = max((each.next_allowed_block - each.block for each in self._statuses), default=0)
-        return block_time_ms(blocks, self._now_ms)
+def violation(rule: str, severity: str, message: str, line: int) -> Answer:
+    """What the gate, or the door before it, has against a file. `line` 0: the file as a whole."""
+    return {"rule": rule, "severity": severity, "message": message, "line": line}
 
 
 def block_time_ms(blocks: int, now_ms: int) -> int:
@@ -510,10 +543,47 @@ def block_time_ms(blocks: int, now_ms: int) -> int:
     return now_ms + max(0, blocks) * BLOCK_MS
 
 
-def _own_state(told: SubmissionStatus) -> AgentVersionState:
-    is_running = told.state == "accepted" and told.qualifying is not None and told.qualifying.done > 0
-    return "RUNNING" if is_running else _STATES[told.state]
+def _run(run: _Run) -> Answer:
+    return {
+        "eval_run_id": run.uuid,
+        "agent_version_id": version_uuid(run.row.agent_version_id),
+        "validator_hotkey": run.validator,
+        "status": run.status,
+        "claimed_at": utc_text(run.counts.first_ms),
+        "completed_at": None if run.status == "RUNNING" else utc_text(run.counts.last_ms),
+        "is_included": run.status == "SUCCESS",
+    }
 
 
-def _listed(own: OwnVersionStatus) -> OwnVersion:
-    return msgspec.convert(own, OwnVersion, from_attributes=True)
+def _by_agent(statuses: Sequence[SubmissionStatus]) -> dict[str, list[SubmissionStatus]]:
+    found: dict[str, list[SubmissionStatus]] = defaultdict(list)
+    for one in statuses:
+        found[agent_uuid(one.hotkey, one.name)].append(one)
+    return found
+
+
+def _settlement(race: RaceView) -> SettlementRecord | None:
+    """The settlement of a race that everybody may know."""
+    return race.settlement if is_told(race) else None
+
+
+def _race_status(race: RaceView) -> RaceStatus:
+    record = _settlement(race)
+    if record is not None and record.state == "settled":
+        return "RACE_COMPLETE"
+    if record is not None or (race.state is not None and race.state.stage == "cancelled"):
+        return "RACE_CANCELLED"
+    return "QUALIFYING_OPEN" if race.moment == "open" else "RACE_RUNNING"
+
+
+def _field(race: RaceView) -> tuple[Candidate, ...]:
+    """Who races, once the field is fixed on chain."""
+    if race.state is not None and race.state.field is not None:
+        return race.state.field.field
+    record = _settlement(race)
+    return record.inputs.field if record is not None and record.inputs is not None else ()
+
+
+def _standing(record: SettlementRecord | None, agent_version_id: str) -> Standing | None:
+    rows = record.standings if record is not None else ()
+    return next((row for row in rows if row.agent_version_id == agent_version_id), None)

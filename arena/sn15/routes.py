@@ -21,7 +21,6 @@ from arena.api.http import (
     AgentFileError,
     add_refusals,
     deliver_json,
-    described,
     described_text,
     discard_body,
     json_response,
@@ -35,42 +34,9 @@ from arena.chain.port import Verifier
 from arena.chain.real import BLOCK_MS
 from arena.door.app import Door, form_document
 from arena.door.form import UNSIGNED_PARTS, read_form
-from arena.door.service import CooldownError
+from arena.door.service import CooldownError, SubmissionStatus
 from arena.records.port import StoredSubmission
-from arena.sn15.picture import OwnVersions, Picture, Runs, block_time_ms
-from arena.sn15.values import (
-    PROVIDER,
-    AgentVersionPublic,
-    AgentVersionStatus,
-    ArtifactRequest,
-    ArtifactUrl,
-    AuthDetail,
-    Leaderboard,
-    OwnAgents,
-    OwnVersion,
-    OwnVersionStatus,
-    ProblemPublic,
-    ProviderList,
-    ProviderStatus,
-    RaceHistory,
-    RaceWithField,
-    Refused,
-    RunDetail,
-    RunPublic,
-    RunUnderWay,
-    SubmitAnswer,
-    SuitePublic,
-    SuiteWithProblems,
-    TopAgent,
-    TopHistory,
-    ValidatorPublic,
-    Violation,
-    WaitingVersions,
-    agent_uuid,
-    problem_uuid,
-    utc_text,
-    version_uuid,
-)
+from arena.sn15.picture import Answer, Picture, agent_uuid, block_time_ms, utc_text, version_uuid, violation
 from foundation.canonical import UNREADABLE_JSON
 from foundation.codes.names import NOT_COMMITTED, PEER_LACKS
 from foundation.errors import ArenaError
@@ -81,9 +47,28 @@ Limit = Annotated[int, Query(ge=1, le=500)]
 Offset = Annotated[int, Query(ge=0, le=1_000_000)]
 Suite = Annotated[str, Query(alias="suite_id", max_length=16, description="There is one active suite: ignored.")]
 _KINDS = ("AGENT_CODE", "EVAL_LOGS_BUNDLE", "EVAL_PROBLEM_LOGS", "REASONING_DETAILS")
-
-
+PROVIDER = "validator"  # who pays for model calls, with every miner
 Waiting = Callable[[], Awaitable[Sequence[StoredSubmission]]]
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An error of these routes; `detail` is an object with code and message where a signed request was not let through.
+    `error_code` is left out where that API names none for the status: its generated client refuses to decode any
+    other. `violations`: what the gate, or the door before it, has against a file."""
+
+    detail: str | dict[str, str]
+    error_code: str = ""
+    violations: tuple[dict[str, Any], ...] = ()
+    remaining_seconds: int | None = None
+
+
+class ArtifactRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Which file is asked for."""
+
+    artifact_type: str
+    agent_version_id: str
+    eval_run_id: str | None = None
+    problem_id: str | None = None
 
 
 async def _nobody() -> Sequence[StoredSubmission]:
@@ -93,42 +78,44 @@ async def _nobody() -> Sequence[StoredSubmission]:
 def add_sn15_reads(app: FastAPI, board: Board, dependencies: Sequence[Any] = (), *, waiting: Waiting = _nobody) -> None:
     """Add the routes. `dependencies`: what each request has to pass first, as FastAPI takes it. `waiting`: the
     submissions that the gate has not looked at, where they are known."""
-    router = APIRouter(prefix="/v1/public", dependencies=list(dependencies))
+    router = APIRouter(prefix="/v1/public", dependencies=[*dependencies, Depends(board.refresh)])
     _add_versions(router, board, waiting)
     _add_source(router, board, waiting)
-    _add_races(router, board)
+    _add_lists(router, board)
     _add_shown(router, board)
-    _add_standings(router, board)
-    _add_runs(router, board)
     app.include_router(router)
 
 
-async def _look(board: Board) -> Picture:
-    await board.refresh()
-    return Picture(board)
-
-
 def _add_versions(router: APIRouter, board: Board, waiting: Waiting) -> None:
-    @router.get("/agent-versions/{agent_version_id}/status", **described(AgentVersionStatus))
+    @router.get("/agent-versions/{agent_version_id}/status")
     async def get_agent_version_status(request: Request, agent_version_id: str) -> Response:
         """Where an agent version stands."""
-        picture = await _look(board)
+        picture = Picture(board)
         row = picture.version(agent_version_id)
         if row is not None:
             return deliver_json(request, picture.status(row))
         arrival = await _arrival(waiting, agent_version_id)
-        if arrival is None:
-            return _refused(404, "AGENT_VERSION_NOT_FOUND")
-        return deliver_json(request, picture.received(arrival))
+        return _found(request, picture.received(arrival) if arrival else None, "AGENT_VERSION_NOT_FOUND")
 
-    @router.get("/agent-versions/{agent_version_id}", **described(AgentVersionPublic))
+    @router.get("/agent-versions/{agent_version_id}")
     async def get_agent_version(request: Request, agent_version_id: str) -> Response:
         """An agent version whose code is released."""
-        picture = await _look(board)
+        picture = Picture(board)
         row = picture.version(agent_version_id)
-        if row is None or not row.source.is_public:
-            return _refused(404, "ARTIFACT_NOT_RELEASED" if row else "AGENT_VERSION_NOT_FOUND")
-        return deliver_json(request, picture.public_version(row))
+        shown = picture.public_version(row) if row and row.source.is_public else None
+        return _found(request, shown, "ARTIFACT_NOT_RELEASED" if row else "AGENT_VERSION_NOT_FOUND")
+
+    @router.get("/agent-versions/{agent_version_id}/runs")
+    async def get_agent_version_runs(request: Request, agent_version_id: str) -> Response:
+        """What validators ran of an agent version: the suite, and each race."""
+        picture = Picture(board)
+        row = picture.version(agent_version_id)
+        return _found(request, picture.runs(row.agent_version_id) if row else None, "AGENT_VERSION_NOT_FOUND")
+
+    @router.get("/evaluation-runs/{eval_run_id}")
+    async def get_evaluation_run(request: Request, eval_run_id: str) -> Response:
+        """One run."""
+        return _found(request, Picture(board).run(eval_run_id), "EVAL_RUN_NOT_FOUND")
 
 
 def _add_source(router: APIRouter, board: Board, waiting: Waiting) -> None:
@@ -137,10 +124,10 @@ def _add_source(router: APIRouter, board: Board, waiting: Waiting) -> None:
     @router.get("/agent-versions/{agent_version_id}/code", **file)
     async def get_agent_code(request: Request, agent_version_id: str) -> Response:
         """The file of a released agent version: where `artifacts/download-url` points to."""
-        row = (await _look(board)).version(agent_version_id)
+        row = Picture(board).version(agent_version_id)
         return _closed(row) or await deliver_source(request, board, row.agent_version_id if row else "")
 
-    @router.post("/artifacts/download-url", **described(ArtifactUrl))
+    @router.post("/artifacts/download-url")
     async def get_artifact_download_url(request: Request) -> Response:
         """Where the code of a released agent version is."""
         content = b""
@@ -154,7 +141,7 @@ def _add_source(router: APIRouter, board: Board, waiting: Waiting) -> None:
             return _refused(400, "MISSING_PARAMETER", "artifact_type and agent_version_id")
         if asked.artifact_type not in _KINDS:
             return _refused(400, "INVALID_ARTIFACT_TYPE")
-        row = (await _look(board)).version(asked.agent_version_id)
+        row = Picture(board).version(asked.agent_version_id)
         if row is not None and asked.artifact_type != "AGENT_CODE":
             return _refused(404, "ARTIFACT_NOT_FOUND", "traces: GET /v1/races/{race_id}/trajectories")
         if row is None and await _arrival(waiting, asked.agent_version_id):
@@ -163,40 +150,31 @@ def _add_source(router: APIRouter, board: Board, waiting: Waiting) -> None:
             return refusal
         version = version_uuid(row.agent_version_id if row else "")
         url = f"{str(request.base_url).rstrip('/')}/v1/public/agent-versions/{version}/code"
-        return json_response(ArtifactUrl(download_url=url, expires_at=utc_text(board.now_ms() + URL_MS)))
+        return json_response({"download_url": url, "expires_at": utc_text(board.now_ms() + URL_MS)})
 
 
-def _add_races(router: APIRouter, board: Board) -> None:
-    @router.get("/races/current", **described(RaceWithField))
-    async def get_current_race(request: Request) -> Response:
-        """The race that is not over yet, else the latest, with its field."""
-        picture = await _look(board)
-        race = picture.current()
-        shown = picture.race_public(race) if race else None
-        return deliver_json(request, RaceWithField(race=shown, qualifiers=picture.qualifiers(race) if race else ()))
-
-    @router.get("/races/history", **described(RaceHistory))
+def _add_lists(router: APIRouter, board: Board) -> None:
+    @router.get("/races/history")
     async def get_race_history(
         request: Request, suite_id: Suite = "", limit: Limit = 20, offset: Offset = 0
     ) -> Response:
         """Races that are over, newest first."""
-        picture = await _look(board)
-        over = picture.finished()
-        races = tuple(picture.race_public(race) for race in over[offset : offset + limit])
-        return deliver_json(request, RaceHistory(total=len(over), limit=limit, offset=offset, races=races))
+        return deliver_json(request, Picture(board).history(limit, offset))
 
-    @router.get("/races/{race_id}", **described(RaceWithField))
+    @router.get("/races/current")
+    async def get_current_race(request: Request) -> Response:
+        """The race that is not over yet, else the latest, with its field."""
+        picture = Picture(board)
+        return deliver_json(request, picture.race_with_field(picture.current()))
+
+    @router.get("/races/{race_id}")
     async def get_race_detail(request: Request, race_id: str) -> Response:
         """A race with its field."""
-        picture = await _look(board)
+        picture = Picture(board)
         race = picture.race(race_id)
-        if race is None:
-            return _refused(404, "RACE_NOT_FOUND")
-        return deliver_json(request, RaceWithField(race=picture.race_public(race), qualifiers=picture.qualifiers(race)))
+        return _found(request, picture.race_with_field(race) if race else None, "RACE_NOT_FOUND")
 
-
-def _add_standings(router: APIRouter, board: Board) -> None:
-    @router.get("/leaderboard", **described(Leaderboard))
+    @router.get("/leaderboard")
     async def get_leaderboard(
         request: Request,
         suite_id: Suite = "",
@@ -206,84 +184,54 @@ def _add_standings(router: APIRouter, board: Board) -> None:
         q: Annotated[str, Query(max_length=128)] = "",
     ) -> Response:
         """Agents by race score, then by qualifying score."""
-        return deliver_json(request, (await _look(board)).leaderboard(limit, offset, q))
+        return deliver_json(request, Picture(board).leaderboard(limit, offset, q))
 
-    @router.get("/top/history", **described(TopHistory))
+    @router.get("/top/history")
     async def get_top_history(request: Request, suite_id: Suite = "") -> Response:
         """Who came to the top, newest first."""
-        return deliver_json(request, (await _look(board)).top_history())
+        return deliver_json(request, Picture(board).top_history())
 
-    @router.get("/suites/{suite_id}/problems", **described(SuiteWithProblems))
+    @router.get("/suites/{suite_id}/problems")
     async def get_suite_problems(
         request: Request, suite_id: str, include_embeddings: Annotated[str, Query(max_length=8)] = ""
     ) -> Response:
         """A suite with its problems, as an agent is asked them."""
-        picture = await _look(board)
         number = int(suite_id) if suite_id.isascii() and suite_id.isdecimal() and len(suite_id) < 8 else -1
-        problems = board.suites.get(picture.suite_names.get(number, ""))
-        if problems is None:
-            return _refused(404, "SUITE_NOT_FOUND")
-        shown = tuple(
-            ProblemPublic(
-                problem_id=problem_uuid(one.problem_id),
-                suite_id=number,
-                metadata={"problem_id": one.problem_id, "category": one.category, "query": one.query},
-            )
-            for one in (problem.view() for problem in problems)
-        )
-        return deliver_json(request, SuiteWithProblems(suite=picture.suite(number), problems=shown))
+        return _found(request, Picture(board).suite_problems(number), "SUITE_NOT_FOUND")
 
-
-def _add_runs(router: APIRouter, board: Board) -> None:
-    @router.get("/agent-versions/{agent_version_id}/runs", **described(tuple[RunPublic, ...]))
-    async def get_agent_version_runs(request: Request, agent_version_id: str) -> Response:
-        """What validators ran of an agent version: the suite, and each race."""
-        picture = await _look(board)
-        row = picture.version(agent_version_id)
-        if row is None:
-            return _refused(404, "AGENT_VERSION_NOT_FOUND")
-        return deliver_json(request, Runs(board, picture).of(row.agent_version_id))
-
-    @router.get("/evaluation-runs/{eval_run_id}", **described(RunDetail))
-    async def get_evaluation_run(request: Request, eval_run_id: str) -> Response:
-        """One run."""
-        found = Runs(board, await _look(board)).detail(eval_run_id)
-        return deliver_json(request, found) if found else _refused(404, "EVAL_RUN_NOT_FOUND")
-
-    @router.get("/evaluations/pending", **described(WaitingVersions))
+    @router.get("/evaluations/pending")
     async def get_pending_evaluations(
         request: Request, suite_id: Suite = "", limit: Limit = 100, offset: Offset = 0
     ) -> Response:
         """Accepted versions of which no run has begun, first in, first out."""
-        return deliver_json(request, Runs(board, await _look(board)).waiting(limit, offset))
+        return deliver_json(request, Picture(board).waiting(limit, offset))
 
 
-_SHOWN: tuple[tuple[str, Any, str, Callable[[Picture, Runs], object]], ...] = (
-    ("/top", TopAgent, "Who is at the top, and the score that beats it.", lambda picture, _: picture.top()),
-    (
-        "/suites",
-        tuple[SuitePublic, ...],
-        "The suites.",
-        lambda picture, _: list(map(picture.suite, picture.suite_names)),
-    ),
-    ("/suites/current", SuitePublic, "The active suite.", lambda picture, _: picture.suite(picture.active_suite)),
-    ("/evaluations/running", tuple[RunUnderWay, ...], "The runs under way.", lambda _, runs: runs.under_way()),
-    ("/validators", tuple[ValidatorPublic, ...], "Whose logs are served here.", lambda _, runs: runs.validators()),
+_SHOWN: tuple[tuple[str, str, Callable[[Picture], object]], ...] = (
+    ("/top", "Who is at the top, and the score that beats it.", Picture.top),
+    ("/suites", "The suites.", lambda picture: list(map(picture.suite, picture.suite_names))),
+    ("/suites/current", "The active suite.", lambda picture: picture.suite(picture.active_suite)),
+    ("/evaluations/running", "The runs under way.", Picture.under_way),
+    ("/validators", "Whose logs are served here.", Picture.validators),
 )
 
 
 def _add_shown(router: APIRouter, board: Board) -> None:
     """The routes without parameters."""
 
-    def answering(make: Callable[[Picture, Runs], object]) -> Callable[[Request], Awaitable[Response]]:
+    def answering(make: Callable[[Picture], object]) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            picture = await _look(board)
-            return deliver_json(request, make(picture, Runs(board, picture)))
+            return deliver_json(request, make(Picture(board)))
 
         return answer
 
-    for path, kind, says, make in _SHOWN:
-        router.get(path, name=path, description=says, **described(kind))(answering(make))
+    for path, says, make in _SHOWN:
+        router.get(path, name=path, description=says)(answering(make))
+
+
+def _found(request: Request, answer: object, code: str) -> Response:
+    """An answer; None: 404 with that code."""
+    return _refused(404, code) if answer is None else deliver_json(request, answer)
 
 
 async def _arrival(waiting: Waiting, agent_version_id: str) -> StoredSubmission | None:
@@ -390,9 +338,9 @@ def sn15_refusal(error: ArenaError, status: int = 0) -> Response:
     answered, name = _ANSWERS.get(code, (status_of(error), ""))
     value = Refused(detail=f"{detail}. {error.entry.remedy}", error_code="" if status else name)
     if isinstance(error, HeaderError):
-        answered, value = error.status, Refused(detail=AuthDetail(code=error.reason, message=error.failure.detail))
+        answered, value = error.status, Refused(detail={"code": error.reason, "message": error.failure.detail})
     elif code in _AUTH:
-        value = Refused(detail=AuthDetail(code=_AUTH[code], message=detail))
+        value = Refused(detail={"code": _AUTH[code], "message": detail})
     elif code == NOT_COMMITTED:
         value = Refused(detail=f"{_UNCOMMITTED} ({error.failure.detail})", error_code=name)
     elif isinstance(error, CooldownError):
@@ -400,7 +348,7 @@ def sn15_refusal(error: ArenaError, status: int = 0) -> Response:
         value = Refused(detail=detail, error_code=name, remaining_seconds=left_s)
     elif name == "CODE_ANALYSIS_ERROR":
         line = error.line if isinstance(error, AgentFileError) else 0
-        found = Violation(rule=code, severity="form", message=error.failure.detail or error.entry.title, line=line)
+        found = violation(code, "form", error.failure.detail or error.entry.title, line)
         value = Refused(detail=detail, error_code=name, violations=(found,))
     answered = status or answered
     return json_response(value, answered, {"retry-after": str(RETRY_S)} if answered in (429, 503) else {})
@@ -468,59 +416,69 @@ def make_sn15_app(door: Door, board: Board) -> FastAPI:
 
 
 def _add_submission(app: FastAPI, door: Door, auth: Sn15Auth) -> None:
-    @app.post("/v1/miner/submit", openapi_extra=form_document(UNSIGNED_PARTS), **described(SubmitAnswer))
+    @app.post("/v1/miner/submit", openapi_extra=form_document(UNSIGNED_PARTS))
     async def submit_agent(request: Request) -> Response:
         """Hand in an agent file whose commitment stands on chain (`arena commit`)."""
         hotkey, body, known = await door.caller(request, check=auth)
         form = read_form(request.headers.get("content-type", ""), body, _now_ms())
         taken = await door.submissions.take(hotkey, form, known)
         left = taken.next_allowed_block - (await door.registration.metagraph()).block
-        answer = SubmitAnswer(
-            agent_id=agent_uuid(hotkey, taken.name),
-            agent_version_id=version_uuid(taken.agent_version_id),
-            hotkey=hotkey,
-            next_allowed_at=utc_text(block_time_ms(left, _now_ms())),
-            message=f"In the queue for the gate of {taken.validator}: agent version {taken.agent_version_id}",
-        )
+        answer = {
+            "agent_id": agent_uuid(hotkey, taken.name),
+            "agent_version_id": version_uuid(taken.agent_version_id),
+            "hotkey": hotkey,
+            "next_allowed_at": utc_text(block_time_ms(left, _now_ms())),  # estimated from blocks
+            "message": f"In the queue for the gate of {taken.validator}: agent version {taken.agent_version_id}",
+            "admission_status": "ACCEPTED",
+            "admission_reason": None,
+        }
         return json_response(answer)
 
 
 def _add_own(app: FastAPI, door: Door, auth: Sn15Auth, board: Board) -> None:
-    async def look(request: Request) -> OwnVersions:
+    async def look(request: Request) -> tuple[Picture, list[SubmissionStatus]]:
         hotkey, *_ = await door.caller(request, check=auth)
+        statuses = await door.status.of(hotkey)
         await board.refresh()
-        return OwnVersions(Picture(board), await door.status.of(hotkey), _now_ms())
+        return Picture(board), statuses
 
-    @app.get("/v1/miner/agent-versions/{agent_version_id}", **described(OwnVersionStatus))
+    @app.get("/v1/miner/agent-versions/{agent_version_id}")
     async def get_owned_agent_version_status(request: Request, agent_version_id: Uuid) -> Response:
         """Where one of the caller's versions stands."""
-        found = (await look(request)).one(agent_version_id)
-        if found is None:
-            return _refused(404, "AGENT_VERSION_NOT_FOUND", "no version of this hotkey")
-        return json_response(found)
+        picture, statuses = await look(request)
+        for one in statuses:
+            if version_uuid(one.agent_version_id) == agent_version_id:
+                return json_response(picture.own(one))
+        return _refused(404, "AGENT_VERSION_NOT_FOUND", "no version of this hotkey")
 
-    @app.get("/v1/miner/agents", **described(OwnAgents))
+    @app.get("/v1/miner/agents")
     async def list_miner_agents(request: Request) -> Response:
         """The caller's agents, and when it may submit again."""
-        return json_response((await look(request)).agents())
+        picture, statuses = await look(request)
+        return json_response(picture.own_agents(statuses, _now_ms()))
 
-    @app.get("/v1/miner/agents/{agent_id}/versions", **described(tuple[OwnVersion, ...]))
+    @app.get("/v1/miner/agents/{agent_id}/versions")
     async def list_agent_versions(request: Request, agent_id: Uuid) -> Response:
         """The versions of one of the caller's agents, the newest first."""
-        found = (await look(request)).history(agent_id)
+        picture, statuses = await look(request)
+        found = picture.own_history(statuses, agent_id)
         return json_response(found) if found else _refused(404, "AGENT_NOT_FOUND", "no agent of this hotkey")
 
-    @app.get("/v1/miner/inference-auth", **described(ProviderList))
+    @app.get("/v1/miner/inference-auth")
     async def list_inference_auth(request: Request) -> Response:
         """Who pays for calls of models: the validator, with every miner."""
         await door.caller(request, check=auth)
-        return json_response(ProviderList())
+        return json_response({"providers": [_provider(PROVIDER)], "default_provider": PROVIDER})
 
-    @app.get("/v1/miner/inference-auth/{provider}", **described(ProviderStatus))
+    @app.get("/v1/miner/inference-auth/{provider}")
     async def get_inference_auth_status(request: Request, provider: Provider) -> Response:
         """Whether calls are paid for through this provider."""
         await door.caller(request, check=auth)
-        return json_response(ProviderStatus(connected=provider == PROVIDER, provider=provider))
+        return json_response(_provider(provider))
+
+
+def _provider(name: str) -> Answer:
+    return {"connected": name == PROVIDER, "provider": name}
 
 
 _NOT_OFFERED = (
@@ -543,8 +501,8 @@ def _add_not_offered(app: FastAPI, door: Door) -> None:
         return refuse
 
     for method, path, status, detail, code in _NOT_OFFERED:
-        answer, kind = refusing(status, detail, code), described(ProviderStatus)
-        app.api_route(path, methods=[method], name=f"{method} {path}", description=detail, **kind)(answer)
+        route = app.api_route(path, methods=[method], name=f"{method} {path}", description=detail)
+        route(refusing(status, detail, code))
 
 
 def _now_ms() -> int:

@@ -9,19 +9,29 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
+
+from fastapi import Path, Query
 
 from arena.api.board import Board, RaceView
-from arena.api.reads import Results, ShownTrajectory, published_trajectory
-from arena.api.rows import PairResult as Result
+from arena.api.reads import (
+    AgentFilter,
+    AgentId,
+    Number,
+    RaceId,
+    Results,
+    ShownTrajectory,
+    ValidatorName,
+    published_trajectory,
+)
 from arena.api.rows import (
+    PageStart,
     TrajectoryRow,
     ValidatorRow,
     agent_rows,
     called,
     day_rows,
     is_seen,
-    is_told,
     page_of,
     pools_of,
     problem_row,
@@ -34,7 +44,8 @@ from arena.api.rows import (
     suite_rows,
     validator_rows,
 )
-from arena.api.tail import Tail
+from arena.api.rows import PairResult as Result
+from arena.api.tail import DEFAULT_POOLS, Pools, Tail
 from arena.bank.batch import Explain
 from arena.records.body import decode_body, decode_content
 from arena.records.model import EvaluationRecord, Payload, StoredCheckpoint, VerdictRecord
@@ -43,13 +54,11 @@ from arena.view.reading import TraceView, chain_fact, view_trace
 from arena.visibility.rule import may_see
 from arena.web.reading import (
     Comparison,
-    PairedGap,
     add_up,
     buckets_of,
     disagreements,
     latest_settled,
     missed_of,
-    paired_gap,
     read_matrix,
     read_problem,
     read_source_lines,
@@ -74,6 +83,12 @@ Stage = Literal["", "open", "closed", "running", "settling", "settled", "cancell
 State = Literal["", "review", "accepted", "qualified", "unqualified", "rejected"]
 Shown = Literal["", "split", "all", "none", "void"]
 Wrote = Literal["", "model", "code"]
+Cursor = Annotated[str, Query(max_length=512)]
+ProblemId = Annotated[str, Path(pattern=r"^[0-9A-Za-z_.-]{1,128}$", description="A problem.")]
+Other = Annotated[str, Query(alias="with", pattern=r"^([A-Za-z0-9]{1,128}/[0-9]{1,15})?$")]
+AgentName = Annotated[str, Query(max_length=64)]
+RaceName = Annotated[str, Query(pattern=r"^[A-Za-z0-9_.-]{0,128}$")]
+RecordText = Annotated[str, Query(max_length=128)]
 SHOWN: dict[Shown, str] = {
     "": "every problem",
     "split": "solved by some",
@@ -105,13 +120,6 @@ class Pages:
         pools, results = pools_of(race), await self._results.of(race.race_id)
         return {name: given for name, given in results.items() if pools.get(name) == "train"}
 
-    async def _gap(self, race: RaceView) -> PairedGap | None:
-        """The first of a settled race against the second: of the whole race, as its standings are."""
-        if race.settlement is None or not is_told(race):
-            return None
-        settlement, results = race.settlement, await self._results.of(race.race_id)
-        return self.board.once(f"gap of {race.race_id}", lambda: paired_gap(settlement, results))
-
     async def front(self) -> dict[str, Any]:
         """Who leads, the race to come, and on how much it stands."""
         race, rows = latest_settled(self.board), validator_rows(self.board)
@@ -120,25 +128,27 @@ class Pages:
         points = await self._points(longest.validator) if longest else []
         newest, anchored = points[-1].size if points else 0, max((one.anchor_block for one in points), default=0)
         return dict(
-            board=race and read_standings(self.board, race, await self._told(race), await self._gap(race)),
+            board=race and read_standings(self.board, race, await self._told(race)),
             coming=race_row(self.board, unsettled[-1]) if unsettled else None,
             validators=rows,
             checkpoint=(newest, anchored),
         )
 
-    async def races(self, stage: Stage, is_promotion: bool, cursor: str) -> dict[str, Any]:
-        """Races of this stage; `is_promotion`: those alone that brought somebody to the top."""
+    async def races(self, stage: Stage = "", promotion: bool = False, cursor: Cursor = "") -> dict[str, Any]:
+        """Races of this stage; `promotion`: those alone that brought somebody to the top."""
         rows = [
             row
             for race in self.board.races()
-            if stage in ("", (row := race_row(self.board, race)).stage) and (row.is_promotion or not is_promotion)
+            if stage in ("", (row := race_row(self.board, race)).stage) and (row.is_promotion or not promotion)
         ]
-        scope = f"races {stage} {is_promotion}"
-        page = page_of(rows, lambda row: (row.number,), scope=scope, cursor=cursor, limit=ROWS, is_newest_first=True)
+        scope = f"races {stage} {promotion}"
+        page = page_of(rows, lambda row: (row.number,), scope, PageStart(cursor, ROWS), is_newest_first=True)
         stages = get_args(Stage)[1:]
-        return dict(races=page.items, next=page.next, stage=stage, is_promotion=is_promotion, stages=stages)
+        return dict(races=page.items, next=page.next, stage=stage, is_promotion=promotion, stages=stages)
 
-    async def race(self, race_id: str, pools: list[Pool], shown: Shown, cursor: str) -> dict[str, Any]:
+    async def race(
+        self, race_id: RaceId, pool: Pools = DEFAULT_POOLS, show: Shown = "", cursor: Cursor = ""
+    ) -> dict[str, Any]:
         """What happened in one race."""
         race = self.board.race(race_id)
         detail, access = race_detail(self.board, race), may_see("public", "score", race.moment)
@@ -146,14 +156,14 @@ class Pages:
         settlement = race.settlement if access.is_seen and race.settlement and race.settlement.standings else None
         inputs = settlement.inputs if settlement else None
         if settlement is not None:
-            board = read_standings(self.board, race, await self._told(race), await self._gap(race))
-            agents = [leader.standing.agent_version_id for leader in board["leaders"][:COLUMNS]]
+            board = read_standings(self.board, race, await self._told(race))
+            agents = [leader["standing"].agent_version_id for leader in board["leaders"][:COLUMNS]]
             made |= dict(board=board, agents=agents)
             if is_seen(race, "outcome"):
-                matrix = read_matrix(race, await self._results.of(race_id), agents, pools)
-                rows, scope = [row for row in matrix if row.is_like(shown)], f"matrix {race_id} {sorted(pools)} {shown}"
-                page = page_of(rows, lambda row: (row.problem_id,), scope=scope, cursor=cursor, limit=ROWS)
-                voids = [name for name in settlement.void if pools_of(race).get(name) in pools]
+                matrix = read_matrix(race, await self._results.of(race_id), agents, pool)
+                rows, scope = [row for row in matrix if row.is_like(show)], f"matrix {race_id} {sorted(pool)} {show}"
+                page = page_of(rows, lambda row: (row.problem_id,), scope, PageStart(cursor, ROWS))
+                voids = [name for name in settlement.void if pools_of(race).get(name) in pool]
                 made |= dict(matrix=page.items, next=page.next, voids=voids, void_why=void_reason(settlement))
         counts = Counter(pools_of(race).values())
         pairs = add_up([await self._comparison(race)])
@@ -165,12 +175,12 @@ class Pages:
             qualified=field[:ROWS],
             validators=inputs.validators if inputs else (),
             compared=(sum(both for *_, both, _ in pairs), sum(other for *_, other in pairs)),
-            shown=shown,
+            shown=show,
             choices=SHOWN,
-            pools=[(pool, count, pool in pools) for pool, count in sorted(counts.items())],
+            pools=[(one, count, one in pool) for one, count in sorted(counts.items())],
         )
 
-    async def agents(self, name: str, state: State, cursor: str) -> dict[str, Any]:
+    async def agents(self, name: AgentName = "", state: State = "", cursor: Cursor = "") -> dict[str, Any]:
         """Agent versions whose name, id or miner holds `name`, in this state, those with the best rank first."""
         wanted = name.strip().casefold()
         rows = [
@@ -182,13 +192,12 @@ class Pages:
         page = page_of(
             rows,
             lambda row: (row.best_rank or 1 << 30, row.commitment_block, row.agent_version_id),
-            scope=f"agents by rank {name!r} {state}",
-            cursor=cursor,
-            limit=ROWS,
+            f"agents by rank {name!r} {state}",
+            PageStart(cursor, ROWS),
         )
         return dict(agents=page.items, next=page.next, name=name, state=state, states=get_args(State)[1:])
 
-    async def agent(self, agent_version_id: str) -> dict[str, Any]:
+    async def agent(self, agent_version_id: AgentId) -> dict[str, Any]:
         """One agent version."""
         detail, rows = read_agent(self.board, agent_version_id), agent_rows(self.board)
         found = [(one.line, f"{one.rule}: {one.detail}") for one in detail.findings or ()]
@@ -226,17 +235,17 @@ class Pages:
                 return stood.race_id, found
         return "", []
 
-    async def problem(self, race_id: str, problem_id: str, pools: list[Pool]) -> dict[str, Any]:
+    async def problem(self, race_id: RaceId, problem_id: ProblemId, pool: Pools = DEFAULT_POOLS) -> dict[str, Any]:
         """One released problem."""
         race = self.board.race(race_id)
         require_seen(race, "outcome")
-        pool = pools_of(race).get(problem_id)
-        if pool is None or not is_seen(race, "outcome", pool, pools):
-            raise ArenaError("V2082", f"{race_id} has no problem {problem_id} in pool {', '.join(pools)}")
+        own = pools_of(race).get(problem_id)
+        if own is None or not is_seen(race, "outcome", own, pool):
+            raise ArenaError("V2082", f"{race_id} has no problem {problem_id} in pool {', '.join(pool)}")
         results = (await self._results.of(race_id)).get(problem_id, [])
         query, explained = "", []
-        if results and is_seen(race, "trace", pool, pools):
-            shown, record = await published_trajectory(self.tail, results[0].validator, results[0].seq, tuple(pools))
+        if results and is_seen(race, "trace", own, pool):
+            shown, record = await published_trajectory(self.tail, results[0].validator, results[0].seq, tuple(pool))
             if shown.evaluation.body:
                 body = decode_body(bytes(shown.evaluation.body))
                 query = body.query
@@ -247,10 +256,18 @@ class Pages:
                 for payload in records:
                     assert isinstance(payload, EvaluationRecord)  # results are made of evaluations alone
                     explained.append(await asyncio.to_thread(self._explain, payload, body.catalogue_sha256))
-        return read_problem(race, problem_row(race, problem_id, results), query, explained, pools)
+        return read_problem(race, problem_row(race, problem_id, results), query, explained, pool)
 
-    async def trace(self, validator: str, seq: int, pools: list[Pool]) -> dict[str, Any]:
-        """One published trajectory, and who else was asked the same."""
+    async def trace(
+        self, validator: ValidatorName, seq: Number, pool: Pools = DEFAULT_POOLS, other: Other = ""
+    ) -> dict[str, Any] | list[dict[str, Any]]:
+        """One published trajectory, or two side by side: `other` is VALIDATOR/SEQ."""
+        if not other:
+            return await self._trace(validator, seq, pool)
+        second, _, number = other.partition("/")
+        return [await self._trace(validator, seq, pool), await self._trace(second, int(number), pool)]
+
+    async def _trace(self, validator: str, seq: int, pools: list[Pool]) -> dict[str, Any]:
         shown, record = await published_trajectory(self.tail, validator, seq, tuple(pools))
         if shown.evaluation.body is None:
             raise ArenaError("V2082", f"the body of record {seq} is not here")
@@ -277,21 +294,17 @@ class Pages:
             others=others[:AGENTS_LISTED],
         )
 
-    async def compare(self, first: tuple[str, int], second: tuple[str, int], pools: list[Pool]) -> list[dict[str, Any]]:
-        """Two published trajectories side by side."""
-        return [await self.trace(*first, pools), await self.trace(*second, pools)]
-
-    async def firehose(self, race_id: str, agent: str, wrote: Wrote, base_url: str) -> dict[str, Any]:
+    async def firehose(self, race: RaceName = "", agent: AgentFilter = "", wrote: Wrote = "") -> dict[str, Any]:
         """What there is to train on: episodes of this race and agent, by who wrote their calls. Raises ArenaError V2082
         for a race that is not published."""
-        told = [race for race in self.board.races() if race.moment == "published" and race.release][-RACES_COMPARED:]
-        if race_id and race_id not in {race.race_id for race in told}:
-            raise ArenaError("V2082", f"{race_id} is none of the last {RACES_COMPARED} published races")
+        told = [one for one in self.board.races() if one.moment == "published" and one.release][-RACES_COMPARED:]
+        if race and race not in {one.race_id for one in told}:
+            raise ArenaError("V2082", f"{race} is none of the last {RACES_COMPARED} published races")
         everything = [
             one
-            for race in told
-            if race_id in ("", race.race_id)
-            for pairs in (await self._told(race)).values()
+            for each in told
+            if race in ("", each.race_id)
+            for pairs in (await self._told(each)).values()
             for one in pairs
         ]
         given = [
@@ -311,16 +324,15 @@ class Pages:
         return dict(
             days=sorted(day_rows(self.board), key=lambda row: row.day)[-DAYS_SHOWN:],
             episodes=len(given),
-            races=[race.race_id for race in reversed(told)],
+            races=[one.race_id for one in reversed(told)],
             agents=sorted(listed, key=self.called),
-            race=race_id,
+            race=race,
             agent=agent,
             wrote=wrote,
             choices=WROTE,
             funnel=funnel,
             whose=[(f"{self.called(name)} ({name[:6]})", count) for name, count in by_agent],
             suites=suite_rows(self.board),
-            base_url=base_url,
         )
 
     async def _points(self, validator: str) -> list[StoredCheckpoint]:
@@ -371,8 +383,10 @@ class Pages:
             self._compared = {**kept, key: disagreements(await self._told(race))}
         return self._compared[key]
 
-    async def verify(self) -> tuple[ValidatorRow, ...]:
-        """Whose records can be checked here."""
+    async def verify(
+        self, validator: AgentFilter = "", record: RecordText = "", proof: RecordText = ""
+    ) -> tuple[ValidatorRow, ...]:
+        """Whose records can be checked here. The record that is asked for is the script's to check."""
         return validator_rows(self.board)
 
 

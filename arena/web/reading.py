@@ -18,18 +18,9 @@ from arena.api.board import Board, RaceView
 from arena.api.rows import PairResult, ProblemRow, RaceRow, called, is_seen, is_told, pools_of, race_detail
 from arena.bank.batch import Explained
 from arena.policy import RaceRules
-from arena.race.model import AgentScore, TrajectoryResult
-from arena.race.scores import (
-    Interval,
-    bootstrap_interval,
-    difference_interval,
-    problem_score,
-    race_score_e4,
-    resample,
-    results_needed,
-)
+from arena.race.scores import results_needed
 from arena.race.settle import policy_of
-from arena.records.model import Candidate, SettlementRecord, Standing, Subject
+from arena.records.model import SettlementRecord, Standing
 from arena.view.reading import JudgeView, Piece, TraceStep, TraceView
 from foundation.errors import ArenaError
 from judge.neutral import neutral_name, neutral_text
@@ -41,35 +32,9 @@ TRACE_CHARS, PIECE_CHARS = 60_000, 1_500
 QUERY_CHARS, SAID_CHARS = 4_000, 8_000  # of a question, and of all that judges said
 CONSTRAINTS, CONSTRAINT_CHARS = 100, 300  # of what a problem asked, and of each value of it
 Results = Mapping[str, Sequence[PairResult]]  # by problem
+Reason = tuple[str, Sequence[tuple[str, str]]]  # a sentence of why, and what it follows from: (address, name)
 Comparison = Mapping[tuple[str, str], tuple[int, int]]  # by two validators: results both have, and those that differ
 _STAGES = ("open", "closed", "running", "settling", "settled", "released", "published")
-
-
-class Leader(NamedTuple):
-    """One row of a leaderboard. What follows `since` is of released problems, and empty before."""
-
-    standing: Standing
-    since: str  # the race that brought the top agent there
-    buckets: Sequence[tuple[str, int, int]]  # solved of asked
-    missed: Sequence[tuple[str, int]]  # axes, and on how many problems they were missed
-    tokens: int | None  # of a problem
-    cost_micro_usd: int | None
-
-
-class Reason(NamedTuple):
-    """A sentence of why, and what it follows from: (address, name)."""
-
-    text: str
-    links: Sequence[tuple[str, str]] = ()
-
-
-class PairedGap(NamedTuple):
-    """The best score less the second best, with its 95 % interval, paired over the problems of the race."""
-
-    gap_e4: int
-    low_e4: int
-    high_e4: int
-    problems: int
 
 
 class Cell(NamedTuple):
@@ -96,17 +61,6 @@ class MatrixRow(NamedTuple):
         return (every | {"": True, "split": split})[shown]
 
 
-class RaceStep(NamedTuple):
-    """One stage of a race on its stepper; `at_says` is what happens at `at_ms`."""
-
-    name: str
-    is_done: bool
-    is_current: bool
-    says: str
-    at_says: str = ""
-    at_ms: int | None = None
-
-
 # -- leaderboards
 
 
@@ -116,9 +70,9 @@ def latest_settled(board: Board) -> RaceView | None:
     return next(filter(is_told, races), None)
 
 
-def read_standings(board: Board, race: RaceView, results: Results, gap: PairedGap | None) -> dict[str, Any]:
-    """The leaderboard of a settled race that everybody may see. `results`: as far as they are public; `low_e4` and
-    `high_e4` are the ends of its axis."""
+def read_standings(board: Board, race: RaceView, results: Results) -> dict[str, Any]:
+    """The leaderboard of a settled race that everybody may see. `results`: as far as they are public, and what
+    follows from them is of those; `low_e4` and `high_e4` are the ends of its axis."""
     settlement = race.settlement
     assert settlement is not None  # `latest_settled`, or a page that looked
     ranked = sorted(settlement.standings, key=lambda one: one.rank)
@@ -131,9 +85,9 @@ def read_standings(board: Board, race: RaceView, results: Results, gap: PairedGa
     for one in standings:
         given, promoted = of_agent[one.agent_version_id], board.promotions().get(one.agent_version_id, ())
         is_top = one.agent_version_id == settlement.top_agent_version_id
-        leader = Leader(
+        leader = dict(
             standing=one,
-            since=promoted[-1].race_id if is_top and promoted else "",
+            since=promoted[-1].race_id if is_top and promoted else "",  # the race that brought it to the top
             buckets=buckets_of(given),
             missed=missed_of(given),
             tokens=sum(each.tokens for each in given) // len(given) if given else None,
@@ -149,9 +103,7 @@ def read_standings(board: Board, race: RaceView, results: Results, gap: PairedGa
         low_e4=max(0, low // 500 * 500),
         high_e4=min(10_000, -(-high // 500) * 500),
         is_told=bool(results),
-        why=tuple(_reasons(board, race, [one.standing for one in leaders], results)),
-        gap=gap,
-        pools=sorted(set(pools_of(race).values())),
+        why=tuple(_reasons(board, race, standings, results)),
     )
 
 
@@ -186,7 +138,7 @@ def _reasons(board: Board, race: RaceView, ranked: Sequence[Standing], results: 
             for one in ranked[:2]
         ]
         text = f"{first} scored {gap_e4 / 10_000:.4f} more than {second}: {shares[0]} against {shares[1]}."
-        yield Reason(text, [(f"/v1/races/{race_id}/leaderboard", "standings")])
+        yield text, [(f"/v1/races/{race_id}/leaderboard", "standings")]
         is_open = is_seen(race, "trace")
         yield from _duel(race_id, (ranked[0], ranked[1]), (first, second), counted, is_open=is_open)
         said = []
@@ -196,9 +148,9 @@ def _reasons(board: Board, race: RaceView, ranked: Sequence[Standing], results: 
             told = ", ".join(f"{axis} {count} times" if count > 1 else f"{axis} once" for axis, count in missed)
             said += [f"{name} missed {told}"] if told else []
         if said:
-            yield Reason("; ".join(said) + ".", [(f"/v1/races/{race_id}/problems", "results")])
+            yield "; ".join(said) + ".", [(f"/v1/races/{race_id}/problems", "results")]
     for one in race_detail(board, race).decision:
-        yield Reason(sentence(one), [(f"/v1/races/{race_id}/settlement", "settlement")])
+        yield sentence(one), [(f"/v1/races/{race_id}/settlement", "settlement")]
 
 
 def _duel(
@@ -222,7 +174,7 @@ def _duel(
         more = f" these, and {len(won) - len(links)} more" if len(won) > len(links) else ""
         if won:
             did = f"{names[side]} did better on {len(won)} of the {len(both)} problems of pool train:"
-            yield Reason(did + more, links)
+            yield did + more, links
 
 
 def _agent(one: PairResult) -> str:
@@ -231,52 +183,6 @@ def _agent(one: PairResult) -> str:
 
 def _score_e4(one: PairResult) -> int:
     return (one.coefficient_e4 or 0) if one.is_success else 0
-
-
-def paired_gap(settlement: SettlementRecord, results: Results) -> PairedGap | None:
-    """The two best of a settled race, by the settlement's own resamples. `results`: every one on its problems, whatever
-    their pools; None where they do not give the standings."""
-    ranked = sorted(settlement.standings, key=lambda one: one.rank)[:2]
-    counted = [name for name in settlement.drawn if name not in settlement.void]
-    if len(ranked) < 2 or not counted or settlement.inputs is None:
-        return None
-    try:
-        rules, picks = policy_of(settlement).race, resample(settlement.seed, len(counted))
-    except (ArenaError, ValueError):  # a policy, or a seed, of another release
-        return None
-    required = 1 if rules.control_sha256 else results_needed(rules, len(settlement.inputs.validators))
-    first, second = (_scored(one, counted, results, required) for one in ranked)
-    for standing, score in zip(ranked, (first, second), strict=True):
-        found = race_score_e4(score, rules.lambda_e4), bootstrap_interval(score, rules.lambda_e4, picks)
-        if found != (standing.race_score_e4, Interval(standing.low_e4, standing.high_e4)):
-            return None
-    interval = difference_interval(first, second, rules.lambda_e4, picks)
-    gap_e4 = ranked[0].race_score_e4 - ranked[1].race_score_e4
-    return PairedGap(gap_e4, interval.low_e4, interval.high_e4, len(counted))
-
-
-def _scored(standing: Standing, counted: Sequence[str], results: Results, required: int) -> AgentScore:
-    """The agent's problems as the settlement scores them, one result of each validator."""
-    name = standing.agent_version_id
-    problems = []
-    for problem_id in counted:
-        given: dict[str, TrajectoryResult] = {}
-        for one in results.get(problem_id, ()):
-            is_owed = one.is_success and one.coefficient_e4 is None
-            if one.agent_version_id == name and one.is_success is not None and not is_owed:
-                result = TrajectoryResult(
-                    validator=one.validator,
-                    agent_version_id=name,
-                    problem_id=problem_id,
-                    is_success=one.is_success,
-                    is_agentic=one.is_agentic,
-                    score_e4=_score_e4(one),
-                    quality_e4=None,
-                )
-                given.setdefault(one.validator, result)
-        problems.append(problem_score(problem_id, tuple(given.values()), required))
-    subject = Subject(agent_version_id=name, miner_hotkey=standing.miner_hotkey, agent_sha256="")
-    return AgentScore(candidate=Candidate(subject=subject, qualifying_score_e4=0), problems=tuple(problems))
 
 
 # -- one race
@@ -325,8 +231,9 @@ def trace_href(result: PairResult, pool: str) -> str:
     return f"/traces/{result.validator}/{result.seq}" + ("" if pool == "train" else f"?pool={pool}")
 
 
-def read_steps(race: RaceView, row: RaceRow, now_ms: int) -> Sequence[RaceStep]:
-    """The stages of a race, and how far it is. Of a cancelled one, stages that it never came to are not done."""
+def read_steps(race: RaceView, row: RaceRow, now_ms: int) -> Sequence[Mapping[str, Any]]:
+    """The stages of a race, and how far it is; `at_says` is what happens at `at_ms`. Of a cancelled one, stages that it
+    never came to are not done."""
     reached: str = row.stage if row.stage in _STAGES else "open"
     if race.release is not None:
         reached = "published" if race.moment == "published" else "released"
@@ -353,8 +260,13 @@ def read_steps(race: RaceView, row: RaceRow, now_ms: int) -> Sequence[RaceStep]:
     place = _STAGES.index("settled" if is_cancelled else reached)
     skipped = ("running", "settling") if is_cancelled and draw is None else ()
     return [
-        RaceStep(
-            name, number < place and name not in skipped, number == place, says.get(name, ""), *moments.get(name, ())
+        dict(
+            name=name,
+            is_done=number < place and name not in skipped,
+            is_current=number == place,
+            says=says.get(name, ""),
+            at_says=moments.get(name, ("", None))[0],
+            at_ms=moments.get(name, ("", None))[1],
         )
         for number, name in enumerate(_STAGES)
     ]
@@ -368,9 +280,7 @@ def void_reason(settlement: SettlementRecord) -> str:
         return "too many results on it are missing"
     needed = results_needed(rules, len(settlement.inputs.validators) if settlement.inputs else 1)
     lacking = "no validator has" if needed == 1 else f"fewer than {needed} validators have"
-    if rules.control_sha256:
-        return f"{lacking} a result of the control agent on it"
-    return f"{lacking} a result on it for two agents or more, at least {rules.void_agents_e4 / 100:g} % of the field"
+    return f"{lacking} a result of the control agent on it"
 
 
 def disagreements(results: Results) -> Comparison:

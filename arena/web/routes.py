@@ -1,4 +1,4 @@
-"""Addresses of the pages, headers, server-sent news; refusals that people read, with the code and what to do.
+"""Addresses of the pages, headers; refusals that people read, with the code and what to do.
 
 Who asks with a browser gets a page, every other client the one JSON shape; what lies under `/v1/` is for
 programs and stays JSON.
@@ -6,15 +6,15 @@ programs and stays JSON.
 
 from __future__ import annotations
 
-import asyncio
 import functools
+import inspect
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from importlib.resources import files
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from starlette.exceptions import HTTPException
@@ -22,12 +22,11 @@ from starlette.responses import Response
 
 from arena.api.board import Board
 from arena.api.http import ErrorAnswer, deliver, refusal, refused, require_known, status_of
-from arena.api.reads import AgentFilter, AgentId, Number, RaceId, ValidatorName
-from arena.api.tail import DEFAULT_POOLS, Pools, Tail
+from arena.api.reads import Number, ValidatorName
+from arena.api.tail import Tail
 from arena.bank.batch import Explain
-from arena.exchange.streams import Places, RowStream
 from arena.records.proof import encode_proof
-from arena.web.pages import Pages, Shown, Stage, State, Wrote
+from arena.web.pages import Pages
 from arena.web.reading import moment, sentence
 from foundation.errors import ArenaError
 from judge.neutral import neutral_name
@@ -125,112 +124,66 @@ def _for_people(plain: Any) -> Any:
     return answer
 
 
-LIVE_S = 2.0
-QUIET_TURNS = 8  # without news before a line says that the server is there
-Cursor = Annotated[str, Query(max_length=512)]
-ProblemId = Annotated[str, Path(pattern=r"^[0-9A-Za-z_.-]{1,128}$", description="A problem.")]
-Other = Annotated[str, Query(alias="with", pattern=r"^([A-Za-z0-9]{1,128}/[0-9]{1,15})?$")]
-AgentName = Annotated[str, Query(max_length=64)]
-RaceName = Annotated[str, Query(pattern=r"^[A-Za-z0-9_.-]{0,128}$")]
-RecordText = Annotated[str, Query(max_length=128)]
 _HOST = re.compile(r"[A-Za-z0-9.:\[\]-]+")
 
 
-def add_pages(app: FastAPI, board: Board, tail: Tail, places: Places, explain: Explain) -> None:
-    """Add the pages to the application of the reads. `places` bounds streams of news together with the tail's;
-    `explain` says what released problems asked."""
+def add_pages(app: FastAPI, board: Board, tail: Tail, explain: Explain) -> None:
+    """Add the pages to the application of the reads. `explain` says what released problems asked."""
     pages = Pages(board, tail, explain)
+
+    async def api() -> object:
+        return app.openapi()
+
     router = APIRouter(dependencies=[Depends(require_known)], include_in_schema=False)
-    _add_races(router, pages)
-    _add_others(router, pages)
-    _add_files(router, pages, places)
+    for path, name, make in (
+        ("/", "front", pages.front),
+        ("/races", "races", pages.races),
+        ("/races/{race_id}", "race", pages.race),
+        ("/races/{race_id}/problems/{problem_id}", "problem", pages.problem),
+        ("/traces/{validator}/{seq}", "trace_page", pages.trace),
+        ("/agents", "agents", pages.agents),
+        ("/agents/{agent_version_id}", "agent", pages.agent),
+        ("/firehose", "firehose", pages.firehose),
+        ("/validators", "validators", pages.validators),
+        ("/verify", "verify", pages.verify),
+        ("/api", "api", api),
+    ):
+        _add_page(router, pages, path, name, make)
+    _add_files(router, pages)
     app.include_router(router)
     answer_people(app)
 
 
-async def _answer(request: Request, pages: Pages, name: str, make: Callable[[], Awaitable[object]]) -> Response:
-    """The page `name` of what `make` gives, or why there is none."""
-    try:
-        await pages.board.refresh()
-        page = render_page(name, page=await make(), path=request.url.path, called=pages.called)
-    except ArenaError as error:
-        return refusal_page(request, refused(error, status_of(error)), status_of(error))
-    answer = deliver(request, page, "text/html")
-    answer.headers.update(SECURITY)
-    return answer
+def _base_url(request: Request) -> str:
+    """This server's address as the client named it. People copy it into commands, so no shell may read more."""
+    is_plain = _HOST.fullmatch(request.base_url.netloc)
+    named = request if is_plain else Request({**request.scope, "headers": []})
+    return str(named.base_url)
 
 
-def _add_races(router: APIRouter, pages: Pages) -> None:
-    @router.get("/")
-    async def show_front(request: Request) -> Response:
-        return await _answer(request, pages, "front", pages.front)
+def _add_page(router: APIRouter, pages: Pages, path: str, name: str, make: Callable[..., Awaitable[object]]) -> None:
+    """Show at `path` the template `name` of what `make` gives for the parameters of a request."""
 
-    @router.get("/races")
-    async def show_races(request: Request, stage: Stage = "", promotion: bool = False, cursor: Cursor = "") -> Response:
-        return await _answer(request, pages, "races", lambda: pages.races(stage, promotion, cursor))
+    async def show(request: Request, **asked: object) -> Response:
+        try:
+            await pages.board.refresh()
+            page = await make(**asked)
+            template = "compare" if isinstance(page, list) else name  # two traces side by side
+            shown = dict(page=page, path=request.url.path, base_url=_base_url(request), called=pages.called)
+            content = render_page(template, **shown)
+        except ArenaError as error:
+            return refusal_page(request, refused(error, status_of(error)), status_of(error))
+        answer = deliver(request, content, "text/html")
+        answer.headers.update(SECURITY)
+        return answer
 
-    @router.get("/races/{race_id}")
-    async def show_race(
-        request: Request, race_id: RaceId, pool: Pools = DEFAULT_POOLS, show: Shown = "", cursor: Cursor = ""
-    ) -> Response:
-        return await _answer(request, pages, "race", lambda: pages.race(race_id, pool, show, cursor))
-
-    @router.get("/races/{race_id}/problems/{problem_id}")
-    async def show_problem(
-        request: Request, race_id: RaceId, problem_id: ProblemId, pool: Pools = DEFAULT_POOLS
-    ) -> Response:
-        return await _answer(request, pages, "problem", lambda: pages.problem(race_id, problem_id, pool))
-
-    @router.get("/traces/{validator}/{seq}")
-    async def show_trace(
-        request: Request, validator: ValidatorName, seq: Number, pool: Pools = DEFAULT_POOLS, other: Other = ""
-    ) -> Response:
-        if other:
-            second, number = other.split("/")
-            beside = second, int(number)
-            return await _answer(request, pages, "compare", lambda: pages.compare((validator, seq), beside, pool))
-        return await _answer(request, pages, "trace_page", lambda: pages.trace(validator, seq, pool))
+    parameters = inspect.signature(make, eval_str=True).parameters
+    own = inspect.Parameter("request", inspect.Parameter.POSITIONAL_ONLY, annotation=Request)
+    vars(show)["__signature__"] = inspect.Signature([own, *parameters.values()])
+    router.get(path, name=path)(show)
 
 
-def _add_others(router: APIRouter, pages: Pages) -> None:
-    @router.get("/agents")
-    async def show_agents(request: Request, name: AgentName = "", state: State = "", cursor: Cursor = "") -> Response:
-        return await _answer(request, pages, "agents", lambda: pages.agents(name, state, cursor))
-
-    @router.get("/agents/{agent_version_id}")
-    async def show_agent(request: Request, agent_version_id: AgentId) -> Response:
-        return await _answer(request, pages, "agent", lambda: pages.agent(agent_version_id))
-
-    @router.get("/firehose")
-    async def show_firehose(
-        request: Request, race: RaceName = "", agent: AgentFilter = "", wrote: Wrote = ""
-    ) -> Response:
-        is_plain = _HOST.fullmatch(request.base_url.netloc)  # people copy it into commands, so no shell may read more
-        named = request if is_plain else Request({**request.scope, "headers": []})
-        return await _answer(
-            request, pages, "firehose", lambda: pages.firehose(race, agent, wrote, str(named.base_url))
-        )
-
-    @router.get("/validators")
-    async def show_validators(request: Request) -> Response:
-        return await _answer(request, pages, "validators", pages.validators)
-
-    @router.get("/verify")
-    async def show_verify(
-        request: Request, validator: AgentFilter = "", record: RecordText = "", proof: RecordText = ""
-    ) -> Response:
-        """The record that is asked for is the script's to check; without a script, the page says with what."""
-        return await _answer(request, pages, "verify", pages.verify)
-
-    @router.get("/api")
-    async def show_api(request: Request) -> Response:
-        async def make() -> object:
-            return request.app.openapi()
-
-        return await _answer(request, pages, "api", make)
-
-
-def _add_files(router: APIRouter, pages: Pages, places: Places) -> None:
+def _add_files(router: APIRouter, pages: Pages) -> None:
     @router.get("/proofs/{validator}/{seq}")
     async def show_proof(request: Request, validator: ValidatorName, seq: Number) -> Response:
         """The proof file of a record (`arena.records.proof`), for the page `/verify` and the program there."""
@@ -245,21 +198,3 @@ def _add_files(router: APIRouter, pages: Pages, places: Places) -> None:
         answer = deliver(request, static_file(name), STATIC[name])
         answer.headers["cache-control"] = "max-age=300"
         return answer
-
-    @router.get("/news")
-    async def stream_news(request: Request) -> Response:
-        """A server-sent event whenever the public picture changes: pages that watch it load themselves again."""
-        return RowStream(_news(pages.board), places, refusal, "text/event-stream")
-
-
-async def _news(board: Board) -> AsyncGenerator[bytes]:
-    last, quiet = "", 0
-    while True:
-        await board.refresh()
-        now = board.fingerprint()
-        if now != last:
-            last, quiet = now, 0
-            yield f"event: picture\ndata: {now}\n\n".encode()
-        elif (quiet := quiet + 1) % QUIET_TURNS == 0:
-            yield b": still here\n\n"
-        await asyncio.sleep(LIVE_S)

@@ -13,14 +13,29 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 
+import msgspec
 from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from arena.api.board import Board
-from arena.api.http import RequestLimits, add_refusals, address_of, make_app, refusal, serve_app
+from arena.api.http import (
+    RequestLimits,
+    add_refusals,
+    address_of,
+    make_app,
+    read_body,
+    refusal,
+    serve_app,
+)
 from arena.api.reads import add_reads
 from arena.api.tail import HEARTBEAT_S, POLL_S, Tail, add_tail
 from arena.bank.batch import Explain, explain_nothing
+from arena.chain.local import LocalSubtensor
+from arena.chain.local_http import EXTRINSICS, QUESTION_BYTES_MAX, READS, ROUTE, ChainAnswer, ChainQuestion
 from arena.door.app import Door, explain_dropped, make_door_app
 from arena.exchange.peer_service import ShareRules
 from arena.exchange.routes import Exchange, add_exchange
@@ -28,6 +43,9 @@ from arena.exchange.streams import Places
 from arena.records.port import Store
 from arena.sn15.routes import CLOSED_PATHS, PATHS, add_sn15_reads, make_closed_app, make_sn15_app
 from arena.web.routes import add_pages
+from foundation.canonical import UNREADABLE_JSON
+from foundation.codes.names import TAIL_BAD_REQUEST
+from foundation.errors import ArenaError
 from harness.catalogue.server import Connections
 from problems.model import Problem
 
@@ -50,7 +68,7 @@ def make_tail_app(
     add_refusals(app)
     add_tail(app, tail, places)
     add_reads(app, board, tail)
-    add_pages(app, board, tail, places, explain)
+    add_pages(app, board, tail, explain)
     if is_sn15_served:
         add_sn15_reads(app, board)
     return app
@@ -129,10 +147,7 @@ class DoorServer:
         is_spoken = self.door.policy.admission.is_commitment_enough
         sn15 = make_sn15_app(self.door, self._board) if is_spoken else make_closed_app(self.door)
         app = _ClosesUnread(_ByPath(make_door_app(self.door), sn15, PATHS if is_spoken else CLOSED_PATHS))
-        try:
-            await serve_app(app, self._listener, connections, stop, asyncio.Event(), explain_dropped)
-        finally:
-            await self.door.submissions.parser.close()
+        await serve_app(app, self._listener, connections, stop, asyncio.Event(), explain_dropped)
 
 
 class _ClosesUnread:
@@ -168,3 +183,59 @@ class _ByPath:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._sn15 if scope.get("path", "").startswith(self._paths) else self._door
         await app(scope, receive, send)
+
+
+_CONNECTIONS, _BODY_S = 64, 10.0
+
+
+class ChainServer:
+    """Serves one local chain on one listening socket."""
+
+    def __init__(self, chain: LocalSubtensor, listener: socket.socket) -> None:
+        self._chain, self._listener = chain, listener
+
+    @property
+    def address(self) -> str:
+        """The base URL: `--subtensor.network` of the machines that use it."""
+        return address_of(self._listener)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set."""
+        app = Starlette(routes=[Route(ROUTE, self._answer, methods=["POST"])])
+        await serve_app(app, self._listener, Connections(total=_CONNECTIONS), stop, asyncio.Event())
+
+    async def _answer(self, request: Request) -> Response:
+        try:
+            body = await read_body(request, QUESTION_BYTES_MAX, _BODY_S)
+            asked = msgspec.json.decode(body, type=ChainQuestion)
+            answer, status = ChainAnswer(value=await self._ask(asked)), 200
+        except UNREADABLE_JSON as error:
+            answer, status = ChainAnswer(failure=ArenaError(TAIL_BAD_REQUEST, str(error)[:300]).failure), 400
+        except ArenaError as error:
+            answer, status = ChainAnswer(failure=error.failure), 503 if error.entry.is_retryable else 400
+        return Response(msgspec.json.encode(answer), status, media_type="application/json")
+
+    async def _ask(self, asked: ChainQuestion) -> object:
+        """What the chain says. Raises ArenaError U3030, and V2030 for a question about another subnet."""
+        if asked.netuid != self._chain.netuid:
+            raise ArenaError("V2030", f"netuid {asked.netuid}: this chain has netuid {self._chain.netuid}")
+        if asked.call in READS:
+            arguments = [getattr(asked, name) for name in READS[asked.call]]
+        else:
+            sender = _Sender(asked.hotkey, asked.signature)
+            arguments = [sender, *(getattr(asked, name) for name in EXTRINSICS[asked.call])]
+        return await getattr(self._chain, asked.call)(*arguments)
+
+
+class _Sender:
+    """A hotkey on another machine, by the signature that it sent."""
+
+    def __init__(self, hotkey: str, signature: str) -> None:
+        self.hotkey = hotkey
+        try:
+            self._signature = bytes.fromhex(signature)
+        except ValueError:
+            self._signature = b""
+
+    def sign(self, message: bytes) -> bytes:
+        return self._signature  # of these bytes or of none: the chain checks

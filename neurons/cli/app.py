@@ -73,8 +73,7 @@ def load_command(name: str) -> TyperCommand | TyperGroup:
     command = typer.main.get_command(getattr(importlib.import_module(f"neurons.cli.{module}"), application or "app"))
     if isinstance(command, TyperGroup) and name in command.commands:  # one file may hold several single commands
         command = command.commands[name]
-    if not isinstance(command, TyperCommand | TyperGroup):
-        raise TypeError(f"{entry.module}.app is not a typer application")
+    assert isinstance(command, TyperCommand | TyperGroup)
     command.name = name
     return _tidied(command)
 
@@ -148,7 +147,12 @@ def arena(
 def run_guarded(program: Callable[[], int | None]) -> int:
     """Run a program and return its exit code; a failure becomes text on stderr. Every entry point ends here."""
     try:
-        return _run_with_paths(program)
+        try:
+            return program() or 0
+        except OSError as error:  # a path that can't be used was named by somebody
+            if error.filename is None:
+                raise
+            raise ArenaError("V2027", f"{error.filename}: {error.strerror}") from error
     except ArenaError as error:
         from neurons.cli.presenter import printable
 
@@ -161,16 +165,6 @@ def run_guarded(program: Callable[[], int | None]) -> int:
         traceback.print_exc()
         typer.echo("This is a bug in agent-arena, not in your agent or host. Please report the traceback.", err=True)
         return EXIT_NOT_READY
-
-
-def _run_with_paths(program: Callable[[], int | None]) -> int:
-    """Run a program; a path that can't be used is V2027, because somebody named it."""
-    try:
-        return program() or 0
-    except OSError as error:
-        if error.filename is None:
-            raise
-        raise ArenaError("V2027", f"{error.filename}: {error.strerror}") from error
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

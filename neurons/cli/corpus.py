@@ -21,9 +21,9 @@ from neurons.cli.options import (
     JsonOption,
     TrustUnsignedOption,
     command,
+    state_folder,
 )
 from neurons.cli.presenter import echo_json, show, show_progress
-from neurons.cli.store_reading import state_folder
 from neurons.cli.trac import open_asker, require_answered, trac, usage_lines
 from neurons.cli.train import SEALS, LeakFlags
 

@@ -15,9 +15,8 @@ import msgspec
 import typer
 
 from foundation.errors import ArenaError
-from neurons.cli.options import JsonOption, StoreFlags, ValidatorOption, WalletFlags
+from neurons.cli.options import JsonOption, StoreFlags, ValidatorOption, WalletFlags, logs_of
 from neurons.cli.presenter import show, show_progress
-from neurons.cli.store_reading import logs_of
 
 if TYPE_CHECKING:
     from arena.chain.port import Signer

@@ -5,9 +5,6 @@ A heuristic of the gate never rejects; a person decides here.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -17,9 +14,8 @@ import typer
 
 from foundation.errors import Failure
 from neurons.cli.exit_codes import EXIT_USAGE
-from neurons.cli.options import JsonOption, NetuidOption, StateDirOption, WalletFlags, command
+from neurons.cli.options import JsonOption, NetuidOption, StateDirOption, WalletFlags, command, run_on_store
 from neurons.cli.presenter import echo_json, show
-from neurons.cli.store_reading import location_of, state_folder
 
 if TYPE_CHECKING:
     from arena.exchange.operator_files import ReleaseStore, SignedRelease
@@ -194,11 +190,8 @@ def list_submissions(
     from arena.records.port import EVERY_STATE
     from neurons.race.sentences import short
 
-    async def read() -> list[StoredSubmission]:
-        async with _store(state_dir) as store:
-            return await store.submissions(EVERY_STATE)
-
-    found = [submission for submission in asyncio.run(read()) if state in ("all", submission.state)]
+    stored = run_on_store("", state_dir, lambda store: store.submissions(EVERY_STATE))
+    found = [submission for submission in stored if state in ("all", submission.state)]
     if as_json:
         echo_json(found)
         return
@@ -219,7 +212,7 @@ def accept(agent: AgentArgument, state_dir: StateDirOption = None) -> None:
     The running validator takes it up at its next turn. Where the policy admits by agreement, it also signs your
     decision into its log: the agent races once more than half of the validators accept it, or its hold has run out.
     """
-    asyncio.run(_decide(state_dir, agent, "accepted"))
+    _decide(state_dir, agent, "accepted")
 
 
 @submissions_app.command()
@@ -237,12 +230,11 @@ def reject(
     """
     if not reason.isprintable() or len(reason) > REASON_CHARS_MAX:
         raise typer.BadParameter(f"one line of at most {REASON_CHARS_MAX} characters", param_hint="--reason")
-    asyncio.run(_decide(state_dir, agent, "rejected", reason.strip()))
+    _decide(state_dir, agent, "rejected", reason.strip())
 
 
-async def _decide(state_dir: Path | None, agent: str, state: Literal["accepted", "rejected"], reason: str = "") -> None:
-
-    async with _store(state_dir) as store:
+def _decide(state_dir: Path | None, agent: str, state: Literal["accepted", "rejected"], reason: str = "") -> None:
+    async def decide(store: PostgresStore) -> StoredSubmission:
         matches = [s for s in await store.submissions(("review",)) if s.subject.agent_version_id.startswith(agent)]
         if len(matches) != 1:
             typer.echo(f"{len(matches)} submissions under review begin with {agent!r}", err=True)
@@ -250,20 +242,7 @@ async def _decide(state_dir: Path | None, agent: str, state: Literal["accepted",
         version = matches[0].subject.agent_version_id
         failure = Failure(code="A1005", detail=f"a person rejected it: {reason}") if reason else None
         await store.set_submission_state(version, state, was="review", failure=failure)
-    typer.echo(f"{version[:16]}  {state}  {matches[0].name}")
+        return matches[0]
 
-
-@asynccontextmanager
-async def _store(state_dir: Path | None) -> AsyncIterator[PostgresStore]:
-    """The validator's store, through its own role; the server is started when the validator is not running."""
-    from arena.store.embedded import embedded_server
-    from arena.store.postgres import PostgresStore
-
-    folder = state_folder(state_dir)
-    location = location_of("", folder)
-    async with AsyncExitStack() as stack:
-        if location.kind == "embedded":
-            await stack.enter_async_context(embedded_server(folder))
-        store = await PostgresStore.open(location.dsn, location.validator)
-        stack.push_async_callback(store.close)
-        yield store
+    decided = run_on_store("", state_dir, decide)
+    typer.echo(f"{decided.subject.agent_version_id[:16]}  {state}  {decided.name}")

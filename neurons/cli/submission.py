@@ -30,8 +30,8 @@ from neurons.settings import flags as wallet_flags
 
 if TYPE_CHECKING:
     from arena.chain.port import Metagraph, Signer, Subtensor
-    from arena.door.client import DoorClient, FoundDoor
-    from arena.door.status import OwnRace, SubmissionStatus
+    from arena.door.client import DoorAnswer, DoorClient
+    from arena.door.service import OwnRace, SubmissionStatus
     from neurons.settings.settings import Settings
 
 app = typer.Typer()
@@ -97,7 +97,7 @@ class MinerSession:
     chain: Subtensor
     client: DoorClient
 
-    async def doors(self, urls: Sequence[str] | None, metagraph: Metagraph) -> list[FoundDoor]:
+    async def doors(self, urls: Sequence[str] | None, metagraph: Metagraph) -> list[DoorAnswer]:
         """The doors that can be asked and those that can't, with their reasons. Raises ArenaError U3052 for none."""
         from arena.door.client import find_doors
 
@@ -356,7 +356,7 @@ def _submit_lines(answer: dict[str, Any]) -> list[str]:
 
 async def _withdraw(settings: Settings, version: str, urls: list[str] | None) -> dict[str, Any]:
     async with open_session(settings) as session:
-        having: dict[str, list[FoundDoor]] = {}
+        having: dict[str, list[DoorAnswer]] = {}
         for door in await session.doors(urls, await session.chain.metagraph()):
             for each in await session.client.statuses(door.url, door.validator) if door.state else ():
                 if each.agent_version_id.startswith(version):
@@ -493,7 +493,7 @@ def _failure_row(url: str, validator: str, failure: Any) -> dict[str, Any]:
     return {"url": url, "validator": validator, "code": failure.code, "detail": failure.detail}
 
 
-def _no_door(doors: Sequence[FoundDoor], otherwise: str) -> ArenaError:
+def _no_door(doors: Sequence[DoorAnswer], otherwise: str) -> ArenaError:
     reasons = [f"{door.url}: {door.failure.code} {door.failure.detail}" for door in doors if door.failure]
     return ArenaError("U3052", "; ".join(reasons) or otherwise)
 

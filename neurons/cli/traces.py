@@ -22,12 +22,12 @@ from arena.export.model import LogRow
 from arena.export.selection import releases_of
 from arena.records.body import decode_content
 from arena.records.inspection import inspect
-from arena.records.model import Entry, EvaluationRecord, RecordContent, ReleaseRecord, SignedRecord, VerdictRecord
+from arena.records.model import EvaluationRecord, RecordContent, ReleaseRecord, SignedRecord, VerdictRecord, entry_of
 from arena.view.reading import Field, TraceView, chain_fact, view_evaluation, view_trace
 from arena.visibility.rule import Thing, Viewer, embargoed_races, may_see, standing_of
 from harness.trace import EvaluationBody, ToolCall
 from judge.verdict import UnscoredVerdict, Verdict
-from neurons.cli.store_reading import find_record, logs_of, read_or_none
+from neurons.cli.options import find_record, logs_of, read_or_none
 from neurons.practice.run import LocalRun, read_run
 from neurons.race.sentences import names_of
 from problems.model import Pool
@@ -159,8 +159,8 @@ def record_facts(evaluation: EvaluationRecord, names: Mapping[str, str]) -> tupl
 def signature_facts(record: SignedRecord | LogRow) -> tuple[Field, ...]:
     """A record's place in its log, and whether hash and signature hold."""
     content = None if record.content is None else bytes(record.content)
-    entry = Entry(record.validator, record.seq, record.prev, record.content_sha256, record.signature, content)
-    wrong = [f"{rule}: {why}" for rule, why in inspect(entry, verify).faults if rule != "body"]
+    faults = inspect(entry_of(record, content), verify).faults
+    wrong = [f"{rule}: {why}" for rule, why in faults if rule != "body"]
     holds = "; ".join(wrong) if wrong else f"holds: signed by {record.validator}"
     return (("record", f"{record.seq} of {record.validator}"), ("signature", holds), ("content", record.content_sha256))
 

@@ -142,7 +142,7 @@ def status(state_dir: StateDirOption = None, as_json: JsonOption = False) -> Non
     One line per thing: node, rules, chain, log, race with its next deadline, work, weights, peers, bank, disk. Below
     them what needs a person, each with its fix, and what mends itself. Exit code 1 when something needs a person.
     """
-    from neurons.cli.store_reading import run_on_store, state_folder
+    from neurons.cli.options import run_on_store, state_folder
     from neurons.health.status import page
     from neurons.node.reporting import look, read_store
     from neurons.settings.inputs import unix_ms
@@ -186,7 +186,7 @@ def resume(state_dir: StateDirOption = None) -> None:
 
 def _switch(state_dir: Path | None, reason: str) -> None:
     from arena.door.service import PauseState, put_pause
-    from neurons.cli.store_reading import run_on_store
+    from neurons.cli.options import run_on_store
     from neurons.settings.inputs import unix_ms
 
     state = PauseState(is_paused=bool(reason), reason=reason, since_ms=unix_ms())

@@ -114,10 +114,9 @@ class RayExecutor:
         from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, WorkerCrashedError
 
         from neurons.settings.inputs import code_commit
-        from neurons.worker.ports import claimed_bytes
 
         machines = [int(node["Resources"].get("memory", 0)) for node in ray.nodes() if node["Alive"]]
-        claim = claimed_bytes(memory_bytes, machines)
+        claim = min(memory_bytes, max(machines, default=0))  # what no machine has would never run: the largest one's
         # `in_order` runs lost jobs again, and counts them
         run = ray.remote(max_retries=0, **({"memory": claim} if claim else {}))(_run)
         name, held = uuid.uuid4().hex, ray.put(work)

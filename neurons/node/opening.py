@@ -21,7 +21,6 @@ import structlog
 from arena.chain.local import LocalSubtensor
 from arena.chain.opening import open_beacon, open_timelock
 from arena.chain.port import Subtensor, is_local
-from arena.door.local_chain import ChainServer
 from arena.policy import Policy
 from arena.race.admission import lone_race_refusal
 from arena.race.draw import permitted_validators
@@ -31,6 +30,7 @@ from arena.store.embedded import embedded_server
 from arena.store.location import StoreLocation, read_location, write_location
 from arena.store.objects import BodyObjects, open_objects
 from arena.store.postgres import PostgresStore
+from arena.web.server import ChainServer
 from foundation.codes.names import RUNTIME_UNKNOWN
 from foundation.errors import ArenaError
 from harness.catalogue.server import listen
@@ -97,7 +97,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         sharing = await stack.enter_async_context(open_sharing(settings, signer, open_again))
         settings, operator_files = await take_operator_files(settings, signer, chain, store, sharing)
         policy = policy_of(settings)
-        if refusal := None if settings.share or permitted is None else lone_race_refusal(policy, permitted):
+        if refusal := None if settings.share or permitted is None else lone_race_refusal(policy, len(permitted)):
             fix = "choose a policy that needs the results of one validator, or race with the others (`share`)"
             raise ArenaError("V2062", refusal, fix=fix)
         await asyncio.to_thread(prepare_catalogue, settings)

@@ -23,8 +23,7 @@ from arena.chain.keys import HttpCheck, verify
 from arena.chain.opening import open_subtensor
 from arena.door.app import Door
 from arena.door.form import Parser
-from arena.door.service import Registration, SubmissionService
-from arena.door.status import StatusService
+from arena.door.service import Registration, StatusService, SubmissionService
 from arena.store.objects import open_objects
 from arena.store.postgres import PostgresStore
 from arena.web.server import DoorServer, TailServer

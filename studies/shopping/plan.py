@@ -27,7 +27,7 @@ CONTROLS = (*SCRIPTED, RANDOM_LABEL)  # policies without weights
 
 SetKey = Literal["eval", "second"]
 SET_NAMES: dict[SetKey, str] = {"eval": "frozen eval", "second": "second set"}
-ToolProfile = Literal["paper4", "sn15", "extended", "compact"]
+ToolProfile = Literal["paper4", "sn15", "compact"]
 _ROW = re.compile(r"(?P<recipe>\w+)(@(?P<arm>\w+))?-(?P<seed>\d+)")
 
 Kind = TypeVar("Kind")

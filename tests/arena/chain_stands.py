@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from arena.chain.local import LocalSubtensor
 from arena.chain.local_http import RemoteSubtensor
 from arena.chain.port import Signer, Subtensor
-from arena.door.local_chain import ChainServer
+from arena.web.server import ChainServer
 from harness.catalogue.server import listen
 from tests.arena.chain_faults import reorg
 

@@ -21,8 +21,7 @@ from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.port import Signer
 from arena.door.app import Door, DoorRules
 from arena.door.form import Parser
-from arena.door.service import Registration, SubmissionService
-from arena.door.status import StatusService
+from arena.door.service import Registration, StatusService, SubmissionService
 from arena.exchange.peer_service import ShareRules
 from arena.policies import policy_by_name
 from arena.store.postgres import PostgresStore

@@ -369,14 +369,12 @@ async def test_the_parser_is_asked_once_of_a_file_it_could_decide(monkeypatch: p
     assert await parser.first_finding(good) is None
     finding = await parser.first_finding(bad)
     assert finding is not None and finding.rule == "parse"
-    await parser.close()
     with monkeypatch.context() as broken:
         broken.setattr(asyncio, "create_subprocess_exec", mock.AsyncMock(side_effect=OSError))
         assert [await parser.first_finding(each) for each in (good, bad)] == [None, finding]
         assert await parser.first_finding(bad + b"# unknown") is None  # nobody could say
     unknown = await parser.first_finding(bad + b"# unknown")
     assert unknown is not None and unknown.rule == "parse"
-    await parser.close()
 
 
 async def test_a_refusal_ends_its_connection_only_where_a_body_is_still_on_its_way(served: Stand) -> None:

@@ -10,13 +10,12 @@ import pytest
 
 from arena.api.board import Board
 from arena.chain.keys import generate_signer, keypair_signer
-from arena.door.status import StatusService
+from arena.door.service import StatusService
 from arena.race.machine import stream_of
 from arena.records.model import Subject
 from arena.records.port import StoredSubmission
 from arena.records.sequencer import Sequencer
-from arena.sn15.picture import OwnVersions, Picture
-from arena.sn15.values import version_uuid
+from arena.sn15.picture import Picture, version_uuid
 from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import PostgresStore
 from tests.arena.door_stand import AGENT, WIDE_RULES, Stand, serving, unix_ms
@@ -51,19 +50,21 @@ async def test_a_race_shows_counts_until_it_is_settled_and_then_the_rank(
         desk = StatusService(store, stand.chain, stand.policy, board)
         await board.refresh()
         picture = Picture(board)
-        own = OwnVersions(picture, await desk.of(hotkey), now_ms)
-        one = own.one(version_uuid(agent))
-        assert one is not None and one.state == "ELIGIBLE"
+        (status,) = await desk.of(hotkey)
+        one = picture.own(status)
+        assert one["state"] == "ELIGIBLE"
         (view,) = board.races()
         race, field = picture.race_public(view), picture.qualifiers(view)
-        ranks = [each.race_rank for each in field if each.agent_version_id == version_uuid(agent)]
-        is_known = race.status == "RACE_COMPLETE"
-        scores = (one.race_score, picture.status(picture.rows[agent]).race_score, race.winner_score)
+        ranks = [each["race_rank"] for each in field if each["agent_version_id"] == version_uuid(agent)]
+        is_known = race["status"] == "RACE_COMPLETE"
+        scores = (one["race_score"], picture.status(picture.rows[agent])["race_score"], race["winner_score"])
         assert [score is not None for score in scores] == [is_known] * 3
-        assert one.is_active_qualifier == (not is_known)
-        assert (own.agents().racing_agent_version_id is not None) == (race.status == "RACE_RUNNING")
+        assert one["is_active_qualifier"] == (not is_known)
+        assert (picture.own_agents([status], now_ms)["racing_agent_version_id"] is not None) == (
+            race["status"] == "RACE_RUNNING"
+        )
         assert ranks == ([] if not field else [1] if is_known else [None])
-        stages.append(race.status)
+        stages.append(race["status"])
 
     for index, event in enumerate(finished().stream):
         await store.put_event(stream_of(RACE), index, event)

@@ -17,7 +17,7 @@ from arena.api.board import Board
 from arena.chain.keys import generate_signer, verify
 from arena.chain.local import LocalSubtensor
 from arena.chain.port import Signer
-from arena.door.status import StatusService, SubmissionStatus
+from arena.door.service import StatusService, SubmissionStatus
 from arena.policies import DEMO
 from arena.records.log import sign_checkpoint
 from arena.records.model import StoredCheckpoint, Subject

@@ -56,3 +56,10 @@ def mixed_requests(products: list[Product], count: int, seed: int) -> list[Searc
         page = rng.choice(["1", "1", "1", "2", "3", "5"])
         requests.append(SearchRequest(q=q, page=page, shop_id=shop_id, price=price, sort=sort, service=service))
     return requests
+
+
+def drawn_requests(catalogue: Catalogue, count: int, seed: int) -> list[SearchRequest]:
+    """The same of products drawn from the catalogue, however large it is."""
+    rng, ids = random.Random(seed), list(catalogue.product_ids())
+    products = [catalogue.product(one) for one in rng.sample(ids, min(len(ids), 2 * count))]
+    return mixed_requests([one for one in products if one is not None], count, seed)

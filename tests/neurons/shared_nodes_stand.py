@@ -31,7 +31,7 @@ from arena.chain.keys import HttpAuth, keypair_signer
 from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.opening import OWNER_URI, local_chain_path
 from arena.chain.port import Signer
-from arena.door.client import DoorClient, FoundDoor, deliver, find_doors
+from arena.door.client import DoorAnswer, DoorClient, deliver, find_doors
 from arena.policies import DEMO, PAPER
 from arena.policy import Policy
 from arena.race.schedule import shared_closes_ms
@@ -161,7 +161,7 @@ class SharedNode:
 
     async def _hand_in(self, miner: Signer, submission: SignedSubmission) -> None:
         async with DoorClient(HttpAuth(miner, time.time_ns)) as client:
-            doors: list[FoundDoor] = []
+            doors: list[DoorAnswer] = []
             while not doors:
                 named = await find_doors(client, await self.network.chain.metagraph())
                 doors = [door for door in named if door.validator == self.signer.hotkey]

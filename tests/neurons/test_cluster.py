@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import pickle
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,9 +22,8 @@ from harness.agents.registry import reference_agent
 from neurons.cli.app import main
 from neurons.cluster.episodes import (
     AgentEpisodes,
-    EndpointEpisodes,
+    ModelEpisodes,
     Place,
-    SampledEpisodes,
     bench_alike,
     by_executor,
     ports_alike,
@@ -251,42 +249,25 @@ def jobs(asked: list[Asked]) -> list[Job]:
 
 
 @pytest.fixture
-def sampled(bench: RunContext, places: tuple[Path, Path]) -> SampledEpisodes:
+def sampled(bench: RunContext, places: tuple[Path, Path]) -> ModelEpisodes:
     """Rollouts by tokens of the scripted model."""
     place = Place(flags=flags_of(places), alike=bench_alike(bench))
     made = stage_episodes(recipe_of("rejection", 'sampler = "scripted"\nsampler_model = "scripted-expert"\n'), place)
-    assert isinstance(made, SampledEpisodes)
+    assert isinstance(made, ModelEpisodes)
     return made
 
 
-def here(sampled: SampledEpisodes, bench: RunContext, jobs: list[Job]) -> list[bytes]:
-    """The episodes as this process runs them without any executor."""
+def test_rollouts_run_in_processes_as_in_this_one_by_tokens_and_of_a_teacher(
+    sampled: ModelEpisodes, bench: RunContext, jobs: list[Job]
+) -> None:
     from training.models.render import Qwen3Codec
     from training.samplers.scripted import ScriptedSampler
 
     codec = Qwen3Codec(TOKENIZER)
-    lines = list(bench.sample(jobs, ScriptedSampler(codec), codec, EPISODE, 4))
-    assert all(line.rollout is not None for line in lines)
-    return [msgspec.json.encode(line) for line in lines]
-
-
-def test_rollouts_run_in_processes_as_in_this_one_by_tokens_and_of_a_teacher(
-    sampled: SampledEpisodes, bench: RunContext, jobs: list[Job]
-) -> None:
-    lines = by_executor(3, sampled, ProcessExecutor(2))(jobs)
-    assert [msgspec.json.encode(line) for line in lines] == here(sampled, bench, jobs)
+    here = list(bench.sample(jobs, ScriptedSampler(codec), codec, EPISODE, 4))
+    assert all(line.rollout is not None for line in here)
+    assert list(by_executor(3, sampled, ProcessExecutor(2))(jobs)) == here
     taught = stage_episodes(recipe_of("teacher", 'teacher = "scripted"\n'), sampled.place)
-    assert isinstance(taught, EndpointEpisodes)
+    assert isinstance(taught, ModelEpisodes)
     one, two = ([*by_executor(3, taught, executor)(jobs)] for executor in (HERE, ProcessExecutor(2)))
     assert one == two and [line.result.is_success for line in one] == [True] * len(jobs)
-
-
-@needs_a_cluster
-def test_rollouts_on_a_cluster_whose_node_is_killed_are_those_of_one_process(
-    sampled: SampledEpisodes, bench: RunContext, jobs: list[Job], tmp_path: Path
-) -> None:
-    packed = tmp_path / "episodes.pickle"
-    packed.write_bytes(pickle.dumps((sampled, jobs)))
-    found = apart(tmp_path, "rollouts", packed)
-    assert isinstance(found, list)
-    assert [line.encode() for line in found[0]] == here(sampled, bench, jobs)

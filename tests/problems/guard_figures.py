@@ -1,10 +1,8 @@
 """The leak guard, measured: do disguised problems fall into their source's cluster, and do unrelated ones stay out?
 
-Disguises are matched by the title classes of their answers alone; ids of products and problems, words of the
-query and the voucher are not looked at. The review net is measured on the same problems, separately. Two problems are
-*unrelated* when no answer title of one resembles one of the other (`lexical/1`, the matcher that decides rewards); a
-problem is *falsely merged* when it shares an answer class with an unrelated one. All shares are integers in
-ten-thousandths.
+Disguises are matched by the title classes of their answers alone; ids, words of the query and the voucher do not count.
+Two problems are *unrelated* when no answer title of one resembles one of the other (`lexical/1`); a problem is
+*falsely merged* when it shares an answer class with an unrelated one.
 """
 
 from __future__ import annotations
@@ -19,47 +17,16 @@ import msgspec
 from problems.clusters import NO_CATALOGUE, ProductClasses, answer_marks, find_clusters, similar_pairs
 from problems.model import Problem
 from problems.titles import resemble
-from tests.problems.disguises import DISGUISE_KINDS, DisguiseKind, disguises
-
-
-class GuardRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of disguise: how many were made, how many the classes and the net each put beside their source."""
-
-    kind: DisguiseKind
-    made: int
-    in_cluster: int
-    in_net: int
+from tests.problems.disguises import disguises
 
 
 class GuardFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What `measure_guard` found."""
+    """Disguises made and put beside their source by the classes, by kind; and what the review net lists."""
 
-    problems: int
-    rows: tuple[GuardRow, ...]
-    falsely_merged: int  # problems that share an answer class with an unrelated one
-    clusters: int  # of the problems without their disguises
-    net_pairs: int  # pairs the net lists among problems and disguises
-    net_right: int  # of these, of one source or of one cluster
-
-    @property
-    def in_cluster_e4(self) -> int:
-        """Disguises found by classes, of all."""
-        return _share_e4(sum(row.in_cluster for row in self.rows), sum(row.made for row in self.rows))
-
-    @property
-    def net_recall_e4(self) -> int:
-        """Disguises the net lists beside their source, of all."""
-        return _share_e4(sum(row.in_net for row in self.rows), sum(row.made for row in self.rows))
-
-    @property
-    def net_precision_e4(self) -> int:
-        """Pairs that are the same thing in fact, of those the net lists."""
-        return _share_e4(self.net_right, self.net_pairs)
-
-    @property
-    def falsely_merged_e4(self) -> int:
-        """Falsely merged problems, of all."""
-        return _share_e4(self.falsely_merged, self.problems)
+    made: dict[str, int]
+    in_cluster: dict[str, int]
+    net_recall: float  # disguises that the net lists beside their source, of all
+    net_precision: float  # pairs of one source or one cluster, of those that the net lists
 
 
 def measure_guard(
@@ -71,42 +38,27 @@ def measure_guard(
 ) -> GuardFigures:
     """Disguise every problem in each way and count. `prices_php` (by product id) lets plain problems get a voucher."""
     rng = Random(f"leak guard {seed}")
-    made = {problem.problem_id: disguises(problem, rng, prices_php) for problem in problems}
-    source_of = {problem.problem_id: problem.problem_id for problem in problems}
-    for source, kinds in made.items():
-        source_of.update({disguised.problem_id: source for disguised in kinds.values()})
-    everything = [*problems, *(one for kinds in made.values() for one in kinds.values())]
-    marks = {one.problem_id: title_marks(one, classes) for one in everything}
-    cluster_of = find_clusters(problems, classes).name_of
-    listed = similar_pairs(everything)
-    beside = {frozenset((pair.left, pair.right)) for pair in listed}
-    rows = []
-    for kind in DISGUISE_KINDS:
-        pairs = [(source, kinds[kind].problem_id) for source, kinds in made.items() if kind in kinds]
-        rows.append(
-            GuardRow(
-                kind=kind,
-                made=len(pairs),
-                in_cluster=sum(not marks[source].isdisjoint(marks[one]) for source, one in pairs),
-                in_net=sum(frozenset(pair) in beside for pair in pairs),
-            )
-        )
+    pairs = [(kind, source, one) for source in problems for kind, one in disguises(source, rng, prices_php).items()]
+    made, in_cluster = defaultdict[str, int](int), defaultdict[str, int](int)
+    for kind, source, one in pairs:
+        made[kind] += 1
+        in_cluster[kind] += not title_marks(source, classes).isdisjoint(title_marks(one, classes))
+    cluster = find_clusters(problems, classes).name_of
+    cluster |= {one.problem_id: cluster[source.problem_id] for _, source, one in pairs}
+    listed = {(pair.left, pair.right) for pair in similar_pairs([*problems, *(one for *_, one in pairs)])}
+    beside = sum(tuple(sorted((source.problem_id, one.problem_id))) in listed for _, source, one in pairs)
     return GuardFigures(
-        problems=len(problems),
-        rows=tuple(rows),
-        falsely_merged=len(falsely_merged(problems, classes)),
-        clusters=len(set(cluster_of.values())),
-        net_pairs=len(listed),
-        net_right=sum(cluster_of[source_of[pair.left]] == cluster_of[source_of[pair.right]] for pair in listed),
+        made=dict(made),
+        in_cluster=dict(in_cluster),
+        net_recall=beside / len(pairs),
+        net_precision=sum(cluster[left] == cluster[right] for left, right in listed) / len(listed),
     )
 
 
 def title_marks(problem: Problem, classes: ProductClasses = NO_CATALOGUE) -> frozenset[str]:
     """The marks of the problem's answers without their product ids."""
-    nameless = msgspec.structs.replace(
-        problem, rewards=tuple(msgspec.structs.replace(item, product_id="") for item in problem.rewards)
-    )
-    return answer_marks(nameless, classes) - {"id "}
+    nameless = tuple(msgspec.structs.replace(item, product_id="") for item in problem.rewards)
+    return answer_marks(msgspec.structs.replace(problem, rewards=nameless), classes) - {"id "}
 
 
 def falsely_merged(problems: Iterable[Problem], classes: ProductClasses = NO_CATALOGUE) -> frozenset[str]:
@@ -122,28 +74,3 @@ def falsely_merged(problems: Iterable[Problem], classes: ProductClasses = NO_CAT
             if not any(resemble(mine, theirs) for mine, theirs in itertools.product(*titles)):
                 false |= {left.problem_id, right.problem_id}
     return frozenset(false)
-
-
-def guard_table(figures: GuardFigures) -> str:
-    """The figures as a plain table for people."""
-    lines = [f"{'disguise':<12}{'made':>6}{'cluster':>10}{'net':>8}"]
-    for row in figures.rows:
-        shares = (_percent(_share_e4(count, row.made)) for count in (row.in_cluster, row.in_net))
-        lines.append("{:<12}{:>6}{:>10}{:>8}".format(row.kind, row.made, *shares))
-    total = sum(row.made for row in figures.rows)
-    whole = (_percent(figures.in_cluster_e4), _percent(figures.net_recall_e4))
-    lines.append("{:<12}{:>6}{:>10}{:>8}".format("all", total, *whole))
-    lines.append(
-        f"{figures.problems} problems in {figures.clusters} clusters, falsely merged "
-        f"{_percent(figures.falsely_merged_e4)}; pairs in the net {figures.net_pairs}, "
-        f"right {_percent(figures.net_precision_e4)}"
-    )
-    return "\n".join(lines)
-
-
-def _share_e4(part: int, whole: int) -> int:
-    return 10_000 * part // whole if whole else 0
-
-
-def _percent(share_e4: int) -> str:
-    return f"{share_e4 / 100:.1f} %"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 
-import msgspec
 import pytest
 
 from problems.clusters import ProductClasses, find_classes, title_key
 from problems.product import Product
 from problems.synthesis import synthesize
 from tests.problems.disguises import DISGUISE_KINDS
-from tests.problems.guard_figures import falsely_merged, guard_table, measure_guard
+from tests.problems.guard_figures import falsely_merged, measure_guard
 from tests.problems.leak_stand import cheap_problems, problem_of, real_problems
 from tests.problems.stand import synthetic_shelf
 
@@ -41,14 +40,11 @@ def figures(bank):
 
 
 def test_every_disguise_falls_in_its_sources_cluster_by_answers_alone(figures):
-    assert [(row.kind, row.made, row.in_cluster) for row in figures.rows] == [(kind, 60, 60) for kind in DISGUISE_KINDS]
+    assert figures.made == figures.in_cluster == dict.fromkeys(DISGUISE_KINDS, 60)
 
 
-def test_the_net_is_weaker_than_the_classes_and_its_figures_are_shown(figures):
-    assert figures.net_precision_e4 >= 9_500
-    assert 5_000 <= figures.net_recall_e4 < figures.in_cluster_e4 == 10_000
-    table = guard_table(figures)
-    assert all(kind in table for kind in DISGUISE_KINDS) and "falsely merged 0.0 %" in table
+def test_the_net_is_weaker_than_the_classes(figures):
+    assert figures.net_precision >= 0.95 and 0.5 <= figures.net_recall < 1
 
 
 def test_unrelated_problems_are_not_merged():
@@ -65,7 +61,7 @@ def test_a_false_merge_is_counted():
 
 
 def test_the_public_problems_stay_in_their_clusters_without_any_catalogue():
-    figures = measure_guard(real_problems(), seed=1)
-    assert figures.in_cluster_e4 >= 9_980
-    assert figures.falsely_merged == 0
-    assert msgspec.structs.asdict(figures)["clusters"] == figures.clusters < figures.problems
+    problems = real_problems()
+    figures = measure_guard(problems, seed=1)
+    assert sum(figures.in_cluster.values()) >= 0.998 * sum(figures.made.values())
+    assert falsely_merged(problems) == frozenset()

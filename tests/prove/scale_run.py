@@ -17,7 +17,7 @@ from typing import Any
 from harness.catalogue.build import BLOCK_DOCUMENTS, build_index, write_documents
 from harness.catalogue.engine import open_engine
 from harness.catalogue.synthetic import generate
-from tests.harness.engine_comparison import sample_requests
+from tests.harness.catalogue_stand import drawn_requests
 
 REQUESTS = 400
 SEED = 7
@@ -37,7 +37,7 @@ def search(index: Path, engine: str, count: int) -> dict[str, Any]:
     started = time.perf_counter()
     catalogue = open_engine(engine, index)
     open_s = time.perf_counter() - started
-    requests = sample_requests(catalogue, count, seed=3)
+    requests = drawn_requests(catalogue, count, seed=3)
     found = 0
     for _ in range(2):
         times_ms = []

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.catalogue.engine import open_engine
-from tests.harness.engine_comparison import sample_requests
+from tests.harness.catalogue_stand import drawn_requests
 from tests.harness.reference_search import ReferenceSearch
 from tests.prove.scale_run import measure, synthesise
 
@@ -37,5 +37,5 @@ def test_the_production_size_is_built_and_searched_within_its_bounds(tmp_path: P
     assert numba["resident_mb"] <= 1_024 and numba["p50_ms"] <= 15 and numba["p99_ms"] <= 150
     assert numba["pages_found"] == phases["numpy"]["pages_found"] > 200
     ours, theirs = open_engine("numba", index), ReferenceSearch(index)
-    for request in sample_requests(ours, 40, seed=11):
+    for request in drawn_requests(ours, 40, seed=11):
         assert [one.product_id for one in ours.search(request)] == theirs.page(request), request

@@ -11,7 +11,6 @@ from html.parser import HTMLParser
 
 import httpx2
 import msgspec
-import numpy as np
 import pytest
 from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import create_async_engine
@@ -20,7 +19,6 @@ from arena.api.board import Board
 from arena.api.tail import Tail
 from arena.bank.batch import explain_nothing
 from arena.chain.keys import generate_signer
-from arena.race.scores import resample
 from arena.records.body import decode_content
 from arena.records.model import EvaluationRecord
 from arena.store import statements as sql
@@ -41,7 +39,6 @@ from tests.web.episode_stand import (
     PUBLISHED,
     RACES,
     RUNNING,
-    agent_id,
     drawn_of,
     explain,
 )
@@ -195,29 +192,6 @@ def test_the_public_gets_nothing_of_a_sealed_race_in_the_terminal(served, race_i
     assert found.traces == () and explained == set() and found.withheld
 
 
-def test_the_first_leads_the_second_by_what_both_had_on_the_same_problems(served):
-    """The interval worked out anew from what the page links to."""
-    settlement = served.http.get(f"/v1/races/{PUBLISHED[0]}/settlement").json()
-    page = page_of(served, f"/races/{PUBLISHED[0]}")
-    said = page[page.index('class="gap"') :].partition("</p>")[0]
-    (address,) = re.findall(r'href="(/v1/races/[^"]*problems[^"]*)"', said)
-    rows = {row["problem_id"]: row for row in served.http.get(address.replace("&amp;", "&")).json()["items"]}
-    counted = [name for name in settlement["drawn"] if name not in settlement["void"]]
-    best = [row["agent_version_id"] for row in sorted(settlement["standings"], key=lambda row: row["rank"])[:2]]
-    weight = msgspec.json.decode(settlement["inputs"]["policy"])["race"]["lambda_e4"] / 10_000
-    resampled = []
-    for agent in best:
-        own = [one for name in counted for one in rows[name]["results"] if one["agent_version_id"] == agent]
-        scores = np.array([one["coefficient_e4"] if one["is_success"] else 0 for one in own])
-        picks = resample(settlement["seed"], len(counted))
-        share = np.array([one["is_agentic"] for one in own])[picks].mean(axis=1)
-        resampled.append(scores[picks].mean(axis=1) * (1 - weight + weight * share))
-    low, high = np.percentile(resampled[0] - resampled[1], [2.5, 97.5])
-    told = [float(one) for one in re.findall(r"-?\d\.\d{4}", said.partition("</svg>")[2])]
-    assert told[:2] == pytest.approx([low / 10_000, high / 10_000], abs=0.004)
-    assert agent_id(0) in best
-
-
 def test_hours_and_races_of_a_validator_are_those_of_the_log(served):
     (row,) = served.http.get("/v1/validators").json()["items"]
     recorded = {decode_content(one.content).recorded_ms // HOUR_MS for one in served.site.author.records()}
@@ -304,7 +278,7 @@ async def test_a_race_is_read_again_only_when_more_of_it_was_recorded(postgres):
             await asyncio.to_thread(author.append, payloads, [body])
         store.read = []
         await board.refresh()
-        await pages.front(), await pages.firehose("", "", "", ""), await pages.validators()
+        await pages.front(), await pages.firehose(), await pages.validators()
         await pages.verify(), await pages.agent(agent)
         return store.read
 

@@ -1,4 +1,4 @@
-// Comforts of the pages, which work without them: countdowns, news, keys in a trace, and the check of one record.
+// Comforts of the pages, which work without them: countdowns, and the check of one record.
 "use strict";
 
 function countdowns() {
@@ -10,35 +10,6 @@ function countdowns() {
     const said = minutes >= 60 ? `${Math.floor(minutes / 60)} h ${minutes % 60} min` : `${minutes} min ${Math.floor(left / 1e3) % 60} s`;
     one.textContent = `in ${said} (${one.dataset.text})`;
   }
-}
-
-async function renew() {
-  const answer = await fetch(location.href, { headers: { accept: "text/html" } });
-  if (!answer.ok) return;
-  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
-  const main = document.querySelector("main");
-  if (fresh && fresh.innerHTML !== main.innerHTML) { main.innerHTML = fresh.innerHTML; countdowns(); }
-}
-
-function watch() {
-  if (!/^\/(races(\/[^/]+)?|validators|firehose)?$/.test(location.pathname)) return;
-  const news = new EventSource("/news");
-  let isFirst = true;
-  news.addEventListener("picture", () => { if (!isFirst) renew(); isFirst = false; });
-  addEventListener("pagehide", () => news.close());
-}
-
-function keys() {
-  const steps = [...document.querySelectorAll("dt[id^=span-]")];
-  if (!steps.length) return;
-  addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || /INPUT|SELECT|TEXTAREA/.test(event.target.tagName)) return;
-    const way = { j: 1, k: -1 }[event.key];
-    if (!way) return;
-    const now = steps.findIndex((one) => `#${one.id}` === location.hash);
-    const next = steps[Math.min(steps.length - 1, Math.max(0, now + way))];
-    location.hash = next.id;
-  });
 }
 
 const utf8 = (text) => new TextEncoder().encode(text);
@@ -156,6 +127,4 @@ function check() {
 
 countdowns();
 setInterval(countdowns, 1000);
-watch();
-keys();
 check();

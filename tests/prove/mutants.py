@@ -1,0 +1,124 @@
+"""Mutants: of small changes drawn at random in what decides, how many make a test fail.
+
+    python -m tests.prove.mutants COPY [--count 300] [--seed 1] [--room records]
+
+COPY is a clone that may be changed: each mutant is written into it, the room's own tests run there until one fails, and
+the file is put back. cosmic-ray makes the mutants (`pip install cosmic-ray==8.7.0`; nothing else needs it). A mutant is
+killed where a test fails or the run takes a minute longer than the unchanged one. Survivors are printed with their line,
+so that a test can be written or the mutant seen to change nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+
+import msgspec
+
+# room -> its files, and the tests that hold it; patterns below the checkout
+ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "scoring": (
+        ("problems/score.py", "problems/axes.py", "problems/soundness.py", "problems/scoring/*.py"),
+        ("tests/problems/test_[dgsv]*.py",),
+    ),
+    "settlement": (
+        ("arena/race/*settle*.py", "arena/race/weights.py"),
+        ("tests/arena/test_race_*.py", "tests/arena/test_weights.py"),
+    ),
+    "records": (("arena/records/*.py",), ("tests/arena/test_records_*.py",)),
+    "emission": (("harness/emission/*.py",), ("tests/harness/test_emission*.py",)),
+    "gate": (("arena/gate/*.py",), ("tests/arena/test_gate_*.py",)),
+    "store": (("arena/store/*.py",), ("tests/arena/test_store_*.py",)),
+}
+_SKIPPED = ("NoOp", "BitOr", "Decorator")  # what changes nothing: itself, a union of types, a cache
+_EXTRA_S = 60.0
+
+
+class Mutant(msgspec.Struct, frozen=True, kw_only=True):
+    """One change: the operator's occurrence in a file, and the line that it is on."""
+
+    room: str
+    path: str
+    operator: str
+    occurrence: int
+    line: int
+
+
+def mutants_of(copy: Path, room: str) -> Iterator[Mutant]:
+    """Every mutant of a room's files."""
+    from cosmic_ray.ast import ast_nodes, get_ast_from_path
+    from cosmic_ray.plugins import get_operator, operator_names
+
+    names = [name for name in operator_names() if not any(part in name for part in _SKIPPED)]
+    for path in sorted(path for pattern in ROOMS[room][0] for path in copy.glob(pattern)):
+        tree = get_ast_from_path(path)
+        for name in names:
+            kind = get_operator(name)
+            if kind.arguments():
+                continue
+            places = (start for node in ast_nodes(tree) for start, _ in kind().mutation_positions(node))
+            for occurrence, (line, _) in enumerate(places):
+                yield Mutant(
+                    room=room,
+                    path=path.relative_to(copy).as_posix(),
+                    operator=name,
+                    occurrence=occurrence,
+                    line=line,
+                )
+
+
+def is_killed(copy: Path, mutant: Mutant, limit_s: float) -> bool:
+    """Whether a test of the room fails with the mutant in place."""
+    from cosmic_ray.mutating import use_mutation
+    from cosmic_ray.plugins import get_operator
+
+    with use_mutation(copy / mutant.path, get_operator(mutant.operator)(), mutant.occurrence):
+        return not passes(copy, mutant.room, limit_s)
+
+
+def passes(copy: Path, room: str, limit_s: float) -> bool:
+    """Whether the room's tests pass within the limit."""
+    tests = sorted(str(path) for pattern in ROOMS[room][1] for path in copy.glob(pattern))
+    command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not prove", *tests]
+    try:
+        done = subprocess.run(command, cwd=copy, capture_output=True, timeout=limit_s, check=False)
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Draw, run, print a row a room."""
+    parser = argparse.ArgumentParser(prog="python -m tests.prove.mutants", description=__doc__)
+    parser.add_argument("copy", type=Path, help="a clone that may be changed")
+    parser.add_argument("--count", type=int, default=300, help="mutants over all rooms (default: 300)")
+    parser.add_argument("--seed", type=int, default=1, help="of the draw")
+    parser.add_argument("--room", choices=tuple(ROOMS), action="append", help="only this one; repeatable")
+    options = parser.parse_args(argv)
+    copy, rooms = options.copy.resolve(), options.room or list(ROOMS)
+    killed, drawn = Counter[str](), Counter[str]()
+    for room in rooms:
+        started = time.monotonic()
+        if not passes(copy, room, 3_600):
+            raise SystemExit(f"{room}: its tests fail in {copy} without a mutant")
+        limit_s = time.monotonic() - started + _EXTRA_S
+        made = list(mutants_of(copy, room))
+        for mutant in Random(options.seed).sample(made, min(len(made), options.count // len(rooms))):
+            drawn[room] += 1
+            if is_killed(copy, mutant, limit_s):
+                killed[room] += 1
+            else:
+                print(f"survives: {mutant.path}:{mutant.line} {mutant.operator}", flush=True)
+        print(f"{room}: {killed[room]} of {drawn[room]} killed ({len(made)} mutants there are)", flush=True)
+    print(f"all: {killed.total()} of {drawn.total()}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
