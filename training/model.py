@@ -12,7 +12,6 @@ from typing import Annotated, Literal, Protocol
 import msgspec
 from msgspec import Meta
 
-from foundation.errors import ArenaError
 from harness.chat import Message
 from problems.model import Bucket
 
@@ -29,11 +28,8 @@ class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
     bucket: Bucket | None = None
 
 
-class UnfitRowError(ArenaError):
-    """V2122: a trace that can't be a row, since it is too long or holds nothing to learn."""
-
-    def __init__(self, detail: str) -> None:
-        super().__init__("V2122", detail)
+class UnfitRowError(ValueError):
+    """A trace that can't be a row, since it is too long or holds nothing to learn."""
 
 
 class Decode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -275,10 +275,10 @@ def show_plan(plan: Recipe, *, as_json: bool) -> None:
     from training.models.estimate import estimate_run
     from training.models.model_folder import find_device
 
-    rows, work, assumed = count_work(plan)
+    work, assumed = count_work(plan)
     estimate, device = estimate_run(plan, work), find_device()
     fields: list[tuple[str, object]] = [
-        ("rows in the corpus", f"{rows}, {work.corpus_tokens:,} tokens"),
+        ("corpus", f"{work.corpus_tokens:,} tokens"),
         ("problems", f"{work.problems}, for guards {work.dev}; episodes taken over {work.taken}"),
         *(("assumed", line) for line in assumed),
         ("parameters", f"{estimate.parameters:,}, trained {estimate.trained_parameters:,}"),
@@ -293,42 +293,41 @@ def show_plan(plan: Recipe, *, as_json: bool) -> None:
     if device.warning:
         fields.append(("warning", device.warning))
     recipe = msgspec.json.format(msgspec.json.encode(plan), indent=2).decode()
-    shown = {"recipe": plan, "rows": rows, "work": work, "assumed": assumed, "estimate": estimate, "device": device}
+    shown = {"recipe": plan, "work": work, "assumed": assumed, "estimate": estimate, "device": device}
     show(shown, [recipe, *field_lines(fields, 22)], as_json=as_json)
 
 
-def count_work(plan: Recipe) -> tuple[int, Work, list[str]]:
-    """(rows in the corpora, what the run works on, what was assumed of things that are not there)."""
+def count_work(plan: Recipe) -> tuple[Work, list[str]]:
+    """What the run works on, and what was assumed of things that are not there."""
+    from neurons.cli.problems import read_file, shipped_named
     from training.corpus.corpus_files import read_rows
     from training.models.estimate import Work
     from training.rollouts.rollout import EPISODES, EpisodeFile
 
     assumed: list[str] = []
-    rows = tokens = taken = 0
-    for folder in map(Path, plan.data.corpus):
-        if folder.exists():
-            counts = [row.tokens or 0 for row in read_rows(folder)]
-            rows, tokens = rows + len(counts), tokens + sum(counts)
-        else:
-            assumed.append(f"{folder}: {ASSUMED_TOKENS:,} tokens")
-            tokens += ASSUMED_TOKENS
-    problems = _problems(plan.data.problems, ASSUMED_PROBLEMS, assumed)
-    for run in map(Path, plan.data.rollouts):
-        if (run / EPISODES).exists():
-            taken += len(EpisodeFile(run / EPISODES).lines())
-        else:
-            assumed.append(f"{run}: {ASSUMED_PROBLEMS:,} episodes")
-            taken += ASSUMED_PROBLEMS
-    dev = _problems(plan.data.dev_problems, ASSUMED_DEV, assumed)
-    return rows, Work(corpus_tokens=tokens, problems=problems, taken=taken, dev=dev), assumed
 
+    def total(names: Iterable[str], count: Callable[[Path], int | None], otherwise: int, what: str) -> int:
+        found = 0
+        for name in filter(None, names):
+            counted = count(Path(name))
+            if counted is None:
+                assumed.append(f"{name}: {otherwise:,} {what}")
+            found += otherwise if counted is None else counted
+        return found
 
-def _problems(name: str, otherwise: int, assumed: list[str]) -> int:
-    from neurons.cli.problems import read_file, shipped_named
+    def tokens(corpus: Path) -> int | None:
+        return sum(row.tokens or 0 for row in read_rows(corpus)) if corpus.exists() else None
 
-    if not name:
-        return 0
-    if not Path(name).exists() and not shipped_named(name):
-        assumed.append(f"{name}: {otherwise:,} problems")
-        return otherwise
-    return len(read_file(Path(name)))
+    def problems(file: Path) -> int | None:
+        return len(read_file(file)) if file.exists() or shipped_named(str(file)) else None
+
+    def episodes(run: Path) -> int | None:
+        return len(EpisodeFile(run / EPISODES).lines()) if (run / EPISODES).exists() else None
+
+    work = Work(
+        corpus_tokens=total(plan.data.corpus, tokens, ASSUMED_TOKENS, "tokens"),
+        problems=total([plan.data.problems], problems, ASSUMED_PROBLEMS, "problems"),
+        taken=total(plan.data.rollouts, episodes, ASSUMED_PROBLEMS, "episodes"),
+        dev=total([plan.data.dev_problems], problems, ASSUMED_DEV, "problems"),
+    )
+    return work, assumed

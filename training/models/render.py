@@ -172,7 +172,7 @@ class Qwen3Codec:
     def row(self, trace_id: str, messages: tuple[Message, ...], tools: str, tokens_max: int) -> TokenRow:
         """A trace with labels on the turns the model wrote (`is_model`), their stop tokens among them.
 
-        Raises UnfitRowError (V2122) for a row over `tokens_max` tokens or one without a token to learn.
+        Raises UnfitRowError for a row over `tokens_max` tokens or one without a token to learn.
         """
         from renderers import build_training_sample
 

@@ -20,7 +20,6 @@ from trl.trainer.kto_config import KTOConfig
 from trl.trainer.kto_trainer import DataCollatorForUnpairedPreference, KTOTrainer
 from trl.trainer.utils import pad
 
-from foundation.errors import ArenaError
 from training.guards import require_emission, require_start_emission, require_two_classes
 from training.model import TokenRow
 from training.models.opening import lora_config, open_parent, placed
@@ -186,7 +185,7 @@ class _MaskedCollator(DataCollatorForUnpairedPreference):  # type: ignore[misc]
             masks = [torch.tensor([0] * len(one["prompt_ids"]) + one[prefix + MASK]) for one in examples]
             mask = pad(masks, padding_value=0, padding_side="right", pad_to_multiple_of=self.pad_to_multiple_of)
             if mask.shape != output[prefix + "completion_mask"].shape:
-                raise ArenaError("V2122", f"{prefix}{MASK} does not line up with its tokens")
+                raise ValueError(f"{prefix}{MASK} does not line up with its tokens")
             output[prefix + "completion_mask"] = mask
         return output
 
