@@ -233,10 +233,10 @@ def _open_endpoint(
 
     with contextlib.ExitStack() as stack:
         if how.cluster:
-            from neurons.cluster.episodes import ModelEpisodes, Place, bench_alike, by_executor
+            from neurons.cluster.episodes import ModelEpisodes, Place, alike_of, by_executor
             from neurons.cluster.ray_executor import open_executor
 
-            place = Place(flags=tuple(flags.named().items()), alike=bench_alike(bench))
+            place = Place(flags=tuple(flags.named().items()), alike=alike_of(bench))
             episodes = ModelEpisodes(place=place, url=url, model=how.model, decode=plan.decode)
             executor = stack.enter_context(open_executor(how.cluster, 0, 0, state_dir=flags.state_dir))
             run = by_executor(plan.parallel, episodes, executor)

@@ -197,10 +197,10 @@ def _rollouts_elsewhere(plan: Recipe, bench: RunContext, cluster: str, flags: Be
     if not cluster or not launched(os.environ).is_first:
         yield None
         return
-    from neurons.cluster.episodes import Place, bench_alike, by_executor, stage_episodes
+    from neurons.cluster.episodes import Place, alike_of, by_executor, stage_episodes
     from neurons.cluster.ray_executor import open_executor
 
-    place = Place(flags=tuple(flags.named().items()), alike=bench_alike(bench))
+    place = Place(flags=tuple(flags.named().items()), alike=alike_of(bench))
     with open_executor(cluster, 0, 0, state_dir=flags.state_dir) as executor:
         yield by_executor(plan.parallel, stage_episodes(plan, place), executor)
 

@@ -55,15 +55,12 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
                 raise ArenaError(HOST_UNLIKE, f"{os.uname().nodename}: {own[:24]}, where the work is {home[:24]}")
 
 
-def bench_alike(bench: RunContext) -> tuple[str, str]:
-    """What has to be the same of a context, beside the release: index and policy."""
-    return bench.catalogue.content_sha256, bench.policy.policy_sha256
-
-
-def ports_alike(ports: EvaluatePorts) -> tuple[str, str, str]:
-    """What has to be the same of an agent's ports, beside the release: index, policy and jail."""
-    level = ports.sandbox.level
-    return ports.catalogue.content_sha256, ports.policy.policy_sha256, f"{level.name} {level.guest_sha256}"
+def alike_of(ports: EvaluatePorts | RunContext) -> tuple[str, ...]:
+    """What has to be the same of ports or a context, beside the release: index, policy and, of an agent's, the jail."""
+    shared = ports.catalogue.content_sha256, ports.policy.policy_sha256
+    if isinstance(ports, RunContext):
+        return shared
+    return *shared, f"{ports.sandbox.level.name} {ports.sandbox.level.guest_sha256}"
 
 
 class AgentEpisodes(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +149,7 @@ def _ported(place: Place) -> tuple[EvaluatePorts, contextlib.ExitStack]:
     """The ports of agents, opened once and held until the process ends."""
     held = contextlib.ExitStack()
     ports = held.enter_context(open_local_ports(place.settings()))
-    place.require_alike(*ports_alike(ports))
+    place.require_alike(*alike_of(ports))
     return ports, held
 
 
@@ -161,7 +158,7 @@ def _opened(episodes: ModelEpisodes) -> tuple[Callable[[Sequence[Job]], Iterable
     """What runs jobs on this machine, opened once and held until the process ends."""
     held = contextlib.ExitStack()
     bench = open_bench(episodes.place.settings())
-    episodes.place.require_alike(*bench_alike(bench))
+    episodes.place.require_alike(*alike_of(bench))
     if episodes.recipe is None:
         upstream = held.enter_context(open_endpoint("model", episodes.url))
         return lambda jobs: bench.ask_all(jobs, upstream, episodes.model, episodes.decode, len(jobs)), held
