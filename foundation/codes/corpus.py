@@ -37,9 +37,9 @@ ROWS = (
     ),
     row(
         "V2148",
-        "models would cost more money or time than allowed",
+        "models would cost more than allowed",
         "nothing more is asked; answers already paid for stay and are used again",
-        "`arena corpus trac --dry-run` shows calls, tokens and price; raise --price-max or --minutes, or give --rows",
+        "`arena corpus trac --dry-run` shows calls, tokens and price; raise --price-max, or give --rows",
     ),
     row(
         "V2149",
