@@ -21,6 +21,7 @@ from harness.catalogue.port import Catalogue
 from harness.inference.scripted import MODELS, complete, start_scripted_server
 from harness.inference.scripted.brief import read_brief
 from harness.inference.scripted.model import RequestError, read_text_calls
+from harness.inference.scripted.shopper import CONCISE
 from harness.tools.port import Toolbox
 from harness.tools.registry import make_toolbox
 from problems.model import Problem
@@ -296,3 +297,14 @@ def test_a_port_in_use_is_said_plainly() -> None:
         with pytest.raises(ArenaError) as caught, start_scripted_server(port):
             pass
     assert caught.value.failure.code == "U3001"
+
+
+def test_the_concise_model_says_one_sentence_of_two_hits_and_is_not_listed(catalogue: Catalogue) -> None:
+    found = [Run(CONCISE, problem, catalogue, "compact") for problem in _problems()]
+    assert share(found) >= 0.8 and CONCISE not in MODELS
+    for run in found:
+        said = [thought for thought in run.thoughts if thought]
+        assert len(said) == 1 and set(run.names) == {"find_product", "recommend_product", "terminate"}
+        rows = [row for result in run.results if result.startswith("[") for row in json.loads(result)]
+        if "the only hit" not in said[0]:
+            assert sum(f"{row['price']} PHP" in said[0] for row in rows) >= 2  # both stand in a result
