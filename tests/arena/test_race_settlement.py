@@ -12,9 +12,12 @@ from msgspec.structs import replace
 
 from arena.policies import AGENTIC
 from arena.race.draw import race_seed
-from arena.race.model import AgentScore, ProblemScore, SettlementInputs, Top, TrajectoryResult
 from arena.race.scores import (
+    AgentScore,
     Interval,
+    ProblemScore,
+    SettlementInputs,
+    TrajectoryResult,
     bootstrap_interval,
     compared_with_others,
     difference_interval,
@@ -25,7 +28,7 @@ from arena.race.scores import (
     resample,
 )
 from arena.race.settle import settle
-from arena.records.model import SettlementRecord
+from arena.records.model import SettlementRecord, Top
 from foundation.canonical import canonical_bytes
 from tests.arena.race_stand import (
     BEACON,

@@ -40,8 +40,8 @@ from arena.race.machine import (
     stream_of,
     top_after,
 )
-from arena.race.model import Top
 from arena.race.schedule import timeline
+from arena.records.model import Top
 from foundation.errors import ArenaError
 from tests.arena.race_stand import BEACON, RACE, batch, metagraph
 from tests.arena.race_world import CLOSES_MS, FIELD, OPENED_MS, RULES, World, at_close, finished, running

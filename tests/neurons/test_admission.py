@@ -19,8 +19,7 @@ from arena.records.body import decode_content
 from arena.records.model import GateRecord, RaceInputs, SettlementRecord, Subject
 from arena.records.port import EVERY_STATE, StoredSubmission
 from arena.submissions.model import SignedSubmission, make_submission, waiting_row
-from neurons.race.admission import Admissions
-from neurons.race.intake import Intake
+from neurons.race.admission import Admissions, Intake
 from neurons.race.log import QUALIFYING, RaceLog
 from tests.arena.chain_faults import set_finality_lag
 from tests.neurons.clock_stand import POLICY, Desk, open_desk

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from arena.chain.keys import keypair_signer
-from arena.race.model import LoggedRecord
+from arena.race.scores import LoggedRecord
 from arena.records.model import EvaluationRecord
 from neurons.demo.demo import RACE, VALIDATOR, DemoRun, DemoView, conclude, running_validator, watch
 from problems.formats import read_problems

@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from arena.policies import POLICIES
 from arena.policy import Policy
-from arena.race.model import Top
 from arena.race.settle import inputs_again, policy_of, settle
-from arena.records.model import SettlementRecord
+from arena.records.model import SettlementRecord, Top
 from neurons.race.log import as_raced
 from tests.simulation.audit import RaceEnd
 from tests.simulation.world import Miner
