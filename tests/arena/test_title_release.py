@@ -142,11 +142,6 @@ def test_a_broken_file_of_vectors_is_made_again(tmp_path: Path, release):
     assert {path.suffix for path in tmp_path.iterdir()} == {".npy"}
 
 
-def test_a_release_names_its_model():
-    with pytest.raises(ArenaError, match="P4012"):
-        build_release(_problems(), _products(), HashedWords(), VectorFolder(Path("/tmp")), name="nameless")
-
-
 def reply(*rows: tuple[int, list[float]]):
     return raw(json.dumps({"data": [{"index": index, "embedding": vector} for index, vector in rows]}).encode())
 
@@ -181,10 +176,3 @@ def test_passing_faults_are_tried_again_and_others_are_not():
 def test_an_unreadable_reply_is_the_endpoints_fault(behaviour):
     with OtherServer(then=behaviour) as server, pytest.raises(ArenaError, match="U3003"):
         EmbeddingsEndpoint(server.base_url, "m", attempts=1).embed(["a"])
-
-
-def test_vectors_of_changing_length_are_refused(tmp_path: Path):
-    with OtherServer(reply((0, [1.0])), then=reply((0, [1.0, 2.0]))) as server:
-        endpoint = EmbeddingsEndpoint(server.base_url, "m", batch=1)
-        with pytest.raises(ArenaError, match="U3003"):
-            endpoint.embed(["a", "b"])
