@@ -38,9 +38,9 @@ from neurons.loops.run_loop import StopSignal, Turning, run_loop
 from neurons.loops.watches import ChainWatch, DatabaseWatch, endpoint_loops
 from neurons.node.opening import open_node
 from neurons.node.reporting import EVERY_S, HeartbeatLoop, banner, read_race
+from neurons.race.admission import Intake
 from neurons.race.clock import RaceClock
 from neurons.race.episodes import EpisodeLoop, VerdictLoop, sweep
-from neurons.race.intake import Intake
 from neurons.race.log import QUALIFYING, RaceLog
 from neurons.race.releases import ReleaseLoop
 from neurons.race.sharing import DoorLoop, SharingLoop, open_exchange

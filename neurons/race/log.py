@@ -22,7 +22,7 @@ from arena.policy import Policy
 from arena.race.admission import REFUSALS_MAX, GateWord, RaceRecords, is_success
 from arena.race.draw import Qualification, qualify
 from arena.race.machine import RaceState, coming_race, replay, stream_of
-from arena.race.model import LoggedRecord
+from arena.race.scores import LoggedRecord
 from arena.race.settle import differences, inputs_again, policy_of, settle
 from arena.records.body import decode_content
 from arena.records.model import EvaluationRecord, Payload, ReleaseRecord, SettlementRecord, SignedRecord, Subject
