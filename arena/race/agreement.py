@@ -17,7 +17,7 @@ from arena.chain.port import Commitment
 from arena.race.events import RaceSettled
 from arena.race.logs import AnchoredLog, CountedRoll, RollName, count_roll, lacking, race_validators, stakes_of
 from arena.race.machine import RaceState
-from arena.race.schedule import ROLLS, Roll, Timeline, anchor_of, receipt_of, timeline
+from arena.race.schedule import ROLLS, Roll, Timeline, anchor_of, receipt_of
 from arena.race.settle import cancelled_settlement, differences
 from arena.records.model import SettlementRecord
 from foundation.canonical import canonical_bytes
@@ -43,11 +43,6 @@ def is_sole(state: RaceState, validator: str) -> bool:
     if state.opened is not None and state.opened.policy.admission.rule == "own":
         return True
     return state.read("closing") is not None and not frozenset(validators_of(state)) - {validator}
-
-
-def plan_of(state: RaceState) -> Timeline | None:
-    """When the validators of a race agree on what; None before it opens."""
-    return None if state.opened is None else timeline(state.opened.closes_ms, state.opened.policy.race)
 
 
 def evaluators(state: RaceState, validator: str) -> tuple[str, ...]:

@@ -478,10 +478,9 @@ def compared_with_others(inputs: SettlementInputs, validator: str) -> tuple[int,
     """How many results of others the records hold on pairs of the field that `validator` has a result on too, and how
     many of them have another outcome."""
     problem_ids = frozenset(problem.problem_id for problem in inputs.batch.problems)
-    pairs = _results_by_validator(inputs, problem_ids, _agents(inputs)).values()
     differs = [
         other.is_success != given[validator].is_success
-        for given in pairs
+        for given in _results_by_validator(inputs, problem_ids, _agents(inputs)).values()
         if validator in given
         for name, other in given.items()
         if name != validator

@@ -273,12 +273,6 @@ def as_raced(policy: Policy, raced: Policy) -> Policy:
     return replace(policy, race=race, rubric=raced.rubric, guest=raced.guest)
 
 
-def with_lambda(given: SettlementRecord, lambda_e4: int) -> Policy:
-    """The race's own policy with another weight on the agentic share, in ten-thousandths. Raises ArenaError V2102."""
-    policy = policy_of(given)
-    return replace(policy, name=f"{policy.name}, lambda {lambda_e4}", race=replace(policy.race, lambda_e4=lambda_e4))
-
-
 def _payload(record: SignedRecord) -> Payload:
     return _checked(record.validator, record.seq, record.content_sha256, record.content)
 
