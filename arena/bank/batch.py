@@ -14,9 +14,10 @@ from __future__ import annotations
 import functools
 import hmac
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -26,10 +27,10 @@ from foundation.canonical import UNREADABLE_JSON, canonical_bytes
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from problems.clusters import cluster_id
-from problems.explanation import Constraint, explain_outcome
+from problems.explanation import Constraint, ConstraintAxis, explain_outcome
 from problems.formats import problem_bytes
 from problems.model import Pool, Problem
-from problems.outcome import OutcomeScore
+from problems.outcome import Axis, OutcomeScore
 from problems.score import ProductOf
 from problems.soundness import check_problem
 from problems.titles import MATCHERS, AcceptedTitles, TitleMatcher, encode_accepted, reward_titles
@@ -341,6 +342,8 @@ class BatchExplainer:
                 return NOTHING
             problem = {each.problem_id: each for each in batch.problems}[context.problem_id]
             found = explain_outcome(problem, outcome, product_of, titles)
+            if not _says_the_same(found, outcome):
+                return NOTHING
             accepted = []
             for number, (item, slot) in enumerate(zip(problem.rewards, outcome.slots, strict=True), 1):
                 ids = [item.product_id]
@@ -365,3 +368,17 @@ class BatchExplainer:
 def explain_nothing(record: EvaluationRecord, catalogue_sha256: str) -> Explained:
     """Where no batch is at hand."""
     return NOTHING
+
+
+def _says_the_same(found: Sequence[Constraint], outcome: OutcomeScore) -> bool:
+    """Whether on every axis of every product as many constraints are asked and met as the score counts."""
+    asked = Counter((one.slot, one.axis) for one in found)
+    met = Counter((one.slot, one.axis) for one in found if one.is_met)
+    for number, slot in enumerate(outcome.slots, 1):
+        for axis in get_args(ConstraintAxis):
+            counted: Axis | None = getattr(slot, axis, None)
+            if counted is None or (slot.is_found and slot.is_answer):
+                continue
+            if (met[number, axis], asked[number, axis]) != (counted.hits, counted.total):
+                return False
+    return True
