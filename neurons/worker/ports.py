@@ -80,7 +80,6 @@ def open_evaluate_ports(setup: WorkerSetup, *, at_once: int = 1) -> EvaluatePort
         reference_sha256s=reference_sha256s(),
         slots=at_once,
         wanted=setup.sandbox,
-        packages=setup.policy.guest.packages,
         ahead=at_once,
     )
     return EvaluatePorts(
