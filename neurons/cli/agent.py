@@ -159,9 +159,9 @@ def run(
     Without a model endpoint the scripted model answers. It solves what the request says whatever your prompt is, so it
     tests the program and not the prompt. A recording answers exactly the requests that it holds; a changed prompt is
     another request, and is said to be missing. --record and --replay with one file ask the endpoint for the rest.
-    A model folder of your own can be the endpoint: arena serve-model. With --cluster a problem runs on each processor
-    of machines that hold no key, with the same release, index and jail. The last run is kept for `arena view` in the
-    user's cache folder. Exit code 1 when an episode ended in a fault of the agent's own.
+    A model folder of your own can be the endpoint: `transformers serve FOLDER`. With --cluster a problem runs on each
+    processor of machines that hold no key, with the same release, index and jail. The last run is kept for `arena view`
+    in the user's cache folder. Exit code 1 when an episode ended in a fault of the agent's own.
     """
     if cluster and (choice.record or choice.replay or workers > 1):
         raise typer.BadParameter("leave out --workers, --record and --replay", param_hint="--cluster")

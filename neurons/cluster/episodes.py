@@ -29,6 +29,7 @@ from neurons.worker.ports import episode_bytes, open_local_ports
 from problems.model import Problem
 from problems.titles import AcceptedTitles, TitleMatcher, cut_titles
 from training.model import Decode
+from training.models.render import Qwen3Codec
 from training.recipe import Recipe
 from training.rollouts.rollout import EpisodeLine, Job, RunJobs
 from training.run_context import RunContext
@@ -136,7 +137,6 @@ def stage_episodes(recipe: Recipe, place: Place) -> ModelEpisodes:
     """What the rollouts of a rejection or teacher stage are."""
     if recipe.stage == "teacher":
         return ModelEpisodes(place=place, url=recipe.teacher, model=recipe.teacher_model, decode=recipe.decode)
-    from training.models.render import Qwen3Codec
 
     folder = Path(recipe.tokenizer or recipe.model).absolute()
     recipe = msgspec.structs.replace(recipe, tokenizer=str(folder))
@@ -162,7 +162,6 @@ def _opened(episodes: ModelEpisodes) -> tuple[Callable[[Sequence[Job]], Iterable
     if episodes.recipe is None:
         upstream = held.enter_context(open_endpoint("model", episodes.url))
         return lambda jobs: bench.ask_all(jobs, upstream, episodes.model, episodes.decode, len(jobs)), held
-    from training.models.render import Qwen3Codec
     from training.samplers.vllm import outside_sampler
 
     codec = Qwen3Codec(Path(episodes.recipe.tokenizer))
