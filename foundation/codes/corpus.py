@@ -24,12 +24,6 @@ ROWS = (
         "look at the named place; a row is never repaired by guessing",
     ),
     row(
-        "V2098",
-        "format of a row is not known",
-        "the row is quarantined; a file without any known row is refused",
-        "the formats are in training/corpus/README.md, section 'What comes in'",
-    ),
-    row(
         "V2099",
         "held-out problem among training rows",
         "exit code 4; nothing is written",

@@ -120,7 +120,7 @@ def build(
     coefficient, the five format rejects, the agentic split, duplicates, one to two traces a problem; held-out problems
     are kept out whatever is switched off. With --rewritten, runs that code drove stand with the thoughts that were
     written for them, told apart by their provenance. OUT gets Parquet, dataset card, lineage, funnel, every rejection
-    with its codes, and report.html. A corpus is never changed. The same command goes on where a killed build was. An
+    with its codes, and report.html. A corpus is never changed. An
     export in an object store is brought into the state folder; a cluster's machines fetch its shards.
 
     Exit code 1 when nothing passes (the funnel says why), 2 for unreadable files or rules, 4 for a changed export.
@@ -158,17 +158,13 @@ def build(
         sources = building.open_sources(list(places), named, verify, **kept, **ways)
         sources = with_rewrites(sources, rewritten or (), distilled_prompt())
         origin = building.Origin(partition_sha256=guard.partition_sha256, code_commit=code_commit())
-        journal = building.open_journal(out, sources, task, arms, guard.identity, origin.code_commit)
-        if journal.shards and not as_json:
-            typer.echo(f"goes on after {journal.shards:,} of {len(sources.shards):,} shards, read before", err=True)
-        filtered = building.filter_sources(sources, task, arms, guard, journal=journal, **ways)
+        filtered = building.filter_sources(sources, task, arms, guard, **ways)
     if not all(one.kept for one in filtered.funnels):
-        journal.discard()
         _show_nothing(filtered, as_json=as_json)
     with show_progress(is_quiet=as_json) as bar:
         built = building.write_filtered(filtered, out, guard, origin, executor=executor, progress=bar)
-    journal.discard()
-    show({"built": built, "tokens": filtered.work}, _built_lines(built, filtered.work), as_json=as_json)
+    work = filtered.appraised.work
+    show({"built": built, "tokens": work}, _built_lines(built, work), as_json=as_json)
 
 
 @app.command("show")
@@ -267,9 +263,9 @@ def _show_nothing(filtered: Filtered, *, as_json: bool) -> None:
     """The funnel of every arm that kept nothing, then exit code 1 by way of V2147."""
     empty = {arm.name: one for arm, one in zip(filtered.arms, filtered.funnels, strict=True) if not one.kept}
     if as_json:
-        echo_json({"built": [], "funnels": empty, "tokens": filtered.work})
+        echo_json({"built": [], "funnels": empty, "tokens": filtered.appraised.work})
     else:
-        typer.echo(_funnel_text(next(iter(empty.values())), filtered.work))
+        typer.echo(_funnel_text(next(iter(empty.values())), filtered.appraised.work))
     raise ArenaError("V2147", "" if len(filtered.arms) == 1 else f"under {', '.join(empty)}")
 
 
