@@ -18,7 +18,6 @@ from judge.parse import RefusedReplyError
 from judge.render import render
 from judge.scripted import ScriptedJudge
 from judge.verdict import Verdict
-from tests.harness.episode_stand import problem
 from tests.judge.bodies import COMPARED, PLAN, RUBRIC, body_of, completion, episode, search
 from tests.judge.test_ceiling import gullible
 from tests.judge.test_citations import cite, reply
@@ -57,7 +56,7 @@ def test_code_that_decides_and_has_a_model_narrate_afterwards_has_no_inference()
 def test_a_recommendation_decides_exactly_where_the_tools_take_it(before, said, after, profile):
     arguments = before + said + after
     catalogue = create_autospec(ShopDirectory, instance=True)
-    taken = ProfileTools(profile, catalogue, problem()).dispatch("recommend_product", arguments).recommended_ids
+    taken = ProfileTools(profile, catalogue).dispatch("recommend_product", arguments).recommended_ids
     trace = render(body_of(completion(1, PLAN), search(0, 1), recommend(1, 1, arguments)))
     assert (trace.decided is not None) == (taken is not None)
 
