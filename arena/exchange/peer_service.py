@@ -143,8 +143,6 @@ class PeerService:
         if terms is None or not race_id:
             return None
         return Progress(
-            validator=self.hotkey,
-            race_id=race_id,
             policy_sha256=terms.policy_sha256,
             guest_sha256=terms.guest_sha256,
             done=await self._done.of(race_id),
