@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.catalogue.port import ShopDirectory
+from harness.catalogue.port import Catalogue
 from harness.tools.registry import PROFILES, ProfileTools
 from harness.trace import Event, ToolCall
 from judge.citations import ceiling_e4, check_citations
@@ -18,7 +18,6 @@ from judge.parse import RefusedReplyError
 from judge.render import render
 from judge.scripted import ScriptedJudge
 from judge.verdict import Verdict
-from tests.harness.episode_stand import problem
 from tests.judge.bodies import COMPARED, PLAN, RUBRIC, body_of, completion, episode, search
 from tests.judge.test_ceiling import gullible
 from tests.judge.test_citations import cite, reply
@@ -60,8 +59,8 @@ def test_words_after_the_recommendation_add_nothing_to_those_before_it():
 )
 def test_a_recommendation_decides_exactly_where_the_tools_take_it(before, said, after, profile):
     arguments = before + said + after
-    catalogue = create_autospec(ShopDirectory, instance=True)
-    taken = ProfileTools(profile, catalogue, problem()).dispatch("recommend_product", arguments).recommended_ids
+    catalogue = create_autospec(Catalogue, instance=True)
+    taken = ProfileTools(profile, catalogue).dispatch("recommend_product", arguments).recommended_ids
     trace = render(body_of(completion(1, PLAN), search(0, 1), recommend(1, 1, arguments)))
     assert (trace.decided is not None) == (taken is not None)
 
