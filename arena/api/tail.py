@@ -21,7 +21,7 @@ from fastapi import Query as Asked
 from starlette.responses import Response
 
 from arena.api.http import CursorError, json_response, refusal, require_known
-from arena.exchange.streams import Places, RowStream
+from arena.exchange.routes import Places, RowStream
 from arena.export.assembly import Assembled, assemble, load_page, signed_content
 from arena.export.model import Cursor, Request
 from arena.export.selection import Selection, releases_of

@@ -14,9 +14,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from arena.chain.port import Commitment, Metagraph
-from arena.race.model import SettlementInputs
 from arena.race.schedule import Roll
-from arena.race.scores import pairs_given
+from arena.race.scores import SettlementInputs, pairs_given
 from foundation.canonical import canonical_bytes
 
 VALIDATORS_MAX = 128  # bits of the mask; a subnet has fewer permits
@@ -38,6 +37,11 @@ class AnchoredLog(msgspec.Struct, frozen=True, kw_only=True):
 
     validator: str
     note_sha256: str
+
+
+def own_log(validator: str) -> AnchoredLog:
+    """A validator's own log as it is, under no anchor: what one alone counts."""
+    return AnchoredLog(validator=validator, note_sha256="")
 
 
 class CountedRoll(msgspec.Struct, frozen=True, kw_only=True):

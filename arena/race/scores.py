@@ -1,33 +1,34 @@
 """Scores: from counted results to one number per agent, with its interval.
 
 Problem score: lower median over validators of outcome (0 or 1) x coefficient. A problem is void for the whole field
-when the control agent lacks results on it, whatever the field does (policies without one: when enough agents lack it,
-never one alone). Else an agent without enough results gets 0 for it, published as faulted or missing. Race score: mean
-over the non-void problems, under a policy with lambda
-times (1 - lambda + lambda x agentic share). Exact integers throughout. Source: docs/architecture.md#the-mechanism.
+when the control agent lacks results on it, whatever the field does. Else an agent without enough results gets 0 for it,
+published as faulted or missing. Race score: mean over the non-void problems, under a policy with lambda times
+(1 - lambda + lambda x agentic share). Exact integers throughout. Source: docs/architecture.md#the-mechanism.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from arena.policy import RaceRules
+from arena.bank.batch import Batch
+from arena.chain.port import BeaconRound, Metagraph
+from arena.policy import Policy, RaceRules
 from arena.race.draw import assign
-from arena.race.model import (
-    AgentScore,
+from arena.records.model import (
+    AttemptRecord,
     Candidate,
-    LoggedRecord,
-    ProblemScore,
-    RacePayload,
-    SettlementInputs,
-    TrajectoryResult,
+    CountedLog,
+    EvaluationRecord,
+    SettlementRecord,
+    Subject,
+    Top,
+    VerdictRecord,
 )
-from arena.records.model import AttemptRecord, EvaluationRecord, Subject
 from foundation.canonical import content_hash
 from foundation.codes.names import JUDGE_BUDGET_SPENT
 from foundation.codes.row import Owner
@@ -39,9 +40,85 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+RacePayload = EvaluationRecord | VerdictRecord | AttemptRecord
+Kind = TypeVar("Kind", bound=RacePayload, covariant=True)
+
+
+class LoggedRecord(msgspec.Struct, Generic[Kind], frozen=True, kw_only=True):
+    """A record of a race as it stands in a validator's log."""
+
+    validator: str
+    seq: int
+    content_sha256: str
+    record: Kind
+
+
+NO_BEACON = "the beacon did not come"
+
+
+class SettlementInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a settlement depends on. Order of the tuples never matters.
+
+    `validators` hold a permit at the closing block; `metagraph` is the subnet at the settling block. `beacon` is None
+    when nothing was drawn; `undrawn_why` then says why: it never came, or the batch did not open with it. `history`
+    holds earlier settlements, newest last; `eliminated` the agents that had left the races before this one; `logs` is
+    what the evaluations and verdicts were read from, empty where one validator settles from its own log alone.
+    """
+
+    race_id: str
+    policy: Policy
+    batch: Batch
+    closing_block: int
+    closes_ms: int
+    settling_block: int
+    field: tuple[Candidate, ...]
+    validators: tuple[str, ...]
+    beacon: BeaconRound | None
+    undrawn_why: str = NO_BEACON
+    evaluations: tuple[LoggedRecord[EvaluationRecord], ...]
+    verdicts: tuple[LoggedRecord[VerdictRecord], ...]
+    attempts: tuple[LoggedRecord[AttemptRecord], ...] = ()  # without a result; for a control agent
+    metagraph: Metagraph
+    incumbent: Top | None = None
+    history: tuple[SettlementRecord, ...] = ()
+    eliminated: tuple[str, ...] = ()
+    logs: tuple[CountedLog, ...] = ()
+    recorded_under: str = ""  # hash of the policy the records were written under; "": of `policy`
+
+
+class TrajectoryResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One validator's counted result for one (agent, problem). `quality_e4` is None for an unjudged failure."""
+
+    validator: str
+    agent_version_id: str
+    problem_id: str
+    is_success: bool
+    is_agentic: bool
+    score_e4: int  # outcome (0 or 1) x coefficient
+    quality_e4: int | None
+
+
+class ProblemScore(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent on one problem, over validators: lower medians. `missing` and `faulted` score 0 and are published as
+    such."""
+
+    problem_id: str
+    state: Literal["scored", "missing", "faulted"]
+    score_e4: int = 0
+    is_success: bool = False
+    is_agentic: bool = False
+    quality_e4: int | None = None
+
+
+class AgentScore(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent over the non-void problems, in the order of the draw."""
+
+    candidate: Candidate
+    problems: tuple[ProblemScore, ...]
+
+
 _UNIT = 10_000
 _RESAMPLES = 1_000
-_VOID_AGENTS_MIN = 2  # one agent can't void a race
 
 
 class FieldScores(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,31 +142,17 @@ def score_field(
     """Score every agent on every non-void problem. `validators` is the number of permits at the closing block."""
     required = results_needed(rules, validators)
     decisive = 2 if min(rules.validators_per_problem, validators) > 2 else 1
-    agents = sorted((candidate.subject.agent_version_id, candidate) for candidate in field)
-    if counts.control is None:
-        lacking = {
-            problem_id: sum(len(counts.pairs[agent, problem_id].results) < required for agent, _ in agents)
-            for problem_id in drawn
-        }
-        void = tuple(
-            problem_id
-            for problem_id, count in lacking.items()
-            if count >= _VOID_AGENTS_MIN and count * _UNIT >= rules.void_agents_e4 * len(agents)
-        )
-    else:
-        void = tuple(problem_id for problem_id in drawn if counts.control.get(problem_id, 0) < required)
+    void = tuple(problem_id for problem_id in drawn if counts.control.get(problem_id, 0) < required)
     counted = [problem_id for problem_id in drawn if problem_id not in frozenset(void)]
     scored = tuple(
         AgentScore(
             candidate=candidate,
             problems=tuple(
-                pair_score(problem_id, counts.pairs[agent, problem_id], required, decisive)
-                if counts.control is not None
-                else problem_score(problem_id, counts.pairs[agent, problem_id].results, required)
+                pair_score(problem_id, counts.pairs[candidate.subject.agent_version_id, problem_id], required, decisive)
                 for problem_id in counted
             ),
         )
-        for agent, candidate in agents
+        for candidate in sorted(field, key=lambda candidate: candidate.subject.agent_version_id)
     )
     return FieldScores(agents=scored, void=void, counted=len(counted))
 
@@ -100,7 +163,7 @@ def results_needed(rules: RaceRules, validators: int) -> int:
 
 
 def pair_score(problem_id: str, pair: PairCount, required: int, decisive: int) -> ProblemScore:
-    """As `problem_score`, with faults that stand against the agent, where a control agent says what is void.
+    """As `problem_score`, with faults that stand against the agent.
 
     Beside enough results a fault is one more that failed, so that the median never gains by it. Without them `decisive`
     faults score 0; with fewer the results there are decide, so that no single validator's word does; nor does one that
@@ -235,14 +298,14 @@ _CONTROL_DOMAIN = "agent-arena/control/1"
 _WITNESS_DOMAIN = "agent-arena/witness/1"
 
 
-def control_subject(rules: RaceRules) -> Subject | None:
-    """The control agent as records name it; None where the policy names none."""
-    return _subject(_CONTROL_DOMAIN, rules) if rules.control_sha256 else None
+def control_subject(rules: RaceRules) -> Subject:
+    """The control agent as records name it."""
+    return _subject(_CONTROL_DOMAIN, rules)
 
 
-def witness_subject(rules: RaceRules, agent_version_id: str) -> Subject | None:
+def witness_subject(rules: RaceRules, agent_version_id: str) -> Subject:
     """The control agent as a witness of an agent's fault: the same source under an id of its own for each agent."""
-    return _subject(_WITNESS_DOMAIN, rules, agent_version_id) if rules.control_sha256 else None
+    return _subject(_WITNESS_DOMAIN, rules, agent_version_id)
 
 
 def _subject(domain: str, rules: RaceRules, *parts: str) -> Subject:
@@ -274,25 +337,20 @@ class Ended(msgspec.Struct, frozen=True):
 EndedByPair = Mapping[tuple[str, Pair], Ended]  # by validator and pair
 
 
-def counted_attempts(
-    attempts: Attempts,
-    evaluations: Evaluations,
-    *,
-    is_bounded: bool,
-) -> tuple[LoggedRecord[AttemptRecord], ...]:
-    """The attempts without a result that a settlement looks at, by validator and number.
+def counted_attempts(inputs: SettlementInputs) -> tuple[LoggedRecord[AttemptRecord], ...]:
+    """The attempts without a result in the record set S, by validator and number.
 
-    `is_bounded`: the logs are those that a roll counted, up to their sizes. Else (one validator, its own log) one that
-    its item's end did not follow is left out: it may have come after the settlement was made.
+    Counted logs hold them up to their sizes. Without any (one validator, its own log) one that its item's end did not
+    follow is left out: it may have come after the settlement was made.
     """
     last: dict[tuple[str, Pair], int] = {}
-    for row in evaluations:
+    for row in inputs.evaluations:
         _note_last(last, row)
-    rows = [row for row in attempts if row.record.ended != "evaluated"]
+    rows = [row for row in inputs.attempts if row.record.ended != "evaluated"]
     for attempt in rows:
         if attempt.record.is_closing:
             _note_last(last, attempt)
-    kept = [row for row in rows if is_bounded or row.record.is_closing or row.seq < last.get(_key(row), 0)]
+    kept = [row for row in rows if inputs.logs or row.record.is_closing or row.seq < last.get(_key(row), 0)]
     return tuple(sorted(kept, key=lambda row: (row.validator, row.seq)))
 
 
@@ -327,8 +385,6 @@ def charged_to(
     draw, rounded up, are passed over: a host may fail by itself now and then.
     """
     control, witness = control_subject(rules), witness_subject(rules, agent_version_id)
-    if control is None or witness is None:
-        return frozenset()
     charged, left = set(), -(-rules.forgiven_e4 * len(drawn) // _UNIT)
     for problem_id in drawn:
         pair = ended.get((validator, (agent_version_id, problem_id)), Ended())
@@ -364,31 +420,16 @@ class PairCount(msgspec.Struct, frozen=True):
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
-    """A race's records as counted. `control`: by problem, the validators with a result of the control agent; None where
-    the policy names no control agent."""
+    """A race's records as counted. `control`: by problem, the validators with a result of the control agent."""
 
     pairs: Mapping[Pair, PairCount]
-    control: Mapping[str, int] | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        """No validator gave anything that says it could: of the control agent where there is one, else of the field."""
-        if self.control is not None:
-            return not any(self.control.values())
-        return not any(pair.results for pair in self.pairs.values())
+    control: Mapping[str, int]
 
 
 def record_set_sha256(rows: Iterable[LoggedRecord[RacePayload]]) -> str:
     """Hash of the record set S: sorted (validator, seq, content hash), each once."""
     found = {(row.validator, row.seq, row.content_sha256) for row in rows}
     return content_hash([list(row) for row in sorted(found)])
-
-
-def attempts_that_count(inputs: SettlementInputs) -> tuple[LoggedRecord[AttemptRecord], ...]:
-    """The attempts in the record set S: none where the policy names no control agent."""
-    if not inputs.policy.race.control_sha256:
-        return ()
-    return counted_attempts(inputs.attempts, inputs.evaluations, is_bounded=bool(inputs.logs))
 
 
 def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -> Counted:
@@ -398,7 +439,7 @@ def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -
     available = _results_by_validator(inputs, problems, _agents(inputs))
     charged = _charged(inputs, drawn)
     tried: dict[Pair, set[str]] = {}  # the validators with an attempt that gave no result
-    for row in attempts_that_count(inputs):
+    for row in counted_attempts(inputs):
         if row.validator in inputs.validators and _is_in_race(row, inputs):
             pair = (row.record.subject.agent_version_id, row.record.context.problem_id)
             tried.setdefault(pair, set()).add(row.validator)
@@ -418,10 +459,8 @@ def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -
                 sum(hotkey in faulted for hotkey in present),
                 not tried.get((agent, problem_id), set()) <= given.keys(),
             )
-    control = control_subject(inputs.policy.race)
-    if control is None:
-        return Counted(pairs=counted)
-    found = _results_by_validator(inputs, problems, frozenset({control.agent_version_id}))
+    control = frozenset({control_subject(inputs.policy.race).agent_version_id})
+    found = _results_by_validator(inputs, problems, control)
     return Counted(pairs=counted, control={problem_id: len(results) for (_, problem_id), results in found.items()})
 
 
@@ -439,10 +478,9 @@ def compared_with_others(inputs: SettlementInputs, validator: str) -> tuple[int,
     """How many results of others the records hold on pairs of the field that `validator` has a result on too, and how
     many of them have another outcome."""
     problem_ids = frozenset(problem.problem_id for problem in inputs.batch.problems)
-    pairs = _results_by_validator(inputs, problem_ids, _agents(inputs)).values()
     differs = [
         other.is_success != given[validator].is_success
-        for given in pairs
+        for given in _results_by_validator(inputs, problem_ids, _agents(inputs)).values()
         if validator in given
         for name, other in given.items()
         if name != validator
@@ -456,7 +494,7 @@ def _agents(inputs: SettlementInputs) -> frozenset[str]:
 
 def _charged(inputs: SettlementInputs, drawn: tuple[str, ...]) -> dict[Pair, frozenset[str]]:
     """By pair of the field: the validators whose fault on it stands against the agent."""
-    attempts, permitted = attempts_that_count(inputs), frozenset(inputs.validators)
+    attempts, permitted = counted_attempts(inputs), frozenset(inputs.validators)
     if not attempts:
         return {}
     policy_sha256 = inputs.recorded_under or inputs.policy.policy_sha256

@@ -56,7 +56,6 @@ COMMANDS = (
     CommandEntry("report", "report", _TRAINING, "Lay evaluations beside the paper's Table 1."),
     CommandEntry("lineage", "train", _TRAINING, "Show where a checkpoint comes from."),
     CommandEntry("reenter", "train", _TRAINING, "Make a checkpoint race again."),
-    CommandEntry("serve-model", "train", _TRAINING, "Serve a model folder on this machine, to try agents on it."),
     CommandEntry("problems", "bank", _OPERATOR, "List, check, score, make, sort and seal problems."),
     CommandEntry("catalogue", "catalogue", _OPERATOR, "Make, build and serve product catalogues."),
     CommandEntry("operator", "operator", _OPERATOR, "Hand out what all validators share, signed."),

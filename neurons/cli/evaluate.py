@@ -27,9 +27,9 @@ from neurons.practice.opening import SCRIPTED, open_bench, open_endpoint
 
 if TYPE_CHECKING:
     from problems.model import Problem
-    from training.evaluation.report import EvalReport
-    from training.evaluation.run_eval import EvaluationPlan
-    from training.model import ChatCodec, Decode
+    from training.evaluation.report import EvalReport, EvaluationPlan
+    from training.model import Decode
+    from training.models.render import Qwen3Codec
     from training.rollouts.rollout import EpisodeLine, Job, RunJobs
     from training.run_context import RunContext
 
@@ -134,8 +134,7 @@ def evaluate_model(
         show_evaluation(read_report(Path(target)), against, as_json=as_json)
         return
     from neurons.cli.problems import read_files
-    from training.evaluation.report import name_set
-    from training.evaluation.run_eval import EvaluationPlan
+    from training.evaluation.report import EvaluationPlan, name_set
 
     _require_subject(target, how)
     if not problems:
@@ -174,7 +173,7 @@ def _require_subject(target: str, how: SubjectFlags) -> None:
     if _kind_of(target) == "endpoint" and not how.model:
         raise typer.BadParameter("name the model at the endpoint", param_hint="--model")
     if is_folder:
-        from training.models.model_folder import require_candidate
+        from training.models.opening import require_candidate
 
         require_candidate(target)
 
@@ -189,7 +188,7 @@ def _examine(
     *,
     is_quiet: bool,
 ) -> EvalReport:
-    from training.evaluation.run_eval import episodes_path, examine
+    from training.evaluation.report import episodes_path, examine
     from training.rollouts.rollout import EpisodeFile
 
     with contextlib.ExitStack() as stack:
@@ -230,14 +229,14 @@ def _open_endpoint(
 ) -> Iterator[_Examined]:
     """A model at an endpoint, asked from here or from a cluster. Raises ArenaError V2207, V2060, V2208 for a
     cluster."""
-    from training.evaluation.run_eval import by_endpoint
+    from training.evaluation.report import by_endpoint
 
     with contextlib.ExitStack() as stack:
         if how.cluster:
-            from neurons.cluster.episodes import ModelEpisodes, Place, bench_alike, by_executor
+            from neurons.cluster.episodes import ModelEpisodes, Place, alike_of, by_executor
             from neurons.cluster.ray_executor import open_executor
 
-            place = Place(flags=tuple(flags.named().items()), alike=bench_alike(bench))
+            place = Place(flags=tuple(flags.named().items()), alike=alike_of(bench))
             episodes = ModelEpisodes(place=place, url=url, model=how.model, decode=plan.decode)
             executor = stack.enter_context(open_executor(how.cluster, 0, 0, state_dir=flags.state_dir))
             run = by_executor(plan.parallel, episodes, executor)
@@ -253,13 +252,12 @@ def _open_folder(
     """The model in a folder, sampled here or at the named server. Raises GuardStopError for a run that learnt from the
     set, ArenaError U3001 for a server without the model that is named."""
     from training.evaluation.model_loader import open_candidate
-    from training.evaluation.run_eval import by_tokens
+    from training.evaluation.report import by_tokens
     from training.samplers.vllm import VllmSampler
 
-    def open_server(codec: ChatCodec) -> VllmSampler:
+    def open_server(codec: Qwen3Codec) -> VllmSampler:
         sampler = VllmSampler(how.sampler, how.model, codec)
         stack.callback(sampler.close)
-        sampler.require_served()
         return sampler
 
     with contextlib.ExitStack() as stack:
@@ -280,7 +278,7 @@ def _open_agent(
     from harness.tools.registry import profile_schemas
     from neurons.practice.run import at_once_here
     from neurons.worker.ports import open_local_ports
-    from training.evaluation.run_eval import agent_plan, line_of
+    from training.evaluation.report import agent_plan, line_of
 
     raw, settings = read_agent(path), flags.settings(how.model)
     report = report_of(raw, settings)

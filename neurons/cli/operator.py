@@ -166,15 +166,14 @@ submissions_app = typer.Typer(
 
     arena submissions list --state-dir DIR
 
-    arena submissions accept 3f9a --state-dir DIR
+    arena submissions decide 3f9a accept --state-dir DIR
 
-    arena submissions reject 3f9a --reason "answers by table" --state-dir DIR
+    arena submissions decide 3f9a reject --reason "answers by table" --state-dir DIR
     """,
     no_args_is_help=True,
 )
 
 REASON_CHARS_MAX = 200
-AgentArgument = Annotated[str, typer.Argument(metavar="AGENT", help="Agent version id, or the beginning of one.")]
 
 
 @submissions_app.command("list")
@@ -206,31 +205,25 @@ def list_submissions(
 
 
 @submissions_app.command()
-def accept(agent: AgentArgument, state_dir: StateDirOption = None) -> None:
-    """Let a reviewed submission qualify.
-
-    The running validator takes it up at its next turn. Where the policy admits by agreement, it also signs your
-    decision into its log: the agent races once more than half of the validators accept it, or its hold has run out.
-    """
-    _decide(state_dir, agent, "accepted")
-
-
-@submissions_app.command()
-def reject(
-    agent: AgentArgument,
-    reason: Annotated[
-        str, typer.Option("--reason", help="Why, in one line; its miner reads it in `arena status`.")
-    ] = "",
+def decide(
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="Agent version id, or the beginning of one.")],
+    decision: Annotated[str, typer.Argument(metavar="accept|reject", help="accept: it qualifies; reject: it is out.")],
+    reason: Annotated[str, typer.Option(help="Why, in one line; the miner of a rejected one reads it.")] = "",
     state_dir: StateDirOption = None,
 ) -> None:
-    """Reject a reviewed submission; its report stays with it.
+    """Accept or reject a submission under review; its report stays with it.
 
-    Where the policy admits by agreement, the running validator signs your decision into its log: the agent is out once
-    more than half of the validators reject it.
+    The running validator takes it up at its next turn. Where the policy admits by agreement, it also signs your
+    decision into its log: the agent races once more than half of the validators accept it, or its hold has run out,
+    and is out once more than half of them reject it.
     """
+    states: dict[str, Literal["accepted", "rejected"]] = {"accept": "accepted", "reject": "rejected"}
+    if decision not in states:
+        raise typer.BadParameter("accept or reject", param_hint="accept|reject")
     if not reason.isprintable() or len(reason) > REASON_CHARS_MAX:
         raise typer.BadParameter(f"one line of at most {REASON_CHARS_MAX} characters", param_hint="--reason")
-    _decide(state_dir, agent, "rejected", reason.strip())
+    why = reason.strip() if decision == "reject" else ""
+    _decide(state_dir, agent, states[decision], why)
 
 
 def _decide(state_dir: Path | None, agent: str, state: Literal["accepted", "rejected"], reason: str = "") -> None:

@@ -17,10 +17,10 @@ import msgspec
 from arena.bank.batch import Explain, explain_nothing
 from arena.chain.keys import verify
 from arena.export.agents import AgentRow
-from arena.export.files import AGENTS, LOG, MANIFEST, read_rows, read_scrubbed, row_trajectory
+from arena.export.files import AGENTS, LOG, MANIFEST, read_rows, read_scrubbed
 from arena.export.model import LogRow
 from arena.export.selection import releases_of
-from arena.records.body import decode_content
+from arena.records.body import decode_body, decode_content
 from arena.records.inspection import inspect
 from arena.records.model import EvaluationRecord, RecordContent, ReleaseRecord, SignedRecord, VerdictRecord, entry_of
 from arena.view.reading import Field, TraceView, chain_fact, view_evaluation, view_trace
@@ -183,26 +183,30 @@ def _exported(folder: Path) -> Iterator[FoundTrace]:
     names = {row.agent_version_id: row.name or "" for row in rows}
     verdicts: dict[str, Verdict | UnscoredVerdict] = {}
     for row in (row for path in shards for row in read_rows(path)):
-        if row.content is not None and b'"kind":"verdict"' in bytes(row.content):
-            payload = decode_content(bytes(row.content)).payload
-            if isinstance(payload, VerdictRecord):
-                verdicts.setdefault(payload.verdict.body_sha256, payload.verdict)
-    for path in shards:
-        scrubbed = read_scrubbed(folder, int(path.name.partition(".")[0]))
+        payload = None if row.content is None else decode_content(bytes(row.content)).payload
+        if isinstance(payload, VerdictRecord):
+            verdicts.setdefault(payload.verdict.body_sha256, payload.verdict)
+    for number, path in enumerate(shards):
+        scrubbed = read_scrubbed(folder, number)
         for row in read_rows(path):
-            trajectory = scrubbed.get(row.seq) or row_trajectory(
-                row, lambda body: (0, verdicts.get(body)), lambda _: ("train", "")
+            if trajectory := scrubbed.get(row.seq):
+                evaluation, body, verdict = trajectory.evaluation, trajectory.body, trajectory.verdict
+            elif row.content is not None and row.body is not None:
+                payload = decode_content(bytes(row.content)).payload
+                assert isinstance(payload, EvaluationRecord)  # no other record has a body
+                evaluation, body = payload, decode_body(bytes(row.body))
+                verdict = verdicts.get(evaluation.body_sha256)
+            else:
+                continue
+            view = view_trace(
+                body,
+                name=str(row.seq),
+                outcome=evaluation.outcome,
+                verdicts=() if verdict is None else (verdict,),
+                facts=record_facts(evaluation, names),
+                proof=signature_facts(row),
             )
-            if trajectory is not None:
-                view = view_trace(
-                    trajectory.body,
-                    name=str(row.seq),
-                    outcome=trajectory.evaluation.outcome,
-                    verdicts=() if trajectory.verdict is None else (trajectory.verdict,),
-                    facts=record_facts(trajectory.evaluation, names),
-                    proof=signature_facts(row),
-                )
-                yield FoundTrace(view, trajectory.body)
+            yield FoundTrace(view, body)
 
 
 def attribution_facts(body: EvaluationBody) -> tuple[Field, ...]:

@@ -29,6 +29,7 @@ from neurons.worker.ports import episode_bytes, open_local_ports
 from problems.model import Problem
 from problems.titles import AcceptedTitles, TitleMatcher, cut_titles
 from training.model import Decode
+from training.models.render import Qwen3Codec
 from training.recipe import Recipe
 from training.rollouts.rollout import EpisodeLine, Job, RunJobs
 from training.run_context import RunContext
@@ -54,15 +55,12 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
                 raise ArenaError(HOST_UNLIKE, f"{os.uname().nodename}: {own[:24]}, where the work is {home[:24]}")
 
 
-def bench_alike(bench: RunContext) -> tuple[str, str]:
-    """What has to be the same of a context, beside the release: index and policy."""
-    return bench.catalogue.content_sha256, bench.policy.policy_sha256
-
-
-def ports_alike(ports: EvaluatePorts) -> tuple[str, str, str]:
-    """What has to be the same of an agent's ports, beside the release: index, policy and jail."""
-    level = ports.sandbox.level
-    return ports.catalogue.content_sha256, ports.policy.policy_sha256, f"{level.name} {level.guest_sha256}"
+def alike_of(ports: EvaluatePorts | RunContext) -> tuple[str, ...]:
+    """What has to be the same of ports or a context, beside the release: index, policy and, of an agent's, the jail."""
+    shared = ports.catalogue.content_sha256, ports.policy.policy_sha256
+    if isinstance(ports, RunContext):
+        return shared
+    return *shared, f"{ports.sandbox.level.name} {ports.sandbox.level.guest_sha256}"
 
 
 class AgentEpisodes(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,7 +137,6 @@ def stage_episodes(recipe: Recipe, place: Place) -> ModelEpisodes:
     """What the rollouts of a rejection or teacher stage are."""
     if recipe.stage == "teacher":
         return ModelEpisodes(place=place, url=recipe.teacher, model=recipe.teacher_model, decode=recipe.decode)
-    from training.models.render import Qwen3Codec
 
     folder = Path(recipe.tokenizer or recipe.model).absolute()
     recipe = msgspec.structs.replace(recipe, tokenizer=str(folder))
@@ -152,7 +149,7 @@ def _ported(place: Place) -> tuple[EvaluatePorts, contextlib.ExitStack]:
     """The ports of agents, opened once and held until the process ends."""
     held = contextlib.ExitStack()
     ports = held.enter_context(open_local_ports(place.settings()))
-    place.require_alike(*ports_alike(ports))
+    place.require_alike(*alike_of(ports))
     return ports, held
 
 
@@ -161,11 +158,10 @@ def _opened(episodes: ModelEpisodes) -> tuple[Callable[[Sequence[Job]], Iterable
     """What runs jobs on this machine, opened once and held until the process ends."""
     held = contextlib.ExitStack()
     bench = open_bench(episodes.place.settings())
-    episodes.place.require_alike(*bench_alike(bench))
+    episodes.place.require_alike(*alike_of(bench))
     if episodes.recipe is None:
         upstream = held.enter_context(open_endpoint("model", episodes.url))
         return lambda jobs: bench.ask_all(jobs, upstream, episodes.model, episodes.decode, len(jobs)), held
-    from training.models.render import Qwen3Codec
     from training.samplers.vllm import outside_sampler
 
     codec = Qwen3Codec(Path(episodes.recipe.tokenizer))

@@ -35,7 +35,7 @@ _PUBLIC = "pub.txt"  # how btcli ends the names of files that hold no secret
 _INSTALL = "install it: pip install -c constraints.txt 'agent-arena[cluster]'"
 _VALIDATOR = re.compile(  # of a command line whose words are cut to their file names
     r"(python[0-9.]* (-X \S+ |-m |-[^m ]\S* )*)?"
-    r"((arena|neurons\.cli\.app|app\.py) validator(?! (status|pause|resume))|validator\.py|neurons\.validator)(?= |$)"
+    r"((arena|neurons\.cli\.app|app\.py) validator(?! (status|pause))|validator\.py|neurons\.validator)(?= |$)"
     r"(?!.* --(dry-run|help))"
 )
 

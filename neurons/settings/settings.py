@@ -244,7 +244,7 @@ def resolve(flags: Mapping[str, object], config: Path | None = None) -> Resolved
 def split_flags(argv: Sequence[str]) -> tuple[dict[str, str], Path | None, list[str]]:
     """Setting flags by field name, the `--config` path, and everything else in order.
 
-    Raises ArenaError V2030 for a flag without its value and for an unknown dotted flag of a group we know.
+    Raises ArenaError V2030 for a flag without its value.
     """
     spellings = _spellings()
     flags: dict[str, str] = {}
@@ -268,8 +268,6 @@ def split_flags(argv: Sequence[str]) -> tuple[dict[str, str], Path | None, list[
                 config = Path(value)
             else:
                 flags[spellings[flag]] = value
-        elif "." in flag and flag.startswith(("--wallet.", "--subtensor.")):
-            raise _unknown("", flag, spellings)
         else:
             rest.append(argument)
     return flags, config, rest

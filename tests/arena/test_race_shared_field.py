@@ -5,9 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from arena.race.machine import RaceState, open_race, succession
-from arena.race.model import Top
 from arena.race.settle import settle
-from arena.records.model import PastSettlement
+from arena.records.model import PastSettlement, Top
 from tests.arena import race_stand as stand
 
 RULES = stand.policy()
@@ -15,7 +14,7 @@ RULES = stand.policy()
 
 def ended(number: int, settlement, *, is_adopted: bool = False, history=()) -> RaceState:
     name = f"race-{number:06d}"
-    opened = open_race(name, RULES, stand.batch(), number * 1_000)
+    opened = open_race(name, RULES, stand.batch(), number * 1_000, number * 1_000 + 15_000)
     return RaceState(
         race_id=name,
         stage=settlement.state,

@@ -60,6 +60,6 @@ def test_the_list_shows_what_waits_and_all_of_it_on_request(desk: tuple[Path, st
 @pytest.mark.parametrize(("command", "state"), [("accept", "accepted"), ("reject", "rejected")])
 def test_a_decision_moves_one_submission_and_no_other(desk: tuple[Path, str], command: str, state: str) -> None:
     folder, dsn = desk
-    done = CliRunner().invoke(app, [command, FIRST[:6], "--state-dir", str(folder)])
+    done = CliRunner().invoke(app, ["decide", FIRST[:6], command, "--state-dir", str(folder)])
     assert done.exit_code == 0 and state in done.output
     assert states(dsn) == {FIRST: state, SECOND: "review", THIRD: "accepted"}

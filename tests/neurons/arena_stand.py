@@ -24,6 +24,7 @@ from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.native import open_catalogue
 from harness.catalogue.synthetic import generate
 from neurons.demo.demo import VALIDATOR, DemoAgent, DemoRun, demo_agents, prepare_chain
+from neurons.node.opening import open_bodies
 from neurons.race.log import RaceLog
 from neurons.settings.inputs import chain_of
 from neurons.settings.settings import Settings, resolve
@@ -112,7 +113,7 @@ def read_back(run: DemoRun, hotkey: str, race_ids: tuple[str, ...]) -> tuple[Ver
 
     async def read() -> tuple[VerifyReport, list[RaceLog]]:
         async with embedded_server(run.folder) as server:
-            store = await PostgresStore.open(server.dsn_for(hotkey), hotkey)
+            store = await PostgresStore.open(server.dsn_for(hotkey), hotkey, objects=open_bodies(run.settings))
             try:
                 logs = [RaceLog(store, race_id) for race_id in race_ids]
                 for log in logs:

@@ -181,13 +181,13 @@ def contract(folder: Path) -> object:
     return found
 
 
-def commands(folder: Path, *words: str, place: tuple[str, ...] = ("--cluster", ADDRESS)) -> object:
+def commands(folder: Path, *words: str) -> object:
     """`arena WORDS` on the cluster, the words of several commands set apart by `+`. Where a command's first word is
     `kill`, the second node is killed once the command has read something. Exit code and both outputs of each."""
     found = []
     for command in " ".join(words).split(" + "):
         is_killing, line = command.startswith("kill "), command.removeprefix("kill ").split()
-        began = [sys.executable, "-m", "neurons.cli.app", *line, *place]
+        began = [sys.executable, "-m", "neurons.cli.app", *line, "--cluster", ADDRESS]
         running = subprocess.Popen(began, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if is_killing:
             begun = (".*.journal", "killed.*.jsonl", "killed/episodes.jsonl")
@@ -202,10 +202,7 @@ def commands(folder: Path, *words: str, place: tuple[str, ...] = ("--cluster", A
 if __name__ == "__main__":
     _up()
     _folder = Path(sys.argv[1])
-    _alone = functools.partial(commands, place=())  # without the two nodes
-    _known = {"contract": contract, "commands": commands, "alone": _alone}
-    with contextlib.ExitStack() as _stack:
-        if sys.argv[2] != "alone":
-            _stack.enter_context(two_nodes(_folder))
+    _known = {"contract": contract, "commands": commands}
+    with two_nodes(_folder):
         _answer = _known[sys.argv[2]](_folder, *sys.argv[3:])
     print(json.dumps(_answer))

@@ -10,19 +10,22 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
+from typer.testing import CliRunner
 
 from arena.chain.keys import keypair_signer
-from arena.race.model import LoggedRecord
+from arena.race.scores import LoggedRecord
 from arena.records.model import EvaluationRecord
+from arena.store.location import read_location
+from arena.store.objects import folder_location
+from foundation.errors import ArenaError
+from neurons.cli.app import app
 from neurons.demo.demo import RACE, VALIDATOR, DemoRun, DemoView, conclude, running_validator, watch
+from neurons.node.opening import open_node
 from problems.formats import read_problems
-from tests.neurons.arena_stand import SMALL, make_run, read_back
+from tests.neurons.arena_stand import make_run, read_back
 
 HOTKEY = keypair_signer(VALIDATOR).hotkey
 ROOT = Path(__file__).resolve().parents[2]
-# every agent qualifies on the suite itself: which variants it would be asked hangs on the chain of the moment
-UNVARIED = replace(SMALL, name="unvaried", qualifying=replace(SMALL.qualifying, variant_blocks=0))
 
 
 def race_to_the_end(run: DemoRun) -> DemoView:
@@ -45,8 +48,12 @@ def pairs(rows: list[LoggedRecord[EvaluationRecord]]) -> Counter[tuple[str, str]
 
 
 @pytest.fixture(scope="module")
-def finished(arena_base: Path, small_catalogue: Path) -> tuple[DemoRun, DemoView]:
-    run = make_run(arena_base, small_catalogue)
+def finished(
+    arena_base: Path, small_catalogue: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[DemoRun, DemoView]:
+    """A race of a node whose bodies lie in a folder outside of Postgres."""
+    url = folder_location(tmp_path_factory.mktemp("bodies") / "of a node")
+    run = make_run(arena_base, small_catalogue, bodies_url=url)
     return run, race_to_the_end(run)
 
 
@@ -115,3 +122,42 @@ def test_a_local_run_gives_the_body_hash_the_validator_recorded(
         assert answer.returncode == 0, answer.stderr
         (local,) = json.loads(answer.stdout)
         assert recorded == {(seed, local["body_sha256"])}
+
+
+def arena(*words: str | Path) -> str:
+    """What an `arena` command that must succeed prints."""
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.stdout
+
+
+def test_every_body_lies_in_the_folder_and_is_found_by_every_reader(
+    finished: tuple[DemoRun, DemoView], tmp_path: Path
+) -> None:
+    state = ("--state-dir", finished[0].folder)
+    (log,) = json.loads(arena("store", "status", *state, "--json"))["logs"]
+    assert log["bodies_elsewhere"] == log["bodies"] > 0
+    assert json.loads(arena("records", "verify", *state, "--json"))["ok"]
+    pools = [part for pool in ("train", "dev", "eval") for part in ("--pool", pool)]
+    exported = json.loads(arena("records", "export", "--out", tmp_path / "out", *state, *pools, "--json"))
+    assert exported["trajectories"] > 0
+
+
+@pytest.mark.parametrize(
+    ("place", "said"), [("", "is empty"), ("another", "copy them there first"), ("file", "file://")]
+)
+def test_a_node_does_not_start_without_the_bodies_of_its_log(
+    place: str, said: str, finished: tuple[DemoRun, DemoView], tmp_path: Path
+) -> None:
+    run, _ = finished
+    (tmp_path / "file").write_text("no folder")
+    before = read_location(run.folder)
+
+    async def start() -> None:
+        url = folder_location(tmp_path / place) if place else ""
+        async with open_node(run.settings.model_copy(update={"bodies_url": url})):
+            pass
+
+    with pytest.raises(ArenaError, match=f"V2029.*bodies_url.*{said}"):
+        asyncio.run(start())
+    assert read_location(run.folder) == before

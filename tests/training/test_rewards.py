@@ -39,13 +39,10 @@ def step(name: str, **arguments: Any) -> Step:
         (use("find_product", q="red tee"), use("find_product", q="red tee"), 1.0),
         (use("find_product", q="red tee"), use("find_product", q="blue tee"), 0.75),  # F1 of 1 common word in 2 and 2
         (use("find_product", q="red tee", page=1), use("find_product", q="red tee"), 0.75),  # an argument too many
-        (use("find_product", q="RED tee"), use("find_product", q="red, tee!"), 1.0),
         (use("find_product", q="x", price="0-9"), use("find_product", q="x", price="0-8"), 0.75),  # exact, else 0
-        (use("find_product", page=1), use("find_product", page="1"), 1.0),
         (use("terminate"), use("terminate"), 1.0),
         (use("find_product", q="x"), use("terminate"), 0.0),
         (("", ""), ("", ""), 0.0),
-        (use("recommend_product", product_ids="a,b"), use("recommend_product", product_ids="b, a"), 1.0),
         (use("recommend_product", product_ids="a,b"), use("recommend_product", product_ids="a,c"), 0.75),
         (use("recommend_product", product_ids=["a", "b"]), use("recommend_product", product_ids="a"), 0.5 + 1 / 3),
         (("find_product", "{broken"), use("find_product", q="x"), 0.5),
@@ -72,13 +69,6 @@ def test_the_blend_is_at_reward_level() -> None:
     assert found.tool_match == pytest.approx(0.5)  # one of two steps: a short rollout can't win by stopping early
     assert found.value == pytest.approx(0.5 * 0.4 + 0.5 * 0.5)
     assert found.outcome == 0.4 and found.steps == (1.0,)
-
-
-def test_without_a_teacher_or_a_weight_the_outcome_alone_counts_and_says_so() -> None:
-    rollout = make_rollout([("terminate", "{}")], reward=0.4)
-    for teachers, weight in (({}, 0.5), ({"p": (step("terminate"),)}, 0.0)):
-        found = reward_of(rollout, teachers, weight)
-        assert (found.value, found.tool_match) == (0.4, None)
 
 
 def test_a_group_is_mixed_where_two_of_its_rewards_differ() -> None:

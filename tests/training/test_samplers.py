@@ -12,7 +12,6 @@ import torch
 
 from foundation.errors import ArenaError
 from harness.chat import Message
-from tests.hostile_http import DRIPS, GUARD_S, Behaviour, HostileServer, bomb, ended, endless, says
 from tests.training.stock import EPISODE, Stock
 from tests.training.vllm_double import VllmDouble, serve
 from training.model import Decode, Sampler
@@ -96,37 +95,6 @@ def test_the_server_is_asked_in_ids_and_told_what_must_not_be_drawn(
     assert set(asked["logit_bias"].values()) == {-100.0}
 
 
-def adapter(folder: Path, content: bytes) -> Path:
-    folder.mkdir()
-    (folder / "adapter_model.safetensors").write_bytes(content)
-    return folder
-
-
-def test_an_adapter_is_served_under_a_name_of_its_weights_and_the_one_before_is_let_go(
-    stock: Stock, local: Any, tmp_path: Path
-) -> None:
-    double = VllmDouble(lambda model, prompt, decode, seed: local.sample(prompt, decode, seed), stock.codec.stop_id)
-    first, second = adapter(tmp_path / "a", b"one"), adapter(tmp_path / "b", b"two")
-    with serve(double) as url:
-        sampler = VllmSampler(url, "base", stock.codec)
-        names = []
-        for folder in (first, second):
-            sampler.load_adapter(folder)
-            sampler.sample(prompt_of(stock), SHORT, 0)
-            assert double.requests[-1]["model"] == sampler.version
-            names.append(sampler.version)
-        assert len({"base", *names}) == 3
-        assert double.models == {"base": "", names[1]: str(second)}
-        resumed = VllmSampler(url, "base", stock.codec)  # as a run that was killed and goes on
-        resumed.load_adapter(second)
-        assert resumed.version == names[1] and double.models == {"base": "", names[1]: str(second)}
-        with pytest.raises(ArenaError) as wrong:
-            sampler.load_adapter(tmp_path)
-        assert wrong.value.failure.code == "V2124" and sampler.version == names[1]
-        sampler.close()
-        resumed.close()
-
-
 def test_the_server_is_asked_which_weights_it_holds(stock: Stock, local: Any, tmp_path: Path) -> None:
     mine, other = tmp_path / "mine", tmp_path / "other"
     for folder, content in ((mine, b"one"), (other, b"two")):
@@ -165,9 +133,7 @@ def one_logprob_less(body: dict[str, Any]) -> dict[str, Any]:
     "fault",
     [
         without("token_ids"),
-        without("logprobs"),
         one_logprob_less,
-        lambda body: {"choices": []},
         lambda body: body["id"],
     ],
 )
@@ -179,31 +145,10 @@ def test_a_reply_without_tokens_is_refused_and_never_guessed_at(stock: Stock, lo
     assert wrong.value.failure.code == "U3003"
 
 
-@pytest.mark.parametrize(("status", "code"), [(500, "U3002"), (503, "U3002"), (429, "U3002"), (401, "U3001")])
+@pytest.mark.parametrize(("status", "code"), [(503, "U3002"), (401, "U3001")])
 def test_a_server_that_is_away_is_an_upstream_fault(stock: Stock, local: Any, status: int, code: str) -> None:
     double = VllmDouble(lambda *given: local.sample(*given[1:]), stock.codec.stop_id)
     double.status = status
     with serve(double) as url, pytest.raises(ArenaError) as wrong:
         VllmSampler(url, "base", stock.codec).sample(prompt_of(stock), SHORT, 0)
     assert wrong.value.failure.code == code
-
-
-@pytest.mark.parametrize(
-    ("behave", "code"),
-    [
-        *((behave, "U3002") for behave in DRIPS.values()),
-        (bomb("zstd"), "U3003"),
-        (bomb("gzip", b"500 Oops"), "U3003"),
-        (endless(), "U3003"),
-        (says(b'{"choices":[],"more":' + b"[" * 200_000), "U3003"),
-    ],
-)
-def test_a_hostile_server_costs_bounded_memory_and_time(stock: Stock, behave: Behaviour, code: str) -> None:
-    with HostileServer(behave) as server:
-        sampler = VllmSampler(server.url, "base", stock.codec, timeout_s=0.5 if code == "U3002" else GUARD_S)
-        for ask in (lambda: sampler.sample(prompt_of(stock), SHORT, 0), sampler.require_served):
-            error = ended(ask)
-            assert isinstance(error, ArenaError) and error.failure.code == code
-
-
-# -- the scripted model
