@@ -1,8 +1,8 @@
 """The door over HTTP: routes, who may ask, and how much. What happens to a submission is said by `arena.door.service`.
 
-A request is looked at in this order: has its address a share left, is the hotkey it names registered by a
-fresh view of the chain, is there a place for its body; then the body is read within a size and a time, the signature
-checked, the nonce spent in the database, and the key's share. Every refusal has the shape of every server's
+A request is looked at in this order: has its address a share left (`arena.web.server` asks), is the hotkey it names
+registered by a fresh view of the chain, is there a place for its body; then the body is read within a size and a time,
+the signature checked, the nonce spent in the database, and the key's share. Every refusal has the shape of every server
 (`arena.api.http`), and its status goes with the code: what a client sent is answered with 4xx; 503 alone says that this
 node cannot take anything at present.
 """
@@ -19,7 +19,7 @@ import msgspec
 from fastapi import FastAPI, Path, Query, Request
 from starlette.responses import Response
 
-from arena.api.http import add_refusals, described, discard_body, json_response, make_app, read_body, refused
+from arena.api.http import add_refusals, discard_body, json_response, make_app, read_body, refused
 from arena.chain.keys import HttpCheck
 from arena.door.form import PARTS, read_form
 from arena.door.service import (
@@ -29,7 +29,6 @@ from arena.door.service import (
     StatusService,
     SubmissionService,
     SubmissionStatus,
-    TakenSubmission,
     read_pause,
 )
 from arena.exchange.peer_service import ShareRules, Shares
@@ -118,7 +117,7 @@ class Door:
         self.submissions, self.status = submissions, status
         self.policy, self.netuid, self.rules = policy, netuid, rules or DoorRules()
         self._reads_port = reads_port
-        self._addresses = Shares(self.rules.address, monotonic)
+        self.addresses = Shares(self.rules.address, monotonic)  # the servers' to ask, before a request gets here
         self._hotkeys = Shares(self.rules.hotkey, monotonic)
         self._bodies: Counter[str] = Counter()  # being read, by network
 
@@ -134,10 +133,6 @@ class Door:
             reads_port=self._reads_port,
         )
 
-    def admit_address(self, request: Request) -> None:
-        """Take one request of the address's share. Raises ArenaError V2112."""
-        self._addresses.spend_request(_network(request))
-
     async def caller(
         self, request: Request, *, netuid: int | None = None, check: RequestCheck | None = None
     ) -> tuple[str, bytes, HotkeyState]:
@@ -147,7 +142,6 @@ class Door:
 
         Raises ArenaError A1008, V2081, V2110, V2112, V2201 to V2203.
         """
-        self.admit_address(request)
         if netuid not in (None, self.netuid):
             raise ArenaError("V2110", f"it is for netuid {netuid}, and this door is of netuid {self.netuid}")
         check = check or self.auth
@@ -197,13 +191,12 @@ def make_door_app(door: Door) -> FastAPI:
     app = make_app("agent-arena door")
     add_refusals(app, unknown_route=PEER_LACKS)
 
-    @app.get("/v1/door", **described(DoorState))
+    @app.get("/v1/door")
     async def read_door(request: Request) -> Response:
         """Whose door this is and whether it is open. Not signed."""
-        door.admit_address(request)
         return json_response(await door.state())
 
-    @app.post("/v1/submissions", status_code=202, openapi_extra=form_document(PARTS), **described(TakenSubmission, 202))
+    @app.post("/v1/submissions", status_code=202, openapi_extra=form_document(PARTS))
     async def submit(request: Request, netuid: _Netuid = None) -> Response:
         """Hand in an agent file whose commitment stands on chain.
 
@@ -214,19 +207,19 @@ def make_door_app(door: Door) -> FastAPI:
         taken = await door.submissions.take(hotkey, read_form(request.headers.get("content-type", ""), body), known)
         return json_response(taken, 202, {"location": taken.status_url})
 
-    @app.get("/v1/submissions", **described(list[SubmissionStatus]))
+    @app.get("/v1/submissions")
     async def read_submissions(request: Request, netuid: _Netuid = None) -> Response:
         """Every version of the hotkey that signed, the newest first, and where it stands."""
         hotkey, *_ = await door.caller(request, netuid=netuid)
         return json_response(await door.status.of(hotkey))
 
-    @app.get("/v1/submissions/{version}", **described(SubmissionStatus))
+    @app.get("/v1/submissions/{version}")
     async def read_submission(request: Request, version: _Version, netuid: _Netuid = None) -> Response:
         """Where one of the caller's versions stands."""
         hotkey, *_ = await door.caller(request, netuid=netuid)
         return json_response(await door.status_of(hotkey, version))
 
-    @app.delete("/v1/submissions/{version}", **described(SubmissionStatus))
+    @app.delete("/v1/submissions/{version}")
     async def withdraw(request: Request, version: _Version, netuid: _Netuid = None) -> Response:
         """Take a version back that waits for the gate."""
         hotkey, *_ = await door.caller(request, netuid=netuid)

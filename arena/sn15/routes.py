@@ -75,10 +75,9 @@ async def _nobody() -> Sequence[StoredSubmission]:
     return ()
 
 
-def add_sn15_reads(app: FastAPI, board: Board, dependencies: Sequence[Any] = (), *, waiting: Waiting = _nobody) -> None:
-    """Add the routes. `dependencies`: what each request has to pass first, as FastAPI takes it. `waiting`: the
-    submissions that the gate has not looked at, where they are known."""
-    router = APIRouter(prefix="/v1/public", dependencies=[*dependencies, Depends(board.refresh)])
+def add_sn15_reads(app: FastAPI, board: Board, waiting: Waiting = _nobody) -> None:
+    """Add the routes. `waiting`: the submissions that the gate has not looked at, where they are known."""
+    router = APIRouter(prefix="/v1/public", dependencies=[Depends(board.refresh)])
     _add_versions(router, board, waiting)
     _add_source(router, board, waiting)
     _add_lists(router, board)
@@ -370,7 +369,6 @@ def make_closed_app(door: Door) -> FastAPI:
 
     @app.api_route("/v1/miner/{path:path}", methods=_METHODS)
     async def refuse(request: Request, path: str) -> Response:
-        door.admit_address(request)
         await discard_body(request)
         url = str(request.base_url).rstrip("/")
         refused = Refused(detail=_WHY.format(policy=door.policy.name, url=url), error_code="SIGNATURE_MISSING")
@@ -388,25 +386,20 @@ Provider = Annotated[str, Path(pattern="^[a-z]{1,32}$")]
 
 def make_sn15_app(door: Door, board: Board) -> FastAPI:
     """The application of these routes, over one door and the board of the same store."""
-    app = make_app(
-        "agent-arena door: the published SN15 API", Refused, version="7.0.2", openapi_url="/v1/public/openapi.json"
-    )
+    app = make_app("agent-arena door: the published SN15 API", version="7.0.2", openapi_url="/v1/public/openapi.json")
     add_refusals(app, sn15_refusal, unknown_route=PEER_LACKS)
-
-    async def admit(request: Request) -> None:
-        door.admit_address(request)
 
     auth = Sn15Auth(verify, _now_ms)
     _add_submission(app, door, auth)
     _add_own(app, door, auth, board)
-    _add_not_offered(app, door)
+    _add_not_offered(app)
 
     async def waiting() -> list[StoredSubmission]:
         return await door.store.submissions(("waiting",))
 
-    add_sn15_reads(app, board, [Depends(admit)], waiting=waiting)
+    add_sn15_reads(app, board, waiting)
 
-    @app.get("/health", dependencies=[Depends(admit)])
+    @app.get("/health")
     async def read_health() -> dict[str, str]:
         """200 while the store answers."""
         await door.store.validators()
@@ -490,12 +483,11 @@ _NOT_OFFERED = (
 )
 
 
-def _add_not_offered(app: FastAPI, door: Door) -> None:
+def _add_not_offered(app: FastAPI) -> None:
     """What that API has and this arena does without: said in words, and no body is read."""
 
-    def refusing(status: int, detail: str, code: str) -> Callable[[Request], Awaitable[Response]]:
-        async def refuse(request: Request) -> Response:
-            door.admit_address(request)
+    def refusing(status: int, detail: str, code: str) -> Callable[[], Awaitable[Response]]:
+        async def refuse() -> Response:
             return json_response(Refused(detail=detail, error_code=code), status)
 
         return refuse

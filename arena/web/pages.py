@@ -15,12 +15,15 @@ from fastapi import Path, Query
 
 from arena.api.board import Board, RaceView
 from arena.api.reads import (
+    DEFAULT_POOLS,
     AgentFilter,
     AgentId,
     Number,
+    Pools,
     RaceId,
     Results,
     ShownTrajectory,
+    Tail,
     ValidatorName,
     published_trajectory,
 )
@@ -45,7 +48,6 @@ from arena.api.rows import (
     validator_rows,
 )
 from arena.api.rows import PairResult as Result
-from arena.api.tail import DEFAULT_POOLS, Pools, Tail
 from arena.bank.batch import Explain
 from arena.records.body import decode_body, decode_content
 from arena.records.model import EvaluationRecord, Payload, StoredCheckpoint, VerdictRecord

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arena.api.client import RowCheck
-from arena.api.tail import PAGE_ROWS
+from arena.api.reads import PAGE_ROWS
 from arena.chain.keys import generate_signer, keypair_signer, verify
 from arena.export.assembly import log_row
 from arena.export.files import read_row

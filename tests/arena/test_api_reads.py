@@ -21,7 +21,7 @@ from arena.api.client import read_winner
 from arena.api.http import RequestLimits, deliver
 from arena.api.rows import PageStart, page_of, read_cursor, write_cursor
 from arena.chain.keys import generate_signer
-from arena.exchange.peer_service import ShareRules
+from arena.exchange.peer_service import ShareRules, Shares
 from arena.records.commitments import agent_version_id
 from arena.records.model import Subject
 from arena.records.port import StoredSubmission
@@ -94,7 +94,7 @@ class Asked:
         self.now_s = 0.0
         app = Starlette(routes=[Route("/", lambda request: PlainTextResponse("here"), methods=["GET"])])
         rules = ShareRules(requests_per_s=2, requests_burst=4)
-        self.limits = RequestLimits(app, rules, lambda: self.now_s)
+        self.limits = RequestLimits(app, Shares(rules, lambda: self.now_s))
 
     async def get(self, address: str, method: str = "GET") -> httpx2.Response:
         transport = httpx2.ASGITransport(app=self.limits, client=(address, 1))

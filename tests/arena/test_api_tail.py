@@ -9,7 +9,7 @@ import httpx2
 import msgspec
 import pytest
 
-from arena.api.tail import PAGE_ROWS
+from arena.api.reads import PAGE_ROWS
 from arena.chain.keys import generate_signer
 from arena.export.files import read_row
 from arena.export.model import LogRow

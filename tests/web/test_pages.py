@@ -16,7 +16,7 @@ from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from arena.api.board import Board
-from arena.api.tail import Tail
+from arena.api.reads import Tail
 from arena.bank.batch import explain_nothing
 from arena.chain.keys import generate_signer
 from arena.records.body import decode_content
@@ -27,7 +27,7 @@ from arena.store.postgres import PostgresStore
 from arena.view.reading import Piece, TraceStep, TraceView
 from arena.web.pages import RACES_COMPARED, Pages
 from arena.web.reading import TRACE_CHARS, read_source_lines, shorten_trace
-from arena.web.routes import STATIC, static_file
+from arena.web.server import STATIC, static_file
 from neurons.cli.traces import FoundTraces, ReadRules, traces_of_store
 from tests.arena.log_stand import episode
 from tests.arena.tail_stand import Author, serving
