@@ -205,17 +205,3 @@ def test_serve_answers_until_it_is_told_to_stop(author: Author, state_dir: Path)
     finally:
         process.kill()
         process.communicate()
-
-
-def test_tail_of_a_state_folder_follows_what_is_appended(author: Author, state_dir: Path) -> None:
-    author.append([attempt(1), attempt(2)])
-    process = start("records", "tail", "-n", 1, "--follow", "--json", "--state-dir", state_dir)
-    try:
-        assert msgspec.json.decode(process.stdout.readline())["seq"] == 2
-        author.append([attempt(3)])
-        assert msgspec.json.decode(process.stdout.readline())["seq"] == 3
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
-    finally:
-        process.kill()
-        process.communicate()
