@@ -11,8 +11,9 @@ import asyncio
 import contextlib
 import functools
 import hashlib
+import inspect
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -192,6 +193,23 @@ def deliver(request: Request, content: bytes, media_type: str, *, name: str = ""
 def deliver_json(request: Request, value: object) -> Response:
     """A value as JSON, with its ETag."""
     return deliver(request, msgspec.json.encode(value), "application/json")
+
+
+def routed(
+    make: Callable[..., Any], answer: Callable[[Request, Any], Response], of: Callable[[], object] | None = None
+) -> Callable[..., Awaitable[Response]]:
+    """A route that answers with what `make` gives, takes its parameters and says its docstring. `of`: what `make` is a
+    method of, made anew for each request; None: it is bound."""
+    parameters = list(inspect.signature(make, eval_str=True).parameters.values())[of is not None :]
+
+    async def show(request: Request, **asked: object) -> Response:
+        made = make(**asked) if of is None else make(of(), **asked)
+        return answer(request, await made if inspect.isawaitable(made) else made)
+
+    own = inspect.Parameter("request", inspect.Parameter.POSITIONAL_ONLY, annotation=Request)
+    vars(show).update(__signature__=inspect.Signature([own, *parameters]))
+    show.__doc__, show.__name__ = make.__doc__, make.__name__
+    return show
 
 
 def described_text(media_type: str, description: str) -> dict[str, Any]:

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
 import re
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -42,10 +41,9 @@ from arena.api.http import (
     make_app,
     read_body,
     refusal,
-    refused,
     require_known,
+    routed,
     serve_app,
-    status_of,
 )
 from arena.api.reads import HEARTBEAT_S, POLL_S, Number, Tail, ValidatorName, add_reads, add_tail
 from arena.bank.batch import Explain, explain_nothing
@@ -170,7 +168,7 @@ def add_pages(app: FastAPI, board: Board, tail: Tail, explain: Explain) -> None:
     async def api() -> object:
         return app.openapi()
 
-    router = APIRouter(dependencies=[Depends(require_known)], include_in_schema=False)
+    router = APIRouter(dependencies=[Depends(require_known), Depends(board.refresh)], include_in_schema=False)
     for path, name, make in (
         ("/", "front", pages.front),
         ("/races", "races", pages.races),
@@ -184,10 +182,18 @@ def add_pages(app: FastAPI, board: Board, tail: Tail, explain: Explain) -> None:
         ("/verify", "verify", pages.verify),
         ("/api", "api", api),
     ):
-        _add_page(router, pages, path, name, make)
+        router.get(path)(routed(make, functools.partial(_show, pages, name)))
     _add_files(router, pages)
     app.include_router(router)
     answer_people(app)
+
+
+def _show(pages: Pages, name: str, request: Request, page: object) -> Response:
+    template = "compare" if isinstance(page, list) else name  # two traces side by side
+    shown = dict(page=page, path=request.url.path, base_url=_base_url(request), called=pages.called)
+    answer = deliver(request, render_page(template, **shown), "text/html")
+    answer.headers.update(SECURITY)
+    return answer
 
 
 def _base_url(request: Request) -> str:
@@ -197,33 +203,10 @@ def _base_url(request: Request) -> str:
     return str(named.base_url)
 
 
-def _add_page(router: APIRouter, pages: Pages, path: str, name: str, make: Callable[..., Awaitable[object]]) -> None:
-    """Show at `path` the template `name` of what `make` gives for the parameters of a request."""
-
-    async def show(request: Request, **asked: object) -> Response:
-        try:
-            await pages.board.refresh()
-            page = await make(**asked)
-            template = "compare" if isinstance(page, list) else name  # two traces side by side
-            shown = dict(page=page, path=request.url.path, base_url=_base_url(request), called=pages.called)
-            content = render_page(template, **shown)
-        except ArenaError as error:
-            return refusal_page(request, refused(error, status_of(error)), status_of(error))
-        answer = deliver(request, content, "text/html")
-        answer.headers.update(SECURITY)
-        return answer
-
-    parameters = inspect.signature(make, eval_str=True).parameters
-    own = inspect.Parameter("request", inspect.Parameter.POSITIONAL_ONLY, annotation=Request)
-    vars(show)["__signature__"] = inspect.Signature([own, *parameters.values()])
-    router.get(path, name=path)(show)
-
-
 def _add_files(router: APIRouter, pages: Pages) -> None:
     @router.get("/proofs/{validator}/{seq}")
     async def show_proof(request: Request, validator: ValidatorName, seq: Number) -> Response:
         """The proof file of a record (`arena.records.proof`), for the page `/verify` and the program there."""
-        await pages.board.refresh()
         content = encode_proof(await pages.proof(validator, seq))
         return deliver(request, content, "application/json", name=f"proof-{seq}.json")
 
@@ -331,7 +314,7 @@ class DoorServer:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set."""
         connections = Connections(total=max(DOOR_CONNECTIONS, self._per_address), per_address=self._per_address)
-        is_spoken = self.door.policy.admission.is_commitment_enough
+        is_spoken = self.door.desk.policy.admission.is_commitment_enough
         sn15 = make_sn15_app(self.door, self._board) if is_spoken else make_closed_app(self.door)
         own, guests = (
             RequestLimits(app, self.door.addresses, answer)
