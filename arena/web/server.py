@@ -46,6 +46,7 @@ from arena.api.http import (
     serve_app,
 )
 from arena.api.reads import HEARTBEAT_S, POLL_S, Number, Tail, ValidatorName, add_reads, add_tail
+from arena.api.rows import called
 from arena.bank.batch import Explain, explain_nothing
 from arena.chain.local import LocalSubtensor
 from arena.chain.local_http import EXTRINSICS, QUESTION_BYTES_MAX, READS, ROUTE, ChainAnswer, ChainQuestion
@@ -57,7 +58,7 @@ from arena.records.port import Store
 from arena.records.proof import encode_proof
 from arena.sn15.routes import CLOSED_PATHS, PATHS, add_sn15_reads, make_closed_app, make_sn15_app, sn15_refusal
 from arena.web.pages import Pages
-from arena.web.reading import moment, sentence
+from arena.web.reading import harmless, moment, sentence
 from foundation.canonical import UNREADABLE_JSON
 from foundation.codes.names import TAIL_BAD_REQUEST
 from foundation.errors import ArenaError
@@ -83,6 +84,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     made.filters["moment"] = moment
+    made.filters["harmless"] = harmless
     made.filters["pair"] = lambda text: (text, text)
     made.filters["sentence"] = sentence
     made.filters["name"] = lambda text: neutral_name(text).strip()
@@ -190,7 +192,9 @@ def add_pages(app: FastAPI, board: Board, tail: Tail, explain: Explain) -> None:
 
 def _show(pages: Pages, name: str, request: Request, page: object) -> Response:
     template = "compare" if isinstance(page, list) else name  # two traces side by side
-    shown = dict(page=page, path=request.url.path, base_url=_base_url(request), called=pages.called)
+    shown = dict(
+        page=page, path=request.url.path, base_url=_base_url(request), called=functools.partial(called, pages.board)
+    )
     answer = deliver(request, render_page(template, **shown), "text/html")
     answer.headers.update(SECURITY)
     return answer
