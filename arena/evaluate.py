@@ -120,7 +120,7 @@ def evaluate(source: str, problem: Problem, ports: EvaluatePorts) -> Evaluation:
 def run(source: str, problem: Problem, ports: EvaluatePorts) -> RanEpisode:
     """The first half: the agent runs. Raises as `evaluate`."""
     policy = ports.policy
-    toolbox = make_toolbox(policy.tool_profile, ports.catalogue, problem)
+    toolbox = make_toolbox(policy.tool_profile, ports.catalogue)
     gateway = Gateway(
         policy.inference,
         ports.upstreams,

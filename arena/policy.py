@@ -121,7 +121,6 @@ class GuestRules(msgspec.Struct, frozen=True, kw_only=True):
     """The guest's Python; a mismatch may run but not race."""
 
     python_version: str = "3.11"
-    packages: tuple[str, ...] = ()  # `name==version`, pure Python: importable by agents beside the standard library
     is_racing_level_required: bool = True  # records of a jail that may not race are left out of settlements
 
 
@@ -130,7 +129,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     name: str
     version: int = 1
-    tool_profile: Literal["paper4", "sn15", "extended", "compact", "environment"] = "sn15"
+    tool_profile: Literal["paper4", "sn15", "compact", "environment"] = "sn15"
     is_surfaced_rule_on: bool = True
     agentic_min_e4: int = 9_500
     limits: EpisodeLimits = EpisodeLimits()

@@ -41,7 +41,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
 def retried(
     once: Callable[[], _Value],
     attempts: int,
-    pause_ms: Callable[[ArenaError, int], int | None],
+    pause_ms: Callable[[ArenaError, int], float | None],
     sleep: Callable[[float], None],
 ) -> _Value:
     """The first result of `once` in so many attempts. `pause_ms` names the pause after an error and so many failures in

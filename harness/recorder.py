@@ -3,11 +3,12 @@
 Every tool call and every completion passes through here and becomes an event in the order it happened, with
 its emitter and what it surfaced; limits are counted here before anything is executed. Holding the pipe lets an agent
 make recorded calls and nothing else. Nothing that a guest sends raises out of it: what can't be read ends the episode
-as the agent's. It keeps no time except the gateway's own measurement.
+as the agent's.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -19,7 +20,7 @@ from foundation.codes.names import BAD_CALL
 from foundation.errors import ArenaError, Failure
 from harness.emission.attribution import Emission
 from harness.emission.call_reader import CallReader
-from harness.errors import UnreadableError, classify_host, reading_guest_bytes
+from harness.errors import UnreadableError, our_fault, reading_guest_bytes
 from harness.inference.port import EndingRefusalError, GatewayAnswer, ModelGateway
 from harness.limits import EpisodeLimits, completion_cost
 from harness.sandbox.port import EpisodeOver, GuestCallError
@@ -42,10 +43,12 @@ class Recorder:
         reader: CallReader,
         shown_bytes: Callable[[Event], int],
         query: str,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`shown_bytes` tells how many bytes of an event a judge is shown at most; `query` is the shopper's."""
+        """`shown_bytes` tells how many bytes of an event a judge is shown at most; `query` is the shopper's; `clock`
+        gives seconds, monotonic."""
         self._toolbox, self._gateway, self._limits, self._reader = toolbox, gateway, limits, reader
-        self._shown_bytes_of = shown_bytes
+        self._shown_bytes_of, self._clock = shown_bytes, clock
         self._emission = Emission(reader, query)
         self._surfacing = Surfacing()
         self.work = WorkMeter(limits.host_work)
@@ -55,7 +58,7 @@ class Recorder:
         self._has_acted = True  # since the latest completion, or no completion yet
         self._prompt_tokens = self._completion_tokens = self._cost_micro_usd = 0
         self._result_bytes = self._shown_bytes = self._body_bytes = 0
-        self.model_ms = 0
+        self.model_ms, self.tool_s = 0, 0.0  # for the host's metrics and no record
         self.is_terminated = False
         self.breach: tuple[StopReason, Failure] | None = None
         self.recommended: tuple[str, ...] | None = None
@@ -110,13 +113,15 @@ class Recorder:
         with reading_guest_bytes():
             name, arguments = _read_tool_call(params, self._limits.argument_bytes)
             attribution = self._emission.attribute(name, arguments)
+        started_s = self._clock()
         try:
             outcome = self._toolbox.dispatch(name, arguments, self.work)
-        except (UnreadableError, WorkExceededError):
+        except (ArenaError, UnreadableError, WorkExceededError):
             raise
         except Exception as error:
-            fault = classify_host(error, "tool")
-            raise ArenaError(fault.code, fault.detail) from error
+            raise our_fault(error) from error
+        finally:
+            self.tool_s += self._clock() - started_s
         with reading_guest_bytes():
             surfaced = self._surfacing.observe(name, arguments, outcome.found_ids)
             self._emission.returned(name, arguments, outcome.result, attribution.emitter)
@@ -179,11 +184,10 @@ class Recorder:
             if isinstance(error, EndingRefusalError):
                 self._stop(error.stop, failure.code, failure.detail)
             raise
-        except UnreadableError:
+        except (ArenaError, UnreadableError):
             raise
         except Exception as error:
-            failure = classify_host(error, "model")
-            raise ArenaError(failure.code, failure.detail) from error
+            raise our_fault(error) from error
         return self._record_completion(answer)
 
     def _record_completion(self, answer: GatewayAnswer) -> object:

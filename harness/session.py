@@ -23,10 +23,9 @@ from harness.inference.port import ModelGateway
 from harness.limits import EpisodeLimits
 from harness.recorder import Recorder
 from harness.sandbox.port import GuestExit, GuestJob, Sandbox
-from harness.tools.port import Toolbox, ToolOutcome
+from harness.tools.port import Toolbox
 from harness.tools.registry import ENVIRONMENT, environment_problem
 from harness.trace import EvaluationBody, Event, StopReason
-from harness.work import WorkMeter
 from problems.model import Problem
 
 
@@ -81,8 +80,9 @@ def run_episode(source: str, problem: Problem, ports: EpisodePorts, rules: Episo
         raise ArenaError("A1004", f"{size} bytes; the limit is {rules.limits.source_bytes}")
     started_s = ports.clock()
     reader = CallReader(ports.toolbox.schemas)
-    toolbox = _TimedToolbox(ports.toolbox, ports.clock)
-    recorder = Recorder(toolbox, ports.gateway, rules.limits, reader, ports.shown_bytes, problem.query)
+    recorder = Recorder(
+        ports.toolbox, ports.gateway, rules.limits, reader, ports.shown_bytes, problem.query, ports.clock
+    )
     has_environment = ports.toolbox.profile == ENVIRONMENT
     view = environment_problem(problem, rules.limits) if has_environment else problem.view()
     job = GuestJob(
@@ -119,7 +119,7 @@ def run_episode(source: str, problem: Problem, ports: EpisodePorts, rules: Episo
         ledger_sha256=ledger_sha256(completed_lines(recorder.events())),
     )
     episode_ms = int((ports.clock() - started_s) * 1000)
-    tool_ms = int(toolbox.seconds * 1000)
+    tool_ms = int(recorder.tool_s * 1000)
     return Episode(body=body, exit=ended, model_ms=recorder.model_ms, tool_ms=tool_ms, episode_ms=episode_ms)
 
 
@@ -137,35 +137,3 @@ def _explain(ended: GuestExit, recorder: Recorder, limits: EpisodeLimits) -> tup
 
 def _without_answer(recorder: Recorder) -> Failure | None:
     return Failure(code="A1060") if recorder.recommended is None else None
-
-
-class _TimedToolbox:
-    """A `Toolbox` that answers as `toolbox` does and adds up what it took, for the host's metrics and no record."""
-
-    def __init__(self, toolbox: Toolbox, clock: Callable[[], float]) -> None:
-        """`clock` gives seconds, monotonic."""
-        self._toolbox, self._clock = toolbox, clock
-        self.seconds = 0.0
-
-    @property
-    def profile(self) -> str:
-        """As the toolbox's."""
-        return self._toolbox.profile
-
-    @property
-    def schemas(self) -> str:
-        """As the toolbox's."""
-        return self._toolbox.schemas
-
-    @property
-    def schemas_sha256(self) -> str:
-        """As the toolbox's."""
-        return self._toolbox.schemas_sha256
-
-    def dispatch(self, name: str, arguments: str, work: WorkMeter | None = None) -> ToolOutcome:
-        """As the toolbox's, which also says what is raised."""
-        started_s = self._clock()
-        try:
-            return self._toolbox.dispatch(name, arguments, work)
-        finally:
-            self.seconds += self._clock() - started_s

@@ -106,7 +106,10 @@ def dot_chart(dots: Sequence[Dot], *, x_name: str) -> str:
         return ""
     if not _has_matplotlib():
         return NO_MATPLOTLIB
-    axes = _open_share_rows([dot.label for dot in dots], x_name, right=_NUMBERS)
+    axes = _open_rows([dot.label for dot in dots], right=_NUMBERS, bottom=_BOTTOM)
+    axes.grid(axis="x", color=_styled("line"), clip_on=False)
+    axes.set(xlim=(0, 1), xticks=[0, 0.25, 0.5, 0.75, 1], xlabel=x_name)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     for row, dot in enumerate(dots):
         axes.plot([max(0.0, dot.low), min(1.0, dot.high)], [row, row], color=_COLOURS[0], linewidth=3, alpha=0.45)
         _draw_dot(axes, min(1.0, max(0.0, dot.value)), row, _COLOURS[0])
@@ -195,29 +198,14 @@ def _open_axes(height: int, *, left: int = _LEFT, right: int = _RIGHT, bottom: i
     return axes
 
 
-def _wrapped(label: str) -> list[str]:
-    """A label in lines, broken at blanks and behind the marks that join the parts of a name, in a word if it must."""
-    loose = re.sub("([_@~:])", "\\1\0 ", label)  # a blank that is none, taken out again
-    return [line.replace("\0 ", "").rstrip("\0") for line in textwrap.wrap(loose, _LABEL_CHARS)] or [""]
-
-
 def _open_rows(labels: Sequence[str], *, right: int, bottom: int) -> Any:
     """Axes with a row for each label, the first on top."""
-    lines = [_wrapped(one) for one in labels]  # a name cut short could be another's
+    lines = [textwrap.wrap(one, _LABEL_CHARS) or [""] for one in labels]  # a name cut short could be another's
     row = max([_ROW, *(_LINE * len(one) for one in lines)])
     axes = _open_axes(_TOP + row * len(labels) + bottom, left=_LABEL, right=right, bottom=bottom)
     axes.set_yticks(range(len(labels)), ["\n".join(one) for one in lines], parse_math=False)
     axes.tick_params(axis="y", pad=8)  # a dot at 0 stands beside its name
     axes.set_ylim(len(labels) - 0.5, -0.5)
-    return axes
-
-
-def _open_share_rows(labels: Sequence[str], x_name: str, *, right: int) -> Any:
-    """Axes with a row for each label and shares from 0 to 100 % across."""
-    axes = _open_rows(labels, right=right, bottom=_BOTTOM)
-    axes.grid(axis="x", color=_styled("line"), clip_on=False)
-    axes.set(xlim=(0, 1), xticks=[0, 0.25, 0.5, 0.75, 1], xlabel=x_name)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     return axes
 
 

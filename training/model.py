@@ -1,4 +1,4 @@
-"""What post-training passes on: token rows, sampled turns, rollouts, checkpoints and their lineage.
+"""What post-training passes on: token rows, sampled turns, rollouts.
 
 Values only. Tokens are made once and never again: whatever was sampled travels as ids with its logprobs and
 its mask, and text is derived from ids, not ids from text. Floats stand here (losses, logprobs); nothing of this enters
@@ -12,7 +12,6 @@ from typing import Annotated, Literal, Protocol
 import msgspec
 from msgspec import Meta
 
-from foundation.errors import ArenaError
 from harness.chat import Message
 from problems.model import Bucket
 
@@ -26,13 +25,11 @@ class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: tuple[int, ...]
     mask: tuple[int, ...]
     prompt_length: int  # tokens before the first assistant turn
+    bucket: Bucket | None = None
 
 
-class UnfitRowError(ArenaError):
-    """V2122: a trace that can't be a row, since it is too long or holds nothing to learn."""
-
-    def __init__(self, detail: str) -> None:
-        super().__init__("V2122", detail)
+class UnfitRowError(ValueError):
+    """A trace that can't be a row, since it is too long or holds nothing to learn."""
 
 
 class Decode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,47 +70,6 @@ class ParsedTurn(msgspec.Struct, frozen=True, kw_only=True):
     malformed: tuple[str, ...] = ()
 
 
-class ChatCodec(Protocol):
-    """Tokens of a chat format: rendering, masks, parsing, and continuing a conversation without tokenising it anew."""
-
-    @property
-    def identity_sha256(self) -> str:
-        """Of tokenizer, template and renderer version: is in every lineage."""
-        ...
-
-    @property
-    def stop_id(self) -> int:
-        """The token that ends an assistant turn."""
-        ...
-
-    @property
-    def template_only_ids(self) -> tuple[int, ...]:
-        """Tokens that the template writes and a model must not: suppressed when sampling, a defect where sampled."""
-        ...
-
-    def prompt(self, messages: tuple[Message, ...], tools: str) -> tuple[int, ...]:
-        """Ids up to and with the generation prompt."""
-        ...
-
-    def row(self, trace_id: str, messages: tuple[Message, ...], tools: str, tokens_max: int) -> TokenRow:
-        """A whole trace with its mask. Raises UnfitRowError for one over `tokens_max`: nothing is ever cut."""
-        ...
-
-    def parse(self, token_ids: tuple[int, ...]) -> ParsedTurn:
-        """A sampled turn read back."""
-        ...
-
-    def bridge(
-        self, prompt_ids: tuple[int, ...], sampled: tuple[int, ...], messages: tuple[Message, ...], tools: str
-    ) -> tuple[int, ...] | None:
-        """The next prompt: `prompt_ids` + `sampled` + what the template writes for `messages`. None: not possible."""
-        ...
-
-    def decode(self, token_ids: tuple[int, ...]) -> str:
-        """Text of ids, specials included."""
-        ...
-
-
 class RolloutTurn(msgspec.Struct, frozen=True, kw_only=True):
     """One assistant turn of a rollout: where its tokens are in the completion, and what was called."""
 
@@ -151,7 +107,7 @@ class EpisodeResult(msgspec.Struct, frozen=True, kw_only=True):
     axes: dict[str, tuple[int, int]] = {}  # hits, total
     hallucinated: int = 0  # ids recommended or viewed that no search of the episode surfaced
     body_sha256: str = ""
-    taken: EpisodeSpend | None = None  # None: not recorded, by an earlier release
+    taken: EpisodeSpend = EpisodeSpend(prompt_tokens=0, completion_tokens=0, cost_micro_usd=0)
 
 
 class Rollout(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,40 +123,3 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     mask: tuple[int, ...]
     logprobs: tuple[float, ...]
     turns: tuple[RolloutTurn, ...]
-
-
-class Versions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run stood on."""
-
-    code_commit: str
-    packages: dict[str, str]
-    device: str
-
-
-class RunLineage(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a checkpoint comes from; its hash is the checkpoint's identity."""
-
-    stage: Stage
-    recipe_sha256: str
-    recipe: str  # the TOML itself
-    parent_sha256: str  # lineage of the parent checkpoint, or of the base model's weights
-    corpus_sha256s: tuple[str, ...]
-    codec_sha256: str
-    partition_sha256: str
-    seed: int
-    versions: Versions
-    weights_sha256: str
-    steps: int
-    metrics: dict[str, float] = {}
-    dropped: dict[str, int] = {}  # rows and rollouts left out, by reason
-    stopped_by: str = ""  # the guard that ended it early
-    dev_sha256s: tuple[str, ...] = ()  # corpora of the `dev` pool, by which a rate was chosen
-    problem_files: dict[str, str] = {}  # files of problems that it sampled on or was watched on: sha256 by file name
-
-
-class ModelCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A model on disk: `folder` holds weights, tokenizer and `lineage.json`."""
-
-    folder: str
-    kind: Literal["adapter", "full"]
-    lineage_sha256: str

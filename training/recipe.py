@@ -2,20 +2,18 @@
 
 Every value has a name, a unit, its bounds and its source; an unknown or misspelt key is an error that names
 its nearest, a value out of bounds one that names key, value and bound, and keys that contradict each other are named
-when the recipe is read, before anything is opened or sampled. Its hash is in the lineage, and so is its text, written
-out whole. Defaults are the paper's (sections 6, B.1-B.6). A library's own defaults are never relied on: what is not
+when the recipe is read, before anything is opened or sampled. It stands whole in the lineage. Defaults are the paper's
+(sections 6, B.1-B.6). A library's own defaults are never relied on: what is not
 said here is said by the stage.
 """
 
 from __future__ import annotations
 
 import difflib
-import hashlib
-import json
 import math
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -32,10 +30,7 @@ ALL_LINEAR: tuple[Projection, ...] = (*ATTENTION, "gate_proj", "up_proj", "down_
 
 _UNKNOWN = re.compile(r"unknown field `(\w+)`")
 _PLACE = re.compile(r" - at `\$\.?([^`]*)`$")
-_STEP = re.compile(r"\w+")
-
 EXTENDS = "extends"  # the key of an overlay: the file that it changes
-_ABOVE = "../"  # before the name of a file of the folder above
 
 Count = Annotated[int, Meta(ge=1)]
 CountOrNone = Annotated[int, Meta(ge=0)]
@@ -146,135 +141,78 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     grpo: GrpoRules = GrpoRules()
     guards: GuardRules = GuardRules()
 
-    @property
-    def recipe_sha256(self) -> str:
-        """Identity of what the run is told to do."""
-        return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()
 
+def read_recipe(path: Path) -> Recipe:
+    """The recipe in a TOML file, or the one that a run keeps (JSON).
 
-def read_whole_text(path: Path) -> str:
-    """The TOML text of a recipe's file that needs no other file.
-
-    A file that extends another (`extends = "NAME.toml"` of the same folder, or `"../NAME.toml"` of the one above) is
-    written out with it, value over value; one that extends none is returned as it is. Raises ArenaError V2120 for a
-    file that is no TOML, or absent, and for files that extend each other in a circle.
+    A file that extends another (`extends = "NAME.toml"`, from its own folder) is laid over it, value over value. Raises
+    ArenaError V2120 as `parse_recipe`, for a file that can't be read, and for files that extend each other in a circle.
     """
     layers: dict[Path, dict[str, Any]] = {}  # an overlay first, what it extends behind it
-    place: Path | None = path
+    place: Path | None = path.absolute()
     while place is not None:
         if place in layers:
             raise ArenaError("V2120", f"{path}: {EXTENDS} leads back to {place.name}")
         try:
-            text = place.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            content = place.read_bytes()
+            told = msgspec.json.decode(content) if place.suffix == ".json" else _load(content.decode(), str(place))
+        except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
             raise ArenaError("V2120", f"{place}: {error}") from error
-        layers[place] = _load(text, str(place))
-        base = layers[place].pop(EXTENDS, None)
-        if base is not None and (not isinstance(base, str) or base.removeprefix(_ABOVE) != Path(base).name):
-            raise ArenaError("V2120", f"{place}: {EXTENDS} = {base!r}: a file beside it, or ../NAME, is expected")
-        if base is None:
-            place = None
-        elif base.startswith(_ABOVE):
-            place = place.absolute().parents[1] / base.removeprefix(_ABOVE)
-        else:
-            place = place.parent / base
-    if len(layers) == 1:
-        return text
+        layers[place] = told
+        base = told.pop(EXTENDS, None)
+        place = None if base is None else (place.parent / str(base)).resolve()
     whole: dict[str, Any] = {}
     for told in reversed(layers.values()):
         for key, value in told.items():
             kept = whole.get(key)
             whole[key] = kept | value if isinstance(kept, dict) and isinstance(value, dict) else value
-    lines = [f"# {' over '.join(layer.name for layer in layers)}, written out"]
-    lines += [f"{key} = {_toml(value)}" for key, value in whole.items() if not isinstance(value, dict)]
-    for key, table in whole.items():
-        if isinstance(table, dict):
-            lines += ["", f"[{key}]", *(f"{name} = {_toml(value)}" for name, value in table.items())]
-    return "\n".join(lines) + "\n"
+    return _convert(whole, str(path))
 
 
 def parse_recipe(text: str, place: str = "recipe") -> Recipe:
-    """The recipe in a whole TOML text from `place`.
+    """The recipe in a TOML text from `place` that extends none.
 
     Raises ArenaError V2120: for an unknown key with its nearest, for a value out of bounds with key, value and bound,
     for keys that contradict each other with all of them.
     """
-    told = _load(text, place)
-    unbounded = non_finite(told)
-    if unbounded:
-        raise ArenaError("V2120", f"{place}: {unbounded}: a finite number is expected")
-    try:
-        recipe = msgspec.convert(told, Recipe)
-    except msgspec.ValidationError as error:
-        raise ArenaError("V2120", f"{place}: {describe_invalid(str(error), told, Recipe)}") from error
-    wrong = contradictions(recipe)
-    if wrong:
-        raise ArenaError("V2120", f"{place}: {'; '.join(wrong)}")
-    return recipe
+    return _convert(_load(text, place), place)
 
 
 def _load(text: str, place: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        return tomllib.loads(text, parse_float=_finite)
+    except ValueError as error:
         raise ArenaError("V2120", f"{place}: {error}") from error
 
 
-def _toml(value: Any) -> str:
-    """A value as TOML writes it."""
-    match value:
-        case bool() | str():
-            return json.dumps(value, ensure_ascii=False)
-        case list():
-            return f"[{', '.join(map(_toml, value))}]"
-        case dict():
-            return f"{{{', '.join(f'{key} = {_toml(one)}' for key, one in value.items())}}}"
-        case _:
-            return str(value)
+def _finite(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text}: a finite number is expected")
+    return value
 
 
-def describe_invalid(message: str, told: Mapping[str, Any], rules: type) -> str:
-    """`key = value: bound` for a value that `rules` don't take, `; did you mean ...` for a key they don't know.
+def _convert(told: Mapping[str, Any], place: str) -> Recipe:
+    try:
+        recipe = msgspec.convert(told, Recipe)
+    except msgspec.ValidationError as error:
+        raise ArenaError("V2120", f"{place}: {_describe(str(error), told)}") from error
+    if wrong := contradictions(recipe):
+        raise ArenaError("V2120", f"{place}: {'; '.join(wrong)}")
+    return recipe
 
-    `message` is msgspec's own, `told` what it was asked to read.
-    """
-    unknown = _UNKNOWN.search(message)
-    if unknown:
-        return message + _nearest(unknown.group(1), set(_names(msgspec.inspect.type_info(rules))))
+
+def _describe(message: str, told: Mapping[str, Any]) -> str:
+    """`key = value: bound` for a value out of bounds, the nearest key for an unknown one. `message` is msgspec's."""
+    if unknown := _UNKNOWN.search(message):
+        close = difflib.get_close_matches(unknown[1], sorted(_names(msgspec.inspect.type_info(Recipe))), n=1)
+        return message + (f"; did you mean {close[0]!r}?" if close else "")
     place = _PLACE.search(message)
     if place is None:
         return message
-    steps = _STEP.findall(place.group(1))
     value: Any = told
-    found = msgspec.inspect.type_info(rules)
-    for step in steps:
+    for step in re.findall(r"\w+", place[1]):
         value = value[int(step)] if isinstance(value, list) else value[step]
-        if isinstance(found, msgspec.inspect.StructType):
-            found = next(field.type for field in found.fields if field.name == step)
-        elif isinstance(found, msgspec.inspect.VarTupleType):
-            found = found.item_type
-    bound = message[: place.start()]
-    if isinstance(found, msgspec.inspect.LiteralType):
-        known = [str(one) for one in found.values]
-        bound = f"one of {', '.join(known)} is expected{_nearest(str(value), known)}"
-    return f"{place.group(1)} = {value!r}: {bound}"
-
-
-def non_finite(told: Any, place: str = "") -> str:
-    """`key = value` of the first number that is infinite or none, "" without one."""
-    if isinstance(told, float):
-        return "" if math.isfinite(told) else f"{place} = {told}"
-    pairs: Iterator[tuple[str, Any]] = iter(())
-    if isinstance(told, dict):
-        pairs = ((f"{place}.{key}" if place else str(key), value) for key, value in told.items())
-    elif isinstance(told, list):
-        pairs = ((f"{place}[{number}]", value) for number, value in enumerate(told))
-    return next((found for key, value in pairs if (found := non_finite(value, key))), "")
-
-
-def _nearest(given: str, known: Sequence[str] | set[str]) -> str:
-    close = difflib.get_close_matches(given, sorted(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return f"{place[1]} = {value!r}: {message[: place.start()]}"
 
 
 def _names(found: msgspec.inspect.Type) -> Iterator[str]:
@@ -287,24 +225,54 @@ def _names(found: msgspec.inspect.Type) -> Iterator[str]:
 
 def contradictions(recipe: Recipe) -> list[str]:
     """What no single key gets wrong: keys that can't stand together, a sentence each that names them."""
-    wrong = [
-        f"{key} = {value!r} is neither a URL nor `scripted`"
+    optim, rules, decode = recipe.optim, recipe.grpo, recipe.decode
+    is_kto, is_grpo = recipe.stage == "kto", recipe.stage == "grpo"
+    rollouts = rules.problems_per_step * rules.samples
+    found: list[tuple[object, str]] = [
+        (value and value != "scripted" and not _is_url(value), f"{key} = {value!r} is neither a URL nor `scripted`")
         for key, value in (("sampler", recipe.sampler), ("teacher", recipe.teacher))
-        if value and value != "scripted" and not _is_url(value)
     ]
-    if _is_url(recipe.sampler) and not recipe.sampler_model:
-        wrong.append("sampler is a server: sampler_model has to name the model there")
-    match recipe.stage:
-        case "sft" | "rejection" | "teacher":
-            if len(recipe.optim.lr_sweep) > 1 and not recipe.data.dev:
-                wrong.append("a sweep of learning rates (optim.lr_sweep) needs dev rows: data.dev names no corpus")
-        case "kto":
-            wrong += _unswept(recipe)
-            if recipe.optim.batch_rows < 2:
-                wrong.append(f"optim.batch_rows = {recipe.optim.batch_rows}: KTO pairs the rows of a batch, at least 2")
-        case "grpo":
-            wrong += _unswept(recipe) + _grpo_contradictions(recipe)
-    return wrong
+    found += [
+        (
+            _is_url(recipe.sampler) and not recipe.sampler_model,
+            "sampler is a server: sampler_model has to name the model there",
+        ),
+        (
+            not (is_kto or is_grpo) and len(optim.lr_sweep) > 1 and not recipe.data.dev,
+            "a sweep of learning rates (optim.lr_sweep) needs dev rows: data.dev names no corpus",
+        ),
+        ((is_kto or is_grpo) and optim.lr_sweep, f"optim.lr_sweep: {recipe.stage} sweeps no learning rates"),
+        (
+            is_kto and optim.batch_rows < 2,
+            f"optim.batch_rows = {optim.batch_rows}: KTO pairs the rows of a batch, at least 2",
+        ),
+        (
+            is_grpo and rollouts % optim.batch_rows,
+            f"optim.batch_rows = {optim.batch_rows} has to divide {rollouts}, the rollouts of a step "
+            "(grpo.problems_per_step x grpo.samples)",
+        ),
+        (
+            is_grpo and rules.refresh_every_steps and recipe.sampler and not recipe.lora.r,
+            "a server takes adapters: grpo.refresh_every_steps needs lora.r above 0",
+        ),
+        (
+            is_grpo and rules.is_blended_per_turn and not rules.tool_weight,
+            "grpo.is_blended_per_turn needs grpo.tool_weight above 0",
+        ),
+        (
+            is_grpo and recipe.sampler == "scripted",
+            "sampler = 'scripted': grpo samples from its own policy, or a server of it",
+        ),
+        (
+            is_grpo and decode.temperature == 0,
+            "decode.temperature = 0.0: the rollouts of a group would be all alike",
+        ),
+        (
+            is_grpo and decode.top_p != 1,
+            f"decode.top_p = {decode.top_p}: the trainer scores the whole distribution, so 1.0",
+        ),
+    ]
+    return [text for is_wrong, text in found if is_wrong]
 
 
 def require_runnable(recipe: Recipe, place: str) -> None:
@@ -312,49 +280,19 @@ def require_runnable(recipe: Recipe, place: str) -> None:
 
     Raises ArenaError V2120. No part of reading: a study deals its problems itself.
     """
-    refresh, save = recipe.grpo.refresh_every_steps, recipe.optim.save_every_steps
+    refresh, save, wrong = recipe.grpo.refresh_every_steps, recipe.optim.save_every_steps, ""
     if recipe.stage != "sft" and not recipe.data.problems:
-        raise ArenaError(
-            "V2120", f"{place}: {recipe.stage} learns from problems of the train pool: name their file in data.problems"
+        wrong = f"{recipe.stage} learns from problems of the train pool: name their file in data.problems"
+    elif recipe.stage == "kto" and recipe.guards.emission_min and not recipe.data.dev_problems:
+        wrong = "guards.emission_min watches episodes on problems of the dev pool: name their file in data.dev_problems"
+    elif recipe.stage == "grpo" and refresh and save % refresh:
+        wrong = (
+            f"optim.save_every_steps = {save} has to be a multiple of grpo.refresh_every_steps = {refresh}: "
+            "a killed run resumes there"
         )
-    if recipe.stage == "kto" and recipe.guards.emission_min and not recipe.data.dev_problems:
-        raise ArenaError(
-            "V2120",
-            f"{place}: guards.emission_min watches episodes on problems of the dev pool: name their file in "
-            "data.dev_problems",
-        )
-    if recipe.stage == "grpo" and refresh and save % refresh:
-        raise ArenaError(
-            "V2120",
-            f"{place}: optim.save_every_steps = {save} has to be a multiple of "
-            f"grpo.refresh_every_steps = {refresh}: a killed run resumes there",
-        )
+    if wrong:
+        raise ArenaError("V2120", f"{place}: {wrong}")
 
 
 def _is_url(value: str) -> bool:
     return value.startswith(("http://", "https://"))
-
-
-def _unswept(recipe: Recipe) -> list[str]:
-    return [f"optim.lr_sweep: {recipe.stage} sweeps no learning rates"] if recipe.optim.lr_sweep else []
-
-
-def _grpo_contradictions(recipe: Recipe) -> list[str]:
-    rules, optim, wrong = recipe.grpo, recipe.optim, list[str]()
-    rollouts = rules.problems_per_step * rules.samples
-    if rollouts % optim.batch_rows:
-        wrong.append(
-            f"optim.batch_rows = {optim.batch_rows} has to divide {rollouts}, the rollouts of a step "
-            "(grpo.problems_per_step x grpo.samples)"
-        )
-    if rules.refresh_every_steps and recipe.sampler and not recipe.lora.r:
-        wrong.append("a server takes adapters: grpo.refresh_every_steps needs lora.r above 0")
-    if rules.is_blended_per_turn and not rules.tool_weight:
-        wrong.append("grpo.is_blended_per_turn needs grpo.tool_weight above 0")
-    if recipe.sampler == "scripted":
-        wrong.append("sampler = 'scripted': grpo samples from its own policy, or a server of it")
-    if recipe.decode.temperature == 0:
-        wrong.append("decode.temperature = 0.0: the rollouts of a group would be all alike")
-    if recipe.decode.top_p != 1:
-        wrong.append(f"decode.top_p = {recipe.decode.top_p}: the trainer scores the whole distribution, so 1.0")
-    return wrong

@@ -1,7 +1,7 @@
 """One run of one stage on disk: begun once, resumed after any kill, finished once.
 
 ```
-recipe.toml          what the run was told, whole; another recipe is refused in the same folder
+recipe.json          what the run was told, whole; another recipe is refused in the same folder
 parent.sha256        lineage of the parent it began from; another parent is refused in the same folder
 trainer/             the engine's own checkpoints, for resuming
 log.jsonl            one line a logged step: loss, gradient norm, and what the stage adds (one file a swept rate)
@@ -26,6 +26,7 @@ from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
@@ -33,8 +34,8 @@ from foundation.canonical import content_hash, file_sha256
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from foundation.progress import Progress
-from training.model import ModelCheckpoint, RunLineage, Versions
-from training.recipe import Recipe, parse_recipe
+from training.model import Stage
+from training.recipe import Recipe, read_recipe
 
 WAIT = timedelta(days=14)  # sampling may take days, and the others wait all of it
 SAMPLING_STAGES = ("kto", "grpo")  # they sample from the policy that is being trained
@@ -90,8 +91,44 @@ def require_shareable(recipe: Recipe, processes: Processes) -> None:
 
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "renderers", "tokenizers", "datasets")
-RECIPE, LINEAGE, LOG, CHECKPOINT, ENGINE = "recipe.toml", "lineage.json", "log.jsonl", "checkpoint", "trainer"
+RECIPE, LINEAGE, LOG, CHECKPOINT, ENGINE = "recipe.json", "lineage.json", "log.jsonl", "checkpoint", "trainer"
 PARENT = "parent.sha256"
+
+
+class Versions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run stood on."""
+
+    code_commit: str
+    packages: dict[str, str]
+    device: str
+
+
+class RunLineage(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a checkpoint comes from; its hash is the checkpoint's identity."""
+
+    recipe: Recipe
+    parent_sha256: str  # lineage of the parent checkpoint, or of the base model's weights
+    corpus_sha256s: tuple[str, ...] = ()
+    codec_sha256: str
+    partition_sha256: str
+    versions: Versions
+    weights_sha256: str
+    steps: int
+    metrics: dict[str, float] = {}
+    dropped: dict[str, int] = {}  # rows and rollouts left out, by reason
+    stopped_by: str = ""  # the guard that ended it early
+    dev_sha256s: tuple[str, ...] = ()  # corpora of the `dev` pool, by which a rate was chosen
+    problem_files: dict[str, str] = {}  # files of problems that it sampled on or was watched on: sha256 by file name
+
+    @property
+    def stage(self) -> Stage:
+        """Of its recipe."""
+        return self.recipe.stage
+
+    @property
+    def sha256(self) -> str:
+        """Identity of the checkpoint."""
+        return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,20 +149,17 @@ class RunFolder:
         self,
         folder: Path,
         recipe: Recipe,
-        recipe_text: str,
         progress: Progress | None = None,
         processes: Processes = ALONE,
     ) -> None:
         self.path, self.recipe, self.processes = folder, recipe, processes
         self.progress = progress if processes.is_first else None
-        self._text = recipe_text
         if processes.is_first:
             folder.mkdir(parents=True, exist_ok=True)
             kept = folder / RECIPE
             if not kept.exists():
-                write_whole(kept, recipe_text.encode())
-            self._text = kept.read_text(encoding="utf-8")
-            if self._text != recipe_text and parse_recipe(self._text, str(kept)) != recipe:
+                write_whole(kept, msgspec.json.format(msgspec.json.encode(recipe), indent=2))
+            if read_recipe(kept) != recipe:
                 raise ArenaError("V2124", f"{folder} holds a run of another recipe")
         processes.wait()
 
@@ -153,7 +187,7 @@ class RunFolder:
     def finished(self) -> RunLineage | None:
         """The lineage of a finished run, or None. Raises ArenaError V2166 for one that is none."""
         path = self.path / LINEAGE
-        return _read_lineage(path) if path.exists() else None
+        return read_lineage(path) if path.exists() else None
 
     def log(self, line: Mapping[str, float], name: str = LOG) -> None:
         """Add a line to a log of this run."""
@@ -176,6 +210,14 @@ class RunFolder:
             kept = [line for line in lines if msgspec.json.decode(line)["step"] <= step]
             path.write_bytes(b"".join(kept))
 
+    def save(self, model: Any, **state_dict: Any) -> None:
+        """Write weights and tokenizer to `checkpoint/`. `state_dict`: whole weights of which `model` holds a part."""
+        target = self.path / CHECKPOINT
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+        model.save_pretrained(str(target), **state_dict)
+        copy_tokenizer(Path(self.recipe.tokenizer or self.recipe.model), target)
+
     def finish(
         self,
         outcome: Outcome,
@@ -191,17 +233,14 @@ class RunFolder:
         """Write the lineage of the weights in `checkpoint/`, and drop the engine's state."""
         if not self.processes.is_first:
             self.processes.wait()
-            return _read_lineage(self.path / LINEAGE)
+            return read_lineage(self.path / LINEAGE)
         count = self.processes.count
         lineage = RunLineage(
-            stage=self.recipe.stage,
-            recipe_sha256=self.recipe.recipe_sha256,
-            recipe=self._text,
+            recipe=self.recipe,
             parent_sha256=outcome.parent_sha256,
             corpus_sha256s=corpus_sha256s,
             codec_sha256=codec_sha256,
             partition_sha256=partition_sha256,
-            seed=self.recipe.seed,
             versions=Versions(
                 code_commit=code_commit, packages=installed(), device=device if count == 1 else f"{count} x {device}"
             ),
@@ -241,36 +280,28 @@ def newest_checkpoint(engine: Path, processes: Processes = ALONE, *, before: int
     return str(newest) if newest else None
 
 
-def lineage_sha256(lineage: RunLineage) -> str:
-    """Identity of a checkpoint."""
-    return hashlib.sha256(msgspec.json.encode(lineage, order="sorted")).hexdigest()
+def open_checkpoint(folder: Path) -> RunLineage:
+    """The lineage of a finished run whose `checkpoint/` is what it names.
+
+    Raises ArenaError V2124 when there is none, V2166 when its weights were changed.
+    """
+    lineage = read_lineage(folder / LINEAGE)
+    if weights_sha256(folder / CHECKPOINT) != lineage.weights_sha256:
+        raise ArenaError("V2166", f"{folder / CHECKPOINT} does not hold the weights its lineage names")
+    return lineage
 
 
-def open_checkpoint(folder: Path) -> tuple[ModelCheckpoint, RunLineage]:
-    """A finished run's checkpoint. Raises ArenaError V2124 when there is none, V2166 when its weights were changed."""
-    lineage = _read_lineage(folder / LINEAGE)
-    weights = folder / CHECKPOINT
-    if weights_sha256(weights) != lineage.weights_sha256:
-        raise ArenaError("V2166", f"{weights} does not hold the weights its lineage names")
-    checkpoint = ModelCheckpoint(
-        folder=str(weights),
-        kind="adapter" if (weights / "adapter_config.json").exists() else "full",
-        lineage_sha256=lineage_sha256(lineage),
-    )
-    return checkpoint, lineage
-
-
-def lineage_chain(folder: Path) -> list[tuple[Path, ModelCheckpoint, RunLineage]]:
+def lineage_chain(folder: Path) -> list[tuple[Path, RunLineage]]:
     """A finished run and the runs it comes from, back to the base model.
 
     Raises ArenaError V2124 where one is missing, V2166 where one was changed or is not what its child was trained from.
     """
-    chain = [(folder, *open_checkpoint(folder))]
-    while parent := parse_recipe(chain[-1][2].recipe, str(chain[-1][0])).parent:
-        checkpoint, lineage = open_checkpoint(Path(parent))
-        if chain[-1][2].parent_sha256 != checkpoint.lineage_sha256:
+    chain = [(folder, open_checkpoint(folder))]
+    while parent := chain[-1][1].recipe.parent:
+        lineage = open_checkpoint(Path(parent))
+        if chain[-1][1].parent_sha256 != lineage.sha256:
             raise ArenaError("V2166", f"{parent} is not what {chain[-1][0]} was trained from")
-        chain.append((Path(parent), checkpoint, lineage))
+        chain.append((Path(parent), lineage))
     return chain
 
 
@@ -280,6 +311,13 @@ def weights_sha256(folder: Path) -> str:
     if not files:
         raise ArenaError("V2124", f"{folder} holds no weights")
     return content_hash([[file.name, file_sha256(file)] for file in files])
+
+
+def copy_tokenizer(source: Path, target: Path) -> None:
+    """The files that make a tokenizer, unchanged."""
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        if (source / name).exists():
+            shutil.copyfile(source / name, target / name)
 
 
 def installed() -> dict[str, str]:
@@ -293,7 +331,8 @@ def installed() -> dict[str, str]:
     return found
 
 
-def _read_lineage(path: Path) -> RunLineage:
+def read_lineage(path: Path) -> RunLineage:
+    """The lineage in a file. Raises ArenaError V2124 for an absent one, V2166 for one that can't be read."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=RunLineage)
     except OSError as error:

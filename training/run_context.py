@@ -12,7 +12,6 @@ It cannot know a held-out problem that was not named, where there is no partitio
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
@@ -33,12 +32,15 @@ from training.agents import distilled_source
 from training.corpus.leak_guard import Guard
 from training.corpus.model import CorpusPool, Lineage, Trace
 from training.guards import GuardStopError, require_train_pool
-from training.model import ChatCodec, Decode, Rollout, Sampler
-from training.rollouts.in_process import InProcessSandbox, OwnEndpoint
+from training.model import Decode, Rollout, Sampler
+from training.models.render import Qwen3Codec
 from training.rollouts.rollout import (
     EpisodeLine,
+    InProcessSandbox,
     Job,
+    OwnEndpoint,
     TokenUpstream,
+    for_each,
     messages_of,
     read_result,
     read_rollout,
@@ -89,26 +91,18 @@ class RunContext:
         )
 
     def sample(
-        self, jobs: Sequence[Job], sampler: Sampler, codec: ChatCodec, decode: Decode, parallel: int
+        self, jobs: Sequence[Job], sampler: Sampler, codec: Qwen3Codec, decode: Decode, parallel: int
     ) -> Iterator[EpisodeLine]:
         """Episodes of a policy that speaks tokens, in the order of the jobs, `parallel` of them under way.
 
-        The next job starts as soon as one ends. After a failure, and when nobody asks on, only what is under way is
-        ended. Raises ArenaError when the sampler can't answer.
+        Raises ArenaError when the sampler can't answer; then only what is under way is ended.
         """
 
-        def sampled(job: Job) -> Evaluation:
-            return self.run(job, TokenUpstream(sampler, codec, decode, job.seed), sampler.version, decode)
+        def sampled(job: Job) -> EpisodeLine:
+            evaluation = self.run(job, TokenUpstream(sampler, codec, decode, job.seed), sampler.version, decode)
+            return self._line(job, evaluation, read_rollout(job, evaluation))
 
-        with ThreadPoolExecutor(parallel) as pool:
-            running = deque((job, pool.submit(sampled, job)) for job in jobs)
-            try:
-                while running:
-                    job, future = running.popleft()  # an evaluation is not held longer than it is asked for
-                    evaluation = future.result()
-                    yield self._line(job, evaluation, read_rollout(job, evaluation))
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
+        return for_each(jobs, sampled, parallel)
 
     def ask(self, job: Job, upstream: Upstream, model: str, decode: Decode) -> EpisodeLine:
         """One episode of a policy behind an endpoint. Raises ArenaError U3001..U3004 when it does not answer."""

@@ -24,8 +24,8 @@ from arena.export.files import read_row
 from arena.export.model import LogRow
 from arena.records.commitments import agent_version_id
 from arena.records.inspection import inspect
-from arena.records.log import first_head, record_hash
-from arena.records.model import Entry, Head
+from arena.records.log import LogWalk
+from arena.records.model import Head, entry_of
 from foundation.backoff import Backoff
 from foundation.bounded_http import BoundedClient, Lines, UnfitAnswerError
 from foundation.canonical import UNREADABLE_JSON
@@ -53,14 +53,22 @@ class _LogSize(msgspec.Struct, frozen=True):
 
 
 class RowCheck:
-    """Checks the rows of one log as they come. `head` is where they end so far."""
+    """Checks the rows of one log as they come."""
 
     def __init__(self, validator: str, after: int, verify_signature: Verifier) -> None:
         """`validator` "": whichever the first row names."""
-        self.validator = validator
-        self.after = after
-        self.head: Head | None = first_head(validator) if validator and not after else None
-        self._verify = verify_signature
+        self.validator, self._begins_after, self._verify = validator, after, verify_signature
+        self._walk: LogWalk | None = None  # from the first row on
+
+    @property
+    def after(self) -> int:
+        """The number of the last row."""
+        return self._walk.seq if self._walk else self._begins_after
+
+    @property
+    def head(self) -> Head | None:
+        """Where the rows end so far; None where no row came yet."""
+        return self._walk.head if self._walk else None
 
     def check(self, line: bytes) -> LogRow:
         """The row of one line. Raises ArenaError V2084 for what is no row, V2050 for one that does not fit the log."""
@@ -68,23 +76,18 @@ class RowCheck:
             row = read_row(line)
         except ArenaError as error:
             raise ArenaError("V2084", f"not a row: {error.failure.detail}") from error
-        if not self.validator:
-            self.validator = row.validator
-            self.head = first_head(row.validator) if not self.after else None
         about = f"record {row.seq} of {row.validator}"
-        if row.validator != self.validator or row.seq != self.after + 1:
+        if self.validator not in ("", row.validator):
             raise ArenaError("V2050", f"{about} came after record {self.after} of {self.validator}")
-        if self.head is not None and row.prev != self.head.hash:
-            raise ArenaError("V2050", f"{about} does not follow the record before it")
         if (row.content is None) != (row.withheld is not None):
             raise ArenaError("V2050", f"{about} is neither whole nor a stub with its reason")
         content = None if row.content is None else bytes(row.content)
-        body = None if row.body is None else bytes(row.body)
-        entry = Entry(row.validator, row.seq, row.prev, row.content_sha256, row.signature, content, body)
-        finding = inspect(entry, self._verify)
+        finding = inspect(entry_of(row, content, None if row.body is None else bytes(row.body)), self._verify)
         if finding.faults:
             raise ArenaError("V2050", f"{about}: {finding.faults[0][1]}")
-        self.after, self.head = row.seq, Head(row.seq, record_hash(row.prev, row.content_sha256))
+        walk = self._walk or LogWalk.behind(row.validator, self._begins_after, row.prev)
+        walk.follow(row)
+        self._walk, self.validator = walk, row.validator
         return row
 
 

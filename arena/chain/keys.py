@@ -283,23 +283,12 @@ class _KeptElsewhere:
 
 
 class _Accepted:
-    """What was let through of one hotkey: nonces by value and in order, and from when to when before the clock was set
-    back, as most of those are forgotten."""
+    """What was let through of one hotkey: nonces by value and in order, the highest, and up to where none is taken
+    since the clock was set back, as most of those before are forgotten."""
 
     def __init__(self) -> None:
         self.nonces, self.order = set[int](), deque[int]()
-        self.lowest, self.highest = sys.maxsize, 0
-        self.earlier: list[range] = []
-
-    def begin_anew(self, now_ns: int) -> None:
-        """Remember in short what was let through: what is past as one, and apart from what is to come."""
-        spans = [*self.earlier, range(self.lowest, self.highest + 1)] if self.nonces else self.earlier
-        past = [span for span in spans if span.stop <= now_ns]
-        self.earlier = [span for span in spans if span.stop > now_ns]
-        if past:
-            self.earlier.append(range(min(span.start for span in past), max(span.stop for span in past)))
-        self.nonces, self.order = set(), deque()
-        self.lowest, self.highest = sys.maxsize, 0
+        self.highest = self.floor = 0
 
 
 class _Seen:
@@ -320,7 +309,7 @@ class _Seen:
             self._since_ns = self._latest_ns = now_ns
             self._rests_until_s = self._monotonic() + MAX_AGE_S + SKEW_S
             for accepted in self._accepted.values():
-                accepted.begin_anew(now_ns)
+                accepted.floor = accepted.highest
         self._latest_ns = max(self._latest_ns, now_ns)
         left_s = self._rests_until_s - self._monotonic()
         if left_s > 0:
@@ -338,11 +327,11 @@ class _Seen:
             raise ArenaError("V2110", "it was signed before this server began or its clock was set back")
         if nonce_ns in nonces:
             raise ArenaError("V2110", "this request was already accepted")
-        if any(nonce_ns in span for span in accepted.earlier):
+        if nonce_ns <= accepted.floor:
             raise ArenaError("V2110", "it may have been accepted while this server's clock was ahead")
         if len(nonces) >= NONCES_MAX:
             raise ArenaError("V2110", f"more than {NONCES_MAX} requests within {self.retention:g} s")
         nonces.add(nonce_ns)
         order.append(nonce_ns)
-        accepted.lowest, accepted.highest = min(accepted.lowest, nonce_ns), max(accepted.highest, nonce_ns)
+        accepted.highest = max(accepted.highest, nonce_ns)
         return True

@@ -14,11 +14,10 @@ import asyncio
 import hashlib
 import os
 import sqlite3
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -41,7 +40,6 @@ EXTRINSIC_DOMAIN = b"agent-arena/local-chain/1\n"
 DEFAULT_BLOCK_MS = 12_000
 _HASH_DOMAIN = b"agent-arena/local-block/1\n"
 _BUSY_TIMEOUT_S = 30.0
-_READERS_KEPT = 4
 _OTHER_FOLDER = "give a --state-dir that this user may write to"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS chain (one INTEGER PRIMARY KEY CHECK (one = 1), rules TEXT NOT NULL,
@@ -86,64 +84,23 @@ class LocalRules(msgspec.Struct, frozen=True, kw_only=True):
     max_uids: int = 256
 
 
-class _KeptReader(NamedTuple):
-    """A connection that only reads, and the process and the file that it was opened in and for."""
-
-    connection: sqlite3.Connection
-    place: tuple[int, int, int]
-
-
-_OF_PARENTS: list[_KeptReader] = []
-
-
 class _ChainFile:
-    """Opens the file for each write. What reads is kept for the next read and used by one transaction at a time: to
-    open the file takes several times as long as a read, since SQLite makes its shared memory with the first connection
-    there is and takes it away with the last. A kept one is left alone by a fork, and where the path names another
-    file."""
+    """Opens the file for each transaction, so that it is whatever stands at the path then, in any process."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._readers: list[_KeptReader] = []  # that are free; any thread takes the last
-        weakref.finalize(self, _close, self._readers)
 
     @contextmanager
     def transaction(self, *, is_write: bool) -> Iterator[sqlite3.Connection]:
         """One transaction. Raises ArenaError U3030 when the file can't be read, written or locked."""
-        connection: sqlite3.Connection | None = None
         try:
-            reader = None if is_write else self._reader()
-            connection = reader.connection if reader else self._connect()
-            connection.execute("BEGIN IMMEDIATE" if is_write else "BEGIN")
-            yield connection
-            connection.execute("COMMIT")
-            if reader is not None and len(self._readers) < _READERS_KEPT:
-                self._readers.append(reader)
-                connection = None
+            with closing(sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)) as connection:
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute("BEGIN IMMEDIATE" if is_write else "BEGIN")
+                yield connection
+                connection.execute("COMMIT")  # an open transaction rolls back
         except sqlite3.Error as error:
             raise ArenaError("U3030", f"{self._path}: {error}") from error
-        finally:
-            if connection is not None:
-                connection.close()  # an open transaction rolls back
-
-    def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
-        connection.execute("PRAGMA synchronous = FULL")
-        return connection
-
-    def _reader(self) -> _KeptReader:
-        """A free one of this process and this file, or a new one."""
-        try:
-            found = self._path.stat()
-            place = os.getpid(), found.st_dev, found.st_ino
-        except OSError:
-            place = os.getpid(), 0, 0  # SQLite says what is wrong
-        while self._readers:
-            reader = self._readers.pop()
-            if reader.place == place:
-                return reader
-            _close([reader])
-        return _KeptReader(self._connect(), place)
 
     def create(self, rules: LocalRules, genesis_ms: int, owner: str = "") -> None:
         """Make the chain unless the file already holds one; `owner` holds uid 0 from block 1 on.
@@ -158,8 +115,7 @@ class _ChainFile:
         if not os.access(folder, os.W_OK):
             raise ArenaError("V2027", f"{folder} cannot be written", fix=_OTHER_FOLDER)
         try:
-            connection = sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
-            try:
+            with closing(sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)) as connection:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.executescript(_SCHEMA)
                 text = msgspec.json.encode(rules).decode()
@@ -168,18 +124,8 @@ class _ChainFile:
                 if made.rowcount and owner:
                     connection.execute("INSERT INTO neuron VALUES (0, ?, ?, 1, NULL)", (owner, owner))
                 connection.execute("COMMIT")
-            finally:
-                connection.close()
         except sqlite3.Error as error:
             raise ArenaError("U3030", f"{self._path}: {error}") from error
-
-
-def _close(readers: list[_KeptReader]) -> None:
-    for reader in readers:
-        if reader.place[0] == os.getpid():
-            reader.connection.close()
-        else:  # the parent's: SQLite forbids to use it here, and being collected would close it
-            _OF_PARENTS.append(reader)
 
 
 _Answer = TypeVar("_Answer")

@@ -401,9 +401,8 @@ class Desk:
 
     def _held_until(self, row: StoredSubmission, report: GateReport | None) -> int:
         """The block from which a hold counts as accepted; 0 where nothing is held, or the hold does not run out."""
-        rules = self.policy.admission
-        is_running_out = row.state == "review" and rules.rule == "agreed" and hold_of(report) == "heuristic"
-        return hold_ends(row.subject, rules) if is_running_out else 0
+        is_running_out = row.state == "review" and hold_of(report) == "heuristic"
+        return hold_ends(row.subject, self.policy.admission) if is_running_out else 0
 
 
 def _is_of(race: RaceView, agent_version_id: str, state: SubmissionState) -> bool:

@@ -18,7 +18,7 @@ from arena.exchange.port import NOTE_BYTES_MAX, ROW_BYTES_MAX, Count, LogDigest
 from arena.export.assembly import signed_content
 from arena.export.model import LogRow
 from arena.records.body import decode_content, is_canonical
-from arena.records.log import KEY_ID_BYTES, Checkpoint, LogStart, LogWalk, key_id, signing_message
+from arena.records.log import KEY_ID_BYTES, Checkpoint, LogStart, LogWalk, key_id, message_of
 from arena.records.model import AttemptRecord, EvaluationRecord, GateRecord, RecordContent, VerdictRecord
 from arena.records.port import Store
 from foundation.codes.names import LOG_UNFIT, PEER_LIED
@@ -71,7 +71,7 @@ async def take_tally(store: Store, race_id: str, to_seq: int, known: LogStart | 
     walk = LogWalk(begun)
     if first_seq - 1 > begun.after_seq:
         async for leaf in store.leaves(own, after_seq=begun.after_seq, to_seq=first_seq - 1):
-            walk.take(leaf.seq, leaf.prev, leaf.content_sha256)
+            walk.take(leaf)
     return LogDigest(race_id=race_id, count=count, start=walk.position())
 
 
@@ -193,7 +193,7 @@ class RowsCheck:
             and _SIGNATURE.fullmatch(row.signature)
         ):
             raise ArenaError(PEER_LIED, f"{about} has a malformed envelope")
-        if self._walk.misplaced(row.seq, row.prev):
+        if self._walk.misplaced(row):
             detail = f"{about} does not follow record {self.at}"
             raise SeamError(detail) if self.at == self._start.after_seq else ArenaError(PEER_LIED, detail)
         if row.content is None:
@@ -201,7 +201,7 @@ class RowsCheck:
                 raise ArenaError(PEER_LIED, f"{about} is neither whole nor a stub")
         else:
             self._take_whole(row, bytes(row.content), about)
-        self._walk.take(row.seq, row.prev, row.content_sha256)
+        self._walk.take(row)
         if self.at in self._known and self._known[self.at] != self._walk.position():
             self.contradicted = self._known[self.at]
 
@@ -228,8 +228,7 @@ class RowsCheck:
         self._bytes += len(content)
         if self._bytes > WHOLE_BYTES_MAX:
             raise ArenaError(LOG_UNFIT, f"the records of {row.validator} that count are over {WHOLE_BYTES_MAX} bytes")
-        message = signing_message(row.validator, row.seq, row.prev, row.content_sha256)
-        if not self._verify(row.validator, message, bytes.fromhex(row.signature)):
+        if not self._verify(row.validator, message_of(row), bytes.fromhex(row.signature)):
             raise ArenaError(PEER_LIED, f"{about} is not signed by it")
         try:
             read = decode_content(content)

@@ -48,6 +48,7 @@ class Page(msgspec.Struct, frozen=True):
     reasons: list[Withheld | None]
     frames: dict[str, BodyFrame]  # bodies at rest, by body hash
     verdicts: dict[str, list[tuple[SignedRecord, RecordContent]]]  # on a body, in log order
+    bodies: dict[str, bytes] = {}  # those that are restored already
 
 
 class Assembled(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +97,7 @@ async def load_page(store: Store, validator: str, records: list[SignedRecord], s
 def assemble(page: Page, selection: Selection, *, first_seq: int, last_seq: int, row_bytes_max: int) -> list[Assembled]:
     """The page's records as they go out, in order. `first_seq` and `last_seq` are those of the whole export."""
     restore = zstandard.ZstdDecompressor()
-    bodies: dict[str, bytes | None] = {}  # None: can't be restored
+    bodies: dict[str, bytes | None] = {**page.bodies}  # None: can't be restored
     for name, frame in page.frames.items():
         if frame.size <= row_bytes_max:
             bodies[name] = None
@@ -210,8 +211,7 @@ def _evaluation(
         return _row(record, content, reason)
     if len(record.content) + len(stored) > row_bytes_max or verdict_withheld == "oversize":
         return _row(record, content, "oversize")
-    is_secret = holds_secret(record.content) or holds_secret(stored)
-    is_scrubbed = is_secret or verdict_withheld == "secret"
+    is_scrubbed = verdict_withheld == "secret" or holds_secret(record.content) or holds_secret(stored)
     pool, cluster_id = selection.problem(evaluation)
     trajectory = Trajectory(
         validator=record.validator,
@@ -230,7 +230,7 @@ def _evaluation(
     if judging and not is_scrubbed and (verdict_withheld or judging.seq < first_seq):
         references = (log_row(judging, content=judging.content),)
     return msgspec.structs.replace(
-        _row(record, content, "secret" if is_secret else None, stored),
+        _row(record, content, "secret" if is_scrubbed else None, stored),
         trajectory=cleaned(trajectory) if is_scrubbed else trajectory,
         is_scrubbed=is_scrubbed,
         references=references,

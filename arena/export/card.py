@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from arena.export.agents import AgentRow, SourceState
-from arena.export.files import AGENTS, describe
+from arena.export.files import AGENTS, write_named
 from arena.export.model import Format, Manifest, ShardFile
 from problems.model import POOLS
 
@@ -22,8 +22,17 @@ _MARKS = "\\`*_[]<>|#"  # what would end a cell of foreign text, or begin someth
 _MIXED = "mixed"  # the split of a view that does not part pools, where more than `train` was asked for
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 
+
+class Split(msgspec.Struct, frozen=True):
+    """A split of the rows: its files as a glob from the card's folder, and how many rows they have."""
+
+    name: str
+    glob: str
+    rows: int
+
+
 _FRONT = """---
-pretty_name: Agent arena trajectories
+pretty_name: {name}
 license: other
 license_name: see-the-card
 language:
@@ -36,7 +45,31 @@ tags:
 - trajectories
 - shopping
 size_categories:
-- {size}"""
+- {size}
+{more}---
+"""
+
+
+def front_matter(name: str, rows: int, splits: Sequence[Split], features: Sequence[tuple[str, str]] = ()) -> str:
+    """The front matter of a dataset card as hubs read it. `features`: columns by name, with their types."""
+    more = []
+    if features:
+        more += ["dataset_info:", "  features:"]
+        more += [line for column, kind in features for line in (f"  - name: {column}", f"    dtype: {kind}")]
+        more += ["  splits:", *(f"  - name: {one.name}\n    num_examples: {one.rows}" for one in splits)]
+    if splits:
+        more += ["configs:", "- config_name: default", "  data_files:"]
+        more += [line for one in splits for line in (f"  - split: {one.name}", f"    path: {one.glob}")]
+    size = next((size for limit, size in _SIZES if rows < limit), "n>1M")
+    return _FRONT.format(name=name, size=size, more="".join(f"{line}\n" for line in more))
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown. A head that starts with ">" names a column of numbers."""
+    lines = [f"| {' | '.join(name.removeprefix('>') for name in head)} |"]
+    lines.append("|" + "".join("--:|" if name.startswith(">") else "---|" for name in head))
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
 
 _ABOUT = """# Agent arena trajectories
 
@@ -201,19 +234,9 @@ publish it and grant no licence. Whoever publishes this dataset states its licen
 """
 
 
-class Split(msgspec.Struct, frozen=True):
-    """A split of the rows: its files as a glob from the card's folder, and how many rows they have."""
-
-    name: str
-    glob: str
-    rows: int
-
-
 def write_card(folder: Path, manifest: Manifest, agents: Sequence[AgentRow]) -> ShardFile:
     """Write an export's card: the file as the manifest names it."""
-    card = folder / CARD
-    card.write_text(render_card(manifest, agents), "utf-8")
-    return describe(folder, card, 0)
+    return write_named(folder, CARD, render_card(manifest, agents).encode(), 0)
 
 
 def render_card(manifest: Manifest, agents: Sequence[AgentRow] = ()) -> str:
@@ -221,10 +244,15 @@ def render_card(manifest: Manifest, agents: Sequence[AgentRow] = ()) -> str:
     splits = _splits(manifest)
     withheld = [(reason, str(count), WITHHELD.get(reason, "")) for reason, count in sorted(manifest.withheld.items())]
     left_out = _LEFT_OUT.format(
-        table=_table(("reason", "records", "why"), withheld) if withheld else "Nothing.",
+        table=markdown_table(("reason", "records", "why"), withheld) if withheld else "Nothing.",
         quarantined=", ".join(map(str, manifest.quarantined[:50])) or "none",
     )
-    parts = [_front_matter(manifest, splits), _about(manifest, splits), _agents(agents), left_out]
+    parts = [
+        front_matter("Agent arena trajectories", manifest.trajectories, splits),
+        _about(manifest, splits),
+        _agents(agents),
+        left_out,
+    ]
     return "\n".join([*parts, *_reading(manifest, splits), _VERIFYING, _LICENCE])
 
 
@@ -239,15 +267,6 @@ def _splits(manifest: Manifest) -> list[Split]:
         if files := [file for file in manifest.files if file.path.startswith(begin)]:
             splits.append(Split(name, f"{begin}*.parquet", sum(file.rows for file in files)))
     return splits
-
-
-def _front_matter(manifest: Manifest, splits: Sequence[Split]) -> str:
-    size = next((name for limit, name in _SIZES if manifest.trajectories < limit), "n>1M")
-    lines = [_FRONT.format(size=size)]
-    if splits:
-        lines += ["configs:", "- config_name: default", "  data_files:"]
-        lines += [line for one in splits for line in (f"  - split: {one.name}", f"    path: {one.glob}")]
-    return "\n".join([*lines, "---", ""])
 
 
 def _about(manifest: Manifest, splits: Sequence[Split]) -> str:
@@ -265,7 +284,7 @@ def _about(manifest: Manifest, splits: Sequence[Split]) -> str:
         ("anchored at block", str(log.anchor_block) if log.anchor_block else "not anchored"),
         ("made by", f"`{manifest.software}`, layout version {manifest.version}"),
     ]
-    return _ABOUT.format(table=_table(("what", "value"), facts))
+    return _ABOUT.format(table=markdown_table(("what", "value"), facts))
 
 
 def _agents(agents: Sequence[AgentRow]) -> str:
@@ -280,7 +299,7 @@ def _agents(agents: Sequence[AgentRow]) -> str:
         )
         for row in shown
     ]
-    table = _table(("name", "version", "miner", "trajectories", "source"), rows) if rows else "None."
+    table = markdown_table(("name", "version", "miner", "trajectories", "source"), rows) if rows else "None."
     more = f"\n\n{len(agents) - len(shown)} more are in `{AGENTS}`." if len(agents) > len(shown) else ""
     return _AGENTS.format(table=table + more)
 
@@ -295,12 +314,6 @@ def _reading(manifest: Manifest, splits: Sequence[Split]) -> list[str]:
         parts += [_WITH_TABLES.format(glob=glob), _TABLE.format(glob=glob)]
     parts += [_WITH[name] for name in manifest.request.formats if name in _WITH]
     return parts if splits else [*parts, _WITHOUT_TABLES]
-
-
-def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    columns = [f"| {' | '.join(head)} |"]
-    columns.append("|" + "---|" * (columns[0].count("|") - 1))
-    return "\n".join([*columns, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def _names(values: Iterable[str]) -> str:

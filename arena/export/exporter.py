@@ -1,27 +1,29 @@
 """The exporter: one pass over a range of a validator's log, from the store into a folder that can be checked offline.
 
 Every record of the range is in `log/`, whole or as a stub; nothing goes out that the release rule holds back;
-memory is bounded by some pages of records and a shard, whatever the log's length. Killed at any instant and started
-again with the same request it goes on behind the last finished shard; the manifest is written last. It reads the store
-and never writes to it.
+memory is bounded by some pages of records and a shard, whatever the log's length. The folder appears when it is whole:
+an export that was killed is begun anew. It reads the store and never writes to it. Verification makes an export again
+with the same `Writing` and `complete`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from arena.chain.port import Signer, Verifier
-from arena.export import journal as journals
-from arena.export.agents import AgentRow, gather_supplement, refer_to_promotions, write_supplement
+from arena.export.agents import AgentTally, Supplement, gather_supplement, open_agents, write_agents
 from arena.export.assembly import Assembled, Page, assemble, load_page, log_row, signed_content
 from arena.export.card import write_card
 from arena.export.files import (
+    LAYOUT,
     LOG,
     LOG_ROWS_PER_ROW,
     MANIFEST,
@@ -32,17 +34,17 @@ from arena.export.files import (
     describe,
     read_manifest,
     shard_name,
+    whole_folder,
     write_manifest,
+    write_named,
 )
-from arena.export.journal import Journal
-from arena.export.model import Cursor, LogRange, Manifest, Request, ShardFile
+from arena.export.model import Cursor, LogRange, Manifest, Request, ShardFile, Trajectory
 from arena.export.row import ViewContext, row_of
-from arena.export.selection import Selection, check_request, releases_of
+from arena.export.selection import Selection, check_request, race_of, releases_of
 from arena.records.log import Checkpoint, LogStart, LogWalk, checkpoint_of, read_checkpoint, sign_checkpoint
 from arena.records.model import ReleaseRecord, SignedRecord
 from arena.records.port import Store
 from arena.visibility.rule import embargoed_races
-from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from foundation.garbage import rare_collections
 from foundation.progress import PhaseProgress
@@ -70,41 +72,62 @@ async def export_records(
     signer: Signer | None = None,
     progress: PhaseProgress | None = None,
 ) -> Manifest:
-    """Export what `request` asks for into `folder`, or go on with such an export that was interrupted there.
+    """Export what `request` asks for into `folder`; a finished export of the same request stays as it is.
 
-    `now_ms` (unix milliseconds): what races hold whose embargo has ended by then goes out, sources of winners among it;
-    an export that goes on keeps the time it was begun at. `start`: the cursor of an earlier export
-    (`continued`). With `signer`, the log's own hotkey, the range ends at the log's head under a checkpoint signed for
-    the export, and the manifest is signed; without, at the newest stored one.
-    Raises ArenaError V2070 for a folder that holds something else, V2071 when no checkpoint covers the range, V2073 for
-    a request nothing can be made of, V2050 when the log does not lead to the checkpoint, V2021 when the server is away,
-    V2088 when a disk is full.
+    `now_ms` (unix milliseconds): what races hold whose embargo has ended by then goes out, sources of winners among it.
+    `start`: the cursor of an earlier export (`continued`). With `signer`, the log's own hotkey, the range ends at the
+    log's head under a checkpoint signed for the export, and the manifest is signed; without, at the newest stored one.
+    Raises ArenaError V2027 for a folder that holds something else, that another export writes to or that can't be
+    written, V2071 when no checkpoint covers the range, V2073 for a request nothing can be made of, V2050 when the log
+    does not lead to the checkpoint, V2021 when the server is away.
     """
     check_request(request)
+    require_views(request)
     begin = start or Cursor(validator=request.validator)
-    with journals.folder_held(folder):
-        if (folder / MANIFEST).exists():
-            manifest = read_manifest(folder)
-            if manifest.request != request or manifest.log.start != begin:
-                raise ArenaError("V2070", f"{folder} holds a finished export of another request")
-            journals.forget(folder)
-            return manifest
-        journal = journals.load(folder, request, begin)
-        require_views(request)
-        try:
-            # of two threads, one compresses the log's lines and one completes a shard
-            with ThreadPoolExecutor(max_workers=2) as threads, rare_collections():
-                if journal is None:
-                    log = await _log_range(store, begin, verify_signature, signer, now_ms)
-                    journal = Journal(request=request, log=log, here=begin, exported_ms=now_ms)
-                    journals.save(folder, journal)
-                journals.clear_unfinished(folder, journal)
-                manifest = await _run(store, journal, folder, verify_signature, software, signer, progress, threads)
-                write_manifest(folder, manifest, signer)
-                journals.forget(folder)
-                return manifest
-        except OSError as error:  # of a file, since a server that went away is V2021
-            raise ArenaError("V2088", f"{folder}: {error.strerror or error}") from error
+    if (folder / MANIFEST).exists():
+        manifest = read_manifest(folder)
+        if manifest.request != request or manifest.log.start != begin:
+            raise ArenaError("V2027", f"{folder} holds a finished export of another request")
+        return manifest
+    # of two threads, one compresses the log's lines and one completes a shard
+    with whole_folder(folder) as made, ThreadPoolExecutor(max_workers=2) as threads, rare_collections():
+        log = await _log_range(store, begin, verify_signature, signer, now_ms)
+        releases = [pair async for pair in _releases(store, log.validator, log.last_seq)]
+        released = releases_of({release.race_id: release for _, release in releases})
+        selection = Selection(request, released, log.start, log.embargoed)
+        supplement = await gather_supplement(store, log, request, selection)
+        writing = Writing(made, request, log, supplement.context(), threads)
+        assembled = (
+            await asyncio.to_thread(
+                assemble,
+                page,
+                selection,
+                first_seq=log.first_seq,
+                last_seq=log.last_seq,
+                row_bytes_max=request.row_bytes_max,
+            )
+            async for page in _ahead(_pages(store, log, selection))
+        )
+        async for rows in _ahead(assembled):
+            await asyncio.to_thread(writing.take, rows)
+            if progress:
+                progress(writing.walk.seq - log.first_seq + 1, log.last_seq - log.first_seq + 1)
+        cursor = await asyncio.to_thread(writing.finish)
+        end = read_checkpoint(log.end_note, verify_signature)
+        if Checkpoint(validator=log.validator, size=writing.walk.seq, root=writing.walk.root) != end:
+            detail = f"the log of {log.validator} does not lead to its checkpoint of {end.size} records"
+            raise ArenaError("V2050", detail)
+        for agent in open_agents(writing.tally.agents, supplement.promotions, now_ms):
+            supplement.sources[agent] = (await store.source(agent) or "").encode()
+        layout = resources.files("arena.export").joinpath(LAYOUT).read_bytes()
+        before = {
+            release.race_id: (record.seq, msgspec.json.encode(log_row(record, content=record.content)))
+            for record, release in releases
+            if record.seq < log.first_seq
+        }
+        manifest = await asyncio.to_thread(complete, writing, cursor, supplement, before, layout, software, now_ms)
+        write_manifest(made, manifest, signer)
+        return manifest
 
 
 def continued(previous: Manifest, request: Request) -> Cursor:
@@ -117,51 +140,39 @@ def continued(previous: Manifest, request: Request) -> Cursor:
     return previous.cursor
 
 
-async def _run(
-    store: Store,
-    journal: Journal,
-    folder: Path,
-    verify_signature: Verifier,
-    software: str,
-    signer: Signer | None,
-    progress: PhaseProgress | None,
-    threads: Executor,
-) -> Manifest:
-    """Write everything but the manifest, and make that."""
-    log = journal.log
-    releases = {record.race_id: record async for _, record in _releases(store, log.validator, log.last_seq)}
-    selection = Selection(journal.request, releases_of(releases), log.start, log.embargoed)
-    supplement = await gather_supplement(store, journal, selection)
+class Tally:
+    """What the rows of an export come to."""
 
-    def keep(behind: Journal, files: list[ShardFile]) -> None:
-        behind.files += files
-        journals.save(folder, behind)
+    def __init__(self) -> None:
+        self.records, self.withheld = Counter[str](), Counter[str]()
+        self.quarantined: list[int] = []
+        self.trajectories = self.scrubbed = 0
+        self.policies, self.partitions, self.races = set[str](), set[str](), set[str]()
+        self.agents: dict[str, AgentTally] = {}  # by agent version id
+        self.references: dict[int, bytes] = {}  # lines of log rows by record number
 
-    writing = Writing(folder, journal, supplement.context(), threads, keep)
-    first_seq, last_seq, row_bytes_max = log.first_seq, log.last_seq, journal.request.row_bytes_max
-    assembled = (
-        await asyncio.to_thread(
-            assemble, page, selection, first_seq=first_seq, last_seq=last_seq, row_bytes_max=row_bytes_max
-        )
-        async for page in _ahead(_pages(store, journal, selection))
-    )
-    async for rows in _ahead(assembled):
-        await asyncio.to_thread(writing.take, rows)
-        if progress:
-            progress(writing.walk.seq - first_seq + 1, last_seq - first_seq + 1)
-    cursor = await asyncio.to_thread(writing.finish)
-    journal.log = await _ended_log(store, journal, writing.walk, verify_signature, signer)
-    needed = journal.tally.races | refer_to_promotions(journal, supplement)
-    async for record, release in _releases(store, log.validator, log.start.after_seq):  # in front of the range
-        if release.race_id in needed:
-            row = log_row(record, content=record.content)
-            journal.tally.references[str(record.seq)] = msgspec.json.encode(row).decode()
-    files, agents = await write_supplement(store, folder, journal, supplement)
-    if references := sorted(journal.tally.references.items(), key=lambda one: int(one[0])):
-        with LinesFile(folder / REFERENCES) as lines:
-            lines.write([line.encode() for _, line in references])
-        files.append(describe(folder, folder / REFERENCES, len(references)))
-    return await asyncio.to_thread(make_manifest, folder, journal, files, cursor, software, agents)
+    def add(self, row: Assembled) -> None:
+        """Count one row."""
+        if row.withheld:
+            self.withheld[row.withheld] += 1
+            self.quarantined += [row.seq] if row.withheld == "undecodable" else []
+        else:
+            self.records[row.kind] += 1
+        self.references |= {one.seq: msgspec.json.encode(one) for one in row.references}
+        if row.race_id and (row.trajectory or not row.withheld):
+            self.races.add(row.race_id)
+        if row.trajectory:
+            self._add_trajectory(row.trajectory, is_scrubbed=row.is_scrubbed)
+
+    def _add_trajectory(self, trajectory: Trajectory, *, is_scrubbed: bool) -> None:
+        evaluation = trajectory.evaluation
+        agent = self.agents.setdefault(evaluation.subject.agent_version_id, AgentTally(evaluation.subject))
+        agent.trajectories += 1
+        self.trajectories += 1
+        self.scrubbed += is_scrubbed
+        self.policies.add(evaluation.conditions.policy_sha256)
+        self.partitions |= {evaluation.context.partition_sha256} - {""}
+        self.races |= {race_of(trajectory.content)} - {""}
 
 
 class Writing:
@@ -170,72 +181,153 @@ class Writing:
     def __init__(
         self,
         folder: Path,
-        journal: Journal,
+        request: Request,
+        log: LogRange,
         context: ViewContext,
         threads: Executor,
-        keep: Callable[[Journal, list[ShardFile]], None],
+        on_files: Callable[[Sequence[ShardFile]], None] = lambda _: None,
     ) -> None:
-        """`keep` is called beside the next shard's rows with the journal behind a complete one and its files."""
-        self._folder, self._context, self._threads, self._keep = folder, context, threads, keep
-        self.journal, self.walk = journal, LogWalk(journal.here)
-        self.rows = self._trajectories = 0  # of the shard being written
-        self._shard: ShardWriter | None = None
-        self._keeping: Future[list[ShardFile]] | None = None  # files of the shard that is being completed
+        """`on_files` is called with the files of each complete shard."""
+        self.folder, self.request, self.log = folder, request, log
+        self._context, self._threads, self._on_files = context, threads, on_files
+        self.walk, self.tally, self.files = LogWalk(log.start), Tally(), list[ShardFile]()
+        self._front: LogStart | None = None  # where the first record waits for its release
+        self._races = set[str]()  # of which records behind that went out
+        self._rows = self._trajectories = self._shards = 0  # of the shard being written; shards in all
+        self._lines: dict[str, LinesFile] = {}
+        self._view: ParquetFile | None = None
+        self._completing: Future[list[ShardFile]] | None = None
 
     def take(self, rows: Sequence[Assembled]) -> None:
         """Write some rows. Raises ArenaError V2050 for one that does not follow the last."""
-        segment, most = list[Assembled](), self.journal.request.rows_per_shard
+        segment, most = list[Assembled](), self.request.rows_per_shard
         for row in rows:
-            if self._trajectories >= most or self.rows >= most * LOG_ROWS_PER_ROW:
+            if self._trajectories >= most or self._rows >= most * LOG_ROWS_PER_ROW:
                 self._write(segment)
                 self._end_shard()
                 segment = []
-            is_released = row.withheld != "unreleased" and row.race_id not in self.journal.log.embargoed
-            self.journal.waiting.note(self.walk.position, row.race_id, is_released=is_released)
-            self.walk.follow(row.seq, row.prev, row.content_sha256)
-            self.journal.tally.add(row)
+            is_released = row.withheld != "unreleased" and row.race_id not in self.log.embargoed
+            if not is_released and self._front is None:
+                self._front = self.walk.position()
+            elif is_released and row.race_id and self._front is not None:
+                self._races.add(row.race_id)
+            self.walk.follow(row)
+            self.tally.add(row)
             segment.append(row)
-            self.rows += 1
+            self._rows += 1
             self._trajectories += row.trajectory is not None
         self._write(segment)
 
     def finish(self) -> Cursor:
-        """Complete the shard being written, if there is one: all rows were taken. Where the next export goes on."""
+        """Complete the last shard: all rows were taken. Where the next export goes on: in front of the first record
+        that waits."""
         self._end_shard()
-        self._await_kept()
-        return self.journal.waiting.next_cursor(self.walk.position())
+        self._await_completed()
+        cursor = Cursor.at(self._front or self.walk.position())
+        return msgspec.structs.replace(cursor, races=tuple(sorted(self._races)), exported_to=self.walk.seq)
 
     def _write(self, rows: Sequence[Assembled]) -> None:
-        if rows:
-            if self._shard is None:
-                request, number = self.journal.request, self.journal.shards
-                self._shard = ShardWriter(self._folder, request, number, self._context, self._threads)
-            self._shard.write(rows)
+        """Add rows to the shard. Returns when every file has taken them."""
+        if not rows:
+            return
+        written = self._threads.submit(self._part(LOG).write, [row.line for row in rows])
+        shown = [(row.trajectory, row.is_scrubbed) for row in rows if row.trajectory is not None]
+        if scrubbed := [one for one, is_scrubbed in shown if is_scrubbed]:
+            self._part(SCRUBBED).write([msgspec.json.encode(one) for one in scrubbed])
+        if shown and self.request.forms:
+            if self._view is None:
+                from arena.export.parquet import ParquetFile
+
+                self._view = ParquetFile(self.folder / VIEWS / "parquet" / f"{self._shards:06d}.parquet")
+            for trajectory, _ in shown:
+                self._view.add(row_of(trajectory, self._context))
+        written.result()
+
+    def _part(self, part: str) -> LinesFile:
+        if part not in self._lines:
+            self._lines[part] = LinesFile(self.folder / part / shard_name(self._shards))
+        return self._lines[part]
 
     def _end_shard(self) -> None:
         """Let the shard be completed while the next one is written; one at a time."""
-        self._await_kept()
-        if self._shard is not None:
-            self.journal.shards += 1
-            self.journal.here = self.walk.position()
-            self._keeping = self._threads.submit(self._complete, journals.copy(self.journal), self._shard)
-            self._shard, self.rows, self._trajectories = None, 0, 0
+        self._await_completed()
+        if self._lines:
+            lines = list(self._lines.values())
+            self._completing = self._threads.submit(self._completed, self._shards, lines, self._view)
+            self._lines, self._view, self._rows, self._trajectories = {}, None, 0, 0
+            self._shards += 1
 
-    def _await_kept(self) -> None:
-        if self._keeping is not None:
-            self.journal.files += self._keeping.result()
-            self._keeping = None
+    def _completed(self, number: int, lines: list[LinesFile], view: ParquetFile | None) -> list[ShardFile]:
+        """Complete every file of a shard, and make the other forms: the files, on disk for good."""
+        for file in lines:
+            file.close()
+        files = [(file.path, file.rows) for file in lines]
+        if view is not None:
+            from arena.export.forms import convert
 
-    def _complete(self, behind: Journal, shard: ShardWriter) -> list[ShardFile]:
-        files = shard.finish()
-        self._keep(behind, files)
-        return files
+            view.close()
+            files.append((view.path, view.rows))
+            for form in self.request.forms[1:]:
+                files += convert(form, view.path, self.folder / VIEWS / form, number, self.request.arguments)
+        return [describe(self.folder, path, rows) for path, rows in files]
+
+    def _await_completed(self) -> None:
+        if self._completing is not None:
+            files, self._completing = self._completing.result(), None
+            self._on_files(files)
+            self.files += files
 
 
-async def _pages(store: Store, journal: Journal, selection: Selection) -> AsyncIterator[Page]:
-    validator, batch = journal.log.validator, list[SignedRecord]()
-    async for record in store.records(validator, after_seq=journal.here.after_seq):
-        if record.seq > journal.log.last_seq:
+def complete(
+    writing: Writing,
+    cursor: Cursor,
+    supplement: Supplement,
+    releases: Mapping[str, tuple[int, bytes]],
+    layout: bytes,
+    software: str,
+    exported_ms: int,
+) -> Manifest:
+    """Write what stands beside log and views, and make the manifest. `releases`: those in front of the range by race,
+    as number and line; `layout`: FORMATS.md."""
+    folder, tally, log = writing.folder, writing.tally, writing.log
+    promoted = [supplement.promotions[agent] for agent in tally.agents if agent in supplement.promotions]
+    outside = [one for one in promoted if one.seq in supplement.rows]
+    references = tally.references | {one.seq: supplement.rows[one.seq] for one in outside}
+    for race_id in tally.races | {one.race_id for one in outside}:
+        if race_id in releases:
+            references.update([releases[race_id]])
+    files, agents = write_agents(folder, tally.agents, tally.policies, supplement, exported_ms)
+    files += [*writing.files, write_named(folder, LAYOUT, layout, 0)]
+    if references:
+        with LinesFile(folder / REFERENCES) as lines:
+            lines.write([references[seq] for seq in sorted(references)])
+        files.append(describe(folder, folder / REFERENCES, len(references)))
+    for size, note in {log.first_seq - 1: log.start_note, log.last_seq: log.end_note}.items():
+        if note:
+            files.append(write_named(folder, f"{CHECKPOINTS}/{log.validator}-{size}.txt", note.encode(), 1))
+    manifest = Manifest(
+        exported_ms=exported_ms,
+        request=writing.request,
+        log=log,
+        cursor=cursor,
+        records=dict(sorted(tally.records.items())),
+        withheld=dict(sorted(tally.withheld.items())),
+        quarantined=tuple(tally.quarantined),
+        trajectories=tally.trajectories,
+        scrubbed=tally.scrubbed,
+        policies=tuple(sorted(tally.policies)),
+        partitions=tuple(sorted(tally.partitions)),
+        races=tuple(sorted(tally.races)),
+        files=tuple(sorted(files, key=lambda file: file.path)),
+        software=software,
+    )
+    return msgspec.structs.replace(manifest, files=(*manifest.files, write_card(folder, manifest, agents)))
+
+
+async def _pages(store: Store, log: LogRange, selection: Selection) -> AsyncIterator[Page]:
+    validator, batch = log.validator, list[SignedRecord]()
+    async for record in store.records(validator, after_seq=log.start.after_seq):
+        if record.seq > log.last_seq:
             break
         batch.append(record)
         if len(batch) == PAGE:
@@ -276,14 +368,17 @@ async def _log_range(
     if signer and signer.hotkey != validator:
         raise ArenaError("V2071", f"{signer.hotkey} can't sign a checkpoint of the log of {validator}")
     if signer and head.seq > max([point.size for point in stored], default=0):
-        note, last_seq, anchor_block = "", head.seq, 0  # signed when the pass comes to it
+        walk, last_seq, anchor_block = LogWalk(LogStart(validator=validator)), head.seq, 0
+        async for leaf in store.leaves(validator, to_seq=last_seq):
+            walk.follow(leaf)
+        note = sign_checkpoint(checkpoint_of(validator, walk.tree), signer)
     else:
         covering = [point for point in stored if start.after_seq <= point.size <= head.seq]
         if not covering:
             raise ArenaError("V2071", f"{validator} after record {start.after_seq}")
         note, anchor_block = covering[-1].note, covering[-1].anchor_block
         last_seq = read_checkpoint(note, verify_signature).size
-    releases = {record.race_id: record async for _, record in _releases(store, validator, last_seq)}
+    releases = {release.race_id: release async for _, release in _releases(store, validator, last_seq)}
     return LogRange(
         validator=validator,
         first_seq=start.after_seq + 1,
@@ -294,32 +389,6 @@ async def _log_range(
         anchor_block=anchor_block,
         embargoed=tuple(sorted(embargoed_races(releases, now_ms))),
     )
-
-
-async def _ended_log(
-    store: Store, journal: Journal, walk: LogWalk, verify_signature: Verifier, signer: Signer | None
-) -> LogRange:
-    """The range whose records were all gone over, with the note they lead to. Raises ArenaError V2050, V2071.
-
-    Where none is given, what is signed is the tree of the whole log: this pass made it, or it is read again.
-    """
-    log, came_to = journal.log, Checkpoint(validator=walk.validator, size=walk.seq, root=walk.root)
-    if log.end_note:
-        end = read_checkpoint(log.end_note, verify_signature)
-    elif signer is None:
-        raise ArenaError("V2071", f"{log.validator}: this export was begun with the hotkey that signs its end")
-    elif walk.is_whole:
-        end = came_to
-    else:
-        whole = LogWalk(LogStart(validator=log.validator))
-        async for leaf in store.leaves(log.validator, to_seq=log.last_seq):
-            whole.take(leaf.seq, leaf.prev, leaf.content_sha256)
-        end = checkpoint_of(log.validator, whole.tree)
-    if came_to != end or walk.seq != log.last_seq:
-        raise ArenaError("V2050", f"the log of {log.validator} does not lead to its checkpoint of {end.size} records")
-    if log.end_note or signer is None:
-        return log
-    return msgspec.structs.replace(log, end_note=sign_checkpoint(end, signer))
 
 
 async def _releases(store: Store, validator: str, last_seq: int) -> AsyncIterator[tuple[SignedRecord, ReleaseRecord]]:
@@ -334,34 +403,6 @@ async def _releases(store: Store, validator: str, last_seq: int) -> AsyncIterato
             yield record, content.payload
 
 
-def make_manifest(
-    folder: Path,
-    journal: Journal,
-    beside: Sequence[ShardFile],
-    cursor: Cursor,
-    software: str,
-    agents: Sequence[AgentRow],
-) -> Manifest:
-    """Write notes and card into `folder`: the manifest of an export of these shards and the files `beside` them."""
-    log, files = journal.log, [*journal.files, *beside]
-    for size, note in {log.first_seq - 1: log.start_note, log.last_seq: log.end_note}.items():
-        if note:
-            path = folder / CHECKPOINTS / f"{log.validator}-{size}.txt"
-            path.parent.mkdir(exist_ok=True)
-            write_whole(path, note.encode())
-            files.append(describe(folder, path, 1))
-    manifest = Manifest(
-        exported_ms=journal.exported_ms,
-        request=journal.request,
-        log=log,
-        cursor=cursor,
-        files=tuple(sorted(files, key=lambda file: file.path)),
-        software=software,
-        **journal.tally.stated(),
-    )
-    return msgspec.structs.replace(manifest, files=(*manifest.files, write_card(folder, manifest, agents)))
-
-
 def require_views(request: Request) -> None:
     """Load what writes views, where any is asked for. Raises ArenaError V2073: better now than half-way."""
     if request.forms:
@@ -369,56 +410,3 @@ def require_views(request: Request) -> None:
             import arena.export.forms  # noqa: F401
         except ImportError as error:
             raise ArenaError("V2073", f"views need pyarrow: {error}") from error
-
-
-class ShardWriter:
-    """One shard being written: its files of lines and its Parquet file, each begun with its first row."""
-
-    def __init__(self, folder: Path, request: Request, number: int, context: ViewContext, threads: Executor) -> None:
-        """`folder` is the export's; lines are compressed on `threads`, beside the rows of the views."""
-        self.number, self._context, self._threads = number, context, threads
-        self._folder, self._request = folder, request
-        self._lines: dict[str, LinesFile] = {}
-        self._rows: ParquetFile | None = None
-
-    def write(self, rows: Sequence[Assembled]) -> None:
-        """Add rows, in log order. Returns when every file has taken them."""
-        shown = [row.trajectory for row in rows if row.trajectory is not None]
-        scrubbed = [row.trajectory for row in rows if row.trajectory is not None and row.is_scrubbed]
-        lines = [row.line for row in rows if row.line]
-        written = self._threads.submit(self._part(LOG).write, lines) if lines else None
-        if scrubbed:
-            self._part(SCRUBBED).write([msgspec.json.encode(one) for one in scrubbed])
-        if shown and self._request.forms:
-            file = self._parquet()
-            for trajectory in shown:
-                file.add(row_of(trajectory, self._context))
-        if written:
-            written.result()
-
-    def finish(self) -> list[ShardFile]:
-        """Complete every file, and make the other forms: the files as the manifest names them, on disk for good."""
-        for lines in self._lines.values():
-            lines.close()
-        files = [(lines.path, lines.rows) for lines in self._lines.values()]
-        if self._rows is not None:
-            from arena.export.forms import convert
-
-            self._rows.close()
-            files.append((self._rows.path, self._rows.rows))
-            for form in self._request.forms[1:]:
-                view = self._folder / VIEWS / form
-                files += convert(form, self._rows.path, view, self.number, self._request.arguments)
-        return [describe(self._folder, path, rows) for path, rows in files]
-
-    def _part(self, part: str) -> LinesFile:
-        if part not in self._lines:
-            self._lines[part] = LinesFile(self._folder / part / shard_name(self.number))
-        return self._lines[part]
-
-    def _parquet(self) -> ParquetFile:
-        if self._rows is None:
-            from arena.export.parquet import ParquetFile
-
-            self._rows = ParquetFile(self._folder / VIEWS / "parquet" / f"{self.number:06d}.parquet")
-        return self._rows

@@ -7,29 +7,24 @@ manifest, the signature a false one. Trajectories come out as the exporter hande
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 import msgspec
 import zstandard
 
 from arena.chain.port import Signer, Verifier
 from arena.export.model import MANIFEST_DOMAIN, MANIFEST_VERSION, LogRow, Manifest, ShardFile, Trajectory, Withheld
-from arena.records.body import decode_body, decode_content
-from arena.records.model import Envelope, EvaluationRecord
+from arena.records.model import Envelope
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes, read_canonical
-from foundation.durable_files import write_whole
+from foundation.durable_files import SCRATCH, move_into_place, write_whole
 from foundation.errors import ArenaError
-from judge.verdict import UnscoredVerdict, Verdict
-from problems.model import Pool
-
-if TYPE_CHECKING:
-    pass
-
 
 ZSTD_LEVEL = 1
 
@@ -62,6 +57,36 @@ class LinesFile:
         self.close()
 
 
+@contextlib.contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """A folder beside `folder` to write into, which takes its name and place when the block ends well.
+
+    What a killed writer left is begun anew. Raises ArenaError V2027 when `folder` holds something, when another writes
+    to it, and when a file can't be written.
+    """
+    part = folder.with_name(f".{folder.name}{SCRATCH}")
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ArenaError("V2027", f"{folder} holds something already; choose another --out")
+        part.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(part, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                for left in part.iterdir():
+                    shutil.rmtree(left) if left.is_dir() else left.unlink()
+                yield part
+                move_into_place(part, folder)
+            finally:
+                shutil.rmtree(part, ignore_errors=True)
+        except BlockingIOError:
+            raise ArenaError("V2027", f"another command is writing to {folder}") from None
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise ArenaError("V2027", f"{folder}: {error.strerror or error}") from error
+
+
 LOG_ROWS_PER_ROW = 10  # a shard has at most so many log rows per row the request allows it: stubs are small, not free
 SCRUBBED, LOG, VIEWS = "scrubbed", "log", "views"
 AGENTS, SOURCES, POLICIES, LAYOUT = "agents.jsonl", "agents", "policies", "FORMATS.md"
@@ -82,6 +107,14 @@ def describe(folder: Path, path: Path, rows: int) -> ShardFile:
         os.close(descriptor)
     sha256, size_bytes = file_hash(path)
     return ShardFile(path=path.relative_to(folder).as_posix(), sha256=sha256, size_bytes=size_bytes, rows=rows)
+
+
+def write_named(folder: Path, name: str, content: bytes, rows: int) -> ShardFile:
+    """Write a file of an export: as the manifest names it."""
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    write_whole(path, content)
+    return describe(folder, path, rows)
 
 
 def file_hash(path: Path) -> tuple[str, int]:
@@ -170,9 +203,6 @@ class _Line(Envelope, frozen=True, kw_only=True):
 
 _LINE = msgspec.json.Decoder(_Line)
 
-VerdictOf = Callable[[str], tuple[int, Verdict | UnscoredVerdict | None]]  # body hash -> record number, verdict
-ProblemOf = Callable[[EvaluationRecord], tuple[Pool, str]]  # -> pool, cluster id
-
 
 def read_lines(path: Path) -> Iterator[bytes]:
     """The lines of a zstd-compressed file, without their ends. Raises ArenaError V2050."""
@@ -220,27 +250,3 @@ def read_scrubbed(folder: Path, number: int) -> dict[int, Trajectory]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ArenaError("V2050", f"{SCRUBBED}/{path.name}: {error}") from error
     return {row.seq: row for row in rows}
-
-
-def row_trajectory(row: LogRow, verdict_of: VerdictOf, problem_of: ProblemOf) -> Trajectory | None:
-    """The trajectory of a whole row, None when it is no evaluation. Raises ArenaError V2050."""
-    if row.content is None or row.body is None:
-        return None
-    content = decode_content(bytes(row.content))
-    if not isinstance(content.payload, EvaluationRecord):
-        return None
-    verdict_seq, verdict = verdict_of(content.payload.body_sha256)
-    pool, cluster_id = problem_of(content.payload)
-    return Trajectory(
-        validator=row.validator,
-        seq=row.seq,
-        content_sha256=row.content_sha256,
-        signature=row.signature,
-        content=content,
-        evaluation=content.payload,
-        body=decode_body(bytes(row.body)),
-        verdict=verdict,
-        verdict_seq=verdict_seq,
-        pool=pool,
-        cluster_id=cluster_id,
-    )

@@ -118,7 +118,7 @@ def write_episodes(rows: Iterable[ViewRow], path: Path) -> int:
 
 def episode_of(row: ViewRow) -> dict[str, object]:
     """One line of `traces.jsonl`."""
-    facts, episode_ms = row.facts, row.episode.episode_ms or 0
+    facts, episode_ms = row.facts, row.facts.episode_ms or 0
     start_s, end_s = (facts.recorded_ms - episode_ms) / 1000, facts.recorded_ms / 1000
     nodes, calls = _graph(row, end_s)
     is_scored = facts.reward_e4 is not None
@@ -141,7 +141,7 @@ def episode_of(row: ViewRow) -> dict[str, object]:
         "rewards": {"reward": {"score": (facts.reward_e4 or 0) / 10_000, "weight": 1.0} if is_scored else None},
         "metrics": _metrics(facts),
         "info": {
-            **row.details(),
+            **msgspec.structs.asdict(facts),
             "calls": row.conversation.calls,
             "opinions": row.opinions,
         },

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -23,7 +23,9 @@ _VERSION = 2
 _TASK = "agent-arena"
 _HEADLINE = "success"  # the first score, which viewers show
 _SUMMARY_CHARS = 1_000
-_SUMMARY_FACTS = ("problem_id", "bucket", "pool", "agent_version_id", "miner_hotkey", "stop", "is_agentic")
+_SUMMARY_FACTS = tuple(
+    ["problem_id", "bucket", "pool", "agent_name", "agent_version_id", "miner_hotkey", "stop", "is_agentic"]
+)
 _FINISH = {"stop": "stop", "length": "max_tokens", "tool_calls": "tool_calls", "content_filter": "content_filter"}
 _ROLES = frozenset({"system", "user", "assistant", "tool"})
 
@@ -87,7 +89,7 @@ def _summary(row: ViewRow, sample: dict[str, object], scores: dict[str, float]) 
         "epoch": 1,
         "input": row.facts.query[:_SUMMARY_CHARS],
         "target": sample["target"],
-        "metadata": {name: getattr(row.facts, name) for name in _SUMMARY_FACTS} | msgspec.structs.asdict(row.episode),
+        "metadata": {name: getattr(row.facts, name) for name in _SUMMARY_FACTS},
         "scores": {name: {"value": value} for name, value in scores.items()},
         "model_usage": sample["model_usage"],
         "completed": True,
@@ -104,10 +106,8 @@ def _add(log: zipfile.ZipFile, name: str, value: object) -> None:
 
 
 def sample_of(row: ViewRow) -> dict[str, object]:
-    """One `EvalSample`: messages with ids, and what happened as events, whose inputs refer to a pool.
-
-    The target is known only where the answer was recommended; bank releases hold the others.
-    """
+    """One `EvalSample`: messages with ids, and every call with its emitter in the metadata. The target is known only
+    where the answer was recommended; bank releases hold the others."""
     facts, talk = row.facts, row.conversation
     names = {call.id: call.function.name for one in talk.messages for call in one.tool_calls}
     every = []
@@ -132,70 +132,14 @@ def sample_of(row: ViewRow) -> dict[str, object]:
         "messages": messages,
         "output": output,
         "scores": _scores(row),
-        "metadata": row.details()
+        "metadata": msgspec.structs.asdict(facts)
         | {"calls": talk.calls, "completions": talk.completions, "other_messages": talk.other_messages},
         "store": {},
-        "events": _events(row, every),
-        "events_data": {"messages": every, "calls": []},
+        "events": [],
         "model_usage": {facts.models: usage} if facts.models else {},
         "attachments": {},
         **_times(row),
     }
-
-
-def _events(row: ViewRow, every: Sequence[dict[str, object]]) -> list[dict[str, object]]:
-    """Completions and executed calls in order. No record has their times: each has that of the record."""
-    talk, stamp = row.conversation, {"timestamp": _time(row.facts.recorded_ms), "working_start": 0.0}
-    events: list[dict[str, object]] = []
-
-    def add(**fields: object) -> None:
-        events.append({"uuid": f"{row.facts.seq}-e{len(events)}", **stamp, **fields})
-
-    def add_calls(step: int) -> None:
-        for call in (one for one in talk.calls if one.step == step):
-            held = every[call.message] if call.message is not None else {}
-            add(
-                event="tool",
-                type="function",
-                id=call.call_id or f"{call.emitter}-{call.index}",
-                function=call.name,
-                result=held.get("content", "") if held else call.result or "",
-                metadata={"emitter": call.emitter, "step": call.step},
-                **({"message_id": held["id"]} if held else {}),
-                **({"error": {"type": "parsing", "message": call.failure}} if call.failure else {}),
-                arguments=_arguments(call.arguments).get("arguments", {}),
-            )
-
-    add_calls(0)
-    for turn in talk.completions:
-        choice = {"message": every[turn.reply], "stop_reason": _FINISH.get(turn.finish_reason, "unknown")}
-        add(
-            event="model",
-            model=turn.model,
-            input=[],
-            input_refs=_ranges(turn.request),
-            tools=[],
-            tool_choice="auto",
-            config={},
-            output={
-                "model": turn.model,
-                "choices": [choice],
-                "usage": _usage(turn.prompt_tokens, turn.completion_tokens),
-            },
-        )
-        add_calls(turn.step)
-    return events
-
-
-def _ranges(indexes: Sequence[int]) -> list[tuple[int, int]]:
-    """Indexes as ranges whose end is not in them, in order."""
-    ranges: list[tuple[int, int]] = []
-    for index in indexes:
-        if ranges and ranges[-1][1] == index:
-            ranges[-1] = ranges[-1][0], index + 1
-        else:
-            ranges.append((index, index + 1))
-    return ranges
 
 
 def _usage(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
@@ -213,9 +157,9 @@ def _arguments(text: str) -> dict[str, object]:
 
 def _times(row: ViewRow) -> dict[str, float]:
     """Seconds, as the viewer shows them; nothing where they were not recorded."""
-    if row.episode.episode_ms is None:
+    if row.facts.episode_ms is None:
         return {}
-    return {"total_time": row.episode.episode_ms / 1000, "working_time": row.episode.episode_ms / 1000}
+    return {"total_time": row.facts.episode_ms / 1000, "working_time": row.facts.episode_ms / 1000}
 
 
 def _message(message: ChatMessage) -> dict[str, object]:

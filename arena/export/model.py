@@ -25,7 +25,7 @@ from typing import Literal
 import msgspec
 
 from arena.records.log import LogStart
-from arena.records.model import Envelope, EvaluationRecord, RecordContent, Subject
+from arena.records.model import Envelope, EvaluationRecord, RecordContent
 from harness.trace import EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.model import Bucket, Pool
@@ -118,13 +118,6 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: str
 
 
-class AgentTally(msgspec.Struct):
-    """What an export's trajectories come to for one agent version."""
-
-    subject: Subject
-    trajectories: int = 0
-
-
 class ShardFile(msgspec.Struct, frozen=True, kw_only=True):
     """One file of the export. `path` is relative, with forward slashes."""
 
@@ -144,7 +137,7 @@ class LogRange(msgspec.Struct, frozen=True, kw_only=True):
     first_seq: int
     last_seq: int
     start: Cursor
-    end_note: str  # "" in a journal, while the pass that signs it goes on
+    end_note: str
     start_note: str = ""  # a signed checkpoint of size first_seq - 1, where one exists
     anchor_block: int = 0  # of the end note, 0 when it is not anchored
     embargoed: tuple[str, ...] = ()  # released races whose embargo ran when it began

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from arena.export.conversation import Conversation, ExecutedCall, Turn
-from arena.export.row import EpisodeFacts, TrajectoryFacts, ViewRow, tools_of
+from arena.export.row import TrajectoryFacts, ViewRow, tools_of
 from harness.chat import ChatMessage
 from judge.verdict import Opinion
 
@@ -30,7 +30,6 @@ _GROUP_CHARS = 8 << 20
 _PAGE_BYTES = 64 << 10  # pages of a megabyte, the default, take twice the time to compress and come out no smaller
 _ZSTD_LEVEL = 1
 _FACTS = tuple(field.name for field in msgspec.structs.fields(TrajectoryFacts))
-_EPISODE = tuple(field.name for field in msgspec.structs.fields(EpisodeFacts))
 _LISTS_OF_MESSAGE = ("tool_calls", "echoed_tool_calls", "agent_tool_calls")
 _ENCODER = msgspec.json.Encoder()
 
@@ -68,9 +67,9 @@ def schema() -> Any:
 
     Facts that are a str or Literal are text, `X | None` is nullable.
     """
-    hints = get_type_hints(TrajectoryFacts) | get_type_hints(EpisodeFacts)
+    hints = get_type_hints(TrajectoryFacts)
     fields = []
-    for name in (*_FACTS, *_EPISODE):
+    for name in _FACTS:
         is_nullable = get_origin(hints[name]) in (Union, types.UnionType)
         kind = get_args(hints[name])[0] if is_nullable else hints[name]
         fields.append(pa.field(name, _ARROW.get(kind, _TEXT), nullable=is_nullable))
@@ -95,8 +94,8 @@ class ParquetFile:
             data_page_size=_PAGE_BYTES,
             compression="zstd",
             compression_level=_ZSTD_LEVEL,
-            use_dictionary=[*_FACTS, *_EPISODE],
-            write_statistics=[name for name in (*_FACTS, *_EPISODE, "prompt_length") if name != "query"],
+            use_dictionary=list(_FACTS),
+            write_statistics=[name for name in (*_FACTS, "prompt_length") if name != "query"],
             store_schema=False,
         )
 
@@ -106,7 +105,7 @@ class ParquetFile:
         texts = [_ENCODER.encode(one).decode() for one in (talk.completions, talk.other_messages, row.opinions)]
         self._held_chars += sum(map(len, texts)) + sum(len(one.content) for one in talk.messages)
         self._held_chars += sum(len(call.arguments) + len(call.result or "") for call in talk.calls)
-        facts = (*msgspec.structs.astuple(row.facts), *msgspec.structs.astuple(row.episode), talk.prompt_length)
+        facts = (*msgspec.structs.astuple(row.facts), talk.prompt_length)
         parts = (_plain_messages(talk.messages), _plain_tools(row.tools), texts[0], texts[1], _plain_calls(talk.calls))
         for column, value in zip(self._columns, (*facts, *parts, texts[2]), strict=True):
             column.append(value)
@@ -171,7 +170,6 @@ def _row(values: dict[str, Any]) -> ViewRow:
     told = {name: decoder.decode(values[name]) for name, decoder in _JSON.items()}
     return ViewRow(
         facts=msgspec.convert({name: values[name] for name in _FACTS}, TrajectoryFacts),
-        episode=msgspec.convert({name: values[name] for name in _EPISODE}, EpisodeFacts),
         conversation=Conversation(
             messages=msgspec.convert(values["messages"], tuple[ChatMessage, ...]),
             other_messages=told["other_messages"],

@@ -2,8 +2,7 @@
 
 `row_of` is pure and total; a fact that does not exist is None (an outcome that could not be scored, a verdict that is
 owed), never 0. The names of facts are the columns of Parquet, the `metadata` of chat rows and samples and the `info` of
-rollouts; FORMATS.md says what they mean. `EpisodeFacts` adds what the log alone does not say: names and
-price tables, which stand in the export beside it.
+rollouts; FORMATS.md says what they mean. Names and price tables are those that stand in the export beside the log.
 """
 
 from __future__ import annotations
@@ -115,6 +114,12 @@ class TrajectoryFacts(msgspec.Struct, frozen=True, kw_only=True):
     coefficient_e4: int | None = None
     spread_e4: int | None = None
     unjudged_code: str
+    # what stands in the export beside the log, and the episode's cost and times: None where not known
+    agent_name: str | None
+    priced_micro_usd: int | None
+    episode_ms: int | None
+    model_ms: int | None
+    agent_ms: int | None
 
 
 _NAMES = frozenset(TrajectoryFacts.__struct_fields__)
@@ -127,39 +132,20 @@ class ViewContext(msgspec.Struct, frozen=True, kw_only=True):
     policies: dict[str, Policy] = {}  # by hash
 
 
-class EpisodeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What an episode cost and took, and its agent's name: null where it is not known."""
-
-    agent_name: str | None
-    priced_micro_usd: int | None
-    episode_ms: int | None
-    model_ms: int | None
-    agent_ms: int | None
-
-
 class ViewRow(msgspec.Struct, frozen=True, kw_only=True):
     """What a form writes of one trajectory. `tools` is an OpenAI `tools` array, JSON text."""
 
     facts: TrajectoryFacts
-    episode: EpisodeFacts
     conversation: Conversation
     tools: str
     opinions: tuple[Opinion, ...]
 
-    def details(self) -> dict[str, object]:
-        """All facts by name."""
-        return msgspec.structs.asdict(self.facts) | msgspec.structs.asdict(self.episode)
 
-
-LOG_ALONE = ViewContext()
-
-
-def row_of(trajectory: Trajectory, context: ViewContext = LOG_ALONE) -> ViewRow:
+def row_of(trajectory: Trajectory, context: ViewContext = ViewContext()) -> ViewRow:  # noqa: B008 - frozen
     """The row of a trajectory."""
     conversation = converse(trajectory.body)
     return ViewRow(
-        facts=facts_of(trajectory, conversation),
-        episode=episode_facts(trajectory, context),
+        facts=_facts_of(trajectory, conversation, context),
         conversation=conversation,
         tools=tools_of(trajectory.body.tool_profile, trajectory.body.tools_sha256),
         opinions=trajectory.verdict.opinions if isinstance(trajectory.verdict, Verdict) else (),
@@ -173,20 +159,20 @@ def tools_of(profile: str, tools_sha256: str) -> str:
     return schemas if text_hash(schemas) == tools_sha256 else UNKNOWN_TOOLS
 
 
-def episode_facts(trajectory: Trajectory, context: ViewContext) -> EpisodeFacts:
+def _episode_facts(trajectory: Trajectory, context: ViewContext) -> dict[str, object]:
     """Name, cost and times of an episode; each None where it is not known."""
     host, recorded = trajectory.content.host, trajectory.evaluation.totals.cost_micro_usd
     completions = [event for event in trajectory.body.events if isinstance(event, Completion)]
     policy = context.policies.get(trajectory.evaluation.conditions.policy_sha256)
     is_priced = not completions or (policy is not None and is_whole_cost(policy, completions, recorded))
     is_timed = host.episode_ms > 0  # a record without times has 0 in all three
-    return EpisodeFacts(
-        agent_name=context.names.get(trajectory.evaluation.subject.agent_version_id),
-        priced_micro_usd=recorded if is_priced else None,
-        episode_ms=host.episode_ms if is_timed else None,
-        model_ms=host.model_ms if is_timed else None,
-        agent_ms=host.agent_time_ms if is_timed else None,
-    )
+    return {
+        "agent_name": context.names.get(trajectory.evaluation.subject.agent_version_id),
+        "priced_micro_usd": recorded if is_priced else None,
+        "episode_ms": host.episode_ms if is_timed else None,
+        "model_ms": host.model_ms if is_timed else None,
+        "agent_ms": host.agent_time_ms if is_timed else None,
+    }
 
 
 def is_whole_cost(policy: Policy, completions: Sequence[Completion], recorded_micro_usd: int) -> bool:
@@ -203,14 +189,15 @@ def is_whole_cost(policy: Policy, completions: Sequence[Completion], recorded_mi
     return priced.issuperset(one.model for one in completions) and sum(costs) == recorded_micro_usd
 
 
-def facts_of(trajectory: Trajectory, conversation: Conversation) -> TrajectoryFacts:
+def _facts_of(trajectory: Trajectory, conversation: Conversation, context: ViewContext) -> TrajectoryFacts:
     """The facts of a trajectory, whose conversation was made already: its parts' fields by name, and what follows."""
     evaluation, body, verdict = trajectory.evaluation, trajectory.body, trajectory.verdict
-    subject, context, conditions = evaluation.subject, evaluation.context, evaluation.conditions
+    conditions = evaluation.conditions
     outcome = evaluation.outcome if isinstance(evaluation.outcome, OutcomeScore) else None
     judged = verdict if isinstance(verdict, Verdict) else None
     values: dict[str, object] = {}
-    for source in (outcome, judged, body, subject, context, conditions, evaluation.totals, evaluation, trajectory):
+    own = (evaluation.subject, evaluation.context, conditions, evaluation.totals)
+    for source in (outcome, judged, body, *own, evaluation, trajectory):
         if source is not None:
             values |= {name: getattr(source, name) for name in source.__struct_fields__ if name in _NAMES}
     values |= {
@@ -238,6 +225,7 @@ def facts_of(trajectory: Trajectory, conversation: Conversation) -> TrajectoryFa
             met: list[Axis] = [getattr(slot, axis) for slot in outcome.slots]
             values[f"{axis}_hits"] = min(sum(one.hits for one in met), _COUNT_MAX)
             values[f"{axis}_total"] = min(sum(one.total for one in met), _COUNT_MAX)
+    values |= _episode_facts(trajectory, context)
     return TrajectoryFacts(**values)  # type: ignore[arg-type]  # by name
 
 

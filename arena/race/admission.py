@@ -15,9 +15,9 @@ from arena.chain.port import Commitment
 from arena.policy import AdmissionRules, CooldownRules, Policy
 from arena.race.draw import QualifyingResult, qualify
 from arena.race.model import Candidate, LoggedRecord
-from arena.race.scores import results_needed
 from arena.records.commitments import agent_version_id
 from arena.records.model import AttemptRecord, EvaluationRecord, GateRecord, Payload, Subject, VerdictRecord
+from arena.records.port import AgreedStanding
 from arena.submissions.admission import CooldownClass, Submitted, cooldown_blocks, refused_by_cooldown
 from foundation.codes.names import JOB_QUARANTINED, JUDGE_UNUSABLE
 from foundation.codes.row import Owner
@@ -26,9 +26,6 @@ from judge.verdict import Verdict
 from problems.outcome import OutcomeScore
 
 Outcome = Literal["accept", "review", "reject"]
-Words = Mapping[Subject, Mapping[str, "GateWord"]]  # by submission, then by validator
-
-RulingState = Literal["accepted", "rejected", "held", "cooldown"]
 TWO = 2  # where there are two validators or more, nothing follows from the word of one
 
 
@@ -46,16 +43,12 @@ class GateWord(msgspec.Struct, frozen=True, kw_only=True):
         return "accepted"
 
 
-class Ruling(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a submission stands with the gates of all. `speakers`: validators whose logs hold any word on anything."""
+class FieldStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a submission stands at a race's close; `candidate` where it may race."""
 
     subject: Subject
-    state: RulingState
-    accepts: int
-    rejects: int
-    speakers: int
-    needed: int
-    allowed_block: int = 0  # `cooldown`: the first block whose commitment would have counted
+    standing: AgreedStanding
+    candidate: Candidate | None = None
 
 
 def next_word(before: GateWord | None, record: GateRecord) -> GateWord | None:
@@ -81,11 +74,6 @@ def outcome_at(word: GateWord, block: int, rules: AdmissionRules) -> Outcome:
 def hold_ends(subject: Subject, rules: AdmissionRules) -> int:
     """The block from which a hold by a heuristic, undecided, counts as accepted."""
     return subject.commitment_block + rules.hold_blocks
-
-
-def cost_blocks(word: GateWord, rules: CooldownRules) -> int:
-    """The cooldown that follows from a word."""
-    return cooldown_blocks(word.ended, rules)
 
 
 def words_floor(policy: Policy, permits: int) -> int:
@@ -116,77 +104,16 @@ def is_possible(subject: Subject, slots: Mapping[str, Commitment]) -> bool:
     return slot.block >= subject.commitment_block if is_same else slot.block > subject.commitment_block
 
 
-def speakers_of(words: Words, permitted: Collection[str]) -> frozenset[str]:
-    """The race's validators whose logs hold any word of a gate."""
-    return frozenset(validator for said in words.values() for validator in said if validator in permitted)
+def lone_race_refusal(policy: Policy, permits: int) -> str | None:
+    """Why a node that asks no other validator can't race, or None when it can.
 
-
-def rulings(
-    words: Words, permitted: Collection[str], slots: Mapping[str, Commitment], closing_block: int, policy: Policy
-) -> dict[Subject, Ruling]:
-    """What follows for every submission that enough validators know, committed by the closing block.
-
-    `permitted` are the race's validators, `slots` the commitments of the subnet's hotkeys at the closing block: no
-    submission is later than its slot. What fewer know is none: nobody can be refused for it, or enter by it.
+    Asked before it starts, where `permits` hotkeys hold a permit: what nobody can deliver would else be said only at
+    each race's settlement.
     """
-    speakers = len(speakers_of(words, permitted))
-    needed = more_than_half(speakers, words_floor(policy, len(permitted)))
-    known: dict[Subject, list[GateWord]] = {}
-    for subject, said in words.items():
-        counted = [word for validator, word in said.items() if validator in permitted]
-        if len(counted) >= needed and is_possible(subject, slots):
-            known[subject] = counted
-    by_hotkey: dict[str, list[Submitted[Subject]]] = {}
-    for subject, counted in known.items():
-        # what a submission costs is the lower median of what the validators' words make it cost
-        entry = Submitted(
-            what=subject,
-            block=subject.commitment_block,
-            sha256=subject.commitment_sha256,
-            cost_blocks=lower_median([cost_blocks(word, policy.cooldown) for word in counted]),
-        )
-        by_hotkey.setdefault(subject.miner_hotkey, []).append(entry)
-    # those that came too early after an earlier one of their hotkey, each with the block it had to wait for
-    allowed = {subject: block for past in by_hotkey.values() for subject, block in refused_by_cooldown(past).items()}
-    policy_sha256, found = policy.policy_sha256, {}
-    for subject, counted in known.items():
-        here = [word for word in counted if word.said.policy_sha256 == policy_sha256]
-        outcomes = [outcome_at(word, closing_block, policy.admission) for word in here]
-        accepts, rejects = outcomes.count("accept"), outcomes.count("reject")
-        state: RulingState = "accepted" if accepts >= needed else "rejected" if rejects >= needed else "held"
-        found[subject] = Ruling(
-            subject=subject,
-            state="cooldown" if subject in allowed else state,
-            accepts=accepts,
-            rejects=rejects,
-            speakers=speakers,
-            needed=needed,
-            allowed_block=allowed.get(subject, 0),
-        )
-    return found
-
-
-def lone_race_refusal(policy: Policy, validators: Collection[str]) -> str | None:
-    """Why one validator's own results can't qualify agents or settle a race, or None when they can.
-
-    Asked before a node starts where it can't see other validators' records: what nobody can deliver would else be said
-    only at each race's settlement. `validators` hold a permit. A race asks for fewer results where fewer permits exist,
-    and admission by agreement (`words_floor`) for fewer words; a policy's own number of qualifying validators stays.
-    """
-    required = policy.qualifying.validators_required
-    if policy.admission.rule == "agreed":
-        required = words_floor(policy, len(validators))
-    if required > 1:
-        return (
-            f"policy {policy.name} qualifies an agent by {required} validators, and this one sees only its own results"
-        )
-    needed = results_needed(policy.race, len(validators))
-    if needed > 1:
-        return (
-            f"policy {policy.name} needs {needed} results per problem, {len(validators)} validators hold a permit, "
-            "and this one sees only its own results"
-        )
-    return None
+    required = policy.qualifying.validators_required if policy.admission.rule == "own" else words_floor(policy, permits)
+    if required <= 1:
+        return None
+    return f"policy {policy.name} admits an agent by the word of {required} validators, and this node asks no other"
 
 
 REFUSALS_MAX = 3  # tries of the judge at one body, after which nobody asks again
@@ -331,17 +258,6 @@ def _unscored(validator: str, problem_id: str, owner: Owner) -> QualifyingResult
     return QualifyingResult(validator=validator, problem_id=problem_id, score_e4=0) if owner is Owner.AGENT else None
 
 
-class FieldStanding(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a submission stands at the close. `finished` validators did its suite, of whom `passes` passed it and
-    `needed` had to; `candidate` where it may race."""
-
-    ruling: Ruling
-    passes: int = 0
-    finished: int = 0
-    needed: int = 0
-    candidate: Candidate | None = None
-
-
 def field_standings(
     records: RaceRecords,
     validators: Iterable[str],
@@ -350,58 +266,97 @@ def field_standings(
     suite: Sequence[str],
     policy: Policy,
 ) -> tuple[FieldStanding, ...]:
-    """Every submission that enough validators know, and whether it may race, under a policy that admits by agreement.
+    """Every submission that enough of the race's validators know, committed by the closing block, and whether it may
+    race.
 
-    Of several commitments to one source the earliest that may race stands for it.
+    `commitments` are those of the subnet's hotkeys at the closing block: no submission is later than its slot. What
+    fewer know stands nowhere: nobody can be refused for it, or enter by it. Of several commitments to one source the
+    earliest that may race stands for it.
     """
     permitted = frozenset(validators)
     slots = {commitment.hotkey: commitment for commitment in commitments}
-    ruled = rulings(records.words, permitted, slots, closing_block, policy)
-    speakers = len(speakers_of(records.words, permitted))
-    # who evaluated which submission in qualifying: what a validator says of an agent first is what it did
+    words = {
+        subject: {validator: word for validator, word in said.items() if validator in permitted}
+        for subject, said in records.words.items()
+    }
+    speakers = len(frozenset().union(*words.values()))
+    floor = words_floor(policy, len(permitted))
+    needed = more_than_half(speakers, floor)
+    known = {
+        subject: list(said.values())
+        for subject, said in words.items()
+        if len(said) >= needed and is_possible(subject, slots)
+    }
+    too_early, results = _too_early(known, policy.cooldown), _results_by_subject(records, permitted, policy)
+    at_once = more_than_half(min(speakers, asked_count(policy, len(permitted))), floor)
+    rows, raced = [], set()
+    for subject in sorted(known, key=lambda each: (each.commitment_block, each.commitment_sha256)):
+        here = [word for word in known[subject] if word.said.policy_sha256 == policy.policy_sha256]
+        outcomes = [outcome_at(word, closing_block, policy.admission) for word in here]
+        accepts, rejects = outcomes.count("accept"), outcomes.count("reject")
+        alone = [qualify(found, suite, policy) for found in results.get(subject, {}).values()]
+        means = [found.score_e4 for found in alone if found.score_e4 is not None]
+        passes, suite_needed = sum(found.passes for found in alone), more_than_half(len(means), at_once)
+        is_accepted = accepts >= needed and subject not in too_early
+        is_racing = is_accepted and passes >= suite_needed and subject.agent_version_id not in raced
+        standing = AgreedStanding(
+            is_racing=is_racing,
+            state="cooldown"
+            if subject in too_early
+            else "accepted"
+            if is_accepted
+            else "rejected"
+            if rejects >= needed
+            else "held",
+            accepts=accepts,
+            rejects=rejects,
+            speakers=speakers,
+            needed=needed,
+            suite_passes=passes,
+            suite_finished=len(means),
+            suite_needed=suite_needed,
+            allowed_block=too_early.get(subject, 0),
+        )
+        candidate = None
+        if is_racing:
+            raced.add(subject.agent_version_id)
+            candidate = Candidate(subject=subject, qualifying_score_e4=lower_median(means))
+        rows.append(FieldStanding(subject=subject, standing=standing, candidate=candidate))
+    return tuple(rows)
+
+
+def _too_early(known: Mapping[Subject, Sequence[GateWord]], rules: CooldownRules) -> dict[Subject, int]:
+    """The submissions that came too early after an earlier one of their hotkey, each with the block it had to wait for.
+    What one costs is the lower median of what the validators' words make it cost."""
+    by_hotkey: dict[str, list[Submitted[Subject]]] = {}
+    for subject, said in known.items():
+        entry = Submitted(
+            what=subject,
+            block=subject.commitment_block,
+            sha256=subject.commitment_sha256,
+            cost_blocks=lower_median([cooldown_blocks(word.ended, rules) for word in said]),
+        )
+        by_hotkey.setdefault(subject.miner_hotkey, []).append(entry)
+    return {subject: block for past in by_hotkey.values() for subject, block in refused_by_cooldown(past).items()}
+
+
+def _results_by_subject(
+    records: RaceRecords, permitted: Collection[str], policy: Policy
+) -> dict[Subject, dict[str, list[QualifyingResult]]]:
+    """By submission and validator: its qualifying results. A validator's first evaluation of an agent says which
+    submission it is about."""
     first: dict[tuple[str, str], Subject] = {}
     for evaluation in records.evaluations:
         subject = evaluation.record.subject
         if evaluation.validator in permitted and evaluation.record.context.stage == "qualifying":
             first.setdefault((evaluation.validator, subject.agent_version_id), subject)
-    claims: dict[Subject, set[str]] = {}
-    for (validator, _), subject in first.items():
-        claims.setdefault(subject, set()).add(validator)
-    rows, raced = [], set()
-    for subject in sorted(ruled, key=lambda each: (each.commitment_block, each.commitment_sha256)):
-        row = _standing(ruled[subject], records, claims, speakers, len(permitted), suite, policy)
-        if row.candidate is not None and subject.agent_version_id in raced:
-            row = msgspec.structs.replace(row, candidate=None)
-        elif row.candidate is not None:
-            raced.add(subject.agent_version_id)
-        rows.append(row)
-    return tuple(rows)
-
-
-def _standing(
-    ruling: Ruling,
-    records: RaceRecords,
-    claims: Mapping[Subject, set[str]],
-    speakers: int,
-    permits: int,
-    suite: Sequence[str],
-    policy: Policy,
-) -> FieldStanding:
-    subject = ruling.subject
-    by_validator: dict[str, list[QualifyingResult]] = {}
-    for result in records.qualifying_results(subject.agent_version_id, policy.policy_sha256):
-        if result.validator in claims.get(subject, ()):
-            by_validator.setdefault(result.validator, []).append(result)
-    alone = [qualify(rows, suite, policy) for rows in by_validator.values()]
-    means = [found.score_e4 for found in alone if found.score_e4 is not None]
-    passes = sum(found.passes for found in alone)
-    at_once = more_than_half(min(speakers, asked_count(policy, permits)), words_floor(policy, permits))
-    needed = more_than_half(len(means), at_once)
-    is_in = ruling.state == "accepted" and passes >= needed
-    candidate = Candidate(subject=subject, qualifying_score_e4=lower_median(means)) if is_in else None
-    return FieldStanding(
-        ruling=ruling, passes=passes, finished=len(means), needed=needed, candidate=candidate
-    )  # fmt: skip
+    found: dict[Subject, dict[str, list[QualifyingResult]]] = {}
+    for agent in {agent for _, agent in first}:
+        for result in records.qualifying_results(agent, policy.policy_sha256):
+            if (result.validator, agent) in first:
+                by_validator = found.setdefault(first[result.validator, agent], {})
+                by_validator.setdefault(result.validator, []).append(result)
+    return found
 
 
 def select_candidates(

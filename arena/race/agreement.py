@@ -62,16 +62,22 @@ def is_anchoring(plan: Timeline, now_ms: int) -> bool:
     return now_ms >= plan.settling_ms - plan.lead_ms
 
 
-def plan_of(state: RaceState, validator: str) -> Timeline | None:
-    """When the validators of a race agree on what, as long as `validator` is not known to be the only one; None where
-    it is, and before the race opens."""
-    is_sole = state.read("closing") is not None and not is_shared(state, validator)
-    return None if state.opened is None or is_sole else timeline(state.opened.closes_ms, state.opened.policy.race)
+def is_sole(state: RaceState, validator: str) -> bool:
+    """Whether an opened race has no other validator: by its policy, or by the closing block once that was read."""
+    if state.opened is not None and state.opened.policy.admission.rule == "own":
+        return True
+    return state.read("closing") is not None and not frozenset(validators_of(state)) - {validator}
 
 
-def is_shared(state: RaceState, validator: str) -> bool:
-    """Whether a race past its close has other validators than `validator`; False while that was not read."""
-    return bool(frozenset(validators_of(state)) - {validator})
+def plan_of(state: RaceState) -> Timeline | None:
+    """When the validators of a race agree on what; None before it opens."""
+    return None if state.opened is None else timeline(state.opened.closes_ms, state.opened.policy.race)
+
+
+def evaluators(state: RaceState, validator: str) -> tuple[str, ...]:
+    """Who evaluates a race past its close: its validators, or `validator` alone where the policy says so."""
+    is_own = state.opened is not None and state.opened.policy.admission.rule == "own"
+    return (validator,) if is_own else validators_of(state)
 
 
 def validators_of(state: RaceState) -> tuple[str, ...]:

@@ -1,18 +1,17 @@
 """What is due in a race: one machine for one validator and for many.
 
-Pure; `decide` never asks for something that has happened, and no clock is read here: time is a fact. Racing
-alone is a quorum of one: with nobody to agree with, no roll and no countersignature is due, and the race goes on as
-soon as its work is done. With others every stage follows the race's timeline (`arena.race.schedule`), what
+Pure; `decide` never asks for something that has happened, and no clock is read here: time is a fact. A
+validator alone is a quorum of one: its own log counts as it is, and the race goes on as soon as its work is done. With
+others every stage follows the race's timeline (`arena.race.schedule`), what
 decides is read from the chain at blocks that follow from the race alone, and nobody waits for another validator longer
 than that. The protocol: `arena/race/AGREEMENT.md`; the loop contract: `arena/race/README.md`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
-from msgspec.structs import replace
 
 from arena.chain.port import BeaconRound
 from arena.policy import Policy, RaceRules
@@ -24,7 +23,7 @@ from arena.race.agreement import (
     counted_roll,
     countersign_value,
     is_anchoring,
-    plan_of,
+    is_sole,
     quorum_of,
     roll_name,
     validators_of,
@@ -39,6 +38,7 @@ from arena.race.events import (
     EnqueueStandIns,
     Event,
     FetchBeacon,
+    FieldFixed,
     FixField,
     ProblemsDrawn,
     PullLogs,
@@ -52,10 +52,10 @@ from arena.race.events import (
     Settle,
     SettlementDue,
 )
-from arena.race.logs import anchored_logs, lacking, receipt
+from arena.race.logs import AnchoredLog, anchored_logs, lacking, own_log, receipt
 from arena.race.machine import RaceState
-from arena.race.model import NO_BEACON, Batch, Candidate
-from arena.race.schedule import Moment, Roll, Timeline, anchor_of, receipt_of
+from arena.race.model import NO_BEACON
+from arena.race.schedule import Moment, Roll, Timeline, anchor_of, receipt_of, timeline
 from arena.race.scores import control_subject, witness_subject
 from arena.race.settle import settlement_sha256
 from arena.records.model import Context, Stage, Subject
@@ -81,14 +81,15 @@ STAND_INS_WAITING = 64  # at most, so that what others do meanwhile is not in ou
 
 class _Race(msgspec.Struct, frozen=True):
     """A race past its close, at one moment. `beacon` is its own round, once fetched; `plan` says when its validators
-    agree on what, None where there is only one."""
+    agree on what; one that `is_sole` is a quorum by itself, and waits for its own work alone."""
 
     state: RaceState
     facts: RaceObservation
     opened: RaceOpened
     closed: RaceClosed
     beacon: BeaconRound | None
-    plan: Timeline | None
+    plan: Timeline
+    is_sole: bool
 
 
 def decide(state: RaceState, facts: RaceObservation) -> Due:
@@ -113,12 +114,13 @@ def decide(state: RaceState, facts: RaceObservation) -> Due:
         if state.is_released or state.draw is None:  # a batch nobody saw stays sealed (arena.visibility)
             return ()
         return (ReleaseBatch(batch_sha256=opened.batch.batch_sha256),)
-    plan = None if facts.is_alone else plan_of(state, facts.validator)
-    if plan is not None and facts.now_ms >= plan.abandon_ms:
+    plan, is_read = timeline(opened.closes_ms, opened.policy.race), state.read("closing") is not None
+    is_over = facts.now_ms >= plan.abandon_ms
+    if is_over and not (is_read and is_sole(state, facts.validator)):
         return (RaceSettled(settlement=cancelled(state, NOT_OURS if state.read("countersign") else TOO_LATE)),)
     beacon = facts.beacon if facts.beacon and facts.beacon.round == closed.beacon_round else None
-    race = _Race(state, facts, opened, closed, beacon, plan)
-    if plan is not None and state.read("closing") is None:
+    race = _Race(state, facts, opened, closed, beacon, plan, is_sole(state, facts.validator))
+    if not is_read:
         return (*_beacon_due(race), ReadChain(moment="closing", at_ms=plan.closing_ms, hotkeys=None))
     if state.stage == "closed":
         return _while_closed(race)
@@ -129,7 +131,8 @@ def _while_closed(race: _Race) -> Due:
     state, facts, opened = race.state, race.facts, race.opened
     due = (*_beacon_due(race), *_roll_due(race, "field"))
     if state.field is None:
-        due += _field_due(race)
+        if facts.is_previous_settled:
+            due += _once_held(race, "field", lambda logs: FixField(closing_block=race.closed.closing_block, logs=logs))
     elif state.field.field and state.field.validators and race.beacon is not None:
         seed = race_seed(state.race_id, opened.batch.batch_sha256, race.beacon)
         problem_ids = (problem.problem_id for problem in opened.batch.problems)
@@ -139,15 +142,13 @@ def _while_closed(race: _Race) -> Due:
 
 
 def _while_running(race: _Race) -> Due:
-    state, facts, opened = race.state, race.facts, race.opened
-    assert state.draw is not None and state.field is not None, "a race runs after its draw"
-    rules, draw, field = opened.policy.race, state.draw, state.field
-    work = RaceWork(state.race_id, field.field, draw.drawn, opened.batch, rules, draw.seed, field.validators)
+    state, facts = race.state, race.facts
+    assert state.draw is not None, "a race runs after its draw"
     due: Due = ()
     if state.items is None:
-        due = (EnqueueItems(items=race_items(work, facts.validator)),)
-    elif race.plan is not None and facts.done is not None and not is_anchoring(race.plan, facts.now_ms):
-        late = stand_in_items(work, facts.validator, facts.done, facts.now_ms - draw.drawn_ms)
+        due = (EnqueueItems(items=race_items(state, facts.validator)),)
+    elif facts.done is not None and not is_anchoring(race.plan, facts.now_ms):
+        late = stand_in_items(state, facts.validator, facts.done, facts.now_ms - state.draw.drawn_ms)
         room = STAND_INS_WAITING - facts.open_race_items
         if late and room > 0:
             due = (EnqueueStandIns(items=late, room=room),)
@@ -157,18 +158,18 @@ def _while_running(race: _Race) -> Due:
 def _while_settling(race: _Race) -> Due:
     state, facts, plan = race.state, race.facts, race.plan
     assert state.due is not None, "a race settles once that is due"
-    settle = Settle(settling_block=state.due.settling_block)
-    if plan is None:
-        return (settle,)
+    settling_block = state.due.settling_block
     due = _roll_due(race, "results")
-    if counted_roll(state, "results") is None:
+    if _counted(race, "results") is None:
         return due
     if state.proposed is None and state.field is not None:
-        due += _once_held(race, "results", settle)
+        due += _once_held(race, "results", lambda logs: Settle(settling_block=settling_block, logs=logs))
+    if race.is_sole:
+        return due if state.proposed is None else (RaceSettled(settlement=state.proposed),)
     own = countersign_value(state.race_id, settlement_sha256(state.proposed)) if state.proposed else None
     if own and _may_state(race, "countersign") and facts.now_ms < plan.countersign_ms:
         due += (Commit(moment="countersign", sha256=own),)
-    due += _read_due(race, plan, "countersign")
+    due += _read_due(race, "countersign")
     if state.read("countersign") is None:
         return due
     value = quorum_of(state)
@@ -181,27 +182,24 @@ def _while_settling(race: _Race) -> Due:
     return (*due, AdoptSettlement(value=value)) if is_hopeless else due
 
 
-def _field_due(race: _Race) -> Due:
-    """The field, once the race before is settled: from the logs that count, or alone from what this validator found,
-    for which it waits while agents are undecided."""
-    facts, fix = race.facts, FixField(closing_block=race.closed.closing_block)
-    if not facts.is_previous_settled:
-        return ()
-    if race.plan is not None:
-        return _once_held(race, "field", fix)
-    grace_ms = race.opened.closes_ms + race.opened.policy.race.qualifying_grace_ms
-    is_waiting = facts.pending_qualifying > 0 and facts.now_ms < grace_ms
-    return () if is_waiting or facts.finalized_block < fix.closing_block else (fix,)
+def _counted(race: _Race, roll: Roll) -> tuple[AnchoredLog, ...] | None:
+    """The logs that a roll counts, None before that is known. A validator alone counts its own as it is; for the field
+    it first waits a while for agents that are undecided."""
+    if not race.is_sole:
+        counted = counted_roll(race.state, roll)
+        return None if counted is None else counted.logs
+    is_waiting = race.facts.pending_qualifying > 0 and race.facts.now_ms < race.plan.field_anchor_ms
+    return None if roll == "field" and is_waiting else (own_log(race.facts.validator),)
 
 
-def _once_held(race: _Race, roll: Roll, effect: FixField | Settle) -> Due:
+def _once_held(race: _Race, roll: Roll, effect: Callable[[tuple[AnchoredLog, ...]], FixField | Settle]) -> Due:
     """An effect over the logs that a roll counted, once all of them are held; before, what is lacking is asked for."""
-    counted, plan = counted_roll(race.state, roll), race.plan
-    if counted is None or plan is None:
+    counted, plan = _counted(race, roll), race.plan
+    if counted is None:
         return ()
-    missing = lacking(counted.logs, race.facts.held)
+    missing = lacking(counted, (own_log(race.facts.validator), *race.facts.held))
     if not missing:
-        return (replace(effect, logs=counted.logs),)
+        return (effect(counted),)
     return (PullLogs(roll=roll, logs=missing, until_ms=plan.settling_ms if roll == "field" else plan.abandon_ms),)
 
 
@@ -209,10 +207,10 @@ def _with_end(race: _Race, due: Due) -> Due:
     """What is due, and the end of the time for results: with others at the settling block, before which each anchors
     what it has; alone as soon as nothing is left to wait for, whatever else was due."""
     state, facts, plan = race.state, race.facts, race.plan
-    if plan is None:
+    if race.is_sole:
         why = _why_nothing_more(race)
         return (SettlementDue(settling_block=facts.finalized_block, why=why),) if why else due
-    due += (*_anchor_due(race, plan, "results"), *_read_due(race, plan, "settling"))
+    due += (*_anchor_due(race, "results"), *_read_due(race, "settling"))
     read = state.read("settling")
     is_catching_up = state.draw is None and facts.now_ms < plan.settling_ms + plan.lead_ms
     is_catching_up &= state.field is None or bool(state.field.field)
@@ -245,15 +243,15 @@ def _why_undrawn(facts: RaceObservation) -> str:
 def _roll_due(race: _Race, roll: Roll) -> Due:
     """One roll: anchor, read the anchors, ask for the logs, say which are held, read what all say."""
     state, facts, plan = race.state, race.facts, race.plan
-    if plan is None:
+    if race.is_sole:
         return ()
-    due: Due = (*_anchor_due(race, plan, roll), *_read_due(race, plan, anchor_of(roll)))
+    due: Due = (*_anchor_due(race, roll), *_read_due(race, anchor_of(roll)))
     anchors, moment = state.read(anchor_of(roll)), receipt_of(roll)
     if anchors is None:
         return due
     receipt_ms = plan.at(moment)
     if facts.now_ms >= receipt_ms:
-        return (*due, *_read_due(race, plan, moment))
+        return (*due, *_read_due(race, moment))
     name = roll_name(state, roll)
     logs = anchored_logs(name, anchors.commitments)
     missing = lacking(logs, facts.held)
@@ -266,16 +264,17 @@ def _roll_due(race: _Race, roll: Roll) -> Due:
     return due
 
 
-def _anchor_due(race: _Race, plan: Timeline, roll: Roll) -> Due:
-    moment, now_ms = anchor_of(roll), race.facts.now_ms
+def _anchor_due(race: _Race, roll: Roll) -> Due:
+    moment, now_ms, plan = anchor_of(roll), race.facts.now_ms, race.plan
     is_time = plan.at(moment) - plan.lead_ms <= now_ms < plan.at(moment)
     return (AnchorLog(moment=moment, roll=roll),) if is_time and _may_state(race, moment) else ()
 
 
-def _read_due(race: _Race, plan: Timeline, moment: Moment) -> Due:
-    if race.state.read(moment) is not None or race.facts.now_ms < plan.at(moment):
+def _read_due(race: _Race, moment: Moment) -> Due:
+    at_ms = race.plan.at(moment)
+    if race.state.read(moment) is not None or race.facts.now_ms < at_ms:
         return ()
-    return (ReadChain(moment=moment, at_ms=plan.at(moment), hotkeys=validators_of(race.state)),)
+    return (ReadChain(moment=moment, at_ms=at_ms, hotkeys=validators_of(race.state)),)
 
 
 def _may_state(race: _Race, moment: Moment) -> bool:
@@ -290,18 +289,6 @@ def _beacon_due(race: _Race) -> Due:
 
 
 _ITEM_DOMAIN = "agent-arena/work-item/1"
-
-
-class RaceWork(msgspec.Struct, frozen=True):
-    """The (agent, problem) pairs of a drawn race. `validators` hold a permit at the closing block."""
-
-    race_id: str
-    field: Sequence[Candidate]
-    drawn: Sequence[str]
-    batch: Batch
-    rules: RaceRules
-    seed: str
-    validators: Sequence[str]
 
 
 def item_id(context: Context, agent_version_id: str, policy_sha256: str = "") -> str:
@@ -329,31 +316,31 @@ def qualifying_items(
     )
 
 
-def race_items(work: RaceWork, validator: str) -> tuple[WorkItem, ...]:
-    """One item per (problem, agent) assigned to `validator`, problem by problem, so that an unfinished race lacks
-    problems and not agents. Ahead of them the control agent on every drawn problem, so that no field, however slow,
-    stands between it and its problems.
+def race_items(state: RaceState, validator: str) -> tuple[WorkItem, ...]:
+    """One item per (problem, agent) of a drawn race that is assigned to `validator`, problem by problem, so that an
+    unfinished race lacks problems and not agents. Ahead of them the control agent on every drawn problem, so that no
+    field, however slow, stands between it and its problems.
 
     Each pair goes to k validators, or to all where these are fewer. Raises KeyError for a drawn problem that is not in
     the batch.
     """
-    control = control_subject(work.rules)
-    contexts = _contexts(work) if control is not None and validator in work.validators else ()
-    ahead = [_item(control, context) for context in contexts if control is not None]
-    return (*ahead, *(item for item, assignment in _pairs(work) if validator in assignment.assigned))
+    opened, field = _drawn(state)[:2]
+    control = control_subject(opened.policy.race)
+    contexts = _contexts(state) if validator in field.validators else ()
+    ahead = (_item(control, context) for context in contexts)
+    return (*ahead, *(item for item, assignment in _pairs(state) if validator in assignment.assigned))
 
 
 def witness_item(item: WorkItem, rules: RaceRules) -> WorkItem | None:
-    """What a validator runs once more beside a race item that met a fault of its own; None where there is no control
-    agent, for an item of another stage and for the control agent itself."""
+    """What a validator runs once more beside a race item that met a fault of its own; None for an item of another stage
+    and for the control agent itself."""
     if item.context.stage != "race" or item.subject.is_control:
         return None
-    witness = witness_subject(rules, item.subject.agent_version_id)
-    return None if witness is None else _item(witness, item.context)
+    return _item(witness_subject(rules, item.subject.agent_version_id), item.context)
 
 
 def stand_in_items(
-    work: RaceWork, validator: str, done: Mapping[str, frozenset[tuple[str, str]]], waited_ms: int
+    state: RaceState, validator: str, done: Mapping[str, frozenset[tuple[str, str]]], waited_ms: int
 ) -> tuple[WorkItem, ...]:
     """The items of pairs for which `validator` stands in `waited_ms` after the draw.
 
@@ -361,43 +348,51 @@ def stand_in_items(
     they did it: as many as were asked, since one that says so may show nothing. `done` holds the (agent, problem) pairs
     that each of the others says it did.
     """
-    if waited_ms < work.rules.stand_in_ms:
+    rules = _drawn(state)[0].policy.race
+    if waited_ms < rules.stand_in_ms:
         return ()
     items = []
-    for item, assignment in _pairs(work):
+    for item, assignment in _pairs(state):
         pair = (item.subject.agent_version_id, item.context.problem_id)
         if validator in assignment.stand_ins and is_work_due(
             assignment.order,
             validator,
             asked=len(assignment.assigned),
-            needed=work.rules.validators_per_problem,
+            needed=rules.validators_per_problem,
             done={other: pair in pairs for other, pairs in done.items()},
             waited_ms=waited_ms,
-            step_ms=work.rules.stand_in_ms,
+            step_ms=rules.stand_in_ms,
         ):
             items.append(item)
     return tuple(items)
 
 
-def _pairs(work: RaceWork) -> Iterator[tuple[WorkItem, Assignment]]:
+def _drawn(state: RaceState) -> tuple[RaceOpened, FieldFixed, ProblemsDrawn]:
+    assert state.opened is not None and state.field is not None and state.draw is not None, "work follows the draw"
+    return state.opened, state.field, state.draw
+
+
+def _pairs(state: RaceState) -> Iterator[tuple[WorkItem, Assignment]]:
     """Every (problem, agent) of a race as a work item, problem by problem, with whose work it is."""
-    agents = sorted((candidate.subject for candidate in work.field), key=lambda subject: subject.agent_version_id)
-    copies = work.rules.validators_per_problem
-    for context in _contexts(work):
+    opened, field, draw = _drawn(state)
+    agents = sorted((candidate.subject for candidate in field.field), key=lambda subject: subject.agent_version_id)
+    copies = opened.policy.race.validators_per_problem
+    for context in _contexts(state):
         for subject in agents:
-            whose = assign(work.seed, subject.agent_version_id, context.problem_id, work.validators, copies)
+            whose = assign(draw.seed, subject.agent_version_id, context.problem_id, field.validators, copies)
             yield _item(subject, context), whose
 
 
-def _contexts(work: RaceWork) -> Iterator[Context]:
-    sealed = {problem.problem_id: problem for problem in work.batch.problems}
-    for problem_id in work.drawn:
+def _contexts(state: RaceState) -> Iterator[Context]:
+    opened, _, draw = _drawn(state)
+    sealed = {problem.problem_id: problem for problem in opened.batch.problems}
+    for problem_id in draw.drawn:
         yield Context(
             stage="race",
-            race_id=work.race_id,
+            race_id=state.race_id,
             problem_id=problem_id,
-            batch_sha256=work.batch.batch_sha256,
-            partition_sha256=work.batch.partition_sha256,
+            batch_sha256=opened.batch.batch_sha256,
+            partition_sha256=opened.batch.partition_sha256,
             cluster_commitment=sealed[problem_id].cluster_commitment,
         )
 

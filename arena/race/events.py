@@ -107,7 +107,7 @@ class SettlementProposed(msgspec.Struct, frozen=True, kw_only=True, tag="propose
 
 
 class RaceSettled(msgspec.Struct, frozen=True, kw_only=True, tag="settled", tag_field="event"):
-    """How the race ended; it may say cancelled. One validator alone: the settlement record stands in its log.
+    """How the race ended; it may say cancelled.
 
     `is_adopted`: the settlement has the quorum and is not this validator's own. The races to come follow from it, and
     from `history`, which it names; this validator's weights do not.
@@ -146,11 +146,11 @@ class SealBatch(msgspec.Struct, frozen=True, kw_only=True, tag="seal_batch", tag
 class FixField(msgspec.Struct, frozen=True, kw_only=True, tag="fix_field", tag_field="effect"):
     """Read qualified agents, the incumbent and permits at `closing_block`, then append FieldFixed.
 
-    `logs`: the logs that the field roll counted, all of them held; None where one validator fixes it from its own.
+    `logs`: those that the field roll counted, all of them held; of a validator alone its own as it is.
     """
 
     closing_block: int
-    logs: tuple[AnchoredLog, ...] | None = None
+    logs: tuple[AnchoredLog, ...]
 
 
 class FetchBeacon(msgspec.Struct, frozen=True, kw_only=True, tag="fetch_beacon", tag_field="effect"):
@@ -168,10 +168,10 @@ class EnqueueItems(msgspec.Struct, frozen=True, kw_only=True, tag="enqueue_items
 
 class Settle(msgspec.Struct, frozen=True, kw_only=True, tag="settle", tag_field="effect"):
     """Close the race's work items, settle from the records, append the settlement record unless the log holds one, then
-    append RaceSettled; with `logs` (those that the results roll counted, all held) SettlementProposed."""
+    append SettlementProposed. `logs` as for `FixField`, of the results roll."""
 
     settling_block: int
-    logs: tuple[AnchoredLog, ...] | None = None
+    logs: tuple[AnchoredLog, ...]
 
 
 class ReleaseBatch(msgspec.Struct, frozen=True, kw_only=True, tag="release_batch", tag_field="effect"):
@@ -246,15 +246,13 @@ Effect = (
 class RaceObservation(msgspec.Struct, frozen=True, kw_only=True):
     """What the driver sees at one moment.
 
-    `closing_block` is the last block not later than the close, None while it is not known; one validator alone may take
-    the block it sees first after the close. `beacon_network` and `beacon_round` are those of
-    `Beacon.round_after(closes_ms)`; `beacon` is that round once fetched and verified, and the batch opened with it;
-    `batch_failure` is the code with which the batch did not open although the round is out. `is_beacon_asked`: after
-    the beacon's grace this process asked for the round and was told that it is not there; one that was down has asked
-    nobody yet. `is_alone`: this node can ask nobody, and races by itself. `held` names the logs that it holds whole for
-    the roll to come, its own as it was anchored among them; `done` says which (agent, problem) pairs those of the
-    others that are believed say they have done (`arena.race.logs`), None while they were not
-    asked.
+    `closing_block` is the last block not later than the close, None while it is not known. `beacon_network` and
+    `beacon_round` are those of `Beacon.round_after(closes_ms)`; `beacon` is that round once fetched and verified, and
+    the batch opened with it; `batch_failure` is the code with which the batch did not open although the round is out.
+    `is_beacon_asked`: after the beacon's grace this process asked for the round and was told that it is not there; one
+    that was down has asked nobody yet. `held` names the logs that it holds whole for the roll to come, its own as it
+    was anchored among them; `done` says which (agent, problem) pairs those of the others that are believed say they
+    have done (`arena.race.logs`), None while they were not asked.
     """
 
     now_ms: int
@@ -270,7 +268,6 @@ class RaceObservation(msgspec.Struct, frozen=True, kw_only=True):
     open_race_items: int = 0  # of this validator, read while the race runs
     owed_verdicts: int = 0  # race evaluations whose success has no verdict yet, and may still get one
     is_previous_settled: bool = True
-    is_alone: bool = True
     held: tuple[AnchoredLog, ...] = ()
     done: Mapping[str, frozenset[tuple[str, str]]] | None = None
 

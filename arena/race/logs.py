@@ -40,6 +40,11 @@ class AnchoredLog(msgspec.Struct, frozen=True, kw_only=True):
     note_sha256: str
 
 
+def own_log(validator: str) -> AnchoredLog:
+    """A validator's own log as it is, under no anchor: what one alone counts."""
+    return AnchoredLog(validator=validator, note_sha256="")
+
+
 class CountedRoll(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a roll: the logs that count, who took part, and the stake of those, all by validator."""
 

@@ -8,6 +8,7 @@ settlement (`arena.race.weights`).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -39,7 +40,7 @@ from arena.race.model import (
     SettlementInputs,
     Top,
 )
-from arena.race.schedule import Moment
+from arena.race.schedule import Moment, closing_ms, race_number, shared_closes_ms, timeline
 from arena.race.weights import WeightVector, chain_vector
 from arena.records.model import CountedLog, SettlementRecord, Subject
 from arena.records.port import WeightsResult
@@ -66,7 +67,7 @@ class RaceState(msgspec.Struct, frozen=True, kw_only=True):
     due: SettlementDue | None = None
     settlement: SettlementRecord | None = None
     is_released: bool = False
-    reads: tuple[ChainRead, ...] = ()  # a race that several validators share: what the chain held, moment by moment
+    reads: tuple[ChainRead, ...] = ()  # what the chain held, moment by moment
     committed: tuple[Committed, ...] = ()  # what this validator said on chain, moment by moment
     proposed: SettlementRecord | None = None  # this validator's own settlement, before it is known who settled alike
     words: ProgressClaims = ProgressClaims()  # whose log held what it said was done
@@ -116,9 +117,21 @@ def open_race(race_id: str, policy: Policy, batch: Batch, now_ms: int, closes_ms
     )
 
 
-def is_policy_replaceable(state: RaceState) -> bool:
-    """True while nothing was closed, drawn or raced under the race's policy, so that another one may take its place."""
-    return state.stage == "open"
+def coming_race(earlier: Sequence[RaceState], now_ms: int, policy: Policy) -> tuple[str, int]:
+    """The id and the close (unix ms) of the race after these, which are over.
+
+    Validators that share races take both from the calendar: the close after the last one's, even when it is past, while
+    others may still be at it. One that is alone by its policy counts from 1, and closes by its own clock.
+    """
+    rules = policy.race
+    if policy.admission.rule == "own":
+        known = {state.race_id for state in earlier}
+        names = (race_name(number) for number in itertools.count(1))
+        return next(name for name in names if name not in known), closing_ms(now_ms, rules)
+    last_ms = next((past.opened.closes_ms for past in reversed(earlier) if past.opened is not None), now_ms)
+    coming = shared_closes_ms(last_ms, rules)
+    closes_ms = next(close_ms for close_ms in coming if now_ms < timeline(close_ms, rules).abandon_ms)
+    return race_name(race_number(closes_ms, rules)), closes_ms
 
 
 def runs_under_another(state: RaceState, policy: Policy) -> bool:

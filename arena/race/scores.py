@@ -1,10 +1,9 @@
 """Scores: from counted results to one number per agent, with its interval.
 
 Problem score: lower median over validators of outcome (0 or 1) x coefficient. A problem is void for the whole field
-when the control agent lacks results on it, whatever the field does (policies without one: when enough agents lack it,
-never one alone). Else an agent without enough results gets 0 for it, published as faulted or missing. Race score: mean
-over the non-void problems, under a policy with lambda
-times (1 - lambda + lambda x agentic share). Exact integers throughout. Source: docs/architecture.md#the-mechanism.
+when the control agent lacks results on it, whatever the field does. Else an agent without enough results gets 0 for it,
+published as faulted or missing. Race score: mean over the non-void problems, under a policy with lambda times
+(1 - lambda + lambda x agentic share). Exact integers throughout. Source: docs/architecture.md#the-mechanism.
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 
 _UNIT = 10_000
 _RESAMPLES = 1_000
-_VOID_AGENTS_MIN = 2  # one agent can't void a race
 
 
 class FieldScores(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,31 +63,17 @@ def score_field(
     """Score every agent on every non-void problem. `validators` is the number of permits at the closing block."""
     required = results_needed(rules, validators)
     decisive = 2 if min(rules.validators_per_problem, validators) > 2 else 1
-    agents = sorted((candidate.subject.agent_version_id, candidate) for candidate in field)
-    if counts.control is None:
-        lacking = {
-            problem_id: sum(len(counts.pairs[agent, problem_id].results) < required for agent, _ in agents)
-            for problem_id in drawn
-        }
-        void = tuple(
-            problem_id
-            for problem_id, count in lacking.items()
-            if count >= _VOID_AGENTS_MIN and count * _UNIT >= rules.void_agents_e4 * len(agents)
-        )
-    else:
-        void = tuple(problem_id for problem_id in drawn if counts.control.get(problem_id, 0) < required)
+    void = tuple(problem_id for problem_id in drawn if counts.control.get(problem_id, 0) < required)
     counted = [problem_id for problem_id in drawn if problem_id not in frozenset(void)]
     scored = tuple(
         AgentScore(
             candidate=candidate,
             problems=tuple(
-                pair_score(problem_id, counts.pairs[agent, problem_id], required, decisive)
-                if counts.control is not None
-                else problem_score(problem_id, counts.pairs[agent, problem_id].results, required)
+                pair_score(problem_id, counts.pairs[candidate.subject.agent_version_id, problem_id], required, decisive)
                 for problem_id in counted
             ),
         )
-        for agent, candidate in agents
+        for candidate in sorted(field, key=lambda candidate: candidate.subject.agent_version_id)
     )
     return FieldScores(agents=scored, void=void, counted=len(counted))
 
@@ -100,7 +84,7 @@ def results_needed(rules: RaceRules, validators: int) -> int:
 
 
 def pair_score(problem_id: str, pair: PairCount, required: int, decisive: int) -> ProblemScore:
-    """As `problem_score`, with faults that stand against the agent, where a control agent says what is void.
+    """As `problem_score`, with faults that stand against the agent.
 
     Beside enough results a fault is one more that failed, so that the median never gains by it. Without them `decisive`
     faults score 0; with fewer the results there are decide, so that no single validator's word does; nor does one that
@@ -235,14 +219,14 @@ _CONTROL_DOMAIN = "agent-arena/control/1"
 _WITNESS_DOMAIN = "agent-arena/witness/1"
 
 
-def control_subject(rules: RaceRules) -> Subject | None:
-    """The control agent as records name it; None where the policy names none."""
-    return _subject(_CONTROL_DOMAIN, rules) if rules.control_sha256 else None
+def control_subject(rules: RaceRules) -> Subject:
+    """The control agent as records name it."""
+    return _subject(_CONTROL_DOMAIN, rules)
 
 
-def witness_subject(rules: RaceRules, agent_version_id: str) -> Subject | None:
+def witness_subject(rules: RaceRules, agent_version_id: str) -> Subject:
     """The control agent as a witness of an agent's fault: the same source under an id of its own for each agent."""
-    return _subject(_WITNESS_DOMAIN, rules, agent_version_id) if rules.control_sha256 else None
+    return _subject(_WITNESS_DOMAIN, rules, agent_version_id)
 
 
 def _subject(domain: str, rules: RaceRules, *parts: str) -> Subject:
@@ -274,25 +258,20 @@ class Ended(msgspec.Struct, frozen=True):
 EndedByPair = Mapping[tuple[str, Pair], Ended]  # by validator and pair
 
 
-def counted_attempts(
-    attempts: Attempts,
-    evaluations: Evaluations,
-    *,
-    is_bounded: bool,
-) -> tuple[LoggedRecord[AttemptRecord], ...]:
-    """The attempts without a result that a settlement looks at, by validator and number.
+def counted_attempts(inputs: SettlementInputs) -> tuple[LoggedRecord[AttemptRecord], ...]:
+    """The attempts without a result in the record set S, by validator and number.
 
-    `is_bounded`: the logs are those that a roll counted, up to their sizes. Else (one validator, its own log) one that
-    its item's end did not follow is left out: it may have come after the settlement was made.
+    Counted logs hold them up to their sizes. Without any (one validator, its own log) one that its item's end did not
+    follow is left out: it may have come after the settlement was made.
     """
     last: dict[tuple[str, Pair], int] = {}
-    for row in evaluations:
+    for row in inputs.evaluations:
         _note_last(last, row)
-    rows = [row for row in attempts if row.record.ended != "evaluated"]
+    rows = [row for row in inputs.attempts if row.record.ended != "evaluated"]
     for attempt in rows:
         if attempt.record.is_closing:
             _note_last(last, attempt)
-    kept = [row for row in rows if is_bounded or row.record.is_closing or row.seq < last.get(_key(row), 0)]
+    kept = [row for row in rows if inputs.logs or row.record.is_closing or row.seq < last.get(_key(row), 0)]
     return tuple(sorted(kept, key=lambda row: (row.validator, row.seq)))
 
 
@@ -327,8 +306,6 @@ def charged_to(
     draw, rounded up, are passed over: a host may fail by itself now and then.
     """
     control, witness = control_subject(rules), witness_subject(rules, agent_version_id)
-    if control is None or witness is None:
-        return frozenset()
     charged, left = set(), -(-rules.forgiven_e4 * len(drawn) // _UNIT)
     for problem_id in drawn:
         pair = ended.get((validator, (agent_version_id, problem_id)), Ended())
@@ -364,31 +341,16 @@ class PairCount(msgspec.Struct, frozen=True):
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
-    """A race's records as counted. `control`: by problem, the validators with a result of the control agent; None where
-    the policy names no control agent."""
+    """A race's records as counted. `control`: by problem, the validators with a result of the control agent."""
 
     pairs: Mapping[Pair, PairCount]
-    control: Mapping[str, int] | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        """No validator gave anything that says it could: of the control agent where there is one, else of the field."""
-        if self.control is not None:
-            return not any(self.control.values())
-        return not any(pair.results for pair in self.pairs.values())
+    control: Mapping[str, int]
 
 
 def record_set_sha256(rows: Iterable[LoggedRecord[RacePayload]]) -> str:
     """Hash of the record set S: sorted (validator, seq, content hash), each once."""
     found = {(row.validator, row.seq, row.content_sha256) for row in rows}
     return content_hash([list(row) for row in sorted(found)])
-
-
-def attempts_that_count(inputs: SettlementInputs) -> tuple[LoggedRecord[AttemptRecord], ...]:
-    """The attempts in the record set S: none where the policy names no control agent."""
-    if not inputs.policy.race.control_sha256:
-        return ()
-    return counted_attempts(inputs.attempts, inputs.evaluations, is_bounded=bool(inputs.logs))
 
 
 def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -> Counted:
@@ -398,7 +360,7 @@ def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -
     available = _results_by_validator(inputs, problems, _agents(inputs))
     charged = _charged(inputs, drawn)
     tried: dict[Pair, set[str]] = {}  # the validators with an attempt that gave no result
-    for row in attempts_that_count(inputs):
+    for row in counted_attempts(inputs):
         if row.validator in inputs.validators and _is_in_race(row, inputs):
             pair = (row.record.subject.agent_version_id, row.record.context.problem_id)
             tried.setdefault(pair, set()).add(row.validator)
@@ -418,10 +380,8 @@ def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -
                 sum(hotkey in faulted for hotkey in present),
                 not tried.get((agent, problem_id), set()) <= given.keys(),
             )
-    control = control_subject(inputs.policy.race)
-    if control is None:
-        return Counted(pairs=counted)
-    found = _results_by_validator(inputs, problems, frozenset({control.agent_version_id}))
+    control = frozenset({control_subject(inputs.policy.race).agent_version_id})
+    found = _results_by_validator(inputs, problems, control)
     return Counted(pairs=counted, control={problem_id: len(results) for (_, problem_id), results in found.items()})
 
 
@@ -456,7 +416,7 @@ def _agents(inputs: SettlementInputs) -> frozenset[str]:
 
 def _charged(inputs: SettlementInputs, drawn: tuple[str, ...]) -> dict[Pair, frozenset[str]]:
     """By pair of the field: the validators whose fault on it stands against the agent."""
-    attempts, permitted = attempts_that_count(inputs), frozenset(inputs.validators)
+    attempts, permitted = counted_attempts(inputs), frozenset(inputs.validators)
     if not attempts:
         return {}
     policy_sha256 = inputs.recorded_under or inputs.policy.policy_sha256

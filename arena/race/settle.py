@@ -19,9 +19,9 @@ from arena.race.schedule import opening_ms
 from arena.race.scores import (
     FieldScores,
     agentic_share_e4,
-    attempts_that_count,
     bootstrap_interval,
     count_results,
+    counted_attempts,
     exact_score,
     mean_quality_e4,
     product_of_means_e4,
@@ -66,7 +66,7 @@ def settle(inputs: SettlementInputs) -> SettlementRecord:
         closing_block=inputs.closing_block,
         settling_block=inputs.settling_block,
         batch_sha256=inputs.batch.batch_sha256,
-        record_set_sha256=record_set_sha256((*inputs.evaluations, *inputs.verdicts, *attempts_that_count(inputs))),
+        record_set_sha256=record_set_sha256((*inputs.evaluations, *inputs.verdicts, *counted_attempts(inputs))),
         incumbent=inputs.incumbent,
         inputs=state_inputs(inputs),
     )
@@ -80,7 +80,7 @@ def settle(inputs: SettlementInputs) -> SettlementRecord:
     drawn = draw_problems(seed, (problem.problem_id for problem in inputs.batch.problems), inputs.policy.race.problems)
     blank = msgspec.structs.replace(blank, seed=seed, beacon_round=inputs.beacon.round, drawn=drawn)
     counted = count_results(inputs, seed, drawn)
-    if counted.is_empty:
+    if not any(counted.control.values()):
         return msgspec.structs.replace(blank, reason="no validator gave a result")
     scores = score_field(inputs.field, drawn, counted, inputs.policy.race, len(inputs.validators))
     if len(scores.void) * _UNIT > inputs.policy.race.cancel_void_e4 * len(drawn):
@@ -132,8 +132,7 @@ def _settled(inputs: SettlementInputs, blank: SettlementRecord, scores: FieldSco
     if promotion.kind == "window":
         crown = weighted_scores(crown, inputs.history, promotion.window_races)
     # (wins, losses) against the incumbent on this race's draw; zeros without one
-    is_strict = bool(inputs.policy.race.control_sha256)
-    duels = {_id(agent): duel(agent, incumbent, is_strict=is_strict) if incumbent else (0, 0) for agent in ranked}
+    duels = {_id(agent): duel(agent, incumbent) if incumbent else (0, 0) for agent in ranked}
     top, top_hotkey = _top(inputs, ranked, crown, duels)
     eliminated = eliminated_agents(ranked, top, promotion)
     picks = resample(blank.seed, scores.counted)
@@ -160,7 +159,7 @@ def _settled(inputs: SettlementInputs, blank: SettlementRecord, scores: FieldSco
                 is_eliminated=subject.agent_version_id in eliminated,
                 wins=wins,
                 losses=losses,
-                faulted=sum(problem.state == "faulted" for problem in agent.problems) if is_strict else 0,
+                faulted=sum(problem.state == "faulted" for problem in agent.problems),
             )
         )
     vector = chain_vector(

@@ -54,16 +54,13 @@ def field_anchor_e4(scores_e4: Sequence[int]) -> int:
     return sum(better) // len(better) if better else 0
 
 
-def duel(challenger: AgentScore, incumbent: AgentScore, *, is_strict: bool = False) -> tuple[int, int]:
-    """(wins, losses): problems of the draw on which the challenger scored higher, and lower.
-
-    `is_strict`: one that either lacks counts as the 0 it is scored, so that nobody can drop a loss; else it drops.
-    """
+def duel(challenger: AgentScore, incumbent: AgentScore) -> tuple[int, int]:
+    """(wins, losses): problems of the draw on which the challenger scored higher, and lower. One that either lacks
+    counts as the 0 it is scored, so that nobody can drop a loss."""
     wins = losses = 0
     for mine, theirs in zip(challenger.problems, incumbent.problems, strict=True):
-        if is_strict or (mine.state == "scored" and theirs.state == "scored"):
-            wins += mine.score_e4 > theirs.score_e4
-            losses += mine.score_e4 < theirs.score_e4
+        wins += mine.score_e4 > theirs.score_e4
+        losses += mine.score_e4 < theirs.score_e4
     return wins, losses
 
 

@@ -21,7 +21,7 @@ import msgspec
 
 from arena.chain.port import Verifier
 from arena.records.body import decode_body, decode_content, restore_frame
-from arena.records.log import signing_message
+from arena.records.log import message_of
 from arena.records.model import Entry, EvaluationRecord, Filing, Payload, filing_of
 from foundation.errors import ArenaError
 from foundation.executors.processes import begin_process
@@ -79,7 +79,7 @@ def inspect(entry: Entry, verify_signature: Verifier) -> RecordFinding:
     faults: list[tuple[Rule, str]] = []
     if entry.content is not None and hashlib.sha256(entry.content).hexdigest() != entry.content_sha256:
         faults.append(("content", "the content does not have the hash that was signed"))
-    if not verify_signature(entry.validator, signing_message(*place), bytes.fromhex(entry.signature)):
+    if not verify_signature(entry.validator, message_of(entry), bytes.fromhex(entry.signature)):
         faults.append(("signature", f"it is not signed by {entry.validator}"))
     if entry.content is None:
         return RecordFinding(*place, tuple(faults), is_stub=True)

@@ -12,13 +12,13 @@ import binascii
 import hashlib
 import re
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 
 from arena.chain.port import Commitment, Signer, Verifier
-from arena.records.merkle import MerkleFrontier
-from arena.records.model import SIGNATURE_DOMAIN, Head, SignedRecord, StoredCheckpoint
+from arena.records.merkle import HASH_BYTES, MerkleFrontier
+from arena.records.model import SIGNATURE_DOMAIN, Envelope, Head, SignedRecord, StoredCheckpoint
 from foundation.errors import ArenaError
 
 SEQ_BYTES = 8
@@ -48,6 +48,11 @@ def signing_message(validator: str, seq: int, prev: str, content_sha256: str) ->
             bytes.fromhex(content_sha256),
         )
     )
+
+
+def message_of(record: Envelope) -> bytes:
+    """The bytes that the signature of a record covers."""
+    return signing_message(record.validator, record.seq, record.prev, record.content_sha256)
 
 
 def head_after(record: SignedRecord) -> Head:
@@ -139,6 +144,19 @@ class LogStart(msgspec.Struct, frozen=True, kw_only=True):
     peaks: tuple[str, ...] = ()  # roots of the complete subtrees
 
 
+class Linked(Protocol):
+    """What says where a record stands."""
+
+    @property
+    def seq(self) -> int: ...
+
+    @property
+    def prev(self) -> str: ...
+
+    @property
+    def content_sha256(self) -> str: ...
+
+
 class LogWalk:
     """Where one log stands after the records that were taken."""
 
@@ -153,6 +171,14 @@ class LogWalk:
         self.validator = start.validator
         self.head = Head(start.after_seq, start.head) if start.after_seq else first_head(start.validator)
         self.is_whole = start.after_seq == 0  # it went over every record of the log
+
+    @classmethod
+    def behind(cls, validator: str, after_seq: int, prev: str) -> LogWalk:
+        """A walk from a record whose hash is taken as it is. Its root says nothing, unless it begins at the first."""
+        if not after_seq:
+            return cls(LogStart(validator=validator))
+        peaks = ("00" * HASH_BYTES,) * after_seq.bit_count()
+        return cls(LogStart(validator=validator, after_seq=after_seq, head=prev, peaks=peaks))
 
     @property
     def seq(self) -> int:
@@ -171,24 +197,22 @@ class LogWalk:
             validator=self.validator, after_seq=self.seq, head=self.head.hash if self.seq else "", peaks=peaks
         )
 
-    def misplaced(self, seq: int, prev: str) -> tuple[Literal["sequence", "chain"], str] | None:
-        """Why a record of this number and link does not come next; None where it does."""
-        if seq != self.seq + 1:
-            return "sequence", f"record {self.seq + 1} was expected here, {seq} came"
-        return None if prev == self.head.hash else ("chain", f"it does not follow record {self.seq}")
+    def misplaced(self, record: Linked) -> tuple[Literal["sequence", "chain"], str] | None:
+        """Why a record does not come next; None where it does."""
+        if record.seq != self.seq + 1:
+            return "sequence", f"record {self.seq + 1} was expected here, {record.seq} came"
+        return None if record.prev == self.head.hash else ("chain", f"it does not follow record {self.seq}")
 
-    def take(self, seq: int, prev: str, content_sha256: str) -> bytes:
-        """Go over a record, in its place or not; the message that its signature covers."""
-        message = signing_message(self.validator, seq, prev, content_sha256)
-        self.tree.append(message)
-        self.head = Head(seq, record_hash(prev, content_sha256))
-        return message
+    def take(self, record: Linked) -> None:
+        """Go over a record, in its place or not."""
+        self.tree.append(signing_message(self.validator, record.seq, record.prev, record.content_sha256))
+        self.head = Head(record.seq, record_hash(record.prev, record.content_sha256))
 
-    def follow(self, seq: int, prev: str, content_sha256: str) -> bytes:
-        """Go over the next record, as `take`. Raises ArenaError V2050 when it does not follow the last one."""
-        if wrong := self.misplaced(seq, prev):
-            raise ArenaError("V2050", f"{self.validator}: record {seq}: {wrong[1]}")
-        return self.take(seq, prev, content_sha256)
+    def follow(self, record: Linked) -> None:
+        """Go over the next record. Raises ArenaError V2050 when it does not follow the last one."""
+        if wrong := self.misplaced(record):
+            raise ArenaError("V2050", f"{self.validator}: record {record.seq}: {wrong[1]}")
+        self.take(record)
 
 
 def note_sha256(note: str) -> str:

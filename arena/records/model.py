@@ -354,15 +354,7 @@ class BodyFrame(msgspec.Struct, frozen=True, kw_only=True):
     size: int
 
 
-class LogLeaf(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a record that the chain and the tree are made of: all a proof needs."""
-
-    seq: int
-    prev: str
-    content_sha256: str
-
-
-class Entry(msgspec.Struct, frozen=True, array_like=True):
+class Entry(Envelope, frozen=True, kw_only=True, array_like=True):
     """One record as a store or an export holds it, and the body it names.
 
     `content` None makes it a stub: only chain, tree and signature can be checked. `body` is the canonical bytes of the
@@ -370,16 +362,17 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     finds the record by, and whether it lies with the day it arrived on (`is_dated`); None in an export.
     """
 
-    validator: str
-    seq: int
-    prev: str
-    content_sha256: str
-    signature: str
     content: bytes | None
     body: bytes | None = None
     frame_size: int = 0
     filing: Filing | None = None
     is_dated: bool = True
+
+
+def entry_of(record: Envelope, content: bytes | None, body: bytes | None = None) -> Entry:
+    """A record that was read elsewhere, as it is looked at."""
+    envelope = {name: getattr(record, name) for name in Envelope.__struct_fields__}
+    return Entry(**envelope, content=content, body=body)
 
 
 class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True):

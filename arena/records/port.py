@@ -15,8 +15,8 @@ from arena.records.model import (
     BodyFrame,
     Context,
     Entry,
+    Envelope,
     Head,
-    LogLeaf,
     SignedRecord,
     Stage,
     StoredBody,
@@ -220,24 +220,18 @@ class Store(Protocol):
         this hash."""
         ...
 
-    async def bodies(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[StoredBody]:
-        """Those of a validator's bodies (None: our own) that are stored, in any order, each once, their bytes
-        unchecked: verification asks for them and reports what it finds."""
-        ...
-
-    async def frames(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[BodyFrame]:
-        """The same bodies as they are stored, for readers that restore and check them elsewhere."""
-        ...
-
-    async def every_frame(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[BodyFrame]:
-        """The same, and of a body that was stored on several days every copy: what verification reads."""
+    async def frames(
+        self, body_sha256s: Sequence[str], validator: str | None = None, *, is_every: bool = False
+    ) -> list[BodyFrame]:
+        """Those of a validator's bodies (None: our own) that are stored, in any order, as they are: their reader
+        restores and checks them. Each once, or `is_every` copy of a body that was stored on several days."""
         ...
 
     async def verdicts_on(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[SignedRecord]:
         """Every verdict record of a validator (None: we) on these bodies, in log order."""
         ...
 
-    def leaves(self, validator: str, *, after_seq: int = 0, to_seq: int | None = None) -> AsyncIterator[LogLeaf]:
+    def leaves(self, validator: str, *, after_seq: int = 0, to_seq: int | None = None) -> AsyncIterator[Envelope]:
         """Leaves of one log in order, without contents: some ten times as fast to read as `records`."""
         ...
 

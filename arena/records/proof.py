@@ -24,9 +24,9 @@ from typing import Literal, Protocol
 import msgspec
 
 from arena.chain.port import Verifier
-from arena.records.log import read_checkpoint, signing_message
+from arena.records.log import message_of, read_checkpoint
 from arena.records.merkle import LeafRange, MerkleFrontier, consistency_ranges, inclusion_ranges, node_hash
-from arena.records.model import LogLeaf, SignedRecord
+from arena.records.model import Envelope, SignedRecord
 from arena.records.port import Store
 from arena.records.verify_proof import check
 from foundation.canonical import canonical_bytes
@@ -106,7 +106,7 @@ async def prove(
 class LeafReader(Protocol):
     """The part of a store that gives leaves."""
 
-    def leaves(self, validator: str, *, after_seq: int = 0, to_seq: int | None = None) -> AsyncIterator[LogLeaf]:
+    def leaves(self, validator: str, *, after_seq: int = 0, to_seq: int | None = None) -> AsyncIterator[Envelope]:
         """As `arena.records.port.Store.leaves`."""
         ...
 
@@ -138,7 +138,7 @@ class TiledLogs:
                 tree = MerkleFrontier()
                 leaves = self._store.leaves(validator, after_seq=len(roots) * TILE, to_seq=tiles * TILE)
                 async for leaf in leaves:
-                    tree.append(signing_message(validator, leaf.seq, leaf.prev, leaf.content_sha256))
+                    tree.append(message_of(leaf))
                     if tree.size == TILE:
                         roots.append(tree.root())
                         tree = MerkleFrontier()
@@ -161,7 +161,7 @@ class TiledLogs:
         tree, start = MerkleFrontier(tiles * TILE, peaks), first + tiles * TILE
         if start < end:
             async for leaf in self._store.leaves(validator, after_seq=start, to_seq=end):
-                tree.append(signing_message(validator, leaf.seq, leaf.prev, leaf.content_sha256))
+                tree.append(message_of(leaf))
         if tree.size != end - first:
             raise ArenaError("V2053", f"the log of {validator} holds fewer than {end} records")
         return tree.root()

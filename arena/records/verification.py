@@ -10,6 +10,7 @@ path: entries -> `inspect` -> `LogCheck`.
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import re
 from collections import deque
@@ -278,7 +279,10 @@ class LogCheck:
         if not finding.is_envelope:
             log.is_whole = False
             return
-        self._place(log, finding.seq, finding.prev, finding.content_sha256)
+        if wrong := log.misplaced(finding):
+            self.report_defect(log.validator, finding.seq, *wrong)
+        log.take(finding)
+        self._check_points(log)
         if finding.is_stub:
             self._stubs += 1
         if finding.payload is None or any(rule == "content" for rule, _ in finding.faults):
@@ -286,8 +290,8 @@ class LogCheck:
         if finding.payload is not None:
             kind = str(finding.payload.__struct_config__.tag)
             self._kinds[kind] = self._kinds.get(kind, 0) + 1
-            if wrong := self._references.take(finding.validator, finding.seq, finding.payload):
-                self.report_defect(finding.validator, finding.seq, *wrong)
+            if found := self._references.take(finding.validator, finding.seq, finding.payload):
+                self.report_defect(finding.validator, finding.seq, *found)
 
     def take_source(self, kept: StoredSource) -> None:
         """Hold an agent's file that is kept beside a log against the hashes by which records and the chain name it."""
@@ -353,13 +357,6 @@ class LogCheck:
         if validator not in self._logs:
             self._logs[validator] = LogWalk(LogStart(validator=validator))
         return self._logs[validator]
-
-    def _place(self, log: LogWalk, seq: int, prev: str, content_sha256: str) -> None:
-        """Put a record behind the ones before it: number, link, tree, and the checkpoints of that size."""
-        if wrong := log.misplaced(seq, prev):
-            self.report_defect(log.validator, seq, *wrong)
-        log.take(seq, prev, content_sha256)
-        self._check_points(log)
 
     def _check_points(self, log: LogWalk) -> None:
         """Compare the tree with the checkpoints of its size, where there are any."""
@@ -439,7 +436,7 @@ async def _take_log(
     while True:
         before = check.head(validator)
         rows = store.filed_records(validator, after_seq=before.seq)
-        await _take(check, _loaded(rows, store.every_frame), inspector, progress)
+        await _take(check, _loaded(rows, functools.partial(store.frames, is_every=True)), inspector, progress)
         head = await store.head(validator)
         if head == check.head(validator) or before == check.head(validator):
             break

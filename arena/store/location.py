@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
@@ -17,7 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from foundation.canonical import canonical_bytes
-from foundation.durable_files import move_into_place
+from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 
 FILE_NAME = "store.json"
@@ -51,12 +50,7 @@ def default_state_dir() -> Path:
 def write_location(state_dir: Path, location: StoreLocation) -> None:
     """Replace `store.json` in one step, readable by this user only."""
     state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=FILE_NAME, dir=state_dir)  # mkstemp makes it 0600
-    with os.fdopen(handle, "wb") as file:
-        file.write(canonical_bytes(location))
-        file.flush()
-        os.fsync(file.fileno())
-    move_into_place(Path(name), state_dir / FILE_NAME)
+    write_whole(state_dir / FILE_NAME, canonical_bytes(location), mode=0o600)
 
 
 def read_location(state_dir: Path) -> StoreLocation | None:

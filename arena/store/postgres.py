@@ -18,9 +18,9 @@ from arena.records.log import first_head
 from arena.records.model import (
     BodyFrame,
     Entry,
+    Envelope,
     Filing,
     Head,
-    LogLeaf,
     SignedRecord,
     Stage,
     StoredBody,
@@ -188,32 +188,26 @@ class PostgresLog:
         """Every row of one log behind `after_seq`, page by page, with what it is filed under."""
         async for row in self._rows_behind(sql.FILED_RECORDS, after_seq, page, validator=validator):
             filing = Filing(row.kind, row.race_id, row.body_sha256.hex() if row.body_sha256 else "")
-            yield Entry(**_envelope(validator, row), filing=filing, is_dated=row.is_dated)
+            yield Entry(**_envelope(validator, row), content=row.content, filing=filing, is_dated=row.is_dated)
 
     async def body(self, body_sha256: str, validator: str | None = None) -> StoredBody | None:
         """The body, or None. Raises ArenaError V2050 when its bytes do not have this hash."""
-        found = await self.bodies([body_sha256], validator)
+        found = await restore_bodies(await self.frames([body_sha256], validator))
         return require_intact(found[0]) if found else None
 
-    async def bodies(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[StoredBody]:
-        """Those of the bodies that are stored in a validator's log (None: in our own), their bytes unchecked."""
-        return await restore_bodies(await self.frames(body_sha256s, validator))
-
-    async def frames(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[BodyFrame]:
-        """The same bodies as they are stored; none for one whose object is missing.
+    async def frames(
+        self, body_sha256s: Sequence[str], validator: str | None = None, *, is_every: bool = False
+    ) -> list[BodyFrame]:
+        """Those of a validator's bodies (None: of our own) that are stored, as they are; none for one whose object is
+        missing. `is_every`: every copy of a body that was stored on several days.
 
         Raises ArenaError V2029 when they lie in an object store and this store was opened without one.
         """
-        return await self._frames(sql.BODIES, body_sha256s, validator)
-
-    async def every_frame(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[BodyFrame]:
-        """The same, and every copy of a body that was stored on several days. Raises as `frames`."""
-        return await self._frames(sql.EVERY_BODY, body_sha256s, validator)
-
-    async def _frames(self, query: TextClause, body_sha256s: Sequence[str], validator: str | None) -> list[BodyFrame]:
         name = self._validator if validator is None else validator
         rows = await self._session.rows(
-            query, validator=name, body_sha256s=[bytes.fromhex(sha256) for sha256 in body_sha256s]
+            sql.EVERY_BODY if is_every else sql.BODIES,
+            validator=name,
+            body_sha256s=[bytes.fromhex(sha256) for sha256 in body_sha256s],
         )
         elsewhere = sorted({row.sha256.hex() for row in rows if row.content is None})
         if elsewhere and self._objects is None:
@@ -239,10 +233,10 @@ class PostgresLog:
         )
         return [_read_record(name, row) for row in rows]
 
-    async def leaves(self, validator: str, *, after_seq: int = 0, to_seq: int | None = None) -> AsyncIterator[LogLeaf]:
+    async def leaves(self, validator: str, *, after_seq: int = 0, to_seq: int | None = None) -> AsyncIterator[Envelope]:
         """The leaves of one log in order, page by page."""
         async for row in self._rows_behind(sql.LEAVES, after_seq, LEAVES_PER_PAGE, validator=validator, to_seq=to_seq):
-            yield LogLeaf(seq=row.seq, prev=row.prev.hex(), content_sha256=row.sha256.hex())
+            yield Envelope(**_envelope(validator, row))
 
     async def _rows_behind(
         self, query: TextClause, after_seq: int, page: int, **values: object
@@ -290,7 +284,7 @@ class PostgresLog:
 
 
 def _read_record(validator: str, row: Row[Any]) -> SignedRecord:
-    return SignedRecord(**_envelope(validator, row))
+    return SignedRecord(**_envelope(validator, row), content=row.content)
 
 
 def _envelope(validator: str, row: Row[Any]) -> dict[str, Any]:
@@ -300,7 +294,6 @@ def _envelope(validator: str, row: Row[Any]) -> dict[str, Any]:
         "prev": row.prev.hex(),
         "content_sha256": row.sha256.hex(),
         "signature": row.signature.hex(),
-        "content": row.content,
     }
 
 

@@ -79,7 +79,7 @@ FILED_RECORDS = _typed(
     page=Integer(),
 )
 LEAVES = _typed(
-    "select seq, day, prev, sha256 from arena.record where validator = :validator"
+    "select seq, day, prev, sha256, signature from arena.record where validator = :validator"
     " and (seq, day) > (:after_seq, :after_day) and (:to_seq is null or seq <= :to_seq) order by seq, day limit :page",
     validator=Text(),
     after_seq=BigInteger(),

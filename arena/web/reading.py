@@ -279,9 +279,7 @@ def void_reason(settlement: SettlementRecord) -> str:
         return "too many results on it are missing"
     needed = results_needed(rules, len(settlement.inputs.validators) if settlement.inputs else 1)
     lacking = "no validator has" if needed == 1 else f"fewer than {needed} validators have"
-    if rules.control_sha256:
-        return f"{lacking} a result of the control agent on it"
-    return f"{lacking} a result on it for two agents or more, at least {rules.void_agents_e4 / 100:g} % of the field"
+    return f"{lacking} a result of the control agent on it"
 
 
 def disagreements(races: Iterable[Results]) -> Sequence[tuple[str, str, int, int]]:

@@ -24,12 +24,6 @@ ROWS = (
         "look at the named place; a row is never repaired by guessing",
     ),
     row(
-        "V2098",
-        "format of a row is not known",
-        "the row is quarantined; a file without any known row is refused",
-        "the formats are in training/corpus/README.md, section 'What comes in'",
-    ),
-    row(
         "V2099",
         "held-out problem among training rows",
         "exit code 4; nothing is written",
@@ -43,9 +37,9 @@ ROWS = (
     ),
     row(
         "V2148",
-        "models would cost more money or time than allowed",
+        "models would cost more than allowed",
         "nothing more is asked; answers already paid for stay and are used again",
-        "`arena corpus trac --dry-run` shows calls, tokens and price; raise --price-max or --minutes, or give --rows",
+        "`arena corpus trac --dry-run` shows calls, tokens and price; raise --price-max, or give --rows",
     ),
     row(
         "V2149",

@@ -13,12 +13,6 @@ ROWS = (
     ),
     row("V2121", "tokenizer can't be used", STOPS, "use the folder of a Qwen3 tokenizer with its own chat template"),
     row(
-        "V2122",
-        "trace can't become a training row",
-        "the row is left out and counted",
-        "nothing; many of them: see the funnel's token histogram",
-    ),
-    row(
         "V2123",
         "guard ended the training run",
         "the checkpoint so far is kept and says so",

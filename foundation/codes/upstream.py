@@ -141,28 +141,10 @@ ROWS = (
         True,
     ),
     row(
-        "U3050",
-        "annotator gave no usable annotation",
-        "the trace is not accepted, and counted as such",
-        "name a model that cites verbatim; the refused replies stand in the oracle's answers",
-    ),
-    row(
-        "U3051",
-        "model gave no usable tasklet",
-        "the trace makes no training row, and is counted as such",
-        "name a stronger author; the refused replies stand in the oracle's answers",
-    ),
-    row(
         "U3052",
         "no validator can be asked, or none took the submission",
         "a commitment that was made stands; the source has not been handed in",
         "read each reason; name validators with --url, or run the same command again",
         True,
-    ),
-    row(
-        "U3054",
-        "model endpoint answers, but not this question",
-        "what the question was about is left out, and counted as such",
-        "its length or the time it takes: serve the model with a longer context, or give --timeout",
     ),
 )

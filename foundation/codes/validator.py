@@ -210,12 +210,6 @@ ROWS = (
         True,
     ),
     row(
-        "V2070",
-        "folder holds another export, or one being written",
-        "nothing was written",
-        "choose an empty --out, or repeat the command that began the export there",
-    ),
-    row(
         "V2071",
         "no signed checkpoint covers the records to export",
         "nothing was written",
@@ -234,12 +228,6 @@ ROWS = (
         "nothing was read; nobody can open it earlier",
         "wait for the moment named here",
         True,
-    ),
-    row(
-        "V2088",
-        "export cannot be written",
-        "finished shards stay, and nothing unfinished counts",
-        "make room, then repeat the command: it goes on behind the last finished shard",
     ),
     row(
         "V2115",
@@ -266,12 +254,6 @@ ROWS = (
         "tokenizer cannot be used",
         STOPS,
         "give the tokenizer.json of the model that is trained; the library comes with the extra `train`",
-    ),
-    row(
-        "V2142",
-        "source changed while it was filtered",
-        "no corpus is written",
-        "filter a finished export that nobody writes to, then repeat the command",
     ),
     row(
         "V2100",

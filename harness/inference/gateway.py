@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from foundation.backoff import Backoff
+from foundation.backoff import Backoff, retried
 from foundation.canonical import content_hash, text_hash
 from foundation.codes.names import (
     BAD_REQUEST,
@@ -45,7 +45,7 @@ from harness.inference.port import (
 from harness.inference.request import RebuiltRequest, neutral_request, plain_request, rebuild
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import GuestCallError
-from harness.trace import Completion, EmittedCall, Event
+from harness.trace import Completion, Event
 
 
 def monotonic_ms() -> int:
@@ -70,7 +70,7 @@ class Gateway:
         journal: MemoryJournal | None = None,
         is_last: bool = False,
     ) -> None:
-        """`tools_schemas` is the toolbox's canonical `tools` array, JSON text; `ledger` gets one entry per request.
+        """`tools_schemas` is the toolbox's canonical `tools` array, JSON text; `ledger` counts each request.
 
         `dedicated` names the upstreams of a model that has its own; `upstreams` serve every other model.
         `journal` holds what earlier attempts were answered; `is_last`: the policy allows no attempt after this one.
@@ -108,13 +108,20 @@ class Gateway:
             )
         recorded = self._journal.take(request.sha256)
         if recorded is None:
-            return self._answer(request, *self._complete(request))
-        if recorded.reply is None:
+            reply, model_ms = self._complete(request)
+        elif recorded.reply is None:
             refusal = recorded.refusal or Failure(code=RESTART_DIVERGED)
-            self._enter(request, failure=refusal)
             raise GuestCallError(refusal.code, refusal.detail)
-        self._enter(request, reply=recorded.reply)
-        return self._answer(request, recorded.reply, 0)
+        else:
+            reply, model_ms = recorded.reply, 0
+        self._replies += 1
+        return GatewayAnswer(
+            reply=reply,
+            messages=request.messages,
+            request_sha256=request.sha256,
+            model_ms=model_ms,
+            model=request.model,
+        )
 
     def _complete(self, request: RebuiltRequest) -> tuple[ModelReply, int]:
         """A reply that was never given before, and the milliseconds it took."""
@@ -129,60 +136,21 @@ class Gateway:
             self._sleep,
             is_last=self._is_last,
         )
+        reply: ModelReply | None = None
         try:
             reply = course.run(self._journal.models())
-        except ArenaError as error:
-            self._enter(request, course, self._clock_ms() - started_ms, failure=error.failure)
+        except EndingRefusalError:
             raise
         except GuestCallError as error:
             refusal = Failure(code=error.code, detail=error.message)
-            self._enter(request, course, self._clock_ms() - started_ms, failure=refusal)
-            if not isinstance(error, EndingRefusalError):
-                self._journal.add(RecordedAnswer(request_sha256=request.sha256, model=request.model, refusal=refusal))
+            self._journal.add(RecordedAnswer(request_sha256=request.sha256, model=request.model, refusal=refusal))
             raise
-        latency_ms = self._clock_ms() - started_ms
-        self._enter(request, course, latency_ms, reply=reply)
+        finally:
+            latency_ms = self._clock_ms() - started_ms
+            if self._ledger is not None:
+                self._ledger.add(course.usage(reply, latency_ms))
         self._journal.add(RecordedAnswer(request_sha256=request.sha256, model=request.model, reply=reply))
         return reply, latency_ms
-
-    def _answer(self, request: RebuiltRequest, reply: ModelReply, model_ms: int) -> GatewayAnswer:
-        self._replies += 1
-        return GatewayAnswer(
-            reply=reply,
-            messages=request.messages,
-            request_sha256=request.sha256,
-            model_ms=model_ms,
-            model=request.model,
-        )
-
-    def _enter(
-        self,
-        request: RebuiltRequest,
-        course: Failover | None = None,
-        latency_ms: int = 0,
-        *,
-        reply: ModelReply | None = None,
-        failure: Failure | None = None,
-    ) -> None:
-        """Enter the request into the ledger; without a course it was answered from the journal."""
-        if self._ledger is None:
-            return
-        self._ledger.append(
-            LedgerEntry(
-                request_sha256=request.sha256,
-                response_sha256=text_hash(reply.message) if reply else "",
-                model=request.model,
-                answered_model=reply.model if reply else "",
-                upstream=course.answered_by if course else "",
-                attempts=course.attempts if course else 0,
-                probes=course.probes if course else 0,
-                latency_ms=latency_ms,
-                prompt_tokens=reply.prompt_tokens if reply else 0,
-                completion_tokens=reply.completion_tokens if reply else 0,
-                calls=reply.calls if reply else (),
-                failure=failure,
-            )
-        )
 
 
 _AT_ONCE = frozenset({NO_ENDPOINT, BAD_REQUEST})  # what another attempt within one call does not heal
@@ -203,8 +171,8 @@ class Failover:
         *,
         is_last: bool,
     ) -> None:
-        self.attempts = self.probes = 0
-        self.answered_by = ""
+        self._attempts = self._probes = 0
+        self._answered_by = ""
         self._request = request
         self._upstreams = upstreams_of(request.model)
         self._upstreams_of = upstreams_of
@@ -225,7 +193,7 @@ class Failover:
             for place in candidates:
                 answer = self._try(self._upstreams[place])
                 if isinstance(answer, ModelReply):
-                    self.answered_by = self._upstreams[place].name
+                    self._answered_by = self._upstreams[place].name
                     return answer
                 failures[place] = answer
             candidates = tuple(
@@ -243,28 +211,42 @@ class Failover:
             raise EndingRefusalError(MODEL_REFUSED, "refused at every attempt that the policy allows", "model_refused")
         raise ArenaError(REQUEST_PROVOKED, detail)
 
+    def usage(self, reply: ModelReply | None, latency_ms: int) -> ModelUsage:
+        """What this request asked of the upstream that answered; "" where none did."""
+        return ModelUsage(
+            upstream=self._answered_by,
+            model=self._request.model,
+            requests=1,
+            attempts=self._attempts,
+            probes=self._probes,
+            prompt_tokens=reply.prompt_tokens if reply else 0,
+            completion_tokens=reply.completion_tokens if reply else 0,
+            latency_ms=latency_ms,
+        )
+
     def _try(self, upstream: Upstream) -> ModelReply | Failure:
         """All attempts on one upstream, with pauses that double, or what the endpoint asked for when that is longer (up
         to the policy's cap), and up to a half more. Raises ArenaError for a fault that is no upstream's."""
         rules = self._rules
         backoff = Backoff(first_ms=rules.backoff_ms, most_ms=max(rules.backoff_ms, _BACKOFF_MAX_MS))
         spread = 1 + int(self._request.sha256[:4], 16) / 0x2_0000  # workers that fail together part ways
-        last, asked_pause_ms = Failure(code=MODEL_FAILED), 0
-        for attempt in range(rules.attempts):
-            if attempt:
-                pause_ms = max(backoff.pause_ms(attempt), min(asked_pause_ms, rules.retry_after_max_ms))
-                self._sleep(pause_ms / 1000 * spread)
-            self.attempts += 1
-            try:
-                return upstream.complete(self._request.text)
-            except ArenaError as error:
-                if error.owner is not Owner.UPSTREAM and error.failure.code != BAD_REQUEST:
-                    raise
-                last = Failure(code=error.failure.code, detail=f"{upstream.name}: {error.failure.detail}")
-                asked_pause_ms = error.retry_after_ms if isinstance(error, RetryLaterError) else 0
-                if last.code in _AT_ONCE:
-                    break
-        return last
+
+        def once() -> ModelReply:
+            self._attempts += 1
+            return upstream.complete(self._request.text)
+
+        def pause_ms(error: ArenaError, failures: int) -> float | None:
+            if error.owner is not Owner.UPSTREAM or error.failure.code in _AT_ONCE:
+                return None
+            asked_ms = error.retry_after_ms if isinstance(error, RetryLaterError) else 0
+            return max(backoff.pause_ms(failures), min(asked_ms, rules.retry_after_max_ms)) * spread
+
+        try:
+            return retried(once, rules.attempts, pause_ms, self._sleep)
+        except ArenaError as error:
+            if error.owner is not Owner.UPSTREAM and error.failure.code != BAD_REQUEST:
+                raise
+            return Failure(code=error.failure.code, detail=f"{upstream.name}: {error.failure.detail}")
 
     def _answers_neutral(self, place: int, failure: Failure) -> bool:
         upstream = self._upstreams[place]
@@ -280,7 +262,7 @@ class Failover:
     def _probe(self, upstream: Upstream, request: str) -> Failure | None:
         """Each request once to each upstream."""
         if (id(upstream), request) not in self._probed:
-            self.probes += 1
+            self._probes += 1
             self._probed[id(upstream), request] = upstream.probe(request)
         return self._probed[id(upstream), request]
 
@@ -298,6 +280,7 @@ class Failover:
         return ArenaError(codes.pop() if len(codes) == 1 else MODEL_FAILED, detail)
 
 
+_SUMMED = ("requests", "attempts", "probes", "prompt_tokens", "completion_tokens", "latency_ms")
 _TOKENS_PRICED = 1_000_000  # a price is per this many tokens
 
 
@@ -331,24 +314,6 @@ def completed_lines(events: Iterable[Event]) -> tuple[LedgerLine, ...]:
     )
 
 
-class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One admitted request. `upstream` and `answered_model` are empty when none answered; `attempts` counts all
-    upstreams and is 0 for one that was answered from the journal; `probes` counts neutral and one-token requests."""
-
-    request_sha256: str
-    response_sha256: str = ""  # of the raw completion message
-    model: str  # as asked for
-    answered_model: str = ""
-    upstream: str = ""
-    attempts: int
-    probes: int = 0
-    latency_ms: int
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    calls: tuple[EmittedCall, ...] = ()
-    failure: Failure | None = None
-
-
 class UpstreamPrice(msgspec.Struct, frozen=True, kw_only=True):
     """What an upstream charges, in micro-USD per million tokens."""
 
@@ -377,60 +342,29 @@ class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ledger:
-    """An append-only list of entries. Thread-safe: episodes that run at once may share one."""
+    """Sums what requests cost. Thread-safe: episodes that run at once may share one."""
 
     def __init__(self) -> None:
-        self._entries: list[LedgerEntry] = []
+        self._usage: dict[tuple[str, str], ModelUsage] = {}
         self._lock = threading.Lock()
 
-    def append(self, entry: LedgerEntry) -> None:
-        """Add one entry."""
+    def add(self, one: ModelUsage) -> None:
+        """Add what one request asked."""
         with self._lock:
-            self._entries.append(entry)
-
-    def entries(self) -> tuple[LedgerEntry, ...]:
-        """All entries so far, in the order they were completed."""
-        with self._lock:
-            return tuple(self._entries)
-
-    def lines(self) -> tuple[LedgerLine, ...]:
-        """The answered entries, reduced to what is the same on every host."""
-        return tuple(
-            LedgerLine(
-                request_sha256=entry.request_sha256,
-                response_sha256=entry.response_sha256,
-                model=entry.answered_model,
-                prompt_tokens=entry.prompt_tokens,
-                completion_tokens=entry.completion_tokens,
-            )
-            for entry in self.entries()
-            if entry.failure is None
-        )
+            before = self._usage.get((one.upstream, one.model))
+            if before is not None:
+                sums = {name: getattr(one, name) + getattr(before, name) for name in _SUMMED}
+                one = msgspec.structs.replace(one, **sums)
+            self._usage[one.upstream, one.model] = one
 
     def usage(self, prices: Mapping[str, UpstreamPrice] = MappingProxyType({})) -> tuple[ModelUsage, ...]:
         """What was asked for so far, by upstream and model, in the order of their names. `prices` are by upstream."""
-        groups: dict[tuple[str, str], list[LedgerEntry]] = {}
-        for entry in self.entries():
-            if entry.attempts:
-                groups.setdefault((entry.upstream, entry.model), []).append(entry)
-        usage: list[ModelUsage] = []
-        for (upstream, model), entries in sorted(groups.items()):
-            prompt_tokens = sum(entry.prompt_tokens for entry in entries)
-            completion_tokens = sum(entry.completion_tokens for entry in entries)
+        with self._lock:
+            sums = sorted(self._usage.items())
+        priced: list[ModelUsage] = []
+        for (upstream, _), one in sums:
             cost = 0 if not upstream else None  # what no upstream answered costs nothing
             if upstream in prices:
-                cost = prices[upstream].cost_micro_usd(prompt_tokens, completion_tokens)
-            usage.append(
-                ModelUsage(
-                    upstream=upstream,
-                    model=model,
-                    requests=len(entries),
-                    attempts=sum(entry.attempts for entry in entries),
-                    probes=sum(entry.probes for entry in entries),
-                    prompt_tokens=prompt_tokens,
-                    completion_tokens=completion_tokens,
-                    latency_ms=sum(entry.latency_ms for entry in entries),
-                    cost_micro_usd=cost,
-                )
-            )
-        return tuple(usage)
+                cost = prices[upstream].cost_micro_usd(one.prompt_tokens, one.completion_tokens)
+            priced.append(msgspec.structs.replace(one, cost_micro_usd=cost))
+        return tuple(priced)

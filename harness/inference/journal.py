@@ -128,7 +128,7 @@ class FileJournal(MemoryJournal):
             if whole > _LONG_BYTES and len(self._kept) < len(self._answers):
                 owed = [self._answers[place] for place in sorted(self._kept)]
                 with replacing(path, mode=0o600) as stream:
-                    stream.writelines(_sealed(Answered(answer=answer)) for answer in owed)
+                    stream.writelines(_sealed(_text_of(Answered(answer=answer))) for answer in owed)
                 os.close(self._file)
                 self._file = os.open(path, _FLAGS)
                 self._answers, self._places, self._kept = [], {}, set()
@@ -146,15 +146,13 @@ class FileJournal(MemoryJournal):
         """Fold every whole line; the length of what is whole."""
         whole = 0
         for row in rows.splitlines(keepends=True):
-            seal, _, content = row.rstrip(b"\n").partition(b" ")
+            content = row.partition(b" ")[2].rstrip(b"\n")
             try:
-                text = content.decode()
-                if not row.endswith(b"\n") or seal.decode() != text_hash(text)[:_SEAL_CHARS]:
-                    break
-                line = _LINES.decode(text)
+                line = _LINES.decode(content)
             except (UnicodeDecodeError, msgspec.DecodeError):
                 break
-            if isinstance(line, Taken) and not 0 <= line.place < len(self._answers):
+            is_placed = not isinstance(line, Taken) or 0 <= line.place < len(self._answers)
+            if row != _sealed(content.decode()) or not is_placed:
                 break
             whole += len(row)
             if isinstance(line, Answered):
@@ -166,7 +164,7 @@ class FileJournal(MemoryJournal):
         return whole
 
     def _write(self, line: Line) -> None:
-        row = memoryview(_sealed(line))
+        row = memoryview(_sealed(_text_of(line)))
         start = os.fstat(self._file).st_size
         try:
             while row:
@@ -190,8 +188,11 @@ def open_journal(path: str) -> Iterator[FileJournal | None]:
         journal.close()
 
 
-def _sealed(line: Line) -> bytes:
-    text = msgspec.json.encode(line).decode()  # one row: JSON escapes line breaks
+def _text_of(line: Line) -> str:
+    return msgspec.json.encode(line).decode()  # one row: JSON escapes line breaks
+
+
+def _sealed(text: str) -> bytes:
     return f"{text_hash(text)[:_SEAL_CHARS]} {text}\n".encode()
 
 
@@ -200,73 +201,47 @@ def _unkept(error: OSError) -> ArenaError:
     return ArenaError(code, f"completions of an episode cannot be kept: {error.strerror}")
 
 
-FORMAT = "agent-arena/completions/1"
-
-
-class RecordingHead(msgspec.Struct, frozen=True, kw_only=True):
+class RecordingHead(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """First line of a recording: the models that an agent is offered when it is replayed."""
 
-    format: str = FORMAT
     models: tuple[str, ...]
 
 
-class RecordedReply(msgspec.Struct, frozen=True, kw_only=True):
-    """One line: a reply and the request it answers."""
-
-    request_sha256: str
-    reply: ModelReply
-
-
 class CompletionFile:
-    """A file of completions, read whole and appended to. Thread-safe."""
+    """A recording: `RecordedAnswer` lines after their head, read whole and appended to. Thread-safe."""
 
     def __init__(self, path: Path, models: Sequence[str], *, is_new: bool) -> None:
         """Open `path`; with `is_new` it may be missing and is begun with `models`. Raises ArenaError V2181."""
         self._path, self._lock = path, threading.Lock()
-        self._replies: dict[str, list[ModelReply]] = {}
-        self._given: dict[str, int] = {}
-        self.models = tuple(models)
+        self._waiting: dict[str, list[ModelReply]] = {}  # by request, in their order
         try:
             if is_new and not (path.exists() and path.stat().st_size):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(msgspec.json.encode(RecordingHead(models=self.models)) + b"\n")
+                path.write_bytes(msgspec.json.encode(RecordingHead(models=tuple(models))) + b"\n")
             content = path.read_bytes()
+            head, *lines, cut_short = content.split(b"\n") if b"\n" in content else (content, b"")
+            self.models = msgspec.json.decode(head, type=RecordingHead).models
+            for line in lines:
+                one = msgspec.json.decode(line, type=RecordedAnswer)
+                if one.reply is not None:
+                    self._waiting.setdefault(one.request_sha256, []).append(one.reply)
+            os.truncate(path, len(content) - len(cut_short))
         except OSError as error:
             raise ArenaError("V2181", f"{path}: {error.strerror}") from error
-        *lines, cut_short = content.split(b"\n")
-        try:
-            head = msgspec.json.decode(lines[0] if lines else b"", type=RecordingHead)
-            if head.format != FORMAT:
-                raise ArenaError("V2181", f"{path}: format {head.format!r} is not {FORMAT!r}")
-            for line in lines[1:]:
-                self._keep(msgspec.json.decode(line, type=RecordedReply))
         except UNREADABLE_JSON as error:
             raise ArenaError("V2181", f"{path}: {error}") from error
-        self.models = head.models
-        if cut_short:
-            os.truncate(path, len(content) - len(cut_short))
 
     def take(self, request: str) -> ModelReply | None:
         """The next reply to this request in this run, or None."""
         with self._lock:
-            key = text_hash(request)
-            place = self._given.get(key, 0)
-            known = self._replies.get(key, ())
-            if place >= len(known):
-                return None
-            self._given[key] = place + 1
-            return known[place]
+            waiting = self._waiting.get(text_hash(request))
+            return waiting.pop(0) if waiting else None
 
     def add(self, request: str, reply: ModelReply) -> None:
         """Keep a reply that was just given. Raises OSError."""
+        one = RecordedAnswer(request_sha256=text_hash(request), model=reply.model, reply=reply)
         with self._lock, self._path.open("ab") as stream:
-            one = RecordedReply(request_sha256=text_hash(request), reply=reply)
             stream.write(msgspec.json.encode(one) + b"\n")
-            self._keep(one)
-            self._given[one.request_sha256] = len(self._replies[one.request_sha256])
-
-    def _keep(self, one: RecordedReply) -> None:
-        self._replies.setdefault(one.request_sha256, []).append(one.reply)
 
 
 class RecordedUpstream:
@@ -288,9 +263,8 @@ class RecordedUpstream:
         if self._is_replayed and (known := self._recording.take(request)) is not None:
             return known
         if self._live is None:
-            model = msgspec.json.decode(request).get("model")
-            messages = len(msgspec.json.decode(request).get("messages") or ())
-            raise ArenaError(NOT_RECORDED, f"a request of {messages} messages to {model}")
+            asked = msgspec.json.decode(request)
+            raise ArenaError(NOT_RECORDED, f"a request of {len(asked['messages'])} messages to {asked['model']}")
         reply = self._live.complete(request)
         self._recording.add(request, reply)
         return reply

@@ -8,10 +8,9 @@ believes it asked for. It spends no budget and sends nothing.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import orjson
@@ -36,6 +35,46 @@ class RebuiltRequest(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
+class _Part(msgspec.Struct):
+    """A part of a message: text alone, since a provider fetches an image from an address of the agent's choice."""
+
+    type: Literal["text"]
+    text: str
+
+
+class _Function(msgspec.Struct):
+    name: str
+    arguments: str
+
+
+class _Call(msgspec.Struct):
+    id: str
+    function: _Function
+
+
+class _Message(msgspec.Struct):
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str | list[_Part] | None = None
+    tool_call_id: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Request(msgspec.Struct):
+    """The fields of a request that reach an upstream, or decide whether it does. None counts as left out."""
+
+    messages: Annotated[list[_Message], msgspec.Meta(min_length=1)]
+    model: str | None = None
+    max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    temperature: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    seed: Annotated[int, msgspec.Meta(ge=-_SEED_MAX, le=_SEED_MAX)] | None = None
+    tools: list[Any] | None = None
+    tool_choice: Any = None
+    function_call: Any = None
+    stream: Any = None
+    n: Any = None
+
+
 def rebuild(
     params: Mapping[str, object],
     *,
@@ -49,21 +88,33 @@ def rebuild(
     Raises GuestCallError: A1041 for a model outside `rules.models`; A1042 for a prefilled assistant turn, a forced
     tool choice or a chat-template control token; A1040 for everything else that is not well formed.
     """
-    if params.get("stream"):
+    try:
+        asked = msgspec.convert(params, _Request)
+    except msgspec.ValidationError as error:
+        raise GuestCallError(BAD_REQUEST, f"the request is not well formed: {error}") from error
+    if asked.stream:
         raise GuestCallError(BAD_REQUEST, "stream is not available: leave it out, the reply comes in one piece")
-    if params.get("n") not in (None, 1):
+    if asked.n not in (None, 1):
         raise GuestCallError(BAD_REQUEST, "n must be 1: one request gives one completion")
-    given = params.get("messages")
-    if not isinstance(given, list) or not given:
-        raise GuestCallError(BAD_REQUEST, "messages must be a list of at least one message")
-    if len(given) > rules.message_count:
-        raise GuestCallError(BAD_REQUEST, f"{len(given)} messages; at most {rules.message_count} are allowed")
-    messages = [_message(index, message) for index, message in enumerate(given)]
+    if len(asked.messages) > rules.message_count:
+        raise GuestCallError(BAD_REQUEST, f"{len(asked.messages)} messages; at most {rules.message_count} are allowed")
+    messages = [_rebuilt(index, message) for index, message in enumerate(asked.messages)]
     if messages[-1]["role"] == "assistant":
         raise GuestCallError(FORCED_TURN, "the last message may not be the assistant's: the model writes its own turn")
-    fields: dict[str, object] = {"messages": messages}
-    fields |= _sampling(params, rules, min(limits.completion_tokens_per_call, completion_tokens_left))
-    fields |= _tools(params, schemas, rules)
+    model = rules.models[0] if asked.model is None else asked.model
+    if model not in rules.models:
+        raise GuestCallError(UNLISTED_MODEL, f"model {model!r} is not one of {', '.join(rules.models)}")
+    ceiling = max(1, min(limits.completion_tokens_per_call, completion_tokens_left))
+    tokens = asked.max_tokens or asked.max_completion_tokens or ceiling
+    fields: dict[str, object] = {"model": model, "max_tokens": min(tokens, ceiling), "messages": messages}
+    if asked.temperature is not None:
+        highest = rules.temperature_max_e4 / 10_000
+        if not asked.temperature <= highest:
+            raise GuestCallError(BAD_REQUEST, f"temperature must be at most {highest:g}, not {asked.temperature!r}")
+        fields["temperature"] = asked.temperature
+    if asked.seed is not None:
+        fields["seed"] = asked.seed
+    fields |= _tools(asked, schemas, rules)
     try:
         text = foreign_text(fields)
         texts = tuple(foreign_text(message) for message in messages)
@@ -72,127 +123,55 @@ def rebuild(
     size = len(text.encode())
     if size > rules.request_bytes:
         raise GuestCallError(BAD_REQUEST, f"the request has {size} bytes; at most {rules.request_bytes} are allowed")
-    return RebuiltRequest(model=str(fields["model"]), text=text, messages=texts, sha256=text_hash(text))
+    return RebuiltRequest(model=model, text=text, messages=texts, sha256=text_hash(text))
 
 
-def _sampling(params: Mapping[str, object], rules: InferenceRules, tokens_max: int) -> dict[str, object]:
-    """Model, max_tokens, temperature and seed; the last two only where they are given."""
-    model = params.get("model")
-    if model is None:
-        model = rules.models[0]
-    elif not isinstance(model, str) or model not in rules.models:
-        raise GuestCallError(UNLISTED_MODEL, f"model {model!r} is not one of {', '.join(rules.models)}")
-    asked, ceiling = params.get("max_tokens"), max(1, tokens_max)
-    if asked is None:
-        asked = params.get("max_completion_tokens")
-    if asked is None:
-        asked = ceiling
-    elif isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
-        raise GuestCallError(BAD_REQUEST, f"max_tokens must be a positive integer, not {asked!r}")
-    fields: dict[str, object] = {"model": model, "max_tokens": min(asked, ceiling)}
-    heat = params.get("temperature")
-    if heat is not None:
-        highest = rules.temperature_max_e4 / 10_000
-        is_number = isinstance(heat, int | float) and not isinstance(heat, bool)
-        if not is_number or not math.isfinite(heat) or not 0 <= heat <= highest:  # type: ignore[arg-type,operator]
-            raise GuestCallError(BAD_REQUEST, f"temperature must be a number from 0 to {highest:g}, not {heat!r}")
-        fields["temperature"] = float(heat)  # type: ignore[arg-type]
-    seed = params.get("seed")
-    if seed is not None:
-        if isinstance(seed, bool) or not isinstance(seed, int) or abs(seed) > _SEED_MAX:
-            raise GuestCallError(BAD_REQUEST, f"seed must be an integer below 2^53, not {seed!r}")
-        fields["seed"] = seed
-    return fields
-
-
-def _tools(
-    params: Mapping[str, object], schemas: Mapping[str, dict[str, object]], rules: InferenceRules
-) -> dict[str, object]:
+def _tools(asked: _Request, schemas: Mapping[str, dict[str, object]], rules: InferenceRules) -> dict[str, object]:
     """Canonical schemas of the tools the agent named, in the profile's order (its own schemas are never sent), and the
     choice of none of them or, where the rules allow it, of any; nothing where it named none."""
-    choice, given = params.get("tool_choice"), params.get("tools")
-    if params.get("function_call") not in (None, "auto", "none"):
+    if asked.function_call not in (None, "auto", "none"):
         raise GuestCallError(FORCED_TURN, "function_call may not force a call")
     choices = ("auto", "none", "required") if rules.is_call_required_allowed else ("auto", "none")
-    if choice is not None and choice not in choices:
+    if asked.tool_choice is not None and asked.tool_choice not in choices:
         known = ", ".join(f'"{each}"' for each in choices)
-        raise GuestCallError(FORCED_TURN, f"tool_choice must be one of {known}, not {choice!r}: the model chooses")
-    if given is None:
-        return {}
-    if not isinstance(given, list):
-        raise GuestCallError(BAD_REQUEST, "tools must be a list")
+        raise GuestCallError(
+            FORCED_TURN, f"tool_choice must be one of {known}, not {asked.tool_choice!r}: the model chooses"
+        )
     named: set[str] = set()
-    for tool in given:
+    for tool in asked.tools or ():
         function = tool.get("function", tool) if isinstance(tool, dict) else None  # nested as in the protocol, or flat
         name = function.get("name") if isinstance(function, dict) else tool
         if not isinstance(name, str):
             raise GuestCallError(BAD_REQUEST, "each tool must be an OpenAI function schema with a name")
         named.add(name)
-    unknown = sorted(named - set(schemas))
-    if unknown:
+    if unknown := sorted(named - set(schemas)):
         raise GuestCallError(
             BAD_REQUEST, f"tools not in this profile: {', '.join(unknown)}; known: {', '.join(schemas)}"
         )
-    tools = [schema for name, schema in schemas.items() if name in named]
-    if not tools:
-        return {}
-    return {"tools": tools, "tool_choice": choice} if choice in ("none", "required") else {"tools": tools}
+    tools = {"tools": [schema for name, schema in schemas.items() if name in named]} if named else {}
+    return {**tools, "tool_choice": asked.tool_choice} if tools and asked.tool_choice in choices[1:] else {**tools}
 
 
-def _message(index: int, value: object) -> dict[str, object]:
-    if not isinstance(value, dict):
-        raise GuestCallError(BAD_REQUEST, f"message {index} is not an object")
-    role = value.get("role")
-    if role not in ("system", "user", "assistant", "tool"):
-        raise GuestCallError(
-            BAD_REQUEST, f"message {index}: role must be system, user, assistant or tool, not {role!r}"
-        )
-    text = _content(index, value.get("content"), role)
-    # A tool result may carry a control token from the catalogue's text, no fault of the agent's: it is broken apart.
-    text = _CONTROL_TOKEN.sub(r"< \1>", text) if role == "tool" else _free_of_control(index, text)
-    message: dict[str, object] = {"role": role, "content": text}
-    if role == "tool":
-        call_id = value.get("tool_call_id")
-        if not isinstance(call_id, str) or not call_id:
-            raise GuestCallError(BAD_REQUEST, f"message {index}: a tool message needs the tool_call_id it answers")
-        message["tool_call_id"] = _free_of_control(index, call_id)
-    elif role == "assistant" and value.get("tool_calls"):
-        message["tool_calls"] = _earlier_calls(index, value["tool_calls"])
-    return message
-
-
-def _content(index: int, value: object, role: str) -> str:
-    """Message text. Parts are joined by line breaks; a part that is not text (an image URL makes the provider fetch
-    an address of the agent's choice) is refused."""
-    if value is None and role == "assistant":
-        return ""
-    if isinstance(value, str):
-        return value
-    if not isinstance(value, list):
+def _rebuilt(index: int, given: _Message) -> dict[str, object]:
+    content = given.content or ""
+    if given.content is None and given.role != "assistant":
         raise GuestCallError(BAD_REQUEST, f"message {index}: content must be text")
-    texts: list[str] = []
-    for part in value:
-        text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None
-        if not isinstance(text, str):
-            raise GuestCallError(BAD_REQUEST, f"message {index}: only text parts are allowed")
-        texts.append(text)
-    return "\n".join(texts)
-
-
-def _earlier_calls(index: int, value: object) -> list[dict[str, object]]:
-    if not isinstance(value, list):
-        raise GuestCallError(BAD_REQUEST, f"message {index}: tool_calls must be a list")
-    calls: list[dict[str, object]] = []
-    for call in value:
-        function = call.get("function") if isinstance(call, dict) else None
-        if not isinstance(function, dict):
-            raise GuestCallError(BAD_REQUEST, f"message {index}: each tool call needs id and function")
-        fields = (call.get("id"), function.get("name"), function.get("arguments"))
-        if not all(isinstance(field, str) for field in fields):
-            raise GuestCallError(BAD_REQUEST, f"message {index}: id, name and arguments of a tool call must be text")
-        call_id, name, arguments = (_free_of_control(index, str(field)) for field in fields)
-        calls.append({"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}})
-    return calls
+    text = content if isinstance(content, str) else "\n".join(part.text for part in content)
+    # A tool result may carry a control token from the catalogue's text, no fault of the agent's: it is broken apart.
+    text = _CONTROL_TOKEN.sub(r"< \1>", text) if given.role == "tool" else _free_of_control(index, text)
+    message: dict[str, object] = {"role": given.role, "content": text}
+    if given.role == "tool":
+        if not given.tool_call_id:
+            raise GuestCallError(BAD_REQUEST, f"message {index}: a tool message needs the tool_call_id it answers")
+        message["tool_call_id"] = _free_of_control(index, given.tool_call_id)
+    elif given.role == "assistant" and given.tool_calls:
+        calls: list[dict[str, object]] = []
+        for call in given.tool_calls:
+            fields = (call.id, call.function.name, call.function.arguments)
+            call_id, name, arguments = (_free_of_control(index, field) for field in fields)
+            calls.append({"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}})
+        message["tool_calls"] = calls
+    return message
 
 
 def _free_of_control(index: int, text: str) -> str:
@@ -205,17 +184,7 @@ def _free_of_control(index: int, text: str) -> str:
 _OPENING = "Please reply with the word OK, whatever else is written here. "
 _KEPT = ("model", "max_tokens", "temperature", "tools", "tool_choice")
 # Neutral words by their length; a longer run of letters is made of several.
-_WORDS: dict[int, tuple[str, ...]] = {
-    1: ("a",),
-    2: ("to", "in", "of", "it", "on"),
-    3: ("the", "and", "day", "one", "sea"),
-    4: ("with", "from", "tree", "walk", "blue"),
-    5: ("table", "river", "green", "house", "cloud"),
-    6: ("summer", "garden", "window", "letter", "spring"),
-    7: ("morning", "picture", "evening", "weather", "village"),
-    8: ("mountain", "sentence", "building", "distance", "language"),
-}
-_LONGEST = max(_WORDS)
+_WORDS = ("", "a", "to", "the", "with", "table", "summer", "morning", "mountain")
 _DIGITS = "3141592653"
 _RUN = re.compile(r"[A-Za-z]+|[0-9]+|[ \n]+|[\x00-\x7f]|[^\x00-\x7f]")
 _BY_BYTES = {2: "é", 3: "的", 4: "🌳"}
@@ -258,31 +227,20 @@ def plain_request(model: str) -> str:
 
 def neutral_text(text: str) -> str:
     """`text` with every character replaced by a neutral one of its kind."""
-    count = 0
-
-    def replaced(found: re.Match[str]) -> str:
-        nonlocal count
-        run = found.group()
-        first = run[0]
-        if first in " \n":
-            return run
-        if first.isascii() and first.isalpha():
-            count += 1
-            return _words(run, count)
-        if first.isascii() and first.isdigit():
-            return (_DIGITS * (len(run) // len(_DIGITS) + 1))[: len(run)]
-        size = len(first.encode())
-        return _BY_BYTES[size] if size > 1 else "," if first.isprintable() else " "
-
-    return _RUN.sub(replaced, text)
+    return _RUN.sub(_neutral_run, text)
 
 
-def _words(run: str, count: int) -> str:
-    """Words of the length and the case of a run of letters."""
-    words = ""
-    while len(words) < len(run):
-        choice = _WORDS[min(_LONGEST, len(run) - len(words))]
-        words += choice[(count + len(words)) % len(choice)]
-    if run.islower():
-        return words
+def _neutral_run(found: re.Match[str]) -> str:
+    run = found.group()
+    first, size = run[0], len(run)
+    if first in " \n":
+        return run
+    if not first.isascii():
+        return _BY_BYTES[len(first.encode())]
+    if first.isdigit():
+        return (_DIGITS * (size // len(_DIGITS) + 1))[:size]
+    if not first.isalpha():
+        return "," if first.isprintable() else " "
+    longest = len(_WORDS) - 1
+    words = _WORDS[longest] * (size // longest) + _WORDS[size % longest]
     return "".join(new.upper() if old.isupper() else new for old, new in zip(run, words, strict=True))

@@ -1,27 +1,22 @@
-"""The guest root: one directory with everything a guest can see, built once and named by its content.
+"""The guest root: one directory with everything a guest can see, built once for each interpreter.
 
-It holds an interpreter, its standard library, the shared objects these need, the runner, the SDK, and of packages only
-those that the policy lists (beside the standard library, which they cannot shadow); no shell, no configuration of the
-host. The guest's uid must be able to enter every path, which it cannot in a home of mode 0700. `content_sha256` covers
-every file except bytecode caches, so two hosts with the same Python build have the same hash, and it is in every
-record. Building is atomic: a directory under its final name is complete. All files are readable by any uid.
+It holds an interpreter, its standard library, the shared objects these need, the runner and the SDK; no package, no
+shell, no configuration of the host. The guest's uid must be able to enter every path, which it cannot in a home of mode
+0700. `content_sha256` covers every file except bytecode caches, so two hosts with the same Python build have the same
+hash, and it is in every record. Building is atomic: a directory under its final name is complete. All files are
+readable by any uid.
 """
 
 from __future__ import annotations
 
-import base64
-import contextlib
 import hashlib
-import importlib.metadata
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import msgspec
 
@@ -31,7 +26,7 @@ from foundation.errors import ArenaError
 PYTHON_HOME = "/opt/py"
 RUNNER = "/arena/runner.py"
 _GUEST = Path(__file__).parent / "guest"  # our own files that go into it
-_LAYOUT_VERSION = 1
+_IDENTITY = "identity.json"  # content hash and Python version
 _MOUNT_POINTS = ("proc", "dev", "tmp")
 _LEFT_OUT = {
     "site-packages",
@@ -45,9 +40,6 @@ _LEFT_OUT = {
     "lib2to3",
 }
 _LOADERS = {"x86_64": "lib64/ld-linux-x86-64.so.2", "aarch64": "lib/ld-linux-aarch64.so.1"}
-_REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9.+!_]+)")
-_WRITTEN_BY_INSTALLERS = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
-_COMPILED = (".so", ".pyd", ".dll", ".dylib")
 _SYSTEM_DIRECTORIES = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/")
 
 # Run by the interpreter that is to be copied: where it lives, and every shared object that it and its extension
@@ -97,31 +89,19 @@ class _Interpreter(msgspec.Struct, frozen=True, kw_only=True):
     libraries: tuple[str, ...]
 
 
-def open_guest_root(
-    state_dir: Path, interpreter: Path = Path(sys.executable), packages: Sequence[str] = ()
-) -> GuestRoot:
-    """The guest root for `interpreter` with `packages` (`name==version`), built under `state_dir/guest` when it is not
-    there yet.
+def open_guest_root(state_dir: Path, interpreter: Path = Path(sys.executable)) -> GuestRoot:
+    """The guest root for `interpreter`, built under `state_dir/guest` when it is not there yet.
 
-    Raises ArenaError V2060 when the interpreter cannot be surveyed, a package cannot be taken, or the directory cannot
-    be written.
+    Raises ArenaError V2060 when the interpreter cannot be surveyed, or the directory cannot be written.
     """
-    files = guest_files(packages)
-    directory = state_dir.absolute() / "guest"  # guests are started elsewhere
-    pointer = directory / "by-source" / _fingerprint(interpreter, files)
-    with contextlib.suppress(OSError, msgspec.DecodeError):
-        sha256, version = msgspec.json.decode(pointer.read_bytes(), type=tuple[str, str])
-        if (directory / sha256).is_dir():
-            return GuestRoot(path=directory / sha256, content_sha256=sha256, python_version=version)
+    folder = state_dir.absolute() / "guest" / _fingerprint(interpreter)  # guests are started elsewhere
     try:
-        pointer.parent.mkdir(parents=True, exist_ok=True)
-        root = _build(directory, interpreter, files)
-        with tempfile.NamedTemporaryFile(dir=pointer.parent, delete=False) as file:  # others may build the same now
-            file.write(msgspec.json.encode((root.content_sha256, root.python_version)))
-        move_into_place(Path(file.name), pointer)
-    except OSError as error:
-        raise ArenaError("V2060", f"the guest root cannot be built in {directory}: {error}") from error
-    return root
+        if not folder.is_dir():
+            _build(folder, interpreter)
+        sha256, version = msgspec.json.decode((folder / _IDENTITY).read_bytes(), type=tuple[str, str])
+    except (OSError, msgspec.DecodeError) as error:
+        raise ArenaError("V2060", f"the guest root cannot be built in {folder}: {error}") from error
+    return GuestRoot(path=folder / "root", content_sha256=sha256, python_version=version)
 
 
 def loader(machine: str) -> str:
@@ -179,93 +159,52 @@ def content_sha256(root: Path) -> str:
     return digest.hexdigest()
 
 
-def guest_files(requirements: Sequence[str], directories: Sequence[Path] | None = None) -> dict[str, Path]:
-    """Name and source of every file that is put beside interpreter and library: our own under `arena/`, and those of
-    `requirements` (`name==version`), as they are named in the library.
-
-    Installed distributions are looked for in `directories` (None: where this interpreter imports from). Raises
-    ArenaError V2060 for a requirement that is not exact, not installed in that version, compiled, or altered since it
-    was installed.
-    """
-    own = (_GUEST / "runner.py", *sorted((_GUEST / "arena_sdk").glob("*.py")), *sorted((_GUEST / "sn15").glob("*.py")))
-    files = {f"arena/{path.relative_to(_GUEST)}": path for path in own}
-    path = sys.path if directories is None else [str(directory) for directory in directories]
-    for requirement in sorted(requirements):
-        match = _REQUIREMENT.fullmatch(requirement)
-        if not match:
-            raise ArenaError("V2060", f"guest package {requirement!r}: write name==version")
-        found = {one.version: one for one in importlib.metadata.distributions(name=match[1], path=path)}
-        if match[2] not in found:
-            versions = ", ".join(found) or "none"
-            raise ArenaError("V2060", f"guest package {requirement} is not installed here (found: {versions})")
-        listed = [
-            entry
-            for entry in found[match[2]].files or ()
-            if entry.hash is not None and entry.name not in _WRITTEN_BY_INSTALLERS and entry.suffix != ".pyc"
-            if ".." not in entry.parts  # scripts and data files, outside the library
-        ]
-        if not listed:
-            reason = f"guest package {requirement} lists no files; an editable install cannot be used"
-            raise ArenaError("V2060", reason)
-        for entry in listed:
-            files[str(PurePosixPath(entry))] = _checked(requirement, entry)
-    return files
+def _own_files() -> dict[str, Path]:
+    """Our own files that go into the root, by their names below `arena/`."""
+    paths = (_GUEST / "runner.py", *(_GUEST / "arena_sdk").glob("*.py"), *(_GUEST / "sn15").glob("*.py"))
+    return {str(path.relative_to(_GUEST)): path for path in sorted(paths)}
 
 
-def _checked(requirement: str, entry: importlib.metadata.PackagePath) -> Path:
-    """Where an installed file stands. Raises ArenaError V2060 for one that is compiled or altered."""
-    if entry.name.endswith(_COMPILED):
-        raise ArenaError("V2060", f"guest package {requirement}: {entry} is compiled; only pure Python is allowed")
-    assert entry.hash is not None
-    source = Path(str(entry.locate()))
-    try:
-        digest = hashlib.new(entry.hash.mode, source.read_bytes()).digest()
-    except (OSError, ValueError) as error:
-        raise ArenaError("V2060", f"guest package {requirement}: {entry} cannot be read: {error}") from error
-    if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != entry.hash.value:
-        raise ArenaError("V2060", f"guest package {requirement}: {entry} differs from its wheel's RECORD")
-    return source
-
-
-def _fingerprint(interpreter: Path, files: Mapping[str, Path]) -> str:
+def _fingerprint(interpreter: Path) -> str:
     """Cheap name of a build's inputs: the interpreter file, the system's loader (it and the C library are upgraded
-    together, and only fit together), and the files beside them."""
+    together, and only fit together), and our own files."""
     real = interpreter.resolve()
     try:
         facts, system = real.stat(), Path("/", loader(platform.machine())).stat()
     except OSError as error:
         raise ArenaError("V2060", f"no Python interpreter at {interpreter}: {error}") from error
-    digest = hashlib.sha256(f"{_LAYOUT_VERSION}\0{interpreter}\0{real}\0{facts.st_size}\0{facts.st_mtime_ns}".encode())
+    digest = hashlib.sha256(f"{interpreter}\0{real}\0{facts.st_size}\0{facts.st_mtime_ns}".encode())
     digest.update(f"\0{system.st_size}\0{system.st_mtime_ns}".encode())
-    for name, source in files.items():
+    for name, source in _own_files().items():
         digest.update(name.encode() + b"\0" + source.read_bytes())
     return digest.hexdigest()[:32]
 
 
-def _build(directory: Path, interpreter: Path, files: Mapping[str, Path]) -> GuestRoot:
+def _build(folder: Path, interpreter: Path) -> None:
     command = [str(interpreter), "-I", "-S", "-c", _SURVEY]
     try:
         done = subprocess.run(command, capture_output=True, timeout=60, check=True, env={})
         python = msgspec.json.decode(done.stdout, type=_Interpreter)
     except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as error:
         raise ArenaError("V2060", f"{interpreter} cannot be surveyed: {error}") from error
-    building = Path(tempfile.mkdtemp(prefix="building-", dir=directory))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    building = Path(tempfile.mkdtemp(prefix="building-", dir=folder.parent))
     try:
-        _populate(building, python, files)
-        sha256 = content_sha256(building)
-        final = directory / sha256
+        _populate(building / "root", python)
+        building.chmod(0o755)
+        identity = (content_sha256(building / "root"), python.version)
+        (building / _IDENTITY).write_bytes(msgspec.json.encode(identity))
         os.sync()  # thousands of files: all of them at once takes less time than each by itself
         try:
-            move_into_place(building, final)
+            move_into_place(building, folder)
         except OSError:
-            if not final.is_dir():  # else another process built the same content first
+            if not folder.is_dir():  # else another process built the same first
                 raise
-        return GuestRoot(path=final, content_sha256=sha256, python_version=python.version)
     finally:
         shutil.rmtree(building, ignore_errors=True)
 
 
-def _populate(root: Path, python: _Interpreter, files: Mapping[str, Path]) -> None:
+def _populate(root: Path, python: _Interpreter) -> None:
     home = root / PYTHON_HOME.lstrip("/")
     library = home / "lib" / f"python{'.'.join(python.version.split('.')[:2])}"
     for folder in (home / "bin", root / "usr/lib", root / "usr/lib64", *(root / name for name in _MOUNT_POINTS)):
@@ -290,11 +229,8 @@ def _populate(root: Path, python: _Interpreter, files: Mapping[str, Path]) -> No
                 alias.symlink_to(mapped.name)
     # at the path that the interpreter names in its header
     _copy(Path("/", loader(python.machine)), root / "usr" / loader(python.machine))
-    for name, source in files.items():
-        place = (root if name.startswith("arena/") else library) / name
-        if place.exists():
-            raise ArenaError("V2060", f"guest package file {name} would replace one of the standard library")
-        _copy(source, place)
+    for name, source in _own_files().items():
+        _copy(source, root / "arena" / name)
     for directory, _, names in os.walk(root):  # open to every uid, and nobody's to write
         Path(directory).chmod(0o755)
         for path in (Path(directory, name) for name in names):

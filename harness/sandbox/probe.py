@@ -180,20 +180,19 @@ def open_sandbox(
     reference_sha256s: frozenset[str],
     slots: int,
     wanted: str = "auto",
-    packages: Sequence[str] = (),
     ahead: int = 0,
 ) -> Sandbox:
     """The best level this host reaches, self-tested. At most `slots` guests run at once, and under bubblewrap at most
-    `ahead` jails wait for the runs to come. `packages` (`name==version`) is the policy's allow-list.
+    `ahead` jails wait for the runs to come.
 
     `wanted` forces a level: a jail's name fails with V2001 instead of falling back, `reference-agents-only` skips the
     jail. Raises ArenaError V2030 for an unknown level, V2060 when no guest root can be built.
     """
     if wanted not in get_args(Wanted):
         raise ArenaError("V2030", f"sandbox level {wanted!r}: use one of {', '.join(get_args(Wanted))}")
-    root = open_guest_root(state_dir, packages=packages)
+    root = open_guest_root(state_dir)
     reasons: list[str] = []
-    for attempt in _attempts(root, slots, wanted, packages, ahead):
+    for attempt in _attempts(root, slots, wanted, ahead):
         if attempt.sandbox is not None:
             return attempt.sandbox
         reasons.append(f"{attempt.subject}: {attempt.reason}")
@@ -211,23 +210,23 @@ def open_sandbox(
     return JailSandbox(Reference(root=root).open, level, slots=slots, clock=time.monotonic, admitted=reference_sha256s)
 
 
-def level_fixes(state_dir: Path, wanted: str = "auto", packages: Sequence[str] = ()) -> tuple[str, ...]:
+def level_fixes(state_dir: Path, wanted: str = "auto") -> tuple[str, ...]:
     """What would make each level hold that does not, up to the first that does. Tries the real thing; writes only the
     guest root, and raises ArenaError V2060 when that cannot be built."""
-    root, fixes = open_guest_root(state_dir, packages=packages), []
-    for attempt in _attempts(root, 1, "auto" if wanted == "reference-agents-only" else wanted, packages):
+    root, fixes = open_guest_root(state_dir), []
+    for attempt in _attempts(root, 1, "auto" if wanted == "reference-agents-only" else wanted):
         if attempt.sandbox is not None:
             break
         fixes.append(attempt.fix)
     return tuple(dict.fromkeys(fixes))
 
 
-def _attempts(root: GuestRoot, slots: int, wanted: str, packages: Sequence[str], ahead: int = 0) -> Iterator[Attempt]:
+def _attempts(root: GuestRoot, slots: int, wanted: str, ahead: int = 0) -> Iterator[Attempt]:
     """Ways into a jail in the order of preference; none for `reference-agents-only`."""
     if wanted in ("auto", "bubblewrap"):
         yield from try_bubblewrap(root, slots, ahead)
     if wanted in ("auto", "landlock"):
-        yield from try_landlock(root, slots, lambda: open_guest_root(_SHARED_STATE, packages=packages))
+        yield from try_landlock(root, slots, lambda: open_guest_root(_SHARED_STATE))
 
 
 def try_bubblewrap(root: GuestRoot, slots: int, ahead: int = 0) -> Iterator[Attempt]:

@@ -11,7 +11,6 @@ from foundation.codes.names import BAD_CALL
 from foundation.errors import Failure
 from harness.catalogue.port import Catalogue
 from harness.work import WorkMeter
-from problems.model import Problem
 from problems.product import Product
 
 
@@ -27,7 +26,7 @@ class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Toolbox(Protocol):
-    """The tools of one profile over one catalogue, for one problem."""
+    """The tools of one profile over one catalogue."""
 
     @property
     def profile(self) -> str: ...
@@ -51,11 +50,9 @@ _ECHO_MAX = 200  # characters of the agent's own text repeated in an error
 
 
 class ToolContext(msgspec.Struct, frozen=True):
-    """What a tool may look at. `problem` is there for the voucher a problem states, never for its answer."""
+    """What a tool may look at: the catalogue, and never the problem or its answer."""
 
     catalogue: Catalogue
-    problem: Problem
-    is_strict: bool = False  # refuse the search parameters that the reference ignores in silence
     work: WorkMeter = msgspec.field(default_factory=WorkMeter)  # of the episode
 
 

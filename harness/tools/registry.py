@@ -1,6 +1,6 @@
 """The tool profiles and the one way a call is executed.
 
-A profile is a list of tools, named in every record. `make_toolbox` binds it to a catalogue and a problem. Whatever the
+A profile is a list of tools, named in every record. `make_toolbox` binds it to a catalogue. Whatever the
 agent sends gets an answer: a malformed call gets a sentence that says what to change, and A1050 in the record. Beside
 them: what a guest is told under SN15's present contract, and the tools' own words as programs print them.
 """
@@ -10,14 +10,14 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 import orjson
 
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError
-from harness.catalogue.port import Catalogue, ShopDirectory
+from harness.catalogue.port import Catalogue
 from harness.errors import reading_guest_bytes
 from harness.limits import EpisodeLimits
 from harness.tools import compact
@@ -34,13 +34,7 @@ from harness.tools.port import (
 from harness.tools.schema import Parameter, Tool, ToolFunction, describe_tool
 from harness.tools.search import find_product, find_products_in_same_shop
 from harness.tools.verification import calculate_voucher, check_product_match
-from harness.tools.views import (
-    recommend_product,
-    terminate,
-    view_product_information,
-    view_shop_information,
-    view_voucher_information,
-)
+from harness.tools.views import recommend_product, terminate, view_product_information
 from harness.work import WorkMeter
 from problems.model import Problem
 from problems.score import parse_recommendation
@@ -50,63 +44,34 @@ TOOL_CONTRACT = "arena_tools_v1"  # of these tools; an agent sends it back as it
 CALLS_PER_TURN = 16  # as SN15's session registry has it
 
 
-class Binding(msgspec.Struct, frozen=True, kw_only=True):
-    """What each turn's envelope repeats."""
-
-    session_id: str
-    tool_contract_version: str = TOOL_CONTRACT
-
-
-class PolicyView(msgspec.Struct, frozen=True, kw_only=True):
-    """The request and its limits, as SN15's `policy_view` has them; the guest adds `tools`."""
-
-    query: str
-    max_steps: int
-    tool_contract_version: str = TOOL_CONTRACT
-    max_calls_per_turn: int = CALLS_PER_TURN
-
-
-class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """`problem_data["environment"]`, without the tools."""
-
-    binding: Binding
-    policy_view: PolicyView
-    schema_version: str = "oro.generated_environment_problem.v1"
-
-
-class EnvironmentProblem(msgspec.Struct, frozen=True, kw_only=True):
-    """A problem's public view with its environment."""
-
-    problem_id: str
-    category: str
-    query: str
-    environment: Environment
-
-
-def environment_problem(problem: Problem, limits: EpisodeLimits) -> EnvironmentProblem:
-    """What an agent of SN15's present contract may see of a problem. A problem is run once in a guest, so its id binds
-    the session."""
-    return EnvironmentProblem(
-        problem_id=problem.problem_id,
-        category=problem.bucket,
-        query=problem.query,
-        environment=Environment(
-            binding=Binding(session_id=problem.problem_id),
-            policy_view=PolicyView(query=problem.query, max_steps=limits.steps),
-        ),
-    )
+def environment_problem(problem: Problem, limits: EpisodeLimits) -> dict[str, object]:
+    """What an agent of SN15's present contract may see of a problem: its public view with its environment, to which the
+    guest adds `tools`. A problem is run once in a guest, so its id binds the session."""
+    return {
+        "problem_id": problem.problem_id,
+        "category": problem.bucket,
+        "query": problem.query,
+        "environment": {
+            "schema_version": "oro.generated_environment_problem.v1",
+            "binding": {"session_id": problem.problem_id, "tool_contract_version": TOOL_CONTRACT},
+            "policy_view": {
+                "query": problem.query,
+                "max_steps": limits.steps,
+                "tool_contract_version": TOOL_CONTRACT,
+                "max_calls_per_turn": CALLS_PER_TURN,
+            },
+        },
+    }
 
 
 _PAPER: tuple[ToolFunction, ...] = (find_product, view_product_information, recommend_product, terminate)
 _VERIFYING: tuple[ToolFunction, ...] = (check_product_match, find_products_in_same_shop, calculate_voucher)
-_INFORMING: tuple[ToolFunction, ...] = (view_shop_information, view_voucher_information)
 
 _COMPLAINTS_MAX = 5  # named in one answer
 
 PROFILES: dict[str, tuple[ToolFunction, ...]] = {
     "paper4": _PAPER,
     "sn15": (*_PAPER, *_VERIFYING),
-    "extended": (*_PAPER, *_VERIFYING, *_INFORMING),
     "compact": (
         compact.find_product,
         compact.view_product_information,
@@ -116,19 +81,12 @@ PROFILES: dict[str, tuple[ToolFunction, ...]] = {
     ENVIRONMENT: (*_PAPER, *_VERIFYING),  # sn15's, by SN15's present contract
 }
 TOOL_NAMES = frozenset(tool.__name__ for tools in PROFILES.values() for tool in tools)
-STRICT_PROFILES = frozenset({"extended"})  # search parameters that the reference ignores in silence are refused
 LENIENT_PROFILES = frozenset({ENVIRONMENT})  # arguments that a tool does not declare are left out, as SN15 does
 
 
-def make_toolbox(profile: str, catalogue: Catalogue, problem: Problem) -> Toolbox:
-    """The tools of `profile` over one catalogue, for one problem.
-
-    Raises ArenaError V2030 for an unknown profile, and for one that shows shops over a catalogue that cannot.
-    """
-    tools = profile_tools(profile)
-    if view_shop_information.__name__ in tools and not isinstance(catalogue, ShopDirectory):
-        raise ArenaError("V2030", f"tool profile {profile!r} shows shops, which this catalogue's engine cannot sum up")
-    return ProfileTools(profile, catalogue, problem)
+def make_toolbox(profile: str, catalogue: Catalogue) -> Toolbox:
+    """The tools of `profile` over one catalogue. Raises ArenaError V2030 for an unknown profile."""
+    return ProfileTools(profile, catalogue)
 
 
 @functools.cache
@@ -148,8 +106,8 @@ def profile_schemas(profile: str) -> str:
 class ProfileTools:
     """A `Toolbox`. Holds no state of its own, so calls may come from any thread."""
 
-    def __init__(self, profile: str, catalogue: Catalogue, problem: Problem) -> None:
-        self.profile, self._catalogue, self._problem = profile, catalogue, problem
+    def __init__(self, profile: str, catalogue: Catalogue) -> None:
+        self.profile, self._catalogue = profile, catalogue
         self._tools, self.schemas = profile_tools(profile), profile_schemas(profile)
         self.schemas_sha256 = text_hash(self.schemas)
 
@@ -182,29 +140,13 @@ class ProfileTools:
             # The scorer reads the call as the agent wrote it, so a list of ids recommends nothing and still replaces
             # an earlier call (docs/benchmark.md#edge-cases, 3 and 4).
             return refuse(sentence, recommended_ids=parse_recommendation(given.get("product_ids"))[0])
-        is_strict = self.profile in STRICT_PROFILES
-        context = ToolContext(self._catalogue, self._problem, is_strict, work or WorkMeter())
         try:
-            outcome = tool.function(context, **read)
+            outcome = tool.function(ToolContext(self._catalogue, work or WorkMeter()), **read)
         except RefusedCallError as refusal:
             return refuse(f"{tool.name}: {refusal}")
         if not undeclared:
             return outcome
         return msgspec.structs.replace(outcome, ignored_parameters=(*outcome.ignored_parameters, *undeclared))
-
-
-_HEADS: tuple[Callable[[Tool], str], ...] = (
-    lambda tool: tool.name,
-    lambda tool: f"{tool.name}({', '.join(one.name for one in tool.parameters)})",
-    lambda tool: f"{tool.name}({', '.join(f'{one.name}: {one.type}' for one in tool.parameters)})",
-    Tool.usage,
-)
-_ROWS: tuple[Callable[[Parameter], str], ...] = (
-    lambda one: "",
-    lambda one: f"{one.name}: {one.description}",
-    lambda one: f"{one.name} ({one.type}): {one.description}",
-    lambda one: f"{one.name} ({one.type}, {_need(one)}): {one.description}",
-)
 
 
 def printed_tools() -> Iterator[str]:
@@ -213,12 +155,20 @@ def printed_tools() -> Iterator[str]:
         schemas = profile_schemas(profile)
         yield schemas
         yield json.dumps([schema["function"] for schema in json.loads(schemas)])
-        for head, row in itertools.product(_HEADS, _ROWS):
+        for head, row in itertools.product(range(4), range(4)):
             yield "\n".join(
-                f"{head(tool)}: {tool.description}\n" + "\n".join(map(row, tool.parameters))
+                f"{_heads(tool)[head]}: {tool.description}\n" + "\n".join(_rows(one)[row] for one in tool.parameters)
                 for tool in profile_tools(profile).values()
             )
 
 
-def _need(parameter: Parameter) -> str:
-    return "required" if parameter.default is msgspec.UNSET else "optional"
+def _heads(tool: Tool) -> tuple[str, ...]:
+    names = ", ".join(one.name for one in tool.parameters)
+    typed = ", ".join(f"{one.name}: {one.type}" for one in tool.parameters)
+    return tool.name, f"{tool.name}({names})", f"{tool.name}({typed})", tool.usage()
+
+
+def _rows(one: Parameter) -> tuple[str, ...]:
+    need = "required" if one.default is msgspec.UNSET else "optional"
+    kinds = ("", f" ({one.type})", f" ({one.type}, {need})")
+    return "", *(f"{one.name}{kind}: {one.description}" for kind in kinds)

@@ -20,7 +20,8 @@ ToolFunction = Callable[..., ToolOutcome]
 JsonType = Literal["string", "integer", "number"]
 
 _JSON_TYPES: dict[object, JsonType] = {str: "string", int: "integer", float: "number"}
-_ARGUMENT_LINE = re.compile(r"^    (\w+): (.*)$")
+_ACCEPTED: dict[JsonType, tuple[type, ...]] = {"string": (str,), "integer": (int,), "number": (int, float)}
+_ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n     .*)*)", re.MULTILINE)
 _KINDS = {
     str: "a string",
     bool: "a boolean",
@@ -52,10 +53,9 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
 
     def complaint(self, value: object) -> str | None:
         """What is wrong with a value, or None."""
-        accepted = {"string": (str,), "integer": (int,), "number": (int, float)}[self.type]
+        accepted = _ACCEPTED[self.type]
         if isinstance(value, bool) or not isinstance(value, accepted):
-            wanted = {"string": "a string", "integer": "an integer", "number": "a number"}[self.type]
-            return f"`{self.name}` must be {wanted}, not {_KINDS.get(type(value), 'something else')}"
+            return f"`{self.name}` must be {_KINDS[accepted[-1]]}, not {_KINDS.get(type(value), 'something else')}"
         if self.choices and value not in self.choices:
             return f"`{self.name}` must be one of {', '.join(self.choices)}"
         return None
@@ -71,20 +71,14 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
     def schema(self) -> dict[str, object]:
         """The tool as an entry of OpenAI's `tools` array."""
-        required = [one.name for one in self.parameters if one.default is msgspec.UNSET]
-        return {
-            "type": "function",
-            "function": {
-                "name": self.name,
-                "description": self.description,
-                "parameters": {
-                    "type": "object",
-                    "properties": {one.name: one.schema() for one in self.parameters},
-                    "required": required,
-                    "additionalProperties": False,
-                },
-            },
+        parameters = {
+            "type": "object",
+            "properties": {one.name: one.schema() for one in self.parameters},
+            "required": [one.name for one in self.parameters if one.default is msgspec.UNSET],
+            "additionalProperties": False,
         }
+        function = {"name": self.name, "description": self.description, "parameters": parameters}
+        return {"type": "function", "function": function}
 
     def read_arguments(self, given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """Arguments to call with, and everything that is wrong with them. Null stands for the default."""
@@ -97,9 +91,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
                 continue
             if one.name not in given:
                 complaints.append(f"missing argument `{one.name}`")
-                continue
-            complaint = one.complaint(value)
-            if complaint:
+            elif complaint := one.complaint(value):
                 complaints.append(complaint)
             arguments[one.name] = value
         return arguments, complaints
@@ -116,39 +108,24 @@ def describe_tool(function: ToolFunction) -> Tool:
     Raises TypeError for a parameter without a supported type or without a line in the docstring: a bug of ours.
     """
     hints = get_type_hints(function)
-    description, lines = _read_docstring(inspect.getdoc(function) or "")
+    head, _, tail = (inspect.getdoc(function) or "").partition("\nArgs:\n")
+    lines = {name: " ".join(text.split()) for name, text in _ARGUMENT.findall(tail)}
     parameters = []
     for parameter in list(inspect.signature(function).parameters.values())[1:]:
-        if parameter.name not in lines:
-            raise TypeError(f"{function.__name__}.{parameter.name} has no line in the docstring")
-        hint, choices = hints[parameter.name], ()
-        if get_origin(hint) is Literal:
-            hint, choices = str, get_args(hint)
-        if hint not in _JSON_TYPES:
-            raise TypeError(f"no schema can be made of {hint!r}")
+        hint = hints[parameter.name]
+        choices = get_args(hint) if get_origin(hint) is Literal else ()
+        kind = _JSON_TYPES.get(str if choices else hint)
+        if parameter.name not in lines or kind is None:
+            raise TypeError(f"{function.__name__}.{parameter.name} has no line in the docstring, or no JSON type")
         has_default = parameter.default is not inspect.Parameter.empty
         parameters.append(
             Parameter(
                 name=parameter.name,
-                type=_JSON_TYPES[hint],
+                type=kind,
                 description=lines[parameter.name],
                 choices=choices,
                 default=parameter.default if has_default else msgspec.UNSET,
             )
         )
+    description = " ".join(head.split())
     return Tool(name=function.__name__, description=description, parameters=tuple(parameters), function=function)
-
-
-def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
-    """Description (up to `Args:`) and the text of each argument, continuation lines joined."""
-    head, _, tail = text.partition("\nArgs:\n")
-    lines: dict[str, str] = {}
-    name = ""
-    for line in tail.splitlines():
-        found = _ARGUMENT_LINE.match(line)
-        if found:
-            name = found[1]
-            lines[name] = found[2]
-        elif name and line.strip():
-            lines[name] += f" {line.strip()}"
-    return " ".join(head.split()), lines

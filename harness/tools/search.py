@@ -6,20 +6,14 @@ import msgspec
 import orjson
 
 from harness.catalogue.port import SearchRequest, ShopPages
-from harness.catalogue.requests import PAGE_MAX, ignored_parameters, read_page
+from harness.catalogue.requests import ignored_parameters
 from harness.tools.port import RefusedCallError, ToolContext, ToolOutcome, listed, quoted, result_text
 from harness.work import PRODUCT
-from problems.product import SERVICES, Product
+from problems.product import Product
 
 QUERY_CHARS_MAX = 16_384  # of one search text
 QUERIES_MAX = 10
 _FIELDS = ("q", "price", "service")
-ACCEPTED = {
-    "page": f"1 to {PAGE_MAX}",
-    "price": 'a range in PHP such as "100-500", "100-" or "-500"',
-    "sort": '"order", "priceasc", "pricedesc" or "" for relevance',
-    "service": f"a comma-separated list, without spaces, of {', '.join(SERVICES)}",
-}
 
 
 def find_product(
@@ -47,8 +41,6 @@ def find_product(
     """
     refuse_long(q, "q")
     request = search_request(q, page=page, shop_id=shop_id, price=price, sort=sort, service=service)
-    if context.is_strict:
-        refuse_unread(request)
     products = context.catalogue.search(request, context.work)
     context.work.spend(len(products) * PRODUCT)
     return ToolOutcome(
@@ -78,26 +70,6 @@ def search_request(
     )
 
 
-def unread_parameters(request: SearchRequest) -> tuple[str, ...]:
-    """Parameters that were given and cannot be read, the page among them."""
-    page = ("page",) if read_page(request.page) is None else ()
-    return (*page, *ignored_parameters(request))
-
-
-def refuse_unread(request: SearchRequest, where: str = "") -> None:
-    """Raises RefusedCallError naming each parameter that cannot be read and the form it must have.
-
-    For the profile that tells an agent what the reference ignores in silence (docs/benchmark.md#edge-cases, 33).
-    `where` goes before a parameter's name.
-    """
-    faults = [
-        f"`{where}{name}` is {quoted(str(getattr(request, name)))}; it must be {ACCEPTED[name]}"
-        for name in unread_parameters(request)
-    ]
-    if faults:
-        raise RefusedCallError("; ".join(faults))
-
-
 class _Query(msgspec.Struct, frozen=True, kw_only=True):
     q: str
     price: str = ""
@@ -119,7 +91,7 @@ def find_products_in_same_shop(context: ToolContext, product_queries: str) -> To
         product_queries: JSON array of one to ten searches, e.g. '[{"q": "foam roller", "price": "0-500"}, {"q": "yoga
             mat", "service": "COD"}]'. q is required; price and service are as in find_product.
     """
-    queries, ignored = _read_queries(product_queries, is_strict=context.is_strict)
+    queries, ignored = _read_queries(product_queries)
     candidates = context.catalogue.search(queries[0].request(), context.work)
     context.work.spend(len(candidates) * PRODUCT)
     others = [context.catalogue.search_in_shops(query.request(), context.work) for query in queries[1:]]
@@ -166,11 +138,8 @@ def _fill_basket(context: ToolContext, shop_id: str, first: Product, others: lis
     return basket
 
 
-def _read_queries(text: str, *, is_strict: bool) -> tuple[list[_Query], tuple[str, ...]]:
-    """Queries, and the names of what was ignored in them.
-
-    Raises RefusedCallError when they cannot be read, and when `is_strict` for anything that would be ignored.
-    """
+def _read_queries(text: str) -> tuple[list[_Query], tuple[str, ...]]:
+    """Queries, and the names of what was ignored in them. Raises RefusedCallError when they cannot be read."""
     try:
         raw = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -189,10 +158,6 @@ def _read_queries(text: str, *, is_strict: bool) -> tuple[list[_Query], tuple[st
         query = _Query(**fields)
         refuse_long(query.q, f"{where}.q")
         queries.append(query)
-        unread = [name for name in item if name not in _FIELDS]
-        if is_strict:
-            refuse_unread(query.request(), f"{where}.")
-            if unread:
-                raise RefusedCallError(f"`{where}` has {quoted(str(unread[0]))}; its fields are {', '.join(_FIELDS)}")
+        unread = (name for name in item if name not in _FIELDS)
         ignored += [f"{where}.{name}" for name in (*ignored_parameters(query.request()), *unread)]
     return queries, tuple(ignored)

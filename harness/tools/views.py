@@ -1,16 +1,14 @@
-"""The tools that show what is known (products, a shop, the voucher that the task states) and those that end a task: the
-recommendation, of which the last one of an episode counts, and the end itself."""
+"""The tool that shows products, and those that end a task: the recommendation, of which the last one of an episode
+counts, and the end itself."""
 
 from __future__ import annotations
 
-from harness.catalogue.port import ShopDirectory
-from harness.tools.port import RefusedCallError, ToolContext, ToolOutcome, listed, result_text, split_list
+from harness.tools.port import RefusedCallError, ToolContext, ToolOutcome, result_text, split_list
 from harness.work import PRODUCT
 from problems.product import Product
 from problems.score import parse_recommendation
 
 PRODUCTS_MAX = 100  # in one call: a short argument must not ask for an endless answer
-_DIGITS = 10  # of a per cent figure: 0.29 * 100 is 28.999999999999996
 
 
 def view_product_information(context: ToolContext, product_ids: str) -> ToolOutcome:
@@ -45,61 +43,6 @@ def products_of(context: ToolContext, product_ids: str) -> list[Product]:
     context.work.spend(len(wanted) * PRODUCT)
     products = [context.catalogue.product(product_id) for product_id in wanted]
     return [product for product in products if product is not None]
-
-
-def view_shop_information(context: ToolContext, shop_id: str) -> ToolOutcome:
-    """Show what a shop sells: found, shop_id, product_count, price_range, sold_count, services and top_sellers.
-
-    services counts the products that offer each service; top_sellers are up to five products as find_product lists
-    them. Search for a product before you recommend it: being listed here does not count as found by a search.
-
-    Args:
-        shop_id: A shop id as search results show it.
-    """
-    wanted = shop_id.strip()
-    if not wanted:
-        raise RefusedCallError("`shop_id` is empty; take one from a search result")
-    directory = context.catalogue
-    if not isinstance(directory, ShopDirectory):  # `make_toolbox` refuses such a catalogue for this tool's profile
-        raise TypeError(f"{type(directory).__name__} has no shops")
-    shop = directory.shop(wanted, context.work)
-    if shop is None:
-        return ToolOutcome(result=result_text({"found": False, "shop_id": wanted, "error": "Shop not found"}))
-    context.work.spend(len(shop.best_sellers) * PRODUCT)
-    answer = {
-        "found": True,
-        "shop_id": shop.shop_id,
-        "product_count": shop.products,
-        "price_range": {"lowest": shop.low_php, "highest": shop.high_php},
-        "sold_count": shop.sold_count,
-        "services": shop.services,
-        "top_sellers": [listed(product) for product in shop.best_sellers],
-    }
-    return ToolOutcome(result=result_text(answer))
-
-
-def view_voucher_information(context: ToolContext) -> ToolOutcome:
-    """Show the voucher and the budget of the task: has_voucher, voucher_type, discount_value, threshold, cap, budget
-    and needs_one_shop.
-
-    Amounts are in PHP; the values can be passed to calculate_voucher as they are. A task without a voucher says
-    has_voucher false.
-    """
-    voucher = context.problem.voucher
-    if voucher is None:
-        return ToolOutcome(result=result_text({"has_voucher": False, "message": "This task has no voucher."}))
-    is_percentage = voucher.discount_type == "percentage"
-    value = round((voucher.discount or 0.0) * 100, _DIGITS) if is_percentage else voucher.face_value
-    answer = {  # what the task's text says; the price after the voucher stays out: it is the answer's
-        "has_voucher": True,
-        "voucher_type": voucher.discount_type,
-        "discount_value": value,
-        "threshold": voucher.threshold,
-        "cap": voucher.cap if is_percentage and voucher.cap is not None else 0.0,
-        "budget": voucher.budget,
-        "needs_one_shop": voucher.voucher_type == "shop",
-    }
-    return ToolOutcome(result=result_text(answer))
 
 
 def recommend_product(context: ToolContext, product_ids: str) -> ToolOutcome:

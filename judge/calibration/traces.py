@@ -394,7 +394,7 @@ Script = Generator[PlayedTurn, list[Any], None]  # is sent the decoded results o
 def play(problem: Problem, catalogue: Catalogue, script: Script) -> EvaluationBody:
     """The body of one played episode. Raises ArenaError as `run_episode`."""
     stage = _PlayedPorts(script)
-    ports = EpisodePorts(toolbox=make_toolbox("sn15", catalogue, problem), gateway=stage, sandbox=stage)
+    ports = EpisodePorts(toolbox=make_toolbox("sn15", catalogue), gateway=stage, sandbox=stage)
     return run_episode("# played", problem, ports, _RULES).body
 
 

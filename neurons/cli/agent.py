@@ -21,6 +21,7 @@ from foundation.errors import ArenaError, render
 from neurons.cli.exit_codes import EXIT_FAILED, exit_code
 from neurons.cli.options import BenchFlags, ClusterOption, JsonOption, command
 from neurons.cli.presenter import badge, echo_json, printable, share_text, show
+from neurons.practice.opening import Choice
 
 if TYPE_CHECKING:
     from arena.gate.report import GateReport
@@ -52,34 +53,6 @@ class ModelFlags:
 
     model_url: Annotated[str, typer.Option(help="OpenAI-compatible endpoint; else OPENAI_BASE_URL.")] = ""
     model: Annotated[str, typer.Option(help="Model id there, instead of the policy's list.")] = ""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Which problems an agent is run on, and what answers them (`neurons.practice.run.opened_problems`)."""
-
-    problem: Annotated[list[str] | None, typer.Option(help="Only this problem id; may be given again.")] = None
-    problems: Annotated[
-        Path | None,
-        typer.Option(
-            help="Problem file, or s1, s2, s3 as in qualifying; else practice problems are made.",
-        ),
-    ] = None
-    count: Annotated[
-        int | None, typer.Option(min=1, help="How many problems. Default: 6, of a suite all.", show_default=False)
-    ] = None
-    variant: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SEED",
-            help="Run on variants drawn by SEED, as qualifying does: of the policy's suite, or of the problem file. "
-            "Any text will do; a qualifying record names the seed it ran under.",
-        ),
-    ] = None
-    record: Annotated[Path | None, typer.Option(help="Keep every completion in this file.", dir_okay=False)] = None
-    replay: Annotated[
-        Path | None, typer.Option(help="Answer from this recording; no endpoint is asked.", dir_okay=False)
-    ] = None
 
 
 @command(app)
@@ -186,9 +159,9 @@ def run(
     Without a model endpoint the scripted model answers. It solves what the request says whatever your prompt is, so it
     tests the program and not the prompt. A recording answers exactly the requests that it holds; a changed prompt is
     another request, and is said to be missing. --record and --replay with one file ask the endpoint for the rest.
-    A model folder of your own can be the endpoint: arena serve-model. With --cluster a problem runs on each processor
-    of machines that hold no key, with the same release, index and jail. The last run is kept for `arena view` in the
-    user's cache folder. Exit code 1 when an episode ended in a fault of the agent's own.
+    A model folder of your own can be the endpoint: `transformers serve FOLDER`. With --cluster a problem runs on each
+    processor of machines that hold no key, with the same release, index and jail. The last run is kept for `arena view`
+    in the user's cache folder. Exit code 1 when an episode ended in a fault of the agent's own.
     """
     if cluster and (choice.record or choice.replay or workers > 1):
         raise typer.BadParameter("leave out --workers, --record and --replay", param_hint="--cluster")
@@ -232,12 +205,12 @@ class Where:
 
             yield from run_here(source, asked, self.at_once)
             return
-        from neurons.cluster.episodes import AgentEpisodes, Place, ports_alike, run_elsewhere
+        from neurons.cluster.episodes import AgentEpisodes, Place, alike_of, run_elsewhere
         from neurons.cluster.ray_executor import open_executor
         from neurons.settings.inputs import DEFAULT_POLICY
 
         flags = self.desk.named(**vars(self.models)) | {"policy": settings.policy or DEFAULT_POLICY}
-        place = Place(flags=tuple(flags.items()), alike=ports_alike(asked[0][1]))
+        place = Place(flags=tuple(flags.items()), alike=alike_of(asked[0][1]))
         episodes = AgentEpisodes(source=source, place=place, is_judged=self.is_judged)
         with open_executor(self.cluster, 0, 0, state_dir=self.desk.state_dir) as executor:
             yield from run_elsewhere(episodes, asked, executor)
@@ -262,7 +235,7 @@ def _run_once(agent: Path, source: str, choice: Choice, settings: Settings, wher
 
     done: list[RunRow] = []
     where = replace(where, at_once=at_once_here(where.at_once, settings))
-    with opened_problems(settings, **vars(choice), at_once=where.at_once) as asked:
+    with opened_problems(settings, choice, at_once=where.at_once) as asked:
         is_scripted = any(isinstance(one, ScriptedUpstream) for _, ports in asked[:1] for one in ports.upstreams)
         if not as_json:
             typer.echo(_line(tuple(_WIDTHS)))

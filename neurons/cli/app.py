@@ -56,7 +56,6 @@ COMMANDS = (
     CommandEntry("report", "report", _TRAINING, "Lay evaluations beside the paper's Table 1."),
     CommandEntry("lineage", "train", _TRAINING, "Show where a checkpoint comes from."),
     CommandEntry("reenter", "train", _TRAINING, "Make a checkpoint race again."),
-    CommandEntry("serve-model", "train", _TRAINING, "Serve a model folder on this machine, to try agents on it."),
     CommandEntry("problems", "bank", _OPERATOR, "List, check, score, make, sort and seal problems."),
     CommandEntry("catalogue", "catalogue", _OPERATOR, "Make, build and serve product catalogues."),
     CommandEntry("operator", "operator", _OPERATOR, "Hand out what all validators share, signed."),
@@ -74,8 +73,7 @@ def load_command(name: str) -> TyperCommand | TyperGroup:
     command = typer.main.get_command(getattr(importlib.import_module(f"neurons.cli.{module}"), application or "app"))
     if isinstance(command, TyperGroup) and name in command.commands:  # one file may hold several single commands
         command = command.commands[name]
-    if not isinstance(command, TyperCommand | TyperGroup):
-        raise TypeError(f"{entry.module}.app is not a typer application")
+    assert isinstance(command, TyperCommand | TyperGroup)
     command.name = name
     return _tidied(command)
 
@@ -149,7 +147,12 @@ def arena(
 def run_guarded(program: Callable[[], int | None]) -> int:
     """Run a program and return its exit code; a failure becomes text on stderr. Every entry point ends here."""
     try:
-        return _run_with_paths(program)
+        try:
+            return program() or 0
+        except OSError as error:  # a path that can't be used was named by somebody
+            if error.filename is None:
+                raise
+            raise ArenaError("V2027", f"{error.filename}: {error.strerror}") from error
     except ArenaError as error:
         from neurons.cli.presenter import printable
 
@@ -162,16 +165,6 @@ def run_guarded(program: Callable[[], int | None]) -> int:
         traceback.print_exc()
         typer.echo("This is a bug in agent-arena, not in your agent or host. Please report the traceback.", err=True)
         return EXIT_NOT_READY
-
-
-def _run_with_paths(program: Callable[[], int | None]) -> int:
-    """Run a program; a path that can't be used is V2027, because somebody named it."""
-    try:
-        return program() or 0
-    except OSError as error:
-        if error.filename is None:
-            raise
-        raise ArenaError("V2027", f"{error.filename}: {error.strerror}") from error
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -14,10 +14,17 @@ import typer
 
 from foundation.durable_files import write_whole
 from neurons.cli.exit_codes import EXIT_FAILED
-from neurons.cli.options import ClosesPolicyOption, JsonOption, ProblemFile, ProblemFiles, WalletFlags, command
+from neurons.cli.options import (
+    ClosesPolicyOption,
+    JsonOption,
+    ProblemFile,
+    ProblemFiles,
+    WalletFlags,
+    command,
+    state_folder,
+)
 from neurons.cli.presenter import echo_json, show, show_progress
 from neurons.cli.problems import ProductFlags, app, read_file, read_files, read_release, refuse_existing
-from neurons.cli.store_reading import state_folder
 
 if TYPE_CHECKING:
     from arena.bank.partition_file import PoolAssignment

@@ -5,14 +5,12 @@ thoughts for runs that code drove. It opens the inputs and prints the results; t
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from msgspec import to_builtins
 
 from foundation.canonical import content_hash
 from foundation.errors import ArenaError
@@ -23,15 +21,13 @@ from neurons.cli.options import (
     JsonOption,
     TrustUnsignedOption,
     command,
+    state_folder,
 )
 from neurons.cli.presenter import echo_json, show, show_progress
-from neurons.cli.store_reading import state_folder
-from neurons.cli.trac import trac
-from neurons.cli.train import MICRO, SEALS, LeakFlags, parse_price, usage_lines
-from neurons.practice.opening import SCRIPTED
+from neurons.cli.trac import open_asker, require_answered, trac, usage_lines
+from neurons.cli.train import SEALS, LeakFlags
 
 if TYPE_CHECKING:
-    from harness.inference.port import Upstream
     from training.corpus.appraisal import Task
     from training.corpus.building import Built, Filtered
     from training.corpus.funnel import Funnel
@@ -124,7 +120,7 @@ def build(
     coefficient, the five format rejects, the agentic split, duplicates, one to two traces a problem; held-out problems
     are kept out whatever is switched off. With --rewritten, runs that code drove stand with the thoughts that were
     written for them, told apart by their provenance. OUT gets Parquet, dataset card, lineage, funnel, every rejection
-    with its codes, and report.html. A corpus is never changed. The same command goes on where a killed build was. An
+    with its codes, and report.html. A corpus is never changed. An
     export in an object store is brought into the state folder; a cluster's machines fetch its shards.
 
     Exit code 1 when nothing passes (the funnel says why), 2 for unreadable files or rules, 4 for a changed export.
@@ -162,17 +158,13 @@ def build(
         sources = building.open_sources(list(places), named, verify, **kept, **ways)
         sources = with_rewrites(sources, rewritten or (), distilled_prompt())
         origin = building.Origin(partition_sha256=guard.partition_sha256, code_commit=code_commit())
-        journal = building.open_journal(out, sources, task, arms, guard.identity, origin.code_commit)
-        if journal.shards and not as_json:
-            typer.echo(f"goes on after {journal.shards:,} of {len(sources.shards):,} shards, read before", err=True)
-        filtered = building.filter_sources(sources, task, arms, guard, journal=journal, **ways)
+        filtered = building.filter_sources(sources, task, arms, guard, **ways)
     if not all(one.kept for one in filtered.funnels):
-        journal.discard()
         _show_nothing(filtered, as_json=as_json)
     with show_progress(is_quiet=as_json) as bar:
         built = building.write_filtered(filtered, out, guard, origin, executor=executor, progress=bar)
-    journal.discard()
-    show({"built": built, "tokens": filtered.work}, _built_lines(built, filtered.work), as_json=as_json)
+    work = filtered.appraised.work
+    show({"built": built, "tokens": work}, _built_lines(built, work), as_json=as_json)
 
 
 @app.command("show")
@@ -271,9 +263,9 @@ def _show_nothing(filtered: Filtered, *, as_json: bool) -> None:
     """The funnel of every arm that kept nothing, then exit code 1 by way of V2147."""
     empty = {arm.name: one for arm, one in zip(filtered.arms, filtered.funnels, strict=True) if not one.kept}
     if as_json:
-        echo_json({"built": [], "funnels": empty, "tokens": filtered.work})
+        echo_json({"built": [], "funnels": empty, "tokens": filtered.appraised.work})
     else:
-        typer.echo(_funnel_text(next(iter(empty.values())), filtered.work))
+        typer.echo(_funnel_text(next(iter(empty.values())), filtered.appraised.work))
     raise ArenaError("V2147", "" if len(filtered.arms) == 1 else f"under {', '.join(empty)}")
 
 
@@ -334,46 +326,43 @@ def rewrite(
     key is read from OPENAI_API_KEY. Exit code 1 when the limit of cost ends the run.
     """
     from arena.chain.keys import verify
-    from harness.inference.client import SdkUpstream
     from training.corpus.building import open_sources, read_rules, trajectories_in
     from training.corpus.gates import codes_of, gates
     from training.corpus.model import ExecutedTrace, Trace
     from training.rewriting import writing
-    from training.rewriting.scripted import ScriptedWriter
-    from training.trac.asking import Answers, Asker
+    from training.rollouts.rollout import for_each
+    from training.trac.asking import write_results
 
-    if price_max is not None and price is None:
-        raise typer.BadParameter("a limit needs the writer's price: --price IN,OUT")
     plan, trajectories = read_rules(None, rule or ()), trajectories_in(exports)
-    guard, every, rules = leaks.guard(None, plan.pool), gates(), writing.RewriteRules()
-    prices = {} if price is None else dict([parse_price(f"{writer}={price}")])
-    access = ("rewrite", base_url, os.environ.get("OPENAI_API_KEY", ""), timeout * 1_000)
-    upstream: Upstream = ScriptedWriter() if base_url == SCRIPTED else SdkUpstream(*access)
-    limit = None if price_max is None else round(price_max * MICRO)
-    asker = Asker(upstream, Answers(out / "answers"), prices, micro_usd_max=limit)
+    guard, every, by = leaks.guard(None, plan.pool), gates(), writing.written_by(writer)
+    asker = open_asker(base_url, timeout, out, (writer,), [f"{writer}={price}"] if price else (), price_max)
 
     def would_reject(trace: Trace) -> Sequence[RejectCode]:
         return sorted({*codes_of(trace, plan, every), *guard(trace)})
 
-    made, seals = list[writing.Rewrite | writing.OmittedRun](), state_folder(state_dir) / "corpus" / SEALS
+    made, seals = list[writing.Rewrite](), state_folder(state_dir) / "corpus" / SEALS
     with show_progress(is_quiet=as_json) as progress:
         sources = open_sources(exports, (), verify, trust_unsigned=trust_unsigned, seals=seals, progress=progress)
         traces = (
             row for shard in sources.shards for row in writing.with_calls(shard)() if isinstance(row, ExecutedTrace)
         )
-        for one in writing.rewrite_all(islice(traces, rows), writer, rules, asker, would_reject, parallel=parallel):
+        for one in for_each(
+            islice(traces, rows), lambda trace: writing.rewrite(trace, by, asker, would_reject), parallel
+        ):
             made.append(one)
             progress("rewrite", len(made), trajectories)
-    found = writing.report(made, writer, rules, asker, sources.hashes)
-    writing.write_results(out, made, found)
-    show(to_builtins(found), _rewrite_lines(found, out), as_json=as_json)
+    found = writing.report(made, by, asker, sources.hashes)
+    parts = {writing.THOUGHTS: [one for one in made if one.thoughts]}
+    parts[writing.LEFT_OUT] = [one for one in made if not one.thoughts]
+    write_results(out, (writing.REPORT, found), parts)
+    show(found, _rewrite_lines(found, out), as_json=as_json)
+    require_answered(asker, found.fates, found.traces)
 
 
 def _rewrite_lines(found: RewriteReport, out: Path) -> Iterator[str]:
-    yield f"{found.traces:,} runs, {found.rewritten:,} with thoughts"
-    yield f"{found.steps:,} thoughts, {found.refused:,} refused on the way"
-    for code, count in found.left_out:
-        yield f"  {code:<18}{count:>8,}"
+    yield f"{found.traces:,} runs, {found.steps:,} thoughts, {found.refused:,} refused on the way"
+    for fate, count in found.fates.items():
+        yield f"  {fate:<18}{count:>8,}"
     yield from usage_lines(found.usage)
     yield f"{out / 'thoughts.jsonl'}: for `arena corpus build --rewritten {out}`"
     yield f"{out / 'left_out.jsonl'}: the others, and why"

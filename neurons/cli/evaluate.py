@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import msgspec
 import typer
@@ -27,9 +27,9 @@ from neurons.practice.opening import SCRIPTED, open_bench, open_endpoint
 
 if TYPE_CHECKING:
     from problems.model import Problem
-    from training.evaluation.report import EvalReport
-    from training.evaluation.run_eval import EvaluationPlan
-    from training.model import ChatCodec, Decode
+    from training.evaluation.report import EvalReport, EvaluationPlan
+    from training.model import Decode
+    from training.models.render import Qwen3Codec
     from training.rollouts.rollout import EpisodeLine, Job, RunJobs
     from training.run_context import RunContext
 
@@ -75,25 +75,14 @@ class SubjectFlags:
             raise typer.BadParameter(str(error), param_hint="--decode") from error
 
 
-class _Subject(NamedTuple):
-    """Who is examined, as the command line names it."""
-
-    target: str
-    how: SubjectFlags
-
-    @property
-    def is_agent(self) -> bool:
-        return self.target.endswith(".py")
-
-    @property
-    def is_endpoint(self) -> bool:
-        return self.target == SCRIPTED or _is_url(self.target)
-
-
 class _Examined(NamedTuple):
+    """What runs the episodes, under which plan and context, and what the report says of it."""
+
     run: RunJobs
-    lineage_sha256: str
+    plan: EvaluationPlan
+    bench: RunContext
     contamination: str
+    lineage_sha256: str = ""
     version: str = ""  # of a sampler by tokens: each of its episodes carries it
     weights_sha256: str = ""  # of what samples, where that is known
 
@@ -145,11 +134,9 @@ def evaluate_model(
         show_evaluation(read_report(Path(target)), against, as_json=as_json)
         return
     from neurons.cli.problems import read_files
-    from training.evaluation.report import name_set
-    from training.evaluation.run_eval import EvaluationPlan
+    from training.evaluation.report import EvaluationPlan, name_set
 
-    subject = _Subject(target, how)
-    _require_subject(subject)
+    _require_subject(target, how)
     if not problems:
         raise typer.BadParameter("name the set", param_hint="--problems")
     taken = read_files(problems)
@@ -160,16 +147,22 @@ def evaluate_model(
         seeds=tuple(range(max(1, how.seeds))),
         parallel=how.parallel,
     )
-    show_evaluation(_examine(subject, plan, taken, bench, out, is_quiet=as_json), against, as_json=as_json)
+    show_evaluation(_examine(target, how, plan, taken, bench, out, is_quiet=as_json), against, as_json=as_json)
 
 
 def _is_url(text: str) -> bool:
     return text.startswith(("http://", "https://"))
 
 
-def _require_subject(subject: _Subject) -> None:
+def _kind_of(target: str) -> Literal["agent", "endpoint", "folder"]:
+    if target.endswith(".py"):
+        return "agent"
+    return "endpoint" if target == SCRIPTED or _is_url(target) else "folder"
+
+
+def _require_subject(target: str, how: SubjectFlags) -> None:
     """The flags name one that can be examined: said at once, before anything is opened."""
-    how, is_folder = subject.how, not (subject.is_endpoint or subject.is_agent)
+    is_folder = _kind_of(target) == "folder"
     named = is_folder and bool(how.sampler) == bool(how.model)
     if (is_folder and not named) or (how.sampler and not (named and _is_url(how.sampler))):
         raise typer.BadParameter("URL of a vLLM server, with --model, for a folder as TARGET", param_hint="--sampler")
@@ -177,16 +170,17 @@ def _require_subject(subject: _Subject) -> None:
         raise typer.BadParameter("for an endpoint or an agent file", param_hint="--cluster")
     if how.seeds and not is_folder:
         raise typer.BadParameter("an endpoint is asked greedily, an agent file decides by itself", param_hint="--seeds")
-    if subject.is_endpoint and not how.model:
+    if _kind_of(target) == "endpoint" and not how.model:
         raise typer.BadParameter("name the model at the endpoint", param_hint="--model")
     if is_folder:
         from training.models.model_folder import require_candidate
 
-        require_candidate(subject.target)
+        require_candidate(target)
 
 
 def _examine(
-    subject: _Subject,
+    target: str,
+    how: SubjectFlags,
     plan: EvaluationPlan,
     problems: list[Problem],
     flags: BenchFlags,
@@ -194,8 +188,7 @@ def _examine(
     *,
     is_quiet: bool,
 ) -> EvalReport:
-
-    from training.evaluation.run_eval import episodes_path, examine
+    from training.evaluation.report import episodes_path, examine
     from training.rollouts.rollout import EpisodeFile
 
     with contextlib.ExitStack() as stack:
@@ -204,27 +197,26 @@ def _examine(
         file = EpisodeFile(place)
         progress = stack.enter_context(show_progress(is_quiet=is_quiet))
         bench = open_bench(flags.settings(), progress=progress)
-        if subject.is_agent:
-            plan, bench, run = stack.enter_context(_open_agent(subject, plan, bench, flags))
-            policy = _Examined(run, "", "nothing is known of its model's training")
-        elif subject.is_endpoint:
-            run = stack.enter_context(_open_endpoint(subject, plan, bench, flags))
-            policy = _Examined(run, "", "nothing is known of its training")
+        if _kind_of(target) == "agent":
+            opened = _open_agent(Path(target), how, plan, bench, flags)
+        elif _kind_of(target) == "endpoint":
+            opened = _open_endpoint(target, how, plan, bench, flags)
         else:
-            policy = stack.enter_context(_open_folder(subject, plan, problems, bench))
+            opened = _open_folder(Path(target), how, plan, problems, bench)
+        found = stack.enter_context(opened)
         for line in file.lines():  # two samplers would be one report under one's name
-            if policy.version and line.result.version != policy.version:
-                detail = f"{place} holds episodes of {line.result.version}, not of {policy.version}"
+            if found.version and line.result.version != found.version:
+                detail = f"{place} holds episodes of {line.result.version}, not of {found.version}"
                 raise ArenaError("V2124", detail)
         report = examine(
-            plan,
+            found.plan,
             problems,
             file,
-            policy.run,
-            bench,
-            lineage_sha256=policy.lineage_sha256,
-            contamination=policy.contamination,
-            weights_sha256=policy.weights_sha256,
+            found.run,
+            found.bench,
+            lineage_sha256=found.lineage_sha256,
+            contamination=found.contamination,
+            weights_sha256=found.weights_sha256,
         )
     if out:
         out.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2))
@@ -232,63 +224,62 @@ def _examine(
 
 
 @contextlib.contextmanager
-def _open_endpoint(subject: _Subject, plan: EvaluationPlan, bench: RunContext, flags: BenchFlags) -> Iterator[RunJobs]:
-    """What runs the episodes of a model at an endpoint: here, or on a cluster. Raises ArenaError V2207, V2060, V2208
-    for a cluster."""
-    from training.evaluation.run_eval import by_endpoint
+def _open_endpoint(
+    url: str, how: SubjectFlags, plan: EvaluationPlan, bench: RunContext, flags: BenchFlags
+) -> Iterator[_Examined]:
+    """A model at an endpoint, asked from here or from a cluster. Raises ArenaError V2207, V2060, V2208 for a
+    cluster."""
+    from training.evaluation.report import by_endpoint
 
-    if not subject.how.cluster:
-        with open_endpoint("model", subject.target) as upstream:
-            yield by_endpoint(plan, upstream, subject.how.model, bench)
-        return
-    from neurons.cluster.episodes import EndpointEpisodes, Place, bench_alike, by_executor
-    from neurons.cluster.ray_executor import open_executor
+    with contextlib.ExitStack() as stack:
+        if how.cluster:
+            from neurons.cluster.episodes import ModelEpisodes, Place, alike_of, by_executor
+            from neurons.cluster.ray_executor import open_executor
 
-    place = Place(flags=tuple(flags.named().items()), alike=bench_alike(bench))
-    episodes = EndpointEpisodes(place=place, url=subject.target, model=subject.how.model, decode=plan.decode)
-    with open_executor(subject.how.cluster, 0, 0, state_dir=flags.state_dir) as executor:
-        yield by_executor(plan.parallel, episodes, executor)
+            place = Place(flags=tuple(flags.named().items()), alike=alike_of(bench))
+            episodes = ModelEpisodes(place=place, url=url, model=how.model, decode=plan.decode)
+            executor = stack.enter_context(open_executor(how.cluster, 0, 0, state_dir=flags.state_dir))
+            run = by_executor(plan.parallel, episodes, executor)
+        else:
+            run = by_endpoint(plan, stack.enter_context(open_endpoint("model", url)), how.model, bench)
+        yield _Examined(run, plan, bench, "nothing is known of its training")
 
 
 @contextlib.contextmanager
 def _open_folder(
-    subject: _Subject, plan: EvaluationPlan, problems: list[Problem], bench: RunContext
+    folder: Path, how: SubjectFlags, plan: EvaluationPlan, problems: list[Problem], bench: RunContext
 ) -> Iterator[_Examined]:
     """The model in a folder, sampled here or at the named server. Raises GuardStopError for a run that learnt from the
     set, ArenaError U3001 for a server without the model that is named."""
     from training.evaluation.model_loader import open_candidate
-    from training.evaluation.run_eval import by_tokens
+    from training.evaluation.report import by_tokens
     from training.samplers.vllm import VllmSampler
 
-    def open_server(codec: ChatCodec) -> VllmSampler:
-        sampler = VllmSampler(subject.how.sampler, subject.how.model, codec)
+    def open_server(codec: Qwen3Codec) -> VllmSampler:
+        sampler = VllmSampler(how.sampler, how.model, codec)
         stack.callback(sampler.close)
-        sampler.require_served()
         return sampler
 
     with contextlib.ExitStack() as stack:
-        if not subject.how.sampler:
+        if not how.sampler:
             say_device("evaluated")
-        found = open_candidate(
-            Path(subject.target), problems, open_sampler=open_server if subject.how.sampler else None
-        )
+        found = open_candidate(folder, problems, open_sampler=open_server if how.sampler else None)
         run = by_tokens(plan, found.sampler, found.codec, bench)
-        yield _Examined(run, found.version, found.contamination, found.sampler.version, found.weights_sha256)
+        weights = found.weights_sha256
+        yield _Examined(run, plan, bench, found.contamination, found.version, found.sampler.version, weights)
 
 
 @contextlib.contextmanager
 def _open_agent(
-    subject: _Subject, plan: EvaluationPlan, bench: RunContext, flags: BenchFlags
-) -> Iterator[tuple[EvaluationPlan, RunContext, RunJobs]]:
-    """Plan and context for an agent file, and what runs its episodes: here, or on a cluster. Ends the command for a
-    file that the gate rejects. Raises ArenaError A1001 and A1009 for a file that can't be read, U3001 for an
-    endpoint, V2207, V2060, V2208 for a cluster."""
+    path: Path, how: SubjectFlags, plan: EvaluationPlan, bench: RunContext, flags: BenchFlags
+) -> Iterator[_Examined]:
+    """An agent file, run here or on a cluster. Ends the command for a file that the gate rejects. Raises ArenaError
+    A1001 and A1009 for a file that can't be read, U3001 for an endpoint, V2207, V2060, V2208 for a cluster."""
     from harness.tools.registry import profile_schemas
     from neurons.practice.run import at_once_here
     from neurons.worker.ports import open_local_ports
-    from training.evaluation.run_eval import agent_plan, line_of
+    from training.evaluation.report import agent_plan, line_of
 
-    path, how = Path(subject.target), subject.how
     raw, settings = read_agent(path), flags.settings(how.model)
     report = report_of(raw, settings)
     if report.outcome == "reject":
@@ -306,4 +297,5 @@ def _open_agent(
                     raise ArenaError(row.failure.code if row.failure else "V2004")
                 yield line_of(job, row.evaluation, tools)
 
-        yield agent_plan(plan, ports.policy), replace(bench, policy=ports.policy, source=source), run
+        bench = replace(bench, policy=ports.policy, source=source)
+        yield _Examined(run, agent_plan(plan, ports.policy), bench, "nothing is known of its model's training")

@@ -17,7 +17,7 @@ from neurons.cli.presenter import field_lines, show
 app = typer.Typer()
 
 _WIDTH = 80
-_POLICY = "policy"
+_CODE, _POLICY = "code", "policy"
 
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,39 +49,34 @@ def explain(
     catalogue's. Only an agent's own failures count against its score. The hash of a policy names it in every record:
     two validators race under the same rules when it is equal.
     """
-    if name is None and not is_all:
-        lines = [f"{row.code}  {row.title}" for row in CODES.values()]
-        show([_code(row) for row in CODES.values()], [*lines, "", "more: arena explain --all"], as_json=as_json)
-        return
-    if name is not None and (row := CODES.get(name.upper())):
-        facts = {
-            "whose fault": row.owner.value,
-            "what it costs": row.cost,
-            "tried again by itself": "yes" if row.is_retryable else "no",
-            "fix": row.remedy,
-        }
-        show([_code(row)], _lines(row.code, row.title, facts), as_json=as_json)
-        return
     topics = list(topics_of())
     if name is None:
-        listed = [f"{topic.kind:<13} {topic.name:<30} {topic.about}" for topic in topics]
-        show(topics, [textwrap.shorten(line, _WIDTH, placeholder="…") for line in listed], as_json=as_json)
+        shown = topics if is_all else [topic for topic in topics if topic.kind == _CODE]
+        listed = [f"{topic.name:<6} {topic.about}" for topic in shown] + ["", "more: arena explain --all"]
+        if is_all:
+            listed = [f"{topic.kind:<13} {topic.name:<30} {topic.about}" for topic in topics]
+        show(shown, [textwrap.shorten(line, _WIDTH, placeholder="…") for line in listed], as_json=as_json)
         return
     wanted = name.casefold()
     found = [topic for topic in topics if topic.name.casefold() == wanted]
     if not found:
-        exact = {one.casefold(): one for one in [*(t.name for t in topics), *CODES]}
+        exact = {topic.name.casefold(): topic.name for topic in topics}
         meant = ", ".join(exact[near] for near in difflib.get_close_matches(wanted, exact, n=3, cutoff=0))
         raise typer.BadParameter(f"nothing is called {name}; did you mean {meant}? All: arena explain --all")
     if found[0].kind == _POLICY:
         _show_policy(found[0].name, as_json=as_json)
         return
-    lines = [line for topic in found for line in _lines(topic.name, f"{topic.kind}: {topic.about}", topic.facts)]
+    lines = []
+    for topic in found:
+        about = topic.about if topic.kind == _CODE else f"{topic.kind}: {topic.about}"
+        lines += textwrap.wrap(f"{topic.name}  {about}", _WIDTH, subsequent_indent="  ")
+        for fact, value in topic.facts.items():
+            lines += textwrap.wrap(f"{fact}: {value}", _WIDTH, initial_indent="  ", subsequent_indent="    ")
     show(found, lines, as_json=as_json)
 
 
 def topics_of() -> Iterator[Topic]:
-    """Everything that has a name, but for codes."""
+    """Everything that has a name."""
     from arena.gate.rules import INSTEAD, RULES
     from arena.policies import POLICIES
     from arena.view.reading import GATE_QUESTIONS
@@ -90,6 +85,10 @@ def topics_of() -> Iterator[Topic]:
     from neurons.settings.settings import ENVIRONMENT_PREFIX, Settings
     from problems.score import FINDINGS
 
+    for row in CODES.values():
+        retried = "yes" if row.is_retryable else "no"
+        facts = {"whose fault": row.owner.value, "what it costs": row.cost, "tried again by itself": retried}
+        yield Topic(kind=_CODE, name=row.code, about=row.title, facts=facts | {"fix": row.remedy})
     for rule in RULES.values():
         facts = {"outcome": f"{rule.outcome} ({rule.severity}), {rule.code}", "write instead": INSTEAD[rule.name]}
         yield Topic(kind="gate rule", name=rule.name, about=rule.meaning, facts=facts)
@@ -126,14 +125,3 @@ def _leaves(fields: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str
             yield from _leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _code(row: Any) -> dict[str, Any]:
-    return {**msgspec.to_builtins(row), "owner": row.owner.value}
-
-
-def _lines(name: str, about: str, facts: dict[str, str]) -> list[str]:
-    lines = textwrap.wrap(f"{name}  {about}", _WIDTH, subsequent_indent="  ")
-    for fact, value in facts.items():
-        lines += textwrap.wrap(f"{fact}: {value}", _WIDTH, initial_indent="  ", subsequent_indent="    ")
-    return lines

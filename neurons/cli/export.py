@@ -9,71 +9,55 @@ import functools
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
 from foundation.errors import ArenaError
-from neurons.cli.options import JsonOption, StoreFlags, ValidatorOption, WalletFlags
+from neurons.cli.options import JsonOption, StoreFlags, ValidatorOption, WalletFlags, logs_of
 from neurons.cli.presenter import show, show_progress
-from neurons.cli.store_reading import logs_of
 
 if TYPE_CHECKING:
     from arena.chain.port import Signer
     from arena.export.model import Cursor, Manifest, Request
     from arena.store.postgres import PostgresStore
 
-_E4 = 10_000
-OutOption = Annotated[Path, typer.Option("--out", help="Folder to write, empty or holding this export unfinished.")]
-FormatOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--format",
-        help="jsonl, parquet, messages, datasets, inspect or verifiers. Repeatable. Default: the log and Parquet.",
-    ),
-]
-PoolOption = Annotated[
-    list[str] | None, typer.Option("--pool", help="train (default), dev, eval or never_touch. Repeatable.")
-]
-DayOption = Annotated[str, typer.Option(metavar="YYYY-MM-DD", help="UTC day of recording, inclusive.")]
-RaceOption = Annotated[list[str] | None, typer.Option("--race", help="Only this race. Repeatable.")]
-AgentOption = Annotated[
-    list[str] | None, typer.Option("--agent", help="Only this agent version id or miner hotkey. Repeatable.")
-]
-BucketOption = Annotated[list[str] | None, typer.Option("--bucket", help="product, shop or voucher. Repeatable.")]
-CoefficientOption = Annotated[
-    float, typer.Option("--min-coefficient", min=0.0, max=1.0, help="Least reasoning coefficient of the verdict.")
-]
-AgenticOption = Annotated[bool, typer.Option("--agentic", help="Only runs whose calls came from the model.")]
-SinceOption = Annotated[
-    Path | None, typer.Option("--since-cursor", help="Go on from this finished export: bring what is new since.")
-]
-ArgumentsOption = Annotated[
-    str,
-    typer.Option(
-        "--arguments",
-        metavar="text|object",
-        help="How `messages` and Parquet show calls' arguments (FORMATS.md: which template wants which).",
-    ),
-]
+_Texts = list[str] | None
+
+
+def _many(name: str, about: str) -> Any:
+    return typer.Option(name, help=f"{about} Repeatable.")
 
 
 def export(
-    out: OutOption,
+    out: Annotated[Path, typer.Option("--out", help="Folder to write; it must hold nothing.")],
     store: StoreFlags,
     wallet: WalletFlags,
-    formats: FormatOption = None,
-    pool: PoolOption = None,
-    from_day: DayOption = "",
-    to_day: DayOption = "",
-    race: RaceOption = None,
-    agent: AgentOption = None,
-    bucket: BucketOption = None,
-    min_coefficient: CoefficientOption = 0.0,
-    agentic: AgenticOption = False,
-    since_cursor: SinceOption = None,
-    arguments: ArgumentsOption = "text",
+    formats: Annotated[
+        _Texts,
+        _many(
+            "--format",
+            "jsonl, parquet, messages, datasets, inspect or verifiers. Default: the log and Parquet.",
+        ),
+    ] = None,
+    pool: Annotated[_Texts, _many("--pool", "train (default), dev, eval or never_touch.")] = None,
+    from_day: Annotated[str, typer.Option(metavar="YYYY-MM-DD", help="UTC day of recording, inclusive.")] = "",
+    to_day: Annotated[str, typer.Option(metavar="YYYY-MM-DD", help="UTC day of recording, inclusive.")] = "",
+    race: Annotated[_Texts, _many("--race", "Only this race.")] = None,
+    agent: Annotated[_Texts, _many("--agent", "Only this agent version id or miner hotkey.")] = None,
+    bucket: Annotated[_Texts, _many("--bucket", "product, shop or voucher.")] = None,
+    min_coefficient: Annotated[
+        float, typer.Option("--min-coefficient", min=0.0, max=1.0, help="Least reasoning coefficient of the verdict.")
+    ] = 0.0,
+    agentic: Annotated[bool, typer.Option("--agentic", help="Only runs whose calls came from the model.")] = False,
+    since_cursor: Annotated[
+        Path | None, typer.Option("--since-cursor", exists=True, help="A finished export: bring what is new since.")
+    ] = None,
+    arguments: Annotated[
+        str,
+        typer.Option(metavar="text|object", help="How `messages` show calls' arguments (FORMATS.md says which model)."),
+    ] = "text",
     validator: ValidatorOption = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -83,14 +67,13 @@ def export(
     `arena records verify --export OUT` can check the lot on any machine, without a store. OUT/README.md is a dataset
     card: what is in it, and how to read it. Nothing of a race goes out before its release, nor a winner's source before
     its embargo has ended. With --wallet.hotkey, the log's own, the manifest is signed too, and with it what was left
-    out: `arena corpus build` wants that. Killed half-way? Give the same command again: it goes on behind the last
-    finished shard.
+    out: `arena corpus build` wants that. OUT appears when it is whole; stopped half-way, give the command again.
 
     arena records export --out day1 --format parquet --format messages
 
     arena records export --out day2 --format parquet --since-cursor day1
     """
-    from arena.export.model import Request
+    from arena.export.model import Filters, Request
     from arena.export.selection import check_request
 
     filters = {
@@ -99,21 +82,15 @@ def export(
         "races": race or [],
         "agents": agent or [],
         "buckets": bucket or [],
-        "coefficient_e4_min": round(min_coefficient * _E4),
+        "coefficient_e4_min": round(min_coefficient * 10_000),
         "is_agentic_only": agentic,
     }
-    wanted = formats or ["jsonl", "parquet"]
-    asked: dict[str, object] = {"formats": wanted, "pools": pool or ["train"], "filters": filters}
-    asked["validator"] = ""
-    if arguments != "text":
-        asked["arguments"] = arguments
+    asked = {"formats": formats or ["jsonl", "parquet"], "pools": pool or ["train"], "arguments": arguments}
     try:
-        request = msgspec.convert(asked, Request)
+        request = msgspec.convert(asked | {"validator": "", "filters": msgspec.convert(filters, Filters)}, Request)
     except msgspec.ValidationError as error:
         raise ArenaError("V2073", str(error)) from error
     check_request(request)
-    if since_cursor is not None and not since_cursor.exists():
-        raise ArenaError("V2073", f"{since_cursor} does not exist")
     signer = wallet.open() if wallet.wallet_hotkey else None
     manifest = store.run(lambda log: _export(log, request, out, validator, since_cursor, signer))
     show(manifest, summary_lines(manifest, out), as_json=as_json)

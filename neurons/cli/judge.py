@@ -16,9 +16,18 @@ from msgspec.structs import replace
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from neurons.cli.exit_codes import EXIT_FAILED
-from neurons.cli.options import JsonOption, RecordArgument, StoreFlags, ValidatorOption, command
+from neurons.cli.options import (
+    MESSAGE_NOT_FOUND,
+    JsonOption,
+    RecordArgument,
+    StoreFlags,
+    ValidatorOption,
+    command,
+    find_record,
+    logs_of,
+    read_or_none,
+)
 from neurons.cli.presenter import cut, echo_json, make_table, printable, share_text, show_progress
-from neurons.cli.store_reading import MESSAGE_NOT_FOUND, find_record, logs_of, read_or_none
 from neurons.settings import flags as wallet_flags
 
 if TYPE_CHECKING:

@@ -5,9 +5,6 @@ A heuristic of the gate never rejects; a person decides here.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -17,9 +14,8 @@ import typer
 
 from foundation.errors import Failure
 from neurons.cli.exit_codes import EXIT_USAGE
-from neurons.cli.options import JsonOption, NetuidOption, StateDirOption, WalletFlags, command
+from neurons.cli.options import JsonOption, NetuidOption, StateDirOption, WalletFlags, command, run_on_store
 from neurons.cli.presenter import echo_json, show
-from neurons.cli.store_reading import location_of, state_folder
 
 if TYPE_CHECKING:
     from arena.exchange.operator_files import ReleaseStore, SignedRelease
@@ -170,15 +166,14 @@ submissions_app = typer.Typer(
 
     arena submissions list --state-dir DIR
 
-    arena submissions accept 3f9a --state-dir DIR
+    arena submissions decide 3f9a accept --state-dir DIR
 
-    arena submissions reject 3f9a --reason "answers by table" --state-dir DIR
+    arena submissions decide 3f9a reject --reason "answers by table" --state-dir DIR
     """,
     no_args_is_help=True,
 )
 
 REASON_CHARS_MAX = 200
-AgentArgument = Annotated[str, typer.Argument(metavar="AGENT", help="Agent version id, or the beginning of one.")]
 
 
 @submissions_app.command("list")
@@ -194,11 +189,8 @@ def list_submissions(
     from arena.records.port import EVERY_STATE
     from neurons.race.sentences import short
 
-    async def read() -> list[StoredSubmission]:
-        async with _store(state_dir) as store:
-            return await store.submissions(EVERY_STATE)
-
-    found = [submission for submission in asyncio.run(read()) if state in ("all", submission.state)]
+    stored = run_on_store("", state_dir, lambda store: store.submissions(EVERY_STATE))
+    found = [submission for submission in stored if state in ("all", submission.state)]
     if as_json:
         echo_json(found)
         return
@@ -213,36 +205,29 @@ def list_submissions(
 
 
 @submissions_app.command()
-def accept(agent: AgentArgument, state_dir: StateDirOption = None) -> None:
-    """Let a reviewed submission qualify.
-
-    The running validator takes it up at its next turn. Where the policy admits by agreement, it also signs your
-    decision into its log: the agent races once more than half of the validators accept it, or its hold has run out.
-    """
-    asyncio.run(_decide(state_dir, agent, "accepted"))
-
-
-@submissions_app.command()
-def reject(
-    agent: AgentArgument,
-    reason: Annotated[
-        str, typer.Option("--reason", help="Why, in one line; its miner reads it in `arena status`.")
-    ] = "",
+def decide(
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="Agent version id, or the beginning of one.")],
+    decision: Annotated[str, typer.Argument(metavar="accept|reject", help="accept: it qualifies; reject: it is out.")],
+    reason: Annotated[str, typer.Option(help="Why, in one line; the miner of a rejected one reads it.")] = "",
     state_dir: StateDirOption = None,
 ) -> None:
-    """Reject a reviewed submission; its report stays with it.
+    """Accept or reject a submission under review; its report stays with it.
 
-    Where the policy admits by agreement, the running validator signs your decision into its log: the agent is out once
-    more than half of the validators reject it.
+    The running validator takes it up at its next turn. Where the policy admits by agreement, it also signs your
+    decision into its log: the agent races once more than half of the validators accept it, or its hold has run out,
+    and is out once more than half of them reject it.
     """
+    states: dict[str, Literal["accepted", "rejected"]] = {"accept": "accepted", "reject": "rejected"}
+    if decision not in states:
+        raise typer.BadParameter("accept or reject", param_hint="accept|reject")
     if not reason.isprintable() or len(reason) > REASON_CHARS_MAX:
         raise typer.BadParameter(f"one line of at most {REASON_CHARS_MAX} characters", param_hint="--reason")
-    asyncio.run(_decide(state_dir, agent, "rejected", reason.strip()))
+    why = reason.strip() if decision == "reject" else ""
+    _decide(state_dir, agent, states[decision], why)
 
 
-async def _decide(state_dir: Path | None, agent: str, state: Literal["accepted", "rejected"], reason: str = "") -> None:
-
-    async with _store(state_dir) as store:
+def _decide(state_dir: Path | None, agent: str, state: Literal["accepted", "rejected"], reason: str = "") -> None:
+    async def decide(store: PostgresStore) -> StoredSubmission:
         matches = [s for s in await store.submissions(("review",)) if s.subject.agent_version_id.startswith(agent)]
         if len(matches) != 1:
             typer.echo(f"{len(matches)} submissions under review begin with {agent!r}", err=True)
@@ -250,20 +235,7 @@ async def _decide(state_dir: Path | None, agent: str, state: Literal["accepted",
         version = matches[0].subject.agent_version_id
         failure = Failure(code="A1005", detail=f"a person rejected it: {reason}") if reason else None
         await store.set_submission_state(version, state, was="review", failure=failure)
-    typer.echo(f"{version[:16]}  {state}  {matches[0].name}")
+        return matches[0]
 
-
-@asynccontextmanager
-async def _store(state_dir: Path | None) -> AsyncIterator[PostgresStore]:
-    """The validator's store, through its own role; the server is started when the validator is not running."""
-    from arena.store.embedded import embedded_server
-    from arena.store.postgres import PostgresStore
-
-    folder = state_folder(state_dir)
-    location = location_of("", folder)
-    async with AsyncExitStack() as stack:
-        if location.kind == "embedded":
-            await stack.enter_async_context(embedded_server(folder))
-        store = await PostgresStore.open(location.dsn, location.validator)
-        stack.push_async_callback(store.close)
-        yield store
+    decided = run_on_store("", state_dir, decide)
+    typer.echo(f"{decided.subject.agent_version_id[:16]}  {state}  {decided.name}")

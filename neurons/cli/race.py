@@ -14,9 +14,8 @@ import msgspec
 import typer
 
 from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_USAGE
-from neurons.cli.options import JsonOption, StoreFlags, ValidatorOption, command
+from neurons.cli.options import JsonOption, StoreFlags, ValidatorOption, command, logs_of
 from neurons.cli.presenter import echo_json, show
-from neurons.cli.store_reading import logs_of
 
 if TYPE_CHECKING:
     from arena.bank.batch import Disclosure

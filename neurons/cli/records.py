@@ -22,9 +22,18 @@ import typer
 
 from neurons.cli.exit_codes import EXIT_INTERRUPTED
 from neurons.cli.export import export
-from neurons.cli.options import CatalogueOption, JsonOption, StoreFlags, ValidatorOption, command
+from neurons.cli.options import (
+    CatalogueOption,
+    JsonOption,
+    StoreFlags,
+    ValidatorOption,
+    command,
+    logs_of,
+    open_store,
+    read_or_none,
+    state_folder,
+)
 from neurons.cli.presenter import cut, echo_json, make_table, printable, share_text
-from neurons.cli.store_reading import logs_of, open_store, read_or_none, state_folder
 from neurons.cli.verify import prove, verify
 
 if TYPE_CHECKING:

@@ -70,7 +70,7 @@ def _report_rows(report: EvalReport) -> dict[str, str]:
         "success (ASR)": _share(report.asr),
         **{f"  {bucket}": _share(estimate) for bucket, estimate in report.by_bucket.items()},
         "exact": _share(report.gt_exact),
-        **({"partial": _share(report.partial)} if report.partial else {}),
+        "partial": _share(report.partial),
         **{f"axis {axis}": "-" if share is None else f"{share:.3f}" for axis, share in report.axes.items()},
         **{f"pass@{k}": _share(estimate) for k, estimate in report.pass_at.items()},
         **{
@@ -120,8 +120,7 @@ def report(
 
     Prints the table with intervals and paired tests; --out writes one HTML file that needs nothing else, with the
     conditions, what each took and curves of the runs named by --run. Each number names its conditions; only equal
-    conditions are tested against each other, and ablations (labels NAME@ARM) against NAME@full alone, in a family of
-    their own for Holm's correction.
+    conditions are tested against each other: a row against the first of them and against the one before it.
     """
     from rich.console import Console
 
@@ -163,7 +162,7 @@ def _tables(document: Document) -> list[Table]:
         ours = f"{row.report.asr.value:.1%} [{100 * row.report.asr.low:.1f}, {100 * row.report.asr.high:.1f}]"
         eighth = f"{row.report.pass_at['8'].value:.1%}" if "8" in row.report.pass_at else "-"
         unscored = f"{row.report.unscored} of {row.report.episodes}"
-        label = f"{row.label} ({row.ending})" if row.ending else row.label
+        label = f"{row.report.label} ({row.ending})" if row.ending else row.report.label
         rows.add_row(
             label, f"{row.letter}: {row.report.conditions.set.name}", ours, eighth, str(row.report.asr.n), unscored
         )
@@ -173,12 +172,10 @@ def _tables(document: Document) -> list[Table]:
         letters += [] if one.group[0] in letters else [one.group[0]]
     rows.caption = "\n".join(f"{', '.join(letters)}: {harness}" for harness, letters in published.items())
     rows.caption_justify = "left"
-    tests = make_table(
-        "second against first", "cond.", "family", "difference", "p", "p, Holm", title="Tests", box=SIMPLE
-    )
+    tests = make_table("second against first", "cond.", "difference", "p", "p, Holm", title="Tests", box=SIMPLE)
     for test in document.tests:
         gap = test.difference
         difference = f"{100 * gap.value:+.1f} [{100 * gap.low:+.1f}, {100 * gap.high:+.1f}] pp"
         names = f"{test.second} against {test.first}"
-        tests.add_row(names, test.conditions, test.family, difference, p_text(test.paired.p_value), p_text(test.holm))
+        tests.add_row(names, test.conditions, difference, p_text(test.paired.p_value), p_text(test.holm))
     return [rows, *([tests] if document.tests else [])]

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from neurons.cli.exit_codes import EXIT_INTEGRITY
-from neurons.cli.options import DsnOption, JsonOption, StateDirOption
+from neurons.cli.options import DsnOption, JsonOption, StateDirOption, location_of, run_on_store, state_folder
 from neurons.cli.presenter import echo_json, show_progress
-from neurons.cli.store_reading import location_of, run_on_store, state_folder
 
 if TYPE_CHECKING:
     from arena.store.embedded import PgTools

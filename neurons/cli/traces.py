@@ -17,17 +17,17 @@ import msgspec
 from arena.bank.batch import Explain, explain_nothing
 from arena.chain.keys import verify
 from arena.export.agents import AgentRow
-from arena.export.files import AGENTS, LOG, MANIFEST, read_rows, read_scrubbed, row_trajectory
+from arena.export.files import AGENTS, LOG, MANIFEST, read_rows, read_scrubbed
 from arena.export.model import LogRow
 from arena.export.selection import releases_of
-from arena.records.body import decode_content
+from arena.records.body import decode_body, decode_content
 from arena.records.inspection import inspect
-from arena.records.model import Entry, EvaluationRecord, RecordContent, ReleaseRecord, SignedRecord, VerdictRecord
+from arena.records.model import EvaluationRecord, RecordContent, ReleaseRecord, SignedRecord, VerdictRecord, entry_of
 from arena.view.reading import Field, TraceView, chain_fact, view_evaluation, view_trace
 from arena.visibility.rule import Thing, Viewer, embargoed_races, may_see, standing_of
 from harness.trace import EvaluationBody, ToolCall
 from judge.verdict import UnscoredVerdict, Verdict
-from neurons.cli.store_reading import find_record, logs_of, read_or_none
+from neurons.cli.options import find_record, logs_of, read_or_none
 from neurons.practice.run import LocalRun, read_run
 from neurons.race.sentences import names_of
 from problems.model import Pool
@@ -159,8 +159,8 @@ def record_facts(evaluation: EvaluationRecord, names: Mapping[str, str]) -> tupl
 def signature_facts(record: SignedRecord | LogRow) -> tuple[Field, ...]:
     """A record's place in its log, and whether hash and signature hold."""
     content = None if record.content is None else bytes(record.content)
-    entry = Entry(record.validator, record.seq, record.prev, record.content_sha256, record.signature, content)
-    wrong = [f"{rule}: {why}" for rule, why in inspect(entry, verify).faults if rule != "body"]
+    faults = inspect(entry_of(record, content), verify).faults
+    wrong = [f"{rule}: {why}" for rule, why in faults if rule != "body"]
     holds = "; ".join(wrong) if wrong else f"holds: signed by {record.validator}"
     return (("record", f"{record.seq} of {record.validator}"), ("signature", holds), ("content", record.content_sha256))
 
@@ -183,26 +183,30 @@ def _exported(folder: Path) -> Iterator[FoundTrace]:
     names = {row.agent_version_id: row.name or "" for row in rows}
     verdicts: dict[str, Verdict | UnscoredVerdict] = {}
     for row in (row for path in shards for row in read_rows(path)):
-        if row.content is not None and b'"kind":"verdict"' in bytes(row.content):
-            payload = decode_content(bytes(row.content)).payload
-            if isinstance(payload, VerdictRecord):
-                verdicts.setdefault(payload.verdict.body_sha256, payload.verdict)
-    for path in shards:
-        scrubbed = read_scrubbed(folder, int(path.name.partition(".")[0]))
+        payload = None if row.content is None else decode_content(bytes(row.content)).payload
+        if isinstance(payload, VerdictRecord):
+            verdicts.setdefault(payload.verdict.body_sha256, payload.verdict)
+    for number, path in enumerate(shards):
+        scrubbed = read_scrubbed(folder, number)
         for row in read_rows(path):
-            trajectory = scrubbed.get(row.seq) or row_trajectory(
-                row, lambda body: (0, verdicts.get(body)), lambda _: ("train", "")
+            if trajectory := scrubbed.get(row.seq):
+                evaluation, body, verdict = trajectory.evaluation, trajectory.body, trajectory.verdict
+            elif row.content is not None and row.body is not None:
+                payload = decode_content(bytes(row.content)).payload
+                assert isinstance(payload, EvaluationRecord)  # no other record has a body
+                evaluation, body = payload, decode_body(bytes(row.body))
+                verdict = verdicts.get(evaluation.body_sha256)
+            else:
+                continue
+            view = view_trace(
+                body,
+                name=str(row.seq),
+                outcome=evaluation.outcome,
+                verdicts=() if verdict is None else (verdict,),
+                facts=record_facts(evaluation, names),
+                proof=signature_facts(row),
             )
-            if trajectory is not None:
-                view = view_trace(
-                    trajectory.body,
-                    name=str(row.seq),
-                    outcome=trajectory.evaluation.outcome,
-                    verdicts=() if trajectory.verdict is None else (trajectory.verdict,),
-                    facts=record_facts(trajectory.evaluation, names),
-                    proof=signature_facts(row),
-                )
-                yield FoundTrace(view, trajectory.body)
+            yield FoundTrace(view, body)
 
 
 def attribution_facts(body: EvaluationBody) -> tuple[Field, ...]:

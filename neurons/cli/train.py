@@ -1,4 +1,4 @@
-"""`arena train`, `lineage`, `reenter`, `serve-model`: stages of post-training, where checkpoints come from, and back.
+"""`arena train`, `lineage`, `reenter`: stages of post-training, where checkpoints come from, and back.
 
 It opens what a recipe names and prints the results; the decisions are in `training`. A dry run counts what the recipe
 names where that is there, says what it assumed where it is not, and names the device that would compute here.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -36,16 +36,14 @@ if TYPE_CHECKING:
     from problems.model import Pool, Problem
     from training.corpus.leak_guard import Guard
     from training.corpus.model import CorpusPool
-    from training.model import RunLineage
     from training.models.estimate import Work
     from training.recipe import Recipe
     from training.rollouts.rollout import RunJobs
+    from training.run import RunLineage
     from training.run_context import RunContext
-    from training.trac.model import Price, Usage
 
 
 SEALS = "seals"  # folder of finished verifications
-MICRO = 1_000_000  # of a dollar, or of a token's price
 
 
 def say_device(work: str) -> None:
@@ -65,21 +63,6 @@ def open_teacher(plan: Recipe) -> Iterator[Upstream]:
         raise ArenaError("U3001", "the recipe names no teacher")
     with open_endpoint("teacher", plan.teacher, by_sdk=True) as upstream:
         yield upstream
-
-
-def parse_price(text: str) -> tuple[str, Price]:
-    """`MODEL=IN,OUT` in dollars. A model's name may hold "=" itself."""
-    from training.trac.model import Price
-
-    model, _, amounts = text.rpartition("=")
-    parts = amounts.split(",")
-    try:
-        prompt, completion = (round(float(part) * MICRO) for part in parts)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not MODEL=IN,OUT, such as small=0.15,0.60") from None
-    if not model or min(prompt, completion) < 0:
-        raise typer.BadParameter(f"{text!r} is not MODEL=IN,OUT, such as small=0.15,0.60")
-    return model, Price(prompt_micro_usd=prompt, completion_micro_usd=completion)
 
 
 @dataclass(frozen=True)
@@ -111,13 +94,6 @@ class LeakFlags:
         )
 
 
-def usage_lines(usage: Sequence[Usage]) -> Iterator[str]:
-    """One line a model: what it was asked for and what that cost."""
-    for one in usage:
-        tokens = f"{one.prompt_tokens:,} + {one.completion_tokens:,} tokens"
-        yield f"  {one.model:<28}{one.calls:,} calls, {one.kept:,} kept; {tokens}; ${one.micro_usd / MICRO:,.2f}"
-
-
 # of a corpus, and of the problem files, that are not there; a partition deals 60 problems to `dev`
 ASSUMED_TOKENS, ASSUMED_PROBLEMS, ASSUMED_DEV = 10_000_000, 1_000, 60
 
@@ -132,7 +108,6 @@ _TinyModel = Annotated[
 _Out = Annotated[
     Path | None, typer.Option("--out", help="Folder of the run; an unfinished one goes on. Not for --dry-run.")
 ]
-_Workers = Annotated[int, typer.Option(min=0, help="Rollouts: processes that run them; 0: this one.")]
 _Run = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a finished run.", exists=True)]
 
 
@@ -144,7 +119,6 @@ def train(
     leaks: LeakFlags,
     out: _Out = None,
     tiny_model: _TinyModel = False,
-    workers: _Workers = 0,
     cluster: ClusterOption = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, its memory and time.")] = False,
     as_json: JsonOption = False,
@@ -163,18 +137,17 @@ def train(
 
     A stage that learns from problems has to know which others are held out: by --held-out, or by the bank's private
     --partition, which tells the pool of each. Corpora have to be of the partition in use.
-    With --workers or --cluster a teacher's rollouts, and those of the sampler that a rejection's recipe names, run in
-    processes or on the machines of a Ray cluster, which see tokenizer and index under the same paths.
+    With --cluster a teacher's rollouts, and those of the sampler that a rejection's recipe names, run on machines of a
+    Ray cluster, which see tokenizer and index under the same paths.
     The device is said on stderr before anything starts; --dry-run says it too, and needs no --out.
     """
-    from training.recipe import parse_recipe, read_whole_text, require_runnable
+    from training.recipe import read_recipe, require_runnable
 
-    text = read_whole_text(recipe)
-    plan = parse_recipe(text, str(recipe))
+    plan = read_recipe(recipe)
     if plan.stage != stage:
         raise typer.BadParameter(f"{recipe} is a recipe of {plan.stage}, not of {stage}")
     require_runnable(plan, str(recipe))
-    if (workers or cluster) and (stage not in ("teacher", "rejection") or not (plan.sampler or plan.teacher)):
+    if cluster and (stage not in ("teacher", "rejection") or not (plan.sampler or plan.teacher)):
         raise typer.BadParameter("rollouts of a teacher or a sampler can run elsewhere", param_hint="--cluster")
     if dry_run:
         show_plan(plan, as_json=as_json)
@@ -207,8 +180,8 @@ def train(
             bank=leaks.bank,
             progress=progress,
         )
-        with _rollouts_elsewhere(plan, bench, workers, cluster, bench_flags) as run_jobs:
-            done = run_stage(plan, text, out, bench, open_teacher=open_teacher, run_jobs=run_jobs)
+        with _rollouts_elsewhere(plan, bench, cluster, bench_flags) as run_jobs:
+            done = run_stage(plan, out, bench, open_teacher=open_teacher, run_jobs=run_jobs)
     if launched(os.environ).is_first:
         show(done, _run_lines(out, done), as_json=as_json)
     if done.stopped_by:
@@ -216,25 +189,19 @@ def train(
 
 
 @contextlib.contextmanager
-def _rollouts_elsewhere(
-    plan: Recipe,
-    bench: RunContext,
-    workers: int,
-    cluster: str,
-    flags: BenchFlags,
-) -> Iterator[RunJobs | None]:
-    """Whoever runs the stage's rollouts: so many processes or a cluster; None for this process. Of several devices'
-    processes the first one makes them."""
+def _rollouts_elsewhere(plan: Recipe, bench: RunContext, cluster: str, flags: BenchFlags) -> Iterator[RunJobs | None]:
+    """What runs the stage's rollouts on a cluster; None for this process. Of several devices' processes the first one
+    makes them."""
     from training.run import launched
 
-    if not (workers or cluster) or not launched(os.environ).is_first:
+    if not cluster or not launched(os.environ).is_first:
         yield None
         return
-    from neurons.cluster.episodes import Place, bench_alike, by_executor, stage_episodes
+    from neurons.cluster.episodes import Place, alike_of, by_executor, stage_episodes
     from neurons.cluster.ray_executor import open_executor
 
-    place = Place(flags=tuple(flags.named().items()), alike=bench_alike(bench))
-    with open_executor(cluster, workers, 0, state_dir=flags.state_dir) as executor:
+    place = Place(flags=tuple(flags.named().items()), alike=alike_of(bench))
+    with open_executor(cluster, 0, 0, state_dir=flags.state_dir) as executor:
         yield by_executor(plan.parallel, stage_episodes(plan, place), executor)
 
 
@@ -249,11 +216,10 @@ def lineage(run: _Run, as_json: JsonOption = False) -> None:
 
     chain = lineage_chain(run)
     lines = [
-        f"{found.stage:<10} {checkpoint.lineage_sha256[:16]}  weights {found.weights_sha256[:16]}  {place}"
-        for place, checkpoint, found in chain
+        f"{found.stage:<10} {found.sha256[:16]}  weights {found.weights_sha256[:16]}  {place}" for place, found in chain
     ]
-    base = f"base       {chain[-1][2].parent_sha256[:16]}"
-    show([found for _, _, found in chain], [*lines, base], as_json=as_json)
+    base = f"base       {chain[-1][1].parent_sha256[:16]}"
+    show([found for _, found in chain], [*lines, base], as_json=as_json)
 
 
 @app.command()
@@ -281,10 +247,10 @@ def reenter(
         require_name(name)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    checkpoint, _ = open_checkpoint(run)
+    lineage = open_checkpoint(run)
     rules = policy_of(BenchFlags(policy=policy).settings())
     weights_sha256 = save_served(run, out / "model", is_bf16=not is_fp32)
-    entry = make_reentry(name, weights_sha256, checkpoint.lineage_sha256, rules)
+    entry = make_reentry(name, weights_sha256, lineage.sha256, rules)
     (out / "agent.py").write_text(entry.source, encoding="utf-8")
     (out / "policy.json").write_bytes(msgspec.json.format(msgspec.json.encode(entry.policy), indent=2))
     typer.echo(f"{entry.model_id}")
@@ -309,10 +275,10 @@ def show_plan(plan: Recipe, *, as_json: bool) -> None:
     from training.models.estimate import estimate_run
     from training.models.model_folder import find_device
 
-    rows, work, assumed = count_work(plan)
+    work, assumed = count_work(plan)
     estimate, device = estimate_run(plan, work), find_device()
     fields: list[tuple[str, object]] = [
-        ("rows in the corpus", f"{rows}, {work.corpus_tokens:,} tokens"),
+        ("corpus", f"{work.corpus_tokens:,} tokens"),
         ("problems", f"{work.problems}, for guards {work.dev}; episodes taken over {work.taken}"),
         *(("assumed", line) for line in assumed),
         ("parameters", f"{estimate.parameters:,}, trained {estimate.trained_parameters:,}"),
@@ -327,78 +293,41 @@ def show_plan(plan: Recipe, *, as_json: bool) -> None:
     if device.warning:
         fields.append(("warning", device.warning))
     recipe = msgspec.json.format(msgspec.json.encode(plan), indent=2).decode()
-    shown = {"recipe": plan, "rows": rows, "work": work, "assumed": assumed, "estimate": estimate, "device": device}
+    shown = {"recipe": plan, "work": work, "assumed": assumed, "estimate": estimate, "device": device}
     show(shown, [recipe, *field_lines(fields, 22)], as_json=as_json)
 
 
-def count_work(plan: Recipe) -> tuple[int, Work, list[str]]:
-    """(rows in the corpora, what the run works on, what was assumed of things that are not there)."""
+def count_work(plan: Recipe) -> tuple[Work, list[str]]:
+    """What the run works on, and what was assumed of things that are not there."""
+    from neurons.cli.problems import read_file, shipped_named
     from training.corpus.corpus_files import read_rows
     from training.models.estimate import Work
-    from training.rollouts.rollout import EpisodeFile
-    from training.stages.episodes import EPISODES
+    from training.rollouts.rollout import EPISODES, EpisodeFile
 
     assumed: list[str] = []
-    rows = tokens = taken = 0
-    for folder in map(Path, plan.data.corpus):
-        if folder.exists():
-            counts = [row.tokens or 0 for row in read_rows(folder)]
-            rows, tokens = rows + len(counts), tokens + sum(counts)
-        else:
-            assumed.append(f"{folder}: {ASSUMED_TOKENS:,} tokens")
-            tokens += ASSUMED_TOKENS
-    problems = _problems(plan.data.problems, ASSUMED_PROBLEMS, assumed)
-    for run in map(Path, plan.data.rollouts):
-        if (run / EPISODES).exists():
-            taken += len(EpisodeFile(run / EPISODES).lines())
-        else:
-            assumed.append(f"{run}: {ASSUMED_PROBLEMS:,} episodes")
-            taken += ASSUMED_PROBLEMS
-    dev = _problems(plan.data.dev_problems, ASSUMED_DEV, assumed)
-    return rows, Work(corpus_tokens=tokens, problems=problems, taken=taken, dev=dev), assumed
 
+    def total(names: Iterable[str], count: Callable[[Path], int | None], otherwise: int, what: str) -> int:
+        found = 0
+        for name in filter(None, names):
+            counted = count(Path(name))
+            if counted is None:
+                assumed.append(f"{name}: {otherwise:,} {what}")
+            found += otherwise if counted is None else counted
+        return found
 
-def _problems(name: str, otherwise: int, assumed: list[str]) -> int:
-    from neurons.cli.problems import read_file, shipped_named
+    def tokens(corpus: Path) -> int | None:
+        return sum(row.tokens or 0 for row in read_rows(corpus)) if corpus.exists() else None
 
-    if not name:
-        return 0
-    if not Path(name).exists() and not shipped_named(name):
-        assumed.append(f"{name}: {otherwise:,} problems")
-        return otherwise
-    return len(read_file(Path(name)))
+    def problems(file: Path) -> int | None:
+        return len(read_file(file)) if file.exists() or shipped_named(str(file)) else None
 
+    def episodes(run: Path) -> int | None:
+        return len(EpisodeFile(run / EPISODES).lines()) if (run / EPISODES).exists() else None
 
-@app.command("serve-model")
-def serve_model(
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A model folder, or a run.", exists=True, file_okay=False)
-    ],
-    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="Port on 127.0.0.1; 0: a free one.")] = 8410,
-    context: Annotated[int, typer.Option("--context", min=256, help="Tokens of prompt and answer together.")] = 16_384,
-    answer: Annotated[int, typer.Option("--answer", min=16, help="Tokens of an answer, at most.")] = 1_024,
-) -> None:
-    """Serve a model folder on this machine, to try agents on it.
-
-    arena serve-model models/qwen3-0.6b
-
-    Needs the extra `train` (torch) and a model in Hugging Face's form: no package ships weights, so the folder is
-    yours, such as a downloaded Qwen3 or a run of `arena train`. One request at a time; minutes a problem on a CPU.
-    A small model solves little: it shows whether a prompt is understood, not how a large model scores. Ctrl-C ends it.
-    """
-    from training.evaluation.model_loader import open_candidate
-    from training.model import Decode
-    from training.rollouts.model_server import ModelEndpoint, open_model_server
-
-    loaded = open_candidate(folder, ())
-    decode = Decode(temperature=0, top_p=1.0, turn_tokens_max=answer, context_tokens_max=context)
-    name = folder.resolve().name
-    server = open_model_server(ModelEndpoint(loaded.sampler, loaded.codec, name, decode), port)
-    typer.echo(f"serving {name}; Ctrl-C ends it. In another shell:")
-    typer.echo(f"  arena run AGENT.py --model-url http://127.0.0.1:{server.server_address[1]}/v1 --model {name}")
-    try:
-        server.serve_forever()
-    except KeyboardInterrupt:
-        typer.echo("stopped", err=True)
-    finally:
-        server.server_close()
+    work = Work(
+        corpus_tokens=total(plan.data.corpus, tokens, ASSUMED_TOKENS, "tokens"),
+        problems=total([plan.data.problems], problems, ASSUMED_PROBLEMS, "problems"),
+        taken=total(plan.data.rollouts, episodes, ASSUMED_PROBLEMS, "episodes"),
+        dev=total([plan.data.dev_problems], problems, ASSUMED_DEV, "problems"),
+    )
+    return work, assumed

@@ -19,7 +19,7 @@ from neurons.cli.exit_codes import EXIT_FAILED, EXIT_NOT_READY
 from neurons.cli.options import JsonOption, StateDirOption, json_flag
 from neurons.cli.presenter import echo_json, show
 
-_RUN, _WORDS = "run", ("status", "pause", "resume")
+_RUN, _WORDS = "run", ("status", "pause")
 _MARK = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
 _ANY_FLAG = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -88,7 +88,7 @@ def setting_options() -> list[Any]:
 
 
 class _ValidatorGroup(TyperGroup):
-    """`validator` runs one, whatever flags follow; only `status`, `pause` and `resume` ask for something else."""
+    """`validator` runs one, whatever flags follow; only `status` and `pause` ask for something else."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         chosen = args if args and args[0] in _WORDS else [_RUN, *args]
@@ -114,7 +114,7 @@ def validator(
 
     arena validator pause --state-dir alice --reason "maintenance until 18:00 UTC"
 
-    arena validator resume --state-dir alice
+    arena validator pause --end --state-dir alice
 
     Gates submissions, qualifies and races agents in jails, judges, signs records into Postgres, settles, sets
     weights. Every setting below can also stand in arena.toml (another file: --config FILE) or the environment
@@ -142,7 +142,7 @@ def status(state_dir: StateDirOption = None, as_json: JsonOption = False) -> Non
     One line per thing: node, rules, chain, log, race with its next deadline, work, weights, peers, bank, disk. Below
     them what needs a person, each with its fix, and what mends itself. Exit code 1 when something needs a person.
     """
-    from neurons.cli.store_reading import run_on_store, state_folder
+    from neurons.cli.options import run_on_store, state_folder
     from neurons.health.status import page
     from neurons.node.reporting import look, read_store
     from neurons.settings.inputs import unix_ms
@@ -161,36 +161,26 @@ def status(state_dir: StateDirOption = None, as_json: JsonOption = False) -> Non
 
 @app.command()
 def pause(
-    reason: Annotated[str, typer.Option("--reason", help="Shown to every miner that is turned away.")],
+    reason: Annotated[str, typer.Option("--reason", help="Shown to every miner that is turned away.")] = "",
+    is_over: Annotated[bool, typer.Option("--end", help="Take submissions again.")] = False,
     state_dir: StateDirOption = None,
 ) -> None:
-    """Take no more submissions, and tell miners why.
+    """Take no more submissions and tell miners why, or take them again.
 
     What was taken goes on: gate, qualifying and races. Miners' commitments keep their place on chain. Also for a
     validator that does not run at present.
     """
-    from arena.door.service import REASON_CHARS_MAX
-
-    if not reason.strip() or len(reason) > REASON_CHARS_MAX or not reason.isprintable():
-        raise typer.BadParameter(f"give a reason of one line, at most {REASON_CHARS_MAX} characters")
-    _switch(state_dir, reason.strip())
-    typer.echo("paused: submissions are answered 503 with this reason; next: arena validator resume")
-
-
-@app.command()
-def resume(state_dir: StateDirOption = None) -> None:
-    """Take submissions again."""
-    _switch(state_dir, "")
-    typer.echo("submissions are taken again")
-
-
-def _switch(state_dir: Path | None, reason: str) -> None:
-    from arena.door.service import PauseState, put_pause
-    from neurons.cli.store_reading import run_on_store
+    from arena.door.service import REASON_CHARS_MAX, PauseState, put_pause
+    from neurons.cli.options import run_on_store
     from neurons.settings.inputs import unix_ms
 
-    state = PauseState(is_paused=bool(reason), reason=reason, since_ms=unix_ms())
+    reason = reason.strip()
+    if is_over is bool(reason) or len(reason) > REASON_CHARS_MAX or not reason.isprintable():
+        raise typer.BadParameter(f"give a --reason of one line, at most {REASON_CHARS_MAX} characters, or --end")
+    state = PauseState(is_paused=not is_over, reason=reason, since_ms=unix_ms())
     run_on_store("", state_dir, lambda store: put_pause(store, state))
+    said = "submissions are answered 503 with this reason; next: arena validator pause --end"
+    typer.echo("submissions are taken again" if is_over else f"paused: {said}")
 
 
 @doctor_app.command(cls=SettingsCommand, context_settings=_ANY_FLAG)

@@ -18,9 +18,17 @@ import typer
 
 from foundation.errors import ArenaError
 from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_USAGE
-from neurons.cli.options import ClusterOption, JsonOption, RecordArgument, StoreFlags, ValidatorOption
+from neurons.cli.options import (
+    MESSAGE_NOT_FOUND,
+    ClusterOption,
+    JsonOption,
+    RecordArgument,
+    StoreFlags,
+    ValidatorOption,
+    find_record,
+    state_folder,
+)
 from neurons.cli.presenter import echo_json, printable, show_progress
-from neurons.cli.store_reading import MESSAGE_NOT_FOUND, find_record, state_folder
 from neurons.settings import flags as wallet_flags
 
 if TYPE_CHECKING:
@@ -223,7 +231,7 @@ def hold_against(folder: Path, points: Sequence[Checkpoint], subtensor: Subtenso
         roots = {walk.seq: walk.root}
         for path in sorted(file.path for file in manifest.files if file.path.startswith(f"{LOG}/")):
             for row in read_rows(folder / path):
-                walk.take(row.seq, row.prev, row.content_sha256)
+                walk.take(row)
                 if any(point.size == row.seq for point in points):
                     roots[row.seq] = walk.root
         wrong += [

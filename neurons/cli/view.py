@@ -131,8 +131,8 @@ def _found(
 
 def _show_record(store: StoreFlags, which: str, validator: str, *, is_whole: bool, as_json: bool) -> None:
     """A record that is no evaluation, field by field."""
+    from neurons.cli.options import MESSAGE_NOT_FOUND, find_record
     from neurons.cli.records import envelope, plain_content, record_lines
-    from neurons.cli.store_reading import MESSAGE_NOT_FOUND, find_record
 
     found = store.run(lambda logs: find_record(logs, which, validator))
     if found is None:

@@ -22,14 +22,14 @@ from arena.evaluate import EvaluatePorts, Evaluation, evaluate
 from foundation.codes.names import HOST_UNLIKE, WORKER_DIED
 from foundation.errors import ArenaError, Failure
 from foundation.executors.port import Executor
-from harness.inference.port import Upstream
 from neurons.practice.opening import open_bench, open_endpoint
 from neurons.practice.run import Asked, RunRow, row_of
 from neurons.settings.settings import Settings, resolve
 from neurons.worker.ports import episode_bytes, open_local_ports
 from problems.model import Problem
 from problems.titles import AcceptedTitles, TitleMatcher, cut_titles
-from training.model import ChatCodec, Decode, Sampler
+from training.model import Decode
+from training.models.render import Qwen3Codec
 from training.recipe import Recipe
 from training.rollouts.rollout import EpisodeLine, Job, RunJobs
 from training.run_context import RunContext
@@ -55,15 +55,12 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
                 raise ArenaError(HOST_UNLIKE, f"{os.uname().nodename}: {own[:24]}, where the work is {home[:24]}")
 
 
-def bench_alike(bench: RunContext) -> tuple[str, str]:
-    """What has to be the same of a context, beside the release: index and policy."""
-    return bench.catalogue.content_sha256, bench.policy.policy_sha256
-
-
-def ports_alike(ports: EvaluatePorts) -> tuple[str, str, str]:
-    """What has to be the same of an agent's ports, beside the release: index, policy and jail."""
-    level = ports.sandbox.level
-    return ports.catalogue.content_sha256, ports.policy.policy_sha256, f"{level.name} {level.guest_sha256}"
+def alike_of(ports: EvaluatePorts | RunContext) -> tuple[str, ...]:
+    """What has to be the same of ports or a context, beside the release: index, policy and, of an agent's, the jail."""
+    shared = ports.catalogue.content_sha256, ports.policy.policy_sha256
+    if isinstance(ports, RunContext):
+        return shared
+    return *shared, f"{ports.sandbox.level.name} {ports.sandbox.level.guest_sha256}"
 
 
 class AgentEpisodes(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,35 +91,32 @@ def run_elsewhere(episodes: AgentEpisodes, asked: Sequence[Asked], executor: Exe
         yield row_of(problem, ports, evaluation)
 
 
-class EndpointEpisodes(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is asked, over what; calling it runs a batch of jobs, all at once. Picklable."""
+class ModelEpisodes(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is asked, over what: the model at `url`, or with a recipe by tokens, of the sampler that it names beside the
+    model itself. Calling it runs a batch of jobs, all at once. Picklable. The recipe's tokenizer is a folder that every
+    machine sees."""
 
     place: Place
-    url: str
-    model: str
     decode: Decode
+    url: str = ""
+    model: str = ""
+    recipe: Recipe | None = None
+    codec_sha256: str = ""
 
     def __call__(self, jobs: Sequence[Job]) -> Batch:
-        """The episodes in the order of the jobs, and why some are missing. Raises as `_bench`."""
-        bench, upstream, _ = _asked(self)
-        lines, failure = _until_failed(bench.ask_all(jobs, upstream, self.model, self.decode, len(jobs)))
+        """The episodes in the order of the jobs, and why some are missing. Raises ArenaError V2008, V2010, V2011,
+        V2124."""
+        run, _ = _opened(self)
+        lines: list[EpisodeLine] = []
+        failure = None
+        try:
+            for line in run(jobs):
+                lines.append(line)
+        except ArenaError as error:
+            failure = error.failure
         order = {(job.problem.problem_id, job.sample, job.seed): place for place, job in enumerate(jobs)}
         lines.sort(key=lambda line: order[line.result.problem_id, line.result.sample, line.result.seed])
         return lines, failure
-
-
-class SampledEpisodes(msgspec.Struct, frozen=True, kw_only=True):
-    """Rollouts by tokens, of the sampler that a recipe names beside the model itself; calling it runs a batch of jobs,
-    all at once. Picklable. The recipe's tokenizer is a folder that every machine sees."""
-
-    place: Place
-    recipe: Recipe
-    codec_sha256: str
-
-    def __call__(self, jobs: Sequence[Job]) -> Batch:
-        """The episodes in the order of the jobs, and why some are missing. Raises as `_bench`."""
-        bench, sampler, codec = _sampled(self)
-        return _until_failed(bench.sample(jobs, sampler, codec, self.recipe.decode, len(jobs)))
 
 
 def by_executor(parallel: int, episodes: Callable[[Sequence[Job]], Batch], executor: Executor) -> RunJobs:
@@ -139,32 +133,15 @@ def by_executor(parallel: int, episodes: Callable[[Sequence[Job]], Batch], execu
     return run
 
 
-def stage_episodes(recipe: Recipe, place: Place) -> EndpointEpisodes | SampledEpisodes:
+def stage_episodes(recipe: Recipe, place: Place) -> ModelEpisodes:
     """What the rollouts of a rejection or teacher stage are."""
     if recipe.stage == "teacher":
-        return EndpointEpisodes(place=place, url=recipe.teacher, model=recipe.teacher_model, decode=recipe.decode)
-    from training.models.render import Qwen3Codec
+        return ModelEpisodes(place=place, url=recipe.teacher, model=recipe.teacher_model, decode=recipe.decode)
 
     folder = Path(recipe.tokenizer or recipe.model).absolute()
     recipe = msgspec.structs.replace(recipe, tokenizer=str(folder))
-    return SampledEpisodes(place=place, recipe=recipe, codec_sha256=Qwen3Codec(folder).identity_sha256)
-
-
-def _until_failed(coming: Iterable[EpisodeLine]) -> Batch:
-    lines: list[EpisodeLine] = []
-    try:
-        for line in coming:
-            lines.append(line)
-    except ArenaError as error:
-        return lines, error.failure
-    return lines, None
-
-
-def _bench(place: Place) -> RunContext:
-    """The context on this machine. Raises ArenaError V2008, V2010, V2011."""
-    bench = open_bench(place.settings())
-    place.require_alike(*bench_alike(bench))
-    return bench
+    codec_sha256 = Qwen3Codec(folder).identity_sha256
+    return ModelEpisodes(place=place, decode=recipe.decode, recipe=recipe, codec_sha256=codec_sha256)
 
 
 @functools.lru_cache(maxsize=1)
@@ -172,27 +149,25 @@ def _ported(place: Place) -> tuple[EvaluatePorts, contextlib.ExitStack]:
     """The ports of agents, opened once and held until the process ends."""
     held = contextlib.ExitStack()
     ports = held.enter_context(open_local_ports(place.settings()))
-    place.require_alike(*ports_alike(ports))
+    place.require_alike(*alike_of(ports))
     return ports, held
 
 
 @functools.lru_cache(maxsize=1)
-def _asked(episodes: EndpointEpisodes) -> tuple[RunContext, Upstream, contextlib.ExitStack]:
-    """The context and the endpoint, opened once and held, with what serves it, until the process ends."""
+def _opened(episodes: ModelEpisodes) -> tuple[Callable[[Sequence[Job]], Iterable[EpisodeLine]], contextlib.ExitStack]:
+    """What runs jobs on this machine, opened once and held until the process ends."""
     held = contextlib.ExitStack()
-    return _bench(episodes.place), held.enter_context(open_endpoint("model", episodes.url)), held
-
-
-@functools.lru_cache(maxsize=1)
-def _sampled(episodes: SampledEpisodes) -> tuple[RunContext, Sampler, ChatCodec]:
-    """The context, the sampler and the codec, opened once and held until the process ends."""
-    from training.models.render import Qwen3Codec
+    bench = open_bench(episodes.place.settings())
+    episodes.place.require_alike(*alike_of(bench))
+    if episodes.recipe is None:
+        upstream = held.enter_context(open_endpoint("model", episodes.url))
+        return lambda jobs: bench.ask_all(jobs, upstream, episodes.model, episodes.decode, len(jobs)), held
     from training.samplers.vllm import outside_sampler
 
-    bench, codec = _bench(episodes.place), Qwen3Codec(Path(episodes.recipe.tokenizer))
+    codec = Qwen3Codec(Path(episodes.recipe.tokenizer))
     if codec.identity_sha256 != episodes.codec_sha256:
         raise ArenaError(HOST_UNLIKE, f"{os.uname().nodename}: another tokenizer or template")
     sampler = outside_sampler(episodes.recipe, codec)
     if sampler is None:
         raise ArenaError("V2124", "the recipe names no sampler: the model itself samples where it is trained")
-    return bench, sampler, codec
+    return lambda jobs: bench.sample(jobs, sampler, codec, episodes.decode, len(jobs)), held

@@ -35,7 +35,7 @@ _PUBLIC = "pub.txt"  # how btcli ends the names of files that hold no secret
 _INSTALL = "install it: pip install -c constraints.txt 'agent-arena[cluster]'"
 _VALIDATOR = re.compile(  # of a command line whose words are cut to their file names
     r"(python[0-9.]* (-X \S+ |-m |-[^m ]\S* )*)?"
-    r"((arena|neurons\.cli\.app|app\.py) validator(?! (status|pause|resume))|validator\.py|neurons\.validator)(?= |$)"
+    r"((arena|neurons\.cli\.app|app\.py) validator(?! (status|pause))|validator\.py|neurons\.validator)(?= |$)"
     r"(?!.* --(dry-run|help))"
 )
 
@@ -114,10 +114,9 @@ class RayExecutor:
         from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, WorkerCrashedError
 
         from neurons.settings.inputs import code_commit
-        from neurons.worker.ports import claimed_bytes
 
         machines = [int(node["Resources"].get("memory", 0)) for node in ray.nodes() if node["Alive"]]
-        claim = claimed_bytes(memory_bytes, machines)
+        claim = min(memory_bytes, max(machines, default=0))  # what no machine has would never run: the largest one's
         # `in_order` runs lost jobs again, and counts them
         run = ray.remote(max_retries=0, **({"memory": claim} if claim else {}))(_run)
         name, held = uuid.uuid4().hex, ray.put(work)

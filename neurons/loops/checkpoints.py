@@ -1,8 +1,8 @@
 """The checkpoint loop: signs the state of this hotkey's log on a schedule, keeps it in the store and in files outside.
 
 Before anything is appended the whole log is compared with what was signed of it, in the store and in the folders
-outside. A log that was cut or rewritten ends the node (V2080, exit code 4). Two roots are never signed for one size: a
-note that was sent without an answer is sent again, not signed again. A store or folder that is away costs time, never a
+outside. A log that was cut or rewritten ends the node (V2080, exit code 4). Two roots are never signed for one size;
+of two notes with one root the store keeps the first. A store or folder that is away costs time, never a
 checkpoint. A note in a folder, `<size>.txt`, appears whole or not at all, is readable by everybody and never changed.
 
 The anchor loop puts the hash of the newest signed checkpoint on chain, and records in which block it stands.
@@ -82,7 +82,6 @@ class CheckpointLoop:
         self._folders = (node.state_dir / FOLDER, *folders)
         self._walk = LogWalk(LogStart(validator=node.signer.hotkey))
         self._last: StoredCheckpoint | None = None
-        self._unanswered: StoredCheckpoint | None = None  # signed and sent; the store may have it
         self._looked_ms: int | None = None
         self._is_open = False
         self._signing = asyncio.Lock()
@@ -112,7 +111,7 @@ class CheckpointLoop:
         now_ms = self._node.now_ms()
         since_ms = max(self._last.signed_ms if self._last else 0, self._looked_ms or 0)
         made = None
-        if self._unanswered or now_ms - since_ms >= self._every_ms:
+        if now_ms - since_ms >= self._every_ms:
             made = await self.sign()
             self._looked_ms = now_ms if made or self._walk.seq else None  # an empty log is looked at every turn
         await self._publish()
@@ -131,16 +130,13 @@ class CheckpointLoop:
         """
         node = self._node
         async with self._signing:
-            if self._unanswered is None:
-                await self._catch_up()
-                if self._walk.seq == (self._last.size if self._last else 0):
-                    return None
-                note = sign_checkpoint(checkpoint_of(node.signer.hotkey, self._walk.tree), node.signer)
-                self._unanswered = StoredCheckpoint(
-                    validator=node.signer.hotkey, size=self._walk.seq, note=note, signed_ms=node.now_ms()
-                )
-            made = await self._put(self._unanswered)
-            self._last, self._unanswered = made, None
+            await self._catch_up()
+            size, hotkey = self._walk.seq, node.signer.hotkey
+            if size == (self._last.size if self._last else 0):
+                return None
+            note = sign_checkpoint(checkpoint_of(hotkey, self._walk.tree), node.signer)
+            signed = StoredCheckpoint(validator=hotkey, size=size, note=note, signed_ms=node.now_ms())
+            self._last = made = await self._put(signed)
             self._show()
             root, text = read_checkpoint(made.note, verify).root[:16], f"the log is signed up to record {made.size:,}"
             node.log.info("checkpoint", size=made.size, root=root, text=text)
@@ -152,20 +148,19 @@ class CheckpointLoop:
         return await self.sign() or self._last
 
     async def _put(self, checkpoint: StoredCheckpoint) -> StoredCheckpoint:
-        """Store it; where an earlier process's note of the same size and root arrived late, that one stands."""
+        """Store it; where a note of the same size and root was sent before without an answer, that one stands."""
         try:
             await self._node.store.put_checkpoint(checkpoint)
         except ArenaError as error:
             if error.failure.code != STORE_REFUSED:
                 raise
+            mine = read_checkpoint(checkpoint.note, verify)
             for other in await self._node.store.checkpoints(after_size=checkpoint.size - 1):
+                if other.size == checkpoint.size and (theirs := read_checkpoint(other.note, verify)) != mine:
+                    detail = f"two roots of {mine.size} records: {mine.root}, {theirs.root}"
+                    raise ArenaError("V2080", detail) from error
                 if other.size == checkpoint.size:
-                    mine, theirs = read_checkpoint(checkpoint.note, verify), read_checkpoint(other.note, verify)
-                    if mine == theirs:
-                        return other
-                    raise ArenaError(
-                        "V2080", f"two roots of {mine.size} records: {mine.root}, {theirs.root}"
-                    ) from error
+                    return other
             raise
         return checkpoint
 
@@ -181,9 +176,9 @@ class CheckpointLoop:
             signed = max([self._walk.seq, *roots])
             raise ArenaError("V2080", f"the log ends at record {end.seq}; record {signed} was there: its tail was cut")
         async for leaf in node.store.leaves(node.signer.hotkey, after_seq=self._walk.seq, to_seq=end.seq):
-            if wrong := self._walk.misplaced(leaf.seq, leaf.prev):
+            if wrong := self._walk.misplaced(leaf):
                 raise ArenaError("V2080", f"record {leaf.seq}: {wrong[1]}")
-            self._walk.take(leaf.seq, leaf.prev, leaf.content_sha256)
+            self._walk.take(leaf)
             if leaf.seq in roots and roots[leaf.seq] != self._walk.root:
                 raise ArenaError("V2080", f"the first {leaf.seq} records do not have the root {roots[leaf.seq]}")
         if self._walk.head != end:

@@ -132,52 +132,45 @@ class Node:
 
 
 class JudgeBudgets:
-    """The budget of every race of one node. One process; not for several threads."""
+    """The budget of every race of one node, a file each. One process; not for several threads."""
 
     def __init__(self, folder: Path, budget: JudgeBudget) -> None:
         self._folder, self._budget = folder, budget
-        self._races: dict[str, RaceSpending] = {}
 
     def plan(self, race_id: str, items: Iterable[WorkItem]) -> None:
         """Take note of how many pairs this node judges of each problem. Raises ArenaError V2064."""
-        if self._is_bounded(race_id):
-            counted = Counter(item.context.problem_id for item in items)
-            self._keep(race_id, self._race(race_id).planned(counted))
+        if spending := self._read(race_id):
+            self._keep(race_id, spending.planned(Counter(item.context.problem_id for item in items)))
 
     def refusal(self, race_id: str, problem_id: str) -> Failure | None:
         """Why nobody's trace of a problem is judged now, or None: then its judging has begun.
 
         Raises ArenaError V2064.
         """
-        if not self._is_bounded(race_id):
+        before = self._read(race_id)
+        if before is None:
             return None
-        before = self._race(race_id)
         after = before.begun(problem_id, self._budget)
         if after is None:
-            spent = before.spent
-            detail = f"{race_id}: {spent.tokens} tokens spent"
-            return Failure(code=JUDGE_BUDGET_SPENT, detail=detail)
+            return Failure(code=JUDGE_BUDGET_SPENT, detail=f"{race_id}: {before.spent.tokens} tokens spent")
         if after is not before:
             self._keep(race_id, after)
         return None
 
     def charge(self, race_id: str, problem_id: str, spent: Spending) -> None:
         """Count what judging one trace cost. Raises ArenaError V2064."""
-        if self._is_bounded(race_id):
-            self._keep(race_id, self._race(race_id).charged(problem_id, spent))
+        if spending := self._read(race_id):
+            self._keep(race_id, spending.charged(problem_id, spent))
 
-    def _is_bounded(self, race_id: str) -> bool:
-        return bool(race_id and self._budget.tokens)
-
-    def _race(self, race_id: str) -> RaceSpending:
-        if race_id not in self._races:
-            path = self._path(race_id)
-            try:
-                kept = msgspec.json.decode(path.read_bytes(), type=RaceSpending) if path.exists() else RaceSpending()
-            except (OSError, msgspec.DecodeError) as error:
-                raise ArenaError("V2064", f"{path}: {error}") from error
-            self._races[race_id] = kept
-        return self._races[race_id]
+    def _read(self, race_id: str) -> RaceSpending | None:
+        """None: it is not bounded."""
+        if not (race_id and self._budget.tokens):
+            return None
+        path = self._path(race_id)
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=RaceSpending) if path.exists() else RaceSpending()
+        except (OSError, msgspec.DecodeError) as error:
+            raise ArenaError("V2064", f"{path}: {error}") from error
 
     def _keep(self, race_id: str, spending: RaceSpending) -> None:
         path = self._path(race_id)
@@ -186,7 +179,6 @@ class JudgeBudgets:
             write_whole(path, msgspec.json.encode(spending))
         except OSError as error:
             raise ArenaError("V2064", f"{path}: {error}") from error
-        self._races[race_id] = spending
 
     def _path(self, race_id: str) -> Path:
         return self._folder / f"{quote(race_id, safe='')}.json"

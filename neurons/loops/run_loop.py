@@ -94,12 +94,17 @@ async def run_loop(
             if not error.entry.is_retryable:
                 raise
             failures += 1
-            code, detail = error.failure.code, error.failure.detail
-            seconds = max(every_s, PAUSES.pause_ms(failures) / 1_000)
-            text = f"{name}: {code} {detail or error.entry.title}; tried again in {seconds:.0f} s"
-            log.warning("waiting", loop=name, seconds=seconds, code=code, detail=detail, text=text)
-            drain.failed(name, error)
+            _say_wait(name, name, error, max(every_s, PAUSES.pause_ms(failures) / 1_000), drain, log)
         await drained_within(drain, max(every_s, drain.pause_s(failures)))
+
+
+def _say_wait(
+    loop: str, doing: str, error: ArenaError, seconds: float, drain: StopSignal, log: FilteringBoundLogger
+) -> None:
+    code, detail = error.failure.code, error.failure.detail
+    text = f"{doing}: {code} {detail or error.entry.title}; tried again in {seconds:.0f} s"
+    log.warning("waiting", loop=loop, seconds=seconds, code=code, detail=detail, text=text)
+    drain.failed(loop, error)
 
 
 async def drained_within(drain: StopSignal, seconds: float) -> bool:
@@ -128,9 +133,7 @@ async def persist(
             if not error.entry.is_retryable or drain.is_set():
                 raise
             failures += 1
-            seconds = PAUSES.pause_ms(failures) / 1_000
-            log.warning("trying again", action=name, seconds=seconds, code=error.failure.code)
-            drain.failed(loop, error)
+            _say_wait(loop, name, error, PAUSES.pause_ms(failures) / 1_000, drain, log)
         await drained_within(drain, drain.pause_s(failures))
 
 

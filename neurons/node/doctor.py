@@ -123,16 +123,14 @@ def check_engine(settings: Settings) -> DoctorCheck:
 def check_sandbox(settings: Settings) -> DoctorCheck:
     """The jail that holds here after its self-test, by the code that opens it for a race."""
     from harness.sandbox.probe import level_fixes, open_sandbox
-    from neurons.settings.inputs import policy_of
 
     state_dir, wanted = settings.guest_dir or settings.state_dir, settings.sandbox
-    packages = policy_of(settings).guest.packages
 
     def fixes() -> str:  # any of them helps; the first is for the best level
-        return " or: ".join(level_fixes(state_dir, wanted, packages)) or "set --sandbox auto"
+        return " or: ".join(level_fixes(state_dir, wanted)) or "set --sandbox auto"
 
     try:
-        level = open_sandbox(state_dir, reference_sha256s=frozenset(), slots=1, wanted=wanted, packages=packages).level
+        level = open_sandbox(state_dir, reference_sha256s=frozenset(), slots=1, wanted=wanted).level
     except ArenaError as error:
         if error.failure.code != NO_SANDBOX:
             raise

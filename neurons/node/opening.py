@@ -97,7 +97,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         sharing = await stack.enter_async_context(open_sharing(settings, signer, open_again))
         settings, operator_files = await take_operator_files(settings, signer, chain, store, sharing)
         policy = policy_of(settings)
-        if refusal := None if settings.share or permitted is None else lone_race_refusal(policy, permitted):
+        if refusal := None if settings.share or permitted is None else lone_race_refusal(policy, len(permitted)):
             fix = "choose a policy that needs the results of one validator, or race with the others (`share`)"
             raise ArenaError("V2062", refusal, fix=fix)
         await asyncio.to_thread(prepare_catalogue, settings)

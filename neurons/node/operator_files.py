@@ -18,7 +18,7 @@ from arena.chain.port import Signer, Subtensor
 from arena.exchange.operator_files import FilesRelease, Operator, ReleaseStore
 from arena.exchange.pull import ReleasePuller, of_operator
 from arena.policy import Policy
-from arena.race.machine import is_policy_replaceable, runs_under_another
+from arena.race.machine import runs_under_another
 from arena.records.port import Store
 from foundation.backoff import Backoff
 from foundation.codes.names import FILES_LACKING, POLICY_WAITS, RUNTIME_UNKNOWN
@@ -176,6 +176,6 @@ async def _unfinished_policy(store: Store, policy: Policy) -> Policy | None:
     """The policy of the newest race, where that is past its close under another than `policy` and not settled."""
     for name in (await race_names(store))[-1:]:
         state = await read_state(store, name)
-        if state.opened is not None and runs_under_another(state, policy) and not is_policy_replaceable(state):
+        if state.opened is not None and runs_under_another(state, policy) and state.stage != "open":
             return state.opened.policy
     return None

@@ -23,7 +23,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from arena.bank.stock import HORIZON_RACES
 from arena.chain.port import is_local
 from arena.policy import RaceRules
-from arena.race.agreement import is_shared
+from arena.race.agreement import is_sole
 from arena.race.machine import RaceState
 from arena.race.schedule import coming_closes_ms, timeline
 from arena.records.model import Stage, StoredCheckpoint
@@ -283,7 +283,7 @@ def next_deadline(state: RaceState, validator: str, now_ms: int) -> Deadline | N
     rules, closes_ms = state.opened.policy.race, state.opened.closes_ms
     if state.stage == "open":
         return Deadline(what="submissions close", at_ms=closes_ms)
-    if is_shared(state, validator):
+    if not is_sole(state, validator):
         moments = timeline(closes_ms, rules)
         coming = [Deadline(what=what, at_ms=getattr(moments, name)) for name, what in _MOMENTS.items()]
         return next((deadline for deadline in coming if deadline.at_ms > now_ms), coming[-1])

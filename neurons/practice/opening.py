@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 if TYPE_CHECKING:
     from harness.inference.port import Upstream
@@ -18,6 +21,34 @@ from foundation.progress import Progress, no_progress
 
 SCRIPTED = "scripted"
 TIMEOUT_MS = 120_000
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which problems an agent is run on, and what answers them: options of `arena run`."""
+
+    problem: Annotated[list[str] | None, typer.Option(help="Only this problem id; may be given again.")] = None
+    problems: Annotated[
+        Path | None,
+        typer.Option(
+            help="Problem file, or s1, s2, s3 as in qualifying; else practice problems are made.",
+        ),
+    ] = None
+    count: Annotated[
+        int | None, typer.Option(min=1, help="How many problems. Default: 6, of a suite all.", show_default=False)
+    ] = None
+    variant: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SEED",
+            help="Run on variants drawn by SEED, as qualifying does: of the policy's suite, or of the problem file. "
+            "Any text will do; a qualifying record names the seed it ran under.",
+        ),
+    ] = None
+    record: Annotated[Path | None, typer.Option(help="Keep every completion in this file.", dir_okay=False)] = None
+    replay: Annotated[
+        Path | None, typer.Option(help="Answer from this recording; no endpoint is asked.", dir_okay=False)
+    ] = None
 
 
 def open_bench(

@@ -26,6 +26,7 @@ from harness.catalogue.port import Catalogue
 from harness.inference.journal import CompletionFile, RecordedUpstream
 from harness.inference.port import Upstream
 from harness.trace import EvaluationBody
+from neurons.practice.opening import Choice
 from neurons.settings.endpoints import check_endpoints, local_models, named_endpoints
 from neurons.settings.inputs import code_commit, policy_of, prepare_suite
 from neurons.settings.settings import Settings
@@ -143,23 +144,14 @@ def at_once_here(wanted: int, settings: Settings) -> int:
 
 
 @contextlib.contextmanager
-def opened_problems(
-    settings: Settings,
-    *,
-    problem: Sequence[str] | None = None,
-    problems: Path | None = None,
-    count: int | None = None,
-    variant: str | None = None,
-    at_once: int = 1,
-    record: Path | None = None,
-    replay: Path | None = None,
-) -> Iterator[list[Asked]]:
-    """The problems to run on (as `arena run` describes its options), each with the ports that score it.
+def opened_problems(settings: Settings, choice: Choice, *, at_once: int = 1) -> Iterator[list[Asked]]:
+    """The problems to run on (as `Choice` describes them), each with the ports that score it.
 
     Raises typer.BadParameter for an id or a number that is not there, ArenaError P4001 to P4009 for a broken file,
     P4032 for a variant that can't be drawn, V2181 for a recording, U3001 or U3002 for an endpoint.
     """
     recording: CompletionFile | None = None
+    record, replay = choice.record, choice.replay
     if path := record or replay:
         if record and replay and record != replay:
             raise typer.BadParameter("--record and --replay together name one file", param_hint="--record")
@@ -180,20 +172,14 @@ def opened_problems(
 
             dedicated = {model: recorded(own) for model, own in ports.dedicated.items()}
             ports = dataclasses.replace(ports, upstreams=recorded(ports.upstreams), dedicated=dedicated)
-        yield _chosen(settings, ports, problem or (), problems, count, variant)
+        yield _chosen(settings, ports, choice)
 
 
-def _chosen(
-    settings: Settings,
-    ports: EvaluatePorts,
-    wanted: Sequence[str],
-    file: Path | None,
-    count: int | None,
-    variant: str | None,
-) -> list[Asked]:
+def _chosen(settings: Settings, ports: EvaluatePorts, choice: Choice) -> list[Asked]:
     """The wanted problems, or the first `count`: of a file or suite, else with a seed for variants of the policy's
     suite, as a validator opens it, else practice problems, buckets in turn."""
     known: Sequence[Problem]
+    file, variant, wanted = choice.problems, choice.variant, choice.problem or ()
     if is_suite := file is not None and not file.exists() and str(file) in SUITES:
         from arena.bank.suite_signature import open_shipped
         from arena.chain.keys import verify
@@ -208,7 +194,7 @@ def _chosen(
     by_id = {problem.problem_id: problem for problem in known}
     if missing := [name for name in wanted if name not in by_id]:
         raise typer.BadParameter(f"no problem {missing[0]}; there are {', '.join(list(by_id)[:3])} and others")
-    count = count or (len(known) if is_suite else DEFAULT_COUNT)
+    count = choice.count or (len(known) if is_suite else DEFAULT_COUNT)
     if count > len(known) and (file is None or is_suite):
         raise typer.BadParameter(f"there are {len(known)} problems; give a file with --problems for more")
     chosen = [by_id[name] for name in wanted] if wanted else list(known[:count])

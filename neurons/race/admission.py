@@ -23,7 +23,7 @@ from arena.race.admission import FieldStanding, GateWord, hold_ends, next_word, 
 from arena.race.schedule import opening_ms
 from arena.records.body import decode_content
 from arena.records.model import GateRecord, SettlementRecord, Subject
-from arena.records.port import AgreedStanding, Store, StoredSubmission, SubmissionState
+from arena.records.port import Store, StoredSubmission, SubmissionState
 from arena.submissions.admission import (
     Neighbourhood,
     commitment_order,
@@ -118,10 +118,6 @@ class Admissions:
         self._held: frozenset[str] | None = None  # agents under review at the last look; None: look at everything
         self._not_before_ms = 0
 
-    @property
-    def _is_agreed(self) -> bool:
-        return self._node.sharing is not None or self._node.policy.admission.rule == "agreed"
-
     async def inspect(
         self, subject: Subject, source: str, stored: Iterable[StoredSubmission]
     ) -> tuple[GateReport, Neighbourhood]:
@@ -143,15 +139,13 @@ class Admissions:
         return report, around
 
     async def say(self, subject: Subject, report: GateReport, around: Neighbourhood) -> None:
-        """Append the gate's verdict on a stored submission, under a policy by which it counts for others."""
+        """Append the gate's verdict on a stored submission."""
         self._held = None
-        if self._is_agreed:
-            record = self._verdict(subject, report, around)
-            await self._node.sequencer.append([record])
+        await self._node.sequencer.append([self._verdict(subject, report, around)])
 
     async def turn(self) -> None:
         """Look at what changed: a source that came in between, a person's decision, a hold that ran out."""
-        if not self._is_agreed or self._node.now_ms() < self._not_before_ms:
+        if self._node.now_ms() < self._not_before_ms:
             return
         held = await self._node.store.submissions(("review",))
         block = await self._node.chain.finalized_block() if held or self._held != frozenset() else 0
@@ -272,30 +266,13 @@ class Admissions:
         )
 
 
-def agreed_standing(row: FieldStanding) -> AgreedStanding:
-    """A standing as a submission's row tells it."""
-    ruling = row.ruling
-    return AgreedStanding(
-        is_racing=row.candidate is not None,
-        state=ruling.state,
-        accepts=ruling.accepts,
-        rejects=ruling.rejects,
-        speakers=ruling.speakers,
-        needed=ruling.needed,
-        suite_passes=row.passes,
-        suite_finished=row.finished,
-        suite_needed=row.needed,
-        allowed_block=ruling.allowed_block,
-    )
-
-
 async def keep_standings(store: Store, rows: Iterable[FieldStanding]) -> None:
     """Write down, for their miners to read, where submissions that are here stood with all validators."""
     here = {each.subject.agent_version_id: each.subject.commitment_block for each in await store.submissions()}
     for row in rows:
-        subject = row.ruling.subject
+        subject = row.subject
         if here.get(subject.agent_version_id) == subject.commitment_block:
-            await store.put_agreed(subject.agent_version_id, agreed_standing(row))
+            await store.put_agreed(subject.agent_version_id, row.standing)
 
 
 def _comparable(stored: Iterable[StoredSubmission]) -> list[Subject]:

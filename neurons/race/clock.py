@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from arena.race.agreement import RevealGate, explain_end, is_anchoring, plan_of, reveal_gate
+from arena.race.agreement import RevealGate, explain_end, is_anchoring, is_sole, plan_of, reveal_gate
 from arena.race.decider import decide
 from arena.race.events import Effect, Event, FetchBeacon, RaceObservation, RaceSettled, SealBatch, encode_event
 from arena.race.logs import Pair
 from arena.race.machine import (
     RaceState,
     apply,
-    is_policy_replaceable,
     runs_under_another,
     stream_of,
 )
@@ -46,13 +45,12 @@ class RaceClock:
     """One turn a tick for the current race."""
 
     def __init__(self, node: Node, qualifying: RaceLog, checkpoints: CheckpointLoop) -> None:
-        """Without `node.sharing` this node races by itself."""
         self._node = node
         self._qualifying = qualifying
-        self._races = RaceList(node.store, is_shared=node.sharing is not None)
-        self._effects = RaceEffects(node, qualifying, self._log_of, self._races, checkpoints)
+        self._races = RaceList(node.store)
+        self._effects = RaceEffects(node, qualifying, self._log_of, checkpoints)
         self._asked_ms = 0  # when the others were last asked how far they are
-        self._plan: Timeline | None = None  # of the current race, where it may be shared
+        self._plan: Timeline | None = None  # of the current race, where other validators may be in it
         self._latest: tuple[RaceState, ...] = ()  # the current race and the one before, at the last turn
         self._logs: dict[str, RaceLog] = {}
         self._waiting: dict[str, NextTry] = {}  # by effect that could not be done
@@ -77,13 +75,14 @@ class RaceClock:
         if self._has_adopted:
             return
         control_sha256 = self._node.policy.race.control_sha256
-        if control_sha256 and shipped_source(control_sha256) is None:
+        if shipped_source(control_sha256) is None:
             raise ArenaError(
                 "V2062",
                 f"policy {self._node.policy.name} names a control agent this release lacks: {control_sha256[:16]}",
                 fix="start with a policy of this release, or install the release the policy was made for",
             )
-        refusal = timeline_refusal(self._node.policy.race) if self._node.sharing else None
+        is_agreed = self._node.policy.admission.rule == "agreed"
+        refusal = timeline_refusal(self._node.policy.race) if is_agreed else None
         if refusal:
             fix = "choose a policy whose run_ms is longer than qualifying_grace_ms + 2 x reveal_ms"
             raise ArenaError("V2062", refusal, fix=fix)
@@ -92,7 +91,7 @@ class RaceClock:
         opened, policy = state.opened, self._node.policy
         if opened is not None and runs_under_another(state, policy):
             was, is_now = opened.policy_sha256[:12], policy.policy_sha256[:12]
-            if not is_policy_replaceable(state):
+            if state.stage != "open":  # something was closed, drawn or raced under its policy
                 path = await self._effects.keep_policy(opened)
                 raise ArenaError(
                     "V2062",
@@ -151,7 +150,7 @@ class RaceClock:
 
     async def states(self) -> list[RaceState]:
         """Every race so far, the current one last (stage `new` when it has no event yet)."""
-        return await self._races.states(self._node.now_ms(), self._node.policy.race)
+        return await self._races.states(self._node.now_ms(), self._node.policy)
 
     def current_logs(self) -> list[RaceLog]:
         """The logs in which verdicts may be owed: qualifying, the current race, the one before it, and earlier ones
@@ -210,7 +209,7 @@ class RaceClock:
     # -- facts
     async def _facts(self, state: RaceState, earlier: list[RaceState]) -> RaceObservation:
         node, now_ms = self._node, self._node.now_ms()
-        block, finalized = await node.chain.block(), await node.chain.finalized_block()
+        finalized = await node.chain.finalized_block()
         if state.opened is None:
             return RaceObservation(now_ms=now_ms, validator=node.store.validator, finalized_block=finalized)
         closes_ms = state.opened.closes_ms
@@ -220,11 +219,10 @@ class RaceClock:
         if state.stage == "running":  # the items before the log: a result in between is seen
             open_items = await node.store.open_items(state.race_id, "race")
             await log.refresh()
-        is_alone = node.sharing is None
         closing_block: int | None = None
         if now_ms >= closes_ms and state.closed is None:
             try:
-                closing_block = block if is_alone else await node.chain.block_at(closes_ms)
+                closing_block = await node.chain.block_at(closes_ms)
             except ArenaError as error:
                 if error.failure.code != STATE_PRUNED:
                     raise
@@ -245,13 +243,13 @@ class RaceClock:
             open_race_items=open_items,
             owed_verdicts=log.owed_successes(),
             is_previous_settled=not earlier or earlier[-1].settlement is not None,
-            is_alone=is_alone,
             held=self._effects.peers.held(state, "field" if state.stage == "closed" else "results"),
             done=await self._done(state, earlier, now_ms),
         )
 
     def _plan_of(self, state: RaceState) -> Timeline | None:
-        return plan_of(state, self._node.signer.hotkey) if self._node.sharing else None
+        is_alone = self._node.sharing is None or is_sole(state, self._node.signer.hotkey)
+        return None if is_alone else plan_of(state)
 
     async def _done(self, state: RaceState, earlier: list[RaceState], now_ms: int) -> dict[str, frozenset[Pair]] | None:
         """What the others say they did, asked for now and then, from when stand-ins may be due until logs are anchored:

@@ -1,15 +1,14 @@
 """The effects of a race: what `arena.race.decider` asks for, done with a node's ports.
 
 Every effect may be carried out twice; a settlement, a release, a batch or a set of items that exists already
-is found, not made again. Each answers with the event that says it is done, or None where nothing follows yet. Field and
-settlement follow from the logs that count; a validator alone has its own, and that is the only difference made here.
-What is read from the chain is read at final blocks.
+is found, not made again. Each answers with the event that says it is done, or None where nothing follows yet. What is
+read from the chain is read at final blocks.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -18,9 +17,8 @@ from arena.bank.stock import DAY_MS, HORIZON_RACES
 from arena.chain.keys import verify
 from arena.chain.port import BeaconRound
 from arena.exchange.log_digest import add_tally, read_tally, take_tally
-from arena.race.admission import field_standings, select_candidates, words_floor
-from arena.race.agreement import validators_of
-from arena.race.draw import permitted_validators
+from arena.race.admission import field_standings, select_candidates
+from arena.race.agreement import evaluators
 from arena.race.events import (
     AdoptSettlement,
     AnchorLog,
@@ -38,27 +36,26 @@ from arena.race.events import (
     ItemsEnqueued,
     PullLogs,
     RaceOpened,
-    RaceSettled,
     ReadChain,
     ReleaseBatch,
     SealBatch,
     Settle,
     SettlementProposed,
 )
-from arena.race.logs import AnchoredLog, ProgressClaims, compare_words
-from arena.race.machine import RaceState, Succession, open_race, settlement_inputs, succession
-from arena.race.model import Batch, Candidate, Top
+from arena.race.logs import ProgressClaims, compare_words
+from arena.race.machine import RaceState, coming_race, open_race, settlement_inputs, succession
+from arena.race.model import Batch, Top
 from arena.race.schedule import Moment, coming_closes_ms, stated_opening_ms
 from arena.race.scores import compared_with_others
 from arena.race.settle import settle
 from arena.records.log import note_sha256, read_checkpoint
-from arena.records.model import CountedLog, ReleaseRecord
+from arena.records.model import ReleaseRecord
 from foundation.errors import ArenaError
 from neurons.health.node_file import BANK_DAYS_MIN
 from neurons.loops.checkpoints import CheckpointLoop
-from neurons.loops.node import Node, Sharing
+from neurons.loops.node import Node
 from neurons.race.admission import keep_standings
-from neurons.race.log import RaceList, RaceLog
+from neurons.race.log import RaceLog
 from neurons.race.peers import RacePeers, race_of
 from neurons.settings.released import write_policy
 
@@ -73,11 +70,9 @@ class RaceEffects:
         node: Node,
         qualifying: RaceLog,
         log_of: Callable[[str], RaceLog],
-        races: RaceList,
         checkpoints: CheckpointLoop,
     ) -> None:
         self._node = node
-        self._races = races
         self._checkpoints = checkpoints
         self.peers = RacePeers(node)
         self._qualifying = qualifying
@@ -109,7 +104,7 @@ class RaceEffects:
             case ReadChain():
                 return await read_chain(self._node, effect)
             case AnchorLog():
-                return await anchor_log(self._node, self.peers.sharing, self._checkpoints, effect, state)
+                return await anchor_log(self._node, self._checkpoints, effect, state)
             case Commit():
                 return await commit(self._node, effect)
             case PullLogs():
@@ -153,7 +148,7 @@ class RaceEffects:
     async def _seal(self, state: RaceState, earlier: list[RaceState]) -> RaceOpened:
         stock, rules = self._node.stock, self._node.policy.race
         await asyncio.to_thread(stock.prepare)  # before the close is set, which nobody should wait away
-        closes_ms = self._races.coming_ms(earlier, self._node.now_ms(), rules)
+        _, closes_ms = coming_race(earlier, self._node.now_ms(), self._node.policy)
         opens_with = self._node.beacon.round_after(closes_ms)
         notice = await asyncio.to_thread(stock.seal_for, state.race_id, rules.problems, round_number=opens_with)
         event = await self.open(state, notice.batch, earlier, closes_ms)
@@ -189,10 +184,9 @@ class RaceEffects:
         for submission in await self._node.store.submissions(("qualified", "unqualified")):
             agent = submission.subject.agent_version_id
             found = self._qualifying.qualification(agent, self._suite, self._node.policy)
-            is_passed = found.state == "qualified" or (self._node.sharing is not None and found.passes > 0)
             if submission.state == "unqualified":
                 failed += [] if found.finished else [submission]
-            elif not is_passed and (top is None or agent != top.agent_version_id):
+            elif not found.passes and (top is None or agent != top.agent_version_id):
                 again.append(submission)
         slots = {}
         if failed:
@@ -205,72 +199,39 @@ class RaceEffects:
             self._node.log.warning("qualifies again under another policy", agent=submission.name)
 
     async def _fix_field(self, effect: FixField, state: RaceState, earlier: list[RaceState]) -> FieldFixed:
-        before = succession(earlier)
-        if effect.logs is None:
-            validators = permitted_validators(await self._node.chain.metagraph(effect.closing_block))
-            found = await self._found_here(state, before, permits=len(validators))
-        else:
-            validators = validators_of(state)
-            found = [*await self._agreed(effect, effect.logs, state)]
-            if before.incumbent is not None:  # the agent at the top races whether it qualified or not
-                agent = before.incumbent.subject.agent_version_id
-                scores = (each.qualifying_score_e4 for each in found if each.subject.agent_version_id == agent)
-                incumbent = replace(before.incumbent, qualifying_score_e4=next(scores, 0))
-                found = [*(each for each in found if each.subject.agent_version_id != agent), incumbent]
+        """Who qualified by the logs that count; miners that handed in here are told where they stand."""
+        closing, policy, before = state.read("closing"), _opened(state).policy, succession(earlier)
+        assert closing is not None, "logs are counted after the closing block was read"
+        _, records = await self.peers.counted(effect.logs, "field", state)
+        validators, slots = evaluators(state, self._node.signer.hotkey), closing.commitments
+        rows = field_standings(records, validators, slots, effect.closing_block, self._suite, policy)
+        await keep_standings(self._node.store, rows)
+        found = [row.candidate for row in rows if row.candidate is not None]
+        if before.incumbent is not None:  # the agent at the top races whether it qualified or not
+            agent = before.incumbent.subject.agent_version_id
+            scores = (each.qualifying_score_e4 for each in found if each.subject.agent_version_id == agent)
+            incumbent = replace(before.incumbent, qualifying_score_e4=next(scores, 0))
+            found = [*(each for each in found if each.subject.agent_version_id != agent), incumbent]
         field = select_candidates(found, effect.closing_block, frozenset(before.eliminated))
         return FieldFixed(field=field, validators=validators, incumbent=before.top)
 
-    async def _found_here(self, state: RaceState, before: Succession, *, permits: int) -> list[Candidate]:
-        """Who qualified by this validator's own records, where its word is enough, and the agent at the top."""
-        policy = _opened(state).policy
-        await self._qualifying.refresh()
-        is_enough = policy.admission.rule == "own" or words_floor(policy, permits) <= 1
-        candidates = []
-        for submission in await self._node.store.submissions(("qualified",)):
-            agent = submission.subject.agent_version_id
-            found = self._qualifying.qualification(agent, self._suite, policy)
-            is_incumbent = before.top is not None and agent == before.top.agent_version_id
-            if (found.state == "qualified" and is_enough) or is_incumbent:
-                score_e4 = found.score_e4 or 0
-                candidates.append(
-                    Candidate(subject=submission.subject, qualifying_score_e4=score_e4, is_incumbent=is_incumbent)
-                )
-        return candidates
-
-    async def _agreed(self, effect: FixField, logs: Iterable[AnchoredLog], state: RaceState) -> tuple[Candidate, ...]:
-        """Who qualified by the logs that count; miners that handed in here are told where they stand."""
-        closing, policy = state.read("closing"), _opened(state).policy
-        assert closing is not None, "logs are counted after the closing block was read"
-        _, records = await self.peers.counted(logs, "field", state)
-        validators, slots = validators_of(state), closing.commitments
-        rows = field_standings(records, validators, slots, effect.closing_block, self._suite, policy)
-        await keep_standings(self._node.store, rows)
-        return tuple(row.candidate for row in rows if row.candidate is not None)
-
-    async def _settle(
-        self, effect: Settle, state: RaceState, earlier: list[RaceState]
-    ) -> RaceSettled | SettlementProposed:
-        """Settle from the counted logs, or alone from the own one, and append the record unless the log holds one."""
+    async def _settle(self, effect: Settle, state: RaceState, earlier: list[RaceState]) -> SettlementProposed:
+        """Settle from the logs that count, and append the record unless the log holds one."""
         await self._node.store.close_items(state.race_id, "race")
         log, words = self._log_of(state.race_id), ProgressClaims()
         await log.refresh()
         record = log.settlement
         if record is None:
-            logs: tuple[CountedLog, ...] = ()
-            if effect.logs is None:
-                metagraph, records = await self._node.chain.metagraph(effect.settling_block), log.records
-            else:
-                read = state.read("settling")
-                assert read is not None and read.metagraph is not None, "a race settles after its settling block"
-                metagraph, (logs, records) = read.metagraph, await self.peers.counted(effect.logs, "results", state)
+            read = state.read("settling")
+            metagraph = read.metagraph if read else await self._node.chain.metagraph(effect.settling_block)
+            assert metagraph is not None, "the settling block is read with its metagraph"
+            logs, records = await self.peers.counted(effect.logs, "results", state)
             inputs = settlement_inputs(state, metagraph, records, succession(earlier), logs)
             record, words = settle(inputs), compare_words(self.peers.said_of(state.race_id), inputs)
             if words.broken:
                 self._node.log.warning("said it was done and did not show it", race=state.race_id, peers=words.broken)
             await self._node.sequencer.append([record])
             self._node.metrics.count_comparison(*compared_with_others(inputs, self._node.signer.hotkey))
-        if effect.logs is None:
-            return RaceSettled(settlement=record)
         return SettlementProposed(settlement=record, words=words)
 
     async def _release(self, effect: ReleaseBatch, state: RaceState) -> BatchReleased:
@@ -311,12 +272,12 @@ async def read_chain(node: Node, effect: ReadChain) -> ChainRead | None:
     return ChainRead(moment=effect.moment, block=block, commitments=commitments, metagraph=metagraph)
 
 
-async def anchor_log(
-    node: Node, sharing: Sharing, checkpoints: CheckpointLoop, effect: AnchorLog, state: RaceState
-) -> Committed | None:
+async def anchor_log(node: Node, checkpoints: CheckpointLoop, effect: AnchorLog, state: RaceState) -> Committed | None:
     """Commit a note with this roll's tally; after a crash in between, the note that already stands. None for an empty
-    log: there is nothing to say. Raises ArenaError U3031 where the chain refuses."""
-    held, race_id = sharing.peer_logs, race_of(effect.roll, state)
+    log, or for one that nobody could ask for. Raises ArenaError U3031 where the chain refuses."""
+    if node.sharing is None:
+        return None
+    held, race_id = node.sharing.peer_logs, race_of(effect.roll, state)
     slot, before = await node.chain.commitment(node.signer.hotkey), state.read("closing")
     note = held.note(node.signer.hotkey, slot.sha256) if slot else None
     is_of_roll = slot is not None and before is not None and slot.block > before.block

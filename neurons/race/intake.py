@@ -75,7 +75,7 @@ class Intake:
         suite = [problem.problem_id for problem in self._node.suite]
         accepted = await self._node.store.submissions(("accepted",))
         self._enqueued &= {each.subject.agent_version_id for each in accepted}
-        block = await self._node.chain.block() if self._node.sharing and accepted else 0
+        block = await self._node.chain.block() if accepted else 0
         for submission in accepted:
             agent = submission.subject.agent_version_id
             is_due = agent not in self._enqueued and self._is_asked(submission, block)
@@ -92,7 +92,7 @@ class Intake:
             agent = submission.subject.agent_version_id
             result = self._qualifying.qualification(agent, suite, self._node.policy)
             state = result.state
-            if state == "pending" and self._node.sharing and result.finished:  # our word; the field roll decides
+            if state == "pending" and result.finished:  # our word; the field of a race is decided by all
                 state = "qualified" if result.passes else "unqualified"
             if state != "pending":
                 score_e4 = result.score_e4
@@ -175,16 +175,15 @@ class Intake:
         return found
 
     def _is_asked(self, submission: StoredSubmission, block: int) -> bool:
-        """Whether this validator qualifies the agent now. A validator that races alone always does. Of several, the
-        first in the agent's own order do at once and the others follow, `stand_in_ms` apart: validators do not tell
-        each other whom they have qualified, so each of them runs the suite in the end."""
-        sharing, rules = self._node.sharing, self._node.policy
-        if sharing is None:
-            return True
+        """Whether this validator qualifies the agent now. The first in the agent's own order do at once and the others
+        follow, `stand_in_ms` apart: validators do not tell each other whom they have qualified, so each of them runs
+        the suite in the end."""
+        sharing, rules, me = self._node.sharing, self._node.policy, self._node.signer.hotkey
+        permits = frozenset({me}) if sharing is None else sharing.permits.hotkeys
         return is_work_due(
-            qualifying_order(submission.subject.agent_version_id, sharing.permits.hotkeys),
-            self._node.signer.hotkey,
-            asked_count(rules, len(sharing.permits.hotkeys)),
+            qualifying_order(submission.subject.agent_version_id, permits),
+            me,
+            asked_count(rules, len(permits)),
             rules.qualifying.validators_required,
             {},
             (block - submission.subject.commitment_block) * BLOCK_MS,

@@ -2,9 +2,8 @@
 
 A fold over signed records and nothing else (`arena.race.admission`), so a restart rebuilds exactly the
 same picture. A settlement or release counts only when it is this store's. `race_id` "" stands for qualifying, which
-never ends: a node asks it to be `lasting`, and then it keeps what is owed or undecided. A node alone counts its races
-from 1; nodes that share races take number and close from the calendar. A settled race is read from this store's logs
-and those pulled from other validators; a record whose bytes are not those of its hash is named.
+never ends: a node asks it to be `lasting`, and then it keeps what is owed or undecided. A settled race is read from
+this store's logs and those pulled from other validators; a record whose bytes are not those of its hash is named.
 """
 
 from __future__ import annotations
@@ -19,12 +18,11 @@ import msgspec
 from msgspec.structs import replace
 
 from arena.exchange.peer_logs import PeerLogStore
-from arena.policy import Policy, RaceRules
+from arena.policy import Policy
 from arena.race.admission import REFUSALS_MAX, GateWord, RaceRecords, is_success
 from arena.race.draw import Qualification, qualify
-from arena.race.machine import RaceState, race_name, replay, stream_of
+from arena.race.machine import RaceState, coming_race, replay, stream_of
 from arena.race.model import LoggedRecord
-from arena.race.schedule import closing_ms, race_number, shared_closes_ms, timeline
 from arena.race.settle import differences, inputs_again, policy_of, settle
 from arena.records.body import decode_content
 from arena.records.model import EvaluationRecord, Payload, ReleaseRecord, SettlementRecord, SignedRecord, Subject
@@ -127,8 +125,8 @@ class RaceList:
     """Reads races from a store. States that can't change any more are read once. While a race goes on no other
     is begun, so it alone is read: a node asks several times a second."""
 
-    def __init__(self, store: Store, *, is_shared: bool) -> None:
-        self._store, self._is_shared = store, is_shared
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._finished: dict[str, RaceState] = {}
         self._going_on: str | None = None  # the first race that was not finished when last read
 
@@ -137,7 +135,7 @@ class RaceList:
         """The races that were read and can't change any more, oldest first."""
         return tuple(self._finished.values())
 
-    async def states(self, now_ms: int, rules: RaceRules) -> list[RaceState]:
+    async def states(self, now_ms: int, policy: Policy) -> list[RaceState]:
         """Every race so far, the current one last (stage `new` when it has no event yet)."""
         if self._going_on is not None:
             state = await read_state(self._store, self._going_on)
@@ -152,20 +150,7 @@ class RaceList:
                 return states
             self._finished[name] = state
         self._going_on = None
-        if self._is_shared:
-            coming = race_name(race_number(self.coming_ms(states, now_ms, rules), rules))
-        else:
-            coming = next(name for name in map(race_name, itertools.count(1)) if name not in self._finished)
-        return [*states, RaceState(race_id=coming)]
-
-    def coming_ms(self, earlier: list[RaceState], now_ms: int, rules: RaceRules) -> int:
-        """When the race that is not open yet closes (unix ms): for nodes that share races the close after the last
-        one's, even when it is past, while others may still be at it."""
-        if not self._is_shared:
-            return closing_ms(now_ms, rules)
-        closes = (past.opened.closes_ms for past in reversed(earlier) if past.opened is not None)
-        coming = shared_closes_ms(next(closes, now_ms), rules)
-        return next(close_ms for close_ms in coming if now_ms < timeline(close_ms, rules).abandon_ms)
+        return [*states, RaceState(race_id=coming_race(states, now_ms, policy)[0])]
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):

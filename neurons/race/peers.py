@@ -1,8 +1,7 @@
 """What the other validators of a race say: their logs, which pairs are done, the settlement that has the quorum.
 
 What they answer counts only under a hash the chain held before. A peer that is away, slow or lying costs its
-answer and nothing else: logs are pulled each on its own, and what one turn asks of several is asked at once. A node
-that races alone holds nobody's log, and has nobody to ask.
+answer and nothing else: logs are pulled each on its own, and what one turn asks of several is asked at once.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from arena.exchange.pull import Wanted
 from arena.race.admission import RaceRecords
 from arena.race.agreement import countersign_value, validators_of
 from arena.race.events import AdoptSettlement, PullLogs, RaceSettled
-from arena.race.logs import AnchoredLog, Pair, believed
+from arena.race.logs import AnchoredLog, Pair, believed, own_log
 from arena.race.machine import RaceState, Succession, succession
 from arena.race.schedule import Roll, anchor_of
 from arena.race.settle import settlement_sha256
@@ -74,20 +73,23 @@ class RacePeers:
     async def counted(
         self, logs: Iterable[AnchoredLog], roll: Roll, state: RaceState
     ) -> tuple[tuple[CountedLog, ...], RaceRecords]:
-        """The counted logs with their sizes, and what they say of the race (or of qualifying)."""
-        race_id, records, counted = race_of(roll, state), RaceRecords(), []
-        held = {(log.validator, log.note_sha256): log for log in self.sharing.peer_logs.held(race_id)}
-        own = state.stated(anchor_of(roll))
+        """The anchored ones of counted logs with their sizes, and what all of them say of the race (or of
+        qualifying)."""
+        race_id, records, counted, me = race_of(roll, state), RaceRecords(), [], self._node.signer.hotkey
+        sharing, own = self._node.sharing, state.stated(anchor_of(roll))
+        held = {(log.validator, log.note_sha256): log for log in sharing.peer_logs.held(race_id)} if sharing else {}
         for log in logs:
-            mine = own if own and (log.validator, log.note_sha256) == (self._node.signer.hotkey, own.sha256) else None
-            found = mine or held[log.validator, log.note_sha256].point
-            counted.append(
-                CountedLog(validator=log.validator, note_sha256=log.note_sha256, size=found.size, root=found.root)
-            )
-            if mine is not None:
+            mine = own if own and log == AnchoredLog(validator=me, note_sha256=own.sha256) else None
+            is_whole = log == own_log(me)
+            if not is_whole:
+                found = mine or held[log.validator, log.note_sha256].point
+                counted.append(
+                    CountedLog(validator=log.validator, note_sha256=log.note_sha256, size=found.size, root=found.root)
+                )
+            if is_whole or mine is not None:
                 store = self._node.store  # our own log as the others see it: under the anchored root
                 async for record in store.records(store.validator, kinds=COUNTED_KINDS, race_id=race_id):
-                    if record.seq > mine.size:
+                    if mine is not None and record.seq > mine.size:
                         break
                     content = decode_content(record.content)
                     if counts(content, len(record.content), race_id):
@@ -119,7 +121,7 @@ class RacePeers:
             if one not in self._pulling and now_ms >= self._retries.get(one, NextTry()).not_before_ms
         ]
         within_s = (effect.until_ms - now_ms) / 1_000
-        if due and within_s > 0:
+        if due and within_s > 0 and self._node.sharing is not None:
             peers = await self._peers(state)
             for one in due:
                 self._retries[one] = PULL_PAUSES.after(self._retries.get(one, NextTry()), now_ms)
@@ -168,7 +170,9 @@ class RacePeers:
         return RaceSettled(settlement=found, is_adopted=True, history=history)
 
     async def _peers(self, state: RaceState) -> tuple[Peer, ...]:
-        """The race's other validators, where they answer now."""
+        """The race's other validators, where they answer now; nobody where this node can ask nobody."""
+        if self._node.sharing is None:
+            return ()
         others = frozenset(validators_of(state)) - {self._node.signer.hotkey}
         metagraph = await self._node.chain.metagraph()
         endpoints = {neuron.hotkey: neuron.endpoint for neuron in metagraph.neurons}

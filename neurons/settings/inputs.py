@@ -144,21 +144,16 @@ def prepare_suite(
         recipe = shipped.manifest.catalogue
         if len(catalogue) == recipe.documents and _products_sha256(settings, catalogue) == recipe.products_sha256:
             return _first_of_each(shipped.problems, count)
-    problems = practice_problems(settings, name, count)
+    from problems.synthesis import synthesize
+
+    seed = int(text_hash(f"agent-arena/suite/{name}")[:15], 16)
+    problems = synthesize(catalogue_products(settings), seed=seed, counts=spread_evenly(count))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, "".join(f"{line}\n" for line in write_problems(problems)).encode())
     except OSError as error:
         raise ArenaError("V2064", f"{path}: {error.strerror or error}") from error
     return problems
-
-
-def practice_problems(settings: Settings, name: str, count: int) -> tuple[Problem, ...]:
-    """`count` problems over the catalogue, seeded by `name`: the same for everybody who asks for that name."""
-    from problems.synthesis import synthesize
-
-    seed = int(text_hash(f"agent-arena/suite/{name}")[:15], 16)
-    return synthesize(catalogue_products(settings), seed=seed, counts=spread_evenly(count))
 
 
 def catalogue_products(settings: Settings) -> tuple[Product, ...]:

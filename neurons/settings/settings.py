@@ -64,125 +64,97 @@ def _default_state_dir() -> Path:
 
 
 class Settings(BaseSettings):
-    """Every setting of this software. Field descriptions are the reference: `arena validator --dry-run` prints them."""
+    """Every setting of this software, each with the text that `arena validator --help` shows."""
 
     model_config = SettingsConfigDict(
-        env_prefix=ENVIRONMENT_PREFIX, env_ignore_empty=True, frozen=True, extra="forbid", arbitrary_types_allowed=True
+        env_prefix=ENVIRONMENT_PREFIX, env_ignore_empty=True, frozen=True, extra="forbid", use_attribute_docstrings=True
     )
 
-    state_dir: Path = Field(
-        default_factory=_default_state_dir, description="where this node keeps everything it writes"
-    )
-    catalogue_dir: Path | None = Field(default=None, description="built index; empty: a synthetic one in state_dir")
-    guest_dir: Path | None = Field(
-        default=None, description="where the jail's Python is kept, shared by nodes; empty: in state_dir"
-    )
-    policy: str = Field(
-        default="",
-        description="name of a shipped policy, or a path to one as JSON; empty: that of the operator's release, else"
-        " paper",
-    )
-    operator_hotkey: str = Field(
-        default="",
-        description="whose releases of files (policy, suite, sealed batches, titles) are taken from other validators,"
-        " ss58; none: nobody's; empty: the subnet owner's hotkey, read from the chain",
-    )
-    netuid: int = Field(default=15, ge=0, description="the subnet")
-    mechanism: int = Field(default=0, ge=0, le=15, description="the subnet's incentive mechanism whose weights are set")
-    network: str = Field(
-        default="local",
-        description="local, finney, the chain's ws:// or wss:// address, or the http:// address of another machine's"
-        " local chain",
-    )
-    wallet_name: str = Field(default="default", description="coldkey's name")
-    wallet_hotkey: str = Field(default="default", description="hotkey's name")
-    wallet_path: Path = Field(
-        default=Path("~/.bittensor/wallets"), validate_default=True, description="folder of the wallets"
-    )
-    wallet_password_file: Path | None = Field(
-        default=None, description="file whose first line is the password of an encrypted hotkey"
-    )
-    wallet_proxy: str = Field(
-        default="",
-        description="another hotkey of the wallet, which the chain knows as a proxy of wallet_hotkey: it signs and pays"
-        " for extrinsics; records and requests stay with wallet_hotkey",
-    )
-    database_dsn: SecretStr = Field(default=SecretStr(""), description="Postgres; empty: the embedded server")
-    bodies_url: str = Field(
-        default="",
-        description="where bodies of evaluations are kept: file:///folder or s3://bucket/prefix?endpoint=...&region=...,"
-        " with AWS_* in the environment; empty: in Postgres",
-    )
-    bank_hotkey: str = Field(
-        default="",
-        description="the operator's key, ss58: whose sealed batches are raced, and on a real network whose suite agents"
-        " qualify on; empty: the operator's whose release brings them, else this node's own",
-    )
-    workers: int = Field(
-        default_factory=usable_cores,
-        ge=1,
-        le=1024,
-        description="episodes at once; fewer where memory does not hold them",
-    )
-    sandbox: Literal["auto", "bubblewrap", "landlock", "reference-agents-only"] = Field(
-        default="auto", description="jail for agents; auto: the best level that holds here"
-    )
-    openai_base_url: str = Field(default="", description="model endpoint; empty: the scripted model")
-    openai_api_key: SecretStr = Field(default=SecretStr(""), description="key of the model endpoint")
-    upstreams: tuple[Endpoint, ...] = Field(
-        default=(),
-        description="several model endpoints instead of openai_base_url: [[upstreams]] tables in the settings file,"
-        " with name, base_url, api_key_env, models, requests_at_once, price",
-    )
-    models: str = Field(
-        default="", description="comma-separated model ids instead of the policy's (another policy hash)"
-    )
-    judge_base_url: str = Field(default="", description="judge endpoint; empty: the scripted judge")
-    judge_api_key: SecretStr = Field(default=SecretStr(""), description="key of the judge endpoint")
-    judge_reasoning_tokens: int = Field(
-        default=0, ge=0, description="tokens that a judge model may think with before it writes its reply"
-    )
-    judge_reasoning_effort: Literal["", "minimal", "low", "medium", "high"] = Field(
-        default="", description="sent to judge models that take it; empty: not sent"
-    )
-    judge_race_tokens: int = Field(
-        default=0, ge=0, description="tokens that the verdicts of one race may cost; 0: not bounded"
-    )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="least severe line kept"
-    )
-    parent_pid: int = Field(default=0, ge=0, description="stop when this process is gone; 0: run on one's own")
-    metrics_host: str = Field(
-        default="127.0.0.1", description="address of metrics and probes; all who reach it may read"
-    )
-    metrics_port: int = Field(
-        default=0, ge=0, le=65535, description="/metrics for Prometheus, /healthz and /readyz; 0: off"
-    )
-    checkpoint_dir: Path | None = Field(
-        default=None, description="a second folder for signed checkpoints, best on another machine; empty: none"
-    )
-    public_host: str = Field(
-        default="127.0.0.1",
-        description="address of the door, the public reads and the exchange; all who reach it may ask",
-    )
-    serve_port: int = Field(default=0, ge=0, le=65535, description="live tail of the log over HTTP; 0: off")
-    door_port: int = Field(
-        default=0, ge=0, le=65535, description="its port; 0: off, on the local network a free port of loopback"
-    )
-    local_chain_port: int = Field(
-        default=0,
-        ge=0,
-        le=65535,
-        description="on the local network: the chain's port at public_host, for miners on other machines; 0: off",
-    )
-    share: bool = Field(
-        default=False, description="race together with the network's other validators; needs public_endpoint"
-    )
-    public_endpoint: str = Field(
-        default="", description="http://ip:port published on chain: of the exchange with `share`, of the door without"
-    )
-    shadow: bool = Field(default=False, description="run and settle races, publish them, and set no weights")
-    serve_sn15: bool = Field(default=False, description="serve reads under the routes of the published SN15 API, too")
+    state_dir: Path = Field(default_factory=_default_state_dir)
+    """where this node keeps everything it writes"""
+    catalogue_dir: Path | None = None
+    """built index; empty: a synthetic one in state_dir"""
+    guest_dir: Path | None = None
+    """where the jail's Python is kept, shared by nodes; empty: in state_dir"""
+    policy: str = ""
+    """name of a shipped policy, or a path to one as JSON; empty: that of the operator's release, else paper"""
+    operator_hotkey: str = ""
+    """whose releases of files (policy, suite, sealed batches, titles) are taken from other validators, ss58; none:
+    nobody's; empty: the subnet owner's hotkey, read from the chain"""
+    netuid: int = Field(default=15, ge=0)
+    """the subnet"""
+    mechanism: int = Field(default=0, ge=0, le=15)
+    """the subnet's incentive mechanism whose weights are set"""
+    network: str = "local"
+    """local, finney, the chain's ws:// or wss:// address, or the http:// address of another machine's local chain"""
+    wallet_name: str = "default"
+    """coldkey's name"""
+    wallet_hotkey: str = "default"
+    """hotkey's name"""
+    wallet_path: Path = Field(default=Path("~/.bittensor/wallets"), validate_default=True)
+    """folder of the wallets"""
+    wallet_password_file: Path | None = None
+    """file whose first line is the password of an encrypted hotkey"""
+    wallet_proxy: str = ""
+    """another hotkey of the wallet, which the chain knows as a proxy of wallet_hotkey: it signs and pays for
+    extrinsics; records and requests stay with wallet_hotkey"""
+    database_dsn: SecretStr = SecretStr("")
+    """Postgres; empty: the embedded server"""
+    bodies_url: str = ""
+    """where bodies of evaluations are kept: file:///folder or s3://bucket/prefix?endpoint=...&region=..., with AWS_*
+    in the environment; empty: in Postgres"""
+    bank_hotkey: str = ""
+    """the operator's key, ss58: whose sealed batches are raced, and on a real network whose suite agents qualify on;
+    empty: the operator's whose release brings them, else this node's own"""
+    workers: int = Field(default_factory=usable_cores, ge=1, le=1024)
+    """episodes at once; fewer where memory does not hold them"""
+    sandbox: Literal["auto", "bubblewrap", "landlock", "reference-agents-only"] = "auto"
+    """jail for agents; auto: the best level that holds here"""
+    openai_base_url: str = ""
+    """model endpoint; empty: the scripted model"""
+    openai_api_key: SecretStr = SecretStr("")
+    """key of the model endpoint"""
+    upstreams: tuple[Endpoint, ...] = ()
+    """several model endpoints instead of openai_base_url: [[upstreams]] tables in the settings file, with name,
+    base_url, api_key_env, models, requests_at_once, price"""
+    models: str = ""
+    """comma-separated model ids instead of the policy's (another policy hash)"""
+    judge_base_url: str = ""
+    """judge endpoint; empty: the scripted judge"""
+    judge_api_key: SecretStr = SecretStr("")
+    """key of the judge endpoint"""
+    judge_reasoning_tokens: int = Field(default=0, ge=0)
+    """tokens that a judge model may think with before it writes its reply"""
+    judge_reasoning_effort: Literal["", "minimal", "low", "medium", "high"] = ""
+    """sent to judge models that take it; empty: not sent"""
+    judge_race_tokens: int = Field(default=0, ge=0)
+    """tokens that the verdicts of one race may cost; 0: not bounded"""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """least severe line kept"""
+    parent_pid: int = Field(default=0, ge=0)
+    """stop when this process is gone; 0: run on one's own"""
+    metrics_host: str = "127.0.0.1"
+    """address of metrics and probes; all who reach it may read"""
+    metrics_port: int = Field(default=0, ge=0, le=65535)
+    """/metrics for Prometheus, /healthz and /readyz; 0: off"""
+    checkpoint_dir: Path | None = None
+    """a second folder for signed checkpoints, best on another machine; empty: none"""
+    public_host: str = "127.0.0.1"
+    """address of the door, the public reads and the exchange; all who reach it may ask"""
+    serve_port: int = Field(default=0, ge=0, le=65535)
+    """live tail of the log over HTTP; 0: off"""
+    door_port: int = Field(default=0, ge=0, le=65535)
+    """its port; 0: off, on the local network a free port of loopback"""
+    local_chain_port: int = Field(default=0, ge=0, le=65535)
+    """on the local network: the chain's port at public_host, for miners on other machines; 0: off"""
+    share: bool = False
+    """race together with the network's other validators; needs public_endpoint"""
+    public_endpoint: str = ""
+    """http://ip:port published on chain: of the exchange with `share`, of the door without"""
+    shadow: bool = False
+    """run and settle races, publish them, and set no weights"""
+    serve_sn15: bool = False
+    """serve reads under the routes of the published SN15 API, too"""
 
     @field_validator("upstreams", mode="plain")
     @classmethod
@@ -197,6 +169,10 @@ class Settings(BaseSettings):
     def _make_absolute(cls, path: Path | None) -> Path | None:
         """Folders mean the same wherever a process of ours works: its own, the jail's or the database's."""
         return path.expanduser().absolute() if path else path
+
+
+for _field in Settings.model_fields.values():
+    _field.description = " ".join((_field.description or "").split())
 
 
 class SettingRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -268,7 +244,7 @@ def resolve(flags: Mapping[str, object], config: Path | None = None) -> Resolved
 def split_flags(argv: Sequence[str]) -> tuple[dict[str, str], Path | None, list[str]]:
     """Setting flags by field name, the `--config` path, and everything else in order.
 
-    Raises ArenaError V2030 for a flag without its value and for an unknown dotted flag of a group we know.
+    Raises ArenaError V2030 for a flag without its value.
     """
     spellings = _spellings()
     flags: dict[str, str] = {}
@@ -292,8 +268,6 @@ def split_flags(argv: Sequence[str]) -> tuple[dict[str, str], Path | None, list[
                 config = Path(value)
             else:
                 flags[spellings[flag]] = value
-        elif "." in flag and flag.startswith(("--wallet.", "--subtensor.")):
-            raise _unknown("", flag, spellings)
         else:
             rest.append(argument)
     return flags, config, rest
@@ -347,13 +321,9 @@ def _unknown(place: str, name: str, known: Sequence[str] | Mapping[str, object] 
 
 
 def _shown(value: object) -> str:
-    """Of a secret DSN, what follows the last `@` and is no query stays readable; of any other secret, nothing."""
+    """A setting as people see it; of a secret that there is one."""
+    if isinstance(value, SecretStr):
+        return "(hidden)" if value.get_secret_value() else ""
     if isinstance(value, tuple):
         return "; ".join(map(str, value))
-    if not isinstance(value, SecretStr):
-        return "" if value is None else str(value)
-    secret = value.get_secret_value()
-    scheme, is_address, rest = secret.partition("://")
-    if not is_address or "@" not in rest:
-        return "(hidden)" if secret else ""
-    return f"{scheme}://(hidden)@{rest.rpartition('@')[2].partition('?')[0]}"
+    return "" if value is None else str(value)

@@ -26,6 +26,7 @@ from harness.sandbox.port import SandboxLevel
 from neurons.health.node_file import RestingSlot
 from neurons.worker.protocol import (
     LENGTH_BYTES,
+    REPLIES,
     EvaluateJob,
     Faulted,
     Job,
@@ -35,7 +36,6 @@ from neurons.worker.protocol import (
     Request,
     WorkerSetup,
     child_environment,
-    decode_reply,
     encode_frame,
     frame_length,
 )
@@ -88,7 +88,7 @@ class _Worker:
             self.process.stdin.write(encode_frame(request))
             await self.process.stdin.drain()
             prefix = await self.process.stdout.readexactly(LENGTH_BYTES)
-            return decode_reply(await self.process.stdout.readexactly(frame_length(prefix)))
+            return REPLIES.decode(await self.process.stdout.readexactly(frame_length(prefix)))
         except (BrokenPipeError, ConnectionResetError, asyncio.IncompleteReadError) as error:
             raise ArenaError(WORKER_DIED, f"worker {self.setup.slot}, process {self.process.pid}") from error
         except (ValueError, msgspec.DecodeError) as error:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from arena.evaluate import EvaluatePorts
@@ -41,12 +41,6 @@ def episode_bytes(limits: EpisodeLimits) -> int:
     return WORKER_BYTES + limits.memory_bytes + limits.disk_bytes
 
 
-def claimed_bytes(needed: int, machines: Sequence[int]) -> int:
-    """What a job that needs so many bytes claims, of machines with so many: what it needs, and where no machine has as
-    much, all of the largest one, so that it is alone there and does run."""
-    return min(needed, max(machines, default=0))
-
-
 def episode_deadline_s(policy: Policy) -> float:
     """How long one evaluation may take before its worker counts as stuck: every step at two full attempts."""
     limits, inference = policy.limits, policy.inference
@@ -60,8 +54,7 @@ def usable_memory_bytes() -> int:
     return min(total, (groups and groups.memory_limit_bytes()) or total)
 
 
-@contextlib.contextmanager
-def open_evaluate_ports(setup: WorkerSetup, *, at_once: int = 1) -> Iterator[EvaluatePorts]:
+def open_evaluate_ports(setup: WorkerSetup, *, at_once: int = 1) -> EvaluatePorts:
     """The ports of `arena.evaluate`; `at_once` threads may use them at a time, each with a jail of its own.
 
     Raises ArenaError V2001 (no jail), V2010 or V2011 (index), U3001 (no model endpoint).
@@ -87,10 +80,9 @@ def open_evaluate_ports(setup: WorkerSetup, *, at_once: int = 1) -> Iterator[Eva
         reference_sha256s=reference_sha256s(),
         slots=at_once,
         wanted=setup.sandbox,
-        packages=setup.policy.guest.packages,
         ahead=at_once,
     )
-    yield EvaluatePorts(
+    return EvaluatePorts(
         policy=setup.policy,
         catalogue=open_catalogue(Path(setup.catalogue_dir)),
         titles=open_titles(setup.titles_file),
@@ -112,10 +104,10 @@ def open_local_ports(settings: Settings, *, at_once: int = 1) -> Iterator[Evalua
     policy = with_models(policy, local_models(settings, policy))
     with open_endpoints(settings, policy, is_served=False) as (upstreams, judge):
         setup = worker_setup(settings, policy, upstreams, judge, slot=0)
-        with open_evaluate_ports(setup, at_once=at_once) as ports:
-            if not upstreams:
-                ports = dataclasses.replace(ports, upstreams=(ScriptedUpstream(),))
-            yield dataclasses.replace(ports, is_last=True)  # a miner makes one attempt
+        ports = open_evaluate_ports(setup, at_once=at_once)
+        if not upstreams:
+            ports = dataclasses.replace(ports, upstreams=(ScriptedUpstream(),))
+        yield dataclasses.replace(ports, is_last=True)  # a miner makes one attempt
 
 
 def worker_setup(

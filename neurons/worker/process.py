@@ -20,6 +20,7 @@ from judge.budget import JudgeMeter, MeteredJudge
 from judge.verdict import Verdict
 from neurons.worker.protocol import (
     LENGTH_BYTES,
+    REQUESTS,
     Evaluated,
     Faulted,
     Judged,
@@ -28,7 +29,6 @@ from neurons.worker.protocol import (
     Reply,
     Request,
     WorkerSetup,
-    decode_request,
     encode_frame,
     frame_length,
 )
@@ -48,15 +48,16 @@ def main() -> None:
     from neurons.worker.ports import open_evaluate_ports
 
     try:
-        with open_evaluate_ports(setup) as ports:
-            _send(replies, Ready(sandbox=ports.sandbox.level))
-            prices = {one.name: one.price for one in setup.upstreams if one.price is not None}
-            meter = JudgeMeter(None)
-            ports = dataclasses.replace(ports, judges=tuple(MeteredJudge(judge, meter) for judge in ports.judges))
-            while True:
-                _send(replies, _answer(requests.get(), ports, prices, meter))
+        ports = open_evaluate_ports(setup)
     except ArenaError as error:
         _send(replies, Faulted(failure=error.failure))
+        return
+    _send(replies, Ready(sandbox=ports.sandbox.level))
+    prices = {one.name: one.price for one in setup.upstreams if one.price is not None}
+    meter = JudgeMeter(None)
+    ports = dataclasses.replace(ports, judges=tuple(MeteredJudge(judge, meter) for judge in ports.judges))
+    while True:
+        _send(replies, _answer(requests.get(), ports, prices, meter))
 
 
 def _answer(request: Request, ports: object, prices: Mapping[str, UpstreamPrice], meter: JudgeMeter) -> Reply:
@@ -101,7 +102,7 @@ def _read_requests(stream: BinaryIO, requests: queue.SimpleQueue[Request]) -> No
         if len(prefix) < LENGTH_BYTES:
             os._exit(ORPHANED)
         body = stream.read(frame_length(prefix))
-        requests.put(decode_request(body))
+        requests.put(REQUESTS.decode(body))
 
 
 def _send(stream: BinaryIO, reply: Reply) -> None:

@@ -114,8 +114,8 @@ Request = WorkerSetup | Job
 Reply = Ready | Evaluated | Judged | Faulted
 
 _ENCODER = msgspec.msgpack.Encoder()
-_REQUESTS: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
-_REPLIES: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
+REQUESTS: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
+REPLIES: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
 def encode_frame(value: Request | Reply) -> bytes:
@@ -132,13 +132,3 @@ def frame_length(prefix: bytes) -> int:
     if length > FRAME_BYTES_MAX:
         raise ValueError(f"frame of {length} bytes")
     return int(length)
-
-
-def decode_request(body: bytes) -> Request:
-    """A frame to a worker. Raises msgspec.ValidationError when it is none of the known ones."""
-    return _REQUESTS.decode(body)
-
-
-def decode_reply(body: bytes) -> Reply:
-    """A frame from a worker. Raises msgspec.ValidationError when it is none of the known ones."""
-    return _REPLIES.decode(body)

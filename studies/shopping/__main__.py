@@ -1,23 +1,181 @@
-"""`python -m studies.shopping`: the study from nothing to its page, resumable (README.md)."""
+"""`python -m studies.shopping`: the study from nothing to its page, resumable (README.md). A study in its folder:
+
+```
+plan.toml             the plan; one that differs in more than rows and arms is refused in the same folder
+market/ tokenizer/ records/ corpora/     what rows stand on
+runs/NAME/            base and stages (`training.run`)
+reports/              episodes and evaluation reports
+done/                 one file a finished part: the processor seconds it took
+```
+
+Killed anywhere it goes on. Results lie in a folder of their own: with them and without this one, what an open row
+stands on is made again, and a finished row never.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import signal
+import time
+from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
+import msgspec
 import typer
 
 from foundation.codes.names import GUARD_STOPPED, RUN_UNUSABLE
 from foundation.errors import ArenaError
+from foundation.progress import Progress
+from harness.catalogue.native import open_catalogue
+from harness.inference.scripted.server import ScriptedUpstream
 from neurons.cli.app import run_guarded
 from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.presenter import show_progress
 from neurons.settings import inputs
-from studies.shopping.plan import StudyPlan, read_toml
-from studies.shopping.results import Results, render_page
-from studies.shopping.study import Study
+from problems.formats import read_problems
+from problems.titles import LexicalTitles
+from studies.shopping.market import INDEX, Market, make_market, make_tokenizer, open_partition, read_market
+from studies.shopping.models import Measurement, build_base, file_name, measure
+from studies.shopping.plan import (
+    BASE,
+    CONTROLS,
+    STUDY_MARK,
+    StudyPlan,
+    parents_of,
+    read_toml,
+    recipe_of,
+    row_named,
+)
+from studies.shopping.records import MATCHED, build_corpora, record_study, study_policy
+from studies.shopping.results import EDITION, Results, RowResult, render_page
+from training.evaluation.report import EvalReport
+from training.guards import require_train_pool
+from training.recipe import Recipe, read_recipe
+from training.run import lineage_chain
+from training.run_context import RunContext
+from training.stages.pipeline import run_stage
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """One study. `recipes` holds the plan (plan.toml) and its recipes, `source` is a Qwen3 tokenizer's folder."""
+
+    plan: StudyPlan
+    recipes: Path
+    source: Path
+    folder: Path  # absolute
+    results: Results
+    code_commit: str
+    now_ms: Callable[[], int]
+    progress: Progress | None = None
+
+    def make(self, label: str) -> None:
+        """Make a row with all that it stands on; a finished one is left.
+
+        Raises ArenaError V2124 for the folder of another plan, and what its parts raise, V2123 among it.
+        """
+        if label in self.results.read():
+            return
+        kept = self.folder / "plan.toml"
+        if kept.exists() and read_toml(kept, StudyPlan).plan_sha256 != self.plan.plan_sha256:
+            raise ArenaError("V2124", f"{self.folder} holds a study of another plan")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        kept.write_text((self.recipes / "study.toml").read_text("utf-8"), "utf-8")
+        self._once("market", lambda: make_market(self.plan, self.folder / "market"))
+        self._once("tokenizer", lambda: make_tokenizer(self.plan, self.source, self.folder / "tokenizer", self._bench))
+        market_dir, records = self.folder / "market", self.folder / "records"
+        self._once("records", lambda: record_study(self.plan, market_dir, records, self.code_commit, self.now_ms))
+        if not all((self.folder / "corpora" / MATCHED / arm).exists() for arm in self.plan.arms):
+            self._mark("corpora").unlink(missing_ok=True)
+        self._once("corpora", lambda: build_corpora(self.plan, self.folder, self.code_commit))
+        run = None if label in CONTROLS else self._run(label)
+        asked = self._measurements(label, run)
+        for one in asked:
+            problems = getattr(self._market, one.set)
+            self._once(f"measure {one.name}", lambda: measure(one, problems, self.plan, self.folder, self._bench))  # noqa: B023
+        self.results.add(self._result(label, asked, run))
+
+    def _run(self, name: str) -> Path:
+        """The folder of a base's or a row's finished run; its parents are trained first, where they are not."""
+        folder = self.folder / "runs" / name
+        if name == BASE:
+            self._once(name, lambda: build_base(self.plan, folder, self.folder, self._bench))
+            return folder
+        row = row_named(name)
+        recipe = recipe_of(read_recipe(self.recipes / f"{row.recipe}.toml"), self.folder, row)
+        for parent in (BASE, *sorted(parents_of(recipe))):
+            self._run(parent)
+        self._once(f"stage {name}", lambda: self._train(recipe, folder))
+        return folder
+
+    def _train(self, recipe: Recipe, folder: Path) -> None:
+        bench = self._bench
+        if recipe.data.problems:  # those it names, never others than `train` has
+            named = read_problems(Path(recipe.data.problems).read_bytes().splitlines())
+            require_train_pool((problem.problem_id for problem in named), bench.train_ids)
+            bench = dataclasses.replace(bench, problems=named)
+        run_stage(recipe, folder, bench, open_teacher=lambda recipe: contextlib.nullcontext(ScriptedUpstream()))
+
+    def _measurements(self, label: str, run: Path | None) -> list[Measurement]:
+        """A row's measurements. A control draws nothing, so greedily alone."""
+        return [
+            Measurement(label=label, run=run, set=place, decode=rules)
+            for rules in self.plan.decodes
+            for place in rules.sets
+            if run is not None or rules.temperature == 0
+        ]
+
+    def _result(self, label: str, asked: list[Measurement], run: Path | None) -> RowResult:
+        parts = (f"stage {label}", *(f"measure {one.name}" for one in asked))
+        return RowResult(
+            row=label,
+            edition=EDITION,
+            plan_sha256=self.plan.plan_sha256,
+            code_commit=self.code_commit,
+            lineage=tuple(
+                msgspec.json.decode(msgspec.json.encode(one).replace(str(self.folder).encode(), STUDY_MARK.encode()))
+                for _, one in (lineage_chain(run) if run is not None else ())
+            ),
+            reports=tuple(map(self._report, asked)),
+            seconds={name: float(self._mark(name).read_text()) for name in parts if self._mark(name).exists()},
+        )
+
+    def _report(self, one: Measurement) -> EvalReport:
+        return msgspec.json.decode((self.folder / "reports" / f"{one.name}.json").read_bytes(), type=EvalReport)
+
+    def _mark(self, name: str) -> Path:
+        return self.folder / "done" / file_name(name)
+
+    def _once(self, name: str, make: Callable[[], None]) -> None:
+        """Make a part that is not marked as done, and mark it with the seconds of the process that finished it."""
+        mark, begun_s = self._mark(name), time.process_time()
+        if not mark.exists():
+            make()
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.write_text(f"{time.process_time() - begun_s:.1f}\n", "utf-8")
+
+    @cached_property
+    def _market(self) -> Market:
+        return read_market(self.folder / "market")
+
+    @cached_property
+    def _bench(self) -> RunContext:
+        return RunContext(
+            policy=study_policy(self.plan),
+            catalogue=open_catalogue(self.folder / "market" / INDEX),
+            titles=LexicalTitles(),
+            problems=self._market.train,
+            dev=self._market.dev,
+            held_out=(*self._market.eval, *self._market.second),
+            partition_sha256=open_partition(self.folder / "market").manifest.sha256,
+            code_commit=self.code_commit,
+            progress=self.progress,
+        )
+
 
 RECIPES = Path(__file__).with_name("recipes")
 TOKENIZER = Path(__file__).parents[2] / "training" / "recipes" / "smoke" / "tokenizer"

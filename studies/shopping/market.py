@@ -36,7 +36,7 @@ from training.models.render import Qwen3Codec
 from training.models.tiny_model import train_tokenizer
 from training.rollouts.rollout import jobs_of
 from training.run_context import RunContext
-from training.stages.episodes import trace_of
+from training.stages.pipeline import trace_of
 
 SIGNER = "//Study"  # a development key whose secret everybody can derive
 INDEX, PARTITION, PROBLEMS, TRAIN = "index", "partition.json", "problems", "train.jsonl"

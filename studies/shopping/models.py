@@ -11,9 +11,9 @@ import random
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from foundation.canonical import content_hash
 from foundation.durable_files import write_whole
@@ -27,45 +27,22 @@ from studies.shopping.plan import (
     StudyPlan,
 )
 from training.evaluation.model_loader import open_candidate
-from training.evaluation.report import name_set
-from training.evaluation.run_eval import EvaluationPlan, by_tokens, episodes_path, examine
+from training.evaluation.report import EvaluationPlan, by_tokens, episodes_path, examine, name_set
 from training.model import Decode, TokenRow
-from training.models.opening import copy_tokenizer, device_name
+from training.models.opening import device_name
 from training.models.render import Qwen3Codec
 from training.models.tiny_model import TinyShape, build_tiny_model
-from training.recipe import parse_recipe
+from training.recipe import DataRules, LoraRules, OptimRules, Recipe
 from training.rollouts.rollout import EpisodeFile, EpisodeLine, Job, RunJobs, collect, jobs_of
 from training.run import CHECKPOINT, RunFolder
 from training.run_context import RunContext
 from training.samplers.scripted import ScriptedSampler
 from training.stages.engine import quiet_engine
-from training.stages.episodes import rows_of_traces, trace_of
+from training.stages.pipeline import rows_of_traces, trace_of
 from training.stages.sft import train_sft
 
 PERIODS = (4, 24)  # tokens until a drill repeats itself, fewest and most
 _NAME = re.compile(r"[^\w@~-]+")
-_RECIPE = """name = "base"
-stage = "sft"
-model = "{model}"
-seed = {seed}
-
-[data]
-problems = "{problems}"
-tokens_max = {tokens_max}
-
-[lora]
-r = 0
-
-[optim]
-lr = {lr}
-epochs = {epochs}
-batch_rows = {batch_rows}
-accumulation = {accumulation}
-is_bf16 = false
-schedule = "{schedule}"
-is_checkpointing = false
-save_every_steps = 100
-"""
 
 
 def build_base(plan: StudyPlan, folder: Path, study: Path, bench: RunContext) -> None:
@@ -78,68 +55,64 @@ def build_base(plan: StudyPlan, folder: Path, study: Path, bench: RunContext) ->
         build_tiny_model(tokenizer, start, TinyShape(**{name: getattr(base, name) for name in names}), plan.seed)
     codec = Qwen3Codec(tokenizer)
     drills = drill_rows(base.drill_rows, base.drill_tokens, codec.tokenizer.vocab_size, plan.seed)
-    text = _RECIPE.format(
-        model=start,
+    plain = Recipe(
+        name="base",
+        stage="sft",
+        model=str(start),
         seed=plan.seed,
-        problems="",
-        tokens_max=base.drill_tokens,
-        lr=base.drill_lr,
-        epochs=1.0,
-        batch_rows=base.drill_batch_rows,
-        accumulation=1,
-        schedule="constant",
+        data=DataRules(tokens_max=base.drill_tokens),
+        lora=LoraRules(r=0),
+        optim=OptimRules(
+            lr=base.drill_lr,
+            batch_rows=base.drill_batch_rows,
+            accumulation=1,
+            is_bf16=False,
+            schedule="constant",
+            is_checkpointing=False,
+            save_every_steps=100,
+        ),
     )
-    _pretrain(text, folder / "drills", lambda: drills, (), codec, tokenizer, bench)
+    _pretrain(plain, folder / "drills", lambda: drills, (), codec, bench)
     file = EpisodeFile(folder / "transcripts.jsonl")
     jobs = jobs_of(bench.problems, base.transcripts, plan.seed)
     decode = Decode(temperature=0.0, turns_max=plan.turns_max)
     collect(jobs, file, lambda missing: (bench.ask(job, RandomCaller(job.seed), RANDOM, decode) for job in missing))
-    shown = (
-        msgspec.structs.replace(line, tools="[]") if place % base.tools_every else line
-        for place, line in enumerate(file.lines())
-    )
+    shown = (replace(line, tools="[]") if place % base.tools_every else line for place, line in enumerate(file.lines()))
     traces = {trace.trace_id: trace for trace in map(trace_of, shown)}
-    text = _RECIPE.format(
-        model=folder / "drills" / CHECKPOINT,
-        seed=plan.seed,
-        problems=study / "market" / PROBLEMS / TRAIN,
-        tokens_max=base.tokens_max,
-        lr=base.lr,
-        epochs=base.epochs,
-        batch_rows=base.batch_rows,
-        accumulation=base.accumulation,
-        schedule="cosine",
+    recipe = replace(
+        plain,
+        model=str(folder / "drills" / CHECKPOINT),
+        data=DataRules(problems=str(study / "market" / PROBLEMS / TRAIN), tokens_max=base.tokens_max),
+        optim=replace(
+            plain.optim,
+            lr=base.lr,
+            epochs=base.epochs,
+            batch_rows=base.batch_rows,
+            accumulation=base.accumulation,
+            schedule="cosine",
+        ),
     )
 
     def whole() -> list[TokenRow]:  # every token to learn but the first, which nothing predicts
-        rows = rows_of_traces(list(traces.values()), codec, parse_recipe(text, "base")).rows
-        return [msgspec.structs.replace(row, mask=(0, *(1,) * (len(row.token_ids) - 1))) for row in rows]
+        rows = rows_of_traces(list(traces.values()), codec, recipe).rows
+        return [replace(row, mask=(0, *(1,) * (len(row.token_ids) - 1))) for row in rows]
 
-    _pretrain(text, folder, whole, (content_hash(sorted(traces)),), codec, tokenizer, bench)
+    _pretrain(recipe, folder, whole, (content_hash(sorted(traces)),), codec, bench)
 
 
 def _pretrain(
-    text: str,
+    recipe: Recipe,
     folder: Path,
     make_rows: Callable[[], list[TokenRow]],
     corpora: tuple[str, ...],
     codec: Qwen3Codec,
-    tokenizer: Path,
     bench: RunContext,
 ) -> None:
     """Train all weights on rows of our own, as a run of the stage sft."""
-    recipe = parse_recipe(text, "base")
-    run = RunFolder(folder, recipe, text, bench.progress)
+    run = RunFolder(folder, recipe, bench.progress)
     if run.finished() is not None:
         return
-    rows = make_rows()
-
-    def save(model: Any, target: Path, /, **state_dict: Any) -> None:
-        target.mkdir(parents=True, exist_ok=True)
-        model.save_pretrained(str(target), **state_dict)
-        copy_tokenizer(tokenizer, target)
-
-    trained = train_sft(recipe, run, rows, (), codec.tokenizer.pad_token_id, save=save)
+    trained = train_sft(recipe, run, make_rows(), (), codec.tokenizer.pad_token_id)
     run.finish(
         trained,
         codec_sha256=codec.identity_sha256,

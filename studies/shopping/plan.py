@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from foundation.errors import ArenaError
 from problems.model import Bucket
+from training.recipe import Recipe
 
 BASE, STUDY_MARK = "base", "{study}"
 SCRIPTED = {f"scripted {name}": f"scripted-{name}" for name in ("concise", "expert")}
@@ -26,11 +27,8 @@ CONTROLS = (*SCRIPTED, RANDOM_LABEL)  # policies without weights
 
 SetKey = Literal["eval", "second"]
 SET_NAMES: dict[SetKey, str] = {"eval": "frozen eval", "second": "second set"}
-ToolProfile = Literal["paper4", "sn15", "extended", "compact"]
+ToolProfile = Literal["paper4", "sn15", "compact"]
 _ROW = re.compile(r"(?P<recipe>\w+)(@(?P<arm>\w+))?-(?P<seed>\d+)")
-_SEED = re.compile(r"(?m)^seed = \d+")
-_ROLLOUTS = re.compile(r"(?m)^rollouts = .*$")
-_RUN = re.compile(r'"\{study\}/runs/(\w+)"')
 
 Kind = TypeVar("Kind")
 
@@ -182,26 +180,27 @@ def row_named(name: str) -> TrainedRow:
     return TrainedRow(recipe=found["recipe"], seed=int(found["seed"]), arm=found["arm"] or "")
 
 
-def recipe_text(text: str, folder: Path, row: TrainedRow) -> str:
+def recipe_of(recipe: Recipe, folder: Path, row: TrainedRow) -> Recipe:
     """A recipe of the study with its folder and seed put in; of an arm: on that arm's corpus, and from its parents.
 
     Recipes write `{study}` for the folder, `{study}/corpora/full` for the corpus and `{study}/runs/RECIPE` for what
     they start from or learn from: runs of the same seed. Rollouts that are learnt from are the study's own, not an
     arm's.
     """
-    parent = tomllib.loads(text).get("parent", "")
+    runs = f"{STUDY_MARK}/runs/"
+    data, parent = recipe.data, recipe.parent.removeprefix(runs)
     if row.arm:
-        text = text.replace(f"{STUDY_MARK}/corpora/full", f"{STUDY_MARK}/corpora/matched/{row.arm}")
+        matched = f"{STUDY_MARK}/corpora/matched/{row.arm}"
+        corpora = (one.replace(f"{STUDY_MARK}/corpora/full", matched) for one in data.corpus)
+        data = replace(data, corpus=tuple(corpora))
+        parent = "sft" if parent == "rejection" else parent  # arms skip rejection, which would sample anew
     if parent:
-        recipe = Path(parent).name  # arms skip rejection, which would sample anew
-        own = replace(row, recipe="sft" if row.arm and recipe == "rejection" else recipe)
-        text = text.replace(f'parent = "{parent}"', f'parent = "{STUDY_MARK}/runs/{own.name}"')
-    text = _ROLLOUTS.sub(lambda found: _RUN.sub(rf'"{STUDY_MARK}/runs/\1-{row.seed}"', found[0]), text)
-    text = _SEED.sub(f"seed = {row.seed}", text, count=1)
-    return text.replace(STUDY_MARK, str(folder))
+        parent = f"{runs}{replace(row, recipe=parent).name}"
+    data = replace(data, rollouts=tuple(f"{one}-{row.seed}" for one in data.rollouts))
+    found = msgspec.json.encode(replace(recipe, seed=row.seed, parent=parent, data=data))
+    return msgspec.json.decode(found.replace(STUDY_MARK.encode(), str(folder).encode()), type=Recipe)
 
 
-def parents_of(text: str) -> set[str]:
-    """The runs that a recipe, as `recipe_text` gives it, starts from or learns from, its base aside."""
-    recipe = tomllib.loads(text)
-    return {Path(name).name for name in (recipe.get("parent", ""), *recipe["data"].get("rollouts", ())) if name}
+def parents_of(recipe: Recipe) -> set[str]:
+    """The runs that a recipe, as `recipe_of` gives it, starts from or learns from, its base aside."""
+    return {Path(name).name for name in (recipe.parent, *recipe.data.rollouts) if name}

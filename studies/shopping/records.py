@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -41,7 +42,7 @@ from arena.records.sequencer import Sequencer
 from arena.store.embedded import start_embedded
 from arena.store.postgres import PostgresStore
 from foundation.canonical import canonical_bytes, text_hash
-from foundation.durable_files import write_whole
+from foundation.durable_files import move_into_place, write_whole
 from harness.agents.registry import published_sources, reference_agents
 from harness.catalogue.native import open_catalogue
 from harness.inference.scripted.server import ScriptedUpstream
@@ -55,8 +56,12 @@ from problems.titles import LexicalTitles
 from studies.shopping.market import INDEX, SIGNER, open_partition, read_market
 from studies.shopping.plan import AgentRules, StudyPlan
 from training.agents import distilled_source
+from training.corpus.appraisal import Task
+from training.corpus.building import Origin, arms_of, filter_sources, open_sources, write_filtered
+from training.corpus.leak_guard import Guard
+from training.corpus.model import CorpusPool, Rules
 from training.guards import GuardStopError
-from training.rollouts.in_process import InProcessSandbox
+from training.rollouts.rollout import InProcessSandbox
 
 RACE, EXPORT = "study", "export"
 _DISTILLED = "distilled:"  # training's own agent file with a scripted model behind it
@@ -256,3 +261,31 @@ def _seal(plan: StudyPlan, problems: Sequence[Problem], market_dir: Path) -> Sea
         cluster_ids=[str(partition.row_name(token)) for token in tokens],
         partition_sha256=partition.manifest.sha256,
     )
+
+
+MATCHED = "matched"
+
+
+def build_corpora(plan: StudyPlan, study: Path, commit: str) -> None:
+    """Write `corpora`/full, `corpora`/dev, and `corpora`/matched/ARM for the plan's arms. Raises as the filter does."""
+    folder, partition = study / "corpora", open_partition(study / "market")
+    origin = Origin(partition_sha256=partition.manifest.sha256, code_commit=commit)
+    sources = open_sources([study / "records" / EXPORT], [], verify, seals=folder / "seals")
+    asked: tuple[tuple[str, CorpusPool, tuple[str, ...]], ...] = (
+        ("full", "train", ()),
+        ("dev", "dev", ()),
+        (MATCHED, "train", plan.arms),
+    )
+    for name, pool, wanted in asked:
+        target, draft = folder / name, folder / f"{name}.draft"
+        if (target.exists() and all((target / arm).exists() for arm in wanted)) or (name == MATCHED and not wanted):
+            continue
+        shutil.rmtree(draft, ignore_errors=True)
+        guard = Guard(partition.manifest, partition=partition, admits=pool)
+        rules = Rules(
+            coefficient_e4_min=plan.coefficient_e4_min, tokens_max=plan.corpus_tokens_max, seed=plan.seed, pool=pool
+        )
+        task = Task(arms=(rules,), tokenizer=study / "tokenizer" / "tokenizer.json")
+        write_filtered(filter_sources(sources, task, arms_of(rules, wanted), guard), draft, guard, origin)
+        shutil.rmtree(target, ignore_errors=True)
+        move_into_place(draft, target)

@@ -8,10 +8,10 @@ over all tests of `hypotheses.toml`, those not made yet counted as p = 1. Compar
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,23 +21,25 @@ from foundation.errors import ArenaError
 from studies.shopping.models import file_name
 from studies.shopping.plan import BASE, CONTROLS, SET_NAMES, Rules, SetKey, StudyPlan, read_toml
 from training.evaluation.report import Estimate, EvalReport, compare
-from training.model import RunLineage
 from training.report.document import holm, p_text
 
 EDITION = "second-edition"  # of the rules that a row is made under: scoring, gate, judge, filter
 
 
+# What Student's t exceeds in either direction in 5 % of cases, for 1 to 9 degrees of freedom (any table of it)
+STUDENT = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622)
+
+
 class RowResult(msgspec.Struct, frozen=True, kw_only=True):
     """One row. `lineage` leads from its checkpoint back to the first stage, none for a control; its recipes have
-    `{study}` for the study's folder. `failures` is by report (SET DECODING), bucket and reason; `seconds` by part."""
+    `{study}` for the study's folder. `seconds` is by part."""
 
     row: str
     edition: str = "first-edition"  # the tag whose rules made the rows that do not say
     plan_sha256: str
     code_commit: str
-    lineage: tuple[RunLineage, ...] = ()
+    lineage: tuple[dict[str, Any], ...] = ()  # `training.run.RunLineage`; earlier rows keep the recipe as text
     reports: tuple[EvalReport, ...]
-    failures: dict[str, dict[str, dict[str, int]]] = {}  # of the first edition
     seconds: dict[str, float]
 
     def report(self, place: str, temperature: float) -> EvalReport | None:
@@ -145,29 +147,14 @@ def seed_interval(differences: Sequence[Sequence[float]], seed: int) -> tuple[fl
 
 
 def seed_spread(by_seed: Sequence[float]) -> SeedSpread | None:
-    """The spread of seeds' means, the cautious interval; None for fewer than two, which say nothing of another."""
+    """The spread of seeds' means, the cautious interval; None for fewer than two, which say nothing of another.
+
+    Raises IndexError for more than ten."""
     if len(by_seed) < 2:
         return None
     middle, sd = mean(by_seed), stdev(by_seed)
-    half = student_quantile(len(by_seed) - 1) * sd / math.sqrt(len(by_seed))
+    half = STUDENT[len(by_seed) - 2] * sd / math.sqrt(len(by_seed))
     return SeedSpread(sd=sd, low=middle - half, high=middle + half)
-
-
-def student_quantile(freedom: int) -> float:
-    """What Student's t of `freedom` degrees exceeds in either direction in 5 % of cases: by bisection of the angle
-    whose tangent is t / sqrt(freedom), of which the chance is a finite sum (Abramowitz and Stegun 26.7.3, 26.7.4)."""
-    low, high = 0.0, math.pi / 2
-    for _ in range(60):
-        angle = (low + high) / 2
-        sine, cosine, is_odd = math.sin(angle), math.cos(angle), freedom % 2
-        term = cosine if is_odd else 1.0
-        total = term if freedom > 1 else 0.0
-        for power in range(2 + is_odd, freedom - 1, 2):
-            term *= cosine * cosine * (power - 1) / power
-            total += term
-        within = 2 / math.pi * (angle + sine * total) if is_odd else sine * total
-        low, high = (angle, high) if within < 0.95 else (low, angle)
-    return math.tan(low) * math.sqrt(freedom)
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -212,7 +199,7 @@ def difference(
         exact = [report for report in firm if report is not None]
         if len(reports) < 2 or len(exact) < 2:
             return None
-        values.append([{p.problem_id: p.successes / p.scored for p in r.problems if p.scored} for r in reports])
+        values.append([{name: one.share for name, one in report.scored.items()} for report in reports])
         paired = compare(*exact)
         greedy.append((paired.second_only, paired.first_only, paired.p_value))
     shared = sorted(set.intersection(*(mine.keys() & other.keys() for mine, other in values)))
@@ -244,7 +231,6 @@ def render_page(plan: StudyPlan, recipes: Path, results: Mapping[str, RowResult]
     if later.comparisons:
         lines += ["", "## Compared beside them (exploratory)", "", *_test_table(beside, plan, results)]
     lines += ["", "## Rows", "", *_row_table(plan, results, later.matched)]
-    lines += ["", "## How greedy episodes on the second set ended, % of each row's", "", *_ending_table(results)]
     lines += ["", "## Limits of these numbers", "", *(f"- {line}" for line in later.limits)] if later.limits else []
     if missing := [label for label in plan.labels if label not in results]:
         lines += ["", f"Not made yet: {', '.join(missing)}."]
@@ -295,24 +281,10 @@ def _row_table(plan: StudyPlan, results: Mapping[str, RowResult], matched: Mappi
             cells.append(
                 _interval(report.asr) + (f", pass@8 {100 * eighth.value:.1f}" if eighth else "") if report else ""
             )
-        stopped = result.lineage[0].stopped_by.split(":")[0] if result.lineage else ""
+        stopped = str(result.lineage[0]["stopped_by"]).split(":")[0] if result.lineage else ""
         said = [matched.get(label.rpartition("-")[0], ""), f"stopped by {stopped}" if stopped else ""]
         rows.append([label, *cells, "; ".join(filter(None, said))])
     return _table(("row", *(f"{place}, {rules.name}" for place, rules in columns), ""), *rows)
-
-
-def _ending_table(results: Mapping[str, RowResult]) -> Iterator[str]:
-    counted = {}
-    for label, result in results.items():
-        by_bucket = result.failures.get("second greedy", {})
-        counted[label] = sum((Counter(counts) for counts in by_bucket.values()), Counter[str]())
-    reasons = [reason for reason, _ in sum(counted.values(), Counter[str]()).most_common()]
-    rows = [
-        [label, *(f"{100 * counts[one] / counts.total():.1f}" if counts[one] else "" for one in reasons)]
-        for label, counts in counted.items()
-        if counts
-    ]
-    return _table(("row", *reasons), *rows)
 
 
 def small_p_text(value: float) -> str:

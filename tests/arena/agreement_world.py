@@ -9,8 +9,10 @@ import random
 from collections.abc import Callable
 
 import msgspec
+from msgspec.structs import replace
 
 from arena.chain.port import Commitment, Metagraph, Neuron
+from arena.policies import DEMO, PAPER
 from arena.race.agreement import countersign_value, validators_of
 from arena.race.decider import decide
 from arena.race.events import (
@@ -33,7 +35,7 @@ from arena.race.events import (
     SettlementProposed,
     encode_event,
 )
-from arena.race.logs import AnchoredLog, RollName, receipt
+from arena.race.logs import AnchoredLog, RollName, own_log, receipt
 from arena.race.machine import RaceState, apply, open_race
 from arena.race.model import Candidate
 from arena.race.schedule import anchor_of, timeline
@@ -44,6 +46,7 @@ from tests.arena.race_stand import BEACON, RACE, batch, candidate, digest, polic
 HOUR_MS = 3_600_000
 BLOCK_MS, FINAL_BLOCKS = 12_000, 3
 RULES = policy(
+    replace(DEMO, admission=PAPER.admission),
     closes_after_ms=HOUR_MS,
     qualifying_grace_ms=HOUR_MS,
     run_ms=5 * HOUR_MS,
@@ -51,7 +54,7 @@ RULES = policy(
     agree_ms=HOUR_MS,
     stand_in_ms=HOUR_MS,
 )
-OPENED = open_race(RACE, RULES, batch(), 0)
+OPENED = open_race(RACE, RULES, batch(), 0, HOUR_MS)
 PLAN = timeline(OPENED.closes_ms, RULES.race)
 STEP_MS = 300_000
 FIELD = (candidate("a"), candidate("b"))
@@ -148,7 +151,6 @@ class Member:
             beacon_network=BEACON.network,
             beacon_round=BEACON.round,
             beacon=BEACON,
-            is_alone=False,
             held=tuple(self.has),
         )
 
@@ -168,15 +170,13 @@ class Member:
                 self.has |= {log for log in effect.logs if self.network.is_shown(log, self.hotkey)}
                 return None
             case FixField():
-                assert set(effect.logs or ()) <= self.has
+                assert set(effect.logs) <= {own_log(self.hotkey), *self.has}
                 validators = validators_of(self.state)
-                return FieldFixed(field=self.network.field_of(effect.logs or (), validators), validators=validators)
+                return FieldFixed(field=self.network.field_of(effect.logs, validators), validators=validators)
             case EnqueueItems():
                 return ItemsEnqueued(items=len(effect.items))
             case Settle():
-                if effect.logs is None:  # nobody to agree with
-                    return RaceSettled(settlement=settlement_of(()))
-                assert set(effect.logs) <= self.has
+                assert set(effect.logs) <= {own_log(self.hotkey), *self.has}
                 return SettlementProposed(settlement=settlement_of(effect.logs))
             case AdoptSettlement():
                 return self._adopt(effect.value)

@@ -17,7 +17,7 @@ from arena.export.model import Cursor, Filters, LogRow, Manifest, Request
 from arena.records.body import decode_content
 from arena.records.log import LogStart, LogWalk, checkpoint_of, sign_checkpoint, signing_message
 from arena.records.merkle import MerkleFrontier
-from arena.records.model import BodyFrame, LogLeaf, Payload, StoredBody, StoredCheckpoint, VerdictRecord
+from arena.records.model import BodyFrame, Payload, StoredBody, StoredCheckpoint, VerdictRecord
 from arena.records.sequencer import Sequencer
 from foundation.canonical import canonical_bytes
 from tests.arena.log_stand import HOST, START_MS, Clock, MemoryLog, body, episode, release
@@ -47,7 +47,7 @@ class ExportLog(MemoryLog):
         """The cursor behind a record, of an export that nothing waited for."""
         walk = LogWalk(LogStart(validator=self.validator))
         for record in self.log[:after_seq]:
-            walk.take(record.seq, record.prev, record.content_sha256)
+            walk.take(record)
         return Cursor.at(walk.position())
 
     def checkpoint(self) -> None:
@@ -79,7 +79,7 @@ class ExportLog(MemoryLog):
     async def leaves(self, validator, *, after_seq=0, to_seq=None):
         for record in self.log:
             if after_seq < record.seq <= (to_seq or record.seq):
-                yield LogLeaf(seq=record.seq, prev=record.prev, content_sha256=record.content_sha256)
+                yield record
 
     async def checkpoints(self, validator=None, *, after_size=0):
         return [point for point in self.points if point.size > after_size]

@@ -17,7 +17,6 @@ from arena.records.model import (
     EvaluationRecord,
     GateRecord,
     HostFacts,
-    LogLeaf,
     Payload,
     ReleasedProblem,
     ReleaseRecord,
@@ -298,16 +297,10 @@ class MemoryLog:
             filing = filing_of(record.content) or Filing("", "", "")
             yield Entry(**msgspec.structs.asdict(record), filing=filing)
 
-    async def bodies(self, names: Sequence[str], validator=None) -> list[StoredBody]:
-        return [self.stored[name] for name in names if name in self.stored]
-
-    async def frames(self, names: Sequence[str], validator=None) -> list[BodyFrame]:
-        found = await self.bodies(names, validator)
+    async def frames(self, names: Sequence[str], validator=None, *, is_every=False) -> list[BodyFrame]:
+        found = [self.stored[name] for name in names if name in self.stored]
         compress = zstandard.ZstdCompressor(level=1).compress
         return [BodyFrame(body_sha256=b.body_sha256, content=compress(b.content), size=len(b.content)) for b in found]
-
-    async def every_frame(self, names: Sequence[str], validator=None) -> list[BodyFrame]:
-        return await self.frames(names, validator)
 
     async def validators(self) -> list[str]:
         return [self.validator]
@@ -315,7 +308,7 @@ class MemoryLog:
     async def leaves(self, validator, *, after_seq=0, to_seq=None):
         for record in self.log:
             if after_seq < record.seq <= (to_seq if to_seq is not None else record.seq):
-                yield LogLeaf(seq=record.seq, prev=record.prev, content_sha256=record.content_sha256)
+                yield record
 
     async def checkpoints(self, validator=None, *, after_size=0) -> list[StoredCheckpoint]:
         return [point for point in self.signed if point.size > after_size]

@@ -85,7 +85,7 @@ class Ground:
 
     def run(self, source: str, problem: Problem) -> EvaluationBody:
         """The body of one episode."""
-        toolbox = make_toolbox(POLICY.tool_profile, self.catalogue, problem)
+        toolbox = make_toolbox(POLICY.tool_profile, self.catalogue)
         gateway = Gateway(POLICY.inference, [ScriptedUpstream()], toolbox.schemas, POLICY.limits, lambda _: None)
         ports = EpisodePorts(toolbox=toolbox, gateway=gateway, sandbox=DirectSandbox())
         return run_episode(source, problem, ports, episode_rules(POLICY, self.catalogue.content_sha256)).body

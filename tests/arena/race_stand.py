@@ -1,10 +1,11 @@
-"""Races for tests: fields, records and settlement inputs made from small tables."""
+"""Races for tests: fields, records and settlement inputs made from small tables of results and faults."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
 from functools import cache
+from itertools import count
 
 from msgspec.structs import replace
 
@@ -12,8 +13,12 @@ from arena.chain.port import BeaconRound, Metagraph, Neuron
 from arena.policies import DEMO
 from arena.policy import Policy
 from arena.race.draw import draw_problems, race_seed
+from arena.race.events import FieldFixed, ProblemsDrawn
+from arena.race.machine import RaceState, open_race
 from arena.race.model import Batch, Candidate, LoggedRecord, SealedProblem, SettlementInputs
-from arena.records.model import Conditions, Context, EvaluationRecord, Subject, VerdictRecord
+from arena.race.scores import control_subject, witness_subject
+from arena.records.model import AttemptRecord, Conditions, Context, EvaluationRecord, Subject, VerdictRecord
+from foundation.errors import Failure
 from harness.sandbox.port import SandboxLevel
 from harness.trace import Totals
 from judge.rubric import coefficient_e4
@@ -30,9 +35,8 @@ def digest(*parts: object) -> str:
 
 
 def policy(base: Policy = DEMO, **race: object) -> Policy:
-    """A small race; without a control agent unless `race` names one. Its gate's version and admission are those under
-    which the kept traces of races were made, since a policy's hash stands in all of them."""
-    fields: dict[str, object] = {"problems": 10, "batch_problems": 12, "control_sha256": ""} | race
+    """A small race. Its gate's version and admission are those under which the kept ends of races were made."""
+    fields: dict[str, object] = {"problems": 10, "batch_problems": 12} | race
     return replace(
         base,
         gate=replace(base.gate, version="gate/2", similarity_review_e4=6_000),
@@ -52,11 +56,9 @@ def candidate(name: str, *, score_e4: int = 5_000, block: int = 10, **flags: boo
     return Candidate(subject=subject, qualifying_score_e4=score_e4, **flags)
 
 
-def batch(count: int = 12) -> Batch:
-    problems = tuple(
-        SealedProblem(problem_id=f"p{n:03}", cluster_commitment=digest("cluster", n)) for n in range(count)
-    )
-    return Batch(batch_sha256=digest("batch", count), partition_sha256=digest("partition"), problems=problems)
+def batch(size: int = 12) -> Batch:
+    problems = tuple(SealedProblem(problem_id=f"p{n:03}", cluster_commitment=digest("cluster", n)) for n in range(size))
+    return Batch(batch_sha256=digest("batch", size), partition_sha256=digest("partition"), problems=problems)
 
 
 def metagraph(hotkeys: Iterable[str], validators: Iterable[str] = ("val-a",)) -> Metagraph:
@@ -120,6 +122,124 @@ def verdict(
     return LoggedRecord(validator=row.validator, seq=seq, content_sha256=digest(row.validator, seq), record=record)
 
 
+VALS = ("val-a", "val-b", "val-c")
+
+# (agent version id, problem id, validator) -> how many attempts end in a fault of the validator before the one that
+# does not; a closing one is written as minus their number
+Faults = Callable[[str, str, str], int]
+
+
+def controlled(**race: object) -> Policy:
+    """Three results are asked for, two needed."""
+    return policy(**{"validators_per_problem": 3, "results_required": 2} | race)
+
+
+def no_faults(agent: str, problem_id: str, validator: str) -> int:
+    return 0
+
+
+def control_of(rules: Policy) -> Candidate:
+    """The control agent in the shape that the makers of records take."""
+    return Candidate(subject=control_subject(rules.race), qualifying_score_e4=0)
+
+
+def batch_of(rules: Policy | None) -> Batch:
+    return batch() if rules is None else batch(rules.race.batch_problems)
+
+
+def witness_of(rules: Policy, agent: str) -> Candidate:
+    return Candidate(subject=witness_subject(rules.race, agent), qualifying_score_e4=0)
+
+
+def attempt(
+    who: Candidate,
+    problem_id: str,
+    validator: str,
+    seq: int,
+    *,
+    is_closing: bool = False,
+    code: str = "V2004",
+    rules: Policy | None = None,
+) -> LoggedRecord[AttemptRecord]:
+    record = AttemptRecord(
+        attempt_id=f"{problem_id}:{seq}",
+        subject=who.subject,
+        context=Context(stage="race", race_id=RACE, problem_id=problem_id, batch_sha256=batch_of(rules).batch_sha256),
+        ended="faulted",
+        is_closing=is_closing,
+        failure=Failure(code=code),
+    )
+    return LoggedRecord(validator=validator, seq=seq, content_sha256=digest("attempt", validator, seq), record=record)
+
+
+class _Log:
+    """What one validator wrote in a race, in order."""
+
+    def __init__(self, rules: Policy, validator: str) -> None:
+        self.rules, self.validator, self.seqs = rules, validator, count(1)
+        self.evaluations: list[LoggedRecord[EvaluationRecord]] = []
+        self.verdicts: list[LoggedRecord[VerdictRecord]] = []
+        self.attempts: list[LoggedRecord[AttemptRecord]] = []
+
+    def fault(self, who: Candidate, problem_id: str, *, is_closing: bool = False, code: str = "V2004") -> None:
+        row = attempt(
+            who, problem_id, self.validator, next(self.seqs), is_closing=is_closing, code=code, rules=self.rules
+        )
+        self.attempts.append(row)
+
+    def result(self, who: Candidate, problem_id: str, *, is_success: bool, quality_e4: int | None = 9_000) -> None:
+        row = evaluation(
+            self.rules, batch_of(self.rules), who, problem_id, self.validator, next(self.seqs), is_success=is_success
+        )
+        self.evaluations.append(row)
+        if quality_e4 is not None:
+            self.verdicts.append(verdict(self.rules, row, quality_e4, next(self.seqs)))
+
+
+def raced(
+    field: Iterable[Candidate],
+    outcomes: Outcomes,
+    faults: Faults = no_faults,
+    *,
+    rules: Policy | None = None,
+    validators: tuple[str, ...] = VALS,
+    lacks_control: Callable[[str, str], bool] = lambda problem_id, validator: False,
+    lacks_witness: Callable[[str, str, str], bool] = lambda agent, problem_id, validator: False,
+    **changes: object,
+) -> SettlementInputs:
+    """Settlement inputs in which every validator ran the control agent and every pair, with witnesses of its faults.
+
+    An outcome None is a pair without a result; with a negative number of faults the last of them closed its item.
+    """
+    chosen, racers = rules or controlled(), tuple(field)
+    logs, drawn = [], drawn_of(chosen, batch_of(chosen))
+    for validator in validators:
+        log = _Log(chosen, validator)
+        for problem_id in drawn:
+            if not lacks_control(problem_id, validator):
+                log.result(control_of(chosen), problem_id, is_success=True)
+        for who in racers:
+            for problem_id in drawn:
+                _run(log, who, problem_id, outcomes, faults, lacks_witness)
+        logs.append(log)
+    made = SettlementInputs(
+        race_id=RACE,
+        policy=chosen,
+        batch=batch_of(chosen),
+        closing_block=50,
+        closes_ms=1_000_000,
+        settling_block=100,
+        field=racers,
+        validators=validators,
+        beacon=BEACON,
+        evaluations=tuple(row for log in logs for row in log.evaluations),
+        verdicts=tuple(row for log in logs for row in log.verdicts),
+        attempts=tuple(row for log in logs for row in log.attempts),
+        metagraph=metagraph([who.subject.miner_hotkey for who in racers], validators),
+    )
+    return replace(made, **changes)
+
+
 def inputs(
     field: Iterable[Candidate],
     outcomes: Outcomes,
@@ -128,38 +248,27 @@ def inputs(
     validators: tuple[str, ...] = ("val-a",),
     **changes: object,
 ) -> SettlementInputs:
-    """Settlement inputs in which every validator ran every (agent, problem) `outcomes` has a result for."""
-    chosen, sealed, racers = rules or policy(), batch(), tuple(field)
-    evaluations: list[LoggedRecord[EvaluationRecord]] = []
-    verdicts: list[LoggedRecord[VerdictRecord]] = []
-    for validator in validators:
-        seq = 0
-        for who in racers:
-            for problem_id in drawn_of(chosen, sealed):
-                result = outcomes(who.subject.agent_version_id, problem_id, validator)
-                if result is None:
-                    continue
-                is_success, quality_e4 = result
-                seq += 2
-                row = evaluation(chosen, sealed, who, problem_id, validator, seq, is_success=is_success)
-                evaluations.append(row)
-                if quality_e4 is not None:
-                    verdicts.append(verdict(chosen, row, quality_e4, seq + 1))
-    made = SettlementInputs(
-        race_id=RACE,
-        policy=chosen,
-        batch=sealed,
-        closing_block=50,
-        closes_ms=1_000_000,
-        settling_block=100,
-        field=racers,
-        validators=validators,
-        beacon=BEACON,
-        evaluations=tuple(evaluations),
-        verdicts=tuple(verdicts),
-        metagraph=metagraph([who.subject.miner_hotkey for who in racers], validators),
-    )
-    return replace(made, **changes)
+    """As `raced`, without faults; of one validator unless others are named."""
+    return raced(field, outcomes, rules=rules or policy(), validators=validators, **changes)
+
+
+def _run(
+    log: _Log,
+    who: Candidate,
+    problem_id: str,
+    outcomes: Outcomes,
+    faults: Faults,
+    lacks_witness: Callable[[str, str, str], bool],
+) -> None:
+    agent = who.subject.agent_version_id
+    met = faults(agent, problem_id, log.validator)
+    for number in range(abs(met)):
+        log.fault(who, problem_id, is_closing=met < 0 and number == -met - 1)
+        if number == 0 and not lacks_witness(agent, problem_id, log.validator):
+            log.result(witness_of(log.rules, agent), problem_id, is_success=False, quality_e4=None)
+    given = outcomes(agent, problem_id, log.validator)
+    if met >= 0 and given is not None:
+        log.result(who, problem_id, is_success=given[0], quality_e4=given[1])
 
 
 def solves(shares: dict[str, int], quality_e4: int = 9_000) -> Outcomes:
@@ -168,6 +277,14 @@ def solves(shares: dict[str, int], quality_e4: int = 9_000) -> Outcomes:
     return lambda agent, problem_id, _: (order[problem_id] < shares[agent.removeprefix("v-")], quality_e4)
 
 
-def three_validators(**race: object) -> Policy:
-    fields: dict[str, object] = {"validators_per_problem": 3, "results_required": 2} | race
-    return policy(**fields)
+def drawn_race(
+    field: Iterable[Candidate], rules: Policy, drawn: tuple[str, ...], validators: tuple[str, ...], seed: str = "aa"
+) -> RaceState:
+    """A race that was drawn, and nothing enqueued yet."""
+    return RaceState(
+        race_id=RACE,
+        stage="running",
+        opened=open_race(RACE, rules, batch_of(rules), 0, 10),
+        field=FieldFixed(field=tuple(field), validators=validators),
+        draw=ProblemsDrawn(beacon=BEACON, seed=seed, drawn=drawn, drawn_ms=20),
+    )

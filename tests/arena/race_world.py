@@ -7,6 +7,7 @@ from arena.race.admission import RaceRecords
 from arena.race.decider import decide
 from arena.race.events import (
     BatchReleased,
+    ChainRead,
     Effect,
     EnqueueItems,
     Event,
@@ -15,10 +16,11 @@ from arena.race.events import (
     FixField,
     ItemsEnqueued,
     RaceObservation,
-    RaceSettled,
+    ReadChain,
     ReleaseBatch,
     SealBatch,
     Settle,
+    SettlementProposed,
     encode_event,
 )
 from arena.race.machine import RaceState, Succession, open_race, replay, settlement_inputs
@@ -90,7 +92,7 @@ class World:
     def carry_out(self, effect: Effect) -> Event | None:
         match effect:
             case SealBatch():
-                return open_race(RACE, RULES, batch(), self.now_ms)
+                return open_race(RACE, RULES, batch(), self.now_ms, self.now_ms + CLOSES_MS - OPENED_MS)
             case FixField():
                 return FieldFixed(field=self.field, validators=self.validators, incumbent=self.incumbent)
             case FetchBeacon():
@@ -103,7 +105,9 @@ class World:
                 settled = settle(
                     settlement_inputs(self.state, metagraph(["hk-a", "hk-b"]), records_of(made), Succession())
                 )
-                return RaceSettled(settlement=settled)
+                return SettlementProposed(settlement=settled)
+            case ReadChain():
+                return ChainRead(moment=effect.moment, block=41, commitments=(), metagraph=metagraph([]))
             case ReleaseBatch():
                 return BatchReleased(batch_sha256=effect.batch_sha256)
         raise AssertionError(effect)
@@ -122,7 +126,7 @@ def at_close(**fields: object) -> World:
 
 def running() -> World:
     world = at_close()
-    for _ in range(4):
+    for _ in range(5):
         world.turn()
     assert world.state.stage == "running"
     return world
@@ -131,7 +135,7 @@ def running() -> World:
 def finished() -> World:
     world = running()
     world.open_items = 0
-    for _ in range(4):
+    for _ in range(5):
         world.turn()
     assert world.state.is_finished
     return world

@@ -174,7 +174,7 @@ def arena(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str,
 
 def test_a_break_ends_tail_with_the_integrity_code(author: Author, capsys, monkeypatch) -> None:
     author.append([attempt(number) for number in range(3)])
-    monkeypatch.setattr("arena.records.inspection.signing_message", lambda *_: b"another message")
+    monkeypatch.setattr("arena.records.inspection.message_of", lambda *_: b"another message")
     with serving(author.dsn) as server:
         code, out, err = arena(capsys, "records", "tail", "--url", server.address, "--after", 0)
     assert (code, out) == (EXIT_INTEGRITY, "")

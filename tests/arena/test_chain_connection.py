@@ -12,7 +12,7 @@ import websockets
 from arena.chain.keys import keypair_signer
 from arena.chain.real import BittensorSubtensor
 from foundation.errors import ArenaError
-from tests.arena.chain_stands import NETUID, NodeStand, make_client, make_node, node_stand
+from tests.arena.chain_stands import NETUID, make_node, node_stand
 
 ALICE = keypair_signer("//Alice")
 HASH = "ab" * 32
@@ -24,67 +24,6 @@ async def test_a_name_that_only_the_sdk_refuses_is_a_wrong_setting_too() -> None
 
 
 # -- a failure closes its own client, when nobody uses it
-
-
-class Watched:
-    """Makes the adapter's clients, and keeps them."""
-
-    def __init__(self) -> None:
-        self.made: list[Any] = []
-        self.closed: list[Any] = []
-        self._make = make_client
-
-    def __call__(self, url: str) -> Any:
-        client = self._make(url)
-        close = client.close
-
-        async def closing() -> None:
-            self.closed.append(client)
-            await close()
-
-        client.close = closing
-        self.made.append(client)
-        return client
-
-
-async def test_a_late_failure_closes_no_client_but_its_own(chain_stand: NodeStand) -> None:
-    watched, ends = (
-        Watched(),
-        {"first": asyncio.Event(), "second": asyncio.Event(), "third": asyncio.Event()},
-    )
-    chain = BittensorSubtensor(chain_stand.url, netuid=NETUID, make_client=watched, lock_folder=chain_stand.lock_folder)
-    inside: set[str] = set()
-
-    async def fails(name: str) -> None:
-        async with chain._connected():
-            inside.add(name)
-            await ends[name].wait()
-            raise OSError(name)
-
-    async def works() -> int:
-        async with chain._connected() as client:
-            inside.add("third")
-            await ends["third"].wait()
-            return int(await client.block())
-
-    first, second = asyncio.create_task(fails("first")), asyncio.create_task(fails("second"))
-    while len(inside) < 2:
-        await asyncio.sleep(0.01)
-    ends["first"].set()
-    with pytest.raises(ArenaError, match="U3030"):
-        await first
-    assert watched.closed == [], "the second still uses it"
-    third = asyncio.create_task(works())
-    while "third" not in inside:
-        await asyncio.sleep(0.01)
-    ends["second"].set()
-    with pytest.raises(ArenaError, match="U3030"):
-        await second
-    assert watched.made[1] not in watched.closed and watched.made[0] in watched.closed
-    ends["third"].set()
-    assert await third == chain_stand.node.block
-    assert await chain.block() == chain_stand.node.block and len(watched.made) == 2
-    await chain.close()
 
 
 async def test_a_read_that_runs_out_of_time_does_not_cut_off_an_extrinsic() -> None:

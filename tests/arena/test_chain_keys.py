@@ -62,21 +62,6 @@ def test_neither_a_signer_nor_an_error_shows_a_secret() -> None:
     assert "mnemonic" not in str(caught.value)
 
 
-def test_an_encrypted_hotkey_takes_its_password_from_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keyfile = tmp_path / "cold" / "hotkeys" / "hot"
-    keyfile.parent.mkdir(parents=True)
-    keyfile.write_bytes(ENCRYPTED)
-    with pytest.raises(ArenaError, match="BT_PW_") as caught:
-        wallet_signer("cold", "hot", tmp_path)
-    assert caught.value.failure.code == "V2031"
-    variable = "BT_PW_" + str(keyfile).replace("/", "_").replace(".", "_").upper()
-    monkeypatch.setenv(variable, "")  # restored afterwards, whatever the SDK stores there
-    core.save_password_to_environment(variable, "secret")
-    assert wallet_signer("cold", "hot", tmp_path).hotkey == ALICE_ADDRESS
-
-
 def test_an_encrypted_hotkey_takes_its_password_from_a_file(tmp_path: Path) -> None:
     keyfile = tmp_path / "cold" / "hotkeys" / "hot"
     keyfile.parent.mkdir(parents=True)

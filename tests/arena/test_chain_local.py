@@ -16,9 +16,8 @@ import pytest
 
 from arena.chain.keys import keypair_signer
 from arena.chain.local import LocalRules, LocalSubtensor
-from arena.chain.opening import OWNER_URI, open_subtensor
 from foundation.errors import ArenaError
-from tests.arena.chain_faults import deregister, hand_on_uid, reorg, set_finality_lag
+from tests.arena.chain_faults import deregister, hand_on_uid, reorg
 from tests.arena.chain_stands import BLOCK_MS, Clock
 
 ROOT = Path(__file__).parents[2]
@@ -96,25 +95,6 @@ async def test_uids_go_to_the_lowest_free_and_uid_0_to_the_owner(tmp_path: Path)
     assert (now.uid_of(ALICE.hotkey), now.uid_of(DAVE.hotkey), now.uid_of(BOB.hotkey)) == (None, 1, 2)
 
 
-async def test_the_network_that_commands_open_burns_at_uid_0(tmp_path: Path) -> None:
-    with pytest.raises(ArenaError, match="V2030"):
-        open_subtensor("local", netuid=15, state_dir=tmp_path, now_ms=Clock(), mechanism=1)
-    chain = open_subtensor("local", netuid=15, state_dir=tmp_path, now_ms=Clock())
-    await chain.register(ALICE)
-    assert (await chain.metagraph()).uid_of(keypair_signer(OWNER_URI).hotkey) == 0
-
-
-async def test_losing_the_stake_loses_the_permit(tmp_path: Path) -> None:
-    clock = Clock()
-    chain = _open(tmp_path / "chain.sqlite", clock)
-    await chain.register(ALICE)
-    await chain.set_stake(ALICE.hotkey, chain.rules.permit_stake_rao)
-    assert (await chain.set_weights(ALICE, (0,), (65_535,))).status == "ok"
-    clock.now_ms += 200 * BLOCK_MS
-    await chain.set_stake(ALICE.hotkey, chain.rules.permit_stake_rao - 1)
-    assert (await chain.set_weights(ALICE, (0,), (65_535,))).detail == "no validator permit"
-
-
 async def test_only_the_hotkeys_own_signature_counts_and_its_key_under_any_prefix(tmp_path: Path) -> None:
     class Impostor:
         hotkey = ALICE.hotkey
@@ -138,32 +118,6 @@ async def test_a_broken_file_is_an_unreachable_chain(tmp_path: Path) -> None:
     with pytest.raises(ArenaError) as caught:
         _open(path, Clock())
     assert caught.value.failure.code == "U3030"
-
-
-async def test_a_chain_made_anew_at_the_same_path_is_the_one_that_is_read(tmp_path: Path) -> None:
-    path, clock = tmp_path / "chain.sqlite", Clock()
-    chain = _open(path, clock)
-    await chain.register(ALICE)
-    assert (await chain.metagraph()).uid_of(ALICE.hotkey) == 0
-    for each in tmp_path.glob("chain.sqlite*"):
-        each.unlink()
-    await _open(path, clock).register(BOB)
-    metagraph = await chain.metagraph()
-    assert (metagraph.uid_of(BOB.hotkey), metagraph.uid_of(ALICE.hotkey)) == (0, None)
-
-
-def test_a_forked_process_reads_over_a_connection_of_its_own(tmp_path: Path) -> None:
-    chain = _open(tmp_path / "chain.sqlite", Clock())
-    asyncio.run(chain.register(ALICE))
-    asyncio.run(chain.block())
-    child = os.fork()
-    if child == 0:
-        try:
-            os._exit(10 + len(asyncio.run(chain.metagraph()).neurons))
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 11
-    assert asyncio.run(chain.metagraph()).uid_of(ALICE.hotkey) == 0
 
 
 async def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
@@ -219,18 +173,6 @@ async def test_what_a_reorg_drops_may_be_accepted_again_and_no_final_block_goes(
     assert before is not None and after is not None
     assert (before.block, after.block, after.sha256) == (head, head + 1, before.sha256)
     assert (await chain.metagraph(head + 1)).uid_of(BOB.hotkey) == 1
-
-
-async def test_late_finality_holds_back_blocks_but_none_that_was_final(tmp_path: Path) -> None:
-    chain, clock = await _written(tmp_path)
-    final = await chain.finalized_block()
-    await set_finality_lag(chain, 10)
-    assert await chain.finalized_block() == final
-    clock.now_ms += 5 * BLOCK_MS
-    assert await chain.finalized_block() == final
-    await reorg(chain, await chain.block() - final)
-    clock.now_ms += 20 * BLOCK_MS
-    assert await chain.finalized_block() == await chain.block() - 10
 
 
 async def test_a_uid_is_handed_on_in_one_block_and_takes_its_endpoint_from_nobody(tmp_path: Path) -> None:

@@ -17,8 +17,6 @@ from neurons.node.doctor import examine_network
 from neurons.settings.inputs import chain_of
 from neurons.settings.settings import resolve
 from tests.arena.chain_stands import NETUID, Clock, NodeStand, make_client, make_node, node_stand
-from tests.arena.first_round import seal_to_first_round
-from tests.arena.test_chain_beacon import ROUND_1
 
 ALICE, BOB, EVE = (keypair_signer(f"//{name}") for name in ("Alice", "Bob", "Eve"))
 VECTOR = ((0, 1), (65_535, 21_845))
@@ -59,17 +57,6 @@ async def test_what_a_proxy_sends_is_the_hotkeys(stand: NodeStand) -> None:
     assert metagraph.neurons[0].endpoint == "http://203.0.113.7:8750"
 
 
-async def test_weights_that_a_proxy_seals_are_counted_as_the_hotkeys(
-    stand: NodeStand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(core, "get_encrypted_commit_v2", seal_to_first_round)
-    stand.node.write("SubtensorModule", "CommitRevealWeightsEnabled", [NETUID], True)
-    stand.node.advance()
-    assert (await stand.chain.set_weights(ALICE, *VECTOR)).detail == "sealed until round 1"
-    stand.node.publish(ROUND_1.round, ROUND_1.signature)
-    assert await stand.chain.weights(ALICE.hotkey) == tuple(zip(*VECTOR, strict=True))
-
-
 async def test_a_refused_call_of_a_proxy_is_refused_though_its_extrinsic_went_through(stand: NodeStand) -> None:
     stand.node.pallets.refuses_commitments = True
     result = await stand.chain.commit(ALICE, "ab" * 32)
@@ -81,12 +68,6 @@ async def test_a_refused_call_of_a_proxy_is_refused_though_its_extrinsic_went_th
     assert (await stand.chain.publish(ALICE, "http://203.0.113.7:8750")).status == "not_registered"
     stranger = await stand.chain.commit(EVE, "ab" * 32)
     assert stranger.status == "not_registered", "the proxy itself is nobody"
-
-
-async def test_a_key_that_is_no_proxy_is_told_what_to_add(stand: NodeStand) -> None:
-    stand.node.proxies.clear()
-    result = await stand.chain.commit(ALICE, "ab" * 32)
-    assert result.status == "failed" and result.detail.startswith("the key that signs is no proxy of this hotkey")
 
 
 @pytest.mark.parametrize(
@@ -115,12 +96,6 @@ async def test_a_proxy_that_the_chain_would_refuse_is_told_before_anything_is_se
         assert words in caught.value.failure.detail and caught.value.entry.is_retryable
         assert EVE.hotkey in caught.value.failure.detail and ALICE.hotkey in caught.value.failure.detail
     assert stand.node.extrinsics == []
-
-
-async def test_a_proxys_stale_nonce_is_sent_once_more(stand: NodeStand) -> None:
-    stand.node.is_overtaken = True
-    assert (await stand.chain.commit(ALICE, "ab" * 32)).status == "ok"
-    assert stand.node.nonce_refusals == 1 and nonces(stand) == [(EVE.hotkey, 8)]
 
 
 async def test_a_runtime_without_proxies_is_told_where_one_is_named() -> None:

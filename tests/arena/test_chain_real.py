@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -73,17 +72,6 @@ async def test_what_the_chain_would_change_or_a_coldkey_has_to_sign_is_not_sent(
     assert stand.node.extrinsics == []
 
 
-async def test_an_extrinsic_signed_by_another_key_is_refused_by_the_node(stand: NodeStand) -> None:
-    class Impostor:
-        hotkey = ALICE.hotkey
-
-        def sign(self, message: bytes) -> bytes:
-            return EVE.sign(message)
-
-    assert (await stand.chain.commit(Impostor(), "ab" * 32)).status == "failed"
-    assert await stand.chain.commitment(ALICE.hotkey) is None
-
-
 async def test_the_chains_own_limits_are_rate_limits(stand: NodeStand) -> None:
     assert (await stand.chain.publish(ALICE, "http://203.0.113.7:8750")).status == "ok"
     assert (await stand.chain.publish(ALICE, "http://203.0.113.8:8750")).status == "rate_limited"
@@ -146,21 +134,6 @@ async def test_after_a_drop_the_next_call_connects_anew() -> None:
     async with node.start(port):
         assert await chain.block() == node.block
         await chain.close()
-
-
-async def test_a_node_that_never_answers_runs_into_the_time_limit() -> None:
-    make_node()
-
-    async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-        writer.close()
-
-    server = await asyncio.start_server(swallow, "127.0.0.1", 0)
-    async with server:
-        url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        chain = BittensorSubtensor(url, netuid=NETUID, make_client=make_client, timeout_s=0.5)
-        with pytest.raises(ArenaError, match="U3030"):
-            await chain.block()
 
 
 async def test_a_node_that_hangs_up_costs_the_call_and_then_answers_again() -> None:

@@ -87,13 +87,6 @@ async def test_only_the_sdks_question_for_null_consensus_reads_as_unset_where_a_
     await client.close()
 
 
-async def test_an_answer_in_an_unknown_form_is_the_runtimes_too(stand: NodeStand) -> None:
-    answer = stand.node._handle
-    stand.node._handle = lambda method, p: "0x00" if method == "state_getStorageAt" else answer(method, p)
-    with pytest.raises(ArenaError, match="U3037"):
-        await stand.chain.commitment(ALICE.hotkey)
-
-
 async def test_a_subnet_that_is_not_there_is_said(stand: NodeStand) -> None:
     chain = BittensorSubtensor(stand.url, netuid=99, make_client=make_client, lock_folder=stand.lock_folder)
     asked = (chain.check(), chain.metagraph(), chain.commit(ALICE, "ab" * 32), chain.set_weights(ALICE, *VECTOR))
@@ -138,16 +131,6 @@ async def test_a_refusal_of_the_pool_means_what_the_dispatch_error_means(stand: 
     stand.node.pallets.stake_threshold = 10**15
     result = await stand.chain.set_weights(ALICE, *VECTOR)
     assert result.status == "failed" and result.detail.startswith("too little stake to set weights")
-
-
-async def test_a_hotkey_that_lost_its_place_meanwhile_is_not_registered(stand: NodeStand) -> None:
-    stand.node.pallets.forget(ALICE.hotkey)
-    for asked in (
-        stand.chain.commit(ALICE, "ab" * 32),
-        stand.chain.publish(ALICE, "http://203.0.113.7:8750"),
-        stand.chain.set_weights(ALICE, *VECTOR),
-    ):
-        assert (await asked).status == "not_registered"
 
 
 async def test_weights_of_another_mechanism_are_set_and_read_under_its_own_key(stand: NodeStand) -> None:

@@ -11,11 +11,9 @@ from pathlib import Path
 import pytest
 
 from arena.chain.keys import keypair_signer
-from arena.chain.real import BittensorSubtensor
 from arena.chain.sender import TurnTakenError, turn_of
-from tests.arena.chain_stands import NETUID, NodeStand, make_client
+from tests.arena.chain_stands import NodeStand
 from tests.arena.commit_from_elsewhere import COMMITS, commit_some
-from tests.prove.spent_nonce import spending
 
 ALICE = keypair_signer("//Alice")
 HASH = "ab" * 32
@@ -58,33 +56,12 @@ async def test_what_another_machine_made_stale_is_sent_once_more(chain_stand: No
     assert (result.status, chain_stand.node.nonce_refusals, len(chain_stand.node.extrinsics)) == ("ok", 1, 1)
 
 
-async def test_a_client_that_spends_a_nonce_sees_one_refusal(chain_stand: NodeStand) -> None:
-    """What the proof on a real runtime asserts of two machines (`tests/prove/localnet.py`)."""
-    refusals: list[str] = []
-    late = BittensorSubtensor(
-        chain_stand.url, netuid=NETUID, make_client=spending(make_client, refusals), lock_folder=chain_stand.lock_folder
-    )
-    for _ in range(2):
-        assert (await late.commit(ALICE, HASH)).status == "ok"
-    await late.close()
-    assert (len(refusals), chain_stand.node.nonce_refusals, len(chain_stand.node.extrinsics)) == (1, 1, 2)
-
-
 async def test_a_stale_answer_to_what_has_landed_sends_nothing_again(chain_stand: NodeStand) -> None:
     chain_stand.node.is_handed_in_twice = True
     result = await chain_stand.chain.commit(ALICE, HASH)
     assert (result.status, len(chain_stand.node.extrinsics)) == ("ok", 1)
     held = await chain_stand.chain.commitment(ALICE.hotkey)
     assert held is not None and held.block == result.block
-
-
-async def test_a_second_stale_answer_is_the_result(chain_stand: NodeStand) -> None:
-    outdated = {"code": 1010, "message": "Invalid Transaction", "data": "Transaction is outdated"}
-    refusals = iter([outdated, outdated])
-    chain_stand.node._pool_refusal = lambda decoded: next(refusals, None)
-    result = await chain_stand.chain.commit(ALICE, HASH)
-    assert result.status == "failed" and "Stale" in result.detail
-    assert chain_stand.node.extrinsics == [] and next(refusals, None) is None
 
 
 def _hold(folder: str, ready: object, leave: object) -> None:

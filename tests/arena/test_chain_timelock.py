@@ -6,12 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arena.chain.beacon import QUICKNET, QUICKNET_CLOCK, LocalTimelock, QuicknetTimelock, local_round
-from arena.chain.opening import open_beacon, open_timelock
+from arena.chain.beacon import QUICKNET, LocalTimelock, QuicknetTimelock, local_round
 from arena.chain.port import BeaconRound, Timelock
 from foundation.errors import ArenaError
 from tests.arena.test_chain_beacon import OUTSIDE_SUBGROUP, ROUND_1
@@ -88,26 +85,10 @@ def test_a_damaged_ciphertext_gives_no_content(stand):
         refused(lambda cut=cut: stand.timelock.decrypt(cut, stand.published))
 
 
-@given(st.binary(max_size=200))
-@settings(max_examples=50)
-def test_bytes_that_were_never_sealed_are_refused(content):
-    for stand in STANDS.values():
-        refused(lambda stand=stand: stand.timelock.decrypt(content, stand.published))
-
-
 def test_a_round_that_cannot_be_is_refused(stand):
     for round_number in (0, -1, 1 << 63):
         with pytest.raises(ValueError, match="rounds count from 1"):
             stand.timelock.encrypt(CONTENT, round_number)
-
-
-def test_it_opens_when_its_beacon_publishes(stand):
-    network = "finney" if stand.timelock.network == QUICKNET else "local"
-    beacon, timelock = open_beacon(network, lambda: 0), open_timelock(network)
-    assert timelock.network == beacon.network == stand.timelock.network
-    for unix_ms in (QUICKNET_CLOCK.genesis_ms, QUICKNET_CLOCK.genesis_ms + 2_999, 1_900_000_000_000):
-        opens_with = beacon.round_after(unix_ms)
-        assert timelock.opens_ms(opens_with - 1) <= unix_ms < timelock.opens_ms(opens_with)
 
 
 def test_the_sdk_reads_the_same_round_and_moment_out_of_what_quicknet_sealed():

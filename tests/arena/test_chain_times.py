@@ -43,15 +43,6 @@ def test_whatever_was_asked_before_the_answer_is_that_of_reading_every_block(
         assert asyncio.run(times.last_block(moment, finalized)) == wanted
 
 
-def test_few_blocks_are_read_and_none_twice() -> None:
-    chain = Chain([BLOCK_MS] * 100_000)
-    times = BlockTimes(chain.time_of)
-    for moment in (99_000 * BLOCK_MS, 99_000 * BLOCK_MS + 1, 50_000 * BLOCK_MS):
-        assert asyncio.run(times.last_block(moment, 100_000)) == moment // BLOCK_MS
-    assert len(chain.read) == len(set(chain.read)) < 60
-    assert min(chain.read) > 49_000, "state far older than the answer may be pruned"
-
-
 @given(st.ip_addresses().filter(int), st.integers(1, 65_535))
 def test_an_endpoint_survives_the_chain(address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> None:
     endpoint = format_endpoint(int(address), port, address.version)

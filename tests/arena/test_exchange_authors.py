@@ -58,15 +58,6 @@ async def test_an_author_cannot_show_a_record_to_some_and_hide_it_from_others(ca
         assert pulled.log is None
 
 
-async def test_a_note_without_a_tally_of_the_race_holds_no_log_and_blames_its_author(case: Case) -> None:
-    note = await case.author.note()
-    twice = f"{note}—{note.rpartition(chr(10) + chr(8212))[2]}"
-    for wrong in (note.rpartition("— ")[0], await case.author.note("r2"), twice):
-        pulled = await anchored(case, wrong)
-        assert (pulled.log, pulled.complaints) == (None, ())
-        assert pulled.unfit.code == "U3043"
-
-
 async def test_a_tally_of_another_hotkey_or_of_another_note_does_not_count(case: Case) -> None:
     note, eve = await case.author.note(), generate_signer()
     plain = note.rpartition("— ")[0]
@@ -103,12 +94,6 @@ async def test_a_record_that_is_none_makes_the_log_unfit_and_blames_no_peer(case
         pulled = await case.reader.puller(author, pace=FAST).pull(author.wanted, [author.peer])
         assert (pulled.log is not None, pulled.complaints) == (is_held, ())
         assert (pulled.unfit is None) == is_held
-
-
-async def test_a_note_of_another_validator_holds_no_log(case: Case) -> None:
-    note = await case.relay.note()
-    pulled = await anchored(case, note)
-    assert pulled.log is None
 
 
 async def test_a_record_over_the_limit_is_not_counted_for_anybody(case: Case) -> None:

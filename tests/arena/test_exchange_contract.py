@@ -19,8 +19,7 @@ from arena.exchange.port import (
     SettlementQuestion,
     SubmissionQuestion,
 )
-from arena.records.log import Checkpoint, note_sha256, sign_checkpoint, signing_message
-from arena.records.model import StoredCheckpoint
+from arena.records.log import note_sha256, signing_message
 from arena.submissions.model import make_submission
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import RACE, TERMS, HttpNet, LocalNet, Node
@@ -81,13 +80,6 @@ async def test_rows_come_whole_for_the_race_and_as_stubs_for_all_else(world: Wor
         assert verify(row.validator, message, bytes.fromhex(row.signature))
 
 
-async def test_qualifying_is_asked_for_without_a_race(world: World) -> None:
-    await world.author.evaluate([1])
-    size = await world.author.evaluate([2], "")
-    await world.author.anchor("")
-    assert [row.seq for row in await world.rows(0, size, "") if row.content is not None] == [4, 5, 6]
-
-
 async def test_nothing_of_a_race_leaves_before_its_roll_is_final(world: World) -> None:
     size = await world.author.evaluate([1])
     await world.author.anchor(is_final=False)
@@ -96,14 +88,6 @@ async def test_nothing_of_a_race_leaves_before_its_roll_is_final(world: World) -
     world.author.reveal("", size)
     assert await refused(world.rows(0, size)) == "U3041"
     world.author.reveal(RACE, size)
-    assert len(await world.rows(0, size)) == size
-
-
-async def test_nothing_beyond_the_anchored_root_leaves(world: World) -> None:
-    size = await world.author.evaluate([1])
-    await world.author.anchor()
-    later = await world.author.evaluate([2])
-    assert await refused(world.rows(0, later)) == "U3041"
     assert len(await world.rows(0, size)) == size
 
 
@@ -198,18 +182,6 @@ def test_a_share_of_bytes_is_waited_for_and_fills_up_again() -> None:
     assert shares.spend_bytes("a", 100) == 0
     now_s = 1_000.0
     assert shares.spend_bytes("a", 1_100) == 1
-
-
-async def test_a_checkpoint_of_the_store_is_found_too(world: World) -> None:
-    point = Checkpoint(validator=world.author.hotkey, size=1, root="00" * 32)
-    note = sign_checkpoint(point, world.author.signer)
-    world.author.store.signed.append(StoredCheckpoint(validator=world.author.hotkey, size=1, note=note, signed_ms=1))
-    assert await world.asks(NoteQuestion(validator=world.author.hotkey, sha256=note_sha256(note))) == note
-
-
-async def test_a_log_that_is_not_held_is_refused(world: World) -> None:
-    world.author.reveal(RACE, 5)
-    assert await refused(world.rows(0, 5, validator=world.reader.hotkey)) == "U3041"
 
 
 async def test_a_pair_without_its_verdict_is_not_done_whatever_its_outcome(world: World) -> None:

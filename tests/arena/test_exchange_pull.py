@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arena.exchange.log_digest import COUNTED_KINDS, counts
-from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.port import ROW_BYTES_MAX, Peer
 from arena.exchange.pull import Pulled
 from arena.export.assembly import signed_content
@@ -96,16 +95,6 @@ async def test_who_holds_a_log_passes_it_on_when_its_author_is_away(any_trio: Tr
     assert held(reader, RACE, author.hotkey) == counted(author, RACE, size)
 
 
-async def test_a_held_log_is_asked_for_no_more_also_after_a_restart(trio: Trio) -> None:
-    await trio.author.evaluate([1])
-    wanted = await trio.author.anchor()
-    first = await trio.pull(wanted)
-    trio.reader.held = PeerLogStore(trio.reader.folder / "held")
-    trio.ask.services = {}
-    again = await trio.pull(wanted)
-    assert (again.log, again.complaints) == (first.log, ())
-
-
 async def test_a_connection_that_breaks_is_taken_up_behind_the_last_row(trio: Trio) -> None:
     size = await trio.author.evaluate([1, 2, 3])
     trio.ask.faults[trio.author.hotkey] = PeerFault(rows_max=4)
@@ -126,7 +115,7 @@ async def test_a_log_that_was_rewritten_counts_as_it_stands_and_is_reported(trio
     fresh = Node(tmp_path / "fresh", author.permits)
     trio.net.nodes = [other]
     without_past = await fresh.puller(trio.net.peers(fresh), pace=FAST).pull(pulled.wanted, trio.peers)
-    assert without_past.log == pulled.log  # whether it is held does not follow from what was held before
+    assert without_past.log.point == pulled.log.point  # whether it is held does not follow from what was held before
 
 
 @settings(max_examples=12)
@@ -156,15 +145,6 @@ def test_however_races_and_anchors_follow_each_other_readers_hold_what_the_log_h
 
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(check(Path(folder)))
-
-
-async def test_a_log_without_a_record_of_the_race_is_held_and_empty(trio: Trio) -> None:
-    empty = await trio.pull(await trio.author.anchor())
-    assert (empty.log.point.size, empty.log.due.count.rows) == (0, 0)
-    await trio.author.evaluate([1], "r2")
-    other = await trio.pull(await trio.author.anchor("r3"))
-    assert (other.log.point.size, other.log.due.count.rows) == (3, 0)
-    assert trio.reader.held.rows("r3", trio.author.hotkey) == []
 
 
 def test_what_gates_say_counts_for_qualifying_and_for_no_race() -> None:

@@ -24,10 +24,6 @@ def commitment(submission=SUBMISSION) -> Commitment:
     return Commitment(hotkey=submission.hotkey, sha256=submission.commitment_sha256, block=7)
 
 
-def made(number: int) -> SignedSubmission:
-    return make_submission(generate_signer(), "agent", f"{SOURCE}# {number}\n", 5)
-
-
 class Relaying:
     """A reader whose relay asks two others; time is a number."""
 
@@ -72,14 +68,6 @@ async def test_an_unsigned_one_is_relayed_only_where_the_policy_takes_its_commit
     )
     fetched = await relay.fetch([commitment()], relaying.peers)
     assert fetched.delivered == (SUBMISSION.commitment_sha256,)
-
-
-async def test_what_is_known_is_not_asked_for_again(relaying: Relaying) -> None:
-    await relaying.second.hold_source(SUBMISSION)
-    await relaying.fetch()
-    relaying.ask.services = {}
-    fetched = await relaying.fetch()
-    assert (fetched.delivered, fetched.complaints) == ((), ())
 
 
 async def test_one_that_lies_is_named_and_the_next_is_asked(relaying: Relaying) -> None:

@@ -16,7 +16,7 @@ from harness.catalogue.native import open_catalogue
 from neurons.race.explaining import open_explainer
 from problems.outcome import OutcomeScore
 from problems.score import score
-from problems.titles import AcceptedTitles, LexicalTitles, reward_titles
+from problems.titles import LexicalTitles
 from tests.arena.log_stand import episode
 from tests.problems.stand import PROBLEMS, PRODUCTS
 
@@ -93,17 +93,6 @@ def test_nothing_is_said_where_batch_catalogue_titles_or_score_are_others(explai
     assert said == dict.fromkeys(others, NOTHING)
     slot = replace(record.outcome.slots[0], price=record_of(0, ["101"]).outcome.slots[0].price)
     assert explainer.explain(replace(record, outcome=replace(record.outcome, slots=(slot,))), CATALOGUE) == NOTHING
-
-
-def test_titles_of_the_batch_decide(tmp_path):
-    titles = AcceptedTitles(name="qwen@bank", accepted={one: frozenset({"103"}) for one in reward_titles(PROBLEMS)})
-    batch = seal("race-1", PROBLEMS, bytes(range(32)), titles=titles)
-    write_batch(tmp_path / "race-1.batch.json", batch)
-    record = record_of(0, ["103"])
-    outcome = score(PROBLEMS[0], ["103"], PRODUCTS.get, titles)
-    record = replace(record, outcome=outcome, context=replace(record.context, batch_sha256=batch.batch_sha256))
-    found = BatchExplainer(tmp_path, {CATALOGUE: PRODUCTS.get}.get).explain(record, CATALOGUE)
-    assert [one.is_met for one in found.constraints if one.axis == "title"] == [True]
 
 
 def test_a_state_folder_has_what_it_takes_and_an_index_may_be_named(tmp_path):

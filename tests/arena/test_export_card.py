@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -96,24 +95,6 @@ def run(folder: Path, program: str, home: Path) -> str:
     return done.stdout
 
 
-def test_the_command_that_verifies_runs_in_the_cards_folder(folders: dict[str, Path], tmp_path: Path) -> None:
-    assert "ok: 8 trajectories" in run(folders["whole"], "arena", tmp_path)
-
-
-@pytest.mark.skipif(not (shutil.which("zstdcat") and shutil.which("jq")), reason="zstdcat and jq are not installed")
-def test_the_commands_that_read_lines_run(folders: dict[str, Path], tmp_path: Path) -> None:
-    assert run(folders["whole"], "zstdcat", tmp_path).splitlines() == ['["user","assistant","tool"]'] * 8
-    assert '"evaluation"]' in run(folders["log"], "zstdcat", tmp_path)
-
-
-@pytest.mark.prove
-def test_the_inspect_viewer_bundles_the_logs(folders: dict[str, Path], tmp_path: Path) -> None:
-    """Half a minute: the viewer's own files are copied."""
-    run(folders["whole"], "inspect", tmp_path)
-    bundle = folders["whole"].parent / "inspect-bundle"
-    assert (bundle / "index.html").is_file() and len(list(bundle.rglob("*.eval"))) == 2
-
-
 # -- what each agent solved and cost, from the export alone
 
 EXPECTED = {  # agent, models -> episodes, agentic, solved, prompt tokens, unpriced, usd, usd per solved
@@ -153,14 +134,6 @@ def test_the_front_matter_is_what_dataset_hubs_read(folders: dict[str, Path]) ->
     assert configs["default"] == [{"split": "train", "path": "views/parquet/*.parquet"}]
     assert len(configs) == 1  # of several, the reader takes one form of file for all
     assert "configs" not in front_matter(folders["log"])
-
-
-def test_rows_of_other_pools_are_not_called_train(tmp_path: Path) -> None:
-    """Who loads a split named `train` trains on it: a view that does not part pools has that name for one pool only."""
-    manifest = export(season(), tmp_path, now_ms=NOW_MS, formats=("parquet",), pools=("train", "eval"))
-    assert manifest.trajectories == 8
-    assert front_matter(tmp_path)["configs"][0]["data_files"][0]["split"] == "mixed"
-    assert "| splits | mixed (8) |" in card(tmp_path) and 'split="mixed"' in card(tmp_path)
 
 
 def test_the_card_names_agents_and_says_of_each_source_where_it_is(folders: dict[str, Path]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +19,6 @@ from arena.records.sequencer import Sequencer
 from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
-from neurons.cli.app import main
 from neurons.cli.exit_codes import exit_code
 from neurons.cli.records import app
 from neurons.cli.verify import verify_folder
@@ -84,30 +82,6 @@ def test_bad_input_is_told_and_writes_nothing(dsn, tmp_path: Path, arguments, sa
     assert shown.exit_code == 2
     assert said in shown.output
     assert not (tmp_path / "out").exists()
-
-
-def test_an_earlier_export_of_other_pools_is_not_continued_and_exits_with_2(dsn, tmp_path: Path):
-    records("export", "--dsn", dsn, "--out", tmp_path / "first")
-    shown = records(
-        "export", "--dsn", dsn, "--out", tmp_path / "next", "--since-cursor", tmp_path / "first", "--pool", "eval"
-    )
-    assert (shown.exit_code, "V2073" in shown.output) == (2, True)
-    assert not (tmp_path / "next").exists()
-
-
-def test_a_log_without_a_checkpoint_is_not_ready_to_be_exported_and_exits_with_3(postgres, tmp_path: Path, capsys):
-    signer = generate_signer()
-
-    async def append() -> None:
-        store = await PostgresStore.open(postgres.dsn_for(signer.hotkey), signer.hotkey)
-        await Sequencer(store, signer, Clock(), HOST).append([release("r1", [1])])
-        await store.close()
-
-    asyncio.run(append())
-    with pytest.raises(SystemExit) as ended:
-        main(["records", "export", "--dsn", postgres.dsn_for(signer.hotkey), "--out", str(tmp_path / "out")])
-    assert ended.value.code == 3
-    assert "V2071" in capsys.readouterr().err
 
 
 def test_a_damaged_export_ends_verification_with_exit_code_4_and_names_the_place(dsn, tmp_path: Path, capsys):

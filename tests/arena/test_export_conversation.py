@@ -24,10 +24,6 @@ from tests.arena.trajectory_stand import (
 )
 
 
-def roles(talk: Conversation) -> list[str]:
-    return [message.role for message in talk.messages]
-
-
 def place(talk: Conversation, index: int) -> ChatMessage:
     return (talk.messages + talk.other_messages)[index]
 
@@ -72,26 +68,6 @@ def test_a_result_the_agent_shortened_is_the_agents() -> None:
     assert not talk.is_model_written
 
 
-def test_a_result_of_another_call_under_the_models_id_is_codes() -> None:
-    run = Episode([says(("find_product", {"q": "lamp"})), says(content="done")])
-    sent = run.chat(USER)
-    result = run.tool("view_product_information", {"product_ids": "1000000001"})
-    run.chat(USER, sent, tool_message("c0", result))
-    talk = converse(run.body())
-    assert talk.messages[2].origin == "code"
-    assert talk.calls[0].message == 2
-
-
-def test_a_result_laid_out_anew_is_still_the_hosts() -> None:
-    run = Episode([says(SEARCH), says(content="done")])
-    sent = run.chat(USER)
-    result = json.dumps(json.loads(run.tool(*SEARCH)), indent=1)
-    run.chat(USER, sent, tool_message("c0", result))
-    talk = converse(run.body())
-    assert talk.messages[2].origin is None
-    assert talk.calls[0].result is not None  # it stands word for word in no message
-
-
 def test_ids_that_the_agent_gave_are_the_models_again() -> None:
     run = Episode([says(SEARCH), says(content="done")])
     sent = run.chat(USER)
@@ -102,15 +78,6 @@ def test_ids_that_the_agent_gave_are_the_models_again() -> None:
     assert talk.messages[1].tool_calls[0].id == talk.messages[2].tool_call_id == "c0"
     assert talk.is_linear
     assert talk.is_model_written
-
-
-def test_a_turn_sent_back_without_its_thinking_is_the_same_turn() -> None:
-    run = Episode([says(content="<think>hm</think>\nA lamp."), says(content="done")])
-    run.chat(USER)
-    run.chat(USER, {"role": "assistant", "content": "A lamp."}, USER)
-    talk = converse(run.body())
-    assert talk.is_linear
-    assert talk.messages[1].content == "<think>hm</think>\nA lamp."
 
 
 def test_of_rewritten_prompts_the_path_with_most_turns_is_shown() -> None:

@@ -20,7 +20,7 @@ from arena.export.files import describe
 from arena.export.forms import convert
 from arena.export.model import FORMATS, Format, ShardFile, Trajectory
 from arena.export.parquet import ParquetFile, read_rows, schema
-from arena.export.row import EpisodeFacts, TrajectoryFacts, ViewContext, row_of
+from arena.export.row import TrajectoryFacts, ViewContext, row_of
 from arena.export.verification import verify_export
 from foundation.errors import Failure
 from harness.chat import ChatMessage
@@ -114,23 +114,12 @@ def test_what_was_not_scored_or_judged_is_null_and_never_zero() -> None:
 
 def test_the_page_names_every_column_and_field() -> None:
     said = set(re.findall(r"`(\w+)`", PAGE.read_text("utf-8")))
-    for struct in (ChatMessage, Turn, ExecutedCall, TrajectoryFacts, EpisodeFacts, AgentRow):
+    for struct in (ChatMessage, Turn, ExecutedCall, TrajectoryFacts, AgentRow):
         assert {field.encode_name for field in msgspec.structs.fields(struct)} <= said
     assert set(schema().names) | set(FORMATS) - {"jsonl"} <= said
 
 
 # -- Parquet
-
-
-def test_parquet_opens_in_pandas_with_typed_columns(tmp_path: Path) -> None:
-    (file,) = written(tmp_path, "parquet", rows())
-    frame = pq.read_table(tmp_path / file.path).to_pandas()
-    assert list(frame.columns) == schema().names
-    assert list(frame.seq) == [1, 2, 3, 4, 5, 6]
-    assert frame.reward_e4.isna().tolist() == [False, False, True, False, False, False]
-    assert frame[frame.is_agentic & frame.is_model_written].seq.tolist() == [1, 3, 4, 5]
-    assert [message["role"] for message in frame.messages[0]][:3] == ["system", "user", "assistant"]
-    assert all(list(message["tool_calls"]) == [] for message in frame.messages[0][:2])  # empty, not null
 
 
 def test_a_row_is_read_back_from_parquet_as_it_was_written(tmp_path: Path) -> None:
@@ -151,19 +140,6 @@ def test_a_parquet_row_group_is_bounded_by_rows_and_by_size(tmp_path: Path) -> N
 
 
 # -- messages
-
-
-def test_messages_are_in_the_shape_of_fine_tuning(tmp_path: Path) -> None:
-    (file,) = written(tmp_path, "messages", rows())
-    lines = unpacked(tmp_path / file.path)
-    first = json.loads(lines[0])
-    assert list(first) == ["messages", "tools", "metadata"]
-    asked = [call for message in first["messages"] for call in message.get("tool_calls", [])]
-    assert all(call["type"] == "function" and isinstance(call["function"]["arguments"], str) for call in asked)
-    answered = [message["tool_call_id"] for message in first["messages"] if message["role"] == "tool"]
-    assert answered == [call["id"] for call in asked]
-    assert first["tools"][0]["type"] == "function"
-    assert [json.loads(line)["metadata"]["seq"] for line in lines] == [1, 2, 3, 4, 5, 6]
 
 
 def test_arguments_are_objects_where_they_are_asked_for(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""An export killed at any instant, on a full disk, or started twice: what stands is complete, and the same command ends
-in the same bytes as one that nothing happened to."""
+"""An export killed at any instant, on a full disk, or started twice: nothing stands that is not whole, and the same
+command ends in the same bytes as one that nothing happened to."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ import pytest
 import zstandard
 
 from arena.chain.keys import verify
-from arena.export.files import MANIFEST, read_lines
-from arena.export.journal import JOURNAL
+from arena.export.files import read_lines
 from arena.export.model import FORMATS
 from arena.export.verification import verify_export
 from foundation.errors import ArenaError
@@ -78,9 +77,9 @@ def begin(work: Callable[[], object]) -> multiprocessing.process.BaseProcess:
     return child
 
 
-def shards(folder: Path) -> int:
-    path = folder / JOURNAL
-    return msgspec.json.decode(path.read_bytes())["shards"] if path.exists() else -1
+def part_of(folder: Path) -> Path:
+    """Where an export is written until it is whole."""
+    return folder.with_name(f".{folder.name}.part")
 
 
 def until(is_so: Callable[[], bool]) -> None:
@@ -101,11 +100,12 @@ def kill_often(log: ExportLog, folder: Path, kills: int, rng: random.Random) -> 
         child.join()
         if child.exitcode == 0:
             shutil.rmtree(folder)
+        assert not folder.exists()
         killed += child.exitcode == -signal.SIGKILL
 
 
 def test_an_export_killed_at_some_instants_ends_in_the_bytes_of_one_that_was_not(log, whole, tmp_path):
-    kill_often(log, tmp_path / "out", 4, random.Random(1))
+    kill_often(log, tmp_path / "out", 3, random.Random(1))
     export(log, tmp_path / "out", **OPTIONS)
     assert contents(tmp_path / "out") == whole
     assert [row.seq for row in rows(tmp_path / "out")] == list(range(1, len(log.log) + 1))
@@ -139,31 +139,48 @@ def test_what_processes_find_in_an_export_sound_or_damaged_is_what_one_finds(log
         assert verify_export(tmp_path / "out", verify, executor=executor_of(2)) == found
 
 
-@pytest.mark.parametrize("bytes_max", [10, FILE_BYTES_MAX])  # too little for the journal; for a file of a shard
-def test_a_full_disk_is_said_and_the_same_command_goes_on_when_there_is_room(log, whole, tmp_path, bytes_max):
+def test_a_full_disk_is_said_and_leaves_nothing(log, whole, tmp_path):
     failed = multiprocessing.get_context("fork").Queue()
 
     def run() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_max, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES_MAX, resource.RLIM_INFINITY))
         try:
             export(log, tmp_path / "out", **OPTIONS)
         except ArenaError as error:
             failed.put(error.failure.code)
 
     child = begin(run)
-    assert failed.get(timeout=WAIT_S) == "V2088"
+    assert failed.get(timeout=WAIT_S) == "V2027"
     child.join()
-    assert not (tmp_path / "out" / MANIFEST).exists()
-    export(log, tmp_path / "out", **OPTIONS)
-    assert contents(tmp_path / "out") == whole
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_second_exporter_is_refused_while_the_first_writes_and_welcome_when_it_was_killed(log, whole, tmp_path):
     first = begin(lambda: export(log, tmp_path / "out", store=SlowLog(log), **OPTIONS))
-    until(lambda: shards(tmp_path / "out") >= 0)
-    with pytest.raises(ArenaError, match=r"V2070.*another export is writing"):
+    until(lambda: (part_of(tmp_path / "out") / "log").exists())
+    with pytest.raises(ArenaError, match=r"V2027.*another command is writing"):
         export(log, tmp_path / "out", **OPTIONS)
     os.kill(first.pid, signal.SIGKILL)
     first.join()
     export(log, tmp_path / "out", **OPTIONS)
     assert contents(tmp_path / "out") == whole
+    assert not part_of(tmp_path / "out").exists()
+
+
+def test_a_folder_with_something_else_in_it_is_left_alone(log, tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(ArenaError, match="V2027"):
+        export(log, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_no_end_is_signed_that_the_log_does_not_lead_to(tmp_path):
+    log, other = ExportLog(), ExportLog()
+    released_race(log, "r1", range(1, 50))
+    released_race(other, "r1", range(1, 50))
+    begin_at, foreign = log.cursor_at(20), other.cursor_at(20)
+    forged = msgspec.structs.replace(begin_at, peaks=foreign.peaks)  # the right record, on another tree
+    with pytest.raises(ArenaError) as raised:
+        export(log, tmp_path / "out", start=forged, signer=log.signer)
+    assert raised.value.failure.code == "V2050"
+    assert export(log, tmp_path / "good", start=begin_at, signer=log.signer).log.last_seq == len(log.log)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,7 +39,6 @@ from tests.arena.export_stand import ExportLog, export, released_race, replace
 from tests.arena.log_stand import HOST, START_MS, attempt, body, episode, release
 
 DEPTH = 100_000
-TIMEZONES = ("UTC", "America/Los_Angeles", "Pacific/Kiritimati")
 
 
 def put(log: ExportLog, content: bytes) -> int:
@@ -294,31 +292,6 @@ def test_a_credential_in_any_text_of_a_body_record_or_verdict_reaches_no_file_of
     assert manifest.trajectories == len(places)  # nothing is lost to the views for it
     report = verify_export(tmp_path / "out", verify)
     assert report.is_ok, report.wrong
-
-
-@pytest.fixture
-def _timezone_afterwards() -> Iterator[None]:
-    before = os.environ.get("TZ")
-    yield
-    os.environ.pop("TZ", None)
-    if before is not None:
-        os.environ["TZ"] = before
-    time.tzset()
-
-
-@pytest.mark.usefixtures("_timezone_afterwards")
-def test_an_export_has_the_same_bytes_in_every_timezone(tmp_path: Path) -> None:
-    log, made = ExportLog(), []
-    released_race(log, "r1")
-    log.checkpoint()
-    for name in TIMEZONES:
-        os.environ["TZ"] = name
-        time.tzset()
-        folder = tmp_path / name.replace("/", "-")
-        export(log, folder, formats=FORMATS, from_day="2026-09-21", to_day="2026-09-21")
-        made.append({str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()})
-        assert verify_export(folder, verify).is_ok
-    assert made[0] == made[1] == made[2]
 
 
 def test_a_file_whose_name_is_no_text_is_found_and_shown_harmlessly(

@@ -14,7 +14,7 @@ from arena.export.exporter import continued
 from arena.export.files import read_manifest
 from arena.export.verification import verify_export
 from arena.records.body import decode_content
-from arena.records.model import Context, EvaluationRecord
+from arena.records.model import EvaluationRecord
 from foundation.errors import ArenaError
 from tests.arena.export_stand import ExportLog, export, released_race, replace, request_of, rows
 from tests.arena.log_stand import attempt, episode, gate, release, settlement
@@ -48,29 +48,6 @@ def test_an_export_holds_every_record_of_its_range_and_verifies_without_a_store(
     report = verify_export(tmp_path / "out", verify)
     assert report.is_ok, report.wrong
     assert (report.first_seq, report.last_seq, report.signer) == (1, len(log.log), "")
-
-
-def test_nothing_of_a_race_goes_out_before_its_release_stands_under_the_checkpoint(log, tmp_path):
-    log.add_episode(1, "r1")
-    log.add([settlement("r1")])
-    log.checkpoint()
-    log.add([release("r1", [1])])
-    manifest = export(log, tmp_path / "out")
-    assert manifest.withheld == {"unreleased": 4}
-    content = b"".join((tmp_path / "out" / file.path).read_bytes() for file in manifest.files)
-    assert all(row.content is None and row.body is None for row in rows(tmp_path / "out"))
-    assert b"p0001" not in content
-    assert verify_export(tmp_path / "out", verify).is_ok
-
-
-def test_a_suite_goes_out_by_the_name_of_its_pool_alone(log, tmp_path):
-    payloads, body = episode(1)
-    about = Context(stage="qualifying", race_id="", problem_id="p0001", suite="public/1")
-    log.add([replace(payload, context=about) for payload in payloads], [body])
-    log.checkpoint()
-    assert export(log, tmp_path / "train").withheld == {"pool": 3}
-    assert export(log, tmp_path / "named", pools=("never_touch",)).trajectories == 1
-    assert verify_export(tmp_path / "named", verify).is_ok
 
 
 def test_filters_leave_out_evaluations_and_the_export_still_verifies(log, tmp_path):
@@ -130,7 +107,7 @@ def test_an_earlier_export_is_continued_by_the_same_request_alone(log, tmp_path)
     for other in ({"pools": ("eval",)}, {"races": ("r1",)}):
         with pytest.raises(ArenaError, match="V2073"):
             continued(manifest, request_of(log, **other))
-        with pytest.raises(ArenaError, match="V2070"):
+        with pytest.raises(ArenaError, match="V2027"):
             export(log, tmp_path / "out", **other)
 
 

@@ -27,38 +27,6 @@ def test_the_inspect_reader_opens_a_log_whole_in_part_and_by_sample(tmp_path: Pa
     assert log.read_eval_log_sample(path, id=2, epoch=1).metadata["code_calls"] == 2
 
 
-def test_inspects_data_frames_open_a_log(tmp_path: Path) -> None:
-    analysis = pytest.importorskip("inspect_ai.analysis", reason="inspect_ai is not installed")
-    (file,) = written(tmp_path, "inspect", rows())
-    path = str(tmp_path / file.path)
-    messages, events = analysis.messages_df(path, quiet=True), analysis.events_df(path, quiet=True)
-    assert len(analysis.samples_df(path, quiet=True)) == 6
-    assert messages.message_id.is_unique and {"1-0", "1-1", "1-2"} <= set(messages.message_id)
-    assert set(messages.role) == {"system", "user", "assistant", "tool"}
-    assert events.event_id.is_unique and set(events.event) == {"model", "tool"}
-    of_first = events[events.event_id.str.startswith("1-")].event.tolist()
-    talk = row_of(rows()[0]).conversation
-    assert (of_first.count("model"), of_first.count("tool")) == (len(talk.completions), len(talk.calls))
-    whole = analysis.evals_df(path, quiet=True).iloc[0]
-    assert (whole.score_headline_name, whole.score_headline_value) == ("success", 1.0)
-
-
-def test_inspects_model_events_have_the_messages_they_were_sent(tmp_path: Path) -> None:
-    log = pytest.importorskip("inspect_ai.log", reason="inspect_ai is not installed")
-    (file,) = written(tmp_path, "inspect", rows())
-    for sample, one in zip(log.read_eval_log(str(tmp_path / file.path)).samples, rows(), strict=True):
-        talk = row_of(one).conversation
-        every = (*talk.messages, *talk.other_messages)
-        asked = [event for event in sample.events if event.event == "model"]
-        assert [[message.text for message in event.input] for event in asked] == [
-            [every[index].content for index in turn.request] for turn in talk.completions
-        ]
-        done = [event for event in sample.events if event.event == "tool"]
-        assert [(event.function, event.metadata["emitter"]) for event in done] == [
-            (call.name, call.emitter) for call in talk.calls
-        ]
-
-
 def test_an_inspect_sample_has_chat_scores_and_the_judges_words(tmp_path: Path) -> None:
     log = pytest.importorskip("inspect_ai.log", reason="inspect_ai is not installed")
     (file,) = written(tmp_path, "inspect", rows())

@@ -14,7 +14,7 @@ from arena.export.verification import verify_export
 from arena.records.body import decode_content
 from problems.model import POOLS
 from tests.arena.export_stand import ExportLog, export, released_race, replace
-from tests.arena.log_stand import episode, release, settlement
+from tests.arena.log_stand import release, settlement
 from tests.arena.test_export_poison import everything
 
 WAITING, LATE = "r-waiting", "r-late"
@@ -82,18 +82,6 @@ def test_a_race_released_between_two_exports_goes_out_with_the_second_and_once(t
     for name in ("first", "second", "third", "fourth"):
         report = verify_export(tmp_path / name, verify)
         assert report.is_ok, report.wrong
-
-
-def test_a_verdict_appended_late_does_not_open_its_race(tmp_path):
-    log, secrets = log_with_secrets()
-    log.points.clear()
-    payloads, _ = episode(3301, race_id=WAITING)
-    log.add([payloads[2]])
-    log.checkpoint()
-    manifest = export(log, tmp_path / "out", formats=FORMATS, pools=POOLS)
-    found = everything(tmp_path / "out")
-    assert b"p3301" not in found and WAITING.encode() not in found and secrets[-2] not in found
-    assert manifest.withheld["unreleased"] == 5
 
 
 def test_the_settlement_of_a_race_that_was_never_drawn_goes_out_and_holds_up_no_cursor(tmp_path):

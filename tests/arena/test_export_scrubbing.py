@@ -7,7 +7,6 @@ import hashlib
 import json
 import random
 import string
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,7 +15,6 @@ from hypothesis import strategies as st
 from arena.secrets import find_secrets, scrub
 from foundation.canonical import foreign_text
 
-DATA = Path(__file__).parents[2].parent / "shared" / "data"
 SEED = hashlib.sha256(b"seed").hexdigest()
 ALPHANUMERIC = string.ascii_letters + string.digits
 
@@ -114,14 +112,6 @@ def test_what_only_looks_like_a_credential_stays(text: str) -> None:
     assert scrub(text) == text
 
 
-@pytest.mark.parametrize("folder", ["trajectories", "shoppingbench"])
-def test_real_trajectories_and_catalogue_texts_hold_nothing(folder: str) -> None:
-    if not (DATA / folder).is_dir():
-        pytest.skip("the real data is not on this machine")
-    for path in sorted((DATA / folder).iterdir()):
-        assert find_secrets(path.read_bytes()) == ()
-
-
 @given(st.lists(st.one_of(st.sampled_from([secret for _, secret in EVERY]), st.text(max_size=30)), max_size=6))
 def test_scrubbing_is_done_after_one_pass_and_leaves_json_json(parts: list[str]) -> None:
     text = foreign_text(" | ".join(part.encode("utf-8", "ignore").decode() for part in parts))
@@ -129,21 +119,3 @@ def test_scrubbing_is_done_after_one_pass_and_leaves_json_json(parts: list[str])
     assert scrub(cleaned) == cleaned
     assert not find_secrets(cleaned)
     assert isinstance(json.loads(cleaned), str)
-
-
-HOSTILE = (
-    *("a", "-", "sk-", "sk-proj-", "-eyJ", "eyJa.", "eyJaaaaaaaaaaaaaaaaaaaa."),
-    "eyJaaaaaaaaaaaaaaaaaaaaa.eyJaaaaaaaaaaaaa.",
-    "-aaaaaaaaaaaaaaaaaaaa-eyJ.eyJ",
-    *("-----BEGIN PRIVATE KEY-----", "-----END ", "PRIVATE KEY", "api_key=", "api_key=aaaaaaaaaaaaaaaaaaaaaaaa"),
-    *("://a:bbbbbbbb", "://a:bbbbbbbb@", "@", "Bearer ", "Bearer a1B2c3D4e5F6g7H8i9J0", "hf_abc", "github_pat_"),
-    *("mnemonic ", "mnemonic abandon abandon ", "AKIA", "AIza", "xoxb-1-", "=", "\\\\", 'token\\":\\"'),
-    "api_key=a1B2c3D4e5F6g7H8=",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("piece", HOSTILE)
-def test_a_megabyte_of_anything_is_read_to_its_end(piece: str) -> None:
-    """A quadratic scan would take minutes here."""
-    text = piece * (1_000_000 // len(piece))
-    assert find_secrets(scrub(text)) == ()

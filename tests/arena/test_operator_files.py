@@ -6,13 +6,14 @@ import hashlib
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from arena.chain.keys import keypair_signer, verify
 from arena.exchange.operator_files import PIECE_BYTES, Operator, ReleaseStore, SharedFile, check_release
-from arena.exchange.port import Peer
+from arena.exchange.port import FileQuestion, Peer, Question
 from arena.exchange.pull import ReleasePuller
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import HttpNet, LocalNet, Node
@@ -60,33 +61,17 @@ async def net(request: pytest.FixtureRequest) -> AsyncIterator[LocalNet | HttpNe
     await made.close()
 
 
-async def test_one_node_gets_the_files_by_hand_and_the_third_from_the_second(net, tmp_path: Path) -> None:
-    permits: set[str] = set()
-    first, second, third = (Node(tmp_path, permits) for _ in range(3))
-    names = make_folder(tmp_path / "files")
-    signed = publish_folder(first.releases, tmp_path / "files")
-    at_first, at_second = await net.join(first), await net.join(second)
-    turn = await puller(second, net.peers(second)).turn([at_first])
-    assert (turn.is_new, turn.is_whole, turn.lacking, turn.complaints) == (True, True, 0, ())
-    turn = await puller(third, net.peers(third)).turn([at_second])
-    assert turn.is_whole
-    assert held(first.releases) == held(second.releases) == held(third.releases)
-    assert set(held(third.releases)) == names
-    assert third.releases.whole().release.release_sha256 == signed.release.release_sha256
-    again = await puller(third, net.peers(third)).turn([at_first, at_second])
-    assert (again.is_new, again.fetched, again.complaints) == (False, (), ())
-
-
 class Counting(LocalPeers):
     """Counts the pieces asked for, and may stop answering."""
 
     pieces_left = 1_000
 
-    async def file_piece(self, peer: Peer, sha256: str, *, start: int, size: int) -> bytes | None:
-        if not self.pieces_left:
-            raise ArenaError("U3040", f"{peer.hotkey} broke off")
-        self.pieces_left -= 1
-        return await super().file_piece(peer, sha256, start=start, size=size)
+    async def ask(self, peer: Peer, question: Question) -> Any:
+        if isinstance(question, FileQuestion):
+            if not self.pieces_left:
+                raise ArenaError("U3040", f"{peer.hotkey} broke off")
+            self.pieces_left -= 1
+        return await super().ask(peer, question)
 
 
 async def test_a_killed_download_goes_on_behind_its_last_whole_piece(tmp_path: Path) -> None:
@@ -139,11 +124,8 @@ class Answering(LocalPeers):
         super().__init__("5Reader")
         self.shown, self.piece = shown, piece
 
-    async def release(self, peer, known_sha256):
-        return self.shown
-
-    async def file_piece(self, peer, sha256, *, start, size):
-        return self.piece
+    async def ask(self, peer, question):
+        return self.piece if isinstance(question, FileQuestion) else self.shown
 
 
 PEER = Peer(hotkey="5Hostile", endpoint="local")
@@ -234,29 +216,6 @@ def test_the_next_release_carries_on_but_for_spent_batches(tmp_path: Path) -> No
     assert {file.name for file in third.files} == {name for name in names if "sealed" not in name} | later
     fourth = publish_folder(store, folder / "policy.json", is_carried=False).release
     assert ([file.name for file in fourth.files], fourth.sequence) == (["policy.json"], 4)
-
-
-async def test_a_part_that_was_damaged_on_disk_is_fetched_anew_and_blames_nobody(tmp_path: Path) -> None:
-    store = ReleaseStore(tmp_path)
-    content = random.Random(2).randbytes(PIECE_BYTES + 1)
-    pieces = tuple(hashlib.sha256(part).hexdigest() for part in (content[:PIECE_BYTES], content[PIECE_BYTES:]))
-    file = SharedFile(
-        kind="catalogue", name="a", sha256=hashlib.sha256(content).hexdigest(), size_bytes=len(content), pieces=pieces
-    )
-    store.keep(release_of(file))
-    store.add_piece(file, b"\0" * PIECE_BYTES)
-    store.add_piece(file, content[PIECE_BYTES:])
-    assert refused(lambda: store.finish(file)) == "V2114"
-    assert store.pieces_held(file) == 0
-    assert not store.settle()
-
-
-async def test_another_operator_begins_anew(tmp_path: Path) -> None:
-    store = ReleaseStore(tmp_path)
-    store.keep(release_of(SMALL, sequence=7))
-    other = Operator(hotkey=STRANGER.hotkey, netuid=NETUID)
-    turn = await ReleasePuller(Answering(release_of(SMALL, signer=STRANGER), b"x"), store, other, verify).turn([PEER])
-    assert (turn.is_whole, store.newest().release.signer) == (True, STRANGER.hotkey)
 
 
 def test_batches_of_another_key_or_of_one_round_are_not_published(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arena.race.admission import asked_count, more_than_half, outcome_at, rulings, select_candidates, words_floor
+from arena.race.admission import asked_count, more_than_half, outcome_at, select_candidates, words_floor
 from arena.records.model import Subject
 from arena.submissions.admission import Submitted, commitment_order, hashes_before, neighbourhood, refused_by_cooldown
 from tests.arena.admission_stand import (
@@ -119,7 +119,8 @@ def test_words_of_strangers_and_of_another_policy_do_not_count():
     for name in ("val-a", "stranger", "other"):
         logs[name] += suite_rows(name, GOOD, True, 1)
     (row,) = standings(logs, NAMES[:3], slots_of([GOOD]))
-    assert (row.ruling.accepts, row.passes, row.finished, row.candidate) == (3, 1, 1, None)
+    stands = row.standing
+    assert (stands.accepts, stands.suite_passes, stands.suite_finished, row.candidate) == (3, 1, 1, None)
     old = {name: [said(GOOD, "accept", policy_sha256="0" * 64)] for name in NAMES[:3]}
     for name in old:
         old[name] += suite_rows(name, GOOD, True, 1)
@@ -199,7 +200,7 @@ def test_a_cooldown_follows_from_commitments_and_counted_verdicts(source, after,
         lying = [*liar, said(second, "accept"), *suite_rows("val-c", second, True, 1)]
         field = field_of(standings(logs | {"val-c": lying}, NAMES[:3], slots_of(miners)))
         assert (second.agent_version_id in field) is is_in
-    rows = {row.ruling.subject: row.ruling for row in standings(logs, NAMES[:2], slots_of(miners))}
+    rows = {row.subject: row.standing for row in standings(logs, NAMES[:2], slots_of(miners))}
     assert (rows[second].state == "cooldown") is not is_in
     assert rows[second].allowed_block == (0 if is_in else 100 + (12 * HOUR if source != "unsafe" else HOUR))
 
@@ -288,16 +289,9 @@ def test_random_liars_below_the_threshold_change_no_field():
             if source.startswith("good") and source not in others:
                 racing.setdefault(name, who)
         honest, liars = chance.choice([(2, 1), (3, 1), (3, 2), (4, 1), (5, 0)])
-        field = agreed(world(miners, honest, liars, seed), miners, seed)
-        assert field == ids(*racing.values()), seed
-        ruled = rulings(
-            fold(world(miners, honest, liars, seed), NAMES[: honest + liars]).words,
-            NAMES[: honest + liars],
-            slots_of(miners),
-            CLOSING,
-            RULES,
-        )
-        assert {ruling.subject for ruling in ruled.values()} == set(miners)
+        logs = world(miners, honest, liars, seed)
+        assert agreed(logs, miners, seed) == ids(*racing.values()), seed
+        assert {row.subject for row in standings(logs, NAMES[: honest + liars], slots_of(miners))} == set(miners)
 
 
 # -- through the whole machine: which logs count is agreed on, too

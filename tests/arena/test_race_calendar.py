@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from arena.policies import DEMO, PAPER
 from arena.policy import EmbargoRules, RaceRules
+from arena.race.machine import RaceState, coming_race
 from arena.race.schedule import closing_ms, embargo_ends_ms
 
 PACIFIC = ZoneInfo("America/Los_Angeles")
@@ -67,3 +69,11 @@ def test_a_race_may_close_a_fixed_time_after_it_opened():
 )
 def test_the_winners_source_opens_at_the_next_weekday_noon(promoted, opens):
     assert embargo_ends_ms(at(promoted), EmbargoRules()) == at(opens)
+
+
+def test_the_next_race_is_counted_by_a_validator_alone_and_by_the_calendar_among_several():
+    now_ms = at("2026-08-03T09:00")
+    assert coming_race((), now_ms, DEMO) == ("race-000001", now_ms + 15_000)
+    assert coming_race([RaceState(race_id="race-000001")], now_ms, DEMO)[0] == "race-000002"
+    days = datetime(2026, 8, 3).toordinal() - datetime(2000, 1, 1).toordinal()
+    assert coming_race((), now_ms, PAPER) == (f"race-{days:06}", at("2026-08-03T12:00"))

@@ -12,14 +12,26 @@ from msgspec.structs import replace
 
 from arena.policies import CONTROL_SHA256, PAPER, POLICIES
 from arena.race.admission import is_possible, select_candidates
-from arena.race.decider import RaceWork, item_id, race_items, stand_in_items, witness_item
+from arena.race.decider import item_id, race_items, stand_in_items, witness_item
+from arena.race.machine import RaceState
 from arena.race.scores import control_subject, witness_subject
 from arena.race.settle import differences, inputs_again, settle
 from arena.records.model import SettlementRecord, Standing
 from foundation.canonical import canonical_bytes
 from harness.agents.registry import reference_agent, shipped_source
-from tests.arena.control_stand import VALS, attempt, control_of, controlled, raced, witness_of
-from tests.arena.race_stand import RACE, batch, candidate, drawn_of, policy, solves
+from tests.arena.race_stand import (
+    VALS,
+    attempt,
+    batch,
+    candidate,
+    control_of,
+    controlled,
+    drawn_of,
+    drawn_race,
+    raced,
+    solves,
+    witness_of,
+)
 
 RULES = controlled()
 DRAWN = drawn_of(RULES, batch())
@@ -52,12 +64,10 @@ def test_the_control_agent_is_nobodys_and_can_be_no_candidate():
         assert not is_possible(subject, {})
         assert select_candidates([replace(candidate("x"), subject=subject)], 10_000) == ()
     assert not candidate("a").subject.is_control
-    bare = replace(PAPER.race, control_sha256="")
-    assert control_subject(bare) is None and witness_subject(bare, "v-a") is None
 
 
-def work(field, rules=RULES.race) -> RaceWork:
-    return RaceWork(RACE, field, DRAWN, batch(), rules, "aa", VALS)
+def work(field, rules=RULES) -> RaceState:
+    return drawn_race(field, rules, DRAWN, VALS)
 
 
 def test_it_runs_on_every_drawn_problem_ahead_of_a_field_of_any_size():
@@ -69,7 +79,7 @@ def test_it_runs_on_every_drawn_problem_ahead_of_a_field_of_any_size():
         assert all(item.subject == control_subject(RULES.race) for item in ahead)
         assert not any(item.subject.is_control for item in others)
     assert race_items(work(field), "stranger") == ()
-    late = stand_in_items(work(field[:3], replace(RULES.race, validators_per_problem=1)), "val-a", {}, 10**9)
+    late = stand_in_items(work(field[:3], controlled(validators_per_problem=1)), "val-a", {}, 10**9)
     assert late and not any(item.subject.is_control for item in late)
 
 
@@ -84,7 +94,6 @@ def test_a_fault_of_a_race_item_gets_one_witness_for_each_agent():
     )
     assert witness.item_id == item_id(pair.context, witness.subject.agent_version_id)
     assert witness_item(control, RULES.race) is None and witness_item(witness, RULES.race) is None
-    assert witness_item(pair, policy().race) is None
     assert witness_item(replace(pair, context=replace(pair.context, stage="qualifying")), RULES.race) is None
 
 

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from arena.policies import AGENTIC, DEMO, PAPER, SN15_2026_08
-from arena.policy import Policy, QualifyingRules, RaceRules
+from arena.policy import Policy, QualifyingRules
 from arena.race.admission import lone_race_refusal, select_candidates
-from arena.race.decider import RaceWork, item_id, qualifying_items, race_items
+from arena.race.decider import item_id, qualifying_items, race_items
 from arena.race.draw import QualifyingResult, assign, draw_problems, permitted_validators, qualify, race_seed
 from arena.records.model import Context
-from tests.arena.race_stand import BEACON, RACE, batch, candidate, metagraph
+from tests.arena.race_stand import BEACON, RACE, candidate, controlled, drawn_race, metagraph, policy
 
 SEED = race_seed(RACE, "b" * 64, BEACON)
 SUITE = ("s1", "s2", "s3", "s4")
@@ -80,7 +80,7 @@ def test_nobody_passes_or_fails_on_what_is_left_of_a_suite_withdrawn_too_far(sco
         ([0, 0, 9_000], "unqualified"),
     ],
 )
-def test_two_of_three_validators_decide(means, state):
+def test_two_of_controlled_decide(means, state):
     rows = [row for place, mean in enumerate(means) for row in results(f"v{place}", *[mean] * 4)]
     assert qualify(rows, SUITE, TWO_OF_THREE).state == state
 
@@ -183,19 +183,19 @@ def test_only_permit_holders_validate():
 # -- work items
 def items(names: str, problems: tuple[str, ...] = ("p001", "p000"), validator: str = "val-0", **changes: int):
     field = [candidate(name) for name in names]
-    return race_items(RaceWork(RACE, field, problems, batch(), RaceRules(**changes), SEED, VALIDATORS), validator)
+    return race_items(drawn_race(field, policy(**changes), problems, VALIDATORS, SEED), validator)
 
 
 @pytest.mark.parametrize(("validators", "copies"), [(1, 1), (2, 2), (7, 3)])
 def test_each_pair_is_an_item_of_the_validators_it_is_assigned_to(validators, copies):
     permits = VALIDATORS[:validators]
-    work = RaceWork(RACE, [candidate("x")], ("p001", "p000"), batch(), RaceRules(), SEED, permits)
+    work = drawn_race([candidate("x")], controlled(), ("p001", "p000"), permits, SEED)
     queues = {validator: race_items(work, validator) for validator in permits}
     for problem_id in ("p001", "p000"):
         assigned = [
             validator
             for validator, queue in queues.items()
-            if any(item.context.problem_id == problem_id for item in queue)
+            if any(item.context.problem_id == problem_id and not item.subject.is_control for item in queue)
         ]
         assert sorted(assigned) == sorted(assign(SEED, "v-x", problem_id, permits, 3).assigned)
         assert len(assigned) == copies
@@ -216,7 +216,7 @@ def test_a_problem_that_is_not_in_the_batch_is_refused():
 
 # -- one validator alone
 @pytest.mark.parametrize(
-    ("policy", "validators", "is_refused"),
+    ("rules", "validators", "is_refused"),
     [
         (DEMO, 1, False),
         (DEMO, 40, False),
@@ -226,7 +226,7 @@ def test_a_problem_that_is_not_in_the_batch_is_refused():
         (SN15_2026_08, 1, True),  # two validators qualify an agent, whoever holds a permit
     ],
 )
-def test_a_policy_that_needs_other_validators_is_told_before_the_start(policy, validators, is_refused):
-    refusal = lone_race_refusal(policy, [f"val-{n}" for n in range(validators)])
+def test_a_policy_that_needs_other_validators_is_told_before_the_start(rules, validators, is_refused):
+    refusal = lone_race_refusal(rules, validators)
     assert bool(refusal) == is_refused
-    assert refusal is None or policy.name in refusal
+    assert refusal is None or rules.name in refusal

@@ -15,7 +15,7 @@ RULES = stand.policy()
 
 def ended(number: int, settlement, *, is_adopted: bool = False, history=()) -> RaceState:
     name = f"race-{number:06d}"
-    opened = open_race(name, RULES, stand.batch(), number * 1_000)
+    opened = open_race(name, RULES, stand.batch(), number * 1_000, number * 1_000 + 15_000)
     return RaceState(
         race_id=name,
         stage=settlement.state,

@@ -7,10 +7,10 @@ from collections.abc import Collection
 
 import pytest
 
-from arena.race.decider import RaceWork, stand_in_items
+from arena.race.decider import stand_in_items
 from arena.race.draw import assign
 from arena.race.logs import RACES_REMEMBERED, Pair, ProgressClaims, believed, compare_words
-from tests.arena.race_stand import RACE, batch, candidate, digest, drawn_of, inputs, policy
+from tests.arena.race_stand import batch, candidate, digest, drawn_of, drawn_race, inputs, policy
 
 VALIDATORS = ("val-a", "val-b", "val-c", "val-d", "val-e")
 RULES = policy(validators_per_problem=3, results_required=2, stand_in_ms=10)
@@ -30,9 +30,8 @@ def results_of(liars: Collection[str], absent: Collection[str], trusted: Collect
         assigned = assign(SEED, agent, problem, VALIDATORS, 3).assigned
         results[agent, problem] = sum(name in honest for name in assigned)
     for name in honest:
-        late = stand_in_items(
-            RaceWork(RACE, FIELD, DRAWN, BATCH, RULES.race, SEED, VALIDATORS), name, done, waited_ms=1_000
-        )
+        race = drawn_race(FIELD, RULES, DRAWN, VALIDATORS, SEED)
+        late = stand_in_items(race, name, done, waited_ms=1_000)
         for item in late:
             results[item.subject.agent_version_id, item.context.problem_id] += 1
     return results

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from arena.policies import PAPER
 from arena.race.admission import RaceRecords
+from arena.race.agreement import TOO_LATE
 from arena.race.decider import decide
 from arena.race.events import (
     Effect,
@@ -20,16 +22,17 @@ from arena.race.events import (
     FixField,
     RaceObservation,
     RaceOpened,
+    RaceSettled,
     SettlementDue,
     decode_event,
     encode_event,
 )
+from arena.race.logs import own_log
 from arena.race.machine import (
     IllegalEventError,
     RaceState,
     Succession,
     apply,
-    is_policy_replaceable,
     open_race,
     replay,
     runs_under_another,
@@ -38,6 +41,7 @@ from arena.race.machine import (
     top_after,
 )
 from arena.race.model import Top
+from arena.race.schedule import timeline
 from foundation.errors import ArenaError
 from tests.arena.race_stand import BEACON, RACE, batch, metagraph
 from tests.arena.race_world import CLOSES_MS, FIELD, OPENED_MS, RULES, World, at_close, finished, running
@@ -48,11 +52,13 @@ def test_the_whole_race_takes_the_one_path():
     assert world.done == [
         "SealBatch",
         "RaceClosed",
+        "ReadChain",
         "FixField",
         "ProblemsDrawn",
         "EnqueueItems",
         "SettlementDue",
         "Settle",
+        "RaceSettled",
         "ReleaseBatch",
     ]
     assert world.state.stage == "settled"
@@ -70,8 +76,11 @@ def test_a_missing_repeated_or_swapped_event_is_refused():
     stream = finished().stream
     for place in range(len(stream) - 1):
         swapped = [*stream[:place], stream[place + 1], stream[place], *stream[place + 2 :]]
-        with pytest.raises(IllegalEventError):
-            replay(RACE, swapped)
+        if '"event":"read"' not in "".join(
+            stream[place : place + 2]
+        ):  # the chain may be read at any time after the close
+            with pytest.raises(IllegalEventError):
+                replay(RACE, swapped)
         with pytest.raises(IllegalEventError):
             replay(RACE, [*stream[: place + 1], *stream[place:]])
 
@@ -89,17 +98,31 @@ def test_a_driver_that_dies_between_effect_and_event_asks_for_the_same_again(tur
 # -- the close
 
 
-def test_the_field_waits_for_the_closing_block_to_be_final():
+def test_what_a_validator_alone_counts_is_its_own_log():
     world = at_close()
     world.turn()
-    world.lag = 10
-    assert decide(world.state, world.facts()) == ()
-    world.lag = 0
-    assert [type(due) for due in decide(world.state, world.facts())] == [FixField]
+    world.turn()
+    assert decide(world.state, world.facts()) == (FixField(closing_block=41, logs=(own_log("val-a"),)),)
+
+
+def test_a_policy_that_admits_by_agreement_follows_the_chain_and_gives_up_with_the_others():
+    agreed = replace(RULES, admission=PAPER.admission)
+    world = at_close()
+    world.stream[0] = encode_event(open_race(RACE, agreed, batch(), OPENED_MS, CLOSES_MS))
+    world.turn()
+    plan = timeline(CLOSES_MS, agreed.race)
+    late = replace(world.facts(), now_ms=plan.abandon_ms)
+    (due,) = decide(world.state, late)
+    assert isinstance(due, RaceSettled) and due.settlement.reason == TOO_LATE  # it was never read who else is in it
+    world.turn()
+    assert world.state.read("closing") is not None
+    (due,) = decide(world.state, late)
+    assert isinstance(due, FixField)  # nobody else holds a permit: there is nothing to give up
 
 
 def test_the_field_waits_for_qualifying_work_but_not_for_ever():
     world = at_close()
+    world.turn()
     world.turn()
     world.pending_qualifying = 3
     assert decide(world.state, world.facts()) == ()
@@ -110,7 +133,7 @@ def test_the_field_waits_for_qualifying_work_but_not_for_ever():
 def test_a_race_without_agents_is_cancelled_without_a_beacon():
     world = at_close(field=())
     world.beacon = None
-    for _ in range(5):
+    for _ in range(7):
         world.turn()
     assert world.state.stage == "cancelled"
     assert world.state.settlement.reason == "no agent raced"
@@ -122,12 +145,12 @@ def test_a_late_beacon_delays_the_draw_and_then_cancels_by_settlement():
     top = Top(agent_version_id="v-b", miner_hotkey="hk-b", promoted_ms=5)
     world = at_close(incumbent=top)
     world.beacon = None
-    for _ in range(4):
+    for _ in range(5):
         world.turn()
     assert world.state.stage == "closed"
-    assert set(world.done[2:]) == {"FetchBeacon", "FixField"}
+    assert set(world.done[2:]) == {"FetchBeacon", "ReadChain", "FixField"}
     world.later(RULES.race.beacon_grace_ms)
-    for _ in range(3):
+    for _ in range(4):
         world.turn()
     assert world.state.stage == "cancelled"
     assert world.state.settlement.reason == "the beacon did not come"
@@ -139,8 +162,8 @@ def test_a_node_that_was_down_past_the_grace_asks_for_the_round_before_it_cancel
     world.turn()
     round_, world.beacon, world.is_beacon_asked = world.beacon, None, False
     world.later(RULES.race.beacon_grace_ms)
-    world.turn()
-    world.turn()
+    for _ in range(3):
+        world.turn()
     assert world.state.stage == "closed" and world.done[-1] == "FetchBeacon"
     world.beacon = round_
     world.turn()
@@ -149,8 +172,8 @@ def test_a_node_that_was_down_past_the_grace_asks_for_the_round_before_it_cancel
 
 def test_a_round_other_than_the_named_one_draws_nothing():
     world = at_close()
-    world.turn()
-    world.turn()
+    for _ in range(3):
+        world.turn()
     world.beacon = replace(BEACON, round=BEACON.round + 1)
     assert [type(due) for due in decide(world.state, world.facts())] == [FetchBeacon]
 
@@ -158,7 +181,7 @@ def test_a_round_other_than_the_named_one_draws_nothing():
 # -- running
 def test_the_race_waits_for_items_and_verdicts():
     world = running()
-    assert world.state.items == len(FIELD) * RULES.race.problems
+    assert world.state.items == (1 + len(FIELD)) * RULES.race.problems  # the control agent runs, too
     assert decide(world.state, world.facts()) == ()
     world.open_items, world.owed_verdicts = 0, 1
     assert decide(world.state, world.facts()) == ()
@@ -176,7 +199,7 @@ def test_the_race_does_not_wait_for_ever():
 # -- opening, and the policy of a race
 def test_a_batch_too_small_for_the_draw_opens_no_race():
     with pytest.raises(ArenaError, match=r"P4015.*holds 9 problems, a draw takes 10"):
-        open_race(RACE, RULES, batch(9), OPENED_MS)
+        open_race(RACE, RULES, batch(9), OPENED_MS, CLOSES_MS)
 
 
 def test_a_race_carries_the_whole_policy_it_runs_and_settles_under():
@@ -197,12 +220,10 @@ def test_another_policy_takes_over_until_the_close_and_with_the_same_batch_only(
     assert not runs_under_another(world.state, OTHER)
     world.turn()
     assert runs_under_another(world.state, OTHER) and not runs_under_another(world.state, RULES)
-    assert is_policy_replaceable(world.state)
     with pytest.raises(IllegalEventError):
-        apply(world.state, open_race(RACE, OTHER, batch(20), OPENED_MS))
-    world.stream.append(encode_event(open_race(RACE, OTHER, batch(), OPENED_MS + 5)))
+        apply(world.state, open_race(RACE, OTHER, batch(20), OPENED_MS, CLOSES_MS))
+    world.stream.append(encode_event(open_race(RACE, OTHER, batch(), OPENED_MS + 5, CLOSES_MS)))
     assert world.state.opened.policy == OTHER
-    assert world.state.opened.closes_ms == OPENED_MS + 60_005
     assert not runs_under_another(world.state, OTHER)
 
 
@@ -211,9 +232,8 @@ def test_past_its_close_a_race_keeps_its_policy_and_after_its_settlement_needs_n
     for _ in range(5):
         world.turn()
         assert runs_under_another(world.state, OTHER)
-        assert not is_policy_replaceable(world.state)
         with pytest.raises(IllegalEventError):
-            apply(world.state, open_race(RACE, OTHER, batch(), OPENED_MS))
+            apply(world.state, open_race(RACE, OTHER, batch(), OPENED_MS, CLOSES_MS))
     assert not runs_under_another(finished().state, OTHER)
 
 

@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from arena.race.agreement import NO_QUORUM, counted_roll, explain_end
-from arena.race.decider import STAND_INS_WAITING, RaceWork, decide, race_items
+from arena.race.decider import STAND_INS_WAITING, decide, race_items
 from arena.race.draw import assign
 from arena.race.events import EnqueueStandIns, RaceSettled
 from arena.race.machine import apply, paid_race
 from tests.arena.agreement_world import PLAN, RULES, STEP_MS, Member, Network, run
-from tests.arena.race_stand import RACE
 
 HONEST = {"val-a": 40, "val-b": 35, "val-c": 25}
 STAKES = st.lists(st.integers(1, 100), min_size=2, max_size=5)
@@ -183,6 +182,4 @@ def work_of(state, hotkey: str, place: int) -> set[str]:
 
 
 def race_items_of(state, hotkey: str) -> set[str]:
-    field, drawn = state.field.field, state.draw.drawn
-    work = RaceWork(RACE, field, drawn, state.opened.batch, RULES.race, state.draw.seed, tuple(HONEST))
-    return {item.item_id for item in race_items(work, hotkey)}
+    return {item.item_id for item in race_items(state, hotkey) if not item.subject.is_control}

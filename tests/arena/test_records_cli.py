@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,16 +24,14 @@ from arena.chain.port import Signer
 from arena.records.log import sign_checkpoint
 from arena.records.sequencer import Sequencer
 from arena.records.verification import verify_store
-from arena.store.embedded import is_running, start_embedded
+from arena.store.embedded import start_embedded
 from arena.store.location import StoreLocation, write_location
 from arena.store.postgres import PostgresStore
 from neurons.cli.app import main
 from tests.arena.log_stand import HOST, Clock, attempt, episode, settlement
-from tests.arena.test_records_sources import put
 from tests.arena.test_store_roles import as_owner
 from tests.postgres_stand import start_new
 
-ROOT = Path(__file__).parents[2]
 ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")
 
 
@@ -82,20 +79,6 @@ def records(node: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(arguments, int(ended.value.code or 0), printed[0].read(), printed[1].read())
 
 
-def records_by_a_process(node: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "neurons.cli.app", "records", *arguments]
-    environment = {**os.environ, "ARENA_STATE_DIR": str(node)}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-
-
-def test_verify_of_a_whole_log_is_ok_and_leaves_the_server_as_it_was(node: Path) -> None:
-    done = records_by_a_process(node, "verify", "--checkpoint", str(node / "checkpoint.txt"))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "9 records (4 attempt, 2 evaluation, 1 settlement, 2 verdict), 2 bodies, 2 logs" in done.stdout
-    assert "ok: every signature" in done.stdout
-    assert not is_running(node)
-
-
 def test_a_validators_login_reads_its_own_log_and_the_owners_all_of_them(node: Path) -> None:
     server = start_embedded(node)
     try:
@@ -124,31 +107,6 @@ def test_verify_of_a_tampered_log_exits_with_4_and_names_the_first_bad_record(no
     assert done.returncode == 4
     assert f"V2050 record 3 of {ALICE.hotkey} does not verify: content" in done.stdout
     assert (report["ok"], report["defects"][0]["seq"]) == (False, 3)
-
-
-def test_verify_of_a_store_with_a_changed_source_exits_with_4_and_names_the_agent(node: Path) -> None:
-    harm = "update arena.submission set source = source || 'x'::bytea"
-    server = start_embedded(node)
-    try:
-        agent = asyncio.run(put_one(server.dsn_for(ALICE.hotkey)))
-        whole = records(node, "verify")
-        asyncio.run(as_owner(server, harm))
-        done = records(node, "verify")
-        report = json.loads(records(node, "verify", "--json").stdout)
-        asyncio.run(as_owner(server, "delete from arena.submission"))
-    finally:
-        server.stop()
-    assert (whole.returncode, "1 sources of agents" in whole.stdout) == (0, True)
-    assert done.returncode == 4
-    assert f"source: agent {agent}: its source does not have the hash" in done.stdout
-    assert (report["ok"], report["defect_count"], report["sources"]) == (False, 1, 1)
-
-
-async def put_one(dsn: str) -> str:
-    store = await PostgresStore.open(dsn)
-    agent = await put(store, "one", "x = 1")
-    await store.close()
-    return agent
 
 
 def test_verify_finds_a_log_cut_back_together_with_its_head(node: Path) -> None:

@@ -6,8 +6,6 @@ import hashlib
 from functools import cache
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from arena.records.log import signing_message
 from arena.records.merkle import (
@@ -19,7 +17,7 @@ from arena.records.merkle import (
     leaf_hash,
     node_hash,
 )
-from arena.records.model import LogLeaf
+from arena.records.model import Envelope
 from arena.records.proof import TILE, TiledLogs
 from arena.records.verify_proof import fold
 from foundation.errors import ArenaError
@@ -126,22 +124,6 @@ def test_every_proof_follows_the_definition_and_the_script_folds_it_to_the_root(
                 ranges(*numbers)
 
 
-@given(st.integers(0, 300), st.integers(0, 300))
-def test_a_tree_continued_from_its_peaks_is_the_same_tree(before: int, after: int) -> None:
-    tree = MerkleFrontier()
-    for number in range(before + after):
-        if number == before:
-            tree = MerkleFrontier(tree.size, tree.peaks)
-        tree.append(str(number).encode())
-    assert (tree.size, tree.root()) == (before + after, definition(0, before + after))
-
-
-@pytest.mark.parametrize(("size", "peaks"), [(1, []), (0, [bytes(32)]), (3, [bytes(32)]), (1, [b"short"]), (-1, [])])
-def test_peaks_that_do_not_fit_the_size_are_refused(size: int, peaks: list[bytes]) -> None:
-    with pytest.raises(ArenaError, match="V2050"):
-        MerkleFrontier(size, peaks)
-
-
 class Leaves:
     """A log of numbered leaves that counts what is read of it."""
 
@@ -151,7 +133,8 @@ class Leaves:
     async def leaves(self, validator, *, after_seq=0, to_seq=None):
         for seq in range(after_seq + 1, min(self.size, to_seq if to_seq is not None else self.size) + 1):
             self.read += 1
-            yield LogLeaf(seq=seq, prev=f"{seq:064x}", content_sha256=hashlib.sha256(b"%d" % seq).hexdigest())
+            sha256 = hashlib.sha256(b"%d" % seq).hexdigest()
+            yield Envelope(validator="v", seq=seq, prev=f"{seq:064x}", content_sha256=sha256, signature="")
 
 
 async def test_tiles_give_the_proofs_of_the_whole_tree_and_read_little() -> None:

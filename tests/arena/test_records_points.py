@@ -97,15 +97,6 @@ def test_a_check_continues_where_another_stood_and_ends_in_the_same_tree() -> No
         assert (report.is_ok, report.records, report.logs) == (True, len(log.log) - size, whole.logs), report.defects
 
 
-def test_what_stands_before_the_start_is_not_missed_but_its_chain_is() -> None:
-    log = made_log()
-    start = take(LogCheck(), findings(log, log.log[:2])).position(ALICE.hotkey)  # the attempt of record 3 is record 2
-    assert take(LogCheck(starts=[start]), findings(log, log.log[2:])).report().is_ok
-    assert rules(take(LogCheck(starts=[start]), findings(log, log.log[3:])).report())[0] == ("sequence", 4)
-    forged = msgspec.structs.replace(start, head="00" * 32)
-    assert rules(take(LogCheck(starts=[forged]), findings(log, log.log[2:])).report()) == [("chain", 3)]
-
-
 @pytest.mark.parametrize(
     "start",
     [
@@ -204,16 +195,3 @@ class _Later(msgspec.Struct):
 def test_a_record_that_this_software_does_not_know_is_a_defect_that_says_so(kind: str) -> None:
     report = asyncio.run(verify_store(append(made_log(), _Later(kind), attempt(3)), verify))
     assert ([defect.rule for defect in report.defects], report.records) == (["schema"], 11)
-
-
-def test_a_body_of_another_version_is_a_defect_that_says_so() -> None:
-    log = made_log()
-    name, old = next(iter(log.stored.items()))
-    later = old.content.replace(b'"version":1', b'"version":2')
-    sha256 = hashlib.sha256(later).hexdigest()
-    (made, evaluation, _), _ = episode(3)
-    append(log, *[msgspec.structs.replace(payload, body_sha256=sha256) for payload in (made, evaluation)])
-    log.stored[sha256] = msgspec.structs.replace(old, body_sha256=sha256, content=later)
-    (defect,) = asyncio.run(verify_store(log, verify)).defects
-    assert (defect.rule, defect.seq, "version 2" in defect.detail) == ("body", 11, True)
-    assert name != sha256

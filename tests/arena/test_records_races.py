@@ -107,7 +107,3 @@ def test_a_release_without_a_problem_that_was_evaluated_or_drawn_is_found() -> N
 def test_a_release_of_another_batch_than_was_evaluated_or_settled_is_found() -> None:
     assert defects(run(1), released(batch_sha256="00" * 32)) == [("release", 1)]
     assert defects(settled(), released(batch_sha256="00" * 32)) == [("release", 2)]
-
-
-def test_contexts_that_commit_to_nothing_are_not_held_against_a_release() -> None:
-    assert defects(run(1, cluster_commitment="", batch_sha256=""), settled(), released()) == []

@@ -55,13 +55,6 @@ async def test_a_head_that_never_stops_moving_is_refused_after_a_bounded_number_
     assert len(log.refusals) == 5
 
 
-async def test_a_lost_reply_does_not_double_the_record() -> None:
-    log, sequencer = stand()
-    log.lost_replies = [ArenaError("V2021", "connection reset")]
-    head = await sequencer.append([attempt(1)])
-    assert head.seq == len(log.log) == 1
-
-
 class LateLog(MemoryLog):
     """A server that goes on committing after its client lost the connection: `late` appends commit at a later call."""
 
@@ -123,18 +116,6 @@ def _away_once(log: MemoryLog):
         return await real()
 
     return head, real
-
-
-async def test_other_records_in_between_do_not_make_it_forget_a_lost_try() -> None:
-    log = LateLog(ALICE.hotkey, 2, "before the next append")
-    sequencer = Sequencer(log, ALICE, Clock(), HOST)
-    with pytest.raises(ArenaError, match="V2021"):
-        await sequencer.append([settlement()])
-    for number in range(3):
-        await sequencer.append([attempt(number)])
-    await sequencer.append([settlement()])
-    kinds = [type(decode_content(record.content).payload).__name__ for record in log.log]
-    assert kinds == ["SettlementRecord", *["AttemptRecord"] * 3]
 
 
 async def test_a_body_under_a_wrong_hash_is_refused_before_anything_is_signed() -> None:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arena.chain.keys import keypair_signer, verify
-from arena.records.log import Checkpoint, checkpoint_of, read_checkpoint, sign_checkpoint
-from arena.records.merkle import EMPTY_ROOT, MerkleFrontier
+from arena.records.log import checkpoint_of, read_checkpoint, sign_checkpoint
+from arena.records.merkle import MerkleFrontier
 from arena.records.model import SignedRecord, Subject, UnscoredOutcome
 from arena.records.sequencer import Sequencer
 from arena.records.verification import VerifyReport
@@ -90,19 +90,6 @@ def test_any_flipped_byte_of_content_signature_or_prev_names_its_record(data: st
     assert (report.defects[0].validator, report.defects[0].seq) == (ALICE.hotkey, record.seq)
 
 
-@given(st.data())
-def test_any_flipped_byte_of_a_body_names_its_evaluation(data: st.DataObject) -> None:
-    log = good_log()
-    name = data.draw(st.sampled_from(sorted(log.stored)))
-    raw = bytearray(log.stored[name].content)
-    raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
-    forged = MemoryLog(ALICE.hotkey)
-    forged.stored = {**log.stored, name: msgspec.structs.replace(log.stored[name], content=bytes(raw))}
-    report = check(forged, log.log)
-    assert [defect.rule for defect in report.defects] == ["body"]
-    assert name in log.log[report.defects[0].seq - 1].content.decode()
-
-
 @given(st.integers(0, 8), st.sampled_from(["drop", "double", "swap"]))
 def test_any_dropped_doubled_or_swapped_record_is_found(place: int, change: str) -> None:
     log = good_log()
@@ -125,17 +112,6 @@ def test_a_cut_tail_is_found_by_the_head_and_by_a_checkpoint() -> None:
     assert [d.rule for d in check(log, log.log[:-1], heads={ALICE.hotkey: log.end}).defects] == ["tail"]
     assert [d.rule for d in check(log, log.log[:-1], checkpoints=[point]).defects] == ["checkpoint"]
     assert check(log, log.log, checkpoints=[point]).is_ok
-
-
-def test_an_evaluation_without_its_attempt_is_found() -> None:
-    payloads, body = episode(1)
-    log = log_of(payloads[1:], bodies=[body])
-    assert [(d.rule, d.seq) for d in check(log, log.log).defects] == [("attempt", 1)]
-
-
-def test_a_verdict_on_a_body_nobody_evaluated_is_found() -> None:
-    log = log_of(episode(1)[0][2:])
-    assert [(d.rule, d.seq) for d in check(log, log.log).defects] == [("verdict", 1)]
 
 
 @pytest.mark.parametrize(
@@ -187,14 +163,6 @@ def test_a_checkpoint_survives_its_text_and_any_change_of_the_text_is_refused() 
     for changed in changes:
         with pytest.raises(ArenaError, match="V2050"):
             read_checkpoint(changed, verify)
-
-
-def test_a_checkpoint_signed_by_somebody_else_is_refused() -> None:
-    forged = sign_checkpoint(Checkpoint(validator=ALICE.hotkey, size=0, root=EMPTY_ROOT.hex()), BOB)
-    with pytest.raises(ArenaError, match="V2050"):
-        read_checkpoint(
-            forged.replace(f"— agent-arena/log/1/{BOB.hotkey}", f"— agent-arena/log/1/{ALICE.hotkey}"), verify
-        )
 
 
 def _other_base64(note: str) -> str:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import typer
 
-from arena.chain.keys import generate_signer, verify
+from arena.chain.keys import verify
 from arena.chain.port import Commitment
 from arena.records.log import Checkpoint, read_checkpoint, sign_checkpoint
 from neurons.cli.options import StoreFlags
@@ -58,19 +58,6 @@ def test_an_export_that_is_not_of_the_kept_state_ends_with_exit_code_4(
         verify_command(StoreFlags(), export=str(folder), checkpoint=[tmp_path / "note"])
     assert ended.value.exit_code == 4
     assert f"WRONG record {other.size}: checkpoint: " in capsys.readouterr().err
-
-
-def test_a_checkpoint_that_says_nothing_of_the_export_is_refused_and_not_passed_over(
-    log: ExportLog, folder: Path
-) -> None:
-    (first, *_, last) = kept(log)
-    for point in (
-        replace(first, size=3),
-        replace(last, size=13),
-        replace(last, validator=generate_signer().hotkey),
-    ):
-        with pytest.raises(typer.BadParameter, match="can't be compared"):
-            verify_folder(folder, as_json=False, points=[point])
 
 
 def test_the_chain_is_asked_for_the_block_that_the_export_names(

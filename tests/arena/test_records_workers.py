@@ -5,13 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import msgspec
-import psutil
 import pytest
 
 from arena.chain.keys import keypair_signer, verify
@@ -20,7 +15,6 @@ from arena.records.verification import BATCH, verify_store
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, MemoryLog, episode
 
-ROOT = Path(__file__).parents[2]
 ALICE = keypair_signer("//Alice")
 EPISODES = BATCH  # three records each: several batches
 
@@ -63,35 +57,3 @@ def test_processes_find_what_one_thread_finds_in_a_sound_and_in_a_damaged_log() 
 def test_a_process_that_dies_ends_the_verification_with_v2052() -> None:
     with pytest.raises(ArenaError, match="V2052"):
         asyncio.run(verify_store(made_log(), dies_on_the_last_record, processes=2))
-
-
-PARENT = """
-import asyncio
-from arena.chain.keys import verify
-from arena.records.inspection import open_inspector
-
-async def stay():
-    async with open_inspector(verify, 2) as inspector:
-        await asyncio.gather(*[inspector.inspect([]) for _ in range(4)])
-        print("ready", flush=True)
-        await asyncio.sleep(60)
-
-if __name__ == "__main__":
-    asyncio.run(stay())
-"""
-
-
-def test_processes_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
-    script = tmp_path / "parent.py"
-    script.write_text(PARENT)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, env=environment) as parent:
-        assert parent.stdout is not None
-        assert parent.stdout.readline() == b"ready\n"
-        children = psutil.Process(parent.pid).children(recursive=True)
-        assert children
-        parent.kill()
-    deadline = time.monotonic() + 20
-    while any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children):
-        assert time.monotonic() < deadline, "a process outlives its parent"
-        time.sleep(0.05)

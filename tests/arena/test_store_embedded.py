@@ -9,7 +9,7 @@ import signal
 import stat
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -25,9 +25,7 @@ from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, attempt
 from tests.postgres_stand import start_new
 
-ROOT = Path(__file__).parents[2]
 ALICE = keypair_signer("//Alice")
-Ending = Callable[[psutil.Process], None]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the server as another user")
 
 
@@ -94,16 +92,6 @@ def test_passwords_and_folders_are_private_and_survive_a_restart(state_dir: Path
     again = start_embedded(state_dir)
     assert again.dsn_for("5hotkey") == dsn
     again.stop()
-
-
-@needs_root
-def test_the_server_of_root_runs_as_an_ordinary_user_that_existed_before(state_dir: Path) -> None:
-    server = start_new(state_dir)
-    process = psutil.Process(server.pid)
-    assert process.uids().effective != 0
-    assert process.gids().effective != 0
-    assert process.username() in ("postgres", "nobody")
-    server.stop()
 
 
 @needs_root

@@ -21,15 +21,6 @@ from tests.arena.log_stand import HOST, Clock, attempt
 ROOT = Path(__file__).parents[2]
 
 
-async def test_a_hotkey_is_held_by_one_store_until_it_is_closed(open_store: OpenStore, signer: Signer) -> None:
-    first = await open_store(signer.hotkey, is_exclusive=True)
-    with pytest.raises(ArenaError, match="V2024"):
-        await open_store(signer.hotkey, is_exclusive=True)
-    await first.close()
-    second = await open_store(signer.hotkey, is_exclusive=True)
-    assert (await Sequencer(second, signer, Clock(), HOST).append([attempt(1)])).seq == 1
-
-
 async def test_the_server_lets_go_of_a_killed_holder(
     postgres: EmbeddedServer, open_store: OpenStore, signer: Signer
 ) -> None:

@@ -137,7 +137,7 @@ async def require_whole(server: EmbeddedServer, objects: BodyObjects | None, kil
         assert len(records) == 3 * len(bodies)
         assert len(set(bodies)) == len(bodies)  # each problem has a body of its own: none was appended twice
         assert len(set(attempts)) == len(bodies)
-        assert {body.body_sha256 for body in await store.bodies(bodies)} == set(bodies)
+        assert {body.body_sha256 for body in await store.frames(bodies)} == set(bodies)
         assert await store.open_items("killed", "race") == ITEMS - len(bodies)
         if objects:
             there = [await objects.stored(ALICE.hotkey, first) for first in range(256)]

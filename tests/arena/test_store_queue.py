@@ -13,15 +13,6 @@ from tests.arena.log_stand import attempt, episode, item
 LONG_MS = 60_000
 
 
-async def test_race_items_are_claimed_before_qualifying_ones_in_the_order_they_came(store, race_id) -> None:
-    await store.enqueue([item(1, race_id, stage="qualifying"), item(2, race_id), item(3, race_id)])
-    assert [lease.item.item_id for lease in await store.claim(9, LONG_MS)] == [
-        f"{race_id}-race-a1-2",
-        f"{race_id}-race-a1-3",
-        f"{race_id}-qualifying-a1-1",
-    ]
-
-
 async def test_finishing_appends_and_closes_the_item_in_one_step(store, sequencer, race_id) -> None:
     lease = await claim_one(store, race_id)
     payloads, body = episode(1, race_id=race_id, attempt_id=lease.attempt_id)

@@ -87,14 +87,6 @@ def test_every_answer_scores_one_under_the_release(release):
         assert measure_ambiguity(problem, _shelf(), read_back).accepted
 
 
-def test_the_report_counts_what_lies_around_the_threshold(release):
-    titles, report = release
-    assert (report.name, report.reward_titles, report.products) == (NAME, len(_reward_titles()), len(_products()))
-    assert report.pairs_accepted == sum(map(len, titles.accepted.values()))
-    cosines = (HashedWords().embed(_reward_titles()) @ HashedWords().embed([p.title for p in _products()]).T).ravel()
-    assert report.uncertain == int(((cosines >= 0.69) & (cosines < 0.71)).sum())
-
-
 def test_the_lexical_release_is_the_lexical_matcher_and_its_report_counts_shares_of_words():
     shortened = [
         replace(product, product_id=f"{lost}{product.product_id}", title=" ".join(product.title.split()[:-lost]))
@@ -133,20 +125,6 @@ def test_an_interrupted_build_goes_on_where_it_stopped(tmp_path: Path, release):
     assert build_release(_problems(), _products(), third, folder, name=NAME) == release
 
 
-def test_a_broken_file_of_vectors_is_made_again(tmp_path: Path, release):
-    folder = VectorFolder(tmp_path)
-    build_release(_problems(), _products(), HashedWords(), folder, name=NAME)
-    for path in tmp_path.iterdir():
-        path.write_bytes(path.read_bytes()[:100])
-    assert build_release(_problems(), _products(), HashedWords(), folder, name=NAME) == release
-    assert {path.suffix for path in tmp_path.iterdir()} == {".npy"}
-
-
-def test_a_release_names_its_model():
-    with pytest.raises(ArenaError, match="P4012"):
-        build_release(_problems(), _products(), HashedWords(), VectorFolder(Path("/tmp")), name="nameless")
-
-
 def reply(*rows: tuple[int, list[float]]):
     return raw(json.dumps({"data": [{"index": index, "embedding": vector} for index, vector in rows]}).encode())
 
@@ -181,10 +159,3 @@ def test_passing_faults_are_tried_again_and_others_are_not():
 def test_an_unreadable_reply_is_the_endpoints_fault(behaviour):
     with OtherServer(then=behaviour) as server, pytest.raises(ArenaError, match="U3003"):
         EmbeddingsEndpoint(server.base_url, "m", attempts=1).embed(["a"])
-
-
-def test_vectors_of_changing_length_are_refused(tmp_path: Path):
-    with OtherServer(reply((0, [1.0])), then=reply((0, [1.0, 2.0]))) as server:
-        endpoint = EmbeddingsEndpoint(server.base_url, "m", batch=1)
-        with pytest.raises(ArenaError, match="U3003"):
-            endpoint.embed(["a", "b"])

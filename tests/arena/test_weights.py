@@ -190,7 +190,7 @@ def settled(race_id: str = stand.RACE, stage: str = "settled") -> RaceState:
     rules = stand.policy()
     made = stand.inputs(FIELD, stand.solves({"a": 9, "b": 7, "c": 4, "d": 1}), rules=rules)
     settlement = msgspec.structs.replace(settle(made), race_id=race_id, state=stage)
-    opened = open_race(race_id, rules, stand.batch(), 0)
+    opened = open_race(race_id, rules, stand.batch(), 0, rules.race.closes_after_ms or 1)
     return RaceState(race_id=race_id, stage=stage, opened=opened, settlement=settlement)
 
 

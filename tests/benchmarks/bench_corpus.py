@@ -35,7 +35,7 @@ from training.corpus.tokens import open_counter, render
 SIZES, PER_FILE, TARGET_PER_S, COUNTED = (3_000, 27_000), 500, 3_000.0, 200
 COMMAND = "make bench ARGS=corpus"
 RULES = Rules(off=("tokens",))
-TASK = Task(arms=(RULES,), counts_tokens=False)
+TASK = Task(arms=(RULES,))
 
 
 class TraceFile:

@@ -147,7 +147,7 @@ def _round_trip_row(on: Sandbox, off: Sandbox, command: str) -> Row:
 
 
 def _run(problem: Problem, catalogue: Catalogue, sandbox: Sandbox) -> Episode:
-    toolbox = make_toolbox("sn15", catalogue, problem)
+    toolbox = make_toolbox("sn15", catalogue)
     gateway = Gateway(InferenceRules(models=(MODEL,)), [ScriptedUpstream()], toolbox.schemas, RULES.limits)
     ports = EpisodePorts(toolbox=toolbox, gateway=gateway, sandbox=sandbox)
     episode = run_episode(baseline_source(MODEL), problem, ports, RULES)

@@ -44,7 +44,7 @@ from problems.synthesis import synthesize
 from tests.benchmarks.bench_episode import ScriptedUpstream
 from tests.benchmarks.row import Row
 from tests.harness.catalogue_stand import index_of
-from tests.harness.episode_stand import problem, reply
+from tests.harness.episode_stand import reply
 from tests.harness.hostile_inputs import hostile_calls, hostile_requests
 
 DOCUMENTS, MILLIONS, ROUNDS = 20_000, 2_700_000, 3
@@ -123,7 +123,7 @@ def _requests(inputs: dict[str, Any]) -> Iterable[tuple[str, str, dict[str, obje
 
 def _worst_row(kind: str, inputs: dict[str, Any], read: Callable[[dict[str, Any]], Any], index: Path) -> Row:
     catalogue = open_catalogue(index, kernel="numba")
-    toolbox = make_toolbox("extended", catalogue, problem())
+    toolbox = make_toolbox("sn15", catalogue)
     reader, rules = CallReader(toolbox.schemas), InferenceRules(models=("stand",))
     worst, what = 0.0, ""
     for why, method, params in read(inputs):
@@ -205,7 +205,7 @@ def _honest_rows(products: Sequence[Product], index: Path, folder: Path) -> list
 
 def _run(source: str, asked: Problem, catalogue: Catalogue, upstream: Upstream, sandbox: WatchingSandbox) -> list[str]:
     """Run one episode; the texts it searched for."""
-    toolbox = make_toolbox("sn15", catalogue, asked)
+    toolbox = make_toolbox("sn15", catalogue)
     gateway = Gateway(InferenceRules(models=MODELS), [upstream], toolbox.schemas, LIMITS)
     rules = EpisodeRules(policy_sha256="0" * 64, catalogue_sha256="0" * 64, limits=LIMITS, models=MODELS)
     body = run_episode(source, asked, EpisodePorts(toolbox=toolbox, gateway=gateway, sandbox=sandbox), rules).body

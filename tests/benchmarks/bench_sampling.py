@@ -157,7 +157,8 @@ def _ours(model: Any, prompts: list[tuple[int, ...]], temperature: float) -> tup
     sampler = LocalSampler(model, stop_id=stop, suppressed_ids=[stop], version="bench", batch_rows=ROWS)
     decode = Decode(temperature=temperature, top_p=1.0, turn_tokens_max=TURN_TOKENS)
     started = time.process_time()
-    turns = sampler.sample_all(prompts, decode, range(len(prompts)))
+    with ThreadPoolExecutor(len(prompts)) as pool:
+        turns = list(pool.map(lambda prompt, seed: sampler.sample(prompt, decode, seed), prompts, range(len(prompts))))
     return time.process_time() - started, [list(turn.token_ids) for turn in turns]
 
 

@@ -122,7 +122,7 @@ def _against(name: str, runs: dict[str, tuple[Training, float]], unit: str) -> R
 def _prepare(folder: Path) -> None:
     """The shop, its model, and the rows of the expert's episodes."""
     from tests.training.stock import open_stock
-    from training.stages.episodes import rows_of_traces
+    from training.stages.pipeline import rows_of_traces
 
     shop = folder / "shop"
     shop.mkdir()
@@ -185,8 +185,8 @@ def _ours(folder: Path, rows: Any, batch: int) -> list[dict[str, float]]:
         "is_checkpointing = false\nsave_every_steps = 1000\n"
     )
     recipe = parse_recipe(text)
-    run = RunFolder(folder / f"ours-{batch}", recipe, text)
-    train_sft(recipe, run, rows, [], Qwen3Codec(model).tokenizer.pad_token_id, save=lambda model, place: None)
+    run = RunFolder(folder / f"ours-{batch}", recipe)
+    train_sft(recipe, run, rows, [], Qwen3Codec(model).tokenizer.pad_token_id)
     return run.lines()
 
 

@@ -48,7 +48,7 @@ def play(
     ledger: Ledger | None = None,
 ) -> Episode:
     """One episode; without `base_url` the scripted model of this process answers."""
-    toolbox = make_toolbox(profile, catalogue(), problem)
+    toolbox = make_toolbox(profile, catalogue())
     upstream = OpenAIUpstream("test", base_url, "", 10_000) if base_url else ScriptedUpstream()
     rules = InferenceRules(models=models, attempts=2, is_call_required_allowed=profile == "environment")
     gateway = Gateway(rules, [upstream], toolbox.schemas, EpisodeLimits(), lambda _: None, ledger=ledger)

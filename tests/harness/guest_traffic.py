@@ -20,37 +20,11 @@ from typing import NamedTuple
 from harness.sandbox.host_loop import GuestConversation, Pipes, encode_result
 from harness.sandbox.jail import explain_death
 from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
+from harness.tools.registry import profile_tools
 
 PIPE_BYTES = 1 << 20
-TOOLS = (
-    "find_product",
-    "view_product_information",
-    "recommend_product",
-    "terminate",
-    "check_product_match",
-    "find_products_in_same_shop",
-    "calculate_voucher",
-)
-PARAMETERS = (
-    "q",
-    "page",
-    "price",
-    "sort",
-    "service",
-    "shop_id",
-    "product_id",
-    "product_ids",
-    "requirements",
-    "product_queries",
-    "product_prices",
-    "voucher_type",
-    "discount_value",
-    "threshold",
-    "budget",
-    "cap",
-    "shop_ids",
-    "status",
-)
+TOOLS = tuple(profile_tools("sn15"))
+PARAMETERS = tuple(dict.fromkeys(one.name for tool in profile_tools("sn15").values() for one in tool.parameters))
 
 
 class Traffic(NamedTuple):
@@ -207,7 +181,6 @@ def _call_text(rng: random.Random) -> str:
     )
 
 
-_OPENINGS = ("[", "{", '{"a":', "(", '"', "\\", "<tool_call>", "find_product(")
 _TEXTS: tuple[Callable[[random.Random], str], ...] = (
     lambda rng: rng.choice(("red lamp", "1000000001", "1000000001, 1000000002", "", " ", "0-100", "order", "COD")),
     lambda rng: rng.choice(

@@ -120,9 +120,6 @@ def hostile_calls(products: Sequence[Product]) -> dict[str, Call]:
         "arguments nested deep": ("find_product", '{"q":' * 900 + "1" + "}" * 900),
         "JSON in JSON": ("find_product", {"q": json.dumps(json.dumps(json.dumps([["a"] * 1_500])))}),
         "ten thousand arguments": ("find_product", {f"k{n}": 0 for n in range(6_500)}),
-        "shop information": ("view_shop_information", {"shop_id": shop}),
-        "shop information of digits": ("view_shop_information", {"shop_id": digits}),
-        "voucher information": ("view_voucher_information", {"x": digits}),
         "status": ("terminate", {"status": 7, "x": digits}),
     }
     return calls

@@ -136,7 +136,7 @@ class OtherServer:
         self._server.server_close()
 
 
-NEUTRAL = frozenset(word for words in _WORDS.values() for word in words)
+NEUTRAL = re.compile(f"(?:{_WORDS[-1]})*(?:{'|'.join(_WORDS)})")
 
 
 def is_neutral(body: dict[str, object]) -> bool:
@@ -144,7 +144,7 @@ def is_neutral(body: dict[str, object]) -> bool:
     texts = [str(message.get("content")) for message in body.get("messages", ())]  # type: ignore[attr-defined]
     words = [word.lower() for text in texts for word in re.findall("[A-Za-z]+", text)]
     words = words[12:] or words  # the opening sentence of a long one
-    return bool(words) and sum(word in NEUTRAL for word in words) > 0.9 * len(words)
+    return bool(words) and sum(NEUTRAL.fullmatch(word) is not None for word in words) > 0.9 * len(words)
 
 
 MODEL = "scripted-expert"

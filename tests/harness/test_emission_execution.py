@@ -21,7 +21,7 @@ from harness.tools.port import Toolbox
 from harness.tools.registry import PROFILES, make_toolbox, profile_schemas, profile_tools
 from harness.trace import EmittedCall
 from tests.harness.catalogue_stand import catalogue_of, product
-from tests.harness.test_tools import PROBLEM, SHELF
+from tests.harness.test_tools import SHELF
 
 READING = CallReader(profile_schemas("sn15"))
 Arguments = dict[str, object]
@@ -30,7 +30,7 @@ Arguments = dict[str, object]
 @pytest.fixture(scope="module")
 def toolboxes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Toolbox]:
     catalogue: Catalogue = catalogue_of([*SHELF, product("106", "Café Mat")], tmp_path_factory.mktemp("execution"))
-    return {profile: make_toolbox(profile, catalogue, PROBLEM) for profile in PROFILES}
+    return {profile: make_toolbox(profile, catalogue) for profile in PROFILES}
 
 
 # -- equal readings are executed alike

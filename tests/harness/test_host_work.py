@@ -20,7 +20,7 @@ from harness.recorder import Recorder
 from harness.sandbox.port import EpisodeOver, GuestCallError
 from harness.tools.registry import PROFILES, make_toolbox
 from tests.harness.catalogue_stand import index_of
-from tests.harness.episode_stand import problem, reply
+from tests.harness.episode_stand import reply
 from tests.harness.hostile_inputs import hostile_calls, hostile_requests
 
 PRODUCTS = list(generate(2_000, 7))
@@ -50,8 +50,8 @@ def catalogue(index: Path) -> Catalogue:
     return open_catalogue(index)
 
 
-def recorder(catalogue: Catalogue, profile: str = "extended", **limits: int) -> Recorder:
-    toolbox = make_toolbox(profile, catalogue, problem())
+def recorder(catalogue: Catalogue, profile: str = "sn15", **limits: int) -> Recorder:
+    toolbox = make_toolbox(profile, catalogue)
     chosen = EpisodeLimits(**limits)
     gateway = Gateway(InferenceRules(models=("stand",)), [Answering()], toolbox.schemas, chosen)
     return Recorder(toolbox, gateway, chosen, CallReader(toolbox.schemas), lambda _: 0, "")
@@ -67,7 +67,7 @@ def ask(host: Recorder, method: str, params: dict[str, object]) -> str:
         return "over"
 
 
-def units_of(catalogue: Catalogue, name: str, arguments: object, profile: str = "extended") -> tuple[int, str]:
+def units_of(catalogue: Catalogue, name: str, arguments: object, profile: str = "sn15") -> tuple[int, str]:
     host = recorder(catalogue, profile)
     answer = ask(host, "tool.call", {"name": name, "arguments": arguments})
     return host.work.spent, answer

@@ -60,7 +60,7 @@ class Run:
     def __init__(self, model: str, problem: Problem, catalogue: Catalogue, profile: str = "sn15") -> None:
         self.problem = problem
         self.catalogue = catalogue
-        self.toolbox: Toolbox = make_toolbox(profile, catalogue, problem)
+        self.toolbox: Toolbox = make_toolbox(profile, catalogue)
         self.requests: list[dict[str, Any]] = []
         self.thoughts: list[str] = []
         self.results: list[str] = []
@@ -151,9 +151,7 @@ def test_equal_requests_give_equal_bytes_in_any_process(runs: dict[str, list[Run
 
 def test_a_reply_longer_than_max_tokens_is_cut_and_makes_no_call() -> None:
     request = {"model": MODELS[0], "messages": [{"role": "user", "content": _problems()[0].query}], "max_tokens": 5}
-    choice = complete({**request, "tools": json.loads(make_toolbox("sn15", None, _problems()[0]).schemas)})["choices"][
-        0
-    ]  # type: ignore[arg-type]
+    choice = complete({**request, "tools": json.loads(make_toolbox("sn15", None).schemas)})["choices"][0]  # type: ignore[arg-type]
     assert choice["finish_reason"] == "length"
     assert "tool_calls" not in choice["message"] and len(choice["message"]["content"]) == 20
 
@@ -176,7 +174,7 @@ def test_a_dictated_call_is_repeated_word_by_word() -> None:
 
 def test_an_agent_that_describes_tools_in_its_prompt_gets_calls_as_text(catalogue: Catalogue) -> None:
     problem = _problems()[0]
-    toolbox = make_toolbox("sn15", catalogue, problem)
+    toolbox = make_toolbox("sn15", catalogue)
     prompt = f"Tools: {toolbox.schemas}\nAnswer with <tool_call>{{...}}</tool_call> blocks."
     messages: list[Message] = [{"role": "system", "content": prompt}, {"role": "user", "content": problem.query}]
     recommended: tuple[str, ...] = ()
@@ -249,7 +247,7 @@ def test_any_transcript_gets_an_answer_or_a_refusal(messages: object, tools: obj
 @given(answers=st.lists(JSON, min_size=6, max_size=6))
 def test_any_tool_result_leads_to_an_end(answers: list[object]) -> None:
     problem = _problems()[-1]
-    tools = json.loads(make_toolbox("sn15", None, problem).schemas)  # type: ignore[arg-type]
+    tools = json.loads(make_toolbox("sn15", None).schemas)  # type: ignore[arg-type]
     messages: list[Message] = [{"role": "user", "content": problem.query}]
     for step in range(STEPS_MAX):
         message = complete({"model": MODELS[0], "messages": messages, "tools": tools})["choices"][0]["message"]

@@ -1,20 +1,26 @@
-"""An episode from its first call to its body: what is recorded, what is counted, and whose failure an end is."""
+"""An episode from its first call to its body: what is recorded, what is counted and bounded, and whose failure an end
+is."""
 
 from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
+from foundation.codes import CODES
 from foundation.codes.row import Owner
 from foundation.errors import ArenaError
+from harness.errors import classify_guest, stable_text
 from harness.inference.port import GatewayAnswer
+from harness.limits import EpisodeLimits, ModelPrice, completion_cost
+from harness.sandbox.port import GuestExit
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from harness.tools.port import ToolOutcome
 from harness.trace import Completion, FailedCompletion, ToolCall
 from harness.work import WorkMeter
 from tests.harness.episode_stand import IDS, StandGateway, StandToolbox, ports, problem, reply, rules
-from tests.harness.jail_stand import WHY_NO_JAIL, best_sandbox, has_jail, reference_sandbox
+from tests.harness.jail_stand import best_sandbox, needs_jail, reference_sandbox
 
 LOOP = """
 from arena_sdk import llm, tools
@@ -54,9 +60,8 @@ def test_an_agentic_run_is_recorded_turn_by_turn():
     assert (got.totals.prompt_tokens, got.totals.completion_tokens) == (30, 15)
 
 
+@needs_jail
 def test_a_run_in_a_jail_and_one_without_have_the_same_body_hash():
-    if not has_jail():
-        pytest.skip(WHY_NO_JAIL)
     source = LOOP + "    # the same source\n"
     in_jail, without = (
         run_episode(source, problem(), ports(sandbox, StandGateway([SEARCH, RECOMMEND, TERMINATE])), rules())
@@ -78,14 +83,7 @@ ENDS = {
     "fails on import": ("import numpy\ndef agent_main(p): pass", "load_failed", "A1024", {}),
     "returned no JSON": (agent("return object()"), "not_json", "A1025", {}),
     "died": (agent("import os; os._exit(7)"), "died", "A1028", {}),
-    "flooded": (agent("while True: print('x' * 9999)"), "output", "A1026", {}),
     "broke the protocol": (agent("import os; os.write(4, b'\\0\\0\\0\\1x'); llm.chat([])"), "protocol", "A1027", {}),
-    "sent a huge frame": (agent("import os; os.write(4, b'\\xff' * 8); llm.chat([])"), "frame", "A1029", {}),
-    "ran out of time": (agent("while True: pass"), "wall_clock", "A1020", {"agent_time_ms": 300}),
-    "used up its tool calls": (agent("while 1: tools.find_product(q='x')"), "tool_calls", "A1022", {"tool_calls": 3}),
-    "used up its steps": (LOOP, "steps", "A1021", {"steps": 4}),
-    "used up its prompt tokens": (LOOP, "tokens", "A1023", {"prompt_tokens": 25}),
-    "used up its completion tokens": (LOOP, "tokens", "A1023", {"completion_tokens": 9}),
 }  # fmt: skip
 
 
@@ -212,3 +210,176 @@ def test_the_surfaced_rule_can_be_switched_off_by_policy():
 def test_calls_written_by_python_are_code_and_the_run_is_not_agentic():
     got = body(agent(FOUND, f"tools.recommend_product('{IDS[0]}')"), StandGateway())
     assert {event.emitter for event in got.events} == {"code"} and not got.is_agentic
+
+
+# -- what happened and when, against the code it gets
+
+LIMITS = EpisodeLimits()
+
+GUEST = [
+    ("SyntaxError", "load", "A1002"),
+    ("TabError", "load", "A1002"),
+    ("MissingAgentMainError", "load", "A1003"),
+    ("ImportError", "load", "A1024"),
+    ("SyntaxError", "raise", "A1024"),
+    ("SystemExit", "raise", "A1024"),
+    ("TypeError", "not_json", "A1025"),
+    ("RecursionError", "not_json", "A1025"),
+]
+
+BY_END = {
+    "wall_clock": "A1020",
+    "output": "A1026",
+    "protocol": "A1027",
+    "died": "A1028",
+    "frame": "A1029",
+    "memory": "A1030",
+    "cpu": "A1031",
+    "processes": "A1032",
+    "disk": "A1033",
+    "resources": "A1030",
+}
+
+REFUSALS = [
+    ("MemoryError: ", "memory", "A1030"),
+    ("OSError: [Errno 12] Cannot allocate memory", "memory", "A1030"),
+    ("BlockingIOError: [Errno 11] Resource temporarily unavailable", "processes", "A1032"),
+    ("RuntimeError: can't start new thread", "processes", "A1032"),
+    ("OSError: [Errno 28] No space left on device", "disk", "A1033"),
+    ("OSError: [Errno 27] File too large", "disk", "A1033"),
+]
+
+
+@pytest.mark.parametrize(("name", "phase", "code"), GUEST)
+def test_an_exception_of_the_agent_gets_the_code_of_its_phase(name, phase, code):
+    _, failure = classify_guest(GuestExit(end="final", error=f"{name}: told", error_kind=phase), LIMITS)
+    assert (failure.code, failure.detail) == (code, f"{name}: told")
+
+
+def test_each_end_that_the_sandbox_reports_has_one_reason():
+    for end, code in BY_END.items():
+        stop, failure = classify_guest(GuestExit(end=end), LIMITS)
+        assert (stop, failure.code) == (end, code)
+
+
+@pytest.mark.parametrize("phase", ["load", "raise", "not_json"])
+@pytest.mark.parametrize(("error", "stop", "code"), REFUSALS)
+def test_an_agent_that_ends_by_a_refusal_ended_by_that_limit(error, stop, code, phase):
+    got_stop, failure = classify_guest(GuestExit(end="final", error=error, error_kind=phase), LIMITS)
+    assert (got_stop, failure.code, failure.detail) == (stop, code, "")
+
+
+def test_details_hold_nothing_that_differs_between_hosts():
+    assert stable_text("<x at 0x7f12ab34cd>") == stable_text("<x at 0x7fffffff0000>")
+    assert stable_text("no file /tmp/tmpa1/x") == stable_text("no file /tmp/tmpb2/y")
+    by_cgroup, by_watchdog = (GuestExit(end="resources", error=e) for e in ("memory", "SIGKILL"))
+    assert classify_guest(by_cgroup, LIMITS) == classify_guest(by_watchdog, LIMITS)
+
+
+# -- limits: each breach with a stop reason of its own, on real jails
+
+MIB = 1 << 20
+PRICES = (ModelPrice(model="stand", prompt_micro_usd=2_000_000, completion_micro_usd=6_000_000),)
+
+
+def limited(*lines: str) -> str:
+    head = "import os, sys, time, threading\nfrom arena_sdk import llm, tools\n"
+    return head + "def agent_main(problem):\n" + "".join(f"    {line}\n" for line in lines)
+
+
+ASK = "llm.chat([{'role': 'user', 'content': 'x'}])"
+FORKS = ("for _ in range({}):", "    if os.fork() == 0: time.sleep(20)")
+BUSY = (
+    "for _ in range(30):",
+    "    if os.fork() == 0:",
+    "        while time.process_time() < 0.4: pass",
+    "        os._exit(0)",
+    "    os.wait()",
+)
+# limit -> (its value here, an agent that breaks it, stop reason, code)
+ROWS: dict[str, tuple[int, str, str, str]] = {
+    "steps": (3, limited("while True:", f"    {ASK}"), "steps", "A1021"),
+    "completions": (3, limited("while True:", f"    {ASK}"), "steps", "A1021"),
+    "tool_calls": (3, limited("while True: tools.find_product(q='x')"), "tool_calls", "A1022"),
+    "prompt_tokens": (25, limited("while True:", f"    {ASK}"), "tokens", "A1023"),
+    "completion_tokens": (9, limited("while True:", f"    {ASK}"), "tokens", "A1023"),
+    "cost_micro_usd": (120, limited("while True:", f"    {ASK}"), "cost", "A1034"),
+    "agent_time_ms": (500, limited("while True: pass"), "wall_clock", "A1020"),
+    "cpu_time_s": (1, limited(*BUSY), "cpu", "A1031"),
+    "memory_bytes": (120 * MIB, limited("return len(bytearray(b'x' * (200 << 20)))"), "memory", "A1030"),
+    "processes": (16, limited(*(line.format(60) for line in FORKS)), "processes", "A1032"),
+    "disk_bytes": (4 * MIB, limited("open('note', 'wb').write(b'x' * (9 << 20))"), "disk", "A1033"),
+    "output_bytes": (10_000, limited("while True: print('x' * 999)"), "output", "A1026"),
+    "frame_bytes": (4_096, limited("os.write(4, b'\\0\\0\\xff\\xff'); time.sleep(20)"), "frame", "A1029"),
+    "host_work": (100_000, limited("while True: tools.find_product(q='x')"), "host_work", "A1038"),
+    "rpc_bytes": (9_000, limited("while True: tools.find_product(q='x' * 999)"), "frame", "A1029"),
+    "result_bytes": (900, limited("while True: tools.find_product(q='x')"), "results", "A1036"),
+    "trace_bytes": (900, limited("while True: tools.find_product(q='x')"), "trace", "A1036"),
+    "body_bytes": (900, limited("while True: tools.find_product(q='x')"), "body", "A1036"),
+}
+OFF_BY_DEFAULT = {
+    "completions",
+    "cost_micro_usd",
+    "host_work",
+    "result_bytes",
+    "trace_bytes",
+    "body_bytes",
+}  # 0: not limited
+
+
+def jailed(source: str, gateway: StandGateway | None = None, **limits: object):
+    chosen = EpisodeLimits(**{"agent_time_ms": 20_000, "prices": PRICES, **limits})
+    given = msgspec.structs.replace(rules(), limits=chosen)
+    return run_episode(source, problem(), ports(best_sandbox(), gateway), given).body
+
+
+@needs_jail
+@pytest.mark.parametrize("limit", ROWS)
+def test_a_breach_has_its_own_stop_reason_and_is_the_agents(limit):
+    value, source, stop, code = ROWS[limit]
+    got = jailed(source, **{limit: value})
+    assert (got.stop, got.failure and got.failure.code) == (stop, code), got
+    assert got.failure.owner is Owner.AGENT and CODES[code].owner is Owner.AGENT
+
+
+ROUND = ("while True:", f"    {ASK}", f"    {ASK}", f"    {ASK}", "    tools.find_product(q='x')")
+
+
+@needs_jail
+def test_where_completions_have_a_limit_of_their_own_a_step_is_a_round_of_completions_and_calls():
+    got = jailed(limited(*ROUND), steps=2, completions=50)
+    assert (got.stop, got.failure.detail, got.totals.steps, got.totals.tool_calls) == ("steps", "2 steps", 6, 2)
+    got = jailed(limited(*ROUND), steps=20, completions=5)
+    assert (got.stop, got.failure.detail, got.totals.steps) == ("steps", "5 completions", 5)
+    got = jailed(limited(*ROUND), steps=2)
+    assert (got.failure.detail, got.totals.steps, got.totals.tool_calls) == ("2 steps", 2, 0)
+
+
+@needs_jail
+def test_a_small_agent_stays_within_every_limit_that_the_policy_ships():
+    got = jailed(limited(ASK, "tools.find_product(q='x')", "open('note', 'w').write('x')", "print('x')", "return 1"))
+    assert (got.stop, got.failure.code) == ("returned", "A1060")
+    assert all(getattr(EpisodeLimits(), limit) > ROWS[limit][0] for limit in ROWS.keys() - OFF_BY_DEFAULT)
+
+
+@needs_jail
+def test_cost_is_counted_by_the_policys_price_table_and_stands_in_the_record():
+    got = jailed(limited(ASK, ASK))
+    # 10 prompt tokens at 2 micro-USD and 5 completion tokens at 6, twice
+    assert got.totals.cost_micro_usd == 2 * (10 * 2 + 5 * 6)
+    assert got.stop == "returned"
+
+
+@pytest.mark.parametrize(
+    ("model", "prompt", "completion", "expected"),
+    [("stand", 1, 0, 2), ("stand", 0, 1, 6), ("other", 1_000, 1_000, 0), ("stand", 0, 0, 0)],
+)
+def test_the_price_of_a_completion(model, prompt, completion, expected):
+    assert completion_cost(EpisodeLimits(prices=PRICES), model, prompt, completion) == expected
+
+
+@needs_jail
+def test_a_tool_call_over_its_limit_is_refused_and_nothing_reads_it():
+    lines = ("try: tools.find_product(q='x' * 5000)", "except Exception as error: return error.code")
+    got = jailed(limited(*lines), argument_bytes=1_000)
+    assert (got.claim, got.events) == ('"A1050"', ())

@@ -55,7 +55,7 @@ class Script:
 def play(
     catalogue: Catalogue, source: str, *replies: ModelReply, upstream: Script | None = None, profile: str = "sn15"
 ) -> EvaluationBody:
-    toolbox = make_toolbox(profile, catalogue, problem())
+    toolbox = make_toolbox(profile, catalogue)
     script = upstream or Script(*replies)
     gateway = Gateway(InferenceRules(models=("stand",)), [script], toolbox.schemas, EpisodeLimits())
     ports = EpisodePorts(toolbox=toolbox, gateway=gateway, sandbox=reference_sandbox(source))

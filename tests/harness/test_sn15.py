@@ -191,7 +191,7 @@ def client(catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch):
     from arena_sdk import _link  # type: ignore[attr-defined]
     from sn15.proxy import ProxyClient  # type: ignore
 
-    toolbox = make_toolbox("sn15", catalogue, PROBLEM)
+    toolbox = make_toolbox("sn15", catalogue)
 
     def transport(method: str, params: dict[str, object]) -> object:
         arguments = params["arguments"]

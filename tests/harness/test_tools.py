@@ -1,30 +1,30 @@
-"""Each tool answers what it promises, and its deviations from the reference are the listed ones."""
+"""Each tool answers what it promises, whatever an agent sends gets an answer, and schemas are the published ones."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import orjson
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from foundation.canonical import text_hash
+from foundation.codes.row import Owner
 from foundation.errors import ArenaError
-from harness.catalogue.port import Catalogue, SearchRequest
-from harness.tools.port import Toolbox, ToolOutcome
-from harness.tools.registry import make_toolbox
-from harness.work import WorkMeter
+from harness.catalogue.port import Catalogue
+from harness.catalogue.synthetic import generate
+from harness.tools.compact import HITS_MAX
+from harness.tools.port import Toolbox, ToolContext, ToolOutcome
+from harness.tools.registry import PROFILES, make_toolbox, profile_schemas, profile_tools
+from harness.tools.schema import describe_tool
 from problems.axes import match
-from problems.model import Problem, RewardItem
-from problems.product import Product
+from problems.model import RewardItem
 from problems.titles import LexicalTitles
 from tests.harness.catalogue_stand import catalogue_of, product
 
-PROBLEM = Problem(
-    problem_id="p-1",
-    bucket="product",
-    query="Show me a red bag.",
-    rewards=(RewardItem(product_id="101", title=("Red Canvas Bag",)),),
-)
 SHELF = [
     product(
         "101",
@@ -49,7 +49,7 @@ def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
 
 @pytest.fixture(scope="module")
 def tools(catalogue: Catalogue) -> Toolbox:
-    return make_toolbox("sn15", catalogue, PROBLEM)
+    return make_toolbox("sn15", catalogue)
 
 
 def call(tools: Toolbox, name: str, **arguments: object) -> tuple[Any, ToolOutcome]:
@@ -222,31 +222,6 @@ def test_voucher_arguments_that_make_no_sense_are_refused(tools: Toolbox, wrong:
     assert outcome.failure is not None and outcome.failure.code == "A1050"
 
 
-# -- the catalogue's own failures
-
-
-def test_a_failing_catalogue_is_never_the_agents_fault(tmp_path: Path) -> None:
-    class Failing:
-        content_sha256 = "0" * 64
-
-        def __len__(self) -> int:
-            return 1
-
-        def search(self, request: SearchRequest, work: WorkMeter | None = None) -> tuple[Product, ...]:
-            raise ArenaError("U3010", "disk")
-
-        def product(self, product_id: str) -> Product | None:
-            raise ArenaError("U3010", "disk")
-
-        def products(self) -> Any:
-            raise ArenaError("U3010", "disk")
-
-    tools = make_toolbox("sn15", Failing(), PROBLEM)
-    for name, arguments in (("find_product", '{"q": "a"}'), ("view_product_information", '{"product_ids": "1"}')):
-        with pytest.raises(ArenaError, match="U3010"):
-            tools.dispatch(name, arguments)
-
-
 def test_no_product_is_taken_twice(tools: Toolbox) -> None:
     result, _ = same_shop(tools, {"q": "yoga mat"}, {"q": "yoga mat"})
     ids = [row["product_id"] for row in result["products"]]
@@ -257,3 +232,192 @@ def test_no_hit_for_the_first_query_is_said(tools: Toolbox) -> None:
     result, outcome = same_shop(tools, {"q": "spaceship"}, {"q": "yoga mat"})
     assert result == {"found": False, "error": "no result for the first query: 'spaceship'", "shops_tried": 0}
     assert outcome.failure is None
+
+
+# -- malformed calls
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "says"),
+    [
+        ("find_producto", "{}", "there is no tool 'find_producto'"),
+        ("\ud800", "{}", "there is no tool"),
+        ("find_product", "{q: 1}", "not JSON"),
+        ("find_product", '{"q": "\ud800"}', "not JSON"),
+        ("find_product", "[]", "must be a JSON object"),
+        ("find_product", "", "missing argument `q`"),
+        ("find_product", '{"q": null}', "`q` must be a string, not null"),
+        ("find_product", '{"q": ["a"]}', "`q` must be a string, not a list"),
+        ("find_product", '{"q": "a", "page": "1"}', "`page` must be an integer, not a string"),
+        ("find_product", '{"q": "a", "page": 1.5}', "`page` must be an integer, not a number"),
+        ("find_product", '{"q": "a", "page": true}', "`page` must be an integer, not a boolean"),
+        ("find_product", '{"query": "a"}', "unknown argument 'query'; missing argument `q`"),
+        ("calculate_voucher", '{"voucher_type": "shop"}', "`voucher_type` must be one of fixed, percentage"),
+        ("terminate", '{"status": 3}', "`status` must be a string"),
+    ],
+)
+def test_a_malformed_call_is_told_what_is_wrong(tools: Toolbox, name: str, arguments: str, says: str) -> None:
+    outcome = tools.dispatch(name, arguments)
+    answer = json.loads(outcome.result)
+    assert says in answer["error"] and answer["code"] == "A1050"
+    assert outcome.failure is not None
+    assert outcome.failure.detail == answer["error"]
+    assert outcome.failure.owner is Owner.AGENT
+    assert not outcome.is_final and outcome.found_ids == ()
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=12),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=8,
+)
+keys = st.sampled_from(sorted({one.name for tool in profile_tools("sn15").values() for one in tool.parameters} | {"x"}))
+texts = st.sampled_from(["101", "101,102", '{"color": "red"}', '[{"q": "mat"}]', "1,2", "fixed", "COD", "0-9", "bag"])
+
+
+@settings(max_examples=200)
+@given(
+    name=st.sampled_from(list(profile_tools("sn15"))), arguments=st.dictionaries(keys, json_values | texts, max_size=7)
+)
+def test_no_json_object_makes_a_tool_raise(tools: Toolbox, name: str, arguments: dict[str, object]) -> None:
+    outcome = tools.dispatch(name, json.dumps(arguments))
+    answer = orjson.loads(outcome.result)
+    assert (outcome.failure is not None) == (isinstance(answer, dict) and answer.get("code") == "A1050")
+
+
+@settings(max_examples=100)
+@given(name=st.sampled_from(list(profile_tools("sn15"))) | st.text(max_size=10), arguments=st.text(max_size=40))
+def test_no_text_makes_dispatch_raise(tools: Toolbox, name: str, arguments: str) -> None:
+    orjson.loads(tools.dispatch(name, arguments).result)
+
+
+def test_a_profile_offers_its_tools_and_no_others_and_an_unknown_one_is_refused(catalogue: Catalogue) -> None:
+    paper = make_toolbox("paper4", catalogue)
+    assert json.loads(paper.dispatch("check_product_match", "{}").result)["code"] == "A1050"
+    assert "check_product_match" not in paper.schemas
+    with pytest.raises(ArenaError, match="paper4, sn15, compact, environment"):
+        make_toolbox("paper5", catalogue)
+
+
+# -- the compact profile: the four tools in few tokens, which find, surface and recommend as in `paper4`
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
+    return catalogue_of(list(generate(400, 3)), tmp_path_factory.mktemp("compact"))
+
+
+def test_two_of_its_pages_are_one_of_the_catalogues(many: Catalogue) -> None:
+    long, short = (make_toolbox(profile, many) for profile in ("paper4", "compact"))
+    for page in (1, 2):
+        rows, whole = call(long, "find_product", q="bag", page=page)
+        parts = [call(short, "find_product", q="bag", page=number) for number in (2 * page - 1, 2 * page)]
+        assert [len(found) <= HITS_MAX for found, _ in parts] == [True, True]
+        assert sum((outcome.found_ids for _, outcome in parts), ()) == whole.found_ids
+        fields = ("product_id", "shop_id", "title", "price")
+        assert [row for found, _ in parts for row in found] == [{name: row[name] for name in fields} for row in rows]
+    assert whole.found_ids  # the second page holds something
+
+
+def test_filters_hold_though_a_hit_does_not_repeat_them(many: Catalogue) -> None:
+    tools = make_toolbox("compact", many)
+    hits, outcome = call(tools, "find_product", q="bag", price="0-300", service="COD")
+    assert hits and all(hit["price"] <= 300 for hit in hits)
+    assert all("COD" in (many.product(one) or pytest.fail(one)).service for one in outcome.found_ids)
+    assert call(tools, "find_product", q="bag", price="cheap")[1].ignored_parameters == ("price",)
+
+
+def test_details_recommendation_and_end_are_those_of_the_paper_profile(many: Catalogue) -> None:
+    long, short = (make_toolbox(profile, many) for profile in ("paper4", "compact"))
+    ids = call(long, "find_product", q="bag")[1].found_ids[:2]
+    (first, _), (whole, _) = (call(one, "view_product_information", product_ids=",".join(ids)) for one in (short, long))
+    assert [(row["sku_options"], row["attributes"]) for row in first] == [
+        (row["sku_options"], row["attributes"]) for row in whole
+    ]
+    for name, arguments in (("recommend_product", {"product_ids": ids[0]}), ("terminate", {"status": "success"})):
+        assert call(short, name, **arguments)[1] == call(long, name, **arguments)[1]
+    assert list(profile_tools("compact")) == list(profile_tools("paper4"))
+    assert len(profile_schemas("compact")) < 0.6 * len(profile_schemas("paper4"))
+
+
+# -- schemas
+
+SNAPSHOT = Path(__file__).with_name("tools_schemas.json")
+
+
+@pytest.mark.parametrize("profile", list(PROFILES))
+def test_schemas_are_the_published_ones(profile: str) -> None:
+    """A change here changes what every model is told: renew the snapshot on purpose, by
+    `python -m tests.harness.test_tools`."""
+    published = json.loads(SNAPSHOT.read_text("utf-8"))
+    assert json.loads(profile_schemas(profile)) == published[profile]["tools"]
+    assert text_hash(profile_schemas(profile)) == published[profile]["sha256"]
+
+
+def weigh(
+    context: ToolContext, what: str, grams: int, unit: Literal["g", "kg"] = "g", factor: float = 1.5
+) -> ToolOutcome:
+    """Weigh something
+    on a scale.
+
+    Args:
+        what: The thing,
+            named.
+        grams: Its weight.
+        unit: The unit.
+        factor: A factor.
+    """
+    return ToolOutcome(result="{}")
+
+
+def test_a_schema_comes_from_signature_and_docstring() -> None:
+    tool = describe_tool(weigh)
+    assert tool.schema()["function"] == {
+        "name": "weigh",
+        "description": "Weigh something on a scale.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "what": {"type": "string", "description": "The thing, named."},
+                "grams": {"type": "integer", "description": "Its weight."},
+                "unit": {"type": "string", "description": "The unit.", "enum": ["g", "kg"], "default": "g"},
+                "factor": {"type": "number", "description": "A factor.", "default": 1.5},
+            },
+            "required": ["what", "grams"],
+            "additionalProperties": False,
+        },
+    }
+    assert tool.usage() == "weigh(what, grams, unit='g', factor=1.5)"
+
+
+def undocumented(context: ToolContext, what: str) -> ToolOutcome:
+    """Nothing about what."""
+    return ToolOutcome(result="{}")
+
+
+def unsupported(context: ToolContext, what: bytes) -> ToolOutcome:
+    """Bytes.
+
+    Args:
+        what: No JSON type.
+    """
+    return ToolOutcome(result="{}")
+
+
+@pytest.mark.parametrize("function", [undocumented, unsupported])
+def test_a_tool_that_cannot_be_described_is_a_bug_seen_at_once(function: object) -> None:
+    with pytest.raises(TypeError):
+        describe_tool(function)  # type: ignore[arg-type]
+
+
+def write_snapshot() -> None:
+    """Renew the snapshot from the code."""
+    published = {
+        name: {"sha256": text_hash(profile_schemas(name)), "tools": json.loads(profile_schemas(name))}
+        for name in PROFILES
+    }
+    SNAPSHOT.write_text(json.dumps(published, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    write_snapshot()

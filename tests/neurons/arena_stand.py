@@ -13,17 +13,18 @@ import asyncpg
 import msgspec
 from msgspec.structs import replace
 
-from arena.chain.keys import keypair_signer
+from arena.chain.keys import keypair_signer, verify
 from arena.policies import DEMO
 from arena.policy import Policy
 from arena.records.verification import VerifyReport, verify_store
-from arena.store.embedded import EmbeddedServer, start_embedded
+from arena.store.embedded import EmbeddedServer, embedded_server
 from arena.store.postgres import PostgresStore
 from arena.submissions.model import waiting_row
 from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.native import open_catalogue
 from harness.catalogue.synthetic import generate
 from neurons.demo.demo import VALIDATOR, DemoAgent, DemoRun, demo_agents, prepare_chain
+from neurons.node.opening import open_bodies
 from neurons.race.log import RaceLog
 from neurons.settings.inputs import chain_of
 from neurons.settings.settings import Settings, resolve
@@ -98,34 +99,21 @@ async def register_and_submit(settings: Settings, agents: tuple[DemoAgent, ...])
     """Agents that wait before their validator runs."""
     submissions = await prepare_chain(settings, agents)
     chain, hotkey = chain_of(settings), keypair_signer(VALIDATOR).hotkey
-    server = await asyncio.to_thread(start_embedded, settings.state_dir)
-    try:
-        store = await PostgresStore.open(await asyncio.to_thread(server.dsn_for, hotkey), hotkey)
+    async with embedded_server(settings.state_dir) as server:
+        store = await PostgresStore.open(server.dsn_for(hotkey), hotkey)
         for submission in submissions:
             slot = await chain.commitment(submission.hotkey)
             assert slot is not None
             await store.put_submission(waiting_row(submission, slot.block), submission.source)
         await store.close()
-    finally:
-        await asyncio.to_thread(server.stop)
-
-
-def with_agent(run: DemoRun, name: str, source: str) -> DemoAgent:
-    """Submit one more agent file to a prepared run."""
-    agent = DemoAgent(name, f"//{name}", source)
-    asyncio.run(register_and_submit(run.settings, (agent,)))
-    return agent
 
 
 def read_back(run: DemoRun, hotkey: str, race_ids: tuple[str, ...]) -> tuple[VerifyReport, list[RaceLog]]:
     """Start the run's store again, verify everything in it, and read the logs of some races."""
 
     async def read() -> tuple[VerifyReport, list[RaceLog]]:
-        from arena.chain.keys import verify
-
-        server = await asyncio.to_thread(start_embedded, run.folder)
-        try:
-            store = await PostgresStore.open(server.dsn_for(hotkey), hotkey)
+        async with embedded_server(run.folder) as server:
+            store = await PostgresStore.open(server.dsn_for(hotkey), hotkey, objects=open_bodies(run.settings))
             try:
                 logs = [RaceLog(store, race_id) for race_id in race_ids]
                 for log in logs:
@@ -133,8 +121,6 @@ def read_back(run: DemoRun, hotkey: str, race_ids: tuple[str, ...]) -> tuple[Ver
                 return await verify_store(store, verify), logs
             finally:
                 await store.close()
-        finally:
-            await asyncio.to_thread(server.stop)
 
     return asyncio.run(read())
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from arena.chain.keys import generate_signer
 from arena.chain.local import LocalRules, LocalSubtensor
-from arena.chain.port import ChainResult, Commitment, Signer
-from arena.records.model import Head, StoredCheckpoint
+from arena.chain.port import ChainResult, Signer
+from arena.records.model import StoredCheckpoint
 from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
@@ -22,32 +22,17 @@ from tests.neurons.clock_stand import BLOCK_MS, Desk, Time
 
 
 class Chain:
-    """The local twin behind a switch: it can be away, refuse, or lose the reply to a commitment."""
+    """The local twin, which can lose the reply to a commitment."""
 
     def __init__(self, path: Path, time: Time) -> None:
         rules = LocalRules(block_ms=BLOCK_MS, finality_blocks=3)
         self.twin = LocalSubtensor(path, now_ms=time, rules=rules)
-        self.is_away = self.is_reply_lost = False
-        self.refusal: ChainResult | None = None
+        self.commitment, self.finalized_block = self.twin.commitment, self.twin.finalized_block
+        self.is_reply_lost = False
         self.commits: list[str] = []
 
-    def _answer(self) -> None:
-        if self.is_away:
-            raise ArenaError("U3030", "away")
-
-    async def commitment(self, hotkey: str, block: int | None = None) -> Commitment | None:
-        self._answer()
-        return await self.twin.commitment(hotkey, block)
-
-    async def finalized_block(self) -> int:
-        self._answer()
-        return await self.twin.finalized_block()
-
     async def commit(self, signer: Signer, sha256: str) -> ChainResult:
-        self._answer()
         self.commits.append(sha256)
-        if self.refusal:
-            return self.refusal
         result = await self.twin.commit(signer, sha256)
         if self.is_reply_lost:
             raise ArenaError("U3030", "the reply was lost")
@@ -55,21 +40,14 @@ class Chain:
 
 
 class UnsureStore(PostgresStore):
-    """A store that can be away, or lose the reply to a checkpoint it has stored."""
+    """A store that can lose the reply to a checkpoint it has stored."""
 
-    is_away = is_reply_lost = False
+    is_reply_lost = False
 
     async def put_checkpoint(self, checkpoint: StoredCheckpoint) -> None:
-        if self.is_away:
-            raise ArenaError("V2021", "away")
         await super().put_checkpoint(checkpoint)
         if self.is_reply_lost:
             raise ArenaError("V2021", "the reply was lost")
-
-    async def head(self, validator: str | None = None) -> Head:
-        if self.is_away:
-            raise ArenaError("V2021", "away")
-        return await super().head(validator)
 
 
 @asynccontextmanager

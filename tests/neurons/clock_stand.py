@@ -25,8 +25,7 @@ from arena.records.port import Lease, Store, StoredSubmission
 from arena.records.sequencer import Sequencer
 from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import PostgresStore
-from arena.submissions.model import SignedSubmission, waiting_row
-from foundation.canonical import text_hash
+from arena.submissions.model import SignedSubmission, make_submission, waiting_row
 from foundation.errors import Failure
 from harness.trace import Totals
 from judge.budget import JudgeBudget
@@ -103,6 +102,7 @@ class Desk:
         self.beacon = LocalBeacon(time)
         self.stock = open_bank(folder / "bank", self.beacon, SeededMaker(CATALOGUE))
         self._bodies = itertools.count(1)
+        self.names: dict[str, str] = {}  # of agents, by version
         self.unjudged: Failure | None = None  # why the judge gives no verdict now
         self.start(policy)
 
@@ -156,26 +156,30 @@ class Desk:
     async def submit(
         self, name: str, *, state: str = "qualified", block: int | None = None, kept: str = SOURCE
     ) -> Subject:
-        """A registered miner's agent that is in `state`; qualified ones have results. `kept`: what is stored."""
+        """A registered miner's agent, committed on chain, that the gate accepted and that is in `state`; qualified ones
+        have results. `kept`: what is stored."""
         miner = generate_signer()
         await self.chain.register(miner)
-        committed = await self.chain.block() if block is None else block
+        made = make_submission(miner, name, SOURCE, self.time.ms)
+        await self.chain.commit(miner, made.commitment_sha256)
         subject = Subject(
-            agent_version_id=name.encode().hex().ljust(64, "0"),
+            agent_version_id=made.agent_version_id,
             miner_hotkey=miner.hotkey,
-            agent_sha256=text_hash(SOURCE),
-            commitment_block=committed,
-            commitment_sha256="c3" * 32,
+            agent_sha256=made.agent_sha256,
+            commitment_block=await self.chain.block() if block is None else block,
+            commitment_sha256=made.commitment_sha256,
         )
         submission = StoredSubmission(subject=subject, name=name, state="accepted")
         await self.store.put_submission(submission, kept)
+        self.names[subject.agent_version_id] = name
         if state == "qualified":
             await self.qualify(subject)
         await self.store.set_submission_state(subject.agent_version_id, state)
         return subject
 
     async def qualify(self, subject: Subject) -> None:
-        """Give an agent its qualifying results under the current policy."""
+        """Give an agent the gate's word and its qualifying results under the current policy."""
+        await self.node.sequencer.append([log_stand.gate_word(subject, self.policy.policy_sha256)])
         suite = [problem.problem_id for problem in SUITE]
         await self.store.enqueue(qualifying_items(subject, suite, self.policy))
         await self.work(stages=("qualifying",))

@@ -13,7 +13,6 @@ import functools
 import importlib.util
 import json
 import os
-import pickle
 import secrets
 import shutil
 import signal
@@ -27,8 +26,6 @@ import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-
-import msgspec
 
 HEAD, OTHER = "127.0.0.1", "127.0.0.2"
 ADDRESS = f"{HEAD}:6379"
@@ -184,13 +181,13 @@ def contract(folder: Path) -> object:
     return found
 
 
-def commands(folder: Path, *words: str, place: tuple[str, ...] = ("--cluster", ADDRESS)) -> object:
+def commands(folder: Path, *words: str) -> object:
     """`arena WORDS` on the cluster, the words of several commands set apart by `+`. Where a command's first word is
     `kill`, the second node is killed once the command has read something. Exit code and both outputs of each."""
     found = []
     for command in " ".join(words).split(" + "):
         is_killing, line = command.startswith("kill "), command.removeprefix("kill ").split()
-        began = [sys.executable, "-m", "neurons.cli.app", *line, *place]
+        began = [sys.executable, "-m", "neurons.cli.app", *line, "--cluster", ADDRESS]
         running = subprocess.Popen(began, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if is_killing:
             begun = (".*.journal", "killed.*.jsonl", "killed/episodes.jsonl")
@@ -202,30 +199,10 @@ def commands(folder: Path, *words: str, place: tuple[str, ...] = ("--cluster", A
     return found
 
 
-def rollouts(folder: Path, packed: str) -> object:
-    """The episodes of `packed` on the cluster, the second node killed after the first
-    episode; as text."""
-    from neurons.cluster.episodes import by_executor
-    from neurons.cluster.ray_executor import open_cluster
-
-    lost: list[int] = []
-    episodes, jobs = pickle.loads(Path(packed).read_bytes())
-    lines: list[str] = []
-    with open_cluster(ADDRESS, lost.append) as executor:
-        for line in by_executor(2, episodes, executor)(jobs):
-            if not lines:
-                os.kill(raylet_of(OTHER), signal.SIGKILL)
-            lines.append(msgspec.json.encode(line).decode())
-    return [lines, sum(lost)]
-
-
 if __name__ == "__main__":
     _up()
     _folder = Path(sys.argv[1])
-    _alone = functools.partial(commands, place=())  # without the two nodes
-    _known = {"contract": contract, "commands": commands, "alone": _alone, "rollouts": rollouts}
-    with contextlib.ExitStack() as _stack:
-        if sys.argv[2] != "alone":
-            _stack.enter_context(two_nodes(_folder))
+    _known = {"contract": contract, "commands": commands}
+    with two_nodes(_folder):
         _answer = _known[sys.argv[2]](_folder, *sys.argv[3:])
     print(json.dumps(_answer))

@@ -22,7 +22,7 @@ from arena.race.scores import control_subject
 from arena.records.body import decode_content
 from arena.records.model import AttemptRecord, EvaluationRecord
 from arena.records.verification import verify_store
-from arena.store.embedded import start_embedded
+from arena.store.embedded import embedded_server
 from arena.store.postgres import PostgresStore
 from harness.catalogue.native import open_catalogue
 from neurons.demo.demo import RACE, VALIDATOR, DemoRun, running_validator, watch
@@ -54,7 +54,6 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     counted: Counted
     evaluations: int
     attempts: int
-    leases: int
 
 
 def prepare(base: Path, catalogue_dir: Path) -> DemoRun:
@@ -132,10 +131,6 @@ def _find_validator(run: DemoRun, process: subprocess.Popen[bytes]) -> list[list
     return [[psutil.Process(process.pid)]]
 
 
-def _find_workers(run: DemoRun, process: subprocess.Popen[bytes]) -> list[list[psutil.Process]]:
-    return _find_children(process, "neurons.worker.process")
-
-
 def _find_children(process: subprocess.Popen[bytes], module: str) -> list[list[psutil.Process]]:
     found = []
     with contextlib.suppress(psutil.NoSuchProcess):
@@ -144,10 +139,6 @@ def _find_children(process: subprocess.Popen[bytes], module: str) -> list[list[p
                 if module in " ".join(child.cmdline()):
                     found.append([child])
     return found
-
-
-def _find_serving(run: DemoRun, process: subprocess.Popen[bytes]) -> list[list[psutil.Process]]:
-    return _find_children(process, "neurons.node.serving")
 
 
 def _find_postgres(run: DemoRun, process: subprocess.Popen[bytes]) -> list[list[psutil.Process]]:
@@ -161,33 +152,24 @@ def _find_postgres(run: DemoRun, process: subprocess.Popen[bytes]) -> list[list[
 
 _FIND: dict[str, Callable[[DemoRun, subprocess.Popen[bytes]], list[list[psutil.Process]]]] = {
     "postgres": _find_postgres,
-    "serving": _find_serving,
+    "serving": lambda run, process: _find_children(process, "neurons.node.serving"),
     "validator": _find_validator,
-    "worker": _find_workers,
+    "worker": lambda run, process: _find_children(process, "neurons.worker.process"),
 }
 
 
 async def read_kept(run: DemoRun) -> Kept:
     """Verify the log of a finished run and read what it counts."""
-    server = await asyncio.to_thread(start_embedded, run.folder)
-    try:
+    async with embedded_server(run.folder) as server, contextlib.AsyncExitStack() as stack:
         store = await PostgresStore.open(server.dsn_for(HOTKEY), HOTKEY)
-        try:
-            report = await verify_store(store, verify)
-            assert report.is_ok, report.defects
-            payloads = [
-                decode_content(record.content).payload
-                async for record in store.records(HOTKEY, kinds=("evaluation", "attempt"))
-            ]
-        finally:
-            await store.close()
+        stack.push_async_callback(store.close)
+        report = await verify_store(store, verify)
+        assert report.is_ok, report.defects
+        kinds = ("evaluation", "attempt")
+        payloads = [decode_content(row.content).payload async for row in store.records(HOTKEY, kinds=kinds)]
         connection = await asyncpg.connect(server.owner_dsn)
-        try:
-            fences = await connection.fetch("select item_id, fence from arena.lease")
-        finally:
-            await connection.close()
-    finally:
-        await asyncio.to_thread(server.stop)
+        stack.push_async_callback(connection.close)
+        fences = await connection.fetch("select item_id, fence from arena.lease")
     # kills take their time: the race may be over before the last, and the next one have begun; a worker's death has a
     # witness, which is no result of anybody
     evaluations = [
@@ -199,11 +181,5 @@ async def read_kept(run: DemoRun) -> Kept:
     ]
     attempts = [payload.attempt_id for payload in payloads if isinstance(payload, AttemptRecord)]
     assert sorted(attempts) == sorted(f"{row['item_id']}:{row['fence']}" for row in fences), "a lease, one record"
-    return Kept(
-        counted=frozenset(
-            (each.subject.agent_version_id, each.context.problem_id, each.body_sha256) for each in evaluations
-        ),
-        evaluations=len(evaluations),
-        attempts=len(attempts),
-        leases=len(fences),
-    )
+    counted = ((one.subject.agent_version_id, one.context.problem_id, one.body_sha256) for one in evaluations)
+    return Kept(counted=frozenset(counted), evaluations=len(evaluations), attempts=len(attempts))

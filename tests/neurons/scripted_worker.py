@@ -20,6 +20,7 @@ from foundation.errors import Failure
 from judge.verdict import Verdict
 from neurons.worker.protocol import (
     LENGTH_BYTES,
+    REQUESTS,
     Evaluated,
     Faulted,
     Job,
@@ -29,7 +30,6 @@ from neurons.worker.protocol import (
     Reply,
     Request,
     WorkerSetup,
-    decode_request,
     encode_frame,
     frame_length,
 )
@@ -85,7 +85,7 @@ def _next() -> Request:
     prefix = sys.stdin.buffer.read(LENGTH_BYTES)
     if len(prefix) < LENGTH_BYTES:
         raise SystemExit
-    return decode_request(sys.stdin.buffer.read(frame_length(prefix)))
+    return REQUESTS.decode(sys.stdin.buffer.read(frame_length(prefix)))
 
 
 def _send(reply: Reply) -> None:

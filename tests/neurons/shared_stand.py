@@ -70,7 +70,6 @@ class SharedDesk(Desk):
         self.is_absent = False
         self.solves: Outcome = lambda lease: "good" in self.names.get(lease.item.subject.agent_version_id, "")
         self.gate: Callable[[str], str] = lambda name: "accept"
-        self.names: dict[str, str] = {}
         self._own = folder / signer.hotkey
         self._own.mkdir()
         self._given = (folder, chain)

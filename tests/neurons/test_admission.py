@@ -190,18 +190,6 @@ async def _nothing() -> None:
     return None
 
 
-async def test_a_policy_by_which_each_decides_alone_says_nothing(desk):
-    made = await commit(desk, "plain", PLAIN)
-    desk.start(POLICY)
-    node = with_changes(desk.node, knowledge=make_knowledge([], [], [], POLICY.gate))
-    intake = Intake(node, RaceLog(desk.store, QUALIFYING, is_lasting=True))
-    await desk.hand_in(made)
-    await turns(intake)
-    assert await words(desk) == [] and await state(desk, made) == "accepted"
-    await Admissions(node, RaceLog(desk.store, QUALIFYING)).turn()
-    assert await words(desk) == []
-
-
 async def test_versions_of_one_coldkey_are_no_copies_of_each_other(desk, monkeypatch):
     intake = restart(desk)
     first, second, thief = [await commit(desk, name, LONG) for name in ("first", "second", "thief")]

@@ -90,29 +90,17 @@ def test_variants_by_a_seed_are_those_of_a_validator_byte_for_byte(arena: Arena,
     assert [row["outcome"]["titles"] for row in rows] == ["lexical/1@variant"] * 2
 
 
-@pytest.mark.parametrize(
-    ("source", "error"),
-    [
-        ("def agent_main(problem):\n    raise ValueError('lost')\n", "A1024"),
-        ("def agent_main(problem):\n    print('x' * 3_000_000)\n", "A1026"),
-    ],
-)
-def test_a_fault_of_the_agents_own_is_a_row_with_its_code_and_exit_code_1(
-    arena: Arena, source: str, error: str
-) -> None:
-    code, shown, _ = arena("run", source, "--count", "1")
+def test_a_fault_of_the_agents_own_is_a_row_with_its_code_and_exit_code_1(arena: Arena) -> None:
+    code, shown, _ = arena("run", "def agent_main(problem):\n    raise ValueError('lost')\n", "--count", "1")
     assert code == 1
-    assert error in shown.splitlines()[1]
-    assert f"error[{error}]: " in shown
+    assert "A1024" in shown.splitlines()[1] and "error[A1024]: " in shown
 
 
 @pytest.mark.parametrize(
     ("options", "expected", "said"),
     [
         (["--problem", "p_none"], 2, "p_none"),
-        (["--count", "1000"], 2, "--problems"),
         (["--problems", "absent.jsonl"], 2, "P4001"),
-        (["--policy", "no-such-policy"], 2, "no-such-policy"),
         (["--policy", "paper"], 3, "OPENAI_BASE_URL"),
         (["--model-url", "http://127.0.0.1:9/v1"], 3, "U3002"),
     ],
@@ -138,10 +126,6 @@ def test_a_lost_problem_names_the_constraint_with_both_values_the_judge_and_the_
     assert "; found " in shown
     assert "missed inference_present" in shown
     assert "by the model; the first that was not: find_product" in " ".join(shown.split())
-    for row in json.loads(arena("run", source, "--count", "6", "--json")[1]):
-        loss = row["loss"]
-        assert loss["llm_calls"] == 0 < loss["calls"] and loss["gate"] == "inference_present"
-        assert loss["failed"] == [one for one in loss["asked"] if not one["is_met"]]
 
 
 def test_recorded_completions_answer_again_and_a_changed_request_is_said_to_be_missing(

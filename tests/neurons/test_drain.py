@@ -75,16 +75,11 @@ def in_a_chain_call(desk: Desk, node: Node, stuck: Stuck) -> None:
     node.chain.metagraph = stuck  # type: ignore[method-assign]
 
 
-def in_a_beacon_fetch(desk: Desk, node: Node, stuck: Stuck) -> None:
-    desk.time.pass_s(30)  # past the close
-    node.beacon.fetch = stuck  # type: ignore[method-assign,assignment]
-
-
 def in_a_checkpoint(desk: Desk, node: Node, stuck: Stuck) -> None:
     node.store.put_checkpoint = stuck  # type: ignore[method-assign,assignment]
 
 
-@pytest.mark.parametrize("work", [in_an_episode, in_a_chain_call, in_a_beacon_fetch, in_a_checkpoint])
+@pytest.mark.parametrize("work", [in_an_episode, in_a_chain_call, in_a_checkpoint])
 async def test_sigterm_in_the_middle_of_work_ends_the_node_in_time_and_loses_nothing(
     desk: Desk, work: Callable[[Desk, Node, Stuck], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

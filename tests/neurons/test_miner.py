@@ -164,7 +164,7 @@ def test_a_source_goes_to_no_stranger_and_to_no_closed_door(
     code, _, err = _arena(capsys, "submit", agent, "--register", *flags)
     assert (code, "V2200" in err, "we move house" in err) == (3, True, True)
     assert asyncio.run(door.chain.commitment(keypair_signer("//Alice").hotkey)) is None
-    assert _arena(capsys, "validator", "resume", *state_dir)[0] == 0
+    assert _arena(capsys, "validator", "pause", "--end", *state_dir)[0] == 0
 
     asyncio.run(door.chain.set_stake(door.validator, 0))  # no permit any more
     code, _, err = _arena(capsys, "submit", agent, "--register", "--url", door.address, *flags)

@@ -77,7 +77,7 @@ def job(number: int) -> EvaluateJob:
     return EvaluateJob(source="an agent", problem=problem)
 
 
-@pytest.mark.parametrize(("size", "does"), [(1, "end"), (2, "end"), (3, "end"), (2, "hang")])
+@pytest.mark.parametrize(("size", "does"), [(1, "end"), (2, "hang")])
 async def test_of_sixty_jobs_one_ends_its_workers_is_quarantined_and_costs_no_other(tmp_path, monkeypatch, size, does):
     told: list[RestingSlot] = []
     (tmp_path / "p7").write_text(does)

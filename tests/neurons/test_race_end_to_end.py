@@ -9,22 +9,23 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import psutil
 import pytest
-from msgspec.structs import replace
+from typer.testing import CliRunner
 
 from arena.chain.keys import keypair_signer
 from arena.race.model import LoggedRecord
 from arena.records.model import EvaluationRecord
+from arena.store.location import read_location
+from arena.store.objects import folder_location
+from foundation.errors import ArenaError
+from neurons.cli.app import app
 from neurons.demo.demo import RACE, VALIDATOR, DemoRun, DemoView, conclude, running_validator, watch
-from neurons.race.log import QUALIFYING
+from neurons.node.opening import open_node
 from problems.formats import read_problems
-from tests.neurons.arena_stand import SMALL, is_alive, make_run, read_back
+from tests.neurons.arena_stand import make_run, read_back
 
 HOTKEY = keypair_signer(VALIDATOR).hotkey
 ROOT = Path(__file__).resolve().parents[2]
-# every agent qualifies on the suite itself: which variants it would be asked hangs on the chain of the moment
-UNVARIED = replace(SMALL, name="unvaried", qualifying=replace(SMALL.qualifying, variant_blocks=0))
 
 
 def race_to_the_end(run: DemoRun) -> DemoView:
@@ -47,8 +48,12 @@ def pairs(rows: list[LoggedRecord[EvaluationRecord]]) -> Counter[tuple[str, str]
 
 
 @pytest.fixture(scope="module")
-def finished(arena_base: Path, small_catalogue: Path) -> tuple[DemoRun, DemoView]:
-    run = make_run(arena_base, small_catalogue)
+def finished(
+    arena_base: Path, small_catalogue: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[DemoRun, DemoView]:
+    """A race of a node whose bodies lie in a folder outside of Postgres."""
+    url = folder_location(tmp_path_factory.mktemp("bodies") / "of a node")
+    run = make_run(arena_base, small_catalogue, bodies_url=url)
     return run, race_to_the_end(run)
 
 
@@ -119,86 +124,40 @@ def test_a_local_run_gives_the_body_hash_the_validator_recorded(
         assert recorded == {(seed, local["body_sha256"])}
 
 
-@pytest.mark.prove  # in every run of the tests: test_kills.py
-def test_killed_in_mid_race_the_validator_completes_it_without_losing_or_doubling(
-    arena_base: Path, small_catalogue: Path
+def arena(*words: str | Path) -> str:
+    """What an `arena` command that must succeed prints."""
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.stdout
+
+
+def test_every_body_lies_in_the_folder_and_is_found_by_every_reader(
+    finished: tuple[DemoRun, DemoView], tmp_path: Path
 ) -> None:
-    run = make_run(arena_base, small_catalogue, policy=UNVARIED, names=("expert", "careful", "subtask"))
-
-    async def until_racing(process: subprocess.Popen[bytes]) -> None:
-        async with asyncio.timeout(120):
-            async for view in watch(run, process):
-                if len(view.race.evaluations) >= 3:
-                    return
-
-    with running_validator(run) as process:
-        asyncio.run(until_racing(process))
-        children = [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
-        workers = [pid for pid in children if is_worker(pid)]
-        assert workers
-        process.kill()
-        process.wait()
-    for pid in workers:
-        psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=10)
-        assert not is_alive(pid), "a worker outlived its supervisor"
-    view = race_to_the_end(run)
-    report, (qualifying, race) = read_back(run, HOTKEY, (QUALIFYING, RACE))
-    assert report.is_ok
-    settlement = view.race.settlement
-    assert settlement is not None
-    assert settlement.state == "settled"
-    assert not any(standing.missing for standing in settlement.standings)
-    for log in (qualifying, race):
-        assert set(pairs(log.evaluations).values()) == {1}
-    assert len(pairs(race.evaluations)) == 4 * SMALL.race.problems  # three agents and the control agent
-    # every claim left its attempt: the finished ones and those the kill cut off
-    assert report.kinds["attempt"] >= report.kinds["evaluation"]
-    fences = attempts_in(run)
-    assert len(fences) == len(set(fences)) == report.kinds["attempt"]
-    assert claimed_fences(run) == len(fences)
+    state = ("--state-dir", finished[0].folder)
+    (log,) = json.loads(arena("store", "status", *state, "--json"))["logs"]
+    assert log["bodies_elsewhere"] == log["bodies"] > 0
+    assert json.loads(arena("records", "verify", *state, "--json"))["ok"]
+    pools = [part for pool in ("train", "dev", "eval") for part in ("--pool", pool)]
+    exported = json.loads(arena("records", "export", "--out", tmp_path / "out", *state, *pools, "--json"))
+    assert exported["trajectories"] > 0
 
 
-def is_worker(process_id: int) -> bool:
-    try:
-        return "neurons.worker.process" in " ".join(psutil.Process(process_id).cmdline())
-    except psutil.NoSuchProcess:
-        return False
+@pytest.mark.parametrize(
+    ("place", "said"), [("", "is empty"), ("another", "copy them there first"), ("file", "file://")]
+)
+def test_a_node_does_not_start_without_the_bodies_of_its_log(
+    place: str, said: str, finished: tuple[DemoRun, DemoView], tmp_path: Path
+) -> None:
+    run, _ = finished
+    (tmp_path / "file").write_text("no folder")
+    before = read_location(run.folder)
 
+    async def start() -> None:
+        url = folder_location(tmp_path / place) if place else ""
+        async with open_node(run.settings.model_copy(update={"bodies_url": url})):
+            pass
 
-def attempts_in(run: DemoRun) -> list[str]:
-    from arena.records.body import decode_content
-    from arena.records.model import AttemptRecord
-    from arena.store.embedded import start_embedded
-    from arena.store.postgres import PostgresStore
-
-    async def read() -> list[str]:
-        server = await asyncio.to_thread(start_embedded, run.folder)
-        try:
-            store = await PostgresStore.open(server.dsn_for(HOTKEY), HOTKEY)
-            found = [decode_content(r.content).payload async for r in store.records(kinds=("attempt",))]
-            await store.close()
-            return [payload.attempt_id for payload in found if isinstance(payload, AttemptRecord)]
-        finally:
-            await asyncio.to_thread(server.stop)
-
-    return asyncio.run(read())
-
-
-def claimed_fences(run: DemoRun) -> int:
-    """How many leases were ever given out, by the server's own count."""
-    import asyncpg
-
-    from arena.store.embedded import start_embedded
-
-    async def read() -> int:
-        server = await asyncio.to_thread(start_embedded, run.folder)
-        try:
-            connection = await asyncpg.connect(server.owner_dsn)
-            try:
-                return int(await connection.fetchval("select count(*) from arena.lease"))
-            finally:
-                await connection.close()
-        finally:
-            await asyncio.to_thread(server.stop)
-
-    return asyncio.run(read())
+    with pytest.raises(ArenaError, match=f"V2029.*bodies_url.*{said}"):
+        asyncio.run(start())
+    assert read_location(run.folder) == before

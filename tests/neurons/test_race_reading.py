@@ -41,7 +41,7 @@ class OneRace:
 
     def __init__(self, own: SettlementRecord | None, ended: RaceSettled) -> None:
         self._own = own
-        opened = open_race(RACE, stand.policy(), stand.batch(), 1_000)
+        opened = open_race(RACE, stand.policy(), stand.batch(), 1_000, 16_000)
         closed = RaceClosed(closing_block=10, beacon_network="local-beacon", beacon_round=1)
         self._events = [opened, closed, SettlementDue(settling_block=20, why="all done"), ended]
 

@@ -89,15 +89,16 @@ async def test_refusals_are_counted_in_qualifying_too_and_the_last_attempt_knows
     assert await desk.store.open_items("", "qualifying") == 0
 
 
-async def test_neither_our_faults_nor_refusals_use_up_the_attempts_of_the_other_kind(desk: Desk) -> None:
-    codes = ["V2005", "V2004", "U3006", "V2005", "U3006", "V2005", "V2004", "ok"]
+@pytest.mark.parametrize(
+    ("codes", "before_last"),
+    [
+        (["V2005", "V2004", "U3006", "V2005", "U3006", "V2005", "V2004", "ok"], 5),  # each kind has its own count
+        (["U3002", "U3004", "U3007", "U3001", "U3003", "ok"], 6),  # outages, and shapes that are not served, have none
+    ],
+)
+async def test_only_refusals_and_our_faults_use_up_attempts(desk: Desk, codes: list[str], before_last: int) -> None:
     pool = await attempts(desk, *codes)
-    assert [job.is_last for job in pool.jobs] == [False] * 5 + [True] * 3
-
-
-async def test_outages_and_shapes_that_are_not_served_use_up_no_attempt(desk: Desk) -> None:
-    pool = await attempts(desk, "U3002", "U3004", "U3007", "U3001", "U3003", "ok")
-    assert not any(job.is_last for job in pool.jobs)
+    assert [job.is_last for job in pool.jobs] == [False] * before_last + [True] * (len(codes) - before_last)
 
 
 async def test_a_restart_owes_what_was_answered_after_every_fault_but_a_real_outage(desk: Desk) -> None:
@@ -107,50 +108,34 @@ async def test_a_restart_owes_what_was_answered_after_every_fault_but_a_real_out
     assert len({job.journal for job in pool.jobs}) == 1
 
 
-async def test_a_lease_that_was_lost_owes_nothing(desk: Desk) -> None:
+@pytest.mark.parametrize("is_kept", [True, False], ids=["kept", "cannot be kept"])
+async def test_a_lease_that_was_lost_owes_nothing(desk: Desk, is_kept: bool) -> None:
     pool = await attempts(desk, "V2005")
-    (lease,) = await claimed(desk)
-    await asyncio.sleep(0.05)
-    await sweep(desk.node)
-    assert lease.fence
-    journal = FileJournal(Path(pool.jobs[0].journal))
-    assert (journal.owed(), journal.take("a request")) == (0, answer("a request"))
-
-
-async def claimed(desk: Desk):
-    """The one item, under a lease that runs out at once."""
+    path = Path(pool.jobs[0].journal)
+    if not is_kept:
+        path.unlink()
+        path.mkdir()
     async with asyncio.timeout(10):
-        while not (leases := await desk.store.claim(1, 1)):
+        while not await desk.store.claim(1, 1):  # the one item, under a lease that runs out at once
             await asyncio.sleep(0.02)
-    return leases
-
-
-@pytest.mark.parametrize("end", ["ok", "P4006"])
-async def test_a_journal_lies_in_the_state_folder_and_ends_with_its_item(desk: Desk, end: str) -> None:
-    pool = await attempts(desk, "U3002", end)
-    path = Path(pool.jobs[0].journal)
-    assert path.is_absolute() and path.is_relative_to(desk.folder) and not path.exists()
-
-
-async def test_what_closed_items_leave_goes_once_nothing_of_the_stage_is_open(desk: Desk) -> None:
-    pool = await attempts(desk, "U3002")
-    path = Path(pool.jobs[0].journal)
-    await sweep(desk.node)
-    assert path.exists()
-    await desk.store.close_items("", "qualifying")
-    await sweep(desk.node)
-    assert not path.parent.exists()
-
-
-async def test_a_state_folder_that_takes_no_journal_costs_a_warning(desk: Desk) -> None:
-    pool = await attempts(desk, "V2005")
-    path = Path(pool.jobs[0].journal)
-    path.unlink()
-    path.mkdir()
-    (lease,) = await claimed(desk)
     await asyncio.sleep(0.05)
     await sweep(desk.node)
-    assert not await desk.store.expired() and lease.fence
+    assert not await desk.store.expired()
+    if is_kept:
+        journal = FileJournal(path)
+        assert (journal.owed(), journal.take("a request")) == (0, answer("a request"))
+
+
+@pytest.mark.parametrize("end", ["ok", "P4006", ""])
+async def test_a_journal_lies_in_the_state_folder_and_goes_with_its_item_or_its_stage(desk: Desk, end: str) -> None:
+    path = Path((await attempts(desk, "U3002", *([end] if end else []))).jobs[0].journal)
+    assert path.is_absolute() and path.is_relative_to(desk.folder) and path.exists() is not bool(end)
+    if not end:  # what closed items leave goes once nothing of the stage is open
+        await sweep(desk.node)
+        assert path.exists()
+        await desk.store.close_items("", "qualifying")
+        await sweep(desk.node)
+        assert not path.parent.exists()
 
 
 # -- real workers

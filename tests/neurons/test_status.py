@@ -183,7 +183,7 @@ def test_what_mends_itself_is_shown_and_wakes_nobody(found: Status) -> None:
 
 def test_the_next_deadline_follows_the_stage_and_the_policy() -> None:
     problems = tuple(SealedProblem(problem_id=f"p{n}") for n in range(DEMO.race.batch_problems))
-    opened = open_race("race-000001", DEMO, Batch(batch_sha256="d" * 64, problems=problems), NOW_MS)
+    opened = open_race("race-000001", DEMO, Batch(batch_sha256="d" * 64, problems=problems), NOW_MS, NOW_MS + 15_000)
     at = opened.closes_ms
     states = {
         "open": at,
@@ -200,7 +200,7 @@ def test_the_next_deadline_follows_the_stage_and_the_policy() -> None:
 
 def test_a_shared_race_goes_by_the_moments_of_its_timeline() -> None:
     problems = tuple(SealedProblem(problem_id=f"p{n}") for n in range(PAPER.race.batch_problems))
-    opened = open_race("race-000001", PAPER, Batch(batch_sha256="d" * 64, problems=problems), NOW_MS)
+    opened = open_race("race-000001", PAPER, Batch(batch_sha256="d" * 64, problems=problems), NOW_MS, NOW_MS + 15_000)
     neurons = tuple(Neuron(uid=n, hotkey=f"5{n}", has_validator_permit=True, stake_rao=10**15) for n in range(3))
     metagraph = Metagraph(netuid=15, block=9, tempo=360, neurons=neurons)
     read = ChainRead(moment="closing", block=9, commitments=(), metagraph=metagraph)

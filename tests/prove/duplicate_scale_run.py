@@ -1,8 +1,7 @@
 """The set-level rules over many appraisals, in a process of its own: processor time, peak memory, and the decision.
 
-`python -m tests.prove.duplicate_scale_run make FILE ROWS` puts the appraisals of ROWS made traces into a journal (of
-five traces one is another's disguised copy and one its reworded copy; a file that holds some is added to); `decide
-FILE` decides on them and prints one JSON object. `tests/prove/test_corpus_scale.py` is the same as a proof.
+`python -m tests.prove.duplicate_scale_run ROWS` decides on ROWS made traces (of five one is another's disguised copy
+and one its reworded copy) and prints one JSON object. `tests/prove/test_corpus_scale.py` is the same as a proof.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ import msgspec
 from tests.training.labelled import Maker, disguise, reword, stand_guard
 from tests.training.stories import make_trace
 from training.corpus.appraisal import Task
-from training.corpus.disk import AppraisalJournal
 from training.corpus.model import Rules, Trace
 from training.corpus.selection import appraise, decide
 
@@ -50,20 +48,15 @@ class MadeShard:
             yield make_trace(goods, reword(maker.rng, messages), place=maker.place())
 
 
-def make_journal(path: Path, rows: int) -> None:
-    """Appraisals of `rows` traces, in thousands. 2 ms each."""
-    shards = [MadeShard(seed) for seed in range(rows // SHARD_ROWS)]
-    appraise(shards, Task(arms=(RULES,), counts_tokens=False), stand_guard, journal=AppraisalJournal(path))
-
-
-def run_decide(path: Path) -> dict[str, Any]:
-    """The decision on what a journal holds, made in a fresh process."""
-    words = [sys.executable, "-m", "tests.prove.duplicate_scale_run", "decide", str(path)]
+def run_decide(rows: int) -> dict[str, Any]:
+    """The decision on `rows` made traces, in thousands, in a fresh process. 2 ms each to make."""
+    words = [sys.executable, "-m", "tests.prove.duplicate_scale_run", str(rows)]
     return json.loads(subprocess.run(words, check=True, stdout=subprocess.PIPE, cwd=ROOT).stdout)
 
 
-def _decide(path: Path) -> dict[str, Any]:
-    traces = AppraisalJournal(path)
+def _decide(rows: int) -> dict[str, Any]:
+    shards = [MadeShard(seed) for seed in range(rows // SHARD_ROWS)]
+    traces = appraise(shards, Task(arms=(RULES,)), stand_guard)
     before_kb, started_s = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     decision = decide(traces, RULES)
     found = {
@@ -78,7 +71,4 @@ def _decide(path: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "make":
-        make_journal(Path(sys.argv[2]), int(sys.argv[3]))
-    else:
-        sys.stdout.write(json.dumps(_decide(Path(sys.argv[2]))) + "\n")
+    sys.stdout.write(json.dumps(_decide(int(sys.argv[1]))) + "\n")

@@ -114,7 +114,7 @@ def main() -> None:
 
     def build(rows: int, days: Sequence[Path], by: str) -> Step:
         out, state = folder / "corpus", folder / "state"
-        for old in (out, state, folder / ".corpus.journal"):
+        for old in (out, state):
             shutil.rmtree(old, ignore_errors=True) if old.is_dir() else old.unlink(missing_ok=True)
         shutil.copytree(seals, state / "corpus" / "seals")  # verified before: this step filters
         where = ["--workers", given.workers] if by == "processes" else ["--cluster", "local"]

@@ -2,10 +2,10 @@
 
     python -m tests.prove.mutants COPY [--count 300] [--seed 1] [--room records]
 
-COPY is a clone that may be changed: each mutant is written into it, the room's own tests run there until one fails, and
-the file is put back. cosmic-ray makes the mutants (`pip install cosmic-ray==8.7.0`; nothing else needs it). A mutant is
-killed where a test fails or the run takes a minute longer than the unchanged one. Survivors are printed with their line,
-so that a test can be written or the mutant seen to change nothing.
+COPY is a clone that may be changed: a mutant is written into it, the room's own tests run there until one fails,
+and the file is put back. cosmic-ray makes the mutants (`pip install cosmic-ray==8.7.0`; nothing else needs it). A
+mutant is killed where a test fails or the run takes a minute longer than the unchanged one. Survivors are printed
+with their line, so that a test can be written or the mutant seen to change nothing.
 """
 
 from __future__ import annotations

@@ -19,9 +19,7 @@ from tests.neurons.test_cluster import (  # noqa: F401 - fixtures and tests
     sampled,
     test_a_cluster_evaluates_a_model_and_an_agent_as_one_process_does_a_node_killed_or_not,
     test_a_cluster_keeps_the_promise_of_the_port_and_a_killed_node_costs_nothing,
-    test_a_cluster_of_this_machine_begins_and_ends_with_the_command_and_one_that_is_not_there_is_said,
     test_one_process_processes_a_cluster_and_a_killed_node_give_one_corpus,
-    test_rollouts_on_a_cluster_whose_node_is_killed_are_those_of_one_process,
 )
 
 pytestmark = pytest.mark.prove

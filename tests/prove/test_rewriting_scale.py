@@ -74,5 +74,5 @@ def test_a_thousand_runs_are_lifted_unchanged(tmp_path: Path) -> None:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="arena-") as scratch:
         figures, parts = measure(Path(scratch), *map(int, sys.argv[1:]))
-        left_out = json.loads((Path(scratch) / "thoughts" / "rewriting.json").read_bytes())["left_out"]
-    print(json.dumps({**msgspec.to_builtins(figures), "left_out": dict(left_out), "seconds": parts}))
+        fates = json.loads((Path(scratch) / "thoughts" / "rewriting.json").read_bytes())["fates"]
+    print(json.dumps({**msgspec.to_builtins(figures), "fates": fates, "seconds": parts}))

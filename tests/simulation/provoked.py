@@ -16,8 +16,7 @@ from arena.policy import Policy
 from arena.race.model import Candidate, SettlementInputs, Top
 from arena.race.settle import settle
 from arena.records.model import SettlementRecord
-from tests.arena.control_stand import raced
-from tests.arena.race_stand import candidate
+from tests.arena.race_stand import candidate, raced
 
 HONEST = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6)  # how often each solves a problem
 GAMBLER_SKILL = 0.25

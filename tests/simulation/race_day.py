@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from arena.records.body import decode_content
+from arena.records.body import decode_content, restore_bodies
 from arena.records.model import EvaluationRecord
 from tests.arena.chain_faults import deregister, reorg, set_finality_lag
 from tests.neurons.shared_stand import HOUR_MS
@@ -139,7 +139,7 @@ class RaceDay:
                 break
         if payloads:
             named = [payload.body_sha256 for payload in payloads if isinstance(payload, EvaluationRecord)]
-            bodies = await shown.bodies(named)
+            bodies = await restore_bodies(await shown.frames(named))
             for liar in self.plan.liars:
                 await self.world.desks[liar].node.sequencer.append(payloads, bodies)
                 self.world.desks[liar].has_copied = True

@@ -44,16 +44,6 @@ def test_the_weight_that_turns_a_field_is_where_the_better_subtask_agent_loses_i
     assert found["judged", 0] > 7_000  # the coefficient had turned it already
 
 
-def test_where_code_and_model_solve_the_same_a_small_weight_is_enough_and_none_changes_nothing() -> None:
-    field = [
-        *episodes("a-code", 15, is_agentic=False, coefficient_e4=None),
-        *episodes("b-model", 15, is_agentic=True, coefficient_e4=None),
-    ]
-    courses = {one.lambda_e4: one for one in sweep(field, (0, 100), SMALL) if one.scoring == "outcome"}
-    assert courses[100].winners["b-model"] > 0.8 * SMALL.races * SMALL.seeds  # a field may begin without any
-    assert courses[100].agentic_e4[-1] >= courses[0].agentic_e4[-1]
-
-
 @settings(max_examples=15, deadline=None)
 @given(st.integers(1, 20), st.integers(1, 20), st.sampled_from([0, 4_000, 10_000]))
 def test_every_race_has_one_winner_and_the_same_seed_gives_the_same_course(first: int, other: int, weight: int) -> None:
@@ -67,16 +57,6 @@ def test_every_race_has_one_winner_and_the_same_seed_gives_the_same_course(first
     for one in courses:
         assert sum(one.winners.values()) == rules.races * rules.seeds and len(one.agentic_e4) == rules.races
         assert all(0 <= share <= 10_000 for share in (*one.agentic_e4, *one.agentic_last_e4, one.success_e4))
-
-
-def test_a_field_that_nobody_leaves_stays_as_it_was() -> None:
-    field = [
-        *episodes("code", 9, is_agentic=False, coefficient_e4=1),
-        *episodes("m", 9, is_agentic=True, coefficient_e4=1),
-    ]
-    still = FieldRules(miners=6, problems=4, races=5, seeds=3, copy_e4=0, try_e4=0)
-    for one in sweep(field, (0, 9_000), still):
-        assert len(set(one.agentic_e4)) == 1
 
 
 def test_agents_without_a_problem_in_common_are_refused() -> None:

@@ -6,8 +6,6 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from training.recipe import read_whole_text
-
 SHIPPED = Path(__file__).parents[2] / "studies" / "shopping" / "recipes"
 SEED = 11
 ROWS = ("sft", "refresh", "sft@no_agentic_split")
@@ -57,7 +55,7 @@ def write_toy_study(folder: Path, rows: Sequence[str] = ROWS) -> Path:
     }
     for path in SHIPPED.glob("*.toml"):
         small = {"study.toml": plan, "hypotheses.toml": _TESTS}.get(path.name, _RECIPE)
-        text = read_whole_text(path)
+        text = path.read_text("utf-8")
         for pattern, value in small.items():
             text = re.sub(pattern, value, text)
         (folder / path.name).write_text(text, "utf-8")

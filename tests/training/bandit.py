@@ -12,7 +12,7 @@ import torch
 from problems.formats import read_problems
 from problems.model import Problem
 from tests.training.rollouts import make_rollout
-from tests.training.short_rows import die_in, save
+from tests.training.short_rows import die_in
 from training.model import Decode, Rollout
 from training.models.render import Qwen3Codec
 from training.recipe import Recipe, parse_recipe
@@ -49,11 +49,11 @@ refresh_every_steps = {refresh}
 
 def grpo_recipe(
     model: Path, *, steps: int = 2, lr: float = 1e-2, refresh: int = 0, every: int = 50, more: str = ""
-) -> tuple[Recipe, str]:
-    """A recipe and its text."""
+) -> Recipe:
+    """A recipe."""
     rules = GRPO.format(steps=steps, lr=lr, refresh=refresh, every=every)
     text = f'name = "bandit"\nstage = "grpo"\nmodel = "{model}"\n{rules}{more}'
-    return parse_recipe(text), text
+    return parse_recipe(text)
 
 
 class Bandit:
@@ -99,10 +99,10 @@ def run_grpo(
 ) -> Outcome:
     """Train the model of the shop in `folder` on four of its problems; by a bandit where nothing else is named."""
     torch.set_num_threads(1)
-    recipe, text = grpo_recipe(folder / "model", **changes)
+    recipe = grpo_recipe(folder / "model", **changes)
     codec = Qwen3Codec(folder / "model")
     ports = GrpoPorts(problems=problems_of(folder), codec=codec, run_jobs=run_jobs or Bandit(codec), server=server)
-    return train_grpo(recipe, RunFolder(out, recipe, text, progress), ports, save=save)
+    return train_grpo(recipe, RunFolder(out, recipe, progress), ports)
 
 
 def problems_of(folder: Path) -> tuple[Problem, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from training.recipe import parse_recipe, read_whole_text
+from training.recipe import read_recipe
 from training.stages.engine import engine_arguments
 from training.stages.sft import sft_config
 
@@ -31,7 +31,7 @@ def settings_in_force() -> dict[str, dict[str, Any]]:
     from trl.trainer.kto_config import KTOConfig
 
     paper = ROOT / "training" / "recipes" / "paper"
-    recipe, engine = parse_recipe(read_whole_text(paper / "sft.toml")), Path("engine")
+    recipe, engine = read_recipe(paper / "sft.toml"), Path("engine")
     shared = engine_arguments(recipe, engine, lr=recipe.optim.lr)
     found = {
         "sft": _settings(sft_config(recipe, engine, recipe.optim.lr)),

@@ -41,7 +41,7 @@ from problems.model import Bucket, Pool, Problem
 from problems.outcome import OutcomeScore
 from problems.synthesis import synthesize
 from problems.titles import LexicalTitles
-from training.rollouts.in_process import InProcessSandbox
+from training.rollouts.rollout import InProcessSandbox
 
 SN15_AGENT = Path(__file__).parents[1] / "harness" / "sn15_react_agent.py"
 SN15_TOOLS = ("find_product", "view_product_information", "recommend_product", "terminate")

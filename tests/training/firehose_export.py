@@ -16,7 +16,6 @@ from arena.records.log import first_head, head_after
 from arena.records.model import (
     AttemptRecord,
     BodyFrame,
-    LogLeaf,
     Payload,
     ReleasedProblem,
     ReleaseRecord,
@@ -175,7 +174,7 @@ class _DayLog:
 
     async def leaves(self, validator, *, after_seq=0, to_seq=None):
         for record in self._log[after_seq:to_seq]:
-            yield LogLeaf(seq=record.seq, prev=record.prev, content_sha256=record.content_sha256)
+            yield record
 
     async def checkpoints(self, validator=None, *, after_size=0):
         return []

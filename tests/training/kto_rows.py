@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.training.short_rows import die_in, save, short_rows
+from tests.training.short_rows import die_in, short_rows
 from training.models.render import Qwen3Codec
 from training.recipe import Recipe, parse_recipe
 from training.run import Outcome, RunFolder
@@ -35,10 +35,10 @@ emission_every_steps = 2
 """
 
 
-def kto_recipe(model: Path, parent: Path | str = "", r: int = 4, more: str = "") -> tuple[Recipe, str]:
-    """A recipe and its text."""
+def kto_recipe(model: Path, parent: Path | str = "", r: int = 4, more: str = "") -> Recipe:
+    """A recipe."""
     text = f'name = "k"\nstage = "kto"\nmodel = "{model}"\n' + KTO.format(parent=parent, r=r) + more
-    return parse_recipe(text), text
+    return parse_recipe(text)
 
 
 def labelled(codec: Qwen3Codec, count: int = 8) -> list[LabelledRow]:
@@ -52,8 +52,8 @@ def run_kto(
 ) -> Outcome:
     """Train on eight labelled rows in `out`. `rate` is the policy's emission rate."""
     codec = Qwen3Codec(model)
-    recipe, text = kto_recipe(model, **changes)
-    return train_kto(recipe, RunFolder(out, recipe, text, progress), labelled(codec), codec.tokenizer, rate, save=save)
+    recipe = kto_recipe(model, **changes)
+    return train_kto(recipe, RunFolder(out, recipe, progress), labelled(codec), codec.tokenizer, rate)
 
 
 def die_in_kto(model: Path, out: Path, step: int, rates: tuple[float, ...] = ()) -> None:

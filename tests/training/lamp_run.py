@@ -11,9 +11,9 @@ from harness.chat import Message
 from harness.inference.port import ModelReply
 from training.corpus.model import ExecutedTrace, Rewritten, TraceFacts, TraceSource, assemble_trace
 from training.rewriting.known_facts import CallStep, CallTimeline
-from training.rewriting.scripted import ScriptedWriter
-from training.rewriting.writing import OmittedRun, Rewrite, RewriteRules, rewrite
-from training.trac.asking import Answers, Asker
+from training.rewriting.writing import Rewrite, rewrite
+from training.trac.asking import Asker
+from training.trac.scripted import ScriptedModels
 
 QUERY = "I'm looking for a Lumora desk lamp with USB charging, in white, below 900 PHP, and a Tavik mouse pad."
 LAMPS = (
@@ -66,7 +66,7 @@ def trace_of(timeline: CallTimeline, **facts: object) -> ExecutedTrace:
     return ExecutedTrace(executed=executed, **fields)
 
 
-class Writer(ScriptedWriter):
+class Writer(ScriptedModels):
     """Answers each step with what it is given; from its second reply to a step on, with the same again."""
 
     def __init__(self, thoughts: Sequence[str], raw: dict[int, str] | None = None) -> None:
@@ -81,5 +81,5 @@ class Writer(ScriptedWriter):
         return msgspec.structs.replace(reply, content=text)
 
 
-def written(folder: Path, writer: ScriptedWriter, trace: ExecutedTrace) -> Rewrite | OmittedRun:
-    return rewrite(trace, WRITER, RewriteRules(), Asker(writer, Answers(folder), {}), lambda _: ())
+def written(folder: Path, writer: ScriptedModels, trace: ExecutedTrace) -> Rewrite:
+    return rewrite(trace, BY, Asker(writer, folder, {}, sleep=lambda _: None), lambda _: ())

@@ -8,7 +8,6 @@ import signal
 from collections.abc import Callable
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -58,10 +57,10 @@ def short_rows(codec: Qwen3Codec, count: int = 12, said: str = "It is") -> list[
     ]
 
 
-def sft_recipe(model: Path, more: str = "", r: int = 0, steps: int = 6) -> tuple[Recipe, str]:
-    """A recipe and its text; without `steps`, two epochs."""
+def sft_recipe(model: Path, more: str = "", r: int = 0, steps: int = 6) -> Recipe:
+    """A recipe; without `steps`, two epochs."""
     text = f'name = "short"\nstage = "sft"\nmodel = "{model}"\n{SFT.format(r=r, steps=steps)}{more}'
-    return parse_recipe(text), text
+    return parse_recipe(text)
 
 
 def run_sft(
@@ -76,15 +75,10 @@ def run_sft(
 ) -> Outcome:
     """Train on short rows in `out`."""
     codec = Qwen3Codec(model)
-    recipe, text = sft_recipe(model, more + '[data]\ndev = ["dev"]\n' if dev else more, r, steps)
-    folder = RunFolder(out, recipe, text, progress)
+    recipe = sft_recipe(model, more + '[data]\ndev = ["dev"]\n' if dev else more, r, steps)
+    folder = RunFolder(out, recipe, progress)
     rows = short_rows(codec)
-    return train_sft(recipe, folder, rows, rows[:dev], codec.tokenizer.pad_token_id, save=save)
-
-
-def save(model: Any, folder: Path) -> None:
-    """Keep the weights."""
-    model.save_pretrained(str(folder))
+    return train_sft(recipe, folder, rows, rows[:dev], codec.tokenizer.pad_token_id)
 
 
 def engine_processes() -> ForkServerContext:

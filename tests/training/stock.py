@@ -41,7 +41,7 @@ from training.rollouts.rollout import jobs_of
 from training.run_context import RunContext
 from training.samplers.in_process import LocalSampler
 from training.samplers.scripted import EXPERT
-from training.stages.episodes import trace_of
+from training.stages.pipeline import trace_of
 
 TOKENIZER = Path(__file__).parents[2] / "training" / "recipes" / "smoke" / "tokenizer"
 RECIPES = TOKENIZER.parent

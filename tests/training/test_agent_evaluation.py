@@ -55,18 +55,3 @@ def test_an_agent_file_stands_in_the_table_beside_a_model_with_what_each_took(no
     document = json.loads(CliRunner().invoke(report.app, [*map(str, paths), "--json"]).stdout)
     assert [row["report"]["spent"]["solved"] for row in document["rows"]] == [agent.spent.solved, other.spent.solved]
     assert document["tests"] == []  # what one decides for itself is not the other's condition
-
-
-def test_a_killed_evaluation_goes_on_and_another_file_of_the_name_is_refused(node: list[str], tmp_path: Path) -> None:
-    out, mine = tmp_path / "agent.json", tmp_path / "agent.py"
-    mine.write_bytes(AGENT.read_bytes())
-    assert evaluate(str(mine), *node, "--out", str(out)).exit_code == 0
-    episodes = out.with_suffix(".episodes.jsonl")
-    lines = episodes.read_bytes().splitlines(keepends=True)
-    episodes.write_bytes(b"".join(lines[:1]))
-    out.unlink()
-    assert evaluate(str(mine), *node, "--out", str(out)).exit_code == 0
-    assert len(episodes.read_bytes().splitlines()) == len(lines) and episodes.read_bytes().startswith(lines[0])
-    mine.write_bytes(AGENT.read_bytes() + b"\n# another\n")
-    refused = evaluate(str(mine), *node, "--out", str(out))
-    assert refused.exit_code != 0 and "V2124" in str(refused.exception or refused.output)

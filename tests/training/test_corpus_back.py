@@ -12,7 +12,6 @@ from tests.training.test_corpus_convert import without_ids
 from tests.training.test_corpus_reader import as_trace
 from tests.training.written_rows import write_chat, write_row
 from training.corpus.foreign import convert_row
-from training.corpus.formats import read_chat
 from training.corpus.model import Trace, TraceFacts, TraceSource, assemble_trace
 
 SOURCE = TraceSource(kind="openai", place="rows.jsonl:1", sha256="00" * 32, is_verified=False)
@@ -66,9 +65,9 @@ def test_a_trace_comes_back_from_an_openai_row(messages: tuple[Message, ...], to
 @given(conversations(PLAIN), TOOLS)
 def test_a_trace_comes_back_from_hermes_text(messages: tuple[Message, ...], tools: list[object]) -> None:
     trace = trace_of(messages, tools)
-    read, read_tools = read_chat(write_chat(trace))
-    assert without_ids(trace_of(tuple(read), msgspec.json.decode(read_tools))) == without_ids(trace)
-    assert read_tools == trace.tools
+    read = convert_row({"text": write_chat(trace)}, SOURCE.place, SOURCE.sha256)
+    assert without_ids(read) == without_ids(trace)
+    assert read.tools == trace.tools
 
 
 def test_recorded_traces_come_back_with_their_facts(firehose: Firehose) -> None:
@@ -80,5 +79,5 @@ def test_recorded_traces_come_back_with_their_facts(firehose: Firehose) -> None:
         assert [message.is_model for message in again.messages] == [message.is_model for message in trace.messages]
         assert msgspec.structs.replace(again.facts, surfaced=trace.facts.surfaced) == trace.facts
         assert set(again.missing) - set(trace.missing) <= {"emitters", "surfaced", "results"}
-        read, tools = read_chat(write_chat(trace))
-        assert without_ids(trace_of(tuple(read), msgspec.json.decode(tools))) == without_ids(trace)
+        read = convert_row({"text": write_chat(trace)}, SOURCE.place, SOURCE.sha256)
+        assert without_ids(read) == without_ids(trace)

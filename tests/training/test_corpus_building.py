@@ -64,10 +64,10 @@ def test_a_rules_file_is_the_paper_where_it_says_nothing(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("coefficient = 1", "no rule is called 'coefficient'; did you mean"),
+        ("coefficient = 1", "unknown field `coefficient`.*rules are coefficient_e4_min"),
         ("coefficient_e4_min = 'high'", "coefficient_e4_min"),
-        ("coefficient_e4_min = 10001", "between 0 and 10000"),
-        ("per_problem_max = 0", "at least 1"),
+        ("coefficient_e4_min = 10001", "<= 10000"),
+        ("per_problem_max = 0", ">= 1"),
         ('off = ["leak"]', "cannot be switched off"),
         ('off = ["lek"]', "off"),
         ("= 3", "line 1"),
@@ -77,12 +77,6 @@ def test_a_rule_that_cannot_be_is_named(tmp_path: Path, text: str, said: str) ->
     (tmp_path / "a.toml").write_text(text)
     with pytest.raises(ArenaError, match=said) as caught:
         read_rules(tmp_path / "a.toml")
-    assert code_of(caught) == "V2120"
-
-
-def test_a_rule_that_is_said_has_a_value() -> None:
-    with pytest.raises(ArenaError) as caught:
-        read_rules(None, ["rows"])
     assert code_of(caught) == "V2120"
 
 
@@ -107,13 +101,6 @@ def test_an_arm_by_tokens_has_as_many_as_the_first_and_never_more(day: Path, tmp
     assert built["no_structural_filter"].funnel.kept == built[FULL].funnel.kept
 
 
-def test_one_corpus_is_the_folder_itself_and_the_same_from_two_processes(day: Path, tmp_path: Path) -> None:
-    (one,) = write_filtered(filtered(day), tmp_path / "a", Guard(), ORIGIN)
-    (other,) = write_filtered(filtered(day, workers=2), tmp_path / "b", Guard(), ORIGIN, executor=executor_of(2))
-    assert one.folder == str(tmp_path / "a")
-    assert one.lineage == other.lineage and one.funnel == other.funnel
-
-
 def test_an_arm_that_keeps_nothing_stops_all_of_them_before_a_byte(day: Path, tmp_path: Path) -> None:
     found = filtered(day, Rules(tokens_max=1), names=("no_tokens",))
     assert [one.kept > 0 for one in found.funnels] == [False, True]
@@ -121,16 +108,3 @@ def test_an_arm_that_keeps_nothing_stops_all_of_them_before_a_byte(day: Path, tm
         write_filtered(found, tmp_path / "study", Guard(), ORIGIN)
     assert code_of(caught) == "V2147"
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_foreign_file_stands_in_the_lineage_as_not_vouched_for(tmp_path: Path) -> None:
-    row = {"messages": [{"role": "user", "content": "a lamp"}, {"role": "assistant", "content": "none"}]}
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(msgspec.json.encode(row) + b"\n")
-    sources = open_sources([], [path], verify)
-    assert sources.is_trusted_unsigned
-    found = filter_sources(sources, Task(arms=(Rules(),)), arms_of(Rules(), ()), Guard())
-    assert found.funnels[0].traces == 1 and found.funnels[0].kept == 0  # nothing is known of what is held out
-    with pytest.raises(ArenaError) as caught:
-        open_sources([], [tmp_path / "none.jsonl"], verify)
-    assert code_of(caught) == "V2027"

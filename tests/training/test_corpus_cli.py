@@ -67,19 +67,6 @@ def test_tokens_and_verification_are_not_done_twice(run: Run, day: Path, tmp_pat
     assert read_lineage(tmp_path / "a") == read_lineage(tmp_path / "b")
 
 
-def test_a_comparison_has_a_folder_for_each_filter(run: Run, day: Path, tmp_path: Path) -> None:
-    words = ("--ablation", "no_structural_filter", "--ablation", "no_ranking", "--json")
-    code, out, _ = run("build", day, "--out", tmp_path / "study", *LOOSE, *words)
-    assert code == 0
-    built = json.loads(out)["built"]
-    assert sorted(path.name for path in (tmp_path / "study").iterdir()) == [
-        "full",
-        "no_ranking",
-        "no_structural_filter",
-    ]
-    assert len({one["funnel"]["kept"] for one in built}) == 1
-
-
 def test_nothing_that_passes_is_exit_code_1_with_the_funnel(run: Run, day: Path, tmp_path: Path) -> None:
     code, out, err = run("build", day, "--out", tmp_path / "c", "--rule", "tokens_max=1")
     assert code == 1

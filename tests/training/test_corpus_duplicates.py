@@ -18,18 +18,13 @@ from tests.training.stories import make_trace
 from training.corpus.duplicates import (
     SEARCHED_SAME_E4,
     Likeness,
-    fingerprints,
+    fingerprint,
     likenesses,
     normal_words,
-    read,
 )
 from training.corpus.model import Fingerprint, Rules, Trace
 
 NEAR_E4 = Rules().near_duplicate_e4
-
-
-def print_of(trace: Trace) -> Fingerprint:
-    return fingerprints([read(trace)])[0]
 
 
 def likeness_of(*prints: Fingerprint) -> list[Likeness | None]:
@@ -40,11 +35,11 @@ def likeness_of(*prints: Fingerprint) -> list[Likeness | None]:
 
 
 def are_exact(one: Trace, other: Trace) -> bool:
-    return likeness_of(print_of(one), print_of(other)) == [None, "duplicate"]
+    return likeness_of(fingerprint(one), fingerprint(other)) == [None, "duplicate"]
 
 
 def are_near(one: Trace, other: Trace) -> bool:
-    return likeness_of(print_of(one), print_of(other)) == [None, "near_duplicate"]
+    return likeness_of(fingerprint(one), fingerprint(other)) == [None, "near_duplicate"]
 
 
 def story(seed: int) -> tuple[Trace, Trace, Trace]:
@@ -99,13 +94,6 @@ def test_two_runs_at_one_problem_are_two_lessons(seed: int) -> None:
 def test_numbers_become_ids_signs_or_stay(text: str, words: list[str]) -> None:
     trace = make_trace(Maker(1).goods(), [Message(role="assistant", reasoning=text)], place="a")
     assert normal_words(msgspec.structs.replace(trace, query="q"))[2:] == words
-
-
-@given(st.text(max_size=300), st.text(max_size=40))
-def test_any_text_has_a_fingerprint_of_one_size(text: str, query: str) -> None:
-    trace = make_trace(Maker(1).goods(), [Message(role="assistant", content=text)], place="a")
-    one = print_of(msgspec.structs.replace(trace, query=query))
-    assert (len(one.normal_sha), len(one.phrases), len(one.searched)) == (16, 512, 128)
 
 
 def compared_in_memory(prints: Sequence[Fingerprint], near_e4: int | None) -> list[Likeness | None]:

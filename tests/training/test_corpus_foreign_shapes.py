@@ -196,8 +196,8 @@ def test_ids_that_results_name_are_known_without_a_catalogue(shown: str) -> None
     rows = chat(native, lambda i, n, o: told(i, n, shown if n == "find_product" else o))
     assert converted(rows).facts.surfaced == ("17",)
     gate = recommend_arguments()
-    assert gate(converted(rows), Rules()) == "recommend_arguments"  # another was recommended
-    assert recommend_arguments(frozenset({FOUND}))(converted(rows), Rules()) is None  # the catalogue has it
+    assert gate(converted(rows)) == "recommend_arguments"  # another was recommended
+    assert recommend_arguments(frozenset({FOUND}))(converted(rows)) is None  # the catalogue has it
 
 
 def test_a_source_without_a_judge_is_not_asked_for_a_verdict_and_one_with_a_judge_is() -> None:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import get_args
 
-import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.training.labelled import Labelled, Maker, make_labelled, stand_guard
-from training.corpus.appraisal import Task, codes_under
-from training.corpus.disk import AppraisalJournal
+from training.corpus.appraisal import Appraised, Task, codes_under
 from training.corpus.gates import NEVER_OFF, codes_of, gates, recommended_ids
 from training.corpus.model import RejectCode, Rules
 from training.corpus.selection import appraise
@@ -27,12 +22,12 @@ def labelled() -> list[Labelled]:
 
 
 @pytest.fixture(scope="module")
-def appraised(labelled: list[Labelled]) -> AppraisalJournal:
+def appraised(labelled: list[Labelled]) -> Appraised:
     return appraise([lambda: [one.trace for one in labelled]], Task(arms=(Rules(),)), stand_guard)
 
 
 def test_every_trace_is_rejected_for_exactly_what_is_wrong_with_it(
-    labelled: list[Labelled], appraised: AppraisalJournal
+    labelled: list[Labelled], appraised: Appraised
 ) -> None:
     assert len(labelled) >= 2_000
     found = [codes_under(one, Rules()) for one in appraised]
@@ -66,12 +61,6 @@ def test_the_leak_guard_cannot_be_switched_off(code: RejectCode) -> None:
         Task(arms=(Rules(), Rules(off=(code,))))
 
 
-def test_the_threshold_is_inclusive_and_moves_with_the_rules() -> None:
-    trace = Maker(1).malformed("below the threshold").trace
-    assert codes_of(trace, Rules(), gates()) == ("coefficient",)
-    assert codes_of(trace, Rules(coefficient_e4_min=8_999), gates()) == ()
-
-
 def test_ids_of_a_trace_that_records_none_are_held_against_the_callers() -> None:
     one = Maker(2).malformed("nothing known to surface")
     ids = frozenset(one.trace.facts.recommended or ())
@@ -97,23 +86,3 @@ def test_the_forms_of_a_recommendation_that_are_read(
 ) -> None:
     assert recommended_ids(arguments, is_strict=True) == strict
     assert recommended_ids(arguments, is_strict=False) == lenient
-
-
-@given(st.data())
-def test_answers_of_parallel_calls_may_come_in_any_order(data: st.DataObject) -> None:
-    one = Maker(data.draw(st.integers(0, 99))).good("parallel calls").trace
-    at = next(i for i, message in enumerate(one.messages) if len(message.calls) == 2)
-    swapped = [*one.messages[: at + 1], one.messages[at + 2], one.messages[at + 1], *one.messages[at + 3 :]]
-    trace = msgspec.structs.replace(one, messages=tuple(swapped))
-    assert codes_of(trace, Rules(), gates()) == ()
-
-
-def _json(inner: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
-    names = st.sampled_from(["product_ids", "product_id", "x"])
-    return st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3)
-
-
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=8), _json, max_leaves=8))
-def test_any_json_has_ids_or_none(value: object) -> None:
-    for is_strict in (True, False):
-        assert all(isinstance(one, str) and one for one in recommended_ids(json.dumps(value), is_strict=is_strict))

@@ -8,7 +8,6 @@ from random import Random
 import msgspec
 import pytest
 
-from foundation.errors import ArenaError
 from problems.clusters import content_words
 from problems.model import BUCKETS, Pool, Problem
 from problems.partition import OpenPartition, freeze
@@ -169,20 +168,6 @@ def test_what_a_foreign_row_says_of_its_pool_can_only_keep_it_out(
     assert trace.facts.pool == "train"
     assert guard(trace) == ("leak",)
     assert guard(replace(trace, facts=replace(trace.facts, pool="eval"))) == ("pool",)
-
-
-def test_a_join_stops_at_the_first_leak_and_names_places(guard: Guard, by_pool: dict[Pool, list[Problem]]) -> None:
-    clean = [arena(foreign(problem), pool="train", cluster_id="ab" * 32) for problem in by_pool["train"][:3]]
-    guard.require_clean(clean)
-    with pytest.raises(ArenaError) as raised:
-        guard.require_clean([*clean, foreign(by_pool["eval"][0]), foreign(by_pool["dev"][0])])
-    assert raised.value.failure.code == "V2099"
-    assert raised.value.failure.detail.startswith("2 in all; rows.jsonl:1")
-
-
-def test_problems_of_the_training_pool_can_not_be_held_out(bank: Sequence[Problem]) -> None:
-    with pytest.raises(ValueError, match="training pool"):
-        Guard(None, {"train": bank})
 
 
 def test_a_query_is_found_behind_another_and_among_other_text(

@@ -9,7 +9,7 @@ from tests.training.foreign_agents import STYLES, make_dialogue
 from tests.training.labelled import Maker
 from training.corpus.foreign import convert_row
 from training.corpus.gates import looks_subtask, subtask
-from training.corpus.model import EMITTERS, Rules
+from training.corpus.model import EMITTERS
 
 EACH = 40
 MISTAKEN = {"form filler", "searches first", "prose on demand"}  # what no reader of the text could tell, by design
@@ -46,6 +46,6 @@ def test_precision_and_recall_on_constructed_styles_stay_above_the_bound(capsys:
 def test_a_guess_is_made_only_where_nothing_was_recorded() -> None:
     maker = Maker(3)
     guessed = make_dialogue(maker, "narrator")
-    assert subtask(guessed, Rules()) == "subtask_guess"
-    assert subtask(maker.good("silent").trace, Rules()) is None
-    assert subtask(maker.emitted("code").trace, Rules()) == "subtask"
+    assert subtask(guessed) == "subtask_guess"
+    assert subtask(maker.good("silent").trace) is None
+    assert subtask(maker.emitted("code").trace) == "subtask"

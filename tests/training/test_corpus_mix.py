@@ -12,7 +12,6 @@ from training.corpus.building import (
     PER_TRACE,
     SET_LEVEL,
     ablations,
-    without,
 )
 from training.corpus.gates import NEVER_OFF
 from training.corpus.mix import Draw, Mix, MixRow, mix
@@ -73,17 +72,3 @@ def test_every_gate_has_an_arm_without_it_and_the_guard_is_in_all() -> None:
     assert switched | NEVER_OFF | {"sampled_out", "failed"} == set(get_args(RejectCode))
     assert "tokens" not in arms["no_structural_filter"].off
     assert {*arms["no_agentic_split"].off} == {"subtask", "subtask_guess"}
-
-
-def test_the_sweep_moves_the_threshold_alone() -> None:
-    arms = [arm for arm in ablations(Rules(seed=4)) if arm.name.startswith("coefficient_") and arm.by == "rows"]
-    assert [arm.rules for arm in arms] == [
-        Rules(seed=4, coefficient_e4_min=one) for one in (0, 5_000, 7_000, 8_000, 10_000)
-    ]
-
-
-def test_the_guard_and_unknown_codes_cannot_be_switched_off() -> None:
-    for code in (*NEVER_OFF, "pairings"):
-        with pytest.raises(ValueError, match=code):
-            without(Rules(), (code,))
-    assert without(Rules(off=("pairing",)), ("tokens", "pairing")).off == ("pairing", "tokens")

@@ -78,16 +78,6 @@ def test_a_machine_without_the_folder_reads_the_same_rows_by_url(location: str, 
         assert list(executor.map(rows_of, shards, died="V2052")) == plain
 
 
-def test_a_shard_that_was_changed_in_the_store_since_is_not_read(location: str, tmp_path: Path) -> None:
-    folder = bring_export(location, tmp_path / "exports")
-    shard = export_shards(open_export(folder, verify, location=location))[-1]
-    (name, _), folder = shard.files.sha256s[0], folder.rename(tmp_path / "gone")
-    put(location, name, b"PAR1 another")
-    with pytest.raises(ArenaError, match="is not the file that was verified") as caught:
-        rows_of(shard)
-    assert caught.value.failure.code == "V2050"
-
-
 @pytest.mark.parametrize(
     ("name", "code"), [("log/a\u202eb", "V2050"), ("log/a\x85b", "V2050"), ("a\x1b[2Jb", "V2029"), ("a\x7fb", "V2029")]
 )

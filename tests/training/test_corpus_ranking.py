@@ -50,14 +50,6 @@ def test_signals_of_a_good_trace() -> None:
     assert signals.longest_repeat == 1
 
 
-def test_a_loop_is_deep_and_still_comes_last() -> None:
-    maker = Maker(2)
-    loop, good = signals_of(maker.loop().trace), signals_of(maker.good("silent").trace)
-    assert loop.longest_repeat == 9
-    assert loop.depth > good.depth
-    assert merit(good) < merit(loop)
-
-
 def test_each_signal_ranks_as_the_paper_says() -> None:
     plain = candidate("p")
     better = [candidate("b", depth=6), candidate("b", reformulations=3)]
@@ -91,12 +83,3 @@ def test_the_choice_does_not_depend_on_the_order_of_the_candidates(
     shuffled = field[:]
     rng.shuffle(shuffled)
     assert [field[i] for i in choose(field, most)] == [shuffled[i] for i in choose(shuffled, most)]
-
-
-@given(st.lists(_SIGNALS, max_size=7), st.integers(0, 7))
-def test_nothing_better_is_left_out_and_none_is_taken_twice(signals: list[Signals], most: int) -> None:
-    field = [candidate_of(str(number), one) for number, one in enumerate(signals)]
-    taken = choose(field, most)
-    assert len(set(taken)) == len(taken) == min(most, len(field))
-    merits = [merit(field[i].signals) for i in taken]
-    assert merits == sorted(merit(one.signals) for one in field)[: len(taken)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +22,7 @@ from tests.training.export_reading import read_traces
 from tests.training.firehose import TRUTH, Firehose, Made
 from tests.training.firehose_export import write_day, write_records
 from training.corpus.exports import Export, export_shards, open_export, trace_of_row
-from training.corpus.model import Quarantined, Trace
+from training.corpus.model import Trace
 
 
 def refusal(work: Callable[[], object]) -> str:
@@ -63,19 +62,11 @@ def test_the_block_of_the_page_reads_a_whole_export(day: Path, opened: Export, t
         "verify": verify,
         "Trace": Trace,
         "folder": day,
-        "hotkey": opened.manifest.log.validator,
         "folder_of_my_own": tmp_path,
         "guard": lambda row: seen.append(row) or (),
     }
     exec(compile(block.text, block.page, "exec"), names)
     assert len(seen) == DAY and all(trace.source.is_verified for trace in seen)
-
-
-def test_shards_can_be_read_again_and_in_another_process(opened: Export, traces: list[Trace]) -> None:
-    shards = pickle.loads(pickle.dumps(export_shards(opened)))
-    assert len(shards) >= 3
-    for _ in range(2):
-        assert [row for shard in shards for row in shard()] == traces
 
 
 def test_facts_are_those_of_record_release_and_verdict(day: Path, firehose: Firehose, traces: list[Trace]) -> None:
@@ -107,16 +98,6 @@ def test_calls_written_as_text_become_calls_with_what_the_host_answered() -> Non
     assert (user.role, last.content) == ("user", "The first.")
 
 
-def test_a_result_that_the_agent_made_up_is_marked() -> None:
-    text = '<tool_call>{"name": "find_product", "arguments": {"q": "lamp"}}</tool_call>'
-    run = Run([says(content=text), says(content="The first.")])
-    messages = [{"role": "user", "content": "a red lamp"}]
-    messages.append(run.chat(*messages))
-    run.tool("find_product", {"q": "lamp"})
-    run.chat(*messages, {"role": "user", "content": "<obs>[]</obs>"})
-    assert [message.is_model for message in as_trace(run.body()).messages] == [True, True, False, True]
-
-
 def test_a_message_of_no_known_role_is_refused_by_code() -> None:
     run = Run([says(content="Yes.")])
     run.chat({"role": "narrator", "content": "Once."})
@@ -136,18 +117,6 @@ def changed(made: Made, old: bytes, new: bytes) -> Made:
         evaluation=replace(made.evaluation, body_sha256=digest),
         verdict=replace(made.verdict, body_sha256=digest),
     )
-
-
-def test_one_broken_row_is_quarantined_and_the_others_are_read(firehose: Firehose, tmp_path: Path) -> None:
-    made = list(firehose.make(3))
-    made[1] = changed(made[1], b'\\"role\\":\\"user\\"', b'\\"role\\":\\"narrator\\"')
-    write_records(made, tmp_path / "export", formats=("jsonl", "parquet"))
-    export = open_export(tmp_path / "export", verify)
-    rows = list(read_traces(export))
-    assert [isinstance(row, Quarantined) for row in rows] == [False, True, False]
-    assert isinstance(rows[1], Quarantined)
-    assert rows[1].code == "V2097"
-    assert "narrator" in rows[1].detail
 
 
 def test_a_row_with_a_credential_is_read_scrubbed_and_keeps_its_verdict(firehose: Firehose, tmp_path: Path) -> None:
@@ -173,13 +142,6 @@ def test_an_unsigned_export_is_refused_unless_it_is_trusted_and_said(firehose: F
     trusted = open_export(folder, verify, trust_unsigned=True)
     assert not trusted.is_verified
     assert not any(row.source.is_verified for row in read_traces(trusted) if isinstance(row, Trace))
-
-
-def test_an_export_of_another_validator_is_refused(day: Path, opened: Export) -> None:
-    own = opened.manifest.log.validator
-    assert refusal(lambda: open_export(day, verify, validators=["5Other"])) == "V2096"
-    assert refusal(lambda: open_export(day, verify, validators=["5Other"], trust_unsigned=True)) == "V2096"
-    assert open_export(day, verify, validators=["5Other", own]) == opened
 
 
 @pytest.mark.parametrize("trust", [False, True])

@@ -16,11 +16,8 @@ from harness.work import WorkMeter
 from tests.arena import trajectory_stand
 from tests.arena.trajectory_stand import (
     QUERY,
-    RECOMMEND,
     SEARCH,
     SYSTEM,
-    TERMINATE,
-    USER,
     narrating,
     says,
 )
@@ -29,16 +26,13 @@ from tests.harness.episode_stand import StandToolbox
 from tests.harness.honest_dialogues import DIALOGUES, STEPS, Step, written
 from tests.harness.honest_dialogues import QUERY as HONEST_QUERY
 from tests.training.react_agents import (
-    PLANNER,
     TURNS,
     WHOLE,
-    WORKER,
     Asked,
     as_one_message,
     calls_by_role,
     calls_in,
     codes,
-    planned,
     spoken,
 )
 from tests.training.test_corpus_reader import as_trace
@@ -56,26 +50,6 @@ def test_a_dialogue_in_one_growing_message_is_the_whole_conversation() -> None:
     assert [one.content for one in trace.messages if one.role == "tool"] == [call.result for call in calls_in(body)]
     assert {call.emitter for one in trace.messages for call in one.calls} == {"llm"}
     assert codes(trace) == ()
-
-
-def test_arguments_are_in_the_words_that_the_model_wrote() -> None:
-    text = '<tool_call>[{"name": "find_product", "parameters": {"q":"café  lamp" ,"page":1}}]</tool_call>'
-    run = Run([says(content=text), says(content=spoken(TURNS[-1]))])
-    for turn in ((("find_product", {"q": "café  lamp", "page": 1}),), TURNS[-1][1]):
-        run.chat({"role": "user", "content": f"{QUERY} {len(run.recorder.events())}"})
-        for call in turn:
-            run.tool(*call)
-    (first, *_) = [call for message in as_trace(run.body()).messages for call in message.calls]
-    assert first.arguments == '{"q":"café  lamp" ,"page":1}'
-
-
-LAYOUTS: dict[str, Callable[[object], str]] = {
-    "compact": lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":")),
-    "indented": lambda value: json.dumps(value, indent=4, sort_keys=True),
-    "in a string": lambda value: json.dumps({"output": json.dumps(json.dumps(value))}),
-    "as Python": repr,
-    "in lines": lambda value: "\n".join(f"* {name}: {one}" for row in value for name, one in row.items()),  # type: ignore[attr-defined]
-}
 
 
 @pytest.mark.parametrize(
@@ -97,22 +71,6 @@ def test_a_dialogue_that_was_cut_or_summarised_says_what_its_model_was_not_shown
     assert codes(trace) == ("view_incomplete",)
     off = Rules(off=("coefficient", "recommend_arguments", "subtask", "view_incomplete"))
     assert codes_of(trace, off, gates()) == ()
-
-
-def test_of_a_planner_and_a_worker_the_dialogue_that_calls_is_the_conversation() -> None:
-    trace = as_trace(planned())
-    assert trace.rebuilt == Rebuilt(how=("events", "sub_dialogue"))
-    assert calls_by_role(trace.messages) == [*WHOLE[:2], ("user", ()), *WHOLE[2:]]
-    assert codes(trace) == ()
-
-
-def test_calls_in_several_dialogues_are_no_single_conversation() -> None:
-    run = Run([says(SEARCH, tag="a"), says(RECOMMEND, TERMINATE, tag="b")])
-    run.answer(run.chat(PLANNER, USER))
-    run.answer(run.chat(WORKER, USER))
-    trace = as_trace(run.body())
-    assert trace.provenance == "verbatim"
-    assert "not_one_path" in codes(trace)
 
 
 def test_a_turn_whose_call_nobody_can_read_and_its_retry_become_the_retry_alone() -> None:

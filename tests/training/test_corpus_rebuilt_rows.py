@@ -26,18 +26,16 @@ from tests.training.react_agents import (
     TURNS,
     VIEW,
     WIDER,
-    as_messages,
     as_one_message,
     calls_in,
     codes,
-    planned,
     spoken,
 )
 from tests.training.test_corpus_reader import as_trace
 from training.corpus.corpus_files import columns_of, row_of
 from training.corpus.model import CorpusRow, Rebuilt
 from training.corpus.ranking import signals_of
-from training.models.render import Qwen3Codec, mask_defect
+from training.models.render import Qwen3Codec
 
 
 @given(st.data())
@@ -98,33 +96,6 @@ def codec() -> Qwen3Codec:
     from tests.training.stock import TOKENIZER  # torch: not for the tests of the corpus
 
     return Qwen3Codec(TOKENIZER)
-
-
-def test_what_is_learnt_of_a_rebuilt_conversation_is_what_the_model_wrote(codec: Qwen3Codec) -> None:
-    for body in (as_one_message(), as_messages("Observation: {}"), planned()):
-        trace = as_trace(body)
-        row = codec.row(trace.trace_id, trace.messages, trace.tools, 100_000)
-        assert mask_defect(row, trace.messages, codec) is None
-        learnt = codec.decode(tuple(token for token, bit in zip(row.token_ids, row.mask, strict=True) if bit))
-        assert learnt.count("<|im_end|>") == sum(message.role == "assistant" for message in trace.messages)
-        for result in (call.result for call in calls_in(body) if call.name.startswith(("find", "view"))):
-            assert result not in learnt
-
-
-def test_the_prompt_that_was_sent_is_what_comes_before_each_turn_of_a_verbatim_row(codec: Qwen3Codec) -> None:
-    run = Run([says(*calls, content=thought, tag=thought[0]) for thought, calls in TURNS])
-    messages, prompts = [SYSTEM, USER], []
-    for _ in TURNS:
-        prompts.append(list(messages))
-        turn = run.chat(*messages)
-        messages += [turn, *run.answer(turn)]
-    trace = as_trace(run.body())
-    assert trace.provenance == "verbatim"
-    row = codec.row(trace.trace_id, trace.messages, trace.tools, 100_000)
-    for sent in prompts:
-        prompt = codec.prompt(tuple(_sent(message) for message in sent), trace.tools)
-        assert row.token_ids[: len(prompt)] == prompt
-        assert row.mask[len(prompt)] == 1
 
 
 def _sent(message: dict[str, object]) -> Message:

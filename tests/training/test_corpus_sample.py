@@ -8,14 +8,11 @@ import io
 import msgspec
 import pytest
 
-from harness.chat import Message
 from tests.training.labelled import make_labelled, select, stand_guard
 from training.corpus.appraisal import Task
 from training.corpus.model import CorpusRow, Rules
 from training.corpus.sampling import (
-    RESULT_CHARS,
     SHEET_COLUMNS,
-    Key,
     draw_sample,
     key_json,
     sheet_csv,
@@ -42,15 +39,15 @@ def test_neither_sheet_tells_who_wrote_a_trace_or_how_it_was_judged(rows: list[C
     items, keys = draw_sample(rows, 20, seed=1)
     for sheet in (sheet_csv(items), sheet_html(items)):
         assert "secret" not in sheet and "7531" not in sheet and "emitter" not in sheet
-        assert all(key.trace_id not in sheet and key.place not in sheet for key in keys)
+        assert all(key["trace_id"] not in sheet and key["place"] not in sheet for key in keys)
 
 
 def test_the_key_says_what_each_item_is(rows: list[CorpusRow]) -> None:
     _, keys = draw_sample(rows, 5, seed=1)
-    lines = [msgspec.json.decode(line, type=Key) for line in key_json(keys).splitlines()]
-    assert lines == list(keys)
-    assert {one.agent for one in lines} == {"agent-secret"}
-    assert all(sum(count for _, count in one.emitters) for one in lines)
+    lines = [msgspec.json.decode(line) for line in key_json(keys).splitlines()]
+    assert [one["trace_id"] for one in lines] == [one["trace_id"] for one in keys]
+    assert {one["agent"] for one in lines} == {"agent-secret"}
+    assert all(sum(count for _, count in one["emitters"]) for one in lines)
 
 
 def test_the_csv_has_empty_answers_and_runs_no_formula(rows: list[CorpusRow]) -> None:
@@ -59,13 +56,3 @@ def test_the_csv_has_empty_answers_and_runs_no_formula(rows: list[CorpusRow]) ->
     header, row = csv.reader(io.StringIO(sheet_csv(items)))
     assert tuple(header) == SHEET_COLUMNS
     assert row[1].startswith("'=") and row[3:] == ["", ""]
-
-
-def test_a_long_result_is_cut_and_says_so(rows: list[CorpusRow]) -> None:
-    trace = rows[0].trace
-    talk = [*trace.messages, Message(role="tool", content="<b>" + "y" * 5_000, call_id="z")]
-    changed = msgspec.structs.replace(rows[0], trace=msgspec.structs.replace(trace, messages=tuple(talk)))
-    items, _ = draw_sample([changed], 1, seed=1)
-    who, text = items[0].turns[-1]
-    assert who == "result" and len(text) < RESULT_CHARS + 60 and "4,403 characters more" in text
-    assert "<b>" not in sheet_html(items)

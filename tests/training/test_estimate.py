@@ -31,5 +31,5 @@ def test_neither_a_step_nor_the_evaluation_builds_the_logits(tmp_path: Path, mon
     real = sft.open_parent
     monkeypatch.setattr(sft, "open_parent", open_counting)
     run_sft(tmp_path / "m", tmp_path / "run", dev=3)
-    a_step = sft_recipe(tmp_path / "m", "", 0, 6)[0].optim.batch_rows  # a row a pass
+    a_step = sft_recipe(tmp_path / "m", "", 0, 6).optim.batch_rows  # a row a pass
     assert passes == ["train"] * 6 * a_step + ["eval"] * 3

@@ -11,8 +11,17 @@ from foundation.errors import ArenaError
 from tests.training.rollouts import make_result
 from tests.training.stock import ScriptedUpstream, Stock
 from training.evaluation.model_loader import Learnt, require_unseen
-from training.evaluation.report import EvalReport, EvaluationConditions, compare, make_report, name_set
-from training.evaluation.run_eval import EvaluationPlan, by_endpoint, by_tokens, examine
+from training.evaluation.report import (
+    EvalReport,
+    EvaluationConditions,
+    EvaluationPlan,
+    by_endpoint,
+    by_tokens,
+    compare,
+    examine,
+    make_report,
+    name_set,
+)
 from training.guards import GuardStopError
 from training.model import Decode, EpisodeResult
 from training.rollouts.rollout import EpisodeFile
@@ -49,17 +58,6 @@ def test_an_unscored_episode_is_counted_beside_the_numbers_and_never_in_them() -
     with pytest.raises(ArenaError) as wrong:
         report(failed)
     assert wrong.value.failure.code == "V2124"
-
-
-def test_a_failure_with_a_part_of_the_reward_is_a_partial_success() -> None:
-    rewards = {"a": (1.0, 0.5), "b": (0.0, 0.25), "c": (0.0, 0.0), "d": (0.75, 0.5)}
-    results = [
-        make_result(problem_id=name, sample=place, reward=reward)
-        for name, samples in rewards.items()
-        for place, reward in enumerate(samples)
-    ]
-    found = report(results).partial
-    assert found is not None and (found.value, found.n) == ((0.5 + 0.5 + 0.0 + 1.0) / 4, 4)
 
 
 def test_only_reports_of_equal_conditions_are_compared() -> None:

@@ -1,4 +1,4 @@
-"""Fifteen kinds of faulty writers, each stopped: what they say, and the reason they are refused with."""
+"""Eight kinds of faulty writers, each stopped: what they say, and the reason they are refused with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.training.judged_thoughts import RUNS, judged_thoughts
 from tests.training.lamp_run import BY, HONEST, TIMELINE, Writer, trace_of, written
 from training.rewriting.grounding import refusal
-from training.rewriting.writing import OmittedRun, Rewrite, broken
+from training.rewriting.writing import Rewrite, broken
 
 
 class Fault(NamedTuple):
@@ -31,21 +31,14 @@ def says(text: str) -> Callable[[str], str]:
 
 
 FAULTY = {
-    "foretells the answer": Fault(0, says("The shopper wants a lamp; 4410023987 could be the one."), "stands neither"),
-    "foretells a result": Fault(1, adds("I take it to be made of brushed nickel."), "known only from"),
-    "invents an option": Fault(1, adds("The Lumora comes in grey."), "'comes in grey' is not told of 4410023987"),
+    "foretells a result": Fault(1, adds("I take it to be of brushed nickel."), "known only from"),
     "invents a price": Fault(1, adds("The Lumora fits. It costs 420 PHP."), "420 is not"),
-    "invents a title": Fault(1, adds("Philips makes worse ones."), "'philips' stands neither"),
     "claims a step": Fault(1, adds("I viewed its page already."), "claims a step that was not made"),
-    "claims a page": Fault(2, adds("After reading the details of 4410555123, it is out."), "was not looked at"),
     "denies a result": Fault(1, says("No lamp here is by Lumora, so another has to do."), "the last result has one"),
     "confuses products": Fault(2, adds("The Brixon has a dimmable light."), "'dimmable' is told of another product"),
-    "names another call": Fault(3, says("Next I search for 4410023987 again, to be sure."), "another call follows"),
     "hides in letters": Fault(1, adds("The Lum\u043era is one of them."), "letters that are not English"),
-    "counts in words": Fault(1, adds("It was bought eleven times."), "'eleven' is no count that was seen"),
     "writes control text": Fault(2, adds("</think> I am done."), "markup"),
     "gives no reason": Fault(3, says("This looks about right, so the shopper gets it."), "names nothing of what it"),
-    "speaks of the judge": Fault(2, adds("The judge would like that, and so would a reward."), "speaks of the record"),
 }
 
 
@@ -53,11 +46,10 @@ FAULTY = {
 def test_a_faulty_writer_is_stopped(fault: Fault, tmp_path: Path) -> None:
     thoughts = tuple(fault.change(said) if step == fault.step else said for step, said in enumerate(HONEST))
     left = written(tmp_path, Writer(thoughts), trace_of(TIMELINE))
-    assert isinstance(left, OmittedRun), left
-    assert left.code == "not_grounded"
+    assert left.fate == "not_grounded", left
     assert left.detail.startswith(f"step {fault.step + 1}, ")
     assert fault.reason in left.detail
-    assert broken(Rewrite(trace_id="", place="", by=BY, thoughts=thoughts), TIMELINE)
+    assert broken(Rewrite(trace_id="", place="", fate="rewritten", by=BY, thoughts=thoughts), TIMELINE)
 
 
 def test_judged_thoughts_are_told_apart_as_well_as_they_were() -> None:

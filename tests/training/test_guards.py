@@ -26,63 +26,31 @@ HELD = frozenset({"p1"})
 
 
 @pytest.mark.parametrize(
-    ("guard", "fault", "fine"),
+    ("guard", "check", "fault", "fine"),
     [
-        ("dropout", lambda: guards.require_eval_mode(True), lambda: guards.require_eval_mode(False)),
-        (
-            "mask drift",
-            lambda: guards.require_exact_masks(100, ["a", "b"], RULES),
-            lambda: guards.require_exact_masks(100, ["a"], RULES),
-        ),
-        (
-            "mixed groups",
-            lambda: guards.require_mixed([1.0, *[0.2] * 10], MIXED),
-            lambda: guards.require_mixed([*[0.0] * 9, *[0.4] * 10], MIXED),
-        ),
-        (
-            "mixed groups",
-            lambda: guards.require_mixed([0.0] * 10, MIXED),
-            lambda: guards.require_mixed([0.0] * 9, MIXED),  # ten steps are looked at, and no fewer
-        ),
-        (
-            "emission",
-            lambda: guards.require_emission(0.89, 1.0, RULES),
-            lambda: guards.require_emission(0.9, 1.0, RULES),
-        ),
-        (
-            "emission",  # the floor is a share of what the run began with
-            lambda: guards.require_emission(0.26, 0.3, RULES),
-            lambda: guards.require_emission(0.28, 0.3, RULES),
-        ),
-        (
-            "emission",
-            lambda: guards.require_start_emission(0.0, RULES),
-            lambda: guards.require_start_emission(0.01, RULES),
-        ),
-        (
-            "non-finite",
-            lambda: guards.require_finite("loss", math.nan),
-            lambda: guards.require_finite("loss", 1e30),
-        ),
-        ("non-finite", lambda: guards.require_small_kl(math.inf, RULES), lambda: guards.require_small_kl(0.9, RULES)),
-        ("kl", lambda: guards.require_small_kl(17.0, RULES), lambda: guards.require_small_kl(2.0, RULES)),
-        ("logprobs", lambda: guards.require_same_policy(0.1, RULES), lambda: guards.require_same_policy(1e-4, RULES)),
-        (
-            "one class",
-            lambda: guards.require_two_classes([True, True]),
-            lambda: guards.require_two_classes([True, False]),
-        ),
-        ("one class", lambda: guards.require_two_classes([]), lambda: guards.require_two_classes([False, True])),
-        ("split", lambda: guards.require_train_pool(["p2"], HELD), lambda: guards.require_train_pool(["p1"], HELD)),
-        ("context", lambda: guards.require_context(3, 4), lambda: guards.require_context(2, 4)),
+        ("dropout", guards.require_eval_mode, (True,), (False,)),
+        ("mask drift", guards.require_exact_masks, (100, ["a", "b"], RULES), (100, ["a"], RULES)),
+        ("mixed groups", guards.require_mixed, ([1.0, *[0.2] * 10], MIXED), ([*[0.0] * 9, *[0.4] * 10], MIXED)),
+        ("mixed groups", guards.require_mixed, ([0.0] * 10, MIXED), ([0.0] * 9, MIXED)),  # ten steps, and no fewer
+        ("emission", guards.require_emission, (0.89, 1.0, RULES), (0.9, 1.0, RULES)),
+        ("emission", guards.require_emission, (0.26, 0.3, RULES), (0.28, 0.3, RULES)),  # a share of the parent's
+        ("emission", guards.require_start_emission, (0.0, RULES), (0.01, RULES)),
+        ("non-finite", guards.require_finite, ("loss", math.nan), ("loss", 1e30)),
+        ("non-finite", guards.require_small_kl, (math.inf, RULES), (0.9, RULES)),
+        ("kl", guards.require_small_kl, (17.0, RULES), (2.0, RULES)),
+        ("logprobs", guards.require_same_policy, (0.1, RULES), (1e-4, RULES)),
+        ("one class", guards.require_two_classes, ([True, True],), ([True, False],)),
+        ("one class", guards.require_two_classes, ([],), ([False, True],)),
+        ("split", guards.require_train_pool, (["p2"], HELD), (["p1"], HELD)),
+        ("context", guards.require_context, (3, 4), (2, 4)),
     ],
 )
 def test_a_guard_fires_on_its_fault_and_on_nothing_less(
-    guard: str, fault: Callable[[], None], fine: Callable[[], None]
+    guard: str, check: Callable[..., None], fault: tuple[Any, ...], fine: tuple[Any, ...]
 ) -> None:
-    fine()
+    check(*fine)
     with pytest.raises(GuardStopError) as stop:
-        fault()
+        check(*fault)
     assert stop.value.guard == guard
     assert stop.value.failure.code == "V2123" and stop.value.failure.detail.startswith(f"{guard}: ")
 

@@ -11,9 +11,8 @@ import pytest
 
 from foundation.errors import ArenaError
 from harness.chat import Call, Message
-from tests.training.stock import TOKENIZER, Stock
-from training.corpus.model import Trace
-from training.model import TokenRow
+from tests.training.stock import TOKENIZER
+from training.model import TokenRow, UnfitRowError
 from training.models.render import Qwen3Codec, mask_defect, masked_runs
 
 GOLDEN = Path(__file__).with_name("qwen3_rendered.jsonl")
@@ -58,14 +57,6 @@ def conversation(calls: tuple[Call, ...] = SEARCH) -> tuple[Message, ...]:
 
 
 @pytest.mark.parametrize("golden", goldens(), ids=lambda golden: golden.name)
-def test_a_rendered_conversation_reads_back_as_the_templates_text(codec: Qwen3Codec, golden: Golden) -> None:
-    if not any(message.role == "assistant" for message in golden.messages):
-        pytest.skip("no turn to learn")
-    row = codec.row("t", golden.messages, golden.tools, ROOM)
-    assert codec.decode(row.token_ids) == golden.text
-
-
-@pytest.mark.parametrize("golden", goldens(), ids=lambda golden: golden.name)
 def test_the_mask_marks_exactly_the_assistant_turns_with_their_stop_tokens(codec: Qwen3Codec, golden: Golden) -> None:
     turns = [message for message in golden.messages if message.role == "assistant" and message.is_model]
     if not turns:
@@ -96,9 +87,8 @@ def test_the_empty_thought_that_the_template_adds_to_a_last_text_is_not_learnt(c
 def test_a_row_over_the_limit_is_refused_and_one_at_the_limit_is_whole(codec: Qwen3Codec) -> None:
     length = len(codec.row("t", conversation(), TOOLS, ROOM).token_ids)
     assert len(codec.row("t", conversation(), TOOLS, length).token_ids) == length
-    with pytest.raises(ArenaError) as refused:
+    with pytest.raises(UnfitRowError, match=f"{length - 1} are allowed"):
         codec.row("t", conversation(), TOOLS, length - 1)
-    assert refused.value.failure.code == "V2122"
 
 
 def test_a_bridge_starts_with_every_token_that_was_sampled(codec: Qwen3Codec) -> None:
@@ -121,9 +111,6 @@ def test_a_malformed_call_is_no_call_and_says_why(codec: Qwen3Codec) -> None:
         assert parsed.message.calls == () and len(parsed.malformed) == 1
 
 
-_TRIMMED = Qwen3Codec(TOKENIZER)
-
-
 def test_a_template_that_renders_otherwise_is_refused_at_once(tmp_path: Path) -> None:
     shutil.copytree(TOKENIZER, tmp_path / "other")
     config = json.loads((tmp_path / "other" / "tokenizer_config.json").read_text("utf-8"))
@@ -134,14 +121,6 @@ def test_a_template_that_renders_otherwise_is_refused_at_once(tmp_path: Path) ->
     with pytest.raises(ArenaError) as refused:
         Qwen3Codec(tmp_path / "other")
     assert "differ from token" in refused.value.failure.detail
-
-
-def test_every_episode_of_the_arena_has_an_exact_mask(stock: Stock) -> None:
-    traces: list[Trace] = stock.traces()
-    assert traces
-    for trace in traces:
-        row = stock.codec.row(trace.trace_id, trace.messages, trace.tools, ROOM)
-        assert mask_defect(row, trace.messages, stock.codec) is None
 
 
 def broken(row: TokenRow, mask: tuple[int, ...]) -> TokenRow:

@@ -16,29 +16,28 @@ from typer.testing import CliRunner
 from neurons.cli.report import app
 from tests.training.eval_reports import make
 from training.charts import ChartLine, Dot, dot_chart, line_chart
-from training.evaluation.report import EvalReport
-from training.model import RunLineage, Versions
-from training.report.document import RunCurves, Series, holm, make_document, read_curves, render_page
-from training.run import lineage_sha256
+from training.recipe import Recipe
+from training.report.document import RunCurves, holm, make_document, read_curves, render_page
+from training.run import RunLineage, Versions
 
 SHARE = st.floats(0, 1, allow_nan=False)
 
 
-def write_run(folder: Path, *, parent: str = "") -> str:
+def write_run(folder: Path) -> str:
     """A finished run with a log that a kill cut; its lineage's hash."""
     folder.mkdir()
-    (folder / "recipe.toml").write_text("", "utf-8")
+    (folder / "recipe.json").write_text("", "utf-8")
     rows = [
         {"step": step, "loss": 1 / step, "reward": step / 10, "kl": None if step == 2 else 0.5} for step in (1, 2, 3)
     ]
     (folder / "log.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows) + '{"step": 4, "lo', "utf-8")
     lineage = RunLineage(
-        stage="grpo", recipe_sha256="r", recipe="", parent_sha256=parent, corpus_sha256s=(), codec_sha256="c",
-        partition_sha256="p", seed=0, versions=Versions(code_commit="", packages={}, device="cpu"),
+        recipe=Recipe(name="g", stage="grpo", model="m"), parent_sha256="", codec_sha256="c",
+        partition_sha256="p", versions=Versions(code_commit="", packages={}, device="cpu"),
         weights_sha256=folder.name, steps=3, stopped_by="KL",
     )  # fmt: skip
     (folder / "lineage.json").write_bytes(msgspec.json.encode(lineage))
-    return lineage_sha256(lineage)
+    return lineage.sha256
 
 
 def test_tests_are_made_between_equal_conditions_alone() -> None:
@@ -51,53 +50,18 @@ def test_tests_are_made_between_equal_conditions_alone() -> None:
     assert [row.letter for row in document.rows] == ["A", "A", "B", "B"]
 
 
-def test_a_stage_is_tested_against_the_parent_that_its_lineage_names(tmp_path: Path) -> None:
-    teacher = write_run(tmp_path / "teacher")
-    kto, grpo = (write_run(tmp_path / name, parent=teacher) for name in ("kto", "grpo"))
-    reports = [
-        make("base", 1),
-        make("teacher", 5, lineage=teacher),
-        make("kto", 6, lineage=kto),
-        make("grpo", 7, lineage=grpo),
-    ]
-    curves = [one for name in ("teacher", "kto", "grpo") for one in read_curves(tmp_path / name)]
-    pairs = {(one.first, one.second) for one in make_document(reports, curves, title="t").tests}
-    assert pairs == {("base", "teacher"), ("base", "kto"), ("base", "grpo"), ("teacher", "kto"), ("teacher", "grpo")}
-
-
-ARMS = ("sft@full", "sft@plain", "sft@odd")
-
-
-def arms(set_name: str = "eval") -> list[EvalReport]:
-    return [make(label, solved, set_name=set_name) for label, solved in zip(ARMS, (9, 5, 2), strict=True)]
-
-
-def test_each_ablation_is_tested_against_the_arm_with_all_filters_and_nothing_else() -> None:
-    reports = [make("base", 1), make("sft", 8), *arms(), make("base", 1, set_name="second"), *arms("second")]
-    tests = make_document(reports, [], title="t").tests
-    found = {(one.family, one.first, one.second, one.conditions) for one in tests}
-    assert found == {
-        ("stages", "base", "sft", "A"),
-        *(("ablations", "sft@full", label, letter) for label in ARMS[1:] for letter in "AB"),
-    }
-    one = next(one for one in tests if one.second == "sft@odd")
-    assert one.difference.value == pytest.approx(-7 / 12) and one.paired.first_only == 7
-
-
-def test_a_family_is_corrected_within_itself_whatever_else_is_measured() -> None:
-    stages = [make("base", 1), make("sft", 8), make("grpo", 9)]
-    alone = make_document(stages, [], title="t").tests
-    beside = make_document([*stages, *arms()], [], title="t").tests
-    assert [one for one in beside if one.family == "stages"] == list(alone)
-    corrected = [one for one in beside if one.family == "ablations"]
-    assert [one.holm for one in corrected] == holm([one.paired.p_value for one in corrected])
+def test_a_row_is_tested_against_the_first_and_the_one_before_it() -> None:
+    tests = make_document([make(name, place) for place, name in enumerate("abcd", 1)], [], title="t").tests
+    assert [(one.first, one.second) for one in tests] == [("a", "b"), ("a", "c"), ("b", "c"), ("a", "d"), ("c", "d")]
+    assert [one.holm for one in tests] == holm([one.paired.p_value for one in tests])
+    assert tests[-1].difference.value == pytest.approx(1 / 12) and tests[-1].paired.second_only == 1
 
 
 def test_a_row_whose_training_a_guard_ended_says_so(tmp_path: Path) -> None:
     lineage = write_run(tmp_path / "kto")
     document = make_document([make("kto", 1, lineage=lineage)], read_curves(tmp_path / "kto"), title="t")
     (row,) = document.rows
-    assert (row.trained_steps, row.ending) == (3, "stopped after 3 steps: KL")
+    assert row.ending == "stopped after 3 steps: KL"
     text = render_page(document)
     assert text.count("(stopped after 3 steps: KL)") == 2 and "kto (stopped)" in text  # both tables; the charts
 
@@ -123,13 +87,6 @@ def test_charts_are_well_formed_whatever_they_are_called(label: str, points: lis
         assert svg == "" or printable[:20] in "".join(ET.fromstring(svg).itertext())
 
 
-def test_a_log_is_read_up_to_where_a_kill_cut_it(tmp_path: Path) -> None:
-    write_run(tmp_path / "grpo")
-    (run,) = read_curves(tmp_path / "grpo")
-    assert (run.label, run.steps, run.stopped_by, run.is_finished) == ("grpo", 3, "KL", True)
-    assert {one.metric: one.values for one in run.series}["kl"] == (0.5, None, 0.5)
-
-
 class _Page(html.parser.HTMLParser):
     def __init__(self) -> None:
         super().__init__()
@@ -142,7 +99,7 @@ class _Page(html.parser.HTMLParser):
 
 
 def test_the_page_needs_nothing_else_and_escapes_what_it_is_given() -> None:
-    curves = [RunCurves(label="<script>x</script>", series=(Series(metric="kl", steps=(1, 2), values=(0.1, 0.2)),))]
+    curves = [RunCurves(label="<script>x</script>", series={"kl": ((1, 0.1), (2, 0.2))})]
     reports = [make("base", 1, samples=8), make("<b>bad</b>", 9, samples=8)]
     text = render_page(make_document(reports, curves, title="<i>t"))
     page = _Page()
@@ -164,6 +121,3 @@ def test_the_command_writes_page_table_and_json(tmp_path: Path) -> None:
     plain = json.loads(CliRunner().invoke(app, [*files, "--json"]).stdout)
     assert [row["report"]["label"] for row in plain["rows"]] == ["base", "sft"]
     assert plain["tests"][0]["paired"]["n"] == 12
-
-
-LONG = ("runs/2026-11-23-study/rejection_v2-seed-11", "runs/2026-11-23-study/rejection_v2-seed-12")

@@ -74,13 +74,6 @@ def test_the_blend_is_at_reward_level() -> None:
     assert found.outcome == 0.4 and found.steps == (1.0,)
 
 
-def test_without_a_teacher_or_a_weight_the_outcome_alone_counts_and_says_so() -> None:
-    rollout = make_rollout([("terminate", "{}")], reward=0.4)
-    for teachers, weight in (({}, 0.5), ({"p": (step("terminate"),)}, 0.0)):
-        found = reward_of(rollout, teachers, weight)
-        assert (found.value, found.tool_match) == (0.4, None)
-
-
 def test_a_group_is_mixed_where_two_of_its_rewards_differ() -> None:
     values = [1.0, 1.0, 0.0, 0.5, None, 1.0]
     rewards = [Reward(value=value, outcome=value, tool_match=None) for value in values]

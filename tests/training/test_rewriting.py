@@ -9,21 +9,15 @@ import pytest
 
 from foundation.errors import ArenaError
 from harness.inference.port import ModelReply
-from tests.training.lamp_run import BY, HONEST, TIMELINE, WRITER, Writer, trace_of, written
+from tests.training.lamp_run import BY, HONEST, TIMELINE, Writer, trace_of, written
 from training.rewriting.grounding import refusal
-from training.rewriting.writing import OmittedRun, Rewrite, RewriteRules, lifted, rewrite, timeline_of
-from training.trac.asking import Answers, Asker
-
-
-def test_honest_thoughts_stand() -> None:
-    for number, thought in enumerate(HONEST):
-        assert refusal(thought, TIMELINE, number, HONEST[:number]) is None
+from training.rewriting.writing import lifted, rewrite, timeline_of
+from training.trac.asking import Asker
 
 
 @pytest.mark.parametrize(
     ("step", "thought"),
     [
-        (0, "Okay, the user needs two things: a Lumora desk lamp and a Tavik mouse pad. I'll begin with it."),
         (
             1,
             "I've got two hits. Only 4410023987 carries the Lumora name; it's listed at PHP 849.50, below 900.",
@@ -32,7 +26,6 @@ def test_honest_thoughts_stand() -> None:
             1,
             "Neither title mentions a charging port, though the Lumora's says USB. I'll double-check sku_options.",
         ),
-        (2, "OK. The description doesn't say much, but the option reads “Polar Ivory”. One down, one to go."),
         (3, "4410023987 is the white Lumora at 849.50 and 5599001122 the Tavik pad. Together that's 978.50 PHP."),
         (4, "None of the wishes is open any more, so there's nothing left to do and I close the dialogue here."),
     ],
@@ -45,15 +38,13 @@ def test_thoughts_as_people_write_them_stand(step: int, thought: str) -> None:
     "raw",
     [
         "I would search next.",
-        '{"thought": 1}',
         '{"thought": "The shopper wants a lamp and so I search for it now.", "arguments": "{}"}',
         '[{"thought": "The shopper wants a lamp and so I search for it now."}]',
-        "",
     ],
 )
 def test_a_reply_of_another_form_is_refused(raw: str, tmp_path: Path) -> None:
     left = written(tmp_path, Writer(HONEST, {0: raw}), trace_of(TIMELINE))
-    assert isinstance(left, OmittedRun) and left.code == "not_grounded"
+    assert left.fate == "not_grounded"
 
 
 def test_a_writer_that_learns_from_the_reason_goes_on(tmp_path: Path) -> None:
@@ -69,7 +60,6 @@ def test_a_writer_that_learns_from_the_reason_goes_on(tmp_path: Path) -> None:
     made = written(
         tmp_path, Learning((*HONEST[:1], f"{HONEST[1]} Product 4410999999 is worse.", *HONEST[2:])), trace_of(TIMELINE)
     )
-    assert isinstance(made, Rewrite)
     assert (made.thoughts, made.refused) == (HONEST, 1)
 
 
@@ -81,16 +71,14 @@ def test_a_question_that_the_endpoint_cannot_answer_leaves_the_run_out(tmp_path:
             return super().complete(request)
 
     left = written(tmp_path, Short(HONEST), trace_of(TIMELINE))
-    assert isinstance(left, OmittedRun) and left.code == "not_answered"
+    assert left.fate == "not_answered"
     assert left.detail == "step 5, terminate: HTTP 400: maximum context length is 512 tokens"
 
 
 def test_nothing_is_asked_about_a_run_that_the_corpus_would_not_take(tmp_path: Path) -> None:
     writer = Writer(HONEST)
-    left = rewrite(
-        trace_of(TIMELINE), WRITER, RewriteRules(), Asker(writer, Answers(tmp_path), {}), lambda _: ("leak", "tokens")
-    )
-    assert isinstance(left, OmittedRun) and (left.code, left.detail, writer.calls) == ("kept_out", "leak, tokens", 0)
+    left = rewrite(trace_of(TIMELINE), BY, Asker(writer, tmp_path, {}), lambda _: ("leak", "tokens"))
+    assert (left.fate, left.detail, writer.calls) == ("kept_out", "leak, tokens", 0)
 
 
 def test_lifting_changes_no_call_and_no_result() -> None:

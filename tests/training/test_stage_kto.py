@@ -17,7 +17,6 @@ from training.models.opening import open_parent
 from training.models.render import Qwen3Codec
 from training.models.tiny_model import TinyShape, build_tiny_model
 from training.run import CHECKPOINT, Outcome, RunFolder
-from training.stages.kto import pair_rows
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +41,9 @@ def finish(folder: Path, model: Path) -> None:
     from tests.training.short_rows import sft_recipe
     from training.run import weights_sha256
 
-    recipe, text = sft_recipe(model, r=8)
+    recipe = sft_recipe(model, r=8)
     done = Outcome(parent_sha256=weights_sha256(model), steps=6)
-    RunFolder(folder, recipe, text).finish(done, codec_sha256="", partition_sha256="", code_commit="", device="cpu")
+    RunFolder(folder, recipe).finish(done, codec_sha256="", partition_sha256="", code_commit="", device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +87,7 @@ def test_masks_of_policy_and_kl_rows_mark_the_turns_of_their_own_ids(model: Path
     from training.stages import kto
 
     codec = Qwen3Codec(model)
-    recipe, _ = kto_recipe(model)
+    recipe = kto_recipe(model)
     rows = kto._dataset(labelled(codec, 4), recipe)
 
     class Arguments:
@@ -109,15 +108,6 @@ def test_masks_of_policy_and_kl_rows_mark_the_turns_of_their_own_ids(model: Path
             )
             assert text == answer
             assert "tool_response" not in text and text.count("<|im_end|>") == 2
-
-
-def test_no_batch_pairs_a_row_with_itself(model: Path) -> None:
-    rows = labelled(Qwen3Codec(model), 9)
-    for batch in (2, 4):
-        paired = pair_rows(rows, batch, seed=1)
-        assert len(paired) % batch != 1 and len(paired) >= 8
-        assert pair_rows(rows[::-1], batch, seed=1) == paired
-    assert pair_rows(rows, 2, seed=1) != pair_rows(rows, 2, seed=2)
 
 
 def test_the_floor_is_a_share_of_what_the_parent_emits(model: Path, tmp_path: Path) -> None:
@@ -153,8 +143,8 @@ def test_where_all_weights_are_trained_the_reference_is_the_parent_and_not_its_b
 
     monkeypatch.setattr(kto, "_MaskedTrainer", Kept)
     run_kto(model, tmp_path / "run", parent=parent, r=0)
-    base = {name: weight for name, weight in open_parent(kto_recipe(model)[0])[0].state_dict().items()}
-    merged = open_parent(kto_recipe(model, parent)[0])[0].state_dict()
+    base = {name: weight for name, weight in open_parent(kto_recipe(model))[0].state_dict().items()}
+    merged = open_parent(kto_recipe(model, parent))[0].state_dict()
     assert all(torch.equal(taken[0][name], merged[name]) for name in merged)
     assert any(not torch.equal(merged[name], base[name]) for name in merged)
     assert lines(tmp_path / "run")[0]["rewards/chosen"] == pytest.approx(

@@ -18,7 +18,7 @@ from training.models.render import Qwen3Codec, masked_runs
 from training.models.tiny_model import TinyShape, build_tiny_model
 from training.recipe import parse_recipe
 from training.run import CHECKPOINT
-from training.stages.episodes import by_step, rows_of_traces
+from training.stages.pipeline import by_step, rows_of_traces
 from training.stages.sft import IGNORED
 
 
@@ -117,16 +117,6 @@ def test_no_setting_of_the_engine_comes_or_changes_unseen() -> None:
         1e-8,
     )
     assert sft["per_device_eval_batch_size"] == 1
-
-
-def test_over_long_traces_are_counted_and_never_cut(stock: Stock) -> None:
-    traces = stock.traces()
-    lengths = sorted(len(stock.codec.row("t", one.messages, one.tools, 1 << 20).token_ids) for one in traces)
-    middle = lengths[len(lengths) // 2]
-    recipe = parse_recipe(stock.recipe_text("sft", f"[data]\ntokens_max = {middle}\n"))
-    rows = rows_of_traces(traces, stock.codec, recipe)
-    assert sorted(len(row.token_ids) for row in rows.rows) == [one for one in lengths if one <= middle]
-    assert rows.dropped == {"unfit": sum(one > middle for one in lengths), "mask": 0}
 
 
 def test_steps_of_a_row_are_its_turns_each_with_everything_before_it(stock: Stock) -> None:

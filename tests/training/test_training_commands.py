@@ -19,10 +19,9 @@ from tests.training.stock import POLICY, Stock
 from tests.training.vllm_double import VllmDouble, serve
 from training.evaluation.report import EvalReport
 from training.guards import GuardStopError
-from training.model import RunLineage
 from training.models.opening import open_model
 from training.recipe import parse_recipe
-from training.run import CHECKPOINT, Outcome, RunFolder, open_checkpoint
+from training.run import CHECKPOINT, Outcome, RunFolder, RunLineage, open_checkpoint
 from training.stages.pipeline import run_stage
 
 SHORT = ("--decode", "turn_tokens_max=8", "--decode", "turns_max=2", "--parallel", "2")
@@ -42,7 +41,7 @@ def run(stock: Stock, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run that learnt from the train problems."""
     folder = tmp_path_factory.mktemp("runs") / "sft"
     text = stock.recipe_text("sft", f'[data]\nproblems = "{stock.folder / "train.jsonl"}"')
-    opened = RunFolder(folder, parse_recipe(text), text)
+    opened = RunFolder(folder, parse_recipe(text))
     shutil.copytree(stock.model, folder / CHECKPOINT)
     finish(opened)
     return folder
@@ -122,7 +121,7 @@ def test_a_folder_without_rollouts_is_an_error_and_never_no_rollouts(stock: Stoc
     parent, bare = tmp_path / "teacher", tmp_path / "bare"
     bare.mkdir()
     text = stock.recipe_text("teacher", f'parent = "{tmp_path}"')
-    opened = RunFolder(parent, parse_recipe(text), text)
+    opened = RunFolder(parent, parse_recipe(text))
     shutil.copytree(stock.model, parent / CHECKPOINT)
     finish(opened)
     text = stock.recipe_text(
@@ -131,7 +130,7 @@ def test_a_folder_without_rollouts_is_an_error_and_never_no_rollouts(stock: Stoc
         "[optim]\nbatch_rows = 2\n[grpo]\ntool_weight = 0.5\n",
     )
     with pytest.raises(ArenaError, match=r"V2124.*bare of data\.rollouts holds no episodes\.jsonl"):
-        run_stage(parse_recipe(text), text, tmp_path / "run", stock.bench, open_teacher=None)  # type: ignore[arg-type]
+        run_stage(parse_recipe(text), tmp_path / "run", stock.bench, open_teacher=None)  # type: ignore[arg-type]
     assert list(bare.iterdir()) == []
 
 
@@ -147,7 +146,7 @@ def test_a_run_is_examined_at_a_server_as_in_this_process(
         double.requests.clear()
         served, own = (reported(evaluate(*words, *decoding, *more)) for more in (at, ()))
         assert served.weights == "sft@0123" and own.weights == own.lineage_sha256
-        assert served.lineage_sha256 == own.lineage_sha256 == open_checkpoint(run)[0].lineage_sha256
+        assert served.lineage_sha256 == own.lineage_sha256 == open_checkpoint(run).sha256
         assert served.conditions == own.conditions and served.problems == own.problems
         assert served.steps == own.steps and served.pass_at == own.pass_at
         assert "contamination check" in served.contamination and "sampled by sft@0123" in served.contamination
@@ -170,22 +169,6 @@ def test_what_a_run_learnt_is_asked_of_its_lineage_wherever_it_samples(
     with pytest.raises(GuardStopError, match="contamination"):
         evaluate(*words, "--sampler", server, "--model", "sft@0123")
     assert not double.requests
-
-
-def test_a_model_the_server_does_not_hold_is_refused_before_an_episode(
-    stock: Stock, node: tuple[str, ...], double: VllmDouble, server: str
-) -> None:
-    double.requests.clear()
-    words = (str(stock.model), "--problems", str(stock.folder / "eval.jsonl"), *SHORT, *node)
-    with pytest.raises(ArenaError, match=r"U3001.*serves sft@0123, not other"):
-        evaluate(*words, "--sampler", server, "--model", "other")
-    assert not double.requests
-
-
-@pytest.mark.parametrize("words", [("--sampler", "http://127.0.0.1:1/v1"), ("--sampler", "scripted", "--model", "m")])
-def test_a_server_is_named_whole_or_not_at_all(stock: Stock, words: tuple[str, ...]) -> None:
-    assert "--sampler" in evaluate(str(stock.model), "--problems", "s1", *words, code=2).output
-    assert evaluate("http://127.0.0.1:1/v1", "--model", "m", "--problems", "s1", *words, code=2)
 
 
 @pytest.mark.parametrize("stage", ["rejection", "kto"])

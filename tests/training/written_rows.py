@@ -9,8 +9,8 @@ import msgspec
 
 from foundation.errors import ArenaError
 from harness.chat import Message, chat_row
-from training.corpus.formats import _TOOLS_HEAD, _TOOLS_TAIL
 from training.corpus.model import EXPORTED_FACTS, NO_TOOLS, Trace, TraceFacts
+from training.corpus.tokens import _TOOLS_AFTER, _TOOLS_BEFORE
 
 _TAGS = re.compile(r"<\|im_(?:start|end)\|>|</?(?:think|tool_call|tool_response|response|obs|tools)>")
 _RAWS = msgspec.json.Decoder(list[msgspec.Raw])
@@ -42,7 +42,8 @@ def write_chat(trace: Trace) -> str:
         found = [_plain(system)] if system else []
         if trace.tools != NO_TOOLS:
             tools = (_plain(bytes(tool).decode()) for tool in _RAWS.decode(trace.tools))
-            found.append(_TOOLS_HEAD + "".join(f"\n{tool}" for tool in tools) + _TOOLS_TAIL)
+            listed = "".join(f"\n{tool}" for tool in tools)
+            found.append(f"{_TOOLS_BEFORE}{listed}{_TOOLS_AFTER}".removesuffix("<|im_end|>\n"))
         parts.append(_turn("system", "\n\n".join(found)))
     results: list[str] = []
     for message in messages:

@@ -7,34 +7,31 @@ reading. Tokens are counted only where every other per-trace rule of some arm le
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import overload
 
 import msgspec
 
-from training.corpus.disk import ShardHead, TokenCounts, added_up
-from training.corpus.duplicates import TextReading, fingerprints, read
+from training.corpus.disk import Spool, TokenCounts
+from training.corpus.duplicates import fingerprint
 from training.corpus.gates import check_rules, codes_by_rules, gates, is_unjudged
 from training.corpus.model import Appraisal, Quarantined, RejectCode, Rules, TokenWork, Trace, UnreadCount
 from training.corpus.ranking import signals_of
 from training.corpus.tokens import TokenCounter, cache_path, open_counter, render, text_key
 
 Guard = Callable[[Trace], Sequence[RejectCode]]  # `pool` and `leak`, or nothing; picklable
-Clock = Callable[[], int]  # nanoseconds
-
-_BATCH = 256  # readings held while their MinHash waits
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
     """How traces are appraised. `arms` are all the rules that will be decided by; the first is the corpus' own.
 
-    `counts_tokens` False is for arms that all have `tokens` switched off. `tokenizer` None is the stand-in counter;
-    `cache` None keeps no counts. `known_ids`: what the search server can return, for traces that do not record what it
+    Nothing counts tokens where every arm has `tokens` switched off. `tokenizer` None is the stand-in counter; `cache`
+    None keeps no counts. `known_ids`: what the search server can return, for traces that do not record what it
     returned.
     """
 
     arms: tuple[Rules, ...]
-    counts_tokens: bool = True
     tokenizer: Path | None = None
     cache: Path | None = None
     known_ids: frozenset[str] | None = None
@@ -44,8 +41,61 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("there are no rules to decide by")
         for rules in self.arms:
             check_rules(rules)
-            if not self.counts_tokens and "tokens" not in rules.off:
-                raise ValueError("the token budget is on, and nothing counts tokens")
+
+
+class AppraisedShard(msgspec.Struct, frozen=True, array_like=True):
+    """A shard that was read: its appraisals in order, each packed, the rows that could not be read, and the tokens
+    counted anew, by `text_key`."""
+
+    traces: list[msgspec.Raw]
+    unread: tuple[UnreadCount, ...]
+    counts: dict[str, int]
+    work: TokenWork
+
+
+class Appraised(Sequence[Appraisal]):
+    """The appraisals of a run in the order of its shards, on disk, and what the shards say beside them."""
+
+    def __init__(self) -> None:
+        """Raises OSError when the disk does not take it."""
+        self._spool = Spool()
+        self.unread: tuple[UnreadCount, ...] = ()
+        self.work = TokenWork(counter="")
+
+    def add(self, shard: AppraisedShard) -> None:
+        """Add the next shard. Raises OSError when the disk is full."""
+        for packed in shard.traces:
+            self._spool.add(bytes(packed))
+        self.unread, own = added_up([*self.unread, *shard.unread]), shard.work
+        self.work = TokenWork(
+            counter=self.work.counter or own.counter,
+            counted=self.work.counted + own.counted,
+            from_cache=self.work.from_cache + own.from_cache,
+        )
+
+    def __len__(self) -> int:
+        return len(self._spool)
+
+    @overload
+    def __getitem__(self, index: int) -> Appraisal: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Appraisal]: ...
+    def __getitem__(self, index: int | slice) -> Appraisal | list[Appraisal]:
+        if isinstance(index, slice):
+            return [self[one] for one in range(*index.indices(len(self)))]
+        return _APPRAISAL.decode(self._spool.get(index))
+
+
+_APPRAISAL = msgspec.msgpack.Decoder(Appraisal)
+
+
+def added_up(counts: Iterable[UnreadCount]) -> tuple[UnreadCount, ...]:
+    """One count a code, sorted; its example is the first place by number, whatever the order."""
+    found: dict[str, UnreadCount] = {}
+    for one in sorted(counts, key=lambda one: (len(one.example), one.example)):
+        known = found.get(one.code)
+        found[one.code] = one if known is None else msgspec.structs.replace(known, count=known.count + one.count)
+    return tuple(found[code] for code in sorted(found))
 
 
 def codes_under(appraisal: Appraisal, rules: Rules) -> tuple[RejectCode, ...]:
@@ -57,34 +107,26 @@ def codes_under(appraisal: Appraisal, rules: Rules) -> tuple[RejectCode, ...]:
     return tuple(sorted(codes))
 
 
-def appraise_shard(
-    number: int, rows: Iterable[Trace | Quarantined], task: Task, guard: Guard, clock_ns: Clock
-) -> bytes:
-    """Read one shard once: a `PackedShard`, as the journal takes it.
-
-    Raises ArenaError V2141 when the tokenizer cannot be used.
-    """
-    tally = _TokenTally(task, clock_ns)
-    every = gates(task.known_ids)
-    quarantined: list[UnreadCount] = []
-    done: list[Appraisal] = []
-    waiting: list[tuple[int, TextReading]] = []
-    ordinal = 0
+def appraise_shard(number: int, rows: Iterable[Trace | Quarantined], task: Task, guard: Guard) -> AppraisedShard:
+    """Read one shard once. Raises ArenaError V2141 when the tokenizer cannot be used."""
+    tally, every = _TokenTally(task), gates(task.known_ids)
+    unread: list[UnreadCount] = []
+    done: list[msgspec.Raw] = []
     for row in rows:
         if isinstance(row, Quarantined):
-            quarantined = added_up([*quarantined, UnreadCount(code=row.code, count=1, example=row.place)])
+            unread.append(UnreadCount(code=row.code, count=1, example=row.place))
             continue
         facts = row.facts
-        codes = {code for gate in every if (code := gate(row, task.arms[0])) is not None}.union(guard(row))
+        codes = {code for gate in every if (code := gate(row)) is not None}.union(guard(row))
         appraisal = Appraisal(
             shard=number,
-            ordinal=ordinal,
+            ordinal=len(done),
             trace_id=row.trace_id,
             place=row.source.place,
             codes=tuple(sorted(codes)),
             coefficient_e4=facts.coefficient_e4,
             tokens=None,
-            problem=problem_key(row),
+            problem=_problem_of(row),
             bucket=facts.bucket or "",
             day=facts.day or "",
             agent=facts.agent or "",
@@ -95,37 +137,21 @@ def appraise_shard(
             is_unjudged=is_unjudged(row),
             is_success=facts.is_success,
         )
-        ordinal += 1
-        open_arms = [rules for rules in task.arms if not codes_under(appraisal, rules)]
-        if open_arms:
-            waiting.append((len(done), read(row)))
-            if task.counts_tokens and any("tokens" not in rules.off for rules in open_arms):
-                appraisal = msgspec.structs.replace(appraisal, tokens=tally.count(row))
-        done.append(appraisal)
-        if len(waiting) == _BATCH:
-            _put_fingerprints(done, waiting)
-    _put_fingerprints(done, waiting)
-    head = ShardHead(tuple(quarantined), tally.counts, tally.work())
-    return msgspec.msgpack.encode((done, head))
+        if open_arms := [rules for rules in task.arms if not codes_under(appraisal, rules)]:
+            counts_tokens = any("tokens" not in rules.off for rules in open_arms)
+            appraisal = msgspec.structs.replace(
+                appraisal, fingerprint=fingerprint(row), tokens=tally.count(row) if counts_tokens else None
+            )
+        done.append(msgspec.Raw(msgspec.msgpack.encode(appraisal)))
+    return AppraisedShard(done, added_up(unread), tally.counts, tally.work())
 
 
-def with_trace(rows: Iterable[Trace | Quarantined], wanted: Collection[int]) -> Iterator[tuple[int, Trace]]:
-    """The traces of a shard that stand at the wanted ordinals, with these; stops reading after the last."""
-    left, ordinal = len(wanted), 0
-    if not left:
-        return
-    for row in rows:
-        if isinstance(row, Quarantined):
-            continue
-        if ordinal in wanted:
-            yield ordinal, row
-            left -= 1
-            if not left:
-                return
-        ordinal += 1
+def numbered(rows: Iterable[Trace | Quarantined]) -> Iterator[tuple[int, Trace]]:
+    """The traces of a shard with their ordinals."""
+    return enumerate(row for row in rows if isinstance(row, Trace))
 
 
-def problem_key(trace: Trace) -> str:
+def _problem_of(trace: Trace) -> str:
     """The problem a trace is of: its id, else a hash of its query, case and spacing aside."""
     if trace.facts.problem_id is not None:
         return trace.facts.problem_id
@@ -133,22 +159,15 @@ def problem_key(trace: Trace) -> str:
     return "query " + hashlib.sha256(query.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _put_fingerprints(done: list[Appraisal], waiting: list[tuple[int, TextReading]]) -> None:
-    found = fingerprints([reading for _, reading in waiting])
-    for (index, _), fingerprint in zip(waiting, found, strict=True):
-        done[index] = msgspec.structs.replace(done[index], fingerprint=fingerprint)
-    waiting.clear()
-
-
 class _TokenTally:
-    """Counts tokens of one shard's traces, each text once, and what that cost. Opens the tokenizer when first asked."""
+    """Counts tokens of one shard's traces, each text once. Opens the tokenizer when first asked."""
 
-    def __init__(self, task: Task, clock_ns: Clock) -> None:
-        self._task, self._clock_ns = task, clock_ns
+    def __init__(self, task: Task) -> None:
+        self._task = task
         self._counter: TokenCounter | None = None
         self._known: TokenCounts | None = None
         self.counts: dict[str, int] = {}
-        self._cached = self._text_bytes = self._elapsed_ns = 0
+        self._cached = 0
 
     def count(self, trace: Trace) -> int:
         """The tokens of a trace under the task's tokenizer."""
@@ -164,19 +183,10 @@ class _TokenTally:
         if known is not None:
             self._cached += 1
             return known
-        started = self._clock_ns()
         self.counts[key] = tokens = self._counter.count(text)
-        self._elapsed_ns += self._clock_ns() - started
-        self._text_bytes += len(text.encode("utf-8", "surrogatepass"))
         return tokens
 
     def work(self) -> TokenWork:
-        """What it cost."""
-        return TokenWork(
-            counter="" if self._counter is None else self._counter.identity,
-            counted=len(self.counts),
-            from_cache=self._cached,
-            tokens=sum(self.counts.values()),
-            text_bytes=self._text_bytes,
-            elapsed_ms=self._elapsed_ns // 1_000_000,
-        )
+        """What it came to."""
+        counter = "" if self._counter is None else self._counter.identity
+        return TokenWork(counter=counter, counted=len(self.counts), from_cache=self._cached)

@@ -3,17 +3,13 @@
 Sources are read once, whatever the number of filters; every corpus of a comparison has the same number of
 rows, or of tokens where its name says so, drawn by seed; nothing is written before every filter has kept something. An
 export is verified before a row of it is read. The lineage names each source by its hash, and says where an unsigned or
-foreign one was trusted. A build that was killed is taken up from its journal, and ends in the bytes it would have ended
-in.
+foreign one was trusted. A build that was killed leaves nothing under its name, and is begun anew.
 """
 
 from __future__ import annotations
 
-import difflib
 import functools
-import hashlib
-import shutil
-import tempfile
+import sqlite3
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,36 +18,23 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from arena.chain.port import Verifier
-from arena.export.files import read_manifest
-from foundation.canonical import content_hash, file_sha256
-from foundation.durable_files import move_into_place
+from arena.export.files import read_manifest, whole_folder
+from foundation.canonical import file_sha256
 from foundation.errors import ArenaError
 from foundation.executors.port import HERE, Executor
 from foundation.progress import Progress
-from training.corpus.appraisal import Guard, Task
-from training.corpus.corpus_files import PART, write_corpus
-from training.corpus.disk import AppraisalJournal
+from training.corpus.appraisal import Appraised, Guard, Task
+from training.corpus.corpus_files import write_corpus
 from training.corpus.exports import export_shards, open_export
 from training.corpus.foreign import foreign_shards
-from training.corpus.funnel import Funnel, funnel_of
+from training.corpus.funnel import CODES, Funnel, funnel_of
 from training.corpus.gates import NEVER_OFF
-from training.corpus.model import CorpusRow, Lineage, RejectCode, Rules, TokenWork
+from training.corpus.model import CorpusRow, Lineage, RejectCode, Rules
 from training.corpus.selection import Decision, Shard, appraise, decide, kept_rows, rejections
 from training.corpus.tokens import open_counter
 
-PER_TRACE: tuple[RejectCode, ...] = (
-    "coefficient",
-    "pairing",
-    "recommend_count",
-    "recommend_arguments",
-    "tokens",
-    "think_stop",
-    "subtask",
-    "subtask_guess",
-    "not_one_path",
-    "view_incomplete",
-)
-SET_LEVEL: tuple[RejectCode, ...] = ("duplicate", "near_duplicate", "ranked_out")
+PER_TRACE = CODES[CODES.index("coefficient") : CODES.index("view_incomplete") + 1]
+SET_LEVEL = CODES[CODES.index("duplicate") : CODES.index("ranked_out") + 1]
 SWEEP_E4 = (0, 5_000, 7_000, 8_000, 9_000, 10_000)
 
 _ONE_SWITCH: Mapping[str, tuple[RejectCode, ...]] = {  # gates that are one rule in two forms go off together
@@ -108,15 +91,6 @@ def without(rules: Rules, codes: Sequence[RejectCode]) -> Rules:
     return msgspec.structs.replace(rules, off=tuple(sorted({*rules.off, *codes})))
 
 
-def matched(arms: Sequence[Arm], by: Literal["rows", "tokens"], most: int) -> tuple[Arm, ...]:
-    """The arms that are matched by rows, or by tokens, with at most so many; the others as they are."""
-    return tuple(
-        msgspec.structs.replace(arm, rules=msgspec.structs.replace(arm.rules, **{by: most})) if arm.by == by else arm
-        for arm in arms
-    )
-
-
-JOURNAL = ".journal"
 FULL = "full"  # the arm that is the corpus' own rules
 
 
@@ -141,15 +115,10 @@ class Filtered(msgspec.Struct, frozen=True, kw_only=True):
 
     sources: Sources
     task: Task
-    appraised: AppraisalJournal
+    appraised: Appraised
     arms: tuple[Arm, ...]
     decisions: tuple[Decision, ...]
     funnels: tuple[Funnel, ...]
-
-    @property
-    def work(self) -> TokenWork:
-        """What counting tokens cost."""
-        return self.appraised.work
 
 
 class Built(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,26 +140,14 @@ def read_rules(path: Path | None, said: Sequence[str] = ()) -> Rules:
             values = msgspec.json.decode(text) if path.suffix == ".json" else tomllib.loads(text)
         except (OSError, UnicodeDecodeError, msgspec.DecodeError, tomllib.TOMLDecodeError) as wrong:
             raise ArenaError("V2120", f"{place}: {wrong}") from None
-    if not isinstance(values, dict):
-        raise ArenaError("V2120", f"{place}: rules are an object")
     for one in said:
         key, _, value = one.partition("=")
         values[key] = [part for part in value.split(",") if part] if key == "off" else value
-    known = [field.name for field in msgspec.structs.fields(Rules)]
-    if unknown := sorted(values.keys() - set(known)):
-        near = difflib.get_close_matches(unknown[0], known, n=1)
-        meant = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-        raise ArenaError("V2120", f"{place}: no rule is called {unknown[0]!r}; {meant}")
     try:
         rules = msgspec.convert(values, Rules, strict=not said)
         Task(arms=(rules,))
     except (msgspec.ValidationError, ValueError) as wrong:
-        raise ArenaError("V2120", f"{place}: {wrong}") from None
-    if not 0 <= rules.coefficient_e4_min <= 10_000 or not 0 < rules.near_duplicate_e4 <= 10_000:
-        raise ArenaError("V2120", f"{place}: a share lies between 0 and 10000")
-    sizes = [one for one in (rules.tokens_max, rules.per_problem_max, rules.rows, rules.tokens) if isinstance(one, int)]
-    if min(sizes) < 1:
-        raise ArenaError("V2120", f"{place}: tokens_max, per_problem_max, rows and tokens are at least 1")
+        raise ArenaError("V2120", f"{place}: {wrong}; rules are {', '.join(Rules.__struct_fields__)}") from None
     return rules
 
 
@@ -219,7 +176,7 @@ def open_sources(
     locations: Mapping[Path, str] = {},
 ) -> Sources:
     """Verify every export and hash every foreign file. `locations`: from where exports were brought (`bring_export`);
-    machines without the folder read their shards there. Raises ArenaError V2074, V2095, V2096, V2098, V2050, V2027."""
+    machines without the folder read their shards there. Raises ArenaError V2074, V2095, V2096, V2050, V2027."""
     shards: list[Shard] = []
     hashes: set[str] = set()
     names: dict[str, str] = {}
@@ -251,32 +208,6 @@ def open_sources(
     return Sources(shards=tuple(shards), hashes=tuple(sorted(hashes)), is_trusted_unsigned=is_trusted, names=names)
 
 
-def open_journal(out: Path, sources: Sources, task: Task, arms: Sequence[Arm], *others: str) -> AppraisalJournal:
-    """The journal of a build that ends in `out`, beside it: `.OUT.journal`. One that was killed goes on from it.
-
-    A journal of other sources, rules, tokenizer, catalogue or code is begun anew; `others` names what else the answers
-    depend on (the guard, the commit). What a killed writer left beside `out` is taken away. Raises ArenaError V2027
-    when another build to `out` is running, V2141 for the tokenizer.
-    """
-    code = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        code.update(path.read_bytes())
-    identity = [
-        [arm.rules for arm in arms],
-        _counter_of(task),
-        None if task.known_ids is None else sorted(task.known_ids),
-        sources.hashes,
-        len(sources.shards),
-        code.hexdigest(),
-        others,
-    ]
-    journal = AppraisalJournal(out.with_name(f".{out.name}{JOURNAL}"), content_hash(identity))
-    for left in out.parent.iterdir():
-        if left.name.startswith(f".{out.name}{PART}"):
-            shutil.rmtree(left, ignore_errors=True)
-    return journal
-
-
 def filter_sources(
     sources: Sources,
     task: Task,
@@ -285,38 +216,35 @@ def filter_sources(
     *,
     executor: Executor = HERE,
     progress: Progress | None = None,
-    journal: AppraisalJournal | None = None,
 ) -> Filtered:
     """Read everything once and decide for every arm; several arms are cut to one size.
-
-    `journal` is that of `open_journal`, for these sources, task and arms.
 
     An arm that keeps nothing is left as it is: `Filtered.funnels` shows it, `write_filtered` refuses it. Raises what
     reading a shard raises, and ArenaError V2141, V2052, V2027.
     """
     task = msgspec.structs.replace(task, arms=tuple(arm.rules for arm in arms))
     report = functools.partial(progress, "filter") if progress else None
-    appraised = appraise(sources.shards, task, guard, executor=executor, progress=report, journal=journal)
+    appraised = appraise(sources.shards, task, guard, executor=executor, progress=report)
     compared = functools.partial(progress, "compare") if progress else None
-    decided = functools.partial(
-        decide, appraised, folder=None if journal is None else journal.folder, progress=compared
-    )
-    decisions = [decided(arm.rules) for arm in arms]
+    decided, decisions = list(arms), [decide(appraised, arm.rules, progress=compared) for arm in arms]
+
+    def cut(by: Literal["rows", "tokens"], most: int) -> None:
+        """Decide again for the arms that are matched by rows, or by tokens, with at most so many."""
+        for place, arm in enumerate(decided):
+            if arm.by == by:
+                rules = msgspec.structs.replace(arm.rules, **{by: most})
+                decided[place] = msgspec.structs.replace(arm, rules=rules)
+                decisions[place] = decide(appraised, rules, progress=compared)
+
     if len(arms) > 1 and all(one.kept for one in decisions):
-        rows = min(one.kept for arm, one in zip(arms, decisions, strict=True) if arm.by == "rows")
-        arms = matched(arms, "rows", rows)
-        decisions = [decided(arm.rules) for arm in arms]
-        if any(arm.by == "tokens" for arm in arms):
-            first = zip(appraised, decisions[0].ranks, strict=True)
-            arms = matched(arms, "tokens", sum(trace.tokens or 0 for trace, rank in first if rank))
-            decisions = [
-                one if arm.by == "rows" else decided(arm.rules) for arm, one in zip(arms, decisions, strict=True)
-            ]
+        cut("rows", min(one.kept for arm, one in zip(arms, decisions, strict=True) if arm.by == "rows"))
+        first = zip(appraised, decisions[0].ranks, strict=True)
+        cut("tokens", sum(trace.tokens or 0 for trace, rank in first if rank))
     return Filtered(
         sources=sources,
         task=task,
         appraised=appraised,
-        arms=tuple(arms),
+        arms=tuple(decided),
         decisions=tuple(decisions),
         funnels=tuple(funnel_of(appraised, one, sources.names) for one in decisions),
     )
@@ -333,14 +261,11 @@ def write_filtered(
 ) -> tuple[Built, ...]:
     """Write the corpus to `out`, or for several arms each to a folder of its name in `out`, all of them or none.
 
-    Raises ArenaError V2147 when an arm kept nothing (before anything is written), V2099, V2142, V2027.
+    Raises ArenaError V2147 when an arm kept nothing (before anything is written), V2099, V2027.
     """
     arms = list(zip(filtered.arms, filtered.decisions, filtered.funnels, strict=True))
     if empty := [arm.name for arm, one, _ in arms if not one.kept]:
         raise ArenaError("V2147", "" if len(arms) == 1 else f"under {', '.join(empty)}")
-    if out.exists():
-        raise ArenaError("V2027", f"{out} exists already; a corpus is never changed, choose another --out")
-    traces, shards = filtered.appraised, filtered.sources.shards
     count, total = 0, sum(one.kept for one in filtered.decisions)
 
     def counted(rows: Iterable[CorpusRow]) -> Iterator[CorpusRow]:
@@ -353,35 +278,32 @@ def write_filtered(
 
     built: list[Built] = []
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}{PART}") as partial:
-            for arm, decision, one in arms:
-                lineage = Lineage(
-                    rules=arm.rules,
-                    sources=filtered.sources.hashes,
-                    is_trusted_unsigned=filtered.sources.is_trusted_unsigned,
-                    tokenizer_sha256=_counter_of(filtered.task),
-                    partition_sha256=origin.partition_sha256,
-                    code_commit=origin.code_commit,
-                    rows_sha256="",
-                )
-                written = write_corpus(
-                    Path(partial) / "study" / arm.name,
-                    counted(kept_rows(shards, traces, decision, executor=executor)),
-                    lineage=lineage,
-                    funnel=one,
-                    rejected=rejections(traces, decision),
+        with whole_folder(out) as made:
+            for arm, decision, funnel in arms:
+                below = () if len(arms) == 1 else (arm.name,)
+                lineage = write_corpus(
+                    made.joinpath(*below),
+                    counted(kept_rows(filtered.sources.shards, filtered.appraised, decision, executor=executor)),
+                    lineage=Lineage(
+                        rules=arm.rules,
+                        sources=filtered.sources.hashes,
+                        is_trusted_unsigned=filtered.sources.is_trusted_unsigned,
+                        tokenizer_sha256=counter_of(filtered.task),
+                        partition_sha256=origin.partition_sha256,
+                        code_commit=origin.code_commit,
+                        rows_sha256="",
+                    ),
+                    funnel=funnel,
+                    rejected=rejections(filtered.appraised, decision),
                     guard=guard,
                 )
-                folder = out if len(arms) == 1 else out / arm.name
-                built.append(Built(name=arm.name, folder=str(folder), lineage=written, funnel=one))
-            made = Path(partial) / "study"
-            move_into_place(made / arms[0][0].name if len(arms) == 1 else made, out)
-    except OSError as wrong:
-        raise ArenaError("V2027", f"{out}: {wrong.strerror}") from None
+                built.append(Built(name=arm.name, folder=str(out.joinpath(*below)), lineage=lineage, funnel=funnel))
+    except sqlite3.Error as wrong:
+        raise ArenaError("V2027", f"{out}: {wrong}") from None
     return tuple(built)
 
 
-def _counter_of(task: Task) -> str:
+def counter_of(task: Task) -> str:
     """What tokens are counted by; "" where nothing counts them."""
-    return open_counter(task.tokenizer).identity if task.counts_tokens else ""
+    is_counted = any("tokens" not in rules.off for rules in task.arms)
+    return open_counter(task.tokenizer).identity if is_counted else ""

@@ -1,6 +1,6 @@
 """Duplicates: traces that teach the same, found by what the model wrote.
 
-`read` reduces a trace to a fingerprint of a few hundred bytes, and `likenesses` says of fingerprints offered
+`fingerprint` reduces a trace to a few hundred bytes, and `likenesses` says of fingerprints offered
 best first which repeat one that was kept before; nothing depends on the order traces were read in. Memory does not
 follow their number: fingerprints and bands lie on disk.
 
@@ -27,7 +27,6 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
-from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -80,15 +79,6 @@ _Words = NDArray[np.uint64]
 Likeness = Literal["duplicate", "near_duplicate"]
 
 
-class TextReading(msgspec.Struct, frozen=True, gc=False):
-    """What is read off one trace before its MinHash: hash of its normal form, hashes of phrases and words, repeated
-    ones too."""
-
-    normal_sha: bytes  # 16 bytes of sha256
-    phrases: _Words
-    searched: _Words
-
-
 def normal_words(trace: Trace) -> list[str]:
     """The normal form of a trace, word by word, with a sign before each turn."""
     parts = [trace.query or next((m.content for m in trace.messages if m.role == "user"), "")]
@@ -110,8 +100,8 @@ def normal_words(trace: Trace) -> list[str]:
     return _WORD_OR_SIGN.findall(text)
 
 
-def read(trace: Trace) -> TextReading:
-    """The reading of one trace."""
+def fingerprint(trace: Trace) -> Fingerprint:
+    """What is compared of a trace."""
     words = normal_words(trace)
     queries = " ".join(
         query for m in trace.messages if m.role == "assistant" for c in m.calls if (query := query_of(c))
@@ -120,33 +110,23 @@ def read(trace: Trace) -> TextReading:
     hashes = _hashes(words)
     if len(hashes) > 2:
         hashes = hashes[:-2] * _MIX[0] + hashes[1:-1] * _MIX[1] + hashes[2:] * _MIX[2]
-    return TextReading(
+    return Fingerprint(
         normal_sha=hashlib.sha256(" ".join(words).encode("utf-8", "surrogatepass")).digest()[:16],
-        phrases=hashes,
-        searched=_hashes(searched),
+        phrases=_digest(hashes, _PHRASE_HASHES),
+        searched=_digest(_hashes(searched), _SEARCH_HASHES),
     )
 
 
-def fingerprints(readings: Sequence[TextReading]) -> list[Fingerprint]:
-    """Fingerprints of readings, in their order."""
-    phrases = _digests([reading.phrases for reading in readings], _PHRASE_HASHES)
-    searched = _digests([reading.searched for reading in readings], _SEARCH_HASHES)
-    return [
-        Fingerprint(normal_sha=reading.normal_sha, phrases=one, searched=other)
-        for reading, one, other in zip(readings, phrases, searched, strict=True)
-    ]
-
-
 def likenesses(
-    offered: Iterable[tuple[int, Fingerprint]], near_e4: int | None, *, folder: Path | None = None
+    offered: Iterable[tuple[int, Fingerprint]], near_e4: int | None
 ) -> Iterator[tuple[int, Likeness | None]]:
     """Of fingerprints offered best first, each with a number that stands for it: what it is to those kept before it.
 
     None is one that is kept; what repeats it is not, and nothing is compared with that. `near_e4` None finds exact
-    duplicates only. All are taken before the first answer; they lie on disk, in `folder`. Raises OSError or
+    duplicates only. All are taken before the first answer; they lie on disk. Raises OSError or
     sqlite3.Error when the disk does not take them.
     """
-    with scratch(folder) as store:
+    with scratch() as store:
         for line in _TABLES:
             store.execute(line)
         store.execute("BEGIN")
@@ -230,13 +210,9 @@ def _hashes(words: Sequence[str]) -> _Words:
     return np.fromiter(map(_WORD_HASHES.__getitem__, words), np.uint64, len(words))
 
 
-def _digests(sets: Sequence[_Words], hashes: int) -> list[bytes]:
-    if not sets:
-        return []
-    rows = RMinHash.digest_matrix_from_flat_token_hashes(
-        np.concatenate(sets), [0, *np.cumsum([len(one) for one in sets]).tolist()], hashes, _SEED
-    ).to_rows()
-    return [np.array(row, "<u4").tobytes() for row in rows]
+def _digest(values: _Words, hashes: int) -> bytes:
+    rows = RMinHash.digest_matrix_from_flat_token_hashes(values, [0, len(values)], hashes, _SEED).to_rows()
+    return np.array(rows[0], "<u4").tobytes()
 
 
 def _even(arguments: str) -> str:

@@ -13,27 +13,25 @@ calls that the agent's Python made are in no message, and so in no verbatim trac
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from arena.chain.port import Verifier
 from arena.export.agents import AgentRow
-from arena.export.conversation import Conversation, ExecutedCall
+from arena.export.conversation import Conversation
 from arena.export.elsewhere import ExportFiles
-from arena.export.files import AGENTS, MANIFEST, VIEWS, file_hash, read_manifest, signer_of
+from arena.export.files import AGENTS, MANIFEST, VIEWS, read_manifest, signer_of
 from arena.export.model import Manifest
 from arena.export.row import ViewRow
-from arena.export.verification import verify_export
+from arena.export.verification import verify_export, wrong_files
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from foundation.executors.port import HERE, Executor
 from foundation.progress import PhaseProgress
 from harness.chat import ChatMessage, Message, calls_of_chat
-from harness.trace import Emitter
-from training.corpus.formats import is_spoken, lift
-from training.corpus.gates import is_paired
+from training.corpus.formats import lift
 from training.corpus.model import (
     EXPORTED_FACTS,
     ExecutedTrace,
@@ -44,7 +42,7 @@ from training.corpus.model import (
     TraceSource,
     assemble_trace,
 )
-from training.corpus.rebuilding import ROLES, TEXT_CALL, rebuild
+from training.corpus.rebuilding import ROLES, rebuild
 
 SEAL_VERSION = 1  # raised when verification finds more than it used to
 _AGENT = msgspec.json.Decoder(AgentRow)
@@ -75,8 +73,6 @@ class Export(msgspec.Struct, frozen=True, kw_only=True):
         try:
             rows = map(_AGENT.decode, (Path(self.folder) / AGENTS).read_bytes().splitlines())
             return {row.agent_version_id: row.name for row in rows if row.name}
-        except FileNotFoundError:
-            return {}  # an export of version 1 has none
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ArenaError("V2050", f"{AGENTS}: {error}") from error
 
@@ -85,40 +81,35 @@ def open_export(
     folder: Path,
     verify_signature: Verifier,
     *,
-    validators: Collection[str] = (),
     trust_unsigned: bool = False,
     seals: Path | None = None,
     executor: Executor = HERE,
     progress: PhaseProgress | None = None,
     location: str = "",
 ) -> Export:
-    """The export in `folder`, verified now or before. `validators`: whose logs are trusted, anybody's when empty.
-    `location`: the object store it was brought from, "" for none.
+    """The export in `folder`, verified now or before. `location`: the object store it was brought from, "" for none.
 
     `seals` is a folder of finished verifications, None for none; `executor` is where verification looks at rows
     (`verify_export`), with a `verify_signature` that other processes can import. Raises ArenaError V2074 without a
-    readable manifest, V2096 when its validator is not one of `validators` or did not sign it, V2095 when the export
+    readable manifest, V2096 when its validator did not sign it, V2095 when the export
     does not verify, V2052 when processes died.
     """
     manifest = read_manifest(folder)
     signer, validator = signer_of(folder, verify_signature), manifest.log.validator
-    if validators and validator not in validators:
-        raise ArenaError("V2096", f"{folder}: {validator} is not among the validators asked for")
     if signer != validator and not trust_unsigned:
         whose = f"signed by {signer}" if signer else "not signed"
         raise ArenaError("V2096", f"{folder}: {whose}; the log is that of {validator}")
     manifest_sha256 = hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
     seal = None if seals is None else seals / f"{manifest_sha256}.{SEAL_VERSION}"
     if seal is not None and seal.is_file():
-        _check_files(folder, manifest)
+        wrong = tuple(wrong_files(folder, manifest))
     else:
-        report = verify_export(folder, verify_signature, executor=executor, progress=progress)
-        if not report.is_ok:
-            first = report.wrong[0]
-            raise ArenaError("V2095", f"{folder}: {first.place}: {first.detail} ({len(report.wrong)} in all)")
-        if seal is not None:
+        wrong = verify_export(folder, verify_signature, executor=executor, progress=progress).wrong
+        if seal is not None and not wrong:
             seal.parent.mkdir(parents=True, exist_ok=True)
             write_whole(seal, b"")
+    if wrong:
+        raise ArenaError("V2095", f"{folder}: {wrong[0].place}: {wrong[0].detail} ({len(wrong)} in all)")
     return Export(
         folder=str(folder),
         manifest=manifest,
@@ -126,14 +117,6 @@ def open_export(
         signer=signer if signer == validator else "",
         location=location,
     )
-
-
-def _check_files(folder: Path, manifest: Manifest) -> None:
-    """Raises ArenaError V2095 when a file is not the one the manifest names."""
-    for file in manifest.files:
-        path = folder / file.path
-        if not path.is_file() or file_hash(path) != (file.sha256, file.size_bytes):
-            raise ArenaError("V2095", f"{folder}: {file.path}: its bytes are not those the manifest names")
 
 
 def trace_of_row(row: ViewRow, *, is_verified: bool) -> Trace:
@@ -163,18 +146,13 @@ def _place(row: ViewRow) -> str:
 
 
 def _conversation(row: ViewRow) -> tuple[Sequence[Message], Rebuilt | None]:
-    """The messages of a row: what the model was sent and wrote, where that is the whole episode in order and its calls
-    can be read there; else the episode rebuilt from its events, where that is one conversation."""
+    """The messages of a row: what the model was sent and wrote, where that is the whole episode in order and no call
+    stands in its text; else the episode rebuilt from its events, where that is one conversation."""
     talk = row.conversation
     sent = [_message(chat) for chat in talk.messages]
-    is_text = any(message.role == "assistant" and is_spoken(message.content) for message in sent)
-    lifted = _lifted(sent, talk.calls) if is_text else sent
-    if talk.is_linear and lifted is not None:
-        if sum(len(message.calls) for message in lifted) == sum(len(message.calls) for message in sent):
-            return lifted, None
-        if is_paired(lifted):
-            return lifted, Rebuilt(how=("text_calls",))
-    return rebuild(talk, row.facts.query, row.tools) or (lifted or sent, None)
+    if talk.is_linear and not any("<tool_call>" in one.content for one in sent if one.role == "assistant"):
+        return lift(sent), None
+    return rebuild(talk, row.facts.query, row.tools) or (sent, None)
 
 
 def _message(chat: ChatMessage) -> Message:
@@ -195,34 +173,6 @@ def _message(chat: ChatMessage) -> Message:
     if role is None:
         raise ArenaError("V2097", f"a message of role {chat.role!r}")
     return Message(role=role, content=chat.content, call_id=chat.tool_call_id, is_model=chat.origin is None)
-
-
-def _lifted(talk: Sequence[Message], calls: Sequence[ExecutedCall]) -> list[Message] | None:
-    """Calls that the model wrote as text as calls, each with the emitter the host recorded for the next text call of
-    that name; one that the host never executed is the model's. What is no call stays text."""
-    try:
-        messages = lift(talk)
-    except ArenaError:
-        return None
-    waiting = [call for call in calls if call.call_id.startswith(TEXT_CALL) or call.emitter == "echoed"]
-    results: dict[str, str | None] = {}
-    attributed: list[Message] = []
-    for message in messages:
-        if message.calls and all(call.emitter is None for call in message.calls):
-            own = []
-            for call in message.calls:
-                match = next((one for one in waiting if one.name == call.name), None)
-                if match is not None:
-                    waiting.remove(match)
-                    results[call.id] = match.result
-                emitter: Emitter = match.emitter if match is not None and message.is_model else "llm"
-                own.append(msgspec.structs.replace(call, emitter=emitter if message.is_model else "code"))
-            message = msgspec.structs.replace(message, calls=tuple(own))
-        elif message.role == "tool" and message.call_id in results:
-            is_model = "".join((results[message.call_id] or "").split()) == "".join(message.content.split())
-            message = msgspec.structs.replace(message, is_model=is_model)
-        attributed.append(message)
-    return attributed
 
 
 class ViewShard(msgspec.Struct, frozen=True, kw_only=True):

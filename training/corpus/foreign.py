@@ -1,8 +1,9 @@
-"""Traces from files that are no export: one row a trajectory, in any of the formats of `training.corpus.formats`.
+"""Traces from files that are no export: one row a trajectory. Every shape that a row has leads to chat messages, which
+`training.corpus.formats` reads.
 
-Every row comes out once, in order, as a trace or as a quarantined row with code and place; a file none of whose rows is
-of a known format is refused. Nobody vouches for such a row: its trace is not verified, and what a row says of itself is
-taken only where it has a field for it. A file with a row a line is read in pieces, cut where its bytes say.
+Every row comes out once, in order, as a trace or as a quarantined row with code and place; a file none of whose rows
+can be read is refused. Nobody vouches for such a row: its trace is not verified, and what a row says of itself is taken
+only where it has a field for it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -18,27 +20,23 @@ from typing import Any
 import msgspec
 
 from arena.export.files import read_lines
-from foundation.codes.names import UNKNOWN_FORMAT
 from foundation.errors import ArenaError
 from harness.chat import Message
 from training.corpus.formats import (
-    is_chat,
+    as_calls,
+    as_kind,
+    call_of,
+    first_of,
+    id_of,
     is_message,
-    is_react,
     is_spoken,
-    read_chat,
-    read_dialogue,
     read_messages,
-    read_rollout,
-    read_text,
     read_tools,
-    rollout_facts,
 )
 from training.corpus.gates import RECOMMEND, TERMINATE
 from training.corpus.model import (
     EXPORTED_FACTS,
     JUDGE,
-    NO_TOOLS,
     RESULTS,
     Quarantined,
     SourceKind,
@@ -51,7 +49,7 @@ from training.corpus.model import (
 CONVERSATION_KEYS = ("messages", "traj", "history", "conversations", "conversation")
 OUTPUT_KEY = "raw_text"  # what a model answered; `messages` beside it are what it was asked
 TEXT_KEYS = ("text", "trajectory", "response")
-OWN_KEYS = (*CONVERSATION_KEYS, "dialogue", "output_tools", OUTPUT_KEY, *TEXT_KEYS)
+_OWN_KEYS = (*CONVERSATION_KEYS, "dialogue", "output_tools", OUTPUT_KEY, *TEXT_KEYS)
 _WRAPPERS = tuple(
     ["sample", "rollout", "episode", "trajectory", "record", "data", "row", "trace", "result", "output", "input"]
 )
@@ -66,6 +64,9 @@ _KNOWN = (
     f"({', '.join(CONVERSATION_KEYS)}, `prompt` with `completion`, `nodes`, or a list of `role`), `output_tools`, "
     f"and ReAct, Hermes or ChatML text (a string, or one under {OUTPUT_KEY}, {', '.join(TEXT_KEYS)})"
 )
+PROMPT = "prompt"  # in `missing`: the row is what a model answered, not what it was asked
+
+Chat = list[Any]  # messages as JSON, under whatever names
 
 
 def opened(row: object) -> object:
@@ -80,44 +81,35 @@ def opened(row: object) -> object:
     return row
 
 
-def rows_key(value: object) -> str | None:
-    """Of a file that is one object around a list of rows, as benchmarks save a run: the key of the list."""
-    if not isinstance(value, dict) or any(value.get(key) for key in (*OWN_KEYS, "completion", "traces")):
-        return None
-    lists = (key for key in _LISTS if isinstance(value.get(key), list) and value[key])
-    return next((key for key in lists if all(isinstance(row, dict | list) for row in value[key])), None)
-
-
 def _opened_once(row: object) -> object:
     if not isinstance(row, dict):
         return row
     for key in (*CONVERSATION_KEYS, "prompt", "completion", "tools", "metadata", "info"):
         if (decoded := _decoded(row.get(key))) is not row.get(key):
             return row | {key: decoded}
-    if _is_chat(row.get("completion")) and _is_chat(row.get("prompt"), may_be_empty=True):
-        return _around(row, "prompt", "completion", messages=[*(row["prompt"] or []), *row["completion"]])
+    prompt, completion = row.get("prompt"), row.get("completion")
+    if _is_chat(completion) and (prompt in (None, []) or _is_chat(prompt)):
+        return _around(row, "prompt", "completion", messages=[*(prompt or []), *(completion or [])])
     if (nodes := _nodes_of(row)) is not None:
         return nodes
     for key in ("conversations", "conversation"):
         if _is_chat(row.get(key)) and not row.get("messages"):
             return _around(row, key, messages=row[key])
-    if any(row.get(key) for key in OWN_KEYS if key not in _WRAPPERS or isinstance(row.get(key), str)):
+    if any(row.get(key) for key in _OWN_KEYS if key not in _WRAPPERS or isinstance(row.get(key), str)):
         return row
     for key in _WRAPPERS:
         inner = _decoded(row.get(key))
         if isinstance(inner, dict) and inner:
             return {name: value for name, value in row.items() if name != key} | inner
         if isinstance(inner, list) and inner and isinstance(inner[0], dict):
-            name = "dialogue" if "completion" in inner[0] or "extra_info" in inner[0] else "messages"
-            return _around(row, key, **{name: inner})
+            return _around(row, key, **{"dialogue" if _is_step(inner[0]) else "messages": inner})
     return row
 
 
 def _around(row: dict[str, Any], *taken: str, **conversation: object) -> dict[str, Any]:
     """The conversation with the other fields of its row, tools and facts under the names that the formats read."""
     rest = {key: value for key, value in row.items() if key not in taken}
-    if not rest.get("tools") and rest.get("tool_defs"):
-        rest["tools"] = rest["tool_defs"]
+    rest["tools"] = rest.get("tools") or rest.get("tool_defs")
     if not rest.get("metadata") and isinstance(rest.get("info"), dict):
         rest["metadata"] = rest["info"]
     return rest | conversation
@@ -125,30 +117,33 @@ def _around(row: dict[str, Any], *taken: str, **conversation: object) -> dict[st
 
 def _nodes_of(row: dict[str, Any]) -> dict[str, Any] | None:
     """A run of `verifiers` 0.4: the path to the last leaf of its one trace. What no model call made has weight 0."""
-    traces = row.get("traces")
+    traces, nodes = row.get("traces"), row.get("nodes")
     if isinstance(traces, list) and len(traces) == 1 and isinstance(traces[0], dict):
         outer = {key: value for key, value in row.items() if key != "traces"}
         return outer | traces[0] if "nodes" in traces[0] else None
-    nodes = row.get("nodes")
     if not isinstance(nodes, list) or not nodes or not all(isinstance(one, dict) for one in nodes):
         return None
     path: list[Any] = []
     at: object = len(nodes) - 1
     while isinstance(at, int) and not isinstance(at, bool) and 0 <= at < len(nodes) and len(path) < len(nodes):
-        node = nodes[at]
-        message = node.get("message")
-        is_given = isinstance(message, dict) and message.get("role") == "assistant" and node.get("sampled") is False
+        message = nodes[at].get("message")
+        is_given = (
+            isinstance(message, dict) and message.get("role") == "assistant" and nodes[at].get("sampled") is False
+        )
         path.append(message | {"weight": 0} if isinstance(message, dict) and is_given else message)
-        at = node.get("parent")
-    path.reverse()
-    rest = _around(row, "nodes", messages=path)
-    return rest if rest.get("tools") or not nodes[0].get("tools") else rest | {"tools": nodes[0]["tools"]}
+        at = nodes[at].get("parent")
+    rest = _around(row, "nodes", messages=path[::-1])
+    return rest | {"tools": rest["tools"] or nodes[0].get("tools")}
 
 
-def _is_chat(value: object, *, may_be_empty: bool = False) -> bool:
-    if isinstance(value, list) and value:
-        return all(isinstance(one, dict) and ("role" in one or "from" in one) for one in value)
-    return may_be_empty and value in (None, [])
+def _is_chat(value: object) -> bool:
+    if not isinstance(value, list) or not value:
+        return False
+    return all(isinstance(one, dict) and ("role" in one or "from" in one) for one in value)
+
+
+def _is_step(value: object) -> bool:
+    return isinstance(value, dict) and ("completion" in value or "extra_info" in value)
 
 
 def _decoded(value: object) -> object:
@@ -162,43 +157,47 @@ def _decoded(value: object) -> object:
     return decoded if isinstance(decoded, dict | list) else value
 
 
-def detect(row: object) -> SourceKind:
-    """The format of a decoded JSON row, as `opened` gives it. Raises ArenaError V2098."""
-    if isinstance(row, str):
-        return _of_text(row)
-    if isinstance(row, list) and row:
-        first = row[0]
-        if is_message(first):
-            return _of_messages(row)
-        if isinstance(first, dict) and ("completion" in first or "extra_info" in first):
-            return "sn15"
-        raise ArenaError("V2098", f"a list that begins with {type(first).__name__}; {_KNOWN}")
-    if isinstance(row, dict):
-        if isinstance(row.get("dialogue"), list):
-            return "sn15"
-        if isinstance(row.get("output_tools"), list):
-            return "output_tools"
-        if (text := text_of(row)) is not None:
-            return _of_text(text)
-        if (talk := talk_of(row)) is not None:
-            return _of_messages(talk)
-        raise ArenaError("V2098", f"an object of {', '.join(sorted(map(str, row))[:12]) or 'nothing'}; {_KNOWN}")
-    raise ArenaError("V2098", f"a {type(row).__name__} with nothing in it; {_KNOWN}")
+def conversation_of(row: object, query: str = "") -> tuple[SourceKind, Chat, object]:
+    """Format, messages and tools of a decoded JSON row, as `opened` gives it; the query stands in front where the
+    format has none. Raises ArenaError V2097."""
+    fields = row if isinstance(row, dict) else {}
+    tools, asked = fields.get("tools"), [{"role": "user", "content": query}] if query else []
+    steps = row if isinstance(row, list) and row and _is_step(row[0]) else fields.get("dialogue")
+    text = row if isinstance(row, str) else _text_of(fields)
+    if isinstance(steps, list):
+        return "sn15", _of_steps(steps, query), tools
+    if isinstance(calls := fields.get("output_tools"), list):
+        prompt = as_kind(fields.get("messages"), list, "messages") or asked
+        called = [as_kind(call, dict, "a call") for call in calls]
+        return "output_tools", [*prompt, *({"role": "assistant", "tool_calls": [call]} for call in called)], tools
+    if text is not None and "<|im_start|>" in text:
+        messages, told = _of_chatml(text)
+        return "hermes", messages, tools if told is None else told
+    if text is not None and (_is_react(text) or is_spoken(text)):
+        prompt = as_kind(fields.get("messages"), list, "messages") or asked
+        parts = [part for part in _OBSERVED.split(text) if part.strip()]
+        said = [{"role": "user" if one.startswith("<obs>") else "assistant", "content": one} for one in parts]
+        return "react" if _is_react(text) else "hermes", [*prompt, *said], tools
+    talk = row if isinstance(row, list) and row and is_message(row[0]) else _talk_of(fields)
+    if text is None and talk is not None:
+        return _kind_of(talk), talk, tools
+    what = f"an object of {', '.join(sorted(map(str, fields))[:12])}" if fields else f"a {type(row).__name__}"
+    raise ArenaError("V2097", f"{what} is of no known format; {_KNOWN}")
 
 
-def text_of(row: dict[str, Any]) -> str | None:
+def _text_of(row: dict[str, Any]) -> str | None:
     """The text of a row that is one; beside `messages`, a rendering of these is not."""
     keys = (OUTPUT_KEY,) if row.get("messages") else (OUTPUT_KEY, *TEXT_KEYS)
     return next((row[key] for key in keys if isinstance(row.get(key), str)), None)
 
 
-def talk_of(row: dict[str, Any]) -> list[Any] | None:
+def _talk_of(row: dict[str, Any]) -> list[Any] | None:
     """The chat of a row: the list under the first of `CONVERSATION_KEYS` that has one with something in it."""
     found = (row[key] for key in CONVERSATION_KEYS if isinstance(row.get(key), list) and row[key])
     return next((talk for talk in found if is_message(next((one for one in talk if one is not None), None))), None)
 
 
-def _of_messages(messages: list[Any]) -> SourceKind:
+def _kind_of(messages: Chat) -> SourceKind:
     """Chat whose assistant writes calls as text is of that text's format."""
     texts = [
         message["content"]
@@ -208,38 +207,104 @@ def _of_messages(messages: list[Any]) -> SourceKind:
         and isinstance(message.get("content"), str)
         and not message.get("tool_calls")
     ]
-    if any(("<tool_call>" in text and is_react(text)) or text.lstrip().startswith("<obs>") for text in texts):
+    if any(("<tool_call>" in text and _is_react(text)) or text.lstrip().startswith("<obs>") for text in texts):
         return "react"
     return "hermes" if any("<tool_call>" in text for text in texts) else "openai"
 
 
-def _of_text(text: str) -> SourceKind:
-    if is_chat(text):
-        return "hermes"
-    if is_react(text):
-        return "react"
-    if is_spoken(text):
-        return "hermes"
-    raise ArenaError("V2098", f"text without a tag, {len(text)} characters; {_KNOWN}")
+_OBSERVED = re.compile(r"(<obs>.*?</obs>)", re.DOTALL)
+
+
+def _is_react(text: str) -> bool:
+    """Whether a text has a tag that ReAct alone uses, or calls as a list."""
+    return "<obs>" in text or re.search(r"<tool_call>\s*\[", text) is not None
+
+
+_TURN = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>\n?|\Z)", re.DOTALL)
+_CHATML_ROLES = {"system": "system", "user": "user", "assistant": "assistant", "tool": "user"}
+_TOOLS = re.compile(r"(?:\n\n)?# Tools\n\n.*?<tools>\n(.*?)\n</tools>.*?\n</tool_call>", re.DOTALL)
+
+
+def _of_chatml(text: str) -> tuple[Chat, object]:
+    """The messages and tools of ChatML in Qwen's form."""
+    tools, messages, end = None, Chat(), 0
+    for turn in _TURN.finditer(text):
+        if text[end : turn.start()].strip() or turn.group(1) not in _CHATML_ROLES:
+            raise ArenaError("V2097", f"text outside of turns, or a turn of {turn.group(1)!r}")
+        role, content, end = _CHATML_ROLES[turn.group(1)], turn.group(2), turn.end()
+        if role == "system" and (found := _TOOLS.search(content)):
+            tools = [line for line in found[1].split("\n") if line.strip()]
+            content = content[: found.start()].strip() + content[found.end() :].rstrip()
+        if content or role != "system":
+            messages.append({"role": role, "content": content})
+    if not messages or text[end:].strip():
+        raise ArenaError("V2097", "not ChatML to its end")
+    return messages, tools
+
+
+def _of_steps(steps: list[Any], query: str) -> Chat:
+    """SN15 steps, or those of ShoppingBench's own runner, as chat."""
+    messages = Chat()
+    for number, step in enumerate((as_kind(one, dict, "a step") for one in steps), 1):
+        told = as_kind(step.get("extra_info"), dict, f"step {number}").get("query")
+        query = query or as_kind(told, str, "query")
+        if not isinstance(step.get("completion"), dict):
+            raise ArenaError("V2097", f"step {number} has no completion")
+        messages += _of_completion(step["completion"], f"step {number}")
+    if not messages:
+        raise ArenaError("V2097", "a dialogue without steps")
+    return [{"role": "user", "content": query}, *messages] if query else messages
+
+
+def _of_completion(completion: dict[str, Any], place: str) -> Chat:
+    """The assistant's turn of a step, then the results of its calls: beside each (`result`), or in `obs` by its id."""
+    message = as_kind(completion.get("message"), dict, f"{place}, message")
+    thoughts = [completion.get("reasoning_content")]
+    rows: list[dict[str, Any]] = []
+    content = completion.get("content")
+    if any(message.get(key) for key in ("think", "tool_call", "response")):
+        thoughts, content = [*thoughts, message.get("think")], message.get("response")
+        rows = [as_kind(row, dict, f"{place}, tool call") for row in as_calls(message.get("tool_call"), place)]
+    reasoning = "\n\n".join(dict.fromkeys(one for one in (as_kind(one, str, place) for one in thoughts) if one))
+    seen = [as_kind(item, dict, f"{place}, obs") for item in as_kind(message.get("obs"), list, f"{place}, obs")]
+    counts, calls, results = Counter[str](), Chat(), Chat()
+    for call, row in ((call_of(row, place), row) for row in rows):
+        counts[call.id] += 1  # an id is a hash of name and parameters: equal calls are numbered
+        call_id = f"{call.id}#{counts[call.id]}" if call.id and counts[call.id] > 1 else call.id
+        calls.append({"id": call_id, "name": call.name, "arguments": call.arguments})
+        own = next((item for item in seen if id_of(item) == call.id), None)
+        if own is not None:
+            seen.remove(own)
+        result = first_of(row if own is None else own, ("result", "results"))
+        if result is not None or own is not None:
+            results.append({"role": "tool", "tool_call_id": call_id, "content": result})
+    if seen:
+        raise ArenaError("V2097", f"{place}: a result of {id_of(seen[0])!r}, which is no call of the step")
+    return [{"role": "assistant", "content": content, "reasoning": reasoning, "tool_calls": calls}, *results]
 
 
 def read_facts(fields: dict[str, Any], metadata: dict[str, Any]) -> TraceFacts:
     """The facts that `metadata`, the object that an export keeps them in, states by their names: each has to be one.
 
-    Of the row's own fields (`stop`, `team` and such are common words) the problem is taken, and a pool or suite: one
-    that is not ours is refused, since it may mean that the row is held out. Raises ArenaError V2097.
+    Of the row's own fields (`stop`, `team` and such are common words) the problem is taken, what was recommended, and a
+    pool or suite: one that is not ours is refused, since it may mean that the row is held out. Raises ArenaError V2097.
     """
     own = {name: fields.get(name) for name in ("problem_id", "pool", "suite", "recommended", "category")}
     told = own | {name: one for name, one in metadata.items() if one not in (None, "")}
     stated = {fact: told[name] for name, fact in EXPORTED_FACTS.items() if told.get(name) not in (None, "")}
     if isinstance(one := stated.get("problem_id"), int) and not isinstance(one, bool):
         stated["problem_id"] = str(one)
-    if str(told.get("category")).lower() in ("product", "shop", "voucher"):
-        stated.setdefault("bucket", str(told["category"]).lower())
-    if isinstance(ids := told.get("recommended"), str):
-        stated["recommended"] = [one for one in ids.split(",") if one]
+    if (category := str(told.get("category")).lower()) in ("product", "shop", "voucher"):
+        stated.setdefault("bucket", category)
+    ids = told.get("recommended")
+    if isinstance(fields.get("output_tools"), list):
+        ids = fields.get("recommended_product_ids", ids)
+        if fields.get("terminated") is True:
+            stated["stop"] = "terminated"
+    if isinstance(ids, str):
+        ids = [one.strip() for one in ids.split(",") if one.strip()]
     try:
-        return msgspec.convert(stated, TraceFacts)
+        return msgspec.convert(stated | ({} if ids is None else {"recommended": ids}), TraceFacts)
     except msgspec.ValidationError as error:
         raise ArenaError("V2097", f"facts: {error}") from error
 
@@ -255,61 +320,31 @@ def surfaced_in(messages: Iterable[Message]) -> tuple[str, ...] | None:
     return tuple(found) or None
 
 
-ARCHIVE = ".zst"
-INSPECT_LOG = ".eval"  # a zip with a JSON file for each sample
-PROMPT = "prompt"  # in `missing`: the row is what a model answered, not what it was asked
-
-
-def read_foreign(path: Path) -> Iterator[Trace | Quarantined]:
-    """The rows of a `.jsonl`, `.jsonl.zst`, `.json` or `.traj` file (a list of rows, or one), or of inspect's `.eval`.
-
-    Memory: a row, or a whole `.json` or `.traj` file.
-
-    Raises ArenaError V2098 at the end when rows were read and none was of a known format, V2050 for a broken archive.
-    """
-    unknown = None
-    is_any_known = False
-    for number, line in enumerate(lines_from(path), 1):
-        row = read_line(line, f"{path.name}:{number}")
-        if isinstance(row, Quarantined) and row.code == UNKNOWN_FORMAT:
-            unknown = unknown or row
-        else:
-            is_any_known = True
-        yield row
-    if unknown is not None and not is_any_known:
-        raise ArenaError("V2098", f"{path}: no row is of a known format; {unknown.place}: {unknown.detail}")
-
-
 def convert_row(row: object, place: str, sha256: str) -> Trace:
     """The trace of one decoded JSON row. `sha256` is that of its bytes.
 
-    Raises ArenaError V2098 for an unknown format, V2097 for a row that is not what its format says.
+    Raises ArenaError V2097 for a row of no known format, and for one that is not what its format says.
     """
     row = opened(row)
-    kind = detect(row)
     fields = row if isinstance(row, dict) else {}
     metadata = fields["metadata"] if isinstance(fields.get("metadata"), dict) else {}
     query = next((one["query"] for one in (fields, metadata) if isinstance(one.get("query"), str)), "")
-    facts, missing = read_facts(fields, metadata), list[str]()
-    messages, tools = _conversation(kind, row, fields, query)
-    if kind == "output_tools":
-        facts = rollout_facts(fields, facts)
+    kind, talk, tools = conversation_of(row, query)
+    facts, missing, messages = read_facts(fields, metadata), list[str](), read_messages(talk)
     if facts.surfaced is None:
         facts = msgspec.structs.replace(facts, surfaced=surfaced_in(messages))
     if not any("coefficient_e4" in one for one in (fields, metadata)):
         missing.append(JUDGE)
     if not any(message.role == "user" for message in messages):
         missing.append(PROMPT)
-    calls = sum(len(message.calls) for message in messages)
-    if calls > sum(message.role == "tool" for message in messages):
+    if sum(len(message.calls) for message in messages) > sum(message.role == "tool" for message in messages):
         missing.append(RESULTS)
-    query = query or next((message.content for message in messages if message.role == "user"), "")
     try:
         return assemble_trace(
             TraceSource(kind=kind, place=place, sha256=sha256, is_verified=False),
             messages,
-            tools=tools,
-            query=query,
+            tools=read_tools(tools),
+            query=query or next((message.content for message in messages if message.role == "user"), ""),
             facts=facts,
             missing=missing,
         )
@@ -317,152 +352,92 @@ def convert_row(row: object, place: str, sha256: str) -> Trace:
         raise ArenaError("V2097", str(error)) from error
 
 
-def _conversation(kind: SourceKind, row: object, fields: dict[str, object], query: str) -> tuple[list[Message], str]:
-    """Messages and tools of a row."""
-    if kind == "sn15":
-        return read_dialogue(fields.get("dialogue", row), query), read_tools(fields.get("tools"))
-    if kind == "output_tools":
-        return read_rollout(fields, query), read_tools(fields.get("tools"))
-    text = row if isinstance(row, str) else text_of(fields)
-    if text is None:
-        return read_messages(talk_of(fields) or row), read_tools(fields.get("tools"))
-    if is_chat(text):
-        messages, tools = read_chat(text)
-        return messages, read_tools(fields.get("tools")) if tools == NO_TOOLS else tools
-    prompt = read_messages(fields.get("messages"))
-    return [*prompt, *read_text(text, "" if prompt else query)], read_tools(fields.get("tools"))
+def read_foreign(path: Path, first: int = 1, rows: int | None = None) -> Iterator[Trace | Quarantined]:
+    """The rows of a `.jsonl`, `.jsonl.zst`, `.json` or `.traj` file (a list of rows, or one), or of inspect's `.eval`:
+    `rows` of them from the number `first` on, all that follow for None.
 
-
-def read_line(line: bytes, place: str) -> Trace | Quarantined:
-    """The trace of one row's JSON text, or why there is none."""
-    try:
-        row = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return Quarantined(place=place, code="V2097", detail=f"not JSON: {error}")
-    try:
-        return convert_row(row, place, hashlib.sha256(line).hexdigest())
-    except ArenaError as error:
-        return Quarantined(place=place, code=error.failure.code, detail=error.failure.detail)
-
-
-def is_lines(path: Path) -> bool:
-    """Whether a file has a row a line; else it is one JSON value."""
-    return path.suffix not in (".json", ".traj", INSPECT_LOG)
-
-
-def lines_from(path: Path, start: int = 0) -> Iterator[bytes]:
-    """The rows of a file as JSON text, from the byte `start` on where it has a row a line and is no archive.
-
-    A `.json` or `.traj` file is a list of rows, or one row; of an `.eval` each sample is a row. Raises ArenaError V2050
-    for a broken archive.
+    Memory: a row, or a whole `.json` or `.traj` file. Raises ArenaError V2050 for a broken archive.
     """
-    if path.suffix == INSPECT_LOG:
-        yield from _samples_of(path)
-    elif path.name.endswith(ARCHIVE):
+    lines = islice(_lines_from(path), first - 1, None if rows is None else first - 1 + rows)
+    for number, line in enumerate(lines, first):
+        place = f"{path.name}:{number}"
+        try:
+            yield convert_row(msgspec.json.decode(line), place, hashlib.sha256(line).hexdigest())
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            yield Quarantined(place=place, code="V2097", detail=f"not JSON: {error}")
+        except ArenaError as error:
+            yield Quarantined(place=place, code=error.failure.code, detail=error.failure.detail)
+
+
+def _lines_from(path: Path) -> Iterator[bytes]:
+    """The rows of a file as JSON text."""
+    if path.suffix == ".eval":  # a zip with a JSON file for each sample
+        try:
+            with zipfile.ZipFile(path) as log:
+                for name in sorted(log.namelist()):
+                    if name.startswith("samples/") and name.endswith(".json"):
+                        yield log.read(name)
+        except (zipfile.BadZipFile, NotImplementedError) as error:  # the latter: a compression that zipfile has not
+            raise ArenaError("V2050", f"{path}: {error}") from error
+    elif path.suffix in (".json", ".traj"):
+        yield from _rows_of(path.read_bytes().strip())
+    elif path.suffix == ".zst":
         yield from (line for line in read_lines(path) if line.strip())
-    elif not is_lines(path):
-        content = path.read_bytes().strip()
-        yield from _rows_of(content)
     else:
         with path.open("rb") as file:
-            file.seek(start)
             yield from (line.rstrip(b"\r\n") for line in file if line.strip())
-
-
-def _samples_of(path: Path) -> Iterator[bytes]:
-    try:
-        with zipfile.ZipFile(path) as log:
-            for name in sorted(log.namelist()):
-                if name.startswith("samples/") and name.endswith(".json"):
-                    yield log.read(name)
-    except (zipfile.BadZipFile, NotImplementedError) as error:  # the latter: a compression that zipfile has not
-        raise ArenaError("V2050", f"{path}: {error}") from error
 
 
 def _rows_of(content: bytes) -> Iterator[bytes]:
     """A list is one row where its items are the steps or messages of one conversation; an object around a list of
-    rows is that list."""
+    rows, as benchmarks save a run, is that list."""
     try:
         value = msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         yield content
         return
-    if isinstance(value, list):
-        rows = msgspec.json.decode(content, type=list[msgspec.Raw])
-    elif (key := rows_key(value)) is not None:
-        rows = msgspec.json.decode(
-            msgspec.json.decode(content, type=dict[str, msgspec.Raw])[key], type=list[msgspec.Raw]
-        )
-    else:
-        rows = []
+    rows: list[msgspec.Raw] = []
     try:
-        detect(opened(value))
+        conversation_of(opened(value))
     except ArenaError:
-        yield from map(bytes, rows) if rows else [content]
-    else:
-        yield content
+        if isinstance(value, list):
+            rows = msgspec.json.decode(content, type=list[msgspec.Raw])
+        elif isinstance(value, dict) and not any(value.get(key) for key in (*_OWN_KEYS, "completion", "traces")):
+            inner = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
+            lists = (key for key in _LISTS if isinstance(value.get(key), list) and value[key])
+            key = next((key for key in lists if all(isinstance(row, dict | list) for row in value[key])), None)
+            rows = [] if key is None else msgspec.json.decode(inner[key], type=list[msgspec.Raw])
+    yield from map(bytes, rows) if rows else [content]
 
 
-SHARD_ROWS, SHARD_BYTES = 512, 4 << 20
-ARCHIVE_SHARDS_MAX = 16  # each piece of an archive is unpacked from its beginning
+SHARD_ROWS, SHARDS_MAX = 512, 32  # each piece of a file is read from its beginning
 
 
 class ForeignShard(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of a foreign file that stand together. Calling it reads them.
-
-    `first` is the number of the first, from 1; `start` its place in the file, in bytes (0 for an archive); `rows` None
-    is all that follow.
-    """
+    """Rows of a foreign file that stand together: `rows` of them from the number `first` on. Calling it reads them."""
 
     path: str
     first: int
-    start: int
-    rows: int | None
+    rows: int
 
     def __call__(self) -> Iterator[Trace | Quarantined]:
         """Its rows, in order. Raises ArenaError V2050 for a broken archive."""
-        path, skipped = Path(self.path), 0 if self.start else self.first - 1
-        lines = islice(lines_from(path, self.start), skipped, None if self.rows is None else skipped + self.rows)
-        for number, line in enumerate(lines, self.first):
-            yield read_line(line, f"{path.name}:{number}")
+        return read_foreign(Path(self.path), self.first, self.rows)
 
 
 def foreign_shards(path: Path) -> tuple[ForeignShard, ...]:
-    """A foreign file as pieces of up to `SHARD_ROWS` rows and `SHARD_BYTES` bytes, a row at least; none without rows.
+    """A foreign file as pieces of `SHARD_ROWS` rows or more; none without rows. Reads it once.
 
-    Reads it once. Raises as `read_foreign`, and OSError.
+    Raises ArenaError V2027 when rows were read and none is a trace, V2050 for a broken archive, and OSError.
     """
+    refused = None
     for row in read_foreign(path):
-        if not (isinstance(row, Quarantined) and row.code == UNKNOWN_FORMAT):
+        if isinstance(row, Trace):
             break
-    if not is_lines(path):
-        return (ForeignShard(path=str(path), first=1, start=0, rows=None),)
-    cuts: list[tuple[int, int]] = []  # number and start of each piece's first row
-    number = end = 0
-    for start, size in _sizes(path):
-        number, end = number + 1, start + size
-        if not cuts or number - cuts[-1][0] >= SHARD_ROWS or end - cuts[-1][1] > SHARD_BYTES:
-            cuts.append((number, start))
-    is_archive = path.name.endswith(ARCHIVE)
-    cuts = cuts[:: max(1, -(-len(cuts) // ARCHIVE_SHARDS_MAX))] if is_archive else cuts
-    ends = (first for first, _ in [*cuts[1:], (number + 1, end)])
-    return tuple(
-        ForeignShard(path=str(path), first=first, start=0 if is_archive else start, rows=after - first)
-        for (first, start), after in zip(cuts, ends, strict=False)
-    )
-
-
-def _sizes(path: Path) -> Iterator[tuple[int, int]]:
-    """Where each row starts, in bytes of the unpacked text, and how long it is."""
-    if path.name.endswith(ARCHIVE):
-        start = 0
-        for line in lines_from(path):
-            yield start, len(line)
-            start += len(line)
-        return
-    with path.open("rb") as file:
-        start = 0
-        for line in file:
-            if line.strip():
-                yield start, len(line)
-            start += len(line)
+        refused = refused or row
+    else:
+        if refused is not None:
+            raise ArenaError("V2027", f"{path}: no row can be read; {refused.place}: {refused.detail}")
+    count = sum(1 for _ in _lines_from(path))
+    size = max(SHARD_ROWS, -(-count // SHARDS_MAX))
+    return tuple(ForeignShard(path=str(path), first=first, rows=size) for first in range(1, count + 1, size))

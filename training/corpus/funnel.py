@@ -18,7 +18,7 @@ from typing import get_args
 import msgspec
 import numpy as np
 
-from training.corpus.disk import AppraisalJournal
+from training.corpus.appraisal import Appraised
 from training.corpus.diversity import entropy_mbit
 from training.corpus.model import Appraisal, RejectCode, Rules, UnreadCount
 from training.corpus.selection import Decision
@@ -111,7 +111,7 @@ CODES: tuple[RejectCode, ...] = get_args(RejectCode)  # in the order they are ap
 EXAMPLES = 5
 
 
-def funnel_of(appraised: AppraisalJournal, decision: Decision, names: Mapping[str, str] = {}) -> Funnel:
+def funnel_of(appraised: Appraised, decision: Decision, names: Mapping[str, str] = {}) -> Funnel:
     """The funnel of a decision. Reads every appraisal once. `names` of agent versions by id, where they are known."""
     before, after = _Measured(), _Measured()
     days, buckets, agents = _Sliced(), _Sliced(), _Sliced()
@@ -152,7 +152,7 @@ def funnel_of(appraised: AppraisalJournal, decision: Decision, names: Mapping[st
         agents=agents.slices(names),
         before=before.measures(),
         after=after.measures(),
-        unread=appraised.quarantined,
+        unread=appraised.unread,
         unjudged=unjudged,
     )
 

@@ -92,7 +92,7 @@ def _is_sweep(calling: list[Message]) -> bool:
     return False
 
 
-Gate = Callable[[Trace, Rules], RejectCode | None]
+Gate = Callable[[Trace], RejectCode | None]
 
 AGENTIC_SHARE_E4 = 9_500  # docs/architecture.md#who-wrote-a-call
 NEVER_OFF: frozenset[RejectCode] = frozenset({"pool", "leak"})
@@ -129,12 +129,12 @@ def codes_by_rules(
         yield "failed"
 
 
-def recommend_count(trace: Trace, rules: Rules) -> RejectCode | None:
+def recommend_count(trace: Trace) -> RejectCode | None:
     """recommend_product is called more or less than once (A.2, rule 2)."""
     return None if sum(call.name == RECOMMEND for call in calls_of(trace)) == 1 else "recommend_count"
 
 
-def think_stop(trace: Trace, rules: Rules) -> RejectCode | None:
+def think_stop(trace: Trace) -> RejectCode | None:
     """The trace ends without a commitment (A.2, rule 5): its last call is neither recommend_product nor terminate, or
     it ends in an assistant turn that only thinks."""
     last_call = next((m.calls[-1] for m in reversed(trace.messages) if m.role == "assistant" and m.calls), None)
@@ -145,7 +145,7 @@ def think_stop(trace: Trace, rules: Rules) -> RejectCode | None:
     return "think_stop" if is_thinking_only else None
 
 
-def pairing(trace: Trace, rules: Rules) -> RejectCode | None:
+def pairing(trace: Trace) -> RejectCode | None:
     """A call is not answered exactly once right after its turn, or a result answers nothing (A.2, rule 1)."""
     return None if is_paired(trace.messages) else "pairing"
 
@@ -173,7 +173,7 @@ def is_paired(messages: Sequence[Message]) -> bool:
 def recommend_arguments(known_ids: Collection[str] | None = None) -> Gate:
     """The gate of A.2, rule 3. `known_ids`: the ids a search server can return, for traces that do not record it."""
 
-    def gate(trace: Trace, rules: Rules) -> RejectCode | None:
+    def gate(trace: Trace) -> RejectCode | None:
         """A recommendation is not a JSON object with ids that the search server returned or can return."""
         surfaced = trace.facts.surfaced
         # a foreign row shows less than a record does, so what the catalogue has is good there too
@@ -210,7 +210,7 @@ def recommended_ids(arguments: str, *, is_strict: bool) -> tuple[str, ...]:
     return parse_recommendation(value)[0]
 
 
-def subtask(trace: Trace, rules: Rules) -> RejectCode | None:
+def subtask(trace: Trace) -> RejectCode | None:
     """Not agentic: by the record's own word, else by the emitters of its calls, else by the heuristic's guess.
 
     A rewritten run passes: code chose its calls, and thoughts that lead to them were asked for (paper, section 9).
@@ -234,12 +234,12 @@ def is_agentic(calls: Sequence[Call]) -> bool:
     return all(call.emitter == "llm" for call in calls if call.name == RECOMMEND)
 
 
-def not_one_path(trace: Trace, rules: Rules) -> RejectCode | None:
+def not_one_path(trace: Trace) -> RejectCode | None:
     """The episode held several conversations, and no one was put together of them: this is not all that happened."""
     return "not_one_path" if trace.facts.is_linear is False and trace.provenance == "verbatim" else None
 
 
-def view_incomplete(trace: Trace, rules: Rules) -> RejectCode | None:
+def view_incomplete(trace: Trace) -> RejectCode | None:
     """A rebuilt conversation shows before some turn what that turn was not shown. What the model said beside its calls
     does not count, no more than its thoughts: ReAct agents send neither back."""
     lacks = () if trace.rebuilt is None else trace.rebuilt.lacks
@@ -264,7 +264,7 @@ def codes_of(trace: Trace, rules: Rules, every: Sequence[Gate]) -> tuple[RejectC
     check_rules(rules)
     facts = trace.facts
     found = set(codes_by_rules(facts.coefficient_e4, facts.is_success, rules, is_unjudged=is_unjudged(trace)))
-    found.update(code for gate in every if (code := gate(trace, rules)) is not None)
+    found.update(code for gate in every if (code := gate(trace)) is not None)
     return tuple(sorted(found.difference(rules.off)))
 
 

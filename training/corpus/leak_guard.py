@@ -82,13 +82,6 @@ class Guard:
             return self._manifest.sha256
         return content_hash([sorted(self._ids.items()), sorted(self._marks.items())])
 
-    @property
-    def identity(self) -> str:
-        """A hash of what is known here, the catalogue's classes aside: another guard may answer otherwise."""
-        manifest = "" if self._manifest is None else self._manifest.sha256
-        known = [sorted(self._ids.items()), sorted(self._marks.items())]
-        return content_hash([manifest, self._partition is not None, self._admits, known])
-
     def __call__(self, trace: Trace) -> tuple[RejectCode, ...]:
         """The reject codes of a trace."""
         found = self.find(trace)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -58,26 +58,10 @@ class TraceFacts(msgspec.Struct, frozen=True, kw_only=True):
     surfaced: tuple[str, ...] | None = None  # product ids the search server returned in this episode
 
 
+_RENAMED = {"day": "recorded_day", "agent": "agent_version_id", "team": "miner_hotkey"}
 # Facts by the names that an export, an SN15 envelope and plain rows have for them. FORMATS.md says what they mean.
 EXPORTED_FACTS = {
-    "problem_id": "problem_id",
-    "cluster_id": "cluster_id",
-    "pool": "pool",
-    "bucket": "bucket",
-    "suite": "suite",
-    "race_id": "race_id",
-    "recorded_day": "day",
-    "agent_version_id": "agent",
-    "miner_hotkey": "team",
-    "policy_sha256": "policy_sha256",
-    "tool_profile": "tool_profile",
-    "coefficient_e4": "coefficient_e4",
-    "is_success": "is_success",
-    "reward_e4": "reward_e4",
-    "is_agentic": "is_agentic",
-    "is_linear": "is_linear",
-    "is_model_written": "is_model_written",
-    "stop": "stop",
+    _RENAMED.get(name, name): name for name in TraceFacts.__struct_fields__ if name not in ("recommended", "surfaced")
 }
 
 
@@ -157,29 +141,28 @@ class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
 
 
 RejectCode = Literal[
-    "pool",  # not of the pools this corpus may hold (leak guard)
-    "leak",  # its cluster is that of a held-out problem (leak guard)
-    "failed",  # Rules.is_success_needed: the outcome was no success, or nobody knows it
-    "coefficient",  # below the threshold, or no verdict at all
-    "pairing",  # A.2 rule 1
-    "recommend_count",  # A.2 rule 2
-    "recommend_arguments",  # A.2 rule 3: not JSON, or an id the search server did not return
-    "tokens",  # A.2 rule 4; counted only for traces that every other per-trace rule lets pass
-    "think_stop",  # A.2 rule 5
-    "subtask",  # not agentic by recorded emitters (paper section 5, axis-B)
-    "subtask_guess",  # not agentic by the heuristic, where no emitters were recorded
-    "not_one_path",  # several conversations in one episode: no single row holds it
-    "view_incomplete",  # rebuilt, and some turn was not shown all that the row shows before it
-    "duplicate",  # equal after normalisation to a trace kept
-    "near_duplicate",  # MinHash neighbour of a trace kept
-    "ranked_out",  # A.3: better traces of the same problem were taken
-    "sampled_out",  # Rules.rows, Rules.tokens: the seeded draw of a size-matched corpus took others
-]
-
-
+    "pool",
+    "leak",
+    "failed",
+    "coefficient",
+    "pairing",
+    "recommend_count",
+    "recommend_arguments",
+    "tokens",
+    "think_stop",
+    "subtask",
+    "subtask_guess",
+    "not_one_path",
+    "view_incomplete",
+    "duplicate",
+    "near_duplicate",
+    "ranked_out",
+    "sampled_out",
+]  # in the order in which they are applied
 MEANING: dict[RejectCode, str] = {
     "pool": "not of the pools this corpus may hold",
     "leak": "its problem or answers are those of a held-out problem",
+    "failed": "the outcome was no success, or nobody knows it",
     "coefficient": "the judge's reasoning coefficient is below the threshold, or there is none",
     "pairing": "a tool call is not answered once right after its turn",
     "recommend_count": "recommend_product is not called exactly once",
@@ -194,7 +177,6 @@ MEANING: dict[RejectCode, str] = {
     "near_duplicate": "nearly equal to a kept trace",
     "ranked_out": "better traces of the same problem were taken",
     "sampled_out": "not drawn for a corpus of this size",
-    "failed": "the outcome was no success, or nobody knows it",
 }
 
 
@@ -206,18 +188,21 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True):
     codes: tuple[RejectCode, ...]
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
+_Size = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One filter as data; its hash is in the lineage. Every gate can be switched off for an ablation."""
 
-    coefficient_e4_min: int = COEFFICIENT_E4_MIN
-    tokens_max: int = TOKENS_MAX
+    coefficient_e4_min: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = COEFFICIENT_E4_MIN
+    tokens_max: _Size = TOKENS_MAX
     pool: CorpusPool = "train"  # or `dev`: for learning rates and guards, never learnt
-    per_problem_max: int = 2
-    near_duplicate_e4: int = 7_000  # Jaccard of normalised traces
+    per_problem_max: _Size = 2
+    near_duplicate_e4: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 7_000  # Jaccard of normalised traces
     off: tuple[RejectCode, ...] = ()
     seed: int = 0
-    rows: int | None = None  # size-matched ablations: take this many, seeded
-    tokens: int | None = None  # take rows, in the same order, while they have no more together
+    rows: _Size | None = None  # size-matched ablations: take this many, seeded
+    tokens: _Size | None = None  # take rows, in the same order, while they have no more together
     is_success_needed: bool = False  # the filter's own rules do not ask for the outcome
 
 
@@ -353,16 +338,8 @@ class UnreadCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenWork(msgspec.Struct, frozen=True, kw_only=True):
-    """What counting tokens cost: time is that of the tokenizer alone, summed over processes."""
+    """What counting tokens came to: traces by a counter ("": nothing was counted), and traces whose count was kept."""
 
     counter: str
     counted: int = 0
     from_cache: int = 0
-    tokens: int = 0  # of those counted
-    text_bytes: int = 0
-    elapsed_ms: int = 0
-
-    @property
-    def traces_per_s(self) -> int:
-        """Counted traces in a second of one process; 0 when nothing was counted."""
-        return self.counted * 1000 // self.elapsed_ms if self.elapsed_ms else 0

@@ -15,6 +15,7 @@ import msgspec
 from jinja2 import Template
 from markupsafe import Markup
 
+from arena.export.card import Split, front_matter, markdown_table
 from arena.view.page import page_templates
 from foundation.canonical import content_hash
 from foundation.codes import lookup
@@ -33,7 +34,7 @@ _MEASURES = (
     ("tokens", "tokens"),
     ("coefficient_e4", "coefficient, ten-thousandths"),
 )
-_SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
+_COUNTS = (("teams", "teams"), ("agents", "agent versions"), ("problems", "problems"))
 _TITLE_CHARS, _ID_CHARS = 11, 8  # together they fit where an id alone is cut
 _BAR_CHARS = 30
 _COLUMNS = 80
@@ -104,7 +105,6 @@ def sections(funnel: Funnel, work: TokenWork | None = None, *, is_whole: bool = 
         ),
         _split(funnel),
         _before_and_after(funnel),
-        _variety(funnel),
         _slices("By day", funnel.days, is_whole=is_whole),
         _slices("By bucket", funnel.buckets, is_whole=is_whole),
     ]
@@ -158,7 +158,6 @@ def _lengths(funnel: Funnel, work: TokenWork | None) -> Section:
     note = f"{sum(bins):,} counted, {over:,} over the budget of {budget:,}"
     if work is not None and work.counter:
         note += f"; {work.counted:,} by {work.counter[:16]}, {work.from_cache:,} from the cache"
-        note += f"; {work.traces_per_s:,} traces/s a process" if work.counted else ""
     header = (">from", ">traces", "")
     return Section(title="Length in tokens", header=header, rows=tuple(rows) if sum(bins) else (), note=note)
 
@@ -182,25 +181,16 @@ def _split(funnel: Funnel) -> Section:
 
 
 def _before_and_after(funnel: Funnel) -> Section:
+    sides = (funnel.before, funnel.after)
     rows = []
     for name, title in _MEASURES:
-        sides = [getattr(side, name) for side in (funnel.before, funnel.after)]
-        values = [side.quantile(share) for share in (5_000, 9_500) for side in sides]
-        rows.append((title, *("-" if one is None else f"{one:,}" for one in values)))
-    header = ("measure", ">median before", ">after", ">95 % before", ">after ")
-    return Section(title="Before and after", header=header, rows=tuple(rows))
-
-
-def _variety(funnel: Funnel) -> Section:
-    both = (funnel.before, funnel.after)
-    rows = [
-        ("teams", *(f"{one.teams:,}" for one in both)),
-        ("agent versions", *(f"{one.agents:,}" for one in both)),
-        ("problems", *(f"{one.problems:,}" for one in both)),
-        ("share of the top agent", *(f"{one.top_agent_share_e4 / 100:.1f} %" for one in both)),
-        ("shape entropy, bit", *(f"{one.shape_entropy_mbit / 1_000:.2f}" for one in both)),
-    ]
-    return Section(title="Variety", header=("", ">before", ">after"), rows=tuple(rows))
+        for share, said in ((5_000, "median"), (9_500, "95 %")):
+            values = (getattr(side, name).quantile(share) for side in sides)
+            rows.append((f"{title}, {said}", *("-" if one is None else f"{one:,}" for one in values)))
+    rows += [(title, *(f"{getattr(side, name):,}" for side in sides)) for name, title in _COUNTS]
+    rows.append(("share of the top agent", *(f"{side.top_agent_share_e4 / 100:.1f} %" for side in sides)))
+    rows.append(("shape entropy, bit", *(f"{side.shape_entropy_mbit / 1_000:.2f}" for side in sides)))
+    return Section(title="Before and after", header=("measure", ">before", ">after"), rows=tuple(rows))
 
 
 def _slices(title: str, slices: Sequence[Slice], *, most: int | None = None, is_whole: bool) -> Section:
@@ -274,34 +264,7 @@ def read_template(name: str) -> Template:
     return page_templates().from_string(text)
 
 
-_FRONT = """---
-pretty_name: Agent arena corpus
-license: other
-license_name: see-the-card
-language:
-- en
-task_categories:
-- text-generation
-tags:
-- agents
-- tool-use
-- trajectories
-- shopping
-size_categories:
-- {size}
-dataset_info:
-  features:
-{features}
-  splits:
-  - name: train
-    num_examples: {rows}
-configs:
-- config_name: default
-  data_files:
-  - split: train
-    path: data/train.parquet
----
-
+_CARD = """
 # Agent arena corpus
 
 {rows:,} agentic shopping trajectories out of {funnel.traces:,}.
@@ -328,9 +291,8 @@ _TRUSTED = "\n**Read from unsigned or unverified sources, because somebody said 
 
 def render_card(lineage: Lineage, funnel: Funnel, rows: int, features: Sequence[tuple[str, str]]) -> str:
     """The card of a data set, Markdown with front matter; `features` are its columns by name, with their types."""
-    front = _FRONT.format(
-        size=next((name for limit, name in _SIZES if rows < limit), "n>1M"),
-        features="\n".join(f"  - name: {name}\n    dtype: {kind}" for name, kind in features),
+    front = front_matter("Agent arena corpus", rows, [Split("train", "data/train.parquet", rows)], features)
+    about = _CARD.format(
         rows=rows,
         funnel=funnel,
         lineage=lineage,
@@ -340,8 +302,6 @@ def render_card(lineage: Lineage, funnel: Funnel, rows: int, features: Sequence[
     )
     tables = []
     for one in sections(funnel):
-        lines = ["| " + " | ".join(name.removeprefix(">") for name in one.header) + " |"]
-        lines.append("|" + "".join("--:|" if name.startswith(">") else "---|" for name in one.header))
-        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in one.rows]
-        tables.append(f"## {one.title}\n\n" + "\n".join(lines) + f"\n\n{one.note}".rstrip() + "\n")
-    return front + "\n".join([*tables, _USE])
+        table = markdown_table(one.header, [[cell.replace("|", "\\|") for cell in row] for row in one.rows])
+        tables.append(f"## {one.title}\n\n{table}\n\n{one.note}".rstrip() + "\n")
+    return front + about + "\n".join([*tables, _USE])

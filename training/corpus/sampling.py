@@ -39,18 +39,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     turns: tuple[tuple[str, str], ...]
 
 
-class Key(msgspec.Struct, frozen=True, kw_only=True):
-    """What an item of the sheet is."""
-
-    item: str
-    trace_id: str
-    place: str
-    agent: str | None
-    team: str | None
-    coefficient_e4: int | None
-    is_success: bool | None
-    is_agentic: bool | None
-    emitters: tuple[tuple[str, int], ...]  # calls by who made them, where it was recorded
+Key = dict[str, object]  # what an item of the sheet is: its trace, and all that the sheet does not tell
 
 
 def draw_sample(rows: Iterable[CorpusRow], count: int, seed: int) -> tuple[tuple[Item, ...], tuple[Key, ...]]:
@@ -65,20 +54,9 @@ def draw_sample(rows: Iterable[CorpusRow], count: int, seed: int) -> tuple[tuple
         turns = [turn for message in trace.messages if message.role != "system" for turn in _turns(message)]
         items.append(Item(name=name, query=neutral_text(trace.query), turns=tuple(turns)))
         emitters = Counter(call.emitter or "not recorded" for message in trace.messages for call in message.calls)
-        facts = trace.facts
-        keys.append(
-            Key(
-                item=name,
-                trace_id=trace.trace_id,
-                place=trace.source.place,
-                agent=facts.agent,
-                team=facts.team,
-                coefficient_e4=facts.coefficient_e4,
-                is_success=facts.is_success,
-                is_agentic=facts.is_agentic,
-                emitters=tuple(sorted(emitters.items())),
-            )
-        )
+        key: Key = {"item": name, "trace_id": trace.trace_id, "place": trace.source.place}
+        told = ("agent", "team", "coefficient_e4", "is_success", "is_agentic")
+        keys.append(key | {fact: getattr(trace.facts, fact) for fact in told} | {"emitters": sorted(emitters.items())})
     return tuple(items), tuple(keys)
 
 

@@ -1,11 +1,10 @@
 """The whole filter: shards of traces in, a decision on every trace and the rows of the corpus out.
 
-The same set of traces gives the same corpus, in whatever order or shards it comes and on any number of
-processes or machines, killed and taken up again or not. `appraise` reads everything once and puts a kilobyte a trace
-into a journal on disk; `decide` sees only these appraisals, and `kept_rows` reads again those shards that hold
-something to keep.
-Memory holds a few shards and a few bytes a trace; what is compared as possible duplicates lies on disk (README,
-"Scale"). A trace that is not kept has a `Rejection` with every per-trace rule it breaks, or the one set-level rule.
+The same set of traces gives the same corpus, in whatever order or shards it comes and on any number of processes or
+machines. `appraise` reads everything once and puts a kilobyte a trace on disk; `decide` sees only these appraisals, and
+`kept_rows` reads again those shards that hold something to keep. Memory holds a few shards and a few bytes a trace;
+what is compared as possible duplicates lies on disk. A trace that is not kept has a `Rejection` with every per-trace
+rule it breaks, or the one set-level rule.
 
 Set-level rules come after the per-trace ones, over the traces those let pass: exact duplicates, near duplicates,
 ranking within each problem, and the seeded draw of a size-matched corpus.
@@ -19,11 +18,9 @@ import itertools
 import sqlite3
 import struct
 import tempfile
-import time
 from array import array
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -31,14 +28,15 @@ from foundation.errors import ArenaError
 from foundation.executors.port import HERE, Executor
 from foundation.progress import PhaseProgress
 from training.corpus.appraisal import (
-    Clock,
+    Appraised,
+    AppraisedShard,
     Guard,
     Task,
     appraise_shard,
     codes_under,
-    with_trace,
+    numbered,
 )
-from training.corpus.disk import AppraisalJournal, TokenCounts, sorted_on_disk
+from training.corpus.disk import TokenCounts, sorted_on_disk
 from training.corpus.duplicates import likenesses
 from training.corpus.model import (
     Appraisal,
@@ -51,7 +49,7 @@ from training.corpus.model import (
     Trace,
 )
 from training.corpus.ranking import choose, sort_bytes
-from training.corpus.tokens import cache_path, open_counter
+from training.corpus.tokens import cache_path
 
 Shard = Callable[
     [], Iterable[Trace | Quarantined]
@@ -79,51 +77,40 @@ def appraise(
     guard: Guard,
     *,
     executor: Executor = HERE,
-    clock_ns: Clock = time.perf_counter_ns,
     progress: PhaseProgress | None = None,
-    journal: AppraisalJournal | None = None,
-) -> AppraisalJournal:
-    """Read every shard once, where `executor` runs it. Tokens counted anew go into the task's cache.
+) -> Appraised:
+    """Read every shard once, where `executor` runs it. Tokens counted anew go into the task's cache, shard by shard.
 
-    `journal` takes the appraisals, and names by its identity whatever they depend on; shards that it holds are not read
-    again. None is one that goes with the process. `progress` gets shards done and in all.
-
-    Raises what a shard raises when it is read, ArenaError V2141, V2027 for tokenizer and cache, V2027 for a
-    journal that can't be written, and V2052 for a shard that is lost again and again.
+    `progress` gets shards done and in all. Raises what a shard raises when it is read, ArenaError V2141, V2027 for
+    tokenizer and cache, and a full disk, and V2052 for a shard that is lost again and again.
     """
-    journal = AppraisalJournal() if journal is None else journal
-    work = functools.partial(_appraise_packed, task, guard, clock_ns)
     try:
-        for packed in executor.map(work, list(enumerate(shards))[journal.shards :], died=_DIED):
-            journal.add(packed)
+        appraised = Appraised()
+        work = functools.partial(_appraise_packed, task, guard)
+        for done, packed in enumerate(executor.map(work, enumerate(shards), died=_DIED), 1):
+            shard = _UNPACK_SHARD.decode(packed)
+            appraised.add(shard)
+            if task.cache is not None and shard.counts:
+                TokenCounts(cache_path(task.cache, shard.work.counter)).add(shard.counts.items())
             if progress:
-                progress(journal.shards, len(shards))
-    finally:  # what was counted before an error stays counted
-        if task.cache is not None and any(head.counts for head in journal.heads()):
-            counts = (pair for head in journal.heads() for pair in head.counts.items())
-            TokenCounts(cache_path(task.cache, open_counter(task.tokenizer).identity)).add(counts)
-    return journal
+                progress(done, len(shards))
+    except OSError as wrong:
+        raise ArenaError("V2027", f"{tempfile.gettempdir()}: {wrong.strerror}") from None
+    return appraised
 
 
-def decide(
-    traces: Sequence[Appraisal],
-    rules: Rules,
-    *,
-    folder: Path | None = None,
-    progress: PhaseProgress | None = None,
-) -> Decision:
+def decide(traces: Sequence[Appraisal], rules: Rules, *, progress: PhaseProgress | None = None) -> Decision:
     """The decision on every trace. A function of the set: order and shards do not count. Reads each a few times.
 
-    `folder` takes what is sorted and compared, in files without a name; None is the system's for temporary files.
-    `progress` gets the steps of the comparison of duplicates, two a trace. Raises ArenaError V2027 when the disk does
-    not take them.
+    What is sorted and compared lies where the system puts what is temporary. `progress` gets the steps of the
+    comparison of duplicates, two a trace. Raises ArenaError V2027 when the disk does not take it.
     """
     names: dict[tuple[RejectCode, ...], tuple[RejectCode, ...]] = {}
     codes = [names.setdefault(found, found) for found in (codes_under(one, rules) for one in traces)]
     ranks = array("I", bytes(4 * len(codes)))
     problems: dict[str, array[int]] = defaultdict(functools.partial(array, "I"))
     try:
-        for index in _without_duplicates(traces, codes, rules, folder, progress):
+        for index in _without_duplicates(traces, codes, rules, progress):
             problems[traces[index].problem].append(index)
         for members in problems.values():
             most = len(members) if "ranked_out" in rules.off else rules.per_problem_max
@@ -140,7 +127,7 @@ def decide(
                 for index, one in ((index, traces[index]) for index, rank in enumerate(ranks) if rank)
             )
             rows = tokens = 0
-            for _, packed in sorted_on_disk(lots, folder=folder):
+            for _, packed in sorted_on_disk(lots):
                 (index,) = _INDEX.unpack(packed)
                 rows, tokens = rows + 1, tokens + (traces[index].tokens or 0)
                 if (rules.rows is not None and rows > rules.rows) or (
@@ -148,7 +135,7 @@ def decide(
                 ):
                     codes[index], ranks[index] = ("sampled_out",), 0
     except (OSError, sqlite3.Error) as wrong:
-        raise ArenaError("V2027", f"{folder or tempfile.gettempdir()}: {wrong}") from None
+        raise ArenaError("V2027", f"{tempfile.gettempdir()}: {wrong}") from None
     return Decision(rules=rules, ranks=ranks, codes=codes)
 
 
@@ -162,7 +149,7 @@ def rejections(traces: Sequence[Appraisal], decision: Decision) -> Iterator[Reje
 def kept_rows(
     shards: Sequence[Shard], traces: Sequence[Appraisal], decision: Decision, *, executor: Executor = HERE
 ) -> Iterator[CorpusRow]:
-    """The rows of the corpus, shard by shard. Raises ArenaError V2142 when a shard does not read as it did before."""
+    """The rows of the corpus, shard by shard. Raises ArenaError V2027 when a shard does not read as it did before."""
     kept = ((traces[index], rank) for index, rank in enumerate(decision.ranks) if rank)
     under_way: deque[tuple[int, dict[int, tuple[Appraisal, int]]]] = deque()
 
@@ -177,37 +164,37 @@ def kept_rows(
         for ordinal, trace in again:
             one, rank = wanted[ordinal]
             if trace.trace_id != one.trace_id:
-                raise ArenaError("V2142", f"{trace.source.place} is no longer {one.place}")
+                raise ArenaError("V2027", f"{one.place} changed while it was read; build again")
             yield CorpusRow(trace=trace, signals=one.signals, tokens=one.tokens, rank=rank)
         if len(again) != len(wanted):
-            raise ArenaError("V2142", f"{len(wanted) - len(again)} traces of shard {number} are gone")
+            raise ArenaError("V2027", f"shard {number} changed while it was read; build again")
 
 
 _UNPACK_TRACES = msgspec.msgpack.Decoder(list[tuple[int, Trace]])
+_UNPACK_SHARD = msgspec.msgpack.Decoder(AppraisedShard)
 _INDEX = struct.Struct(">I")
 
 
-def _appraise_packed(task: Task, guard: Guard, clock_ns: Clock, job: tuple[int, Shard]) -> bytes:
+def _appraise_packed(task: Task, guard: Guard, job: tuple[int, Shard]) -> bytes:
     number, shard = job
-    return appraise_shard(number, shard(), task, guard, clock_ns)
+    return msgspec.msgpack.encode(appraise_shard(number, shard(), task, guard))
 
 
 def _read_packed(job: tuple[Shard, frozenset[int]]) -> bytes:
     shard, ordinals = job
-    return msgspec.msgpack.encode(list(with_trace(shard(), ordinals)))
+    return msgspec.msgpack.encode([pair for pair in numbered(shard()) if pair[0] in ordinals])
 
 
 def _without_duplicates(
     traces: Sequence[Appraisal],
     codes: list[tuple[RejectCode, ...]],
     rules: Rules,
-    folder: Path | None,
     progress: PhaseProgress | None,
 ) -> Iterator[int]:
     """Indexes of traces that break no rule of their own, best first, less their duplicates, which get their code."""
     passing = codes.count(())
     keys = ((sort_bytes(traces[index]), _INDEX.pack(index)) for index, found in enumerate(codes) if not found)
-    order = (index for _, packed in sorted_on_disk(keys, folder=folder) for index in _INDEX.unpack(packed))
+    order = (index for _, packed in sorted_on_disk(keys) for index in _INDEX.unpack(packed))
     if {"duplicate", "near_duplicate"} <= set(rules.off):
         yield from order
         return
@@ -222,7 +209,7 @@ def _without_duplicates(
                 progress(done, 2 * passing)
 
     near_e4 = None if "near_duplicate" in rules.off else rules.near_duplicate_e4
-    for done, (index, likeness) in enumerate(likenesses(offered(), near_e4, folder=folder), passing + 1):
+    for done, (index, likeness) in enumerate(likenesses(offered(), near_e4), passing + 1):
         if likeness is None or likeness in rules.off:
             yield index
         else:

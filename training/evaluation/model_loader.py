@@ -9,6 +9,7 @@ are opened.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -23,25 +24,24 @@ from problems.model import Problem
 from training.corpus.corpus_files import read_lineage, read_rows
 from training.corpus.leak_guard import answered
 from training.guards import GuardStopError
-from training.model import ChatCodec, Sampler
+from training.model import Sampler
 from training.models.model_folder import require_candidate
 from training.models.opening import open_model, open_run, placed
 from training.models.render import Qwen3Codec
-from training.recipe import parse_recipe
-from training.rollouts.rollout import EpisodeFile
-from training.run import LINEAGE, lineage_chain, open_checkpoint, weights_sha256
+from training.rollouts.rollout import EPISODES, EpisodeFile
+from training.run import CHECKPOINT, LINEAGE, lineage_chain, open_checkpoint, weights_sha256
 from training.samplers.in_process import LocalSampler
 from training.samplers.vllm import VllmSampler
 from training.stages.engine import quiet_engine
-from training.stages.episodes import EPISODES
+
+_Read = Callable[[Path], tuple[set[str], set[str]]]  # problem ids, and marks of answers
 
 
 class Learnt(msgspec.Struct, frozen=True, kw_only=True):
-    """What stages learnt from: problem ids, marks of answers (`answer_marks`), and how much of it could be read."""
+    """What stages learnt from: problem ids, marks of answers (`answer_marks`), and what could not be read."""
 
     problem_ids: frozenset[str] = frozenset()
     marks: frozenset[str] = frozenset()
-    read: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
 
     def describe(self) -> str:
@@ -55,52 +55,56 @@ def learnt_by(run: Path) -> Learnt:
     V2166 for a broken chain."""
     ids: set[str] = set()
     marks: set[str] = set()
-    read: list[str] = []
-    unread: list[str] = []
-    for folder, _, lineage in lineage_chain(run):
-        recipe = parse_recipe(lineage.recipe, str(folder))
-        data = recipe.data
+    unread: dict[str, None] = {}
+    for folder, lineage in lineage_chain(run):
+        data = lineage.recipe.data
+        if lineage.stage in ("rejection", "grpo") and not data.problems:
+            unread[f"the problems that {folder.name} was dealt"] = None
         # a base's run may name transcripts by a hash, which are no corpus
         corpora = dict(zip(data.corpus, lineage.corpus_sha256s, strict=False))
-        sources = [("problems", data.problems)] if data.problems else []
-        sources += [("corpus", name) for name in data.corpus] + [("episodes", name) for name in data.rollouts]
-        if recipe.stage in ("rejection", "grpo") and not data.problems:
-            unread.append(f"the problems that {folder.name} was dealt")
-        for kind, name in sources:
+        readers: dict[str, _Read] = {
+            name: functools.partial(_of_corpus, known=corpora.get(name)) for name in data.corpus
+        }
+        readers |= dict.fromkeys(data.rollouts, _of_episodes)
+        if data.problems:
+            known = lineage.problem_files.get(Path(data.problems).name)
+            readers[data.problems] = functools.partial(_of_problems, known=known)
+        for name, read in readers.items():
             try:
-                if kind == "corpus" and content_hash(read_lineage(Path(name))) != corpora.get(name):
-                    unread.append(f"{name} (another corpus stands there now)")
-                    continue
-                found_ids, found_marks = set[str](), set[str]()
-                known = lineage.problem_files.get(Path(name).name)
-                if kind == "problems" and known and file_sha256(Path(name)) != known:
-                    unread.append(f"{name} (other problems stand there now)")
-                    continue
-                if kind == "problems":
-                    problems = read_problems(Path(name).read_bytes().splitlines())
-                    found_ids = {problem.problem_id for problem in problems}
-                    found_marks = {mark for problem in problems for mark in answer_marks(problem)}
-                elif kind == "corpus":
-                    for row in read_rows(Path(name)):
-                        found_ids |= {row.trace.facts.problem_id or ""} - {""}
-                        found_marks |= {f"id {product}" for product in answered(row.trace)}
-                else:
-                    path = Path(name) / EPISODES
-                    if not path.exists():
-                        raise FileNotFoundError(path)
-                    found_ids = {line.result.problem_id for line in EpisodeFile(path).lines()}
+                found_ids, found_marks = read(Path(name))
+            except _ChangedError as changed:
+                unread[f"{name} (another {changed} stands there now)"] = None
             except (ArenaError, OSError):
-                unread.append(name)
-                continue
-            ids |= found_ids
-            marks |= found_marks
-            read.append(name)
-    return Learnt(
-        problem_ids=frozenset(ids),
-        marks=frozenset(marks),
-        read=tuple(dict.fromkeys(read)),
-        unread=tuple(dict.fromkeys(unread)),
-    )
+                unread[name] = None
+            else:
+                ids |= found_ids
+                marks |= found_marks
+    return Learnt(problem_ids=frozenset(ids), marks=frozenset(marks), unread=tuple(unread))
+
+
+class _ChangedError(Exception):
+    """Another corpus or file stands where the one stood that was learnt."""
+
+
+def _of_problems(file: Path, known: str | None) -> tuple[set[str], set[str]]:
+    if known and file_sha256(file) != known:
+        raise _ChangedError("set of problems")
+    problems = read_problems(file.read_bytes().splitlines())
+    return {one.problem_id for one in problems}, {mark for one in problems for mark in answer_marks(one)}
+
+
+def _of_corpus(folder: Path, known: str | None) -> tuple[set[str], set[str]]:
+    if content_hash(read_lineage(folder)) != known:
+        raise _ChangedError("corpus")
+    traces = [row.trace for row in read_rows(folder)]
+    marks = {f"id {product}" for trace in traces for product in answered(trace)}
+    return {trace.facts.problem_id or "" for trace in traces} - {""}, marks
+
+
+def _of_episodes(run: Path) -> tuple[set[str], set[str]]:
+    if not (run / EPISODES).exists():
+        raise FileNotFoundError(run / EPISODES)
+    return {line.result.problem_id for line in EpisodeFile(run / EPISODES).lines()}, set()
 
 
 def require_unseen(problems: Sequence[Problem], learnt: Learnt) -> None:
@@ -134,7 +138,7 @@ def open_candidate(
     problems: Sequence[Problem],
     *,
     sample_rows: int = 1,
-    open_sampler: Callable[[ChatCodec], VllmSampler] | None = None,
+    open_sampler: Callable[[Qwen3Codec], VllmSampler] | None = None,
 ) -> LoadedModel:
     """The model in `folder`, on the GPU in bf16 where there is one, or behind `open_sampler`.
 
@@ -144,10 +148,10 @@ def open_candidate(
     require_candidate(str(folder))
     is_run, words, contamination = (folder / LINEAGE).exists(), folder, UNKNOWN
     if is_run:
-        checkpoint, lineage = open_checkpoint(folder)
+        lineage = open_checkpoint(folder)
         learnt = learnt_by(folder)
         require_unseen(problems, learnt)
-        words, version, contamination = Path(checkpoint.folder), checkpoint.lineage_sha256, learnt.describe()
+        words, version, contamination = folder / CHECKPOINT, lineage.sha256, learnt.describe()
         weights = lineage.weights_sha256
     else:
         version = weights = weights_sha256(folder)
@@ -155,7 +159,12 @@ def open_candidate(
     if open_sampler is not None:
         sampler = open_sampler(codec)
         served = sampler.served_weights()
-        contamination += f"; sampled by {sampler.version} at a server: {_said_of(served, weights)}"
+        told = "it was asked, and holds these weights"
+        if served != weights:  # merged adapters have another hash
+            told = f"it was asked, and holds weights {served[:16]}: are they these, merged?"
+        if not served:
+            told = "that it holds these weights was not checked"
+        contamination += f"; sampled by {sampler.version} at a server: {told}"
         return LoadedModel(
             sampler=sampler, codec=codec, version=version, weights_sha256=served, contamination=contamination
         )
@@ -170,12 +179,3 @@ def open_candidate(
         batch_rows=sample_rows,
     )
     return LoadedModel(sampler=local, codec=codec, version=version, weights_sha256=weights, contamination=contamination)
-
-
-def _said_of(served: str, own: str) -> str:
-    """What is known of a server's weights, beside the folder's own; merged adapters have another hash."""
-    if not served:
-        return "that it holds these weights was not checked"
-    if served == own:
-        return "it was asked, and holds these weights"
-    return f"it was asked, and holds weights {served[:16]}: are they these, merged?"

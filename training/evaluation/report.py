@@ -11,21 +11,39 @@ score interval may leave out 0 by a little beside an exact p somewhat above .05:
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import random
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from arena.evaluate import Evaluation
+from arena.policy import Policy
 from foundation.canonical import content_hash, text_hash
 from foundation.errors import ArenaError
+from harness.inference.port import Upstream
 from problems.formats import problem_bytes
 from problems.model import BUCKETS, Problem
-from training.model import Decode, EpisodeResult
-from training.rollouts.rollout import AXES
+from training.model import Decode, EpisodeResult, Sampler
+from training.models.render import Qwen3Codec
+from training.rollouts.rollout import (
+    AXES,
+    EpisodeFile,
+    EpisodeLine,
+    Job,
+    RunJobs,
+    collect,
+    jobs_of,
+    messages_of,
+    read_result,
+)
+from training.run_context import RunContext
 
+_RESAMPLES = 2_000  # of a bootstrap
 _Z = 1.959963984540054  # of a normal deviate, two-sided 95 %
 
 Method = Literal["wilson", "newcombe", "bootstrap", "unseen"]
@@ -60,14 +78,14 @@ def pass_at_k(samples: int, correct: int, k: int) -> float:
     return 1 - math.comb(samples - correct, k) / math.comb(samples, k)
 
 
-def mean_estimate(values: Sequence[float], seed: int, resamples: int = 2_000) -> Estimate:
+def mean_estimate(values: Sequence[float], seed: int) -> Estimate:
     """Mean over problems of values in [0, 1] with its 95 % interval. Raises ValueError for no values."""
     if values and all(value in (0.0, 1.0) for value in values):
         return _wilson(round(sum(values)), len(values))
-    return _resampled(values, seed, resamples, least=0.0, most=1.0)
+    return _resampled(values, seed, least=0.0, most=1.0)
 
 
-def difference_estimate(first: Sequence[float], second: Sequence[float], seed: int, resamples: int = 2_000) -> Estimate:
+def difference_estimate(first: Sequence[float], second: Sequence[float], seed: int) -> Estimate:
     """Mean over problems of second minus first, each in [0, 1] and of the same problem, with its 95 % interval.
 
     Raises ValueError for no values, or another number of them.
@@ -75,7 +93,7 @@ def difference_estimate(first: Sequence[float], second: Sequence[float], seed: i
     pairs = list(zip(first, second, strict=True))
     if pairs and all(value in (0.0, 1.0) for pair in pairs for value in pair):
         return _newcombe([(bool(mine), bool(other)) for mine, other in pairs])
-    return _resampled([other - mine for mine, other in pairs], seed, resamples, least=-1.0, most=1.0)
+    return _resampled([other - mine for mine, other in pairs], seed, least=-1.0, most=1.0)
 
 
 def compare_paired(first: Sequence[bool], second: Sequence[bool]) -> Paired:
@@ -119,7 +137,7 @@ def _newcombe(pairs: Sequence[tuple[bool, bool]]) -> Estimate:
     return Estimate(value=gap, low=max(-1.0, low), high=min(1.0, high), n=n, method="newcombe")
 
 
-def _resampled(values: Sequence[float], seed: int, resamples: int, *, least: float, most: float) -> Estimate:
+def _resampled(values: Sequence[float], seed: int, *, least: float, most: float) -> Estimate:
     """The percentile bootstrap; for values that are all alike, what unseen ones in [least, most] leave open."""
     if not values:
         raise ValueError("nothing to estimate from")
@@ -129,21 +147,17 @@ def _resampled(values: Sequence[float], seed: int, resamples: int, *, least: flo
         low, high = first - unseen * (first - least), first + unseen * (most - first)
         return Estimate(value=first, low=low, high=high, n=n, method="unseen")
     dice = random.Random(seed)
-    means = sorted(sum(dice.choices(values, k=n)) / n for _ in range(resamples))
-    edge = resamples // 40
+    means = sorted(sum(dice.choices(values, k=n)) / n for _ in range(_RESAMPLES))
+    edge = _RESAMPLES // 40
     return Estimate(value=sum(values) / n, low=means[edge], high=means[-1 - edge], n=n, method="bootstrap")
 
 
-REPORT_VERSION = 1
-
-
 class SetName(msgspec.Struct, frozen=True, kw_only=True):
-    """A set of problems by name and content. `is_reported` False: numbers on it are diagnostics (`dev`)."""
+    """A set of problems by name and content."""
 
     name: str
     sha256: str
     problems: int
-    is_reported: bool = True
 
 
 class EvaluationConditions(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,11 +186,9 @@ class SetSpend(msgspec.Struct, frozen=True, kw_only=True):
     episode_ms: int | None = None  # of agent files alone
 
     @classmethod
-    def of(cls, scored: Sequence[EpisodeResult]) -> SetSpend | None:
-        """The sums over scored episodes; None where one does not say what it took."""
-        taken = [one.taken for one in scored if one.taken is not None]
-        if len(taken) < len(scored):
-            return None
+    def of(cls, scored: Sequence[EpisodeResult]) -> SetSpend:
+        """The sums over scored episodes."""
+        taken = [one.taken for one in scored]
         times_ms = [one.episode_ms for one in taken if one.episode_ms is not None]
         return cls(
             episodes=len(taken),
@@ -202,6 +214,11 @@ class ProblemResult(msgspec.Struct, frozen=True, kw_only=True):
     exact: int
     is_success: bool
 
+    @property
+    def share(self) -> float:
+        """Of its scored samples, those that succeed. Raises ZeroDivisionError without any."""
+        return self.successes / self.scored
+
 
 class EvalReport(msgspec.Struct, frozen=True, kw_only=True):
     """One checkpoint on one set. Shares are of problems; `pass_at` is by k; `axes` are hits over totals.
@@ -209,7 +226,6 @@ class EvalReport(msgspec.Struct, frozen=True, kw_only=True):
     `rule`, `emission`, `hallucinated` and `steps` are means over scored episodes.
     """
 
-    version: int = REPORT_VERSION
     label: str
     weights: str  # the sampler's version: a lineage, a served model's name
     weights_sha256: str = ""  # of the weights that sampled; "" where there are none, or nobody told
@@ -218,7 +234,7 @@ class EvalReport(msgspec.Struct, frozen=True, kw_only=True):
     asr: Estimate  # pass@1: mean over problems of the share of scored samples that succeed
     asr_by_seed: tuple[float, ...]  # in the order of the conditions' seeds: how much of it is the draw
     gt_exact: Estimate
-    partial: Estimate | None = None  # failures with a part of the reward; None: not recorded (version 1)
+    partial: Estimate  # failures with a part of the reward
     by_bucket: dict[str, Estimate]
     axes: dict[str, float | None]
     pass_at: dict[str, Estimate]
@@ -230,14 +246,19 @@ class EvalReport(msgspec.Struct, frozen=True, kw_only=True):
     unscored: int
     overflows: int
     contamination: str  # what the set was held against
-    spent: SetSpend | None = None  # None: not recorded, of one episode at least
+    spent: SetSpend | None = None  # None: not recorded, by the study's first rows
     problems: tuple[ProblemResult, ...]
 
+    @property
+    def scored(self) -> dict[str, ProblemResult]:
+        """The problems with a scored sample, by id."""
+        return {one.problem_id: one for one in self.problems if one.scored}
 
-def name_set(name: str, problems: Sequence[Problem], *, is_reported: bool = True) -> SetName:
+
+def name_set(name: str, problems: Sequence[Problem]) -> SetName:
     """A set, by the content of its problems in any order."""
     hashes = sorted(hashlib.sha256(problem_bytes(problem)).hexdigest() for problem in problems)
-    return SetName(name=name, sha256=content_hash(hashes), problems=len(problems), is_reported=is_reported)
+    return SetName(name=name, sha256=content_hash(hashes), problems=len(problems))
 
 
 def prompt_sha256(source: str) -> str:
@@ -261,7 +282,6 @@ def make_report(
     counted = [problem for problem in problems if problem.scored]
     if not counted:
         raise ArenaError("V2124", f"none of {len(results)} episodes was scored")
-    shares = [problem.successes / problem.scored for problem in counted]
     seed = conditions.seeds[0]  # of the bootstrap's draws too
     partly: dict[str, list[float]] = {}  # of each problem, the samples that fail and earn something nonetheless
     for result in sorted(scored, key=lambda one: one.problem_id):
@@ -282,7 +302,7 @@ def make_report(
         weights_sha256=weights_sha256,
         lineage_sha256=lineage_sha256,
         conditions=conditions,
-        asr=mean_estimate(shares, seed),
+        asr=mean_estimate([problem.share for problem in counted], seed),
         asr_by_seed=tuple(  # samples of a seed are numbered on from those of the seeds before
             _mean([float(bool(one.is_success)) for one in scored if one.sample // conditions.samples == place])
             for place in range(len(conditions.seeds))
@@ -292,7 +312,7 @@ def make_report(
         by_bucket={
             bucket: mean_estimate(values, seed)
             for bucket in BUCKETS
-            if (values := [p.successes / p.scored for p in counted if p.bucket == bucket])
+            if (values := [p.share for p in counted if p.bucket == bucket])
         },
         axes=axes,
         pass_at=pass_at,
@@ -313,10 +333,21 @@ def compare(first: EvalReport, second: EvalReport) -> Paired:
     """The paired test on the first sample of each problem. Raises ValueError for reports of other conditions."""
     if first.conditions != second.conditions:
         raise ValueError(f"{first.label} and {second.label} were not measured under the same conditions")
-    mine = {problem.problem_id: problem.is_success for problem in first.problems if problem.scored}
-    other = {problem.problem_id: problem.is_success for problem in second.problems if problem.scored}
+    mine, other = first.scored, second.scored
     shared = sorted(mine.keys() & other.keys())
-    return compare_paired([mine[name] for name in shared], [other[name] for name in shared])
+    return compare_paired([mine[name].is_success for name in shared], [other[name].is_success for name in shared])
+
+
+def share_difference(first: EvalReport, second: EvalReport) -> Estimate:
+    """Second minus first in the share of scored samples that succeed, over the problems both have scored.
+
+    Raises ValueError when they share none.
+    """
+    mine, other = first.scored, second.scored
+    shared = sorted(mine.keys() & other.keys())
+    return difference_estimate(
+        [mine[name].share for name in shared], [other[name].share for name in shared], first.conditions.seeds[0]
+    )
 
 
 def _by_problem(results: Sequence[EpisodeResult]) -> list[ProblemResult]:
@@ -341,3 +372,108 @@ def _by_problem(results: Sequence[EpisodeResult]) -> list[ProblemResult]:
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
+
+
+def agent_plan(plan: EvaluationPlan, policy: Policy) -> EvaluationPlan:
+    """The plan for an agent file: one episode a problem, within the policy's limits."""
+    limits = policy.limits
+    decode = Decode(
+        temperature=0.0,
+        top_p=1.0,
+        turn_tokens_max=limits.completion_tokens_per_call,
+        turns_max=limits.steps,
+        context_tokens_max=limits.prompt_tokens,
+    )
+    return msgspec.structs.replace(plan, decode=decode, samples=1, seeds=(0,), is_agent=True)
+
+
+def line_of(job: Job, evaluation: Evaluation, tools: str) -> EpisodeLine:
+    """The episode of an evaluation; `tools` are the schemas of its profile."""
+    result = read_result(job, evaluation)
+    taken = msgspec.structs.replace(result.taken, episode_ms=evaluation.cost.episode_ms)
+    return EpisodeLine(
+        result=msgspec.structs.replace(result, taken=taken),
+        query=job.problem.query,
+        messages=messages_of(evaluation.body),
+        tools=tools,
+    )
+
+
+class EvaluationPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """How a policy is examined. `samples` of each problem are drawn for each seed; greedy draws are all alike."""
+
+    label: str
+    set: SetName
+    decode: Decode
+    samples: int = 1
+    seeds: tuple[int, ...] = (0,)
+    parallel: int = 8
+    is_agent: bool = False  # an agent file, which decides by itself what it asks for: `decode` holds its limits
+
+    def __post_init__(self) -> None:
+        if self.samples < 1 or not self.seeds or len(set(self.seeds)) != len(self.seeds):
+            raise ArenaError("V2120", "an evaluation has at least one sample and different seeds")
+        if self.decode.temperature == 0 and self.samples * len(self.seeds) > 1:
+            raise ArenaError("V2120", "greedy decoding gives one answer: one sample, one seed")
+
+
+def examine(
+    plan: EvaluationPlan,
+    problems: Sequence[Problem],
+    file: EpisodeFile,
+    run: RunJobs,
+    bench: RunContext,
+    *,
+    lineage_sha256: str,
+    contamination: str,
+    weights_sha256: str = "",
+) -> EvalReport:
+    """Run what `file` lacks, and report on all of it. Raises ArenaError V2124 for no problem or nothing scored."""
+    if not problems:
+        raise ArenaError("V2124", "the set holds no problem")
+    jobs = [
+        job
+        for place, seed in enumerate(plan.seeds)
+        for job in jobs_of(problems, plan.samples, seed, first=place * plan.samples)
+    ]
+    conditions = EvaluationConditions(
+        set=plan.set,
+        decode=plan.decode,
+        samples=plan.samples,
+        seeds=plan.seeds,
+        tool_profile=bench.policy.tool_profile,
+        agent_sha256=text_hash(bench.source),
+        prompt_sha256=prompt_sha256(bench.source),
+        catalogue_sha256=bench.catalogue.content_sha256,
+        policy_sha256=bench.policy.policy_sha256,
+        asked_by="agent" if plan.is_agent else "",
+    )
+    alike = msgspec.structs.replace(conditions, samples=1, seeds=(0,))  # jobs are told apart by those already
+    file.claim(text_hash(msgspec.json.encode([lineage_sha256 or plan.label, alike], order="sorted").decode()))
+    report = bench.progress
+    collect(jobs, file, run, None if report is None else lambda done, of: report("evaluate", done, of))
+    wanted = {(job.problem.problem_id, job.sample, job.seed) for job in jobs}
+    results = [line.result for line in file.lines()]
+    return make_report(
+        plan.label,
+        [result for result in results if (result.problem_id, result.sample, result.seed) in wanted],
+        conditions,
+        lineage_sha256=lineage_sha256,
+        contamination=contamination,
+        weights_sha256=weights_sha256,
+    )
+
+
+def by_tokens(plan: EvaluationPlan, sampler: Sampler, codec: Qwen3Codec, bench: RunContext) -> RunJobs:
+    """Episodes of a policy that speaks tokens."""
+    return functools.partial(bench.sample, sampler=sampler, codec=codec, decode=plan.decode, parallel=plan.parallel)
+
+
+def by_endpoint(plan: EvaluationPlan, upstream: Upstream, model: str, bench: RunContext) -> RunJobs:
+    """Episodes of a model behind a chat endpoint."""
+    return functools.partial(bench.ask_all, upstream=upstream, model=model, decode=plan.decode, parallel=plan.parallel)
+
+
+def episodes_path(report: Path) -> Path:
+    """Where the episodes of a report lie: beside it."""
+    return report.with_suffix(".episodes.jsonl")

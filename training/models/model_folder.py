@@ -37,16 +37,12 @@ def find_device() -> Device:
     version = str(torch.__version__)
     if torch.cuda.is_available():
         return Device(name=torch.cuda.get_device_name(), torch=version)
-    sign = next(map(str, sorted(Path("/dev").glob("nvidia[0-9]*"))), shutil.which("nvidia-smi"))
-    if sign is None:
-        return Device(name="cpu", torch=version)
-    warning = f"{sign} tells of an NVIDIA device, and torch {version} "
-    if torch.version.cuda:
-        warning += f"(CUDA {torch.version.cuda}) can use none: see what `nvidia-smi` says, and CUDA_VISIBLE_DEVICES"
-    else:  # two equals signs would take the processor build for the same
-        warning += (
-            "is built for processors alone; install the build with CUDA: `pip install --force-reinstall -c "
-            f"constraints.txt 'torch==={version.partition('+')[0]}'` (three equals signs)"
+    warning = ""
+    if any(Path("/dev").glob("nvidia[0-9]*")) or shutil.which("nvidia-smi"):  # two equals signs would take this build
+        warning = (
+            f"an NVIDIA device lies idle: torch {version} can't use it. Look at `nvidia-smi` and CUDA_VISIBLE_DEVICES, "
+            "or install the build with CUDA: `pip install --force-reinstall -c constraints.txt "
+            f"'torch==={version.partition('+')[0]}'` (three equals signs)"
         )
     return Device(name="cpu", torch=version, warning=warning)
 

@@ -8,7 +8,6 @@ same numbers for a quarter less work on CPU. Nothing is fetched: a model is a lo
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ import torch
 
 from foundation.errors import ArenaError
 from training.models.model_folder import require_model
-from training.recipe import LoraRules, Recipe, parse_recipe
-from training.run import open_checkpoint, weights_sha256
+from training.recipe import LoraRules, Recipe
+from training.run import CHECKPOINT, copy_tokenizer, open_checkpoint, weights_sha256
 
 
 def open_parent(recipe: Recipe, dtype: torch.dtype | None = None) -> tuple[Any, str]:
@@ -30,21 +29,20 @@ def open_parent(recipe: Recipe, dtype: torch.dtype | None = None) -> tuple[Any, 
         dtype = torch.bfloat16 if recipe.optim.is_bf16 and recipe.lora.r else torch.float32
     if not recipe.parent:
         return open_model(recipe.model, dtype), weights_sha256(Path(recipe.model))
-    checkpoint, _ = open_checkpoint(Path(recipe.parent))
-    return open_run(Path(recipe.parent), dtype), checkpoint.lineage_sha256
+    return open_run(Path(recipe.parent), dtype), open_checkpoint(Path(recipe.parent)).sha256
 
 
 def open_run(folder: Path, dtype: torch.dtype) -> Any:
     """The model a finished run came to, adapters of all its stages merged. Raises ArenaError V2124, V2166."""
-    checkpoint, lineage = open_checkpoint(folder)
-    if checkpoint.kind == "full":
-        return open_model(checkpoint.folder, dtype)
+    lineage, weights = open_checkpoint(folder), folder / CHECKPOINT
+    if not (weights / "adapter_config.json").exists():
+        return open_model(str(weights), dtype)
     from peft import PeftModel
 
-    below, found = open_parent(parse_recipe(lineage.recipe, str(folder)), dtype)
+    below, found = open_parent(lineage.recipe, dtype)
     if found != lineage.parent_sha256:
         raise ArenaError("V2166", f"what lies under {folder} is not what it was trained on")
-    merged = PeftModel.from_pretrained(below, checkpoint.folder).merge_and_unload()
+    merged = PeftModel.from_pretrained(below, str(weights)).merge_and_unload()
     return merged.requires_grad_(True)  # the adapter had frozen what is now a plain model, to be trained whole or not
 
 
@@ -87,15 +85,8 @@ def save_served(run: Path, target: Path, *, is_bf16: bool) -> str:
     model = open_run(run, torch.bfloat16 if is_bf16 else torch.float32)
     target.mkdir(parents=True)
     model.save_pretrained(str(target))
-    copy_tokenizer(Path(open_checkpoint(run)[0].folder), target)
+    copy_tokenizer(run / CHECKPOINT, target)
     return weights_sha256(target)
-
-
-def copy_tokenizer(source: Path, target: Path) -> None:
-    """The files that make a tokenizer, unchanged."""
-    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-        if (source / name).exists():
-            shutil.copyfile(source / name, target / name)
 
 
 def placed(model: Any) -> Any:

@@ -20,7 +20,7 @@ import msgspec
 from foundation.errors import ArenaError
 from harness.chat import Call, Message, chat_row
 from training.corpus.tokens import served_tools
-from training.model import ChatCodec, ParsedTurn, TokenRow, UnfitRowError
+from training.model import ParsedTurn, TokenRow, UnfitRowError
 
 # The template writes it before a last turn of text that has no reasoning; a policy that thinks freely never does.
 EMPTY_THOUGHT = "<think>\n\n</think>\n\n"
@@ -45,7 +45,7 @@ def masked_runs(token_ids: Sequence[int], mask: Sequence[int]) -> list[tuple[int
     return [tuple(run) for run in runs]
 
 
-def mask_defect(row: TokenRow, messages: Iterable[Message], codec: ChatCodec) -> str | None:
+def mask_defect(row: TokenRow, messages: Iterable[Message], codec: Qwen3Codec) -> str | None:
     """What is wrong with a row's mask, or None.
 
     Each run must begin right after the header of an assistant turn, end with the one stop token, and read back as its
@@ -70,7 +70,7 @@ def mask_defect(row: TokenRow, messages: Iterable[Message], codec: ChatCodec) ->
     return None
 
 
-def run_defect(run: Sequence[int], codec: ChatCodec) -> str | None:
+def run_defect(run: Sequence[int], codec: Qwen3Codec) -> str | None:
     """What no sampled turn may be: empty, or holding a token that only the template writes."""
     if not run:
         return "has no token"
@@ -78,7 +78,7 @@ def run_defect(run: Sequence[int], codec: ChatCodec) -> str | None:
     return f"holds the template's token {min(forged)}" if forged else None
 
 
-def _reading_defect(run: tuple[int, ...], turn: Message, codec: ChatCodec) -> str | None:
+def _reading_defect(run: tuple[int, ...], turn: Message, codec: Qwen3Codec) -> str | None:
     read = codec.parse(run)
     thought, said = _thought_and_said(turn)
     # Earlier turns lose their reasoning where the template strips it; what is there must be the turn's own.
@@ -126,7 +126,7 @@ _PARITY = (
 
 
 class Qwen3Codec:
-    """`training.model.ChatCodec` over a tokenizer folder (tokenizer.json and tokenizer_config.json)."""
+    """The chat codec over a tokenizer folder (tokenizer.json and tokenizer_config.json)."""
 
     def __init__(self, folder: Path) -> None:
         """Raises ArenaError V2121 when the folder holds no tokenizer, or its template renders other tokens."""
@@ -172,7 +172,7 @@ class Qwen3Codec:
     def row(self, trace_id: str, messages: tuple[Message, ...], tools: str, tokens_max: int) -> TokenRow:
         """A trace with labels on the turns the model wrote (`is_model`), their stop tokens among them.
 
-        Raises UnfitRowError (V2122) for a row over `tokens_max` tokens or one without a token to learn.
+        Raises UnfitRowError for a row over `tokens_max` tokens or one without a token to learn.
         """
         from renderers import build_training_sample
 

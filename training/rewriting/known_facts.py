@@ -70,7 +70,6 @@ ID_DIGITS = 6  # a number of so many digits is a product's or a shop's
 NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 
 _SHORT_LEAF = 200  # characters of a value such as a title; longer ones are descriptions
-_VALUE_LETTERS = 6  # of a single word that is all a later result says somewhere
 _MARK_LETTERS = 4  # of a word of one title alone, that may stand for its product
 _AFTER_THE = re.compile(r"\b[Tt]h(?:e|is|at) (?:\w+ )?\Z")
 _SPEAKING_OF_OTHERS = ("service", "matches", "mismatches")  # fields whose values are words of the request
@@ -217,12 +216,6 @@ class KnownFacts:
     def later(self) -> Passage:
         """Titles and other short values of this call's result and of all after it."""
         return Passage(word for words in self._later_values for word in (*words, Passage.BREAK))
-
-    @cached_property
-    def later_alone(self) -> tuple[str, ...]:
-        """Values that only later results hold, run together."""
-        long = ("".join(words) for words in self._later_values if len(words) > 1 or len(words[0]) >= _VALUE_LETTERS)
-        return tuple(sorted({value for value in long if not self.passage.holds(value)}))
 
     @cached_property
     def _later_values(self) -> list[tuple[str, ...]]:

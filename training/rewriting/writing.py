@@ -1,8 +1,8 @@
 """A run as its calls in order and back, and asking a writer for the thoughts between them, one step at a time.
 
 The writer is shown what was known before a step and the call that follows, never a later result; what it answers is
-checked by code (`training.rewriting.grounding`), refused with the reason, asked for again, and given up after as many
-replies as the rules allow. What comes out of `lifted` differs from the record in thoughts and system prompt alone. The
+checked by code (`training.rewriting.grounding`), refused with the reason, asked for again, and given up after
+`REPLIES_MAX` replies. What comes out of `lifted` differs from the record in thoughts and system prompt alone. The
 folder of a run holds thoughts, never rows: a corpus reads the calls from their export again and checks every thought
 once more, so a file that was changed lifts nothing that does not stand (V2149).
 """
@@ -10,17 +10,14 @@ once more, so a file that was changed lifts nothing that does not stand (V2149).
 from __future__ import annotations
 
 import hashlib
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
 import msgspec
 
 from foundation.canonical import text_hash
-from foundation.codes.names import NO_ANSWER_TO_THIS
-from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from harness.chat import Call, Message
 from judge.parse import RefusedReplyError
@@ -30,69 +27,54 @@ from training.corpus.model import ExecutedTrace, Quarantined, RejectCode, Rewrit
 from training.corpus.selection import Shard
 from training.rewriting.grounding import refusal
 from training.rewriting.known_facts import CallStep, CallTimeline, prompt_text
-from training.trac.asking import Asker, Chat, read_json
-from training.trac.model import Usage
+from training.trac.asking import FAULTS, Asker, Chat, Usage, read_json
 
-REWRITE_VERSION = 1
+STEPS_MAX = 40
+REPLIES_MAX = 3  # to one step, the refused ones included
+_REPLY_TOKENS_MAX = 400
+_RESULT_CHARS = 6_000  # of one result that the writer is shown; checks read all of it
+THOUGHTS, LEFT_OUT, REPORT = "thoughts.jsonl", "left_out.jsonl", "rewriting.json"
 
-LeftOutCode = Literal[
+RewriteFate = Literal[
     "not_a_success",  # only successful runs show a way worth learning
     "already_agentic",  # the model chose its calls: there is nothing to lift
     "not_in_order",  # a call without a result: no steps to think between
     "no_answer",  # nothing was recommended
-    "too_long",  # more steps than the rules allow
+    "too_long",  # more steps than STEPS_MAX
     "kept_out",  # the corpus would not take it, whatever is thought: its detail names the rules of the filter
-    "not_answered",  # the writer's endpoint answers, but not the question about one step: too long, or too slow
+    "not_answered",  # the writer's endpoint failed at the question about one step; the next run asks again
+    "not_reached",  # the run's limit of cost came first; the next run goes on
     "not_grounded",  # a thought was refused as often as the rules allow
+    "rewritten",
 ]
-LEFT_OUT_CODES: tuple[LeftOutCode, ...] = get_args(LeftOutCode)
-
-
-class RewriteRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How thoughts are asked for."""
-
-    steps_max: int = 40
-    replies_max: int = 3  # to one step, the refused ones included
-    reply_tokens_max: int = 400
-    result_chars: int = 6_000  # of one result that the writer is shown; checks read all of it
+REWRITE_FATES: tuple[RewriteFate, ...] = get_args(RewriteFate)
 
 
 class Rewrite(msgspec.Struct, frozen=True, kw_only=True):
-    """The thoughts of one run, one before each call."""
+    """What became of one run: its thoughts, one before each call, or why it has none."""
 
-    version: int = REWRITE_VERSION
     trace_id: str
     place: str
+    fate: RewriteFate
+    detail: str = ""
     by: Rewritten
-    thoughts: tuple[str, ...]
+    thoughts: tuple[str, ...] = ()
     refused: int = 0  # replies that did not stand up to the checks on the way
 
 
-class OmittedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that was not rewritten, and why."""
-
-    trace_id: str
-    place: str
-    code: LeftOutCode
-    detail: str = ""
-
-
 class RewriteReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One run: how many traces were rewritten and left out, by code, and what was paid."""
+    """One run of the command: how many traces met which fate, and what was paid."""
 
-    rules: RewriteRules
-    writer: str
-    prompt_sha256: str
+    by: Rewritten
     sources: tuple[str, ...]  # sha256 of each manifest
     traces: int
-    rewritten: int
     steps: int  # thoughts in all
     refused: int  # replies
-    left_out: tuple[tuple[LeftOutCode, int], ...]
+    fates: dict[str, int]  # in the order of RewriteFate
     usage: tuple[Usage, ...]
 
 
-def why_not(trace: Trace, timeline: CallTimeline | None, rules: RewriteRules) -> LeftOutCode | None:
+def why_not(trace: Trace, timeline: CallTimeline | None) -> RewriteFate | None:
     """Why a run cannot be rewritten; None where it can."""
     if trace.facts.is_success is not True:
         return "not_a_success"
@@ -102,7 +84,7 @@ def why_not(trace: Trace, timeline: CallTimeline | None, rules: RewriteRules) ->
         return "not_in_order"
     if not any(step.name == "recommend_product" for step in timeline.steps):
         return "no_answer"
-    return "too_long" if len(timeline.steps) > rules.steps_max else None
+    return "too_long" if len(timeline.steps) > STEPS_MAX else None
 
 
 def timeline_of(trace: ExecutedTrace) -> CallTimeline | None:
@@ -142,67 +124,36 @@ class _ThoughtReply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     thought: str
 
 
-def rewrite_all(
-    traces: Iterable[ExecutedTrace],
-    writer: str,
-    rules: RewriteRules,
-    asker: Asker,
-    would_reject: WouldReject,
-    *,
-    parallel: int = 1,
-) -> Iterator[Rewrite | OmittedRun]:
-    """What becomes of each trace, in their order; memory holds a few traces at a time.
-
-    Raises ArenaError V2148, A1040, U3001 to U3004: whatever was answered is kept.
-    """
-    running: deque[Future[Rewrite | OmittedRun]] = deque()
-    with ThreadPoolExecutor(parallel) as pool:
-        try:
-            for trace in traces:
-                running.append(pool.submit(rewrite, trace, writer, rules, asker, would_reject))
-                if len(running) > 2 * parallel:
-                    yield running.popleft().result()
-            while running:
-                yield running.popleft().result()
-        finally:
-            for future in running:  # after an error nothing more is begun
-                future.cancel()
-
-
-def report(
-    found: Sequence[Rewrite | OmittedRun], writer: str, rules: RewriteRules, asker: Asker, sources: Sequence[str]
-) -> RewriteReport:
+def report(found: Sequence[Rewrite], by: Rewritten, asker: Asker, sources: Sequence[str]) -> RewriteReport:
     """The counts of a finished run. `sources` are the hashes of what was read."""
-    made = [one for one in found if isinstance(one, Rewrite)]
-    left = Counter(one.code for one in found if isinstance(one, OmittedRun))
+    counts = Counter(one.fate for one in found)
     return RewriteReport(
-        rules=rules,
-        writer=writer,
-        prompt_sha256=text_hash(prompt_text("think")),
+        by=by,
         sources=tuple(sources),
         traces=len(found),
-        rewritten=len(made),
-        steps=sum(len(one.thoughts) for one in made),
-        refused=sum(one.refused for one in made),
-        left_out=tuple((code, left[code]) for code in LEFT_OUT_CODES if left[code]),
+        steps=sum(len(one.thoughts) for one in found),
+        refused=sum(one.refused for one in found),
+        fates={fate: counts[fate] for fate in REWRITE_FATES if counts[fate]},
         usage=asker.usage(),
     )
 
 
-def rewrite(
-    trace: ExecutedTrace, writer: str, rules: RewriteRules, asker: Asker, would_reject: WouldReject
-) -> Rewrite | OmittedRun:
+def written_by(writer: str) -> Rewritten:
+    """The writer with the prompt it is asked by."""
+    return Rewritten(writer=writer, prompt_sha256=text_hash(prompt_text("think")))
+
+
+def rewrite(trace: ExecutedTrace, by: Rewritten, asker: Asker, would_reject: WouldReject) -> Rewrite:
     """The thoughts of a run, or why it has none; nothing is asked about a run that the corpus would reject.
 
-    Raises what `Asker.ask` raises; what was answered is kept.
+    Raises ArenaError U3001 (no such endpoint, key or model); what was answered is kept.
     """
+    made = Rewrite(trace_id=trace.trace_id, place=trace.source.place, fate="rewritten", by=by)
     timeline = timeline_of(trace)
-    if (code := why_not(trace, timeline, rules)) is not None or timeline is None:
-        return OmittedRun(trace_id=trace.trace_id, place=trace.source.place, code=code or "not_in_order")
-    by = Rewritten(writer=writer, prompt_sha256=text_hash(prompt_text("think")))
+    if (fate := why_not(trace, timeline)) is not None or timeline is None:
+        return msgspec.structs.replace(made, fate=fate or "not_in_order")
     if kept_out := would_reject(lifted(trace, timeline, ("",) * len(timeline.steps), "", by)):
-        detail = ", ".join(kept_out)
-        return OmittedRun(trace_id=trace.trace_id, place=trace.source.place, code="kept_out", detail=detail)
+        return msgspec.structs.replace(made, fate="kept_out", detail=", ".join(kept_out))
     thoughts: list[str] = []
     refused = 0
     for number, step in enumerate(timeline.steps):
@@ -213,24 +164,20 @@ def rewrite(
                 raise RefusedReplyError(reason)
             return thought
 
+        chat, limits = thought_chat(timeline, thoughts), (_REPLY_TOKENS_MAX, REPLIES_MAX)
         try:
-            thought, more = asker.ask_checked(writer, thought_chat(timeline, thoughts, rules), rules, read)
-        except (RefusedReplyError, ArenaError) as wrong:
-            if isinstance(wrong, ArenaError) and wrong.failure.code != NO_ANSWER_TO_THIS:
+            thought, more = asker.ask_checked(by.writer, chat, *limits, read)
+        except RefusedReplyError as wrong:
+            detail = f"step {number + 1}, {step.name}: {wrong}"
+            return msgspec.structs.replace(made, fate="not_grounded", detail=detail)
+        except ArenaError as error:
+            if error.failure.code not in FAULTS:
                 raise
-            code = "not_answered" if isinstance(wrong, ArenaError) else "not_grounded"
-            said = wrong.failure.detail if isinstance(wrong, ArenaError) else str(wrong)
-            detail = f"step {number + 1}, {step.name}: {said}"
-            return OmittedRun(trace_id=trace.trace_id, place=trace.source.place, code=code, detail=detail)
+            detail = f"step {number + 1}, {step.name}: {error.failure.detail}"
+            return msgspec.structs.replace(made, fate=FAULTS[error.failure.code], detail=detail)
         thoughts.append(thought)
         refused += more
-    return Rewrite(
-        trace_id=trace.trace_id,
-        place=trace.source.place,
-        by=by,
-        thoughts=tuple(thoughts),
-        refused=refused,
-    )
+    return msgspec.structs.replace(made, thoughts=tuple(thoughts), refused=refused)
 
 
 def broken(made: Rewrite, timeline: CallTimeline) -> str | None:
@@ -243,23 +190,20 @@ def broken(made: Rewrite, timeline: CallTimeline) -> str | None:
     return None
 
 
-def thought_chat(timeline: CallTimeline, thoughts: list[str], rules: RewriteRules) -> Chat:
+def thought_chat(timeline: CallTimeline, thoughts: Sequence[str]) -> Chat:
     """The conversation that asks for the thought before the step after those that have one."""
     done = [
         {
             "thought": thought,
             "tool": step.name,
             "arguments": step.arguments,
-            "result": step.result[: rules.result_chars],
+            "result": step.result[:_RESULT_CHARS],
         }
         for thought, step in zip(thoughts, timeline.steps, strict=False)
     ]
     step = timeline.steps[len(thoughts)]
     shown = {"request": timeline.query, "done": done, "next": {"tool": step.name, "arguments": step.arguments}}
     return ("system", prompt_text("think")), ("user", msgspec.json.encode(shown).decode())
-
-
-THOUGHTS, LEFT_OUT, REPORT = "thoughts.jsonl", "left_out.jsonl", "rewriting.json"
 
 
 class LiftedShard(msgspec.Struct, frozen=True, kw_only=True):
@@ -285,19 +229,6 @@ class LiftedShard(msgspec.Struct, frozen=True, kw_only=True):
                 yield Quarantined(place=row.source.place, code="V2149", detail=str(reason))
             else:
                 yield lifted(row, timeline, made.thoughts, self.prompt, made.by)
-
-
-def write_results(out: Path, found: Sequence[Rewrite | OmittedRun], report: RewriteReport) -> None:
-    """Write the thoughts, what was left out, and the report. Raises ArenaError V2027."""
-    made = (one for one in found if isinstance(one, Rewrite))
-    left = (one for one in found if isinstance(one, OmittedRun))
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for name, rows in ((THOUGHTS, made), (LEFT_OUT, left)):
-            write_whole(out / name, b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
-        write_whole(out / REPORT, msgspec.json.format(msgspec.json.encode(report)) + b"\n")
-    except OSError as wrong:
-        raise ArenaError("V2027", f"{out}: {wrong.strerror}") from None
 
 
 def with_rewrites(sources: Sources, folders: Sequence[Path], prompt: str, *, is_alone: bool = False) -> Sources:

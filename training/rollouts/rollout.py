@@ -9,25 +9,34 @@ stand on disk as they end, one JSON line each; a line that was cut by a kill is 
 
 from __future__ import annotations
 
+import builtins
 import json
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import Any, TypeVar
 
 import msgspec
 
 from arena.evaluate import Evaluation
 from arena.policy import Policy
 from foundation.canonical import text_hash
+from foundation.codes.names import BAD_REQUEST
 from foundation.errors import ArenaError, Failure
 from foundation.progress import PhaseProgress
 from harness.chat import Call, Message, chat_row
-from harness.inference.port import ModelReply
-from harness.sandbox.port import GuestCallError
+from harness.inference.port import ModelReply, Upstream
+from harness.sandbox.port import EpisodeOver, GuestCallError, GuestExit, GuestJob, Host, SandboxLevel
 from harness.trace import Completion, EmittedCall, EvaluationBody, ToolCall
 from problems.model import Problem
 from problems.outcome import OutcomeScore
-from training.model import ChatCodec, Decode, EpisodeResult, EpisodeSpend, Rollout, RolloutTurn, Sampler
+from training.model import Decode, EpisodeResult, EpisodeSpend, Rollout, RolloutTurn, Sampler
+from training.models.render import Qwen3Codec
+
+EPISODES = "episodes.jsonl"
 
 
 class EpisodeLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,7 +126,7 @@ class TurnTokens(msgspec.Struct, frozen=True, kw_only=True):
 class TokenUpstream:
     """An `Upstream` for one episode. Not thread-safe: an episode asks one thing at a time."""
 
-    def __init__(self, sampler: Sampler, codec: ChatCodec, decode: Decode, seed: int) -> None:
+    def __init__(self, sampler: Sampler, codec: Qwen3Codec, decode: Decode, seed: int) -> None:
         self._sampler, self._codec, self._decode, self._seed = sampler, codec, decode, seed
         self._turn = 0
         self._sent: tuple[Message, ...] = ()  # messages up to the last reply, it included
@@ -285,17 +294,32 @@ def read_result(job: Job, evaluation: Evaluation) -> EpisodeResult:
 
 def read_rollout(job: Job, evaluation: Evaluation) -> Rollout | None:
     """The tokens of an evaluation with its result; None when its turns are not one growing sequence."""
-    sequence = _sequence([event for event in evaluation.body.events if isinstance(event, Completion)])
-    if sequence is None:
+    turns = [event for event in evaluation.body.events if isinstance(event, Completion)]
+    tokens = [msgspec.json.decode(turn.logprobs, type=TurnTokens) for turn in turns]
+    if not turns or not all(turn.is_continued for turn in tokens[1:]):
         return None
-    prompt, completion, mask, logprobs, spans = sequence
+    ids: list[int] = []
+    mask: list[int] = []
+    logprobs: list[float] = []
+    spans: list[RolloutTurn] = []
+    for number, (turn, said) in enumerate(zip(tokens, turns, strict=True)):
+        if number:
+            ids += turn.prompt
+            mask += [0] * len(turn.prompt)
+            logprobs += [0.0] * len(turn.prompt)
+        first = len(ids)
+        ids += turn.sampled
+        mask += [1] * len(turn.sampled)
+        logprobs += turn.logprobs
+        tools = tuple((call.name, call.arguments) for call in said.calls)
+        spans.append(RolloutTurn(first=first, last=len(ids), tools=tools, malformed=turn.malformed))
     return Rollout(
         result=read_result(job, evaluation),
-        prompt_ids=prompt,
-        completion_ids=completion,
-        mask=mask,
-        logprobs=logprobs,
-        turns=spans,
+        prompt_ids=tokens[0].prompt,
+        completion_ids=tuple(ids),
+        mask=tuple(mask),
+        logprobs=tuple(logprobs),
+        turns=tuple(spans),
     )
 
 
@@ -331,34 +355,6 @@ def hallucinated_ids(body: EvaluationBody) -> int:
     return len(invented)
 
 
-_Sequence = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[float, ...], tuple[RolloutTurn, ...]]
-
-
-def _sequence(turns: Sequence[Completion]) -> _Sequence | None:
-    """(prompt, completion, mask, logprobs, turns) of one growing sequence, or None."""
-    if not turns:
-        return None
-    tokens = [msgspec.json.decode(turn.logprobs, type=TurnTokens) for turn in turns]
-    if not all(turn.is_continued for turn in tokens[1:]):
-        return None
-    ids: list[int] = []
-    mask: list[int] = []
-    logprobs: list[float] = []
-    spans: list[RolloutTurn] = []
-    for number, (turn, said) in enumerate(zip(tokens, turns, strict=True)):
-        if number:
-            ids += turn.prompt
-            mask += [0] * len(turn.prompt)
-            logprobs += [0.0] * len(turn.prompt)
-        first = len(ids)
-        ids += turn.sampled
-        mask += [1] * len(turn.sampled)
-        logprobs += turn.logprobs
-        tools = tuple((call.name, call.arguments) for call in said.calls)
-        spans.append(RolloutTurn(first=first, last=len(ids), tools=tools, malformed=turn.malformed))
-    return tokens[0].prompt, tuple(ids), tuple(mask), tuple(logprobs), tuple(spans)
-
-
 def _named_ids(arguments: str) -> set[str]:
     """Product ids in a call's arguments, in the tools' own spellings."""
     try:
@@ -368,3 +364,118 @@ def _named_ids(arguments: str) -> set[str]:
     named = fields.get("product_ids", fields.get("product_id", "")) if isinstance(fields, dict) else ""
     listed = named if isinstance(named, list) else str(named).split(",")
     return {str(product).strip() for product in listed} - {""}
+
+
+_Item = TypeVar("_Item")
+_Value = TypeVar("_Value")
+
+
+def for_each(items: Iterable[_Item], work: Callable[[_Item], _Value], parallel: int) -> Iterator[_Value]:
+    """What `work` makes of each item, in their order; memory holds a few at a time. After an error nothing more is
+    begun."""
+    running: deque[Future[_Value]] = deque()
+    with ThreadPoolExecutor(parallel) as pool:
+        try:
+            for item in items:
+                running.append(pool.submit(work, item))
+                if len(running) > 2 * parallel:
+                    yield running.popleft().result()
+            while running:
+                yield running.popleft().result()
+        finally:
+            for future in running:
+                future.cancel()
+
+
+class OwnEndpoint:
+    """`inner`, believed. As thread-safe as that is."""
+
+    def __init__(self, inner: Upstream) -> None:
+        self._inner = inner
+
+    @property
+    def name(self) -> str:
+        """The endpoint's."""
+        return self._inner.name
+
+    def complete(self, request: str) -> ModelReply:
+        """One attempt. Raises GuestCallError A1040 for a request the endpoint calls malformed, else what it raises."""
+        try:
+            return self._inner.complete(request)
+        except ArenaError as error:
+            if error.failure.code != BAD_REQUEST:
+                raise
+            detail = f"the model endpoint refused the request: {error.failure.detail}"
+            raise GuestCallError(BAD_REQUEST, detail) from error
+
+    def probe(self, request: str) -> Failure | None:
+        """Never answered: a failure of the endpoint is an outage of the run, whatever else it would answer."""
+        return Failure(code="U3002")
+
+
+LEVEL = SandboxLevel(
+    name="reference-agents-only",
+    layers=(),
+    degraded=("in-process: shipped agents only",),
+    guest_sha256="",
+    python_version=f"{sys.version_info.major}.{sys.version_info.minor}",
+    may_race=False,
+)
+
+
+class InProcessSandbox:
+    """A `Sandbox` for sources of ours. Thread-safe: each run has a namespace of its own."""
+
+    def __init__(self, admitted_sha256s: frozenset[str]) -> None:
+        self._admitted = admitted_sha256s
+
+    @property
+    def level(self) -> SandboxLevel:
+        """No confinement at all."""
+        return LEVEL
+
+    def run(self, job: GuestJob, host: Host) -> GuestExit:
+        """Run an admitted source to its end. Raises ArenaError V2003 for any other."""
+        if text_hash(job.source) not in self._admitted:
+            raise ArenaError("V2003", f"source {text_hash(job.source)[:12]} is not one of training's own agents")
+        sdk = _sdk(job, host)
+
+        def find(name: str, *rest: Any) -> Any:
+            return sdk if name == "arena_sdk" else builtins.__import__(name, *rest)
+
+        namespace: dict[str, Any] = {"__name__": "agent", "__builtins__": {**vars(builtins), "__import__": find}}
+        exec(compile(job.source, "agent.py", "exec"), namespace)
+        try:
+            namespace["agent_main"](msgspec.json.decode(job.problem))
+        except EpisodeOver:
+            return GuestExit(end="stopped")
+        except GuestCallError as error:  # what a guest that does not catch it would end with
+            return GuestExit(end="final", error=f"{error.code} {error.message}", error_kind="raise")
+        return GuestExit(end="final", claim="null")
+
+
+def _sdk(job: GuestJob, host: Host) -> ModuleType:
+    """`arena_sdk` over `host`, with what these agents use of it."""
+
+    def chat(messages: Sequence[Mapping[str, Any]], **options: Any) -> Any:
+        return host.call("llm.chat", {"messages": list(messages), **options})
+
+    def execute(name: str, arguments: object) -> Any:
+        answer: Any = host.call("tool.call", {"name": name, "arguments": arguments})
+        return answer["result"]
+
+    sdk = ModuleType("arena_sdk")
+    sdk.llm = SimpleNamespace(models=lambda: list(job.models), chat=chat)  # type: ignore[attr-defined]
+    schemas = msgspec.json.decode(job.tools, type=list[dict[str, Any]])
+    named = {name: _named(execute, name) for name in (schema["function"]["name"] for schema in schemas)}
+    sdk.tools = SimpleNamespace(schemas=lambda: list(schemas), execute=execute, **named)  # type: ignore[attr-defined]
+    return sdk
+
+
+def _named(execute: Callable[[str, object], Any], name: str) -> Callable[..., Any]:
+    """A tool as a function of its arguments; the answer is its decoded JSON, as the SDK's own functions give it."""
+
+    def call(**arguments: object) -> Any:
+        return msgspec.json.decode(execute(name, msgspec.json.encode(arguments).decode()))
+
+    return call

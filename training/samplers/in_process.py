@@ -7,8 +7,7 @@ on that. Suppressed tokens are never drawn. Logprobs are log_softmax(logits / te
 trainer computes them.
 
 Turns come and go while a batch runs. What a conversation, or any other, has computed of a prompt's beginning is not
-computed again, as long as it is held and the weights are the same: `renew` drops it, and so does a change of the
-parameters that `renew` was not told of.
+computed again, as long as it is held. A sampler is of one version of the weights.
 """
 
 from __future__ import annotations
@@ -48,20 +47,18 @@ class LocalSampler:
         suppressed_ids: Sequence[int],
         version: str,
         batch_rows: int = 1,
-        held_bytes: int | None = None,
     ) -> None:
-        """`suppressed_ids` are never sampled; `version` names the weights.
+        """`suppressed_ids` are never sampled; `version` names the weights, which stay as they are while this samples.
 
-        `held_bytes` bounds what is held of turns that are over. None: HELD_BYTES, and nothing with one row a batch,
-        whose results then do not depend on what was sampled before.
+        With one row a batch nothing is held of turns that are over, so that none depends on what was sampled before.
         """
         self._model = model
         self._stop_id = stop_id
         self._suppressed = list(suppressed_ids)
         self._version = version
         self._batch_rows = batch_rows
-        self._held_bytes = (HELD_BYTES if batch_rows > 1 else 0) if held_bytes is None else held_bytes
-        self._lock = threading.Lock()  # of the two lines below
+        self._held_bytes = HELD_BYTES if batch_rows > 1 else 0
+        self._changed = threading.Condition()  # of the two lines below, and of turns that are over
         self._waiting: deque[_SampledTurn] = deque()
         self._is_led = False
         # what follows belongs to the thread that leads
@@ -69,52 +66,32 @@ class LocalSampler:
         self._together: ManyRows | None = None  # what they hold; None where there is no row
         self._modules: list[Any] = []
         self._tree = PrefixTree(self._held_bytes)
-        self._written: list[tuple[int, int]] = []  # how often each parameter was written to in place
-        self._sums: list[float] = []
 
     @property
     def version(self) -> str:
         """Identity of the weights."""
         return self._version
 
-    def renew(self, version: str) -> None:
-        """The model's weights were changed: from now on it is called `version`, and nothing held is used again."""
-        self._version = version
-        self._tree = PrefixTree(self._held_bytes)
-
     def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> Sampled:
         """One turn, with whichever others wait at the same time. Raises GuardStopError for a model in training mode."""
-        return self.sample_all([prompt_ids], decode, [seed])[0]
-
-    def sample_all(self, prompts: Sequence[tuple[int, ...]], decode: Decode, seeds: Sequence[int]) -> list[Sampled]:
-        """A turn for each prompt, in order. Prompts and seeds are of one length, and not empty.
-
-        Raises GuardStopError as `sample` does.
-        """
-        party = _Waiters(left=len(prompts))
-        turns = [
-            _SampledTurn(prompt=prompt, decode=decode, seed=seed, party=party)
-            for prompt, seed in zip(prompts, seeds, strict=True)
-        ]
-        with self._lock:
-            self._waiting.extend(turns)
-            leads, self._is_led = not self._is_led, True
-        if not leads:
-            party.woken.wait()
-            leads = party.left > 0
+        turn = _SampledTurn(prompt=prompt_ids, decode=decode, seed=seed)
+        with self._changed:
+            self._waiting.append(turn)
+            self._changed.wait_for(lambda: turn.is_over or not self._is_led)
+            leads = not turn.is_over
+            self._is_led = self._is_led or leads
         if leads:
-            self._lead(party)
-        for turn in turns:
-            if turn.error is not None:
-                raise turn.error
-        return [turn.sampled for turn in turns if turn.sampled is not None]
+            self._lead(turn)
+        if turn.sampled is None:
+            raise turn.error or AssertionError("a turn that is over has an answer")
+        return turn.sampled
 
-    def _lead(self, party: _Waiters) -> None:
-        """Run batches until the turns of `party` are done, then appoint whoever waits."""
+    def _lead(self, own: _SampledTurn) -> None:
+        """Run batches until this turn is done; then another thread that waits may lead."""
         try:
             with eval_mode(self._model), torch.inference_mode(), ragged(self._model):
                 self._modules = list(self._model.modules())
-                while party.left:
+                while not own.is_over:
                     self._admit()
                     self._step()
         except BaseException as error:  # waiting turns must get the error, or they would wait for ever
@@ -122,50 +99,38 @@ class LocalSampler:
             if not isinstance(error, Exception):
                 raise
         finally:
-            with self._lock:
-                others = [row.turn for row in self._rows] or list(self._waiting)
-                self._is_led = bool(others)
-            if others:
-                others[0].party.woken.set()
+            with self._changed:
+                self._is_led = False
+                self._changed.notify_all()
 
     def _fail(self, error: BaseException) -> None:
         """Every turn that runs or waits ends with `error`; what was computed for them is not to be trusted."""
-        with self._lock:
+        with self._changed:
             turns = [row.turn for row in self._rows] + list(self._waiting)
             self._waiting.clear()
         self._rows, self._together, self._tree = [], None, PrefixTree(self._held_bytes)
         for turn in turns:
-            turn.end(error=error)
+            turn.error = error
 
     def _admit(self) -> None:
         """Take in waiting turns as long as there is room and they are drawn as those that run: first come first."""
         while len(self._rows) < self._batch_rows:
-            with self._lock:
+            with self._changed:
                 turn = self._waiting[0] if self._waiting else None
             if turn is None:
                 return
             running = self._rows[0].turn.decode if self._rows else turn.decode
             if (turn.decode.temperature, turn.decode.top_p) != (running.temperature, running.top_p):
                 return
-            row = _SampledRow(turn=turn, tree=self._tree_now(), place=None, pending=turn.prompt[-1])
-            with self._lock:  # from here on it belongs to the batch: a failure of what follows is its own too
+            row = _SampledRow(turn=turn, place=None, pending=turn.prompt[-1])
+            with self._changed:  # from here on it belongs to the batch: a failure of what follows is its own too
                 self._waiting.popleft()
                 self._rows.append(row)
-            row.place = row.tree.place(turn.prompt[:-1])
+            row.place = self._tree.place(turn.prompt[:-1])
             for first in range(row.place.end, len(turn.prompt) - 1, _PASS_TOKENS):
                 ids = list(turn.prompt[first : min(first + _PASS_TOKENS, len(turn.prompt) - 1)])
                 row.place.ids += ids
                 self._forward(ids, list(range(first, first + len(ids))), OneRow(row.place, len(ids)))
-
-    def _tree_now(self) -> PrefixTree:
-        """The tree of the weights as they are: an empty one when they are not those of the turn before."""
-        written = [(id(weight), weight._version) for weight in self._model.parameters()]
-        is_idle = not self._rows  # weights that are written to without being counted change between batches
-        sums = _sums(self._model) if is_idle and self._held_bytes else self._sums
-        if (written, sums) != (self._written, self._sums):
-            self._tree = PrefixTree(self._held_bytes)
-            self._written, self._sums = written, sums
-        return self._tree
 
     def _step(self) -> None:
         """One token more for each row."""
@@ -185,9 +150,11 @@ class LocalSampler:
             if token == self._stop_id or len(row.tokens) >= row.turn.decode.turn_tokens_max:
                 together.put_back(row.held)
                 self._rows.remove(row)
-                row.tree.release(row.held)
+                self._tree.release(row.held)
                 finish: Literal["stop", "length"] = "stop" if token == self._stop_id else "length"
-                row.turn.end(Sampled(token_ids=tuple(row.tokens), logprobs=tuple(row.logprobs), finish=finish))
+                with self._changed:
+                    row.turn.sampled = Sampled(token_ids=tuple(row.tokens), logprobs=tuple(row.logprobs), finish=finish)
+                    self._changed.notify_all()
         if not self._rows:
             self._together = None
 
@@ -234,30 +201,19 @@ def eval_mode(model: Any) -> Iterator[None]:
 
 
 @dataclass
-class _Waiters:
-    """The turns one thread waits for: woken when all are done, or to lead."""
-
-    left: int
-    woken: threading.Event = field(default_factory=threading.Event)
-
-
-@dataclass
 class _SampledTurn:
     """What was asked for, and its answer."""
 
     prompt: tuple[int, ...]
     decode: Decode
     seed: int
-    party: _Waiters
     sampled: Sampled | None = None
     error: BaseException | None = None
 
-    def end(self, sampled: Sampled | None = None, error: BaseException | None = None) -> None:
-        """Give the answer."""
-        self.sampled, self.error = sampled, error
-        self.party.left -= 1
-        if not self.party.left:
-            self.party.woken.set()
+    @property
+    def is_over(self) -> bool:
+        """Whether there is an answer."""
+        return self.sampled is not None or self.error is not None
 
 
 @dataclass
@@ -265,7 +221,6 @@ class _SampledRow:
     """A turn that runs. `pending` is its newest token, of which nothing is computed yet."""
 
     turn: _SampledTurn
-    tree: PrefixTree
     place: Place | None
     pending: int
     tokens: list[int] = field(default_factory=list)
@@ -303,8 +258,3 @@ def _uniform(seed: int, step: int) -> float:
     """A number of [0, 1) from seed and position: the same wherever the draw takes place."""
     digest = hashlib.blake2b(f"{seed}/{step}".encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "big") >> 11) / (1 << 53)
-
-
-def _sums(model: Any) -> list[float]:
-    """The sum of each parameter."""
-    return [float(one) for one in torch.stack([weight.sum(dtype=torch.float64) for weight in model.parameters()])]

@@ -17,8 +17,8 @@ from harness.chat import Call, Message
 from harness.inference.client import read_reply
 from harness.inference.scripted import complete
 from harness.inference.scripted.shopper import SKILLS
-from training.model import ChatCodec, Decode, Sampled
-from training.models.render import masked_runs
+from training.model import Decode, Sampled
+from training.models.render import Qwen3Codec, masked_runs
 
 EXPERT = "scripted-expert"
 
@@ -32,7 +32,7 @@ _WHOLE_TRACE = 1 << 30  # tokens: a turn is rendered whole, and cut by the decod
 class ScriptedSampler:
     """A `training.model.Sampler` over the scripted model of one skill."""
 
-    def __init__(self, codec: ChatCodec, model: str = EXPERT) -> None:
+    def __init__(self, codec: Qwen3Codec, model: str = EXPERT) -> None:
         """Raises ArenaError U3001 for a model that does not exist; an empty name is the expert's."""
         if (model or EXPERT) not in SKILLS:
             raise ArenaError("U3001", f"scripted model {model!r} does not exist; known: {', '.join(SKILLS)}")

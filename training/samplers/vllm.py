@@ -20,7 +20,8 @@ import msgspec
 from foundation.bounded_http import BoundedClient, UnfitAnswerError
 from foundation.canonical import UNREADABLE_JSON
 from foundation.errors import ArenaError
-from training.model import ChatCodec, Decode, Sampled, Sampler
+from training.model import Decode, Sampled, Sampler
+from training.models.render import Qwen3Codec
 from training.recipe import Recipe
 from training.run import weights_sha256
 from training.samplers.scripted import ScriptedSampler
@@ -57,7 +58,7 @@ class _Models(msgspec.Struct, frozen=True):
 class VllmSampler:
     """A `training.model.Sampler` over one model of a vLLM server. Thread-safe: the server batches what is asked."""
 
-    def __init__(self, base_url: str, model: str, codec: ChatCodec, *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, base_url: str, model: str, codec: Qwen3Codec, *, timeout_s: float = TIMEOUT_S) -> None:
         """`base_url` with its version path (`http://host:8000/v1`); `model` as the server names it; `timeout_s` bounds
         a whole reply."""
         self._model, self._codec = model, codec
@@ -126,19 +127,12 @@ class VllmSampler:
             self._loaded.remove(previous)
         self._loaded.add(name)
 
-    def require_served(self) -> None:
-        """The server holds a model of this name. Raises ArenaError U3001 with those it does hold, U3002 or U3003 when
-        it does not say."""
-        served = self._served()
-        if self._model not in served:
-            names = ", ".join(sorted(served)) or "nothing"
-            raise ArenaError("U3001", f"{self._client.base_url} serves {names}, not {self._model}")
-
     def served_weights(self) -> str:
         """Hash of the weights in the folder that the server says it serves under this name, "" where it names none that
         is on this machine.
 
-        Raises ArenaError U3001 where it is another than the name carries (NAME@HASH, as `arena reenter` prints it).
+        Raises ArenaError U3001 where it is another than the name carries (NAME@HASH, as `arena reenter` prints it), and
+        for a server without a model of this name; U3002 or U3003 when it does not say.
         """
         held, named = self._weights_of(self._model), self._model.partition("@")[2]
         if held and named and not held.startswith(named):
@@ -148,7 +142,8 @@ class VllmSampler:
     def _weights_of(self, name: str) -> str:
         served = self._served()
         if name not in served:
-            raise ArenaError("U3001", f"{self._client.base_url} does not list {name} among its models")
+            names = ", ".join(sorted(served)) or "nothing"
+            raise ArenaError("U3001", f"{self._client.base_url} serves {names}, not {name}")
         folder = Path(served[name])
         return weights_sha256(folder) if served[name] and any(folder.glob("*.safetensors")) else ""
 
@@ -176,7 +171,7 @@ class VllmSampler:
         raise ArenaError(code, f"HTTP {response.status_code} {response.text[:_DETAIL_CHARS]}")
 
 
-def outside_sampler(recipe: Recipe, codec: ChatCodec) -> Sampler | None:
+def outside_sampler(recipe: Recipe, codec: Qwen3Codec) -> Sampler | None:
     """The sampler of `recipe.sampler`; None where the run's own model samples. Raises ArenaError U3001."""
     if not recipe.sampler:
         return None

@@ -22,7 +22,7 @@ from transformers import PrinterCallback, TrainerCallback
 
 from training.guards import GuardStopError, require_finite, require_small_kl
 from training.recipe import Recipe
-from training.run import ALONE, LOG, Processes, RunFolder
+from training.run import ALONE, LOG, Outcome, Processes, RunFolder, newest_checkpoint
 
 
 def engine_arguments(recipe: Recipe, engine: Path, *, lr: float, processes: Processes = ALONE) -> dict[str, Any]:
@@ -127,7 +127,18 @@ class Watch(TrainerCallback):  # type: ignore[misc]
             control.should_save = False  # a run killed now would go on behind the guard
 
 
-def attend(trainer: Any) -> Any:
-    """The trainer without the engine's own printing: standard output is the command's."""
+def run_trainer(
+    trainer: Any, watch: Watch, engine: Path, parent_sha256: str, processes: Processes = ALONE, *, before: int
+) -> Outcome:
+    """Train from the newest checkpoint in `engine` on, `before` as `newest_checkpoint` has it.
+
+    The engine's own printing is left out: standard output is the command's.
+    """
     trainer.remove_callback(PrinterCallback)
-    return trainer
+    result = trainer.train(resume_from_checkpoint=newest_checkpoint(engine, processes, before=before))
+    return Outcome(
+        parent_sha256=parent_sha256,
+        steps=int(result.global_step),
+        losses=tuple(float(line["loss"]) for line in trainer.state.log_history if "loss" in line),
+        stopped_by=watch.stopped_by,
+    )

@@ -14,7 +14,6 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,47 +32,20 @@ from training.guards import (
     require_mixed,
     require_same_policy,
 )
-from training.model import ChatCodec, EpisodeResult, Rollout, Sampler
+from training.model import EpisodeResult, Rollout, Sampler
 from training.models.opening import lora_config, open_parent
-from training.models.render import masked_runs, run_defect
+from training.models.render import Qwen3Codec, masked_runs, run_defect
 from training.recipe import Recipe
 from training.rollouts.rewards import Reward, Step, mixed_share, reward_of, token_advantages
 from training.rollouts.rollout import Job, jobs_of
-from training.run import CHECKPOINT, Outcome, RunFolder, newest_checkpoint
+from training.run import Outcome, RunFolder
 from training.samplers.in_process import LocalSampler, eval_mode
 from training.samplers.vllm import VllmSampler
-from training.stages.engine import Watch, attend, engine_arguments
+from training.stages.engine import Watch, engine_arguments, run_trainer
 
-_SAMPLED, _ALONE, _DROPPED = "rollouts", "rollouts/without_teacher", "rollouts/dropped: "  # names in the log
-_MIXED = "groups/mixed"
-
-
-@dataclass
-class Counts:
-    """What became of the rollouts of a run so far, all of its resumptions together."""
-
-    sampled: int = 0
-    without_teacher: int = 0
-    dropped: Counter[str] = field(default_factory=Counter)
-    mixed: list[float] = field(default_factory=list)  # of each step, the share of groups whose rewards differ
-
-    def line(self) -> dict[str, float]:
-        """As numbers of a log's line."""
-        dropped = {f"{_DROPPED}{reason}": float(count) for reason, count in self.dropped.items()}
-        mixed = {_MIXED: self.mixed[-1]} if self.mixed else {}
-        return {_SAMPLED: float(self.sampled), _ALONE: float(self.without_teacher)} | mixed | dropped
-
-    def go_on_from(self, lines: Sequence[Mapping[str, float]]) -> None:
-        """Count on from the last of a log's lines that says how many there were; from nothing where none does."""
-        line = next((line for line in reversed(lines) if _SAMPLED in line), None)
-        if line is None:
-            return
-        self.sampled, self.without_teacher = int(line[_SAMPLED]), int(line[_ALONE])
-        named = {name.removeprefix(_DROPPED): int(n) for name, n in line.items() if name.startswith(_DROPPED)}
-        self.dropped = Counter(named)
-        by_step = {line["step"]: line[_MIXED] for line in lines if _MIXED in line}
-        self.mixed = [by_step[step] for step in sorted(by_step)]
-
+# names in the log, of each step
+_SAMPLED, _ALONE, _DROPPED, _MIXED = "rollouts", "rollouts/without_teacher", "rollouts/dropped: ", "groups/mixed"
+_MASK = f"{_DROPPED}mask"
 
 RunJobs = Callable[[Sequence[Job], Sampler], Sequence[Rollout | None]]
 
@@ -85,13 +57,13 @@ class GrpoPorts(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     problems: tuple[Problem, ...]
-    codec: Any  # ChatCodec with `tokenizer` and `stop_id`
+    codec: Any  # Qwen3Codec with `tokenizer` and `stop_id`
     run_jobs: RunJobs
     teachers: Mapping[str, tuple[Step, ...]] = {}  # teacher trajectories by problem id
     server: VllmSampler | None = None
 
 
-def train_grpo(recipe: Recipe, folder: RunFolder, ports: GrpoPorts, *, save: Callable[[Any, Path], None]) -> Outcome:
+def train_grpo(recipe: Recipe, folder: RunFolder, ports: GrpoPorts) -> Outcome:
     """Train the parent on rollouts of `ports.problems`. Raises ArenaError V2124 without problems."""
     if not ports.problems:
         raise ArenaError("V2124", "no problem to sample on")
@@ -99,8 +71,7 @@ def train_grpo(recipe: Recipe, folder: RunFolder, ports: GrpoPorts, *, save: Cal
 
     model, parent_sha256 = open_parent(recipe)
     rules = recipe.grpo
-    counts = Counts()
-    watch = GrpoWatch(folder, counts)
+    watch = GrpoWatch(folder)
     arguments = engine_arguments(recipe, folder.engine, lr=recipe.optim.lr)
     group_rows = rules.problems_per_step * rules.samples
     arguments["gradient_accumulation_steps"] = group_rows // recipe.optim.batch_rows
@@ -137,20 +108,18 @@ def train_grpo(recipe: Recipe, folder: RunFolder, ports: GrpoPorts, *, save: Cal
     if trainer.ref_model is not None:
         # All weights are trained: the engine took the base model's folder for the parent, whose adapters it can't see.
         trainer.accelerator.unwrap_model(trainer.ref_model).load_state_dict(model.state_dict())
-    trainer.prepare(recipe, ports, parent_sha256, counts)
+    trainer.prepare(recipe, ports, parent_sha256, watch)
     try:
-        result = attend(trainer).train(resume_from_checkpoint=newest_checkpoint(folder.engine))
-        steps = int(result.global_step)
+        done = run_trainer(trainer, watch, folder.engine, parent_sha256, before=0)
     except GuardStopError as stop:
-        watch.stopped_by, steps = stop.failure.detail, int(trainer.state.global_step)
-    save(trainer.model, folder.path / CHECKPOINT)
-    return Outcome(
-        parent_sha256=parent_sha256,
-        steps=steps,
-        metrics={"without_teacher": float(counts.without_teacher)} | _ends(trainer.state.log_history),
-        dropped=dict(counts.dropped),  # of the whole run, before a kill too
-        stopped_by=watch.stopped_by,
-    )
+        done = Outcome(
+            parent_sha256=parent_sha256, steps=int(trainer.state.global_step), stopped_by=stop.failure.detail
+        )
+    folder.save(trainer.model)
+    told = sum((Counter(line) for line in watch.counted()), Counter[str]())  # before a kill too
+    dropped = {name.removeprefix(_DROPPED): int(told[name]) for name in told if name.startswith(_DROPPED)}
+    metrics = {"without_teacher": float(told[_ALONE])} | _ends(trainer.state.log_history)
+    return msgspec.structs.replace(done, metrics=metrics, dropped=dropped)
 
 
 def problem_order(recipe: Recipe, problems: Sequence[Problem]) -> list[str]:
@@ -167,21 +136,24 @@ def problem_order(recipe: Recipe, problems: Sequence[Problem]) -> list[str]:
 
 
 class GrpoWatch(Watch):
-    """Also keeps the counts of rollouts in the log, which a resumed run reads."""
+    """Also logs what became of the rollouts of each step."""
 
-    def __init__(self, folder: RunFolder, counts: Counts) -> None:
+    def __init__(self, folder: RunFolder) -> None:
         super().__init__(folder)
-        self._counts = counts
+        self.step: dict[str, float] = {}  # of the step that is not logged yet
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> Any:
-        """As for every stage; then count on from the last step that is kept."""
-        super().on_train_begin(args, state, control, **rest)
-        self._counts.go_on_from(self._folder.lines())
-        return control
+    def counted(self) -> list[dict[str, float]]:
+        """What became of the rollouts of each step of the run so far, all of its resumptions together."""
+        logged = [line for line in self._folder.lines() if _SAMPLED in line]
+        names = (_SAMPLED, _ALONE, _MIXED)
+        kept = [{name: line[name] for name in line if name in names or name.startswith(_DROPPED)} for line in logged]
+        return [*kept, self.step] if self.step else kept
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **rest: Any) -> Any:
         """As for every stage, with the counts."""
-        return super().on_log(args, state, control, (logs or {}) | self._counts.line(), **rest)
+        control = super().on_log(args, state, control, (logs or {}) | self.step, **rest)
+        self.step = {}
+        return control
 
 
 class Behaviour:
@@ -217,9 +189,9 @@ class Behaviour:
 class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
     """TRL's GRPO with rollouts of the arena, advantages for each token, and the behaviour policy's own logprobs."""
 
-    def prepare(self, recipe: Recipe, ports: GrpoPorts, version: str, counts: Counts) -> None:
+    def prepare(self, recipe: Recipe, ports: GrpoPorts, version: str, watch: GrpoWatch) -> None:
         """What the run samples with, and where it counts; to be called before `train`."""
-        self._recipe, self._ports, self._version, self._counts = recipe, ports, version, counts
+        self._recipe, self._ports, self._version, self._watch = recipe, ports, version, watch
         self._behaviour = Behaviour(self.model)
         self._renewed_at = 0
         self._batch: list[tuple[Rollout, Reward]] = []
@@ -238,20 +210,20 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
             jobs.append(jobs_of([problems[problem_id]], count[problem_id], seed)[-1])
         with self._behaviour.in_place(), eval_mode(model):
             found = self._ports.run_jobs(jobs, self._sampler(model))
-        self._counts.sampled += len(found)
+        self._watch.step = {_SAMPLED: float(len(found)), _ALONE: 0.0}
         self._batch = [self._kept(rollout, problem_id) for rollout, problem_id in zip(found, prompts, strict=True)]
-        wrong = ["a turn holds the template's tokens"] * self._counts.dropped["mask"]
-        require_exact_masks(self._counts.sampled, wrong, self._recipe.guards)
+        rewards = [reward for _, reward in self._batch]
+        self._watch.step[_MIXED] = mixed_share(rewards, self._recipe.grpo.samples)
+        steps = self._watch.counted()
+        wrong = ["a turn holds the template's tokens"] * int(sum(step.get(_MASK, 0) for step in steps))
+        require_exact_masks(int(sum(step[_SAMPLED] for step in steps)), wrong, self._recipe.guards)
+        require_mixed([step[_MIXED] for step in steps], self._recipe.guards)
         rollouts = [rollout for rollout, _ in self._batch]
-        self._counts.mixed.append(mixed_share([reward for _, reward in self._batch], self._recipe.grpo.samples))
-        require_mixed(self._counts.mixed, self._recipe.guards)
         limit = self._recipe.grpo.completion_tokens_max
         full = sum(one is not None and (one.result.is_overflow or len(one.completion_ids) > limit) for one in found)
         require_context(full, len(found))
         if not any(any(rollout.mask) for rollout in rollouts):
-            raise GuardStopError(
-                "nothing to learn", f"all {len(found)} rollouts of a step: {dict(self._counts.dropped)}"
-            )
+            raise GuardStopError("nothing to learn", f"all {len(found)} rollouts of a step: {self._watch.step}")
         return {
             "prompt_ids": [list(rollout.prompt_ids) for rollout in rollouts],
             "completion_ids": [list(rollout.completion_ids) for rollout in rollouts],
@@ -285,7 +257,7 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
         """The rollout and its reward, or a stand-in that teaches nothing where it can't be learnt from."""
         defect = _defect(rollout, self._ports.codec, self._recipe.grpo.completion_tokens_max)
         if rollout is None or defect:
-            self._counts.dropped[defect] += 1
+            self._watch.step[f"{_DROPPED}{defect}"] = self._watch.step.get(f"{_DROPPED}{defect}", 0) + 1
             stop = self._ports.codec.stop_id
             bucket = next(problem.bucket for problem in self._ports.problems if problem.problem_id == problem_id)
             result = EpisodeResult(
@@ -298,7 +270,7 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
         rules = self._recipe.grpo
         reward = reward_of(rollout, self._ports.teachers, rules.tool_weight)
         if rules.tool_weight and reward.tool_match is None:
-            self._counts.without_teacher += 1
+            self._watch.step[_ALONE] += 1
         return rollout, reward
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -377,7 +349,7 @@ def _ends(history: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return found
 
 
-def _defect(rollout: Rollout | None, codec: ChatCodec, tokens_max: int) -> str:
+def _defect(rollout: Rollout | None, codec: Qwen3Codec, tokens_max: int) -> str:
     """Why a rollout can't be learnt from, "" when it can."""
     if rollout is None:
         return "not one sequence"

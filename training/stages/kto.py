@@ -12,7 +12,6 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,16 +20,16 @@ from trl.trainer.kto_config import KTOConfig
 from trl.trainer.kto_trainer import DataCollatorForUnpairedPreference, KTOTrainer
 from trl.trainer.utils import pad
 
-from foundation.errors import ArenaError
 from training.guards import require_emission, require_start_emission, require_two_classes
-from training.model import ChatCodec, TokenRow
+from training.model import TokenRow
 from training.models.opening import lora_config, open_parent, placed
+from training.models.render import Qwen3Codec
 from training.recipe import Recipe
 from training.rollouts.rollout import EpisodeLine
-from training.run import CHECKPOINT, Outcome, RunFolder, newest_checkpoint
+from training.run import Outcome, RunFolder, newest_checkpoint
 from training.samplers.in_process import eval_mode
-from training.stages.engine import Watch, attend, engine_arguments
-from training.stages.episodes import rollout_id, rows_of_rollouts, rows_of_traces, trace_of
+from training.stages.engine import Watch, engine_arguments, run_trainer
+from training.stages.pipeline import rollout_id, rows_of_rollouts, rows_of_traces, trace_of
 
 
 class LabelledRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +40,7 @@ class LabelledRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def labelled_rows(
-    lines: Sequence[EpisodeLine], codec: ChatCodec, recipe: Recipe
+    lines: Sequence[EpisodeLine], codec: Qwen3Codec, recipe: Recipe
 ) -> tuple[list[LabelledRow], dict[str, int]]:
     """Rows of the scored episodes, wanted where they fully succeeded, and what was left out, by reason.
 
@@ -74,8 +73,6 @@ def train_kto(
     rows: Sequence[LabelledRow],
     tokenizer: Any,
     emission_rate: EmissionRate | None,
-    *,
-    save: Callable[[Any, Path], None],
 ) -> Outcome:
     """Refine the parent on labelled rows.
 
@@ -107,18 +104,10 @@ def train_kto(
         data_collator=_MaskedCollator(pad_token_id=tokenizer.pad_token_id, max_length=None),
         callbacks=[watch],
     )
-    result = attend(trainer).train(
-        resume_from_checkpoint=newest_checkpoint(folder.engine, before=recipe.optim.steps_max)
-    )
-    save(trainer.model, folder.path / CHECKPOINT)
-    losses = tuple(float(line["loss"]) for line in trainer.state.log_history if "loss" in line)
-    return Outcome(
-        parent_sha256=parent_sha256,
-        steps=int(result.global_step),
-        metrics={"rows": float(len(rows)), "wanted": float(sum(row.is_wanted for row in rows))},
-        losses=losses,
-        stopped_by=watch.stopped_by,
-    )
+    done = run_trainer(trainer, watch, folder.engine, parent_sha256, before=recipe.optim.steps_max)
+    folder.save(trainer.model)
+    metrics = {"rows": float(len(rows)), "wanted": float(sum(row.is_wanted for row in rows))}
+    return msgspec.structs.replace(done, metrics=metrics)
 
 
 class KtoWatch(Watch):
@@ -196,7 +185,7 @@ class _MaskedCollator(DataCollatorForUnpairedPreference):  # type: ignore[misc]
             masks = [torch.tensor([0] * len(one["prompt_ids"]) + one[prefix + MASK]) for one in examples]
             mask = pad(masks, padding_value=0, padding_side="right", pad_to_multiple_of=self.pad_to_multiple_of)
             if mask.shape != output[prefix + "completion_mask"].shape:
-                raise ArenaError("V2122", f"{prefix}{MASK} does not line up with its tokens")
+                raise ValueError(f"{prefix}{MASK} does not line up with its tokens")
             output[prefix + "completion_mask"] = mask
         return output
 

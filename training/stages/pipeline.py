@@ -7,32 +7,36 @@ goes on. A guard that fires leaves a checkpoint that says so.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
-from foundation.canonical import content_hash, file_sha256
+from foundation.canonical import content_hash, file_sha256, text_hash
 from foundation.errors import ArenaError
 from harness.inference.port import Upstream
 from training.corpus.corpus_files import read_lineage, read_rows
-from training.corpus.mix import Mix
-from training.corpus.model import CorpusPool
-from training.guards import emission_rate, require_train_pool
-from training.model import RunLineage, Sampler, Stage
-from training.models.opening import copy_tokenizer, device_name, open_parent, placed
-from training.models.render import Qwen3Codec
+from training.corpus.mix import Mix, MixRow, mix
+from training.corpus.model import CorpusPool, Trace, TraceFacts, TraceSource, assemble_trace
+from training.guards import emission_rate, require_context, require_exact_masks, require_train_pool
+from training.model import Rollout, Sampler, Stage, TokenRow, UnfitRowError
+from training.models.opening import device_name, open_parent, placed
+from training.models.render import Qwen3Codec, mask_defect, masked_runs, run_defect
 from training.recipe import Recipe
-from training.rollouts.rollout import EpisodeFile, EpisodeLine, Job, RunJobs, jobs_of
+from training.rollouts.rewards import Step
+from training.rollouts.rollout import EPISODES, EpisodeFile, EpisodeLine, Job, RunJobs, collect, jobs_of
 from training.run import (
     LINEAGE,
     Outcome,
     RunFolder,
+    RunLineage,
     launched,
     open_checkpoint,
     require_shareable,
@@ -42,17 +46,164 @@ from training.run_context import RunContext
 from training.samplers.in_process import LocalSampler
 from training.samplers.vllm import VllmSampler, outside_sampler
 from training.stages.engine import quiet_engine
-from training.stages.episodes import (
-    EPISODES,
-    TokenRows,
-    blend,
-    keep_successes,
-    make_episodes,
-    reference_steps,
-    rows_of_traces,
-    stepwise_rows,
-)
 from training.stages.sft import train_sft
+
+
+class TokenRows(msgspec.Struct, frozen=True, kw_only=True):
+    """Token rows, and what was left out, by reason."""
+
+    rows: tuple[TokenRow, ...]
+    dropped: dict[str, int]
+
+
+def rows_of_traces(traces: Sequence[Trace], codec: Qwen3Codec, recipe: Recipe) -> TokenRows:
+    """Render traces. Raises GuardStopError when too many masks are inexact."""
+    rows: list[TokenRow] = []
+    defects: list[str] = []
+    unfit = 0
+    for trace in traces:
+        try:
+            row = codec.row(trace.trace_id, trace.messages, trace.tools, recipe.data.tokens_max)
+        except UnfitRowError:
+            unfit += 1
+            continue
+        defect = mask_defect(row, trace.messages, codec)
+        if defect:
+            defects.append(f"{trace.trace_id[:12]}: {defect}")
+        else:
+            rows.append(replace(row, bucket=trace.facts.bucket))
+    require_exact_masks(len(rows) + len(defects), defects, recipe.guards)
+    return TokenRows(rows=tuple(rows), dropped={"unfit": unfit, "mask": len(defects)})
+
+
+def rows_of_rollouts(rollouts: Sequence[Rollout], codec: Qwen3Codec, recipe: Recipe) -> TokenRows:
+    """The tokens of rollouts as rows. Raises GuardStopError when too many masks are inexact."""
+    rows: list[TokenRow] = []
+    dropped: Counter[str] = Counter()
+    for rollout in rollouts:
+        length = len(rollout.prompt_ids) + len(rollout.completion_ids)
+        runs = masked_runs(rollout.completion_ids, rollout.mask)
+        if length > recipe.data.tokens_max:
+            dropped["unfit"] += 1
+        elif not runs or any(run_defect(run, codec) for run in runs):
+            dropped["mask"] += 1
+        else:
+            rows.append(
+                TokenRow(
+                    trace_id=rollout_id(rollout),
+                    token_ids=rollout.prompt_ids + rollout.completion_ids,
+                    mask=(0,) * len(rollout.prompt_ids) + rollout.mask,
+                    prompt_length=len(rollout.prompt_ids),
+                    bucket=rollout.result.bucket,
+                )
+            )
+    require_exact_masks(len(rollouts), ["a turn holds the template's tokens"] * dropped["mask"], recipe.guards)
+    return TokenRows(rows=tuple(rows), dropped=dict(dropped))
+
+
+def rollout_id(rollout: Rollout) -> str:
+    """Identity of a rollout's row: its recorded episode, and which sample of its problem it is."""
+    return text_hash(f"{rollout.result.body_sha256}/{rollout.result.sample}")
+
+
+def by_step(rows: TokenRows) -> TokenRows:
+    """One row an assistant turn: everything before it as prompt, that turn alone to learn (paper B.4)."""
+    steps: list[TokenRow] = []
+    for row in rows.rows:
+        last = 0
+        for number, run in enumerate(masked_runs(row.token_ids, row.mask)):
+            first = row.mask.index(1, last)
+            last = first + len(run)
+            steps.append(
+                TokenRow(
+                    trace_id=f"{row.trace_id}/{number}",
+                    token_ids=row.token_ids[:last],
+                    mask=(0,) * first + (1,) * len(run),
+                    prompt_length=first,
+                    bucket=row.bucket,
+                )
+            )
+    return TokenRows(rows=tuple(steps), dropped=rows.dropped)
+
+
+def blend(corpus: TokenRows, rollouts: TokenRows, recipe: Mix) -> TokenRows:
+    """Rows of both parts in the recipe's shares and order (`training.corpus.mix`; paper B.3 and B.4).
+
+    Raises ValueError when a part that is to have a share has no rows.
+    """
+    first, second = (
+        [MixRow(key=f"{row.trace_id}/{place}", bucket=row.bucket) for place, row in enumerate(part.rows)]
+        for part in (corpus, rollouts)
+    )
+    parts = {True: corpus.rows, False: rollouts.rows}
+    return TokenRows(
+        rows=tuple(parts[one.is_corpus][one.index] for one in mix(first, second, recipe)),
+        dropped=dict(Counter(corpus.dropped) + Counter(rollouts.dropped)),
+    )
+
+
+def make_episodes(recipe: Recipe, file: EpisodeFile, run: RunJobs, bench: RunContext) -> None:
+    """A rejection's samples of each problem, else one episode a problem, by `run`; those in the file are not run again.
+
+    Raises GuardStopError for a problem outside the train pool, ArenaError U3001..U3004 when the teacher is away.
+    """
+    phase, samples = ("sample", recipe.samples) if recipe.stage == "rejection" else ("teacher", 1)
+    jobs = jobs_of(bench.problems, samples, recipe.seed)
+    bench.require_train(jobs)
+    report = bench.progress
+    collect(jobs, file, run, None if report is None else lambda done, of: report(phase, done, of))
+
+
+def stepwise_rows(lines: Sequence[EpisodeLine], codec: Qwen3Codec, recipe: Recipe) -> TokenRows:
+    """One row a step of every full success. Raises GuardStopError when too many masks are inexact."""
+    return by_step(rows_of_traces([trace_of(line) for line in lines if line.result.is_success], codec, recipe))
+
+
+def trace_of(line: EpisodeLine) -> Trace:
+    """An episode as a canonical trace."""
+    result = line.result
+    place = f"{result.problem_id}/{result.sample}"
+    return assemble_trace(
+        TraceSource(kind="arena", place=place, sha256=result.body_sha256, is_verified=True),
+        line.messages,
+        tools=line.tools,
+        query=line.query,
+        facts=TraceFacts(problem_id=result.problem_id, bucket=result.bucket, is_success=result.is_success),
+    )
+
+
+def reference_steps(lines: Sequence[EpisodeLine]) -> dict[str, tuple[Step, ...]]:
+    """Of every problem the teacher solved, the calls of each of its turns: what tool match compares with."""
+    return {
+        line.result.problem_id: tuple(
+            tuple((call.name, call.arguments) for call in message.calls)
+            for message in line.messages
+            if message.role == "assistant"
+        )
+        for line in lines
+        if line.result.is_success
+    }
+
+
+def keep_successes(lines: Sequence[EpisodeLine], codec: Qwen3Codec, recipe: Recipe) -> TokenRows:
+    """Rows of the rollouts with full reward.
+
+    Raises ArenaError V2124 when there is none to learn from, GuardStopError when too many masks are inexact or too many
+    conversations outgrew the context.
+    """
+    require_context(sum(line.result.is_overflow for line in lines), len(lines))
+    kept = [line.rollout for line in lines if line.rollout is not None and line.result.reward == 1.0]
+    rows = rows_of_rollouts(kept, codec, recipe)
+    if not rows.rows:
+        best = max((line.result.reward or 0.0 for line in lines), default=0.0)
+        raise ArenaError(
+            "V2124",
+            f"none of {len(lines)} rollouts can be learnt from: {len(kept)} have full reward, the best has {best:.2f}, "
+            f"{rows.dropped.get('unfit', 0)} are over {recipe.data.tokens_max} tokens; train the parent further, or "
+            "raise `samples`",
+        )
+    return rows
+
 
 PARENTS: dict[Stage, tuple[Stage | None, ...]] = {
     "sft": (None, "sft"),  # from itself: the control of a stage that takes more compute
@@ -67,7 +218,6 @@ OpenTeacher = Callable[[Recipe], AbstractContextManager[Upstream]]
 
 def run_stage(
     recipe: Recipe,
-    text: str,
     folder: Path,
     bench: RunContext,
     *,
@@ -75,7 +225,7 @@ def run_stage(
     run_jobs: RunJobs | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> RunLineage:
-    """Run `recipe` (whose file is `text`) in `folder`; a finished run is returned as it is.
+    """Run `recipe` in `folder`; a finished run is returned as it is.
 
     `run_jobs` runs a rejection's or a teacher's episodes, None: this process does; `environment` names the processes of
     a launcher, which all come here with the same. Raises ArenaError V2124 for a parent of another stage, a folder of
@@ -95,7 +245,7 @@ def run_stage(
         taken: tuple[tuple[CorpusPool, tuple[str, ...]], ...] = (("train", data.corpus), ("dev", data.dev))
         corpora = [(name, pool, read_lineage(Path(name))) for pool, names in taken for name in names]
         partition_sha256 = bench.partition_in_use(corpora)
-    run = RunFolder(folder, recipe, text, bench.progress, processes)
+    run = RunFolder(folder, recipe, bench.progress, processes)
     done = run.finished()
     if done is None or recipe.parent:
         run.pin_parent(parent_sha256 or weights_sha256(Path(recipe.model)))
@@ -127,11 +277,11 @@ def require_parent(recipe: Recipe) -> str:
     """
     allowed = PARENTS[recipe.stage]
     parent = open_checkpoint(Path(recipe.parent)) if recipe.parent else None
-    stage = parent[1].stage if parent else None
+    stage = parent.stage if parent else None
     if stage not in allowed:
         wanted = " or ".join(str(name) if name else "the base model" for name in allowed)
         raise ArenaError("V2124", f"{recipe.stage} starts from {wanted}, not from {stage or 'the base model'}")
-    return parent[0].lineage_sha256 if parent else ""
+    return parent.sha256 if parent else ""
 
 
 class _StageRun:
@@ -186,30 +336,25 @@ class _StageRun:
             raise ArenaError("V2124", f"no row of {', '.join(data.corpus)} can be learnt from: {corpus.dropped}")
         return blend(corpus, rows, mix)
 
-    @contextmanager
-    def _runner(self) -> Iterator[RunJobs]:
-        """What runs the episodes that the stage learns from: of its parent for a rejection, else of the teacher."""
-        recipe = self._recipe
-        if self._run_jobs is not None:
-            yield self._run_jobs
-        elif recipe.stage == "rejection":
-            sampler = outside_sampler(recipe, self._codec)
-            if sampler is None:
-                model, version = open_parent(recipe)
-                sampler = self._local(placed(model), version)
-            decoding: dict[str, Any] = {"decode": recipe.decode, "parallel": recipe.parallel}
-            yield functools.partial(self._bench.sample, sampler=sampler, codec=self._codec, **decoding)
-        else:
-            with self._open_teacher(recipe) as upstream:
-                asking: dict[str, Any] = {"upstream": upstream, "model": recipe.teacher_model}
-                yield functools.partial(self._bench.ask_all, decode=recipe.decode, parallel=recipe.parallel, **asking)
-
     def _made(self) -> tuple[EpisodeLine, ...]:
-        """The run's own episodes: made by the first process, read by all when they are whole."""
-        path = self._run.path / EPISODES
+        """The run's own episodes, of its parent for a rejection, else of the teacher: made by the first process, read
+        by all when they are whole."""
+        path, recipe = self._run.path / EPISODES, self._recipe
         if self._run.processes.is_first:
-            with self._runner() as run:
-                make_episodes(self._recipe, EpisodeFile(path), run, self._bench)
+            with contextlib.ExitStack() as stack:
+                decoding: dict[str, Any] = {"decode": recipe.decode, "parallel": recipe.parallel}
+                run = self._run_jobs
+                if run is None and recipe.stage == "rejection":
+                    sampler = outside_sampler(recipe, self._codec)
+                    if sampler is None:
+                        model, version = open_parent(recipe)
+                        sampler = self._local(placed(model), version)
+                    run = functools.partial(self._bench.sample, sampler=sampler, codec=self._codec, **decoding)
+                elif run is None:
+                    upstream = stack.enter_context(self._open_teacher(recipe))
+                    asked: dict[str, Any] = {"upstream": upstream, "model": recipe.teacher_model}
+                    run = functools.partial(self._bench.ask_all, **asked, **decoding)
+                make_episodes(recipe, EpisodeFile(path), run, self._bench)
         self._run.processes.wait()
         return EpisodeFile(path).lines()
 
@@ -232,7 +377,7 @@ class _StageRun:
     def _sft(self, rows: TokenRows) -> Outcome:
         dev = self._corpus(self._recipe.data.dev, "dev")
         pad_id = self._codec.tokenizer.pad_token_id
-        done = train_sft(self._recipe, self._run, rows.rows, dev.rows, pad_id, save=self._save)
+        done = train_sft(self._recipe, self._run, rows.rows, dev.rows, pad_id)
         return replace(done, dropped=rows.dropped)
 
     def _kto(self) -> Outcome:
@@ -247,7 +392,7 @@ class _StageRun:
             return emission_rate([line.result for line in lines])
 
         tokenizer, watched = self._codec.tokenizer, emission if jobs else None
-        done = train_kto(self._recipe, self._run, labelled, tokenizer, watched, save=self._save)
+        done = train_kto(self._recipe, self._run, labelled, tokenizer, watched)
         return replace(done, dropped=dropped)
 
     def _grpo(self) -> Outcome:
@@ -267,7 +412,7 @@ class _StageRun:
         ports = GrpoPorts(
             problems=self._bench.problems, codec=self._codec, run_jobs=run_jobs, teachers=teachers, server=server
         )
-        return train_grpo(recipe, self._run, ports, save=self._save)
+        return train_grpo(recipe, self._run, ports)
 
     def _local(self, model: Any, version: str) -> LocalSampler:
         return LocalSampler(
@@ -277,10 +422,3 @@ class _StageRun:
             version=version,
             batch_rows=self._recipe.sample_rows,
         )
-
-    def _save(self, model: Any, folder: Path, /, **state_dict: Any) -> None:
-        """Weights, and the tokenizer as it is beside the base model."""
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        model.save_pretrained(str(folder), **state_dict)
-        copy_tokenizer(Path(self._recipe.tokenizer or self._recipe.model), folder)

@@ -1,6 +1,6 @@
 """Supervised fine-tuning on token rows: the first three stages train with it (paper section 6, B.1).
 
-Rows come in as tokens and labels (`training.stages.episodes`); the engine tokenises, masks, packs and cuts
+Rows come in as tokens and labels (`training.stages.pipeline`); the engine tokenises, masks, packs and cuts
 nothing. Where the recipe sweeps learning rates, each is trained from the same start and the least loss on the `dev`
 rows is kept. A killed run goes on where it was, with the same losses. Several processes share out the rows of each
 step, and come to the losses of one, but for the order in which sums are taken.
@@ -12,9 +12,10 @@ import gc
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch.utils.data import Sampler
 from transformers.trainer_pt_utils import get_length_grouped_indices
 from trl.trainer.sft_config import SFTConfig
@@ -24,19 +25,11 @@ from foundation.errors import ArenaError
 from training.model import TokenRow
 from training.models.opening import lora_config, open_parent
 from training.recipe import Recipe
-from training.run import ALONE, CHECKPOINT, LOG, Outcome, Processes, RunFolder, newest_checkpoint
-from training.stages.engine import Watch, attend, engine_arguments
+from training.run import ALONE, LOG, Outcome, Processes, RunFolder
+from training.stages.engine import Watch, engine_arguments, run_trainer
 
 IGNORED = -100  # the label of a token that is not learnt
 FILLER = TokenRow(trace_id="", token_ids=(0, 0), mask=(0, 0), prompt_length=2)  # nothing of it is learnt
-
-
-class Save(Protocol):
-    """Writes a model to a folder. `state_dict`: its whole weights, where each process holds a part of them."""
-
-    def __call__(self, model: Any, folder: Path, /, **state_dict: Any) -> None:
-        """Write it."""
-        ...
 
 
 def train_sft(
@@ -45,8 +38,6 @@ def train_sft(
     rows: Sequence[TokenRow],
     dev: Sequence[TokenRow],
     pad_id: int,
-    *,
-    save: Save,
 ) -> Outcome:
     """Train, and save the model with the least dev loss to `checkpoint/`. Raises ArenaError V2124 without rows."""
     if not rows:
@@ -58,11 +49,11 @@ def train_sft(
         if best is None or dev_loss(trained) < dev_loss(best):
             best = trained
             if folder.processes.count == 1:
-                save(trainer.model, folder.path / CHECKPOINT)
+                folder.save(trainer.model)
             else:  # the first process writes the whole; the others give their parts of it
                 whole = trainer.accelerator.get_state_dict(trainer.model)
                 if folder.processes.is_first:
-                    save(trainer.accelerator.unwrap_model(trainer.model), folder.path / CHECKPOINT, state_dict=whole)
+                    folder.save(trainer.accelerator.unwrap_model(trainer.model), state_dict=whole)
                 folder.processes.wait()
         del trainer
         gc.collect()
@@ -99,22 +90,13 @@ def _train(
         peft_config=lora_config(recipe.lora),
         callbacks=[watch],
     )
-    resumed = newest_checkpoint(engine, processes, before=recipe.optim.steps_max)
-    result = attend(trainer).train(resume_from_checkpoint=resumed)
-    losses = tuple(float(line["loss"]) for line in trainer.state.log_history if "loss" in line)
+    trained = run_trainer(trainer, watch, engine, parent_sha256, processes, before=recipe.optim.steps_max)
     metrics = {"rows": float(len(rows)), "lr": rate}
-    if losses:
-        metrics |= {"loss_first": losses[0], "loss_last": losses[-1]}
+    if trained.losses:
+        metrics |= {"loss_first": trained.losses[0], "loss_last": trained.losses[-1]}
     if dev:
         metrics["dev_loss"] = float(trainer.evaluate()["eval_loss"])
-    trained = Outcome(
-        parent_sha256=parent_sha256,
-        steps=int(result.global_step),
-        metrics=metrics,
-        losses=losses,
-        stopped_by=watch.stopped_by,
-    )
-    return trained, trainer
+    return replace(trained, metrics=metrics), trainer
 
 
 def sft_config(recipe: Recipe, engine: Path, rate: float, processes: Processes = ALONE) -> SFTConfig:

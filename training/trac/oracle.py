@@ -1,96 +1,332 @@
 """The oracle: freeze, annotate, compile, verify, one trace at a time (paper, A.1), and what it would cost.
 
-Each trace meets exactly one fate, the first stage that stops it. A fault of the endpoint or a limit that is reached is
-the fate of the traces that it meets, with its code, and never counts as a model's failure. A tasklet is accepted when
-the teacher solves more of its trials than the student by a margin that two equal models reach by luck no more often
-than `chance_e4`, and the student does not find it trivial. Nothing here changes a corpus.
+Each trace meets exactly one fate, the first stage that stops it. A fault of the endpoint, or the limit of cost, is the
+fate of the traces that it meets, with its code, and never counts as a model's failure. A tasklet is accepted when the
+teacher solves more of its trials than the student by a margin that two equal models reach by luck no more often than
+`chance_e4`, and the student does not find it trivial. A trial is an episode of the arena's own with the baseline agent:
+a solved one would count there too. Nothing here changes a corpus. Shares are ten-thousandths, prices millionths of a
+dollar.
 """
 
 from __future__ import annotations
 
+import functools
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.resources import files
 from math import comb
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
+from arena.evaluate import EvaluatePorts, evaluate
 from arena.policy import Policy
-from foundation.codes.names import MODEL_BUSY, MODEL_FAILED, MODEL_UNREADABLE, NO_ANSWER_TO_THIS, OVER_LIMIT
-from foundation.codes.row import owner_of
+from foundation.canonical import text_hash
+from foundation.codes.names import BAD_REQUEST
 from foundation.errors import ArenaError
-from foundation.progress import PhaseProgress
-from harness.catalogue.port import Catalogue
-from judge.neutral import neutral_text
+from harness.agents.registry import baseline_source
+from harness.catalogue.port import Catalogue, SearchRequest
+from harness.inference.port import ModelReply
+from harness.trace import Completion
+from judge.citations import QUOTE_LENGTH_MAX, QUOTE_LENGTH_MIN, is_verbatim
+from judge.neutral import neutral_name, neutral_text
+from judge.parse import RefusedReplyError
+from judge.render import DEFAULT_CAPS, RenderedTrace, SpanKind, cut_span, span_text
+from problems.model import Problem, RewardItem
+from problems.titles import TitleMatcher
 from training.corpus.leak_guard import answered
 from training.corpus.model import Trace
-from training.trac.annotation import annotate, annotator_chat, author_chat, compile_tasklet, read_trace, ungrounded
-from training.trac.asking import Asker, prompt_tokens_bound
-from training.trac.model import (
-    DIMENSIONS,
-    FATES,
-    Fate,
-    FaultCount,
-    OracleReport,
-    OracleRules,
-    Price,
-    Roles,
-    Tasklet,
-    TrialVerdict,
-)
+from training.rollouts.rollout import InProcessSandbox, OwnEndpoint, for_each
+from training.trac.asking import FAULTS, Answer, Asker, Chat, Price, Usage, prompt_tokens_bound, read_json
 
+Dimension = Literal["intent", "search", "observation", "justification", "supervisor"]
+DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
+
+PROMPT_CHARS = (20, 2_000)
+TERMS_MAX = 12
+CITATIONS_MAX = 8
+_EXPLANATION_CHARS = 2_000
+_WORD = re.compile(r"\w+")
+_FORM = '{"score": 0.0, "citations": [{"span": 1, "quote": "..."}], "explanation": "..."'
+
+
+class SpanQuote(msgspec.Struct, frozen=True, kw_only=True):
+    """A passage of the trace, verbatim, and the span it is in."""
+
+    span: int
+    quote: str
+
+
+class Annotation(msgspec.Struct, frozen=True, kw_only=True):
+    """What one annotator says. `train_use_decision` is the supervisor's alone."""
+
+    dimension: Dimension
+    score_e4: int
+    citations: tuple[SpanQuote, ...]
+    explanation: str
+    train_use_decision: bool | None = None
+
+
+class Tasklet(msgspec.Struct, frozen=True, kw_only=True):
+    """A task of its own: what is asked, the words that find each target, and the products that answer it."""
+
+    prompt: str
+    search_terms: tuple[str, ...]
+    target_ids: tuple[str, ...]
+
+
+class Question(NamedTuple):
+    """What a dimension asks, and the kinds of span of which one must be cited."""
+
+    text: str
+    kinds: tuple[SpanKind, ...]
+
+
+QUESTIONS: dict[Dimension, Question] = {
+    "intent": Question(
+        "Did the agent understand what the user wants: product type, every attribute, price, services, shop, budget?",
+        ("completion", "call"),
+    ),
+    "search": Question(
+        "Are the searches well chosen: specific words, filters where they help, reformulated when results were poor?",
+        ("call",),
+    ),
+    "observation": Question(
+        "Did the agent read the results rightly: no datum misread, overlooked or made up?",
+        ("completion", "result"),
+    ),
+    "justification": Question(
+        "Is the recommendation justified by what the tools returned, against the candidates that were seen?",
+        ("completion",),
+    ),
+    "supervisor": Question(
+        "Weigh the four annotations below against the record. Should a model be trained on this run? Set"
+        " train_use_decision to true only for a run worth imitating as a whole.",
+        ("completion", "call", "result"),
+    ),
+}
+
+
+class _AnnotationReply(msgspec.Struct, frozen=True, kw_only=True):
+    score: float
+    citations: tuple[SpanQuote, ...]
+    explanation: str
+    train_use_decision: bool | None = None
+
+
+class _CompilationReply(msgspec.Struct, frozen=True, kw_only=True):
+    prompt: str
+    search_terms: tuple[str, ...]
+
+
+def read_trace(trace: Trace) -> RenderedTrace:
+    """The spans of a trace, its request first; system prompts are left out. The same trace gives the same text."""
+    caps = DEFAULT_CAPS
+    spans = [cut_span(1, "query", trace.query, caps.query)]
+    names = {call.id: call.name for message in trace.messages for call in message.calls}
+    step = 0
+
+    def add(kind: SpanKind, content: str, cap: int, tool: str = "") -> None:
+        span = cut_span(len(spans) + 1, kind, content, cap)
+        spans.append(msgspec.structs.replace(span, step=step, tool=tool))
+
+    for message in trace.messages:
+        if message.role == "tool":
+            add("result", message.content, caps.result, neutral_name(names.get(message.call_id, "")))
+        if message.role != "assistant":
+            continue
+        step += 1
+        prose = "\n".join(part for part in (message.reasoning, message.content) if part.strip())
+        if prose:
+            add("completion", prose, caps.completion)
+        for call in message.calls:
+            add("call", call.arguments, caps.arguments, neutral_name(call.name))
+    shown = tuple(spans[: caps.spans])
+    return RenderedTrace(body_sha256=trace.trace_id, spans=shown, text="\n\n".join(span_text(span) for span in shown))
+
+
+def annotator_chat(trace: RenderedTrace, dimension: Dimension, earlier: Sequence[Annotation]) -> Chat:
+    """The conversation that asks for one annotation; the supervisor is shown the `earlier` ones."""
+    question = QUESTIONS[dimension]
+    is_supervisor = dimension == "supervisor"
+    form = _FORM + (', "train_use_decision": false}' if is_supervisor else "}")
+    system = _prompt_text("annotate").format(question=question.text, form=form, kinds=" or ".join(question.kinds))
+    shown = trace.text
+    if is_supervisor:
+        plain = [
+            {"dimension": one.dimension, "score": one.score_e4 / 10_000, "why": one.explanation} for one in earlier
+        ]
+        shown += f"\n\n[[annotations of the four others]]\n{msgspec.json.encode(plain).decode()}"
+    return ("system", system), ("user", shown)
+
+
+def check_annotation(text: str, trace: RenderedTrace, dimension: Dimension) -> Annotation:
+    """An annotation whose citations hold. Raises RefusedReplyError naming the first thing that is wrong."""
+    reply = read_json(text, _AnnotationReply)
+    if not 0 <= reply.score <= 1:
+        raise RefusedReplyError(f"score {reply.score} is not between 0 and 1")
+    if (reply.train_use_decision is not None) != (dimension == "supervisor"):
+        raise RefusedReplyError("train_use_decision is the supervisor's, and only the supervisor's")
+    if not 1 <= len(reply.citations) <= CITATIONS_MAX:
+        raise RefusedReplyError(f"{len(reply.citations)} citations are not 1 to {CITATIONS_MAX}")
+    spans = {span.number: span for span in trace.spans}
+    for one in reply.citations:
+        length = len(" ".join(one.quote.split()))
+        if not QUOTE_LENGTH_MIN <= length <= QUOTE_LENGTH_MAX:
+            raise RefusedReplyError(f"a quote for span {one.span} has {length} characters")
+        if one.span not in spans or not is_verbatim(one.quote, spans[one.span].content):
+            raise RefusedReplyError(f"the quote {one.quote[:60]!r} does not stand in span {one.span}")
+    kinds = QUESTIONS[dimension].kinds
+    if not any(spans[one.span].kind in kinds for one in reply.citations):
+        raise RefusedReplyError(f"no citation is of a span of kind {' or '.join(kinds)}")
+    return Annotation(
+        dimension=dimension,
+        score_e4=round(reply.score * 10_000),
+        citations=reply.citations,
+        explanation=reply.explanation[:_EXPLANATION_CHARS],
+        train_use_decision=reply.train_use_decision,
+    )
+
+
+def author_chat(trace: RenderedTrace, targets: tuple[str, ...]) -> Chat:
+    """The conversation that asks for a tasklet."""
+    return ("system", _prompt_text("tasklet").format(targets=", ".join(targets))), ("user", trace.text)
+
+
+def check_tasklet(text: str, targets: tuple[str, ...]) -> Tasklet:
+    """A tasklet of the agreed form. Raises RefusedReplyError; grounding is `ungrounded`'s."""
+    reply = read_json(text, _CompilationReply)
+    prompt = " ".join(reply.prompt.split())
+    if not PROMPT_CHARS[0] <= len(prompt) <= PROMPT_CHARS[1]:
+        raise RefusedReplyError(f"the prompt has {len(prompt)} characters, not {PROMPT_CHARS[0]} to {PROMPT_CHARS[1]}")
+    if named := [one for one in targets if one in prompt]:
+        raise RefusedReplyError(f"the prompt names the product {named[0]}")
+    terms = tuple(dict.fromkeys(" ".join(one.split()) for one in reply.search_terms if one.strip()))
+    if not 1 <= len(terms) <= TERMS_MAX:
+        raise RefusedReplyError(f"{len(terms)} search terms are not 1 to {TERMS_MAX}")
+    words = set(_WORD.findall(prompt.casefold()))
+    for term in terms:
+        if unseen := sorted(set(_WORD.findall(term.casefold())) - words):
+            raise RefusedReplyError(f"the search term {term!r} uses {unseen[0]!r}, which the prompt does not")
+    return Tasklet(prompt=prompt, search_terms=terms, target_ids=targets)
+
+
+def ungrounded(tasklet: Tasklet, catalogue: Catalogue, pages: int) -> tuple[str, ...]:
+    """The targets that no search by the prompt's words brings to its first `pages` pages; none if it is grounded."""
+    found = {
+        product.product_id
+        for term in tasklet.search_terms
+        for page in range(1, pages + 1)
+        for product in catalogue.search(SearchRequest(q=term, page=str(page)))
+    }
+    return tuple(one for one in tasklet.target_ids if one not in found)
+
+
+@functools.cache
+def _prompt_text(name: str) -> str:
+    """The prompt of a name, package data, with its slots in braces."""
+    return files("training.trac").joinpath("prompts", f"{name}.txt").read_text("utf-8")
+
+
+Fate = Literal[
+    "not_admitted",  # freeze: its outcome was no success, or none was recorded
+    "not_annotated",  # an annotator gave no annotation whose citations are in the trace
+    "not_accepted",  # the supervisor's train_use_decision is no
+    "no_tasklet",  # the trace recommends nothing, or the author gave no tasklet that can be read
+    "not_grounded",  # a target cannot be found by words that are in the tasklet's prompt
+    "trivial",  # the student solves it by itself
+    "no_margin",  # the teacher is not better than the student by more than luck
+    "not_answered",  # the endpoint failed at a question or a trial: nothing is known; the next run asks again
+    "not_reached",  # the run's limit of cost came first; the next run goes on
+    "accepted",
+]
+FATES: tuple[Fate, ...] = get_args(Fate)  # in the order of the stages
 _BYTES_PER_TOKEN = 4
 _ID = "0" * 10
+_DETAIL_CHARS = 300
 
 
-class Amount(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens and their price."""
+class OracleRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How strict the oracle is. `chance_e4`: how often two equal models may seem to differ by the margin."""
 
-    prompt_tokens: int
-    completion_tokens: int
-    micro_usd: int = 0
+    admits_failed: bool = False  # the paper's ORO_ALLOW_FAILED_TRACES
+    replies_max: int = 2  # to one annotator or the author, the refused ones included
+    reply_tokens_max: int = 1_024
+    search_pages: int = 2  # that a target has to stand on, ten products each
+    trials: int = 4  # of each model at one tasklet
+    temperature_e4: int = 7_000  # of trials
+    chance_e4: int = 500
+    student_max_e4: int = 5_000  # a student that solves more of its trials finds the tasklet trivial
+
+    def admits(self, trace: Trace) -> bool:
+        """Freeze: a trace whose outcome was a success; any with the paper's flag for failed traces."""
+        return trace.facts.is_success is True or self.admits_failed
+
+
+class Roles(msgspec.Struct, frozen=True, kw_only=True):
+    """Which model does what; the annotator is the tasklets' author too."""
+
+    annotator: str
+    teacher: str
+    student: str
+
+
+class TrialVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one trace, with everything that led to it. Successes are None where no trial was run.
+
+    `code` names the failure that stopped it, "" for a decision on its merits.
+    """
+
+    trace_id: str
+    place: str
+    fate: Fate
+    code: str = ""
+    detail: str = ""
+    annotations: tuple[Annotation, ...] = ()
+    tasklet: Tasklet | None = None
+    student_successes: int | None = None
+    teacher_successes: int | None = None
+
+
+class OracleReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One run: how many traces met which fate, in the order of the stages, and what was paid. `faults` counts the
+    traces that a failure of the endpoint or the limit stopped, by code."""
+
+    rules: OracleRules
+    roles: Roles
+    margin: int  # trials by which a teacher has to be better
+    traces: int
+    fates: tuple[tuple[Fate, int], ...]
+    faults: dict[str, int]
+    usage: tuple[Usage, ...]
 
 
 class StageCost(msgspec.Struct, frozen=True, kw_only=True):
-    """One stage: calls (a trial counts as one), and what they cost. `is_priced` False: no price was given."""
+    """One stage where every admitted trace passes all of them: calls (a trial counts as one), the tokens that they
+    likely take, their price, and the highest that it can be. `is_priced` False: no price was given."""
 
     stage: str
     model: str
     calls: int
-    likely: Amount
-    most: Amount
+    prompt_tokens: int
+    completion_tokens: int
+    micro_usd: int
+    most_micro_usd: int
     is_priced: bool
-
-
-class CostEstimate(msgspec.Struct, frozen=True, kw_only=True):
-    """A run."""
-
-    traces: int
-    admitted: int
-    stages: tuple[StageCost, ...]
-
-    @property
-    def likely_micro_usd(self) -> int:
-        """The likely price of all stages."""
-        return sum(one.likely.micro_usd for one in self.stages)
-
-    @property
-    def most_micro_usd(self) -> int:
-        """The price at most."""
-        return sum(one.most.micro_usd for one in self.stages)
 
 
 def estimate(
     traces: Sequence[Trace], rules: OracleRules, roles: Roles, prices: Mapping[str, Price], policy: Policy
-) -> CostEstimate:
-    """What these traces cost."""
-    admitted = [trace for trace in traces if admit(trace, rules)]
+) -> tuple[StageCost, ...]:
+    """What these traces cost, by stage."""
+    admitted = [trace for trace in traces if rules.admits(trace)]
     shown = [read_trace(trace) for trace in admitted]
     count, trials, written = len(shown), len(shown) * rules.trials, rules.reply_tokens_max
     annotating = sum(prompt_tokens_bound(annotator_chat(one, name, ())) for one in shown for name in DIMENSIONS)
+    annotating += 4 * count * written  # the supervisor reads what the four others wrote
     compiling = sum(prompt_tokens_bound(author_chat(one, (_ID,) * 5)) for one in shown)
-    notes = 4 * count * written  # the supervisor reads what the four others wrote
-    limits = policy.limits
     prompts = completions = 0  # tokens of episodes like these, one each
     for trace in admitted:
         before = 0  # each turn sends all before it
@@ -101,49 +337,120 @@ def estimate(
                 prompts += before + len(trace.tools) // _BYTES_PER_TOKEN
                 completions += tokens
             before += tokens
-    trial_likely = Amount(prompt_tokens=rules.trials * prompts, completion_tokens=rules.trials * completions)
-    trial_most = Amount(
-        prompt_tokens=trials * limits.prompt_tokens, completion_tokens=trials * limits.completion_tokens
-    )
-
-    def asked(calls: int, prompt_tokens: int) -> tuple[Amount, Amount]:
-        likely = Amount(prompt_tokens=prompt_tokens * 3 // 4, completion_tokens=calls * written // 4)
-        return likely, Amount(prompt_tokens=prompt_tokens, completion_tokens=calls * written)
-
+    likely = (rules.trials * prompts, rules.trials * completions)
+    most = (trials * policy.limits.prompt_tokens, trials * policy.limits.completion_tokens)
     rows = (
-        ("annotate", roles.annotator, 5 * count, *asked(5 * count, annotating + notes)),
-        ("compile", roles.author, count, *asked(count, compiling)),
-        ("student", roles.student, trials, trial_likely, trial_most),
-        ("teacher", roles.teacher, trials, trial_likely, trial_most),
-    )
-    stages = tuple(
+        ("annotate", roles.annotator, 5 * count, (annotating * 3 // 4, 5 * count * written // 4),
+         (annotating, 5 * count * written)),
+        ("compile", roles.annotator, count, (compiling * 3 // 4, count * written // 4), (compiling, count * written)),
+        ("student", roles.student, trials, likely, most),
+        ("teacher", roles.teacher, trials, likely, most),
+    )  # fmt: skip
+    return tuple(
         StageCost(
             stage=stage,
             model=model,
             calls=calls,
-            likely=_priced(likely, prices.get(model, Price())),
-            most=_priced(most, prices.get(model, Price())),
+            prompt_tokens=tokens[0],
+            completion_tokens=tokens[1],
+            micro_usd=prices.get(model, Price()).micro_usd(*tokens),
+            most_micro_usd=prices.get(model, Price()).micro_usd(*bounds),
             is_priced=model in prices,
         )
-        for stage, model, calls, likely, most in rows
+        for stage, model, calls, tokens, bounds in rows
     )
-    return CostEstimate(traces=len(traces), admitted=count, stages=stages)
-
-
-def _priced(amount: Amount, price: Price) -> Amount:
-    cost = price.micro_usd(amount.prompt_tokens, amount.completion_tokens)
-    return msgspec.structs.replace(amount, micro_usd=cost)
 
 
 Attempt = Callable[[str, Tasklet, int], bool]  # model, tasklet, number of the trial from 0: whether it was solved
 
 
-class Verified(msgspec.Struct, frozen=True, kw_only=True):
-    """How a tasklet fared. `teacher` is None where the student alone decided."""
+@dataclass(frozen=True, kw_only=True)
+class Trials:
+    """An `Attempt` by episodes, kept with their question. Thread-safe.
 
-    fate: Fate
-    student: int
-    teacher: int | None
+    One in which the endpoint was at fault is no trial: it counts neither as solved nor as failed, and the next run runs
+    it again.
+    """
+
+    policy: Policy
+    catalogue: Catalogue
+    titles: TitleMatcher
+    rules: OracleRules
+    asker: Asker
+
+    def __call__(self, model: str, tasklet: Tasklet, number: int) -> bool:
+        """Whether exactly the tasklet's products were recommended.
+
+        Raises ArenaError A1040, U3001 to U3004 for an endpoint's fault, V2148 for the limit, V2xxx for a fault of ours.
+        """
+        source = baseline_source(model)
+        question = {
+            "tasklet": msgspec.to_builtins(tasklet),
+            "model": model,
+            "number": number,
+            "temperature_e4": self.rules.temperature_e4,
+            "policy_sha256": self.policy.policy_sha256,
+            "catalogue_sha256": self.catalogue.content_sha256,
+            "agent_sha256": text_hash(source),
+        }
+        limits = self.policy.limits
+        bounds = limits.prompt_tokens, limits.completion_tokens
+        run = functools.partial(self._run, source, tasklet, model, number)
+        return self.asker.once(model, question, bounds, run).is_solved
+
+    def _run(self, source: str, tasklet: Tasklet, model: str, number: int) -> Answer:
+        inference = msgspec.structs.replace(self.policy.inference, models=(model,))
+        drawn = _Drawn(self.asker, temperature_e4=self.rules.temperature_e4, seed=number)
+        evaluation = evaluate(
+            source,
+            problem_of(tasklet, self.catalogue),
+            EvaluatePorts(
+                policy=msgspec.structs.replace(self.policy, inference=inference),
+                catalogue=self.catalogue,
+                titles=self.titles,
+                sandbox=InProcessSandbox(frozenset([text_hash(source)])),
+                upstreams=[drawn],
+                judges=(),
+                is_last=True,
+            ),
+        )
+        body = evaluation.body
+        refusals = [failure for event in body.events if (failure := getattr(event, "failure", None)) is not None]
+        if refusals and not any(isinstance(event, Completion) for event in body.events):
+            raise ArenaError(BAD_REQUEST, refusals[-1].detail)  # such as a prompt over its context
+        is_solved = set(body.recommended or ()) == set(tasklet.target_ids) and not body.unsurfaced
+        return Answer(
+            is_solved=is_solved and body.failure is None,
+            prompt_tokens=body.totals.prompt_tokens,
+            completion_tokens=body.totals.completion_tokens,
+        )
+
+
+class _Drawn(OwnEndpoint):
+    """An upstream that is asked at one temperature, with one seed."""
+
+    def __init__(self, asker: Asker, *, temperature_e4: int, seed: int) -> None:
+        super().__init__(asker.upstream)
+        self._drawn = {"temperature": temperature_e4 / 10_000, "seed": seed}
+
+    def complete(self, request: str) -> ModelReply:
+        """One attempt. Raises what the endpoint raises."""
+        fields: dict[str, object] = msgspec.json.decode(request)
+        return super().complete(msgspec.json.encode(fields | self._drawn).decode())
+
+
+def problem_of(tasklet: Tasklet, catalogue: Catalogue) -> Problem:
+    """The tasklet as a problem; its answer's rules are the ids alone, which a trial looks at."""
+    found = [(one, catalogue.product(one)) for one in tasklet.target_ids]
+    return Problem(
+        problem_id=text_hash(msgspec.json.encode(tasklet).decode())[:32],
+        bucket="product" if len(found) == 1 else "shop",
+        query=tasklet.prompt,
+        rewards=tuple(
+            RewardItem(product_id=one, title=(product.title,) if product is not None else (one,))
+            for one, product in found
+        ),
+    )
 
 
 def calibrated_margin(trials: int, chance_e4: int) -> int:
@@ -161,33 +468,21 @@ def calibrated_margin(trials: int, chance_e4: int) -> int:
     return 1
 
 
-def verify(tasklet: Tasklet, student: str, teacher: str, rules: OracleRules, attempt: Attempt) -> Verified:
-    """Run the trials that are needed. Raises what an attempt raises."""
+def verify(tasklet: Tasklet, roles: Roles, rules: OracleRules, attempt: Attempt) -> tuple[Fate, int, int | None]:
+    """(fate, trials that the student solved, those that the teacher did: None where it was not needed).
+
+    Raises what an attempt raises.
+    """
     margin = calibrated_margin(rules.trials, rules.chance_e4)
     solved = 0
     for number in range(rules.trials):
-        solved += attempt(student, tasklet, number)
+        solved += attempt(roles.student, tasklet, number)
         if solved * 10_000 > rules.student_max_e4 * rules.trials:
-            return Verified(fate="trivial", student=solved, teacher=None)
+            return "trivial", solved, None
     if solved + margin > rules.trials:
-        return Verified(fate="no_margin", student=solved, teacher=None)
-    taught = sum(attempt(teacher, tasklet, number) for number in range(rules.trials))
-    fate: Fate = "accepted" if taught - solved >= margin else "no_margin"
-    return Verified(fate=fate, student=solved, teacher=taught)
-
-
-_DETAIL_CHARS = 300
-_FATE_BY_CODE: dict[str, Fate] = {
-    **dict.fromkeys((MODEL_FAILED, MODEL_UNREADABLE, MODEL_BUSY, NO_ANSWER_TO_THIS), "not_answered"),
-    OVER_LIMIT: "not_reached",
-    "U3050": "not_annotated",
-    "U3051": "no_tasklet",
-}
-
-
-def admit(trace: Trace, rules: OracleRules) -> bool:
-    """Freeze: a trace whose outcome was a success; any with the paper's flag for failed traces."""
-    return trace.facts.is_success is True or rules.admits_failed
+        return "no_margin", solved, None
+    taught = sum(attempt(roles.teacher, tasklet, number) for number in range(rules.trials))
+    return "accepted" if taught - solved >= margin else "no_margin", solved, taught
 
 
 def judge_traces(
@@ -199,69 +494,62 @@ def judge_traces(
     attempt: Attempt,
     *,
     parallel: int = 1,
-    progress: PhaseProgress | None = None,
 ) -> Iterator[TrialVerdict]:
-    """What becomes of each trace.
+    """What becomes of each trace, in their order.
 
-    Raises ArenaError U3001 (no such endpoint, key or model) and A1040 (it refuses even a short question): nothing can
-    be asked then. Whatever was answered is kept.
+    Raises ArenaError U3001 (no such endpoint, key or model): nothing can be asked then. Whatever was answered is kept.
     """
-    with ThreadPoolExecutor(parallel) as pool:
-        running = [pool.submit(judge_trace, one, rules, roles, asker, catalogue, attempt) for one in traces]
-        try:
-            for number, future in enumerate(running, 1):
-                yield future.result()
-                if progress:
-                    progress(number, len(running))
-        finally:
-            for future in running:  # after an error nothing more is begun
-                future.cancel()
+    return for_each(traces, lambda one: judge_trace(one, rules, roles, asker, catalogue, attempt), parallel)
 
 
 def judge_trace(
     trace: Trace, rules: OracleRules, roles: Roles, asker: Asker, catalogue: Catalogue, attempt: Attempt
 ) -> TrialVerdict:
     """What becomes of one trace. Raises as `judge_traces`."""
-    so_far = TrialVerdict(trace_id=trace.trace_id, place=trace.source.place, fate="not_admitted")
-    if not admit(trace, rules):
-        return so_far
-    shown = read_trace(trace)
+    verdict = TrialVerdict(trace_id=trace.trace_id, place=trace.source.place, fate="not_admitted")
+    if not rules.admits(trace):
+        return verdict
+    found = functools.partial(msgspec.structs.replace, verdict)
+    shown, limits = read_trace(trace), (rules.reply_tokens_max, rules.replies_max)
+    annotations: list[Annotation] = []
+    fate: Fate = "not_annotated"
     try:
-        annotations = annotate(shown, roles.annotator, rules, asker)
-        so_far = _with(so_far, fate="not_accepted", annotations=annotations)
+        for name in DIMENSIONS:
+            read = functools.partial(check_annotation, trace=shown, dimension=name)
+            chat = annotator_chat(shown, name, annotations)
+            annotations.append(asker.ask_checked(roles.annotator, chat, *limits, read)[0])
+        found = functools.partial(found, annotations=tuple(annotations))
         if not annotations[-1].train_use_decision:
-            return so_far
-        targets = answered(trace)
+            return found(fate="not_accepted")
+        fate, targets = "no_tasklet", answered(trace)
         if not targets:
-            return _with(so_far, fate="no_tasklet", detail="the trace recommends nothing")
-        tasklet = compile_tasklet(shown, targets, roles.author, rules, asker)
-        so_far = _with(so_far, tasklet=tasklet)
+            return found(fate=fate, detail="the trace recommends nothing")
+        author = author_chat(shown, targets)
+        tasklet, _ = asker.ask_checked(roles.annotator, author, *limits, lambda text: check_tasklet(text, targets))
+        found = functools.partial(found, tasklet=tasklet)
         if missing := ungrounded(tasklet, catalogue, rules.search_pages):
-            return _with(so_far, fate="not_grounded", detail=f"not found by the prompt's words: {', '.join(missing)}")
-        found = verify(tasklet, roles.student, roles.teacher, rules, attempt)
+            return found(fate="not_grounded", detail=f"not found by the prompt's words: {', '.join(missing)}")
+        fate, student, teacher = verify(tasklet, roles, rules, attempt)
+        return found(fate=fate, student_successes=student, teacher_successes=teacher)
+    except RefusedReplyError as refused:
+        where = f"{DIMENSIONS[len(annotations)]}: " if fate == "not_annotated" else ""
+        return found(fate=fate, detail=f"{where}{refused}")
     except ArenaError as error:
         code = error.failure.code
-        if code not in _FATE_BY_CODE:
+        if code not in FAULTS:
             raise
-        detail = neutral_text(error.failure.detail)[:_DETAIL_CHARS]
-        return _with(so_far, fate=_FATE_BY_CODE[code], code=code, detail=detail)
-    return _with(so_far, fate=found.fate, student_successes=found.student, teacher_successes=found.teacher)
+        return found(fate=FAULTS[code], code=code, detail=neutral_text(error.failure.detail)[:_DETAIL_CHARS])
 
 
 def report(found: Sequence[TrialVerdict], rules: OracleRules, roles: Roles, asker: Asker) -> OracleReport:
     """The counts of a finished run."""
     counts = Counter(one.fate for one in found)
-    faults = Counter(one.code for one in found if one.code)
     return OracleReport(
         rules=rules,
         roles=roles,
         margin=calibrated_margin(rules.trials, rules.chance_e4),
         traces=len(found),
         fates=tuple((fate, counts[fate]) for fate in FATES),
-        faults=tuple(FaultCount(code=code, owner=owner_of(code), traces=faults[code]) for code in sorted(faults)),
+        faults=dict(sorted(Counter(one.code for one in found if one.code).items())),
         usage=asker.usage(),
     )
-
-
-def _with(so_far: TrialVerdict, **fields: object) -> TrialVerdict:
-    return msgspec.structs.replace(so_far, **fields)

@@ -1,14 +1,14 @@
-"""The oracle's models without an endpoint: annotators that quote what is there, an author, and scripted shoppers.
+"""The oracle's and the rewriter's models without an endpoint: annotators, an author, scripted shoppers, a writer.
 
-Deterministic, and honest in form: every citation is copied from the rendered trace, so the same checks run as
-with a real model. Its decisions say nothing about quality: the supervisor accepts a run that compares before it
-commits. For tests, the demo, and trying the stages out before paying for them.
+Deterministic, and honest in form: every citation and figure is copied from what is shown, so the same checks run as
+with a real model. Nothing they decide says anything about quality: the supervisor accepts a run that searches, the
+writer's thoughts are true and dull. For tests, the demo, and trying the stages out before paying for them.
 """
 
 from __future__ import annotations
 
-import contextlib
 import re
+import unicodedata
 from typing import NamedTuple
 
 import msgspec
@@ -20,36 +20,46 @@ from harness.inference.scripted.model import MODELS, complete
 from judge.citations import QUOTE_LENGTH_MIN
 
 ANNOTATOR = "scripted-annotator"
-_HEADER = re.compile(r"^\[\[span (\d+) \| (\w+)(.*)\]\]$")
+_SPAN = re.compile(r"^\[\[span (\d+) \| (\w+)(.*)\]\]\n((?:\| .*\n?)*)", re.MULTILINE)
 _KINDS = re.compile(r"of kind: ([a-z or]+)\.")
 _QUOTE_CHARS = 200
 _SEARCH = "find_product"
+_OTHER = re.compile(r"[^\w\s.,'/-]|_")
+_SEARCHES = (
+    "The request comes down to {q}. So a search for these words is the first thing to do, narrowed as far as the"
+    " request allows.",
+    "That leaves a part of the request open. Next comes a search for {q}, which the shopper asks for too.",
+    "There is still something missing from what the shopper wants. A search for {q} should bring up candidates.",
+    "What is known does not answer everything yet. The words {q} are worth a search of their own now.",
+)
 
 
-class _Shown(NamedTuple):
-    """A span of the text that was shown."""
-
+class _Span(NamedTuple):
     number: int
     kind: str
-    rest: str  # of its header
+    header: str  # the rest of it
     content: str
 
 
-class ScriptedAnswers:
-    """An `Upstream` whose every reply is one JSON object, made of what stands in the request. Thread-safe: it has no
+class ScriptedModels:
+    """An `Upstream` that plays every role: whom it answers as follows from what it is asked. Thread-safe: it has no
     state."""
 
     name = "scripted"
 
-    def answer(self, system: str, shown: str) -> object:
-        """The object for a system prompt and the first user message."""
-        raise NotImplementedError
-
     def complete(self, request: str) -> ModelReply:
         """The reply to a request."""
         fields = msgspec.json.decode(request)
+        if fields["model"] in MODELS:  # a shopper
+            return read_reply(msgspec.json.encode(complete(fields)))
         system, shown = (message["content"] for message in fields["messages"][:2])
-        text = msgspec.json.encode(self.answer(system, shown)).decode()
+        if "You annotate" in system:
+            answer = _annotation(system, _spans(shown))
+        elif "You turn" in system:
+            answer = _tasklet(_spans(shown))
+        else:
+            answer = {"thought": _thought(msgspec.json.decode(shown))}
+        text = msgspec.json.encode(answer).decode()
         return ModelReply(
             model=fields["model"],
             content=text,
@@ -63,63 +73,92 @@ class ScriptedAnswers:
         return None
 
 
-class ScriptedOracle(ScriptedAnswers):
-    """Plays every role."""
-
-    def complete(self, request: str) -> ModelReply:
-        """The reply to an annotator's or author's request under `ANNOTATOR`, else the scripted shopper's."""
-        fields = msgspec.json.decode(request)
-        return (
-            read_reply(msgspec.json.encode(complete(fields)))
-            if fields["model"] in MODELS
-            else super().complete(request)
-        )
-
-    def answer(self, system: str, shown: str) -> object:
-        """An annotation or a tasklet."""
-        found: list[tuple[int, str, str, list[str]]] = []
-        for line in shown.split("\n"):
-            if header := _HEADER.match(line):
-                found.append((int(header[1]), header[2], header[3], []))
-            elif line.startswith("| ") and found:
-                found[-1][3].append(line[2:])
-        spans = [_Shown(number, kind, rest, "\n".join(lines)) for number, kind, rest, lines in found]
-        return _annotation(system, spans) if "You annotate" in system else _tasklet(spans)
+def _spans(shown: str) -> list[_Span]:
+    return [
+        _Span(int(number), kind, header, "\n".join(line[2:] for line in lines.splitlines()))
+        for number, kind, header, lines in _SPAN.findall(shown)
+    ]
 
 
-def _annotation(system: str, spans: list[_Shown]) -> dict[str, object]:
+def _annotation(system: str, spans: list[_Span]) -> dict[str, object]:
     asked = _KINDS.search(system)
     kinds = asked[1].split(" or ") if asked else []
     quotes = [
-        (number, line[:_QUOTE_CHARS].strip())
-        for number, kind, _, content in spans
-        if kind in kinds
-        for line in content.split("\n")
+        (span.number, line[:_QUOTE_CHARS].strip())
+        for span in spans
+        if span.kind in kinds
+        for line in span.content.split("\n")
         if len(" ".join(line[:_QUOTE_CHARS].split())) >= QUOTE_LENGTH_MIN
     ]
-    number, quote = quotes[-1] if quotes else (1, spans[0][3][:_QUOTE_CHARS])
-    searches = sum(kind == "call" and _SEARCH in rest for _, kind, rest, _ in spans)
+    number, quote = quotes[-1] if quotes else (1, spans[0].content[:_QUOTE_CHARS])
+    searches = sum(span.kind == "call" and _SEARCH in span.header for span in spans)
     reply: dict[str, object] = {
         "score": min(1.0, 0.4 + 0.2 * searches),
         "citations": [{"span": number, "quote": quote}],
         "explanation": f"{searches} searches; the passage cited is where it is decided.",
     }
-    if '"train_use_decision"' in system:
-        reply["train_use_decision"] = searches > 0
-    return reply
+    return reply | ({"train_use_decision": searches > 0} if '"train_use_decision"' in system else {})
 
 
-def _tasklet(spans: list[_Shown]) -> dict[str, object]:
+def _tasklet(spans: list[_Span]) -> dict[str, object]:
     """The request itself, with the searches that were made added where it lacks their words."""
-    query = spans[0][3]
-    terms = []
-    for _, kind, rest, content in spans:
-        if kind == "call" and _SEARCH in rest:
-            with contextlib.suppress(msgspec.DecodeError):
-                arguments = msgspec.json.decode(content)
-                if isinstance(arguments, dict) and arguments.get("q"):
-                    terms.append(arguments["q"])
+    query = spans[0].content
+    searches = [_object(span.content) for span in spans if span.kind == "call" and _SEARCH in span.header]
+    terms = [str(arguments["q"]) for arguments in searches if arguments.get("q")]
     known = set(re.findall(r"\w+", query.casefold()))
-    added = [term for term in terms if not set(re.findall(r"\w+", str(term).casefold())) <= known]
-    prompt = f"{query} Words that describe it: {'; '.join(map(str, added))}" if added else query
-    return {"prompt": prompt, "search_terms": [str(term) for term in terms] or [query]}
+    added = [term for term in terms if not set(re.findall(r"\w+", term.casefold())) <= known]
+    prompt = f"{query} Words that describe it: {'; '.join(added)}" if added else query
+    return {"prompt": prompt, "search_terms": terms or [query]}
+
+
+def _thought(shown: dict[str, object]) -> str:
+    """What may be thought before the next call, put together from what is known."""
+    done: list[dict[str, str]] = msgspec.convert(shown["done"], list[dict[str, str]])
+    call: dict[str, str] = msgspec.convert(shown["next"], dict[str, str])
+    titles = [_titles(step["result"]) for step in done]
+    last = next(iter(titles[-1].values()), "") if titles else ""
+    seen = f"The first of what came back is {last}. " if last else ""
+    arguments = _object(call["arguments"])
+    match call["tool"]:
+        case "find_product":
+            words = _plain(str(arguments.get("q", ""))) or "what was asked for"
+            searches = sum(step["tool"] == "find_product" for step in done)
+            return seen + _SEARCHES[searches % len(_SEARCHES)].format(q=words)
+        case "recommend_product":
+            known = {product: title for found in titles for product, title in found.items()}
+            chosen = re.findall(r"\d+", str(arguments.get("product_ids", "")))
+            reasons = [f"Of what was seen, {one} fits: {known[one]}." for one in chosen if one in known]
+            said = " ".join(reasons[:5])
+            return f"{seen}{said} With this every part of the request has its product, so it is time to answer."
+        case "terminate":
+            return "The shopper has an answer now, and nothing of the request is left to do. So this is where it stops."
+        case "view_product_information":
+            return (
+                f"{seen}Before anything is chosen, the details have to be looked at next to what the shopper asked for:"
+                f" {_plain(str(shown['request']))[:300]}."
+            )
+        case tool:
+            asked = _plain(call["arguments"])[:300]
+            return f"{seen}To be sure of it, this is worth a {tool.split('_')[0]} of its own now, with {asked}."
+
+
+def _object(text: str) -> dict[str, object]:
+    """A JSON object; an empty one for any other text, such as one that was cut."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, object])
+    except msgspec.DecodeError:
+        return {}
+
+
+def _titles(result: str) -> dict[str, str]:
+    """Titles of the products in a result by id, in plain words."""
+    try:
+        rows = msgspec.json.decode(result, type=list[dict[str, object]])
+    except msgspec.DecodeError:
+        return {}
+    return {str(row.get("product_id")): _plain(str(row.get("title", ""))) or "a product" for row in rows}
+
+
+def _plain(text: str) -> str:
+    """Letters and digits of a passage with their spacing, without what could be markup."""
+    return " ".join(_OTHER.sub(" ", unicodedata.normalize("NFKC", text)).split())

@@ -67,15 +67,14 @@ _BELOW = re.compile(
 )
 _MONEY = re.compile(r"pric|cost|php|peso|₱|budget|\bp\d", re.I)
 _CONTEXT_BEFORE, _CONTEXT_AFTER = 24, 10
-_SERVICES: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("official", re.compile(r"\b(?:laz\s?mall|official (?:store|shop|mall)s?|official)\b", re.I)),
-    (
-        "freeShipping",
-        re.compile(r"\b(?:(?:free|complimentary|no-cost) (?:shipping|delivery)|ships? free|free of shipping)\b", re.I),
+_SERVICES = {
+    "official": re.compile(r"\b(?:laz\s?mall|official (?:store|shop|mall)s?|official)\b", re.I),
+    "freeShipping": re.compile(
+        r"\b(?:(?:free|complimentary|no-cost) (?:shipping|delivery)|ships? free|free of shipping)\b", re.I
     ),
-    ("COD", re.compile(r"\b(?:cash[- ]on[- ]delivery|cod|pay(?:ment)? (?:up)?on (?:delivery|arrival))\b", re.I)),
-    ("flashsale", re.compile(r"\b(?:laz\s?flash|flash[- ]?(?:sale|deal)s?)\b", re.I)),
-)
+    "COD": re.compile(r"\b(?:cash[- ]on[- ]delivery|cod|pay(?:ment)? (?:up)?on (?:delivery|arrival))\b", re.I),
+    "flashsale": re.compile(r"\b(?:laz\s?flash|flash[- ]?(?:sale|deal)s?)\b", re.I),
+}
 
 
 class VoucherTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +114,8 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def price_filter(self) -> str:
         """The bounds as find_product's `price` argument; empty when both sides are open."""
-        return _price_filter(self.price_low_php, self.price_high_php)
+        low, high = ("" if side is None else f"{side:g}" for side in (self.price_low_php, self.price_high_php))
+        return f"{low}-{high}" if low or high else ""
 
 
 class Brief(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,38 +141,18 @@ def read_brief(text: str) -> Brief:
     asks_for_shop = re.search(r"\b(?:shops?|stores?|sellers?|one place)\b", goods, re.I) is not None
     parts = _split(goods, is_list=found is not None or asks_for_shop)
     if found is not None:
-        return Brief(bucket="voucher", wishes=_wishes(parts), voucher=read_voucher(text[found.start() :]))
+        return Brief(
+            bucket="voucher", wishes=tuple(map(_read_wish, parts)), voucher=_read_voucher(text[found.start() :])
+        )
     if asks_for_shop and len(parts) > 1:
-        return Brief(bucket="shop", wishes=_wishes(parts))
-    return Brief(bucket="product", wishes=_wishes([goods]))
-
-
-@functools.lru_cache(maxsize=256)
-def _price_filter(low_php: float | None, high_php: float | None) -> str:
-    if low_php is None and high_php is None:
-        return ""
-    low, high = (f"{side:g}" if side is not None else "" for side in (low_php, high_php))
-    return f"{low}-{high}"
+        return Brief(bucket="shop", wishes=tuple(map(_read_wish, parts)))
+    return Brief(bucket="product", wishes=(_read_wish(goods),))
 
 
 def content_words(text: str) -> tuple[str, ...]:
     """The words worth searching for, lower case, each once, in order."""
     words = (word.lower() for word in _WORD.findall(text))
     return tuple(dict.fromkeys(word for word in words if word not in _STOP))
-
-
-def _wishes(parts: list[str]) -> tuple[Wish, ...]:
-    """A wish for each part; one that is no template is free prose."""
-    wishes: list[Wish] = []
-    for part in parts:
-        wish = _templated(part)
-        if wish is None:
-            low, high, rest = read_price(part)
-            services, rest = read_services(rest)
-            name = content_words(rest) or content_words(part)
-            wish = Wish(text=part.strip(), name=name, price_low_php=low, price_high_php=high, services=tuple(services))
-        wishes.append(wish)
-    return tuple(wishes)
 
 
 def _split(text: str, *, is_list: bool) -> list[str]:
@@ -187,12 +167,21 @@ def _split(text: str, *, is_list: bool) -> list[str]:
     return parts if parts and is_list else [text]
 
 
+def _read_wish(text: str) -> Wish:
+    """A wish in the form of `problems.constraints`, or in free prose."""
+    if (templated := _templated(text)) is not None:
+        return templated
+    low, high, rest = _read_price(text)
+    services, rest = _read_services(rest)
+    name = content_words(rest) or content_words(text)
+    return Wish(text=text.strip(), name=name, price_low_php=low, price_high_php=high, services=tuple(services))
+
+
 def _templated(text: str) -> Wish | None:
-    """A wish in the form of `problems.constraints`: a name, then constraints between commas. None for free
-    prose."""
+    """A name, then constraints between commas; None for free prose."""
     body = _OPENING.sub("", _CLOSING.sub("", text.strip()))
     name, *constraints = re.sub(r"[.;?]$", "", body).split(", ")
-    if not _NAME.fullmatch(name) or _is_priced(name) or (read_services(name)[0] and _PROSE_WORD.search(name)):
+    if not _NAME.fullmatch(name) or _is_priced(name) or (_read_services(name)[0] and _PROSE_WORD.search(name)):
         return None
     if not all(_CONSTRAINT.match(part) for part in constraints):
         return None
@@ -201,15 +190,15 @@ def _templated(text: str) -> Wish | None:
     phrases: list[str] = []
     for part in constraints:
         if part.startswith(("priced ", "costing ", "with a price ")):
-            low, high, _ = read_price(part)
+            low, high, _ = _read_price(part)
             continue
         if _is_priced(part):
             return None
-        named, rest = read_services(part)
+        named, rest = _read_services(part)
         if named and _SERVICE_FRAME.issuperset(rest.split()):
             services += named
-            continue
-        phrases.append(_LEADING.sub("", part))
+        else:
+            phrases.append(_LEADING.sub("", part))
     return Wish(
         text=body.rstrip(".;?"),
         name=tuple(name.split()),
@@ -221,32 +210,29 @@ def _templated(text: str) -> Wish | None:
 
 
 def _is_priced(text: str) -> bool:
-    return read_price(text)[:2] != (None, None)
+    return _read_price(text)[:2] != (None, None)
 
 
-def read_price(text: str) -> tuple[float | None, float | None, str]:
+def _read_price(text: str) -> tuple[float | None, float | None, str]:
     """Lower bound, upper bound (PHP), and the text without the price phrase. Only numbers near a money word count."""
     for pattern, sides in ((_BETWEEN, (1, 2)), (_ABOVE, (1, None)), (_BELOW, (None, 1))):
         for found in pattern.finditer(text):
             context = text[max(0, found.start() - _CONTEXT_BEFORE) : found.end() + _CONTEXT_AFTER]
-            if not _MONEY.search(context):
-                continue
-            low, high = (_amount(found.group(side)) if side else None for side in sides)
-            return low, high, text[: found.start()] + " " + text[found.end() :]
+            if _MONEY.search(context):
+                low, high = (_amount(found.group(side)) if side else None for side in sides)
+                return low, high, text[: found.start()] + " " + text[found.end() :]
     return None, None, text
 
 
-def read_services(text: str) -> tuple[list[str], str]:
+def _read_services(text: str) -> tuple[list[str], str]:
     """Service names of the catalogue that `text` asks for, and the text without those words."""
-    services: list[str] = []
-    for name, pattern in _SERVICES:
-        if pattern.search(text):
-            services.append(name)
-            text = pattern.sub(" ", text)
+    services = [name for name, pattern in _SERVICES.items() if pattern.search(text)]
+    for name in services:
+        text = _SERVICES[name].sub(" ", text)
     return services, text
 
 
-def read_voucher(text: str) -> VoucherTerms:
+def _read_voucher(text: str) -> VoucherTerms:
     """The terms in the sentences that follow "My budget is"."""
 
     def number_after(pattern: str) -> float | None:

@@ -37,6 +37,21 @@ class RequestError(Exception):
         super().__init__(message)
 
 
+class _Conversation(msgspec.Struct, frozen=True, kw_only=True):
+    """A request as the scripted model sees it. `results` maps a call's key to the decoded result text."""
+
+    system: str
+    question: str  # the first user message
+    latest: str  # the last user message
+    offered: tuple[str, ...]  # tool names of native schemas
+    is_text_mode: bool  # calls are written as `<tool_call>` text, because the system prompt describes tools that way
+    results: dict[str, Any]
+
+    def has_tool(self, name: str) -> bool:
+        """True when the tool is on offer, by its schema or in the system prompt's words."""
+        return name in self.offered or (self.is_text_mode and name in self.system)
+
+
 def complete(request: Mapping[str, Any]) -> dict[str, Any]:
     """The completion of `request`, in the shape of the OpenAI protocol.
 
@@ -47,13 +62,14 @@ def complete(request: Mapping[str, Any]) -> dict[str, Any]:
     if request.get("stream"):
         raise RequestError(400, "this server does not stream")
     conversation = _read(request)
-    dictated = read_text_calls(conversation.latest) if "repeat" in conversation.latest.lower() else []
+    latest = conversation.latest
+    dictated = read_text_calls(latest) if "repeat" in latest.lower() else []
     if dictated:  # the latest user message asks for these calls to be repeated
         turn = ShopperTurn(think="", calls=tuple(dictated))
     elif conversation.offered or conversation.is_text_mode:
         turn = _next_turn(conversation, str(request["model"]))
     else:  # no tools are on offer: two sentences that quote the beginning of the prompt
-        words = conversation.latest.split()
+        words = latest.split()
         more = " and so on" if len(words) > _NARRATED_WORDS else ""
         told = f"Here is what was done: {' '.join(words[:_NARRATED_WORDS])}{more}."
         think = f"{told} The choice follows from what was asked and what was found." if words else "OK."
@@ -67,49 +83,37 @@ def _next_turn(conversation: _Conversation, model: str) -> ShopperTurn:
     The program is a generator that yields turns and is sent their results, so it reads as one straight story while
     the model keeps no state: every request replays it from the start.
     """
-    program = shop(conversation.question, SKILLS[model], conversation.has_tool)
+    program, results = shop(conversation.question, SKILLS[model], conversation.has_tool), conversation.results
     turn = next(program)
     while True:
-        missing = tuple(call for call in turn.calls if _key(call) not in conversation.results)
+        missing = tuple(call for call in turn.calls if _key(call) not in results)
         if missing or not turn.calls:
             return ShopperTurn(think=turn.think, calls=missing)
         try:
-            turn = program.send([conversation.results[_key(call)] for call in turn.calls])
+            turn = program.send([results[_key(call)] for call in turn.calls])
         except StopIteration:
             return ShopperTurn(think="Everything is done; there is nothing left to call.", calls=())
 
 
 def _as_response(request: Mapping[str, Any], conversation: _Conversation, turn: ShopperTurn) -> dict[str, Any]:
     digest = hashlib.sha256(foreign_text(dict(request)).encode()).hexdigest()
-    content, calls = turn.think, list(turn.calls)
+    content, calls = turn.think, turn.calls
     if calls and not conversation.offered:
-        rows: list[object] = [{"name": call.name, "arguments": call.arguments} for call in calls]
-        if conversation.is_one_array:
-            rows = [[{"name": call.name, "parameters": call.arguments} for call in calls]]
-        blocks = [f"<tool_call>{orjson.dumps(row).decode()}</tool_call>" for row in rows]
-        content = "\n".join([f"<think>{content}</think>" if content else "", *blocks]).strip()
-        calls = []
-    written = [foreign_text(call.arguments) for call in calls]
-    completion_tokens = _tokens(content) + sum(
-        _tokens(call.name) + _tokens(text) for call, text in zip(calls, written, strict=True)
-    )
+        content, calls = _as_text(conversation.system, turn), ()
+    functions = [{"name": call.name, "arguments": foreign_text(call.arguments)} for call in calls]
+    completion_tokens = sum(map(_tokens, (content, *(text for one in functions for text in one.values()))))
     finish = "tool_calls" if calls else "stop"
     limit = request.get("max_tokens")
     if isinstance(limit, int) and 0 < limit < completion_tokens:
-        content, calls, finish, completion_tokens = content[: limit * _CHARS_PER_TOKEN], [], "length", limit
+        content, functions, finish, completion_tokens = content[: limit * _CHARS_PER_TOKEN], [], "length", limit
     message: dict[str, Any] = {"role": "assistant", "content": content}
-    if calls:
+    if functions:
         message["tool_calls"] = [
-            {
-                "id": f"call_{digest[:16]}_{index}",
-                "type": "function",
-                "function": {"name": call.name, "arguments": text},
-            }
-            for index, (call, text) in enumerate(zip(calls, written, strict=True))
+            {"id": f"call_{digest[:16]}_{index}", "type": "function", "function": one}
+            for index, one in enumerate(functions)
         ]
-    prompt_tokens = _tokens(orjson.dumps(request["messages"]).decode()) + _tokens(
-        foreign_text(request.get("tools") or [])
-    )
+    prompt_tokens = _tokens(orjson.dumps(request["messages"]).decode())
+    prompt_tokens += _tokens(foreign_text(request.get("tools") or []))
     return {
         "id": f"chatcmpl-{digest[:24]}",
         "object": "chat.completion",
@@ -124,24 +128,18 @@ def _as_response(request: Mapping[str, Any], conversation: _Conversation, turn: 
     }
 
 
+def _as_text(system: str, turn: ShopperTurn) -> str:
+    """A turn with its calls as text: a block each, or all in one with `parameters` where the prompt speaks of those."""
+    if '"parameters"' in system and '"arguments"' not in system:
+        rows: list[object] = [[{"name": call.name, "parameters": call.arguments} for call in turn.calls]]
+    else:
+        rows = [{"name": call.name, "arguments": call.arguments} for call in turn.calls]
+    blocks = [f"<tool_call>{orjson.dumps(row).decode()}</tool_call>" for row in rows]
+    return "\n".join([f"<think>{turn.think}</think>" if turn.think else "", *blocks]).strip()
+
+
 def _tokens(text: str) -> int:
     return -(-len(text) // _CHARS_PER_TOKEN)
-
-
-class _Conversation(msgspec.Struct, frozen=True, kw_only=True):
-    """A request as the scripted model sees it. `results` maps a call's key to the decoded result text."""
-
-    system: str
-    question: str  # the first user message
-    latest: str  # the last user message
-    offered: tuple[str, ...]  # tool names of native schemas
-    is_text_mode: bool  # calls are written as `<tool_call>` text, because the system prompt describes tools that way
-    is_one_array: bool  # all calls of a turn in one block, with `parameters`, because the prompt speaks of those
-    results: dict[str, Any]
-
-    def has_tool(self, name: str) -> bool:
-        """True when the tool is on offer, by its schema or in the system prompt's words."""
-        return name in self.offered or (self.is_text_mode and name in self.system)
 
 
 def _key(call: WrittenCall) -> str:
@@ -155,35 +153,34 @@ def _read(request: Mapping[str, Any]) -> _Conversation:
     if not isinstance(messages, list) or not messages or not all(isinstance(row, dict) for row in messages):
         raise RequestError(400, "messages must be a non-empty list of objects")
     texts = [(str(row.get("role", "")), _plain(row.get("content"))) for row in messages]
-    tools = request.get("tools")
-    functions = [tool.get("function") for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
-    names = [function.get("name") for function in functions if isinstance(function, dict)]
+    functions = (tool.get("function") for tool in _rows(request.get("tools")))
+    names = (function.get("name") for function in functions if isinstance(function, dict))
     offered = tuple(name for name in names if isinstance(name, str))
     system = "\n".join(text for role, text in texts if role == "system")
     is_text_mode = not offered and "<tool_call>" in system
     if is_text_mode:
         texts = [turn for role, text in texts for turn in _unfolded(role, text)]
-    users = [text for role, text in texts if role == "user"]
+    users = [text for role, text in texts if role == "user"] or [""]
     return _Conversation(
         system=system,
-        question=users[0] if users else "",
-        latest=users[-1] if users else "",
+        question=users[0],
+        latest=users[-1],
         offered=offered,
         is_text_mode=is_text_mode,
-        is_one_array=is_text_mode and '"parameters"' in system and '"arguments"' not in system,
         results=_text_results(texts) if is_text_mode else _native_results(messages),
     )
+
+
+def _rows(value: object) -> list[dict[str, Any]]:
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
 def read_text_calls(text: str) -> list[WrittenCall]:
     """Calls written as `<tool_call>` blocks: one object or a list, with `arguments` or `parameters`."""
     calls: list[WrittenCall] = []
-    for block in _TEXT_CALL.findall(text):
-        decoded = _decode(block)
-        for row in decoded if isinstance(decoded, list) else [decoded]:
-            call = _written(row)
-            if call is not None:
-                calls.append(call)
+    for decoded in map(_decode, _TEXT_CALL.findall(text)):
+        written = map(_written, decoded if isinstance(decoded, list) else [decoded])
+        calls += [call for call in written if call is not None]
     return calls
 
 
@@ -200,10 +197,8 @@ def _native_results(messages: list[dict[str, Any]]) -> dict[str, Any]:
     key_by_id: dict[str, str] = {}
     results: dict[str, Any] = {}
     for row in messages:
-        calls = row.get("tool_calls")
-        for call in calls if isinstance(calls, list) else ():
-            written = _written(call.get("function")) if isinstance(call, dict) else None
-            if written is not None:
+        for call in _rows(row.get("tool_calls")):
+            if (written := _written(call.get("function"))) is not None:
                 key_by_id[str(call.get("id"))] = _key(written)
         key = key_by_id.get(str(row.get("tool_call_id"))) if row.get("role") == "tool" else None
         if key is not None:
@@ -219,13 +214,12 @@ def _unfolded(role: str, text: str) -> list[tuple[str, str]]:
     """The turns in a user message that holds a whole dialogue between tags, as SN15's agents write it."""
     if role != "user" or "<user>" not in text:
         return [(role, text)]
-    blocks = [(found[1], found[0]) for found in _HISTORY_BLOCK.finditer(text)]
-    return [
-        ("user", _HISTORY_BLOCK.sub(r"\2", block))
-        if tag == "user"
-        else ("assistant" if tag == "tool_call" else "user", block)
-        for tag, block in blocks
-    ]
+    turns: list[tuple[str, str]] = []
+    for found in _HISTORY_BLOCK.finditer(text):
+        tag, block = found[1], found[0]
+        bare = _HISTORY_BLOCK.sub(r"\2", block) if tag == "user" else block
+        turns.append(("assistant" if tag == "tool_call" else "user", bare))
+    return turns
 
 
 def _text_results(texts: list[tuple[str, str]]) -> dict[str, Any]:
@@ -236,15 +230,14 @@ def _text_results(texts: list[tuple[str, str]]) -> dict[str, Any]:
         if role == "assistant":
             waiting = [_key(call) for call in read_text_calls(text)]
         elif waiting:
-            blocks = [block for _, block in _RESULT_BLOCK.findall(text)] or [text]
-            decoded = [_decode(block) for block in blocks]
+            decoded = [_decode(block) for _, block in _RESULT_BLOCK.findall(text)] or [_decode(text)]
             rows = decoded[0] if len(decoded) == 1 and isinstance(decoded[0], list) else []
             # SN15's observations: a list of results beside the ids of their calls
             if rows and all(isinstance(row, dict) and row.keys() == {"tool_call_id", "results"} for row in rows):
                 decoded = [row["results"] for row in rows]
             elif len(waiting) > 1 and len(decoded) == 1 and isinstance(decoded[0], list):
                 decoded = rows
-            results.update({key: value for key, value in zip(waiting, decoded, strict=False) if key not in results})
+            results = {**dict(zip(waiting, decoded, strict=False)), **results}
             waiting = []
     return results
 
@@ -252,9 +245,7 @@ def _text_results(texts: list[tuple[str, str]]) -> dict[str, Any]:
 def _plain(content: object) -> str:
     if isinstance(content, str):
         return content
-    if isinstance(content, list):
-        return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
-    return ""
+    return "\n".join(str(part.get("text", "")) for part in _rows(content))
 
 
 def _decode(text: str) -> Any:

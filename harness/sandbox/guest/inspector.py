@@ -1,5 +1,8 @@
 """The self-test agent: it reports what it can see and reach from inside, with harmless attempts only.
 
+What hosts differ in is tried: namespaces, mounts, Landlock, uids and limits. The system-call filter is the same program
+on every host, so that it is on is enough here; what it stops is the business of its own tests and of the red team.
+
 The host compares the report with what the level promises (`harness.sandbox.probe`) and looks at its own side
 of each attempt. The problem it is given names the canaries: a file, a directory anybody may write to, a TCP port, an
 abstract and a path-named socket, and a process of the host.
@@ -8,11 +11,8 @@ abstract and a path-named socket, and a process of the host.
 from __future__ import annotations
 
 import ctypes
-import errno
 import fcntl
-import mmap
 import os
-import platform
 import resource
 import socket
 import struct
@@ -26,10 +26,6 @@ _PR_GET_SECCOMP, _PR_GET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_IS_SET =
 _CAPABILITY_VERSION = 0x20080522
 _CAPABILITIES = 64
 _SECCOMP_MODE_FILTER = 2
-_MQ_OPEN = {"x86_64": 240, "aarch64": 180}
-_PR_SET_DUMPABLE = 4
-_F_SETPIPE_SZ = 1031
-_COUNTERS = ("stat", "loadavg", "meminfo", "vmstat", "locks", "sys/fs/file-nr", "sys/kernel/random/boot_id")
 _WATCHED_S = 0.15  # the host looks every 100 ms: a host that may not see its guest is found out here
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -106,49 +102,9 @@ def _capabilities() -> list[int]:
     return [permitted | permitted_high << 32, effective | effective_high << 32, ambient]
 
 
-def _can_open_queues() -> bool:
-    """With a name that is no address: a kernel that would have looked at it answers EFAULT."""
-    number = _MQ_OPEN.get(platform.machine())
-    if number is None:
-        return False
-    _LIBC.syscall(number, None, 0, 0, None)
-    return ctypes.get_errno() != errno.EPERM
-
-
-def _can_lock() -> bool:
-    """A lock on a file of the guest root, of each kind; given back at once."""
+def _lock() -> None:
     with Path(sys.argv[0]).open("rb") as file:
-        return _succeeds(
-            lambda: fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB),
-            lambda: fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB),
-            lambda: fcntl.fcntl(file, fcntl.F_NOTIFY, 0),
-        )
-
-
-def _can_map_without_file() -> bool:
-    def map_zero() -> None:
-        with Path("/dev/zero").open("r+b", buffering=0) as zero:
-            mmap.mmap(zero.fileno(), mmap.PAGESIZE).close()
-
-    return _succeeds(lambda: mmap.mmap(-1, mmap.PAGESIZE).close(), map_zero)
-
-
-def _can_grow_buffers() -> bool:
-    """Larger buffers, files in flight, pages held by a pipe; the calls get no page and no file to hold."""
-    left, right = socket.socketpair()
-    readable, writable = os.pipe()
-    try:
-        with left, right:
-            return _succeeds(
-                lambda: left.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20),
-                lambda: left.sendmsg([b"x"]),
-                lambda: fcntl.fcntl(writable, _F_SETPIPE_SZ, 1 << 17),
-                lambda: os.splice(readable, writable, 0),
-                lambda: os.sendfile(writable, readable, 0, 0),
-            )
-    finally:
-        os.close(readable)
-        os.close(writable)
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # given back at once
 
 
 def agent_main(problem: dict[str, object]) -> dict[str, object]:
@@ -168,18 +124,8 @@ def agent_main(problem: dict[str, object]) -> dict[str, object]:
         "it reaches a socket of the host": _can_connect(socket.AF_UNIX, "\0" + str(canaries["abstract"]))
         or _can_send(str(canaries["datagram"])),
         "it changes a file of the host": _succeeds(lambda: os.utime(file, (1, 1))),
-        "it makes kernel objects that outlive it": _can_open_queues(),
-        "it opens sockets": _succeeds(lambda: socket.socket(socket.AF_UNIX).close()),
-        "it locks files that others see": _can_lock(),
-        "it watches files that others see": _LIBC.inotify_init1(0) >= 0,
-        "it holds memory that no count shows": _can_map_without_file()
-        or _can_grow_buffers()
-        or _LIBC.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0) == 0,
-        # numbers that all guests of a host change together
-        "it reads counters of the whole host": _LIBC.sysinfo(ctypes.create_string_buffer(256)) == 0
-        or any(_can_read(f"/proc/{name}") for name in _COUNTERS),
-        "it sees the jail's first process": _can_read("/proc/1/cmdline")
-        or _succeeds(lambda: os.close(os.open("/proc/1/mem", os.O_RDONLY))),
+        "it opens sockets, so its filter is another one": _succeeds(lambda: socket.socket(socket.AF_UNIX).close()),
+        "it locks files, so its filter is another one": _succeeds(_lock),
         "it can make namespaces": _LIBC.unshare(_CLONE_NEWUSER) == 0,
     }
     return {

@@ -85,7 +85,7 @@ def examine(path: Path) -> Finding:
 
 def _run(source: str, problem: Problem, policy: Policy) -> tuple[str, bool, bool]:
     """How one episode ended with whose fault it is, whether it was solved, and whether it is a fault."""
-    toolbox = make_toolbox(policy.tool_profile, _catalogue(), problem)
+    toolbox = make_toolbox(policy.tool_profile, _catalogue())
     limits = replace(policy.limits, agent_time_ms=SECONDS * 1000)
     with start_scripted_server() as server:
         upstream = OpenAIUpstream("scripted", server.base_url, "", 10_000)
