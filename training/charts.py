@@ -1,16 +1,15 @@
-"""Charts of pages as inline SVG, drawn by matplotlib: curves, shares with intervals, histograms, bars of parts.
+"""Charts of a corpus' page as inline SVG, drawn by matplotlib: histograms, bars of parts.
 
-Text from numbers, the same bytes for the same numbers; nothing in it is fetched or refers to elsewhere. Words
-and marks follow the page's own style, light and dark. A missing value is a gap, never a zero. What is given as a title
-is said where one points. Text from outside is escaped. Matplotlib (extras `plots` and `train`) is loaded when a chart
-is drawn; without it a sentence stands in the chart's place, since pages say their numbers in tables too.
+Text from numbers, the same bytes for the same numbers; nothing in it is fetched or refers to elsewhere. Words and marks
+follow the page's own style, light and dark. What is given as a title is said where one points. Text from outside is
+escaped. Matplotlib (extras `plots` and `train`) is loaded when a chart is drawn; without it a sentence stands in the
+chart's place, since pages say their numbers in tables too.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import io
-import math
 import re
 import textwrap
 import warnings
@@ -22,31 +21,13 @@ import msgspec
 
 NO_MATPLOTLIB = "<p>No chart: matplotlib is not installed (pip install -c constraints.txt -e '.[plots]').</p>"
 
-_COLOURS = ("#1f6fb4", "#c8501e", "#2f8f4e", "#8a4fb0", "#b58900", "#5c6670", "#c23b78", "#1b8f8f")
-_DASHES = ((0, ()), (0, (7, 3)), (0, (2, 3)), (0, (9, 3, 2, 3)))  # a chart prints in black too
 _STYLED = ("", "line", "kept", "was", "lost", "guess", "alarm", "rail")  # colours of the page, drawn as #000001 and on
 _KINDS = {"after": "kept", "before": "was", "lost": "lost", "guess": "guess", "over": "alarm", "rail": "rail"}
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 640, 64, 28, 22, 44
-_ROW, _LINE, _LEGEND_ROW = 26, 14, 18
+_ROW, _LINE = 26, 14
 _LABEL, _NUMBERS = 170, 150  # columns of words beside bars
 _LABEL_CHARS = 26
 _TICKS = 8
-
-
-class ChartLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One curve: (x, y) in order; y None breaks it."""
-
-    label: str
-    points: tuple[tuple[float, float | None], ...]
-
-
-class Dot(msgspec.Struct, frozen=True, kw_only=True):
-    """One share in [0, 1] with its interval."""
-
-    label: str
-    value: float
-    low: float
-    high: float
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,48 +54,6 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[tuple[str, int], ...]
     numbers: str
     title: str
-
-
-def line_chart(
-    lines: Sequence[ChartLine], *, x_name: str, y_name: str, y_range: tuple[float, float] | None = None
-) -> str:
-    """Curves over a shared axis; "" when no line has a point."""
-    if not any(y is not None for line in lines for _, y in line.points):
-        return ""
-    if not _has_matplotlib():
-        return NO_MATPLOTLIB
-    axes = _open_axes(278 + _LEGEND_ROW * len(lines), bottom=_BOTTOM + _LEGEND_ROW * len(lines))
-    axes.grid(axis="y", color=_styled("line"), clip_on=False)
-    for number, line in enumerate(lines):
-        colour, dash = _COLOURS[number % len(_COLOURS)], _DASHES[number % len(_DASHES)]
-        ys = [math.nan if y is None else y for _, y in line.points]
-        axes.plot([x for x, _ in line.points], ys, color=colour, linestyle=dash)
-        around = [math.nan, *ys, math.nan]
-        for place, (x, y) in enumerate(line.points):
-            if y is not None and math.isnan(around[place]) and math.isnan(around[place + 2]):
-                _draw_dot(axes, x, y, colour)
-    axes.set(xlabel=x_name, ylabel=y_name, ylim=y_range)
-    if all(x == int(x) for line in lines for x, _ in line.points):  # steps and samples are counted
-        axes.xaxis.get_major_locator().set_params(integer=True)
-    _draw_legend(axes, lines)
-    return _svg(axes, f"{y_name} by {x_name}: {', '.join(line.label for line in lines)}")
-
-
-def dot_chart(dots: Sequence[Dot], *, x_name: str) -> str:
-    """One row for each share, with its interval; "" without any. The axis is 0 to 100 %."""
-    if not dots:
-        return ""
-    if not _has_matplotlib():
-        return NO_MATPLOTLIB
-    axes = _open_rows([dot.label for dot in dots], right=_NUMBERS, bottom=_BOTTOM)
-    axes.grid(axis="x", color=_styled("line"), clip_on=False)
-    axes.set(xlim=(0, 1), xticks=[0, 0.25, 0.5, 0.75, 1], xlabel=x_name)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    for row, dot in enumerate(dots):
-        axes.plot([max(0.0, dot.low), min(1.0, dot.high)], [row, row], color=_COLOURS[0], linewidth=3, alpha=0.45)
-        _draw_dot(axes, min(1.0, max(0.0, dot.value)), row, _COLOURS[0])
-        axes.text(1.05, row, f"{dot.value:.1%} [{dot.low:.1%}, {dot.high:.1%}]", va="center", parse_math=False)
-    return _svg(axes, f"{x_name}: " + "; ".join(f"{dot.label} {dot.value:.1%}" for dot in dots))
 
 
 def histogram(
@@ -207,24 +146,6 @@ def _open_rows(labels: Sequence[str], *, right: int, bottom: int) -> Any:
     axes.tick_params(axis="y", pad=8)  # a dot at 0 stands beside its name
     axes.set_ylim(len(labels) - 0.5, -0.5)
     return axes
-
-
-def _draw_dot(axes: Any, x: float, y: float, colour: str) -> None:
-    """A round dot: the end of a line that has no length."""
-    axes.plot([x, x], [y, y], color=colour, linewidth=8, solid_capstyle="round")
-
-
-def _draw_legend(axes: Any, lines: Sequence[ChartLine]) -> None:
-    """The names of all lines, below the chart, each beside what it is drawn as."""
-    from matplotlib.lines import Line2D
-
-    height = axes.figure.get_figheight() * 72
-    for number, line in enumerate(lines):
-        y = (len(lines) - number - 0.5) * _LEGEND_ROW / height
-        colour, dash = _COLOURS[number % len(_COLOURS)], _DASHES[number % len(_DASHES)]
-        ends = [_LEFT / _WIDTH, (_LEFT + 30) / _WIDTH]
-        axes.figure.add_artist(Line2D(ends, [y, y], color=colour, linestyle=dash))
-        axes.figure.text((_LEFT + 38) / _WIDTH, y, line.label, va="center", parse_math=False)
 
 
 def _svg(axes: Any, name: str) -> str:

@@ -263,10 +263,7 @@ def contradictions(recipe: Recipe) -> list[str]:
             is_grpo and recipe.sampler == "scripted",
             "sampler = 'scripted': grpo samples from its own policy, or a server of it",
         ),
-        (
-            is_grpo and decode.temperature == 0,
-            "decode.temperature = 0.0: the rollouts of a group would be all alike",
-        ),
+        (is_grpo and decode.temperature == 0, "decode.temperature = 0.0: the rollouts of a group would be all alike"),
         (
             is_grpo and decode.top_p != 1,
             f"decode.top_p = {decode.top_p}: the trainer scores the whole distribution, so 1.0",

@@ -45,7 +45,7 @@ from arena.api.rows import (
     suite_rows,
     validator_rows,
 )
-from arena.exchange.streams import Places, RowStream
+from arena.exchange.routes import Places, RowStream
 from arena.export.assembly import Assembled, assemble, load_page, signed_content
 from arena.export.files import read_row
 from arena.export.model import Cursor, LogRow

@@ -47,33 +47,34 @@ class RoundClock(msgspec.Struct, frozen=True, kw_only=True):
         return (unix_ms - self.genesis_ms) // self.period_ms + 2
 
 
-class LocalBeacon:
-    """The twin: ed25519 (deterministic) over the round number, with the same port and clock as drand."""
+class _Rounds:
+    """The rounds of one beacon, whether they are fetched or sealed to. `network` is its name in records."""
 
-    def __init__(self, now_ms: Callable[[], int], *, period_ms: int = LOCAL_PERIOD_MS) -> None:
-        """`now_ms` is the injected clock in unix milliseconds. All validators must use one period."""
-        self._now_ms = now_ms
-        self._clock = RoundClock(genesis_ms=0, period_ms=period_ms)
-
-    @property
-    def network(self) -> str:
-        """Name in records."""
-        return LOCAL_NETWORK
+    def __init__(self, network: str, clock: RoundClock) -> None:
+        self.network, self._clock = network, clock
 
     def round_after(self, unix_ms: int) -> int:
         """The first round published strictly after that moment."""
         return self._clock.round_after(unix_ms)
 
+    def opens_ms(self, round_number: int) -> int:
+        """Unix milliseconds at which the round is published, and content of it can be read."""
+        return self._clock.published_ms(round_number)
+
+
+class LocalBeacon(_Rounds):
+    """The twin: ed25519 (deterministic) over the round number, with the same port and clock as drand."""
+
+    def __init__(self, now_ms: Callable[[], int], *, period_ms: int = LOCAL_PERIOD_MS) -> None:
+        """`now_ms` is the injected clock in unix milliseconds. All validators must use one period."""
+        super().__init__(LOCAL_NETWORK, RoundClock(genesis_ms=0, period_ms=period_ms))
+        self._now_ms = now_ms
+
     async def fetch(self, round_number: int) -> BeaconRound | None:
         """The verified round, or None while it is not published. Raises ArenaError U3032 for a round below 1."""
         if round_number < 1:
             raise ArenaError("U3032", f"rounds count from 1, not {round_number}")
-        if self._now_ms() < self._clock.published_ms(round_number):
-            return None
-        made = local_round(round_number)
-        if not verify_local_round(made):
-            raise ArenaError("U3032", f"round {round_number} of {LOCAL_NETWORK} has a bad signature")
-        return made
+        return local_round(round_number) if self._now_ms() >= self.opens_ms(round_number) else None
 
 
 def local_round(round_number: int) -> BeaconRound:
@@ -81,20 +82,6 @@ def local_round(round_number: int) -> BeaconRound:
     keypair = core.Keypair.create_from_uri(_LOCAL_URI, core.CRYPTO_ED25519)
     signature = bytes(keypair.sign(_local_message(round_number)))
     return BeaconRound(network=LOCAL_NETWORK, round=round_number, signature=signature.hex())
-
-
-def verify_local_round(beacon_round: BeaconRound) -> bool:
-    """True when the round is the local twin's and its signature is good. Total: malformed input is a False."""
-    if beacon_round.network != LOCAL_NETWORK or len(beacon_round.signature) != 128:
-        return False
-    try:
-        signature = bytes.fromhex(beacon_round.signature)
-        address = core.Keypair.create_from_uri(_LOCAL_URI, core.CRYPTO_ED25519).ss58_address
-        message = _local_message(beacon_round.round)
-        is_good = bool(core.verify(message, signature, address, core.CRYPTO_ED25519))
-    except (ValueError, OverflowError):
-        return False
-    return is_good and beacon_round.signature == signature.hex()
 
 
 def _local_message(round_number: int) -> bytes:
@@ -116,7 +103,7 @@ class _BeaconAnswer(msgspec.Struct):
     signature: str
 
 
-class DrandBeacon:
+class DrandBeacon(_Rounds):
     """quicknet over any of several relays; a relay can delay a round but can't forge one."""
 
     def __init__(
@@ -129,18 +116,10 @@ class DrandBeacon:
     ) -> None:
         """`now_ms` gives unix milliseconds; `endpoints` are base URLs, asked in order; `transport` is httpx2's;
         `timeout_s` is what one relay has for its whole answer."""
+        super().__init__(QUICKNET, QUICKNET_CLOCK)
         self._now_ms, self._timeout_s = now_ms, timeout_s
         self._endpoints = tuple(endpoint.rstrip("/") for endpoint in endpoints)
         self._transport = transport
-
-    @property
-    def network(self) -> str:
-        """Name in records."""
-        return QUICKNET
-
-    def round_after(self, unix_ms: int) -> int:
-        """The first round published strictly after that moment."""
-        return QUICKNET_CLOCK.round_after(unix_ms)
 
     async def fetch(self, round_number: int) -> BeaconRound | None:
         """The verified round, or None while it is not published: where every relay says that it has none yet.
@@ -149,7 +128,7 @@ class DrandBeacon:
         """
         if round_number < 1:
             raise ArenaError("U3032", f"rounds count from 1, not {round_number}")
-        if self._now_ms() < QUICKNET_CLOCK.published_ms(round_number):
+        if self._now_ms() < self.opens_ms(round_number):
             return None
         import httpx2  # here: it brings rich and pygments along, and most commands ask no relay
 
@@ -201,17 +180,11 @@ _LOCAL_MARK = b"agent-arena/local-timelock/1\n"
 _TAG_BYTES = 32
 
 
-class QuicknetTimelock:
+class QuicknetTimelock(_Rounds):
     """A `Timelock` over drand quicknet. Nobody holds a key: reading needs the signature that the round publishes."""
 
-    @property
-    def network(self) -> str:
-        """The beacon whose rounds open it."""
-        return QUICKNET
-
-    def opens_ms(self, round_number: int) -> int:
-        """Unix milliseconds at which content of that round can be read."""
-        return QUICKNET_CLOCK.published_ms(round_number)
+    def __init__(self) -> None:
+        super().__init__(QUICKNET, QUICKNET_CLOCK)
 
     def encrypt(self, content: bytes, round_number: int) -> bytes:
         """Content sealed to a round. Randomised by the SDK. Raises ValueError for a round that can't be."""
@@ -231,21 +204,12 @@ class QuicknetTimelock:
             raise _does_not_open(beacon_round) from error
 
 
-class LocalTimelock:
+class LocalTimelock(_Rounds):
     """A `Timelock` over the local beacon: authenticated, and readable early by whoever wants to."""
 
     def __init__(self, *, period_ms: int = LOCAL_PERIOD_MS) -> None:
         """The period is that of the `LocalBeacon` it belongs to."""
-        self._clock = RoundClock(genesis_ms=0, period_ms=period_ms)
-
-    @property
-    def network(self) -> str:
-        """The beacon whose rounds open it."""
-        return LOCAL_NETWORK
-
-    def opens_ms(self, round_number: int) -> int:
-        """Unix milliseconds at which the round is published."""
-        return self._clock.published_ms(round_number)
+        super().__init__(LOCAL_NETWORK, RoundClock(genesis_ms=0, period_ms=period_ms))
 
     def encrypt(self, content: bytes, round_number: int) -> bytes:
         """Content sealed to a round: one content and round make one ciphertext. Raises ValueError for a round that

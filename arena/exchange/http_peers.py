@@ -73,8 +73,6 @@ class HttpPeers:
             found: Any = content if question.answer is bytes else read_canonical(content, question.answer)
         except UNREADABLE_JSON as error:
             raise ArenaError(PEER_LIED, f"{peer.hotkey}: {question.kind}: {str(error)[:200]}") from error
-        if not question.is_answered_by(peer, found):
-            raise ArenaError(PEER_LIED, f"{peer.hotkey}: {question.kind} of another validator or race")
         return cast("Answer", found)
 
     async def rows(self, peer: Peer, question: RowsQuestion) -> AsyncGenerator[LogRow]:

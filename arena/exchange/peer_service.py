@@ -119,11 +119,11 @@ class PeerService:
         gate, validator, race_id = self._gate(), question.validator, question.race
         after_seq, to_seq = question.after, question.to
         about = f"records {after_seq + 1} to {to_seq} of {validator} for {race_id or 'qualifying'}"
-        if not gate.is_open(race_id) or not 0 <= after_seq < to_seq:
+        if race_id not in gate or not 0 <= after_seq < to_seq:
             raise ArenaError("V2113", f"{about} are not shown now")
         if validator == self.hotkey:
-            if to_seq > gate.to_seq(race_id):
-                raise ArenaError("V2113", f"{about}: shown up to {gate.to_seq(race_id)}")
+            if to_seq > gate[race_id]:
+                raise ArenaError("V2113", f"{about}: shown up to {gate[race_id]}")
             pages = self._own_pages(after_seq, to_seq, race_id)
         else:
             covering = (
@@ -143,8 +143,6 @@ class PeerService:
         if terms is None or not race_id:
             return None
         return Progress(
-            validator=self.hotkey,
-            race_id=race_id,
             policy_sha256=terms.policy_sha256,
             guest_sha256=terms.guest_sha256,
             done=await self._done.of(race_id),

@@ -8,7 +8,7 @@ it is never an error of ours. `arena/race/AGREEMENT.md` says what the answers ar
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Annotated, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -48,8 +48,6 @@ class Complaint(msgspec.Struct, frozen=True, kw_only=True):
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """What a validator says of a race before its settlement: which pairs are done, never how."""
 
-    validator: str
-    race_id: str
     policy_sha256: str
     guest_sha256: str
     done: tuple[tuple[str, str], ...]  # (agent version id, problem id)
@@ -64,10 +62,6 @@ class Question(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True, forbi
     kind: ClassVar[str]
     answer: ClassVar[type]
     bytes_max: ClassVar[int]
-
-    def is_answered_by(self, peer: Peer, found: Any) -> bool:
-        """Whether an answer of this peer is about what was asked."""
-        return True
 
 
 class NoteQuestion(Question[str], frozen=True, kw_only=True):
@@ -99,10 +93,6 @@ class SettlementQuestion(Question[SettlementRecord], frozen=True, kw_only=True):
     bytes_max = 8 << 20
     race: _Race
 
-    def is_answered_by(self, peer: Peer, found: Any) -> bool:
-        """As `Question.is_answered_by`."""
-        return bool(found.race_id == self.race)
-
 
 class ProgressQuestion(Question[Progress], frozen=True, kw_only=True):
     """How far the peer is with a race that it runs."""
@@ -111,10 +101,6 @@ class ProgressQuestion(Question[Progress], frozen=True, kw_only=True):
     answer = Progress
     bytes_max = 16 << 20
     race: _Race
-
-    def is_answered_by(self, peer: Peer, found: Any) -> bool:
-        """As `Question.is_answered_by`."""
-        return (found.validator, found.race_id) == (peer.hotkey, self.race)
 
 
 class ReleaseQuestion(Question[SignedRelease], frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -94,11 +94,13 @@ def verify_export(
     *,
     executor: Executor = HERE,
     progress: PhaseProgress | None = None,
+    checkpoints: Sequence[Checkpoint] = (),
 ) -> ExportReport:
     """Verify a whole export. Files are looked at first: where one is not what the manifest says, rows are not read.
 
-    `executor`: who looks at rows; the views are made again in this process. What is found is the same. Raises
-    ArenaError V2052 when processes died: then nothing is known.
+    `checkpoints`: states of its log, of its range, that were kept elsewhere. `executor`: who looks at rows; the views
+    are made again in this process. What is found is the same. Raises ArenaError V2052 when processes died: then nothing
+    is known.
     """
     try:
         manifest = read_manifest(folder)
@@ -112,7 +114,7 @@ def verify_export(
         return msgspec.structs.replace(report, wrong=tuple(wrong[:WRONG_KEPT]))
     try:
         points = _read_range(manifest, verify_signature)
-        rows = _Rows(folder, manifest, LogCheck(points, starts=[log.start]), progress)
+        rows = _Rows(folder, manifest, LogCheck([*points, *checkpoints], starts=[log.start]), progress)
         with rare_collections():
             found, wrong = rows.verify(look_all(rows.lines(), verify_signature, executor))
     except ArenaError as error:

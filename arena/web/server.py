@@ -52,8 +52,7 @@ from arena.chain.local import LocalSubtensor
 from arena.chain.local_http import EXTRINSICS, QUESTION_BYTES_MAX, READS, ROUTE, ChainAnswer, ChainQuestion
 from arena.door.app import Door, explain_dropped, make_door_app
 from arena.exchange.peer_service import ShareRules, Shares
-from arena.exchange.routes import Exchange, add_exchange
-from arena.exchange.streams import Places
+from arena.exchange.routes import Exchange, Places, add_exchange
 from arena.records.port import Store
 from arena.records.proof import encode_proof
 from arena.sn15.routes import CLOSED_PATHS, PATHS, add_sn15_reads, make_closed_app, make_sn15_app, sn15_refusal

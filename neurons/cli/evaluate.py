@@ -173,7 +173,7 @@ def _require_subject(target: str, how: SubjectFlags) -> None:
     if _kind_of(target) == "endpoint" and not how.model:
         raise typer.BadParameter("name the model at the endpoint", param_hint="--model")
     if is_folder:
-        from training.models.model_folder import require_candidate
+        from training.models.opening import require_candidate
 
         require_candidate(target)
 

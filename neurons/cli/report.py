@@ -111,7 +111,7 @@ def report(
         list[Path] | None, typer.Argument(metavar="REPORT.json...", help="Evaluation reports, the base first.")
     ] = None,
     run: Annotated[
-        list[Path] | None, typer.Option("--run", help="Folder of a run, for its curves; repeatable.")
+        list[Path] | None, typer.Option("--run", help="Folder of a run, for how its training ended; repeatable.")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="HTML file to write.")] = None,
     as_json: JsonOption = False,
@@ -119,19 +119,19 @@ def report(
     """Lay evaluations beside the paper's Table 1.
 
     Prints the table with intervals and paired tests; --out writes one HTML file that needs nothing else, with the
-    conditions, what each took and curves of the runs named by --run. Each number names its conditions; only equal
+    conditions, what each took and how the runs named by --run ended. Each number names its conditions; only equal
     conditions are tested against each other: a row against the first of them and against the one before it.
     """
     from rich.console import Console
 
-    from training.report.document import make_document, read_curves, render_page
+    from training.report.document import make_document, read_run, render_page
 
     found = [read_report(path) for path in reports or ()]
-    curves = [one for folder in run or () for one in read_curves(folder)]
-    if not found and not curves:
+    runs = [read_run(folder) for folder in run or ()]
+    if not found and not runs:
         raise typer.BadParameter("nothing to report: give a REPORT.json or a --run")
     try:
-        document = make_document(found, curves, title="Post-training report")
+        document = make_document(found, runs, title="Post-training report")
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     if out is not None:
@@ -144,7 +144,7 @@ def report(
     for table in _tables(document):
         console.print(table)
     if out is not None:
-        typer.echo(f"{out}: {len(document.rows)} rows, {len(document.curves)} runs")
+        typer.echo(f"{out}: {len(document.rows)} rows, {len(document.runs)} runs")
 
 
 def _tables(document: Document) -> list[Table]:

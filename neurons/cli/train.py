@@ -48,7 +48,7 @@ SEALS = "seals"  # folder of finished verifications
 
 def say_device(work: str) -> None:
     """What `work` runs on, on stderr, with a warning where the machine has a GPU that torch can't use."""
-    from training.models.model_folder import find_device
+    from training.models.opening import find_device
 
     device = find_device()
     typer.echo(f"{work} on {device.describe()}", err=True)
@@ -155,7 +155,7 @@ def train(
     if out is None:
         raise typer.BadParameter("name the folder of the run", param_hint="--out")
     from neurons.cli.problems import read_file, read_files
-    from training.models.model_folder import require_model
+    from training.models.opening import require_model
     from training.run import LINEAGE
 
     if tiny_model and not Path(plan.model).exists():
@@ -273,7 +273,7 @@ def show_plan(plan: Recipe, *, as_json: bool) -> None:
     Raises ArenaError V2124 for a model of unknown shape, V2027 for a corpus that can't be read.
     """
     from training.models.estimate import estimate_run
-    from training.models.model_folder import find_device
+    from training.models.opening import find_device
 
     work, assumed = count_work(plan)
     estimate, device = estimate_run(plan, work), find_device()

@@ -33,6 +33,7 @@ from neurons.settings import flags as wallet_flags
 
 if TYPE_CHECKING:
     from arena.chain.port import Subtensor
+    from arena.export.model import LogRange
     from arena.export.verification import Wrong
     from arena.records.log import Checkpoint
     from arena.records.model import SignedRecord
@@ -163,7 +164,7 @@ def verify_folder(
     """What `arena records verify --export FOLDER` does: check an export on any machine, without a store.
 
     `processes` None: one a core, for exports of many records; `cluster`, where given, is in their place. `points`,
-    `subtensor`: what stands outside of the export (`hold_against`), asked when it holds by itself. Ends the command
+    `subtensor`: what stands outside of the export; the chain is asked when the export holds. Ends the command
     with exit code 4 when anything is wrong; the first wrong place is named first. Raises ArenaError V2052 when
     processes died, and V2207, V2060, V2208 for a cluster.
     """
@@ -177,15 +178,18 @@ def verify_folder(
         records = log.last_seq - log.first_seq + 1
     except ArenaError:  # verification will say so
         records = 0
+    else:
+        _require_comparable(log, points, subtensor)
     with open_executor(cluster, processes, records, state_dir=state_dir) as executor, show_progress() as progress:
         report = verify_export(
             folder,
             verify_signature,
             executor=executor,
             progress=functools.partial(progress, "verify"),
+            checkpoints=points,
         )
-    if report.is_ok:
-        report = msgspec.structs.replace(report, wrong=hold_against(folder, points, subtensor))
+    if report.is_ok and subtensor is not None:
+        report = msgspec.structs.replace(report, wrong=_compared_with_chain(folder, subtensor))
     if as_json:
         echo_json({"ok": report.is_ok, **msgspec.to_builtins(report)})
     else:
@@ -203,52 +207,37 @@ def verify_folder(
         raise typer.Exit(EXIT_INTEGRITY)
 
 
-def hold_against(folder: Path, points: Sequence[Checkpoint], subtensor: Subtensor | None) -> tuple[Wrong, ...]:
-    """What of an export contradicts these checkpoints of its log, and the chain, where that is given.
-
-    Raises typer.BadParameter for a checkpoint the export can't be compared with: of another log, or of a size outside
-    of its range; and for a chain where the export names no block. U3030 when the chain is away.
-    """
-    from arena.chain.keys import verify as verify_signature
-    from arena.export.files import LOG, MANIFEST, read_manifest, read_rows
-    from arena.export.verification import Wrong
-    from arena.records.log import LogStart, LogWalk, require_anchor
-    from arena.records.model import StoredCheckpoint
-
-    manifest = read_manifest(folder)
-    log, start = manifest.log, manifest.log.start
+def _require_comparable(log: LogRange, points: Sequence[Checkpoint], subtensor: Subtensor | None) -> None:
+    """Raises typer.BadParameter for a checkpoint of another log or of a size outside of the export's range, and for a
+    chain where the export names no block."""
     for point in points:
-        if point.validator != log.validator or not start.after_seq <= point.size <= log.last_seq:
+        if point.validator != log.validator or not log.start.after_seq <= point.size <= log.last_seq:
             held = f"records {log.first_seq} to {log.last_seq} of {log.validator}"
             raise typer.BadParameter(
                 f"the export holds {held}: it can't be compared with a checkpoint of {point.size} of {point.validator}"
             )
     if subtensor is not None and not log.anchor_block:
         raise typer.BadParameter("--chain: the export's last checkpoint was not on chain when it was exported")
-    wrong: list[Wrong] = []
-    if points:
-        walk = LogWalk(LogStart(validator=log.validator, after_seq=start.after_seq, head=start.head, peaks=start.peaks))
-        roots = {walk.seq: walk.root}
-        for path in sorted(file.path for file in manifest.files if file.path.startswith(f"{LOG}/")):
-            for row in read_rows(folder / path):
-                walk.take(row)
-                if any(point.size == row.seq for point in points):
-                    roots[row.seq] = walk.root
-        wrong += [
-            Wrong(place=f"record {point.size}", detail="checkpoint: the log does not have the signed root")
-            for point in points
-            if roots.get(point.size) != point.root
-        ]
-    if subtensor is not None:
-        last = StoredCheckpoint(
-            validator=log.validator, size=log.last_seq, note=log.end_note, signed_ms=0, anchor_block=log.anchor_block
-        )
-        committed = asyncio.run(subtensor.commitment(log.validator, log.anchor_block))
-        try:
-            require_anchor(last, committed, verify_signature)
-        except ArenaError as error:
-            wrong.append(Wrong(place=MANIFEST, detail=f"anchor: {error.failure.detail}"))
-    return tuple(wrong)
+
+
+def _compared_with_chain(folder: Path, subtensor: Subtensor) -> tuple[Wrong, ...]:
+    """What of an export contradicts the chain. Raises U3030 when the chain is away."""
+    from arena.chain.keys import verify as verify_signature
+    from arena.export.files import MANIFEST, read_manifest
+    from arena.export.verification import Wrong
+    from arena.records.log import require_anchor
+    from arena.records.model import StoredCheckpoint
+
+    log = read_manifest(folder).log
+    last = StoredCheckpoint(
+        validator=log.validator, size=log.last_seq, note=log.end_note, signed_ms=0, anchor_block=log.anchor_block
+    )
+    committed = asyncio.run(subtensor.commitment(log.validator, log.anchor_block))
+    try:
+        require_anchor(last, committed, verify_signature)
+    except ArenaError as error:
+        return (Wrong(place=MANIFEST, detail=f"anchor: {error.failure.detail}"),)
+    return ()
 
 
 async def _verify(

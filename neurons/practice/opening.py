@@ -31,7 +31,7 @@ class Choice:
     problems: Annotated[
         Path | None,
         typer.Option(
-            help="Problem file, or s1, s2, s3 as in qualifying; else practice problems are made.",
+            help="Problem file, or s1, s2, s3 as in qualifying; else the policy's suite.",
         ),
     ] = None
     count: Annotated[

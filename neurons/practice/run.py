@@ -1,13 +1,14 @@
 """An agent run on problems on a miner's computer: which problems, what answers them, each result as it comes.
 
 Each problem is evaluated by `arena.evaluate`, as a validator does it; a problem that could not be run is a row with the
-reason, never a score. Practice problems are made once for each catalogue and release, and kept in the state folder.
+reason, never a score.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,6 @@ import typer
 
 from arena.evaluate import EvaluatePorts, Evaluation, evaluate
 from arena.view.reading import loss_of
-from foundation.canonical import content_hash
 from foundation.codes.names import NOT_RECORDED
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError, Failure
@@ -28,18 +28,16 @@ from harness.inference.port import Upstream
 from harness.trace import EvaluationBody
 from neurons.practice.opening import Choice
 from neurons.settings.endpoints import check_endpoints, local_models, named_endpoints
-from neurons.settings.inputs import code_commit, policy_of, prepare_suite
+from neurons.settings.inputs import policy_of, prepare_suite
 from neurons.settings.settings import Settings
 from neurons.worker.ports import open_local_ports, usable_memory_bytes, worker_count
 from problems.explanation import Constraint, explain_outcome
-from problems.formats import count_web, read_problems, write_problems
+from problems.formats import count_web, read_problems
 from problems.model import BUCKETS, Problem
 from problems.outcome import OutcomeScore
 from problems.suites import SUITES, VariantMaker
-from problems.synthesis import synthesize
 
 RUN_FORMAT = "agent-arena/local-run/1"
-PRACTICE_SEED, PRACTICE_PER_BUCKET = 1, 20  # the same practice problems on every machine with the same catalogue
 DEFAULT_COUNT = 6
 _NOWHERE = "http://127.0.0.1:9/v1"  # stands for the endpoint where a recording answers alone; nothing is sent there
 
@@ -176,8 +174,8 @@ def opened_problems(settings: Settings, choice: Choice, *, at_once: int = 1) -> 
 
 
 def _chosen(settings: Settings, ports: EvaluatePorts, choice: Choice) -> list[Asked]:
-    """The wanted problems, or the first `count`: of a file or suite, else with a seed for variants of the policy's
-    suite, as a validator opens it, else practice problems, buckets in turn."""
+    """The wanted problems, or the first `count`: of a file or suite, else of the policy's suite, as a validator opens
+    it, buckets in turn."""
     known: Sequence[Problem]
     file, variant, wanted = choice.problems, choice.variant, choice.problem or ()
     if is_suite := file is not None and not file.exists() and str(file) in SUITES:
@@ -187,10 +185,10 @@ def _chosen(settings: Settings, ports: EvaluatePorts, choice: Choice) -> list[As
         known = open_shipped(str(file), verify).problems
     elif file is not None:
         known = read_problem_file(file)
-    elif variant is not None:
-        known = prepare_suite(settings, policy_of(settings))
-    else:
-        known = practice_set(settings.state_dir, ports.catalogue)
+    else:  # buckets in turn
+        suite = prepare_suite(settings, policy_of(settings))
+        by_bucket = [[one for one in suite if one.bucket == bucket] for bucket in BUCKETS]
+        known = [one for group in itertools.zip_longest(*by_bucket) for one in group if one]
     by_id = {problem.problem_id: problem for problem in known}
     if missing := [name for name in wanted if name not in by_id]:
         raise typer.BadParameter(f"no problem {missing[0]}; there are {', '.join(list(by_id)[:3])} and others")
@@ -204,23 +202,6 @@ def _chosen(settings: Settings, ports: EvaluatePorts, choice: Choice) -> list[As
     maker = VariantMaker(known, ports.catalogue.products())
     drawn = [maker.variant(problem.problem_id, variant) for problem in chosen]
     return [(one.problem, dataclasses.replace(ports, titles=one.titles)) for one in drawn]
-
-
-def practice_set(state_dir: Path, catalogue: Catalogue) -> tuple[Problem, ...]:
-    """Practice problems over an open catalogue, buckets in turn: never from a sealed batch, and the same for everybody
-    with the same catalogue and release. Kept in `state_dir`, if it can be written."""
-    made_by = content_hash([catalogue.content_sha256, PRACTICE_SEED, PRACTICE_PER_BUCKET, code_commit()])
-    path = state_dir / "practice" / f"{made_by[:32]}.jsonl"
-    if path.exists():
-        return read_problems(path.read_bytes().splitlines())
-    made = synthesize(
-        tuple(catalogue.products()), seed=PRACTICE_SEED, counts=dict.fromkeys(BUCKETS, PRACTICE_PER_BUCKET)
-    )
-    made = tuple(one for offset in range(PRACTICE_PER_BUCKET) for one in made[offset::PRACTICE_PER_BUCKET])
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, "".join(f"{line}\n" for line in write_problems(made)).encode())
-    return made
 
 
 def read_problem_file(file: Path) -> tuple[Problem, ...]:

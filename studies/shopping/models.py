@@ -29,7 +29,7 @@ from studies.shopping.plan import (
 from training.evaluation.model_loader import open_candidate
 from training.evaluation.report import EvaluationPlan, by_tokens, episodes_path, examine, name_set
 from training.model import Decode, TokenRow
-from training.models.opening import device_name
+from training.models.opening import find_device
 from training.models.render import Qwen3Codec
 from training.models.tiny_model import TinyShape, build_tiny_model
 from training.recipe import DataRules, LoraRules, OptimRules, Recipe
@@ -118,7 +118,7 @@ def _pretrain(
         codec_sha256=codec.identity_sha256,
         partition_sha256=bench.partition_sha256,
         code_commit=bench.code_commit,
-        device=device_name(),
+        device=find_device().name,
         corpus_sha256s=corpora,
     )
 

@@ -16,6 +16,7 @@ import pytest
 
 from arena.chain.keys import keypair_signer
 from arena.chain.local import LocalRules, LocalSubtensor
+from arena.chain.opening import OWNER_URI, open_subtensor
 from foundation.errors import ArenaError
 from tests.arena.chain_faults import deregister, hand_on_uid, reorg
 from tests.arena.chain_stands import BLOCK_MS, Clock
@@ -206,3 +207,11 @@ async def test_limits_of_commitments_and_endpoints_are_the_rules(tmp_path: Path)
     assert await say() == ["rate_limited", "ok"]
     clock.now_ms += 50 * BLOCK_MS
     assert await say() == ["ok", "ok"]
+
+
+async def test_the_network_that_commands_open_burns_at_uid_0(tmp_path: Path) -> None:
+    with pytest.raises(ArenaError, match="V2030"):
+        open_subtensor("local", netuid=15, state_dir=tmp_path, now_ms=Clock(), mechanism=1)
+    chain = open_subtensor("local", netuid=15, state_dir=tmp_path, now_ms=Clock())
+    await chain.register(ALICE)
+    assert (await chain.metagraph()).uid_of(keypair_signer(OWNER_URI).hotkey) == 0

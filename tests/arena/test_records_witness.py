@@ -11,10 +11,11 @@ import typer
 
 from arena.chain.keys import verify
 from arena.chain.port import Commitment
+from arena.export.verification import verify_export
 from arena.records.log import Checkpoint, read_checkpoint, sign_checkpoint
 from neurons.cli.options import StoreFlags
-from neurons.cli.verify import hold_against, verify_folder
 from neurons.cli.verify import verify as verify_command
+from neurons.cli.verify import verify_folder
 from tests.arena.export_stand import ExportLog, export, released_race, replace
 from tests.arena.test_records_points import OneSlot
 
@@ -45,7 +46,7 @@ def kept(log: ExportLog) -> list[Checkpoint]:
 
 def test_checkpoints_of_the_range_hold_at_its_begin_in_it_and_at_its_end(log: ExportLog, folder: Path) -> None:
     assert [point.size for point in kept(log)] == [4, 8, 12]
-    assert hold_against(folder, kept(log), None) == ()
+    assert verify_export(folder, verify, checkpoints=kept(log)).is_ok
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])

@@ -1,6 +1,6 @@
 """The commands a miner waits for, as processes of their own, started as they are typed: the median of several.
 
-`arena run` is warm: one run before made the practice problems and the index, in a cache folder of this benchmark. Its
+`arena run` is warm: one run before made the suite and the index, in a cache folder of this benchmark. Its
 first row is timed at the moment it can be read.
 """
 

@@ -31,7 +31,8 @@ from neurons.cluster.episodes import (
 )
 from neurons.cluster.ray_executor import is_validator, open_cluster, require_no_keys
 from neurons.practice.opening import open_bench
-from neurons.practice.run import Asked, practice_set, run_here
+from neurons.practice.run import Asked, run_here
+from neurons.settings.inputs import prepare_suite
 from neurons.settings.settings import Settings, resolve
 from neurons.worker.ports import open_local_ports
 from tests.neurons.cluster_stand import apart
@@ -188,8 +189,8 @@ def ports(places: tuple[Path, Path]) -> Iterator[EvaluatePorts]:
 
 
 @pytest.fixture
-def asked(ports: EvaluatePorts, tmp_path: Path) -> list[Asked]:
-    return [(problem, ports) for problem in practice_set(tmp_path, ports.catalogue)[:5]]
+def asked(ports: EvaluatePorts, places: tuple[Path, Path]) -> list[Asked]:
+    return [(problem, ports) for problem in prepare_suite(settings_of(places), ports.policy)[:5]]
 
 
 @pytest.fixture

@@ -71,7 +71,6 @@ def test_every_kind_of_fault_leaves_honest_validators_with_equal_settlements_and
         "validators slow",
         "verdicts flipped",
     }
-    assert {row.policy for row in figures.crownings} >= {"paper", "sn15-2026-08", "agentic", "evidence", "winner"}
 
 
 def test_validators_that_say_they_are_done_and_show_nothing_spoil_one_race_at_most(

@@ -13,9 +13,9 @@ import msgspec
 from msgspec.structs import replace
 
 from arena.policy import Policy
-from arena.race.model import Candidate, SettlementInputs, Top
+from arena.race.scores import SettlementInputs
 from arena.race.settle import settle
-from arena.records.model import SettlementRecord
+from arena.records.model import Candidate, SettlementRecord, Top
 from tests.arena.race_stand import candidate, raced
 
 HONEST = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6)  # how often each solves a problem

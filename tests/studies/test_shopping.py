@@ -17,7 +17,7 @@ from arena.store.embedded import is_running, start_embedded
 from foundation.errors import ArenaError
 from problems.clusters import find_clusters
 from problems.model import BUCKETS
-from studies.shopping.market import RandomCaller, make_market, open_partition, read_market, stock
+from studies.shopping.market import make_market, open_partition, read_market, stock
 from studies.shopping.plan import CONTROLS, StudyPlan, read_toml
 from studies.shopping.records import require_admitted, study_policy, versions_of
 from studies.shopping.results import EDITION, Results, RowResult, render_page
@@ -98,23 +98,6 @@ def test_the_market_has_the_papers_sizes_shares_no_cluster_and_follows_from_the_
     )
     products = stock(msgspec.structs.replace(PLAN.market, documents=300), 5)
     assert len({one.product_id for one in products}) == 300 and all(len(one.title) <= 48 for one in products)
-
-
-def test_the_random_tool_caller_names_only_what_a_search_showed_and_ends() -> None:
-    hits = [{"product_id": one, "shop_id": "7", "title": "hose", "price": 9.0} for one in ("101", "102")]
-    page = msgspec.json.encode(hits).decode()
-    messages: list[dict[str, object]] = [{"role": "user", "content": "find a green garden hose with brand zuon"}]
-    made: list[str] = []
-    while made[-1:] != ["terminate"]:
-        (call,) = RandomCaller(3).complete(msgspec.json.encode({"model": "m", "messages": messages}).decode()).calls
-        made.append(call.name)
-        arguments = msgspec.json.decode(call.arguments)
-        if call.name in ("view_product_information", "recommend_product"):
-            assert set(str(arguments["product_ids"]).split(",")) <= {"101", "102"}
-        function = {"name": call.name, "arguments": call.arguments}
-        messages.append({"role": "assistant", "content": "", "tool_calls": [{"function": function}]})
-        messages.append({"role": "tool", "content": page})
-    assert made[0] == "find_product" and made[-2] == "recommend_product" and len(made) < 60
 
 
 def test_every_agent_passes_the_gate_and_one_that_does_not_ends_the_study() -> None:

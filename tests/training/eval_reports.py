@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from problems.model import BUCKETS
 from training.evaluation.report import EvalReport, EvaluationConditions, SetName, make_report
 from training.model import Decode, EpisodeResult
 
 
-def make(
-    label: str, solved: int, *, samples: int = 2, set_name: str = "eval", lineage: str = "", unscored: int = 0
-) -> EvalReport:
+def make(label: str, solved: int, *, samples: int = 2, set_name: str = "eval", lineage: str = "") -> EvalReport:
     """A report in which the first `solved` of 12 problems are solved by every sample."""
     results = [
         EpisodeResult(
@@ -43,8 +39,4 @@ def make(
         catalogue_sha256="c" * 64,
         policy_sha256="d" * 64,
     )
-    results += [
-        msgspec.structs.replace(results[0], reward=None, is_success=None, sample=samples + place)
-        for place in range(unscored)
-    ]
     return make_report(label, results, conditions, lineage_sha256=lineage, contamination="held against nothing")

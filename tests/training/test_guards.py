@@ -55,23 +55,6 @@ def test_a_guard_fires_on_its_fault_and_on_nothing_less(
     assert stop.value.failure.code == "V2123" and stop.value.failure.detail.startswith(f"{guard}: ")
 
 
-def test_a_held_out_problem_stops_a_run_at_launch(stock: Stock) -> None:
-    stock.bench.require_split()
-    leaked = stock.bench.held_out[0]
-    for bench in (
-        changed(stock, problems=(*stock.bench.problems, leaked)),
-        changed(stock, problems=(*stock.bench.problems, stock.bench.dev[0])),
-        # another name and other words for the same answers
-        changed(
-            stock,
-            problems=(*stock.bench.problems, msgspec.structs.replace(leaked, problem_id="p_other", query="New words")),
-        ),
-    ):
-        with pytest.raises(GuardStopError) as stop:
-            bench.require_split()
-        assert stop.value.guard == "split"
-
-
 def test_problems_to_train_on_need_somebody_who_knows_what_is_held_out(stock: Stock) -> None:
     blind = changed(stock, held_out=())
     with pytest.raises(ArenaError) as wrong:

@@ -95,37 +95,6 @@ def test_the_server_is_asked_in_ids_and_told_what_must_not_be_drawn(
     assert set(asked["logit_bias"].values()) == {-100.0}
 
 
-def adapter(folder: Path, content: bytes) -> Path:
-    folder.mkdir()
-    (folder / "adapter_model.safetensors").write_bytes(content)
-    return folder
-
-
-def test_an_adapter_is_served_under_a_name_of_its_weights_and_the_one_before_is_let_go(
-    stock: Stock, local: Any, tmp_path: Path
-) -> None:
-    double = VllmDouble(lambda model, prompt, decode, seed: local.sample(prompt, decode, seed), stock.codec.stop_id)
-    first, second = adapter(tmp_path / "a", b"one"), adapter(tmp_path / "b", b"two")
-    with serve(double) as url:
-        sampler = VllmSampler(url, "base", stock.codec)
-        names = []
-        for folder in (first, second):
-            sampler.load_adapter(folder)
-            sampler.sample(prompt_of(stock), SHORT, 0)
-            assert double.requests[-1]["model"] == sampler.version
-            names.append(sampler.version)
-        assert len({"base", *names}) == 3
-        assert double.models == {"base": "", names[1]: str(second)}
-        resumed = VllmSampler(url, "base", stock.codec)  # as a run that was killed and goes on
-        resumed.load_adapter(second)
-        assert resumed.version == names[1] and double.models == {"base": "", names[1]: str(second)}
-        with pytest.raises(ArenaError) as wrong:
-            sampler.load_adapter(tmp_path)
-        assert wrong.value.failure.code == "V2124" and sampler.version == names[1]
-        sampler.close()
-        resumed.close()
-
-
 def test_the_server_is_asked_which_weights_it_holds(stock: Stock, local: Any, tmp_path: Path) -> None:
     mine, other = tmp_path / "mine", tmp_path / "other"
     for folder, content in ((mine, b"one"), (other, b"two")):

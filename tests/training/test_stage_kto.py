@@ -110,16 +110,6 @@ def test_masks_of_policy_and_kl_rows_mark_the_turns_of_their_own_ids(model: Path
             assert "tool_response" not in text and text.count("<|im_end|>") == 2
 
 
-def test_the_floor_is_a_share_of_what_the_parent_emits(model: Path, tmp_path: Path) -> None:
-    """A parent that recommends in 3 of 10 episodes is no fault of KTO; that it comes to recommend in 2 is."""
-    rates = iter((0.3, 0.28, 0.2))
-    done = run_kto(model, tmp_path / "run", lambda policy: next(rates))
-    assert done.steps == 4
-    assert done.stopped_by == (
-        "emission: 0.200 of dev episodes recommend; the run began with 0.300, its floor is 0.270"
-    )
-
-
 def test_a_resumed_run_is_held_against_the_rate_it_began_with(model: Path, tmp_path: Path) -> None:
     """When it is killed its own rate has fallen: 0.88 is above the floor of that, and below that of the parent's."""
     require_killed(die_in_kto, tmp_path / "run", model, tmp_path / "run", 3, (1.0, 0.95))

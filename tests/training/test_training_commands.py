@@ -18,7 +18,6 @@ from neurons.cli import train
 from tests.training.stock import POLICY, Stock
 from tests.training.vllm_double import VllmDouble, serve
 from training.evaluation.report import EvalReport
-from training.guards import GuardStopError
 from training.models.opening import open_model
 from training.recipe import parse_recipe
 from training.run import CHECKPOINT, Outcome, RunFolder, RunLineage, open_checkpoint
@@ -159,16 +158,6 @@ def test_a_run_is_examined_at_a_server_as_in_this_process(
     assert msgspec.json.decode(kept.read_bytes(), type=EvalReport).weights == "sft@0123"
     with pytest.raises(ArenaError, match=r"V2124.*holds episodes of sft@0123, not of"):
         evaluate(*words, "--out", str(kept))
-
-
-def test_what_a_run_learnt_is_asked_of_its_lineage_wherever_it_samples(
-    stock: Stock, run: Path, node: tuple[str, ...], double: VllmDouble, server: str
-) -> None:
-    double.requests.clear()
-    words = (str(run), "--problems", str(stock.folder / "train.jsonl"), *SHORT, *node)
-    with pytest.raises(GuardStopError, match="contamination"):
-        evaluate(*words, "--sampler", server, "--model", "sft@0123")
-    assert not double.requests
 
 
 @pytest.mark.parametrize("stage", ["rejection", "kto"])

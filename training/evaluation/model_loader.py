@@ -25,8 +25,7 @@ from training.corpus.corpus_files import read_lineage, read_rows
 from training.corpus.leak_guard import answered
 from training.guards import GuardStopError
 from training.model import Sampler
-from training.models.model_folder import require_candidate
-from training.models.opening import open_model, open_run, placed
+from training.models.opening import open_model, open_run, placed, require_candidate
 from training.models.render import Qwen3Codec
 from training.rollouts.rollout import EPISODES, EpisodeFile
 from training.run import CHECKPOINT, LINEAGE, lineage_chain, open_checkpoint, weights_sha256

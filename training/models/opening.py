@@ -3,20 +3,86 @@
 Adapters of earlier stages are merged, each onto the model it was trained on, before the next one trains; so
 every run trains one adapter on one plain model. Full training keeps its weights in fp32, whatever is computed in bf16:
 small updates would round away. Attention is SDPA (paper B.1), without a mask where rows are padded on the right: the
-same numbers for a quarter less work on CPU. Nothing is fetched: a model is a local folder.
+same numbers for a quarter less work on CPU. Nothing is fetched: a model is a local folder, of a finished run or with a
+config. Torch is imported by what computes, so that a missing model or engine is said without it.
 """
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+import msgspec
 
 from foundation.errors import ArenaError
-from training.models.model_folder import require_model
 from training.recipe import LoraRules, Recipe
-from training.run import CHECKPOINT, copy_tokenizer, open_checkpoint, weights_sha256
+from training.run import CHECKPOINT, LINEAGE, RECIPE, copy_tokenizer, open_checkpoint, weights_sha256
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """What is computed on. `warning` says what keeps torch from an NVIDIA device, and what to install or look at."""
+
+    name: str
+    torch: str
+    warning: str = ""
+
+    def describe(self) -> str:
+        """One line, without the warning."""
+        return f"{self.name} (torch {self.torch})" if self.torch else self.name
+
+
+def find_device() -> Device:
+    """What a stage would compute on, on this machine. Imports torch where it is installed."""
+    try:
+        import torch
+    except ModuleNotFoundError:
+        missing = "torch is not installed: `pip install -c constraints.txt -e '.[train]'` brings the engine"
+        return Device(name="none", torch="", warning=missing)
+    version = str(torch.__version__)
+    if torch.cuda.is_available():
+        return Device(name=torch.cuda.get_device_name(), torch=version)
+    warning = ""
+    if any(Path("/dev").glob("nvidia[0-9]*")) or shutil.which("nvidia-smi"):  # two equals signs would take this build
+        warning = (
+            f"an NVIDIA device lies idle: torch {version} can't use it. Look at `nvidia-smi` and CUDA_VISIBLE_DEVICES, "
+            "or install the build with CUDA: `pip install --force-reinstall -c constraints.txt "
+            f"'torch==={version.partition('+')[0]}'` (three equals signs)"
+        )
+    return Device(name="cpu", torch=version, warning=warning)
+
+
+CONFIG = "config.json"
+
+
+def require_model(name: str) -> Path:
+    """The folder of a model. Raises ArenaError V2124 for anything else, with what to do."""
+    folder = Path(name)
+    if not folder.is_dir():
+        raise ArenaError(
+            "V2124",
+            f"{name} is no folder, and nothing is fetched: put the model there, as `hf download OWNER/{folder.name} "
+            f"--local-dir {name}` does, or name the folder it is in",
+        )
+    if not (folder / CONFIG).exists():
+        raise ArenaError("V2124", f"{name} holds no {CONFIG}: it is no folder of a model")
+    return folder
+
+
+def require_candidate(name: str) -> Path:
+    """The folder of a finished run or of a model. Raises ArenaError V2124 for anything else, with what to do."""
+    folder = Path(name)
+    if (folder / LINEAGE).exists():
+        return folder
+    if (folder / RECIPE).exists():
+        raise ArenaError(
+            "V2124",
+            f"{name} is a run that is not finished; go on: `arena train STAGE --recipe {folder / RECIPE} --out {name}`",
+        )
+    return require_model(name)
 
 
 def open_parent(recipe: Recipe, dtype: torch.dtype | None = None) -> tuple[Any, str]:
@@ -26,6 +92,8 @@ def open_parent(recipe: Recipe, dtype: torch.dtype | None = None) -> tuple[Any, 
     parent was changed.
     """
     if dtype is None:
+        import torch
+
         dtype = torch.bfloat16 if recipe.optim.is_bf16 and recipe.lora.r else torch.float32
     if not recipe.parent:
         return open_model(recipe.model, dtype), weights_sha256(Path(recipe.model))
@@ -67,6 +135,8 @@ def _without_right_padding(module: Any, given: Any, named: dict[str, Any]) -> tu
     Attention looks back only, so no token of a row sees what stands behind its end, and nothing there is learnt. Told
     of no mask, the engine attends causally and leaves out the half that a mask has it compute and throw away.
     """
+    import torch
+
     mask = named.get("attention_mask")
     if isinstance(mask, torch.Tensor) and mask.dim() == 2 and named.get("past_key_values") is None:
         is_padded_on_the_left = bool((mask[:, 1:] > mask[:, :-1]).any())
@@ -82,6 +152,8 @@ def save_served(run: Path, target: Path, *, is_bf16: bool) -> str:
     """
     if target.exists():
         raise ArenaError("V2124", f"{target} exists; served weights are written once")
+    import torch
+
     model = open_run(run, torch.bfloat16 if is_bf16 else torch.float32)
     target.mkdir(parents=True)
     model.save_pretrained(str(target))
@@ -91,6 +163,8 @@ def save_served(run: Path, target: Path, *, is_bf16: bool) -> str:
 
 def placed(model: Any) -> Any:
     """The model where it is to compute: on the GPU where there is one. A trainer moves its model by itself."""
+    import torch
+
     return model.to("cuda") if torch.cuda.is_available() else model
 
 
@@ -107,8 +181,3 @@ def lora_config(rules: LoraRules) -> Any:
         target_modules=list(rules.targets),
         task_type="CAUSAL_LM",
     )
-
-
-def device_name() -> str:
-    """What the run computes on, for its lineage."""
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"

@@ -1,4 +1,4 @@
-"""A report as one value, and as one HTML file: rows with their conditions, tests between them, curves of training.
+"""A report as one value, and as one HTML file: rows with their conditions, tests between them, ends of training.
 
 Pure; nothing is measured here. Every number of ours points to its conditions by a letter. A row is tested against the
 first of its conditions and against the one before it; every test made is shown, with its p value as it is and corrected
@@ -9,19 +9,16 @@ came to stands beside the rate of all of them.
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import msgspec
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from foundation.errors import ArenaError
-from training.charts import ChartLine, Dot, dot_chart, line_chart
 from training.evaluation.report import (
     Estimate,
     EvalReport,
@@ -33,70 +30,36 @@ from training.evaluation.report import (
 )
 from training.run import LINEAGE, RECIPE, read_lineage
 
-METRICS: dict[str, str] = {  # key in the log -> what it is called
-    "loss": "loss",
-    "reward": "reward",
-    "kl": "KL to the parent",
-    "groups/mixed": "groups whose rewards differ",
-    "emission_rate": "emission on dev",
-    "logprob_gap": "sampler to trainer, mean |Δ logprob|",
-    "grad_norm": "gradient norm",
-}
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 OWN_HARNESS = "7-tool ORO ShoppingBench harness, production-strict, the paper's 75 held-out problems"
 BENCHMARK_HARNESS = "the ShoppingBench paper's own harness and test set, as Table 1 quotes it"
 
 
-class RunCurves(msgspec.Struct, frozen=True, kw_only=True):
-    """The curves of one run. `lineage_sha256` is "" for one that is not finished, and `steps` those logged so far."""
+class TrainedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """How the training of one run ended. `lineage_sha256` is "" for one that is not finished."""
 
     label: str
-    series: dict[str, tuple[tuple[int, float | None], ...]] = {}  # by metric: step, and None where no number was logged
     steps: int = 0
     stopped_by: str = ""  # the guard that ended it
     lineage_sha256: str = ""
     code_commit: str = ""
 
-    @property
-    def is_finished(self) -> bool:
-        """Whether there is a checkpoint."""
-        return bool(self.lineage_sha256)
 
-
-def read_curves(folder: Path) -> tuple[RunCurves, ...]:
-    """The curves of a run's folder; a swept run has one for each learning rate.
-
-    Raises ArenaError V2124 for a folder that is no run, V2166 for a lineage that can't be read.
-    """
+def read_run(folder: Path) -> TrainedRun:
+    """A run's folder. Raises ArenaError V2124 for a folder that is no run, V2166 for a lineage that can't be read."""
     if not (folder / RECIPE).exists():
         raise ArenaError("V2124", f"{folder} is no folder of a run")
-    end: dict[str, Any] = {}
-    if (folder / LINEAGE).exists():
-        lineage = read_lineage(folder / LINEAGE)
-        end = {"steps": lineage.steps, "stopped_by": lineage.stopped_by, "lineage_sha256": lineage.sha256}
-        end["code_commit"] = lineage.versions.code_commit
-    found, logs = [], sorted(folder.glob("log*.jsonl"))
-    for log in logs:
-        rows = sorted(_logged(log), key=lambda row: row["step"] or 0)
-        series = {
-            metric: tuple((int(row["step"] or 0), _finite(row[metric])) for row in rows if metric in row)
-            for metric in METRICS
-        }
-        rate = log.stem.removeprefix("log").strip("-_") if len(logs) > 1 else ""
-        logged = {"steps": max((int(row["step"] or 0) for row in rows), default=0)}
-        found.append(RunCurves(label=f"{folder.name} {rate}".strip(), series=series, **(logged | end)))
-    return tuple(found) or (RunCurves(label=folder.name, **end),)
-
-
-def _logged(log: Path) -> list[dict[str, float | None]]:
-    """The lines of a log, up to one that a kill cut: the run writes it again."""
-    whole = [line for line in log.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
-    return [msgspec.json.decode(line, type=dict[str, float | None]) for line in whole]
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+    if not (folder / LINEAGE).exists():
+        return TrainedRun(label=folder.name)
+    lineage = read_lineage(folder / LINEAGE)
+    return TrainedRun(
+        label=folder.name,
+        steps=lineage.steps,
+        stopped_by=lineage.stopped_by,
+        lineage_sha256=lineage.sha256,
+        code_commit=lineage.versions.code_commit,
+    )
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -168,10 +131,10 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...]
     tests: tuple[Test, ...]
     conditions: dict[str, EvaluationConditions]
-    curves: tuple[RunCurves, ...]
+    runs: tuple[TrainedRun, ...]
 
 
-def make_document(reports: Sequence[EvalReport], curves: Sequence[RunCurves], *, title: str) -> Document:
+def make_document(reports: Sequence[EvalReport], runs: Sequence[TrainedRun], *, title: str) -> Document:
     """The document of these reports, in the order given, the base first.
 
     Raises ValueError for two reports of one label under one set of conditions.
@@ -206,17 +169,17 @@ def make_document(reports: Sequence[EvalReport], curves: Sequence[RunCurves], *,
             pairs, paired, holm([one.p_value for one in paired]), strict=True
         )
     ]
-    runs = {one.lineage_sha256: one for one in curves if one.is_finished}
+    trained = {one.lineage_sha256: one for one in runs if one.lineage_sha256}
     return Document(
         title=title,
-        rows=tuple(_row(one, letters[id(one)], runs.get(one.lineage_sha256)) for one in reports),
+        rows=tuple(_row(one, letters[id(one)], trained.get(one.lineage_sha256)) for one in reports),
         tests=tuple(tests),
         conditions={letter: alike[0].conditions for letter, alike in by_letter.items()},
-        curves=tuple(curves),
+        runs=tuple(runs),
     )
 
 
-def _row(report: EvalReport, letter: str, run: RunCurves | None) -> Row:
+def _row(report: EvalReport, letter: str, run: TrainedRun | None) -> Row:
     if run is None:
         return Row(report=report, letter=letter)
     ending = f"stopped after {run.steps} steps: {run.stopped_by.split(':')[0]}" if run.stopped_by else ""
@@ -258,7 +221,6 @@ def render_page(document: Document) -> str:
     template = environment.from_string(files("training.report").joinpath("page.html.j2").read_text("utf-8"))
     return template.render(
         document=document,
-        figures=make_figures(document),
         groups=groups,
         methods=METHODS,
         harnesses=(BENCHMARK_HARNESS, OWN_HARNESS),
@@ -285,49 +247,3 @@ def _points(estimate: Estimate) -> str:
     """A difference in percentage points, with the letter of its interval."""
     value, low, high = (100 * one for one in (estimate.value, estimate.low, estimate.high))
     return f"{value:+.1f} [{low:+.1f}, {high:+.1f}] {METHODS[estimate.method][0]}"
-
-
-class Figure(NamedTuple):
-    """A chart under its title, with what has to be known to read it."""
-
-    title: str
-    caption: str
-    svg: Markup
-
-
-def make_figures(document: Document) -> list[Figure]:
-    """All figures of a document, in reading order: rows of different conditions never share a chart, published rows are
-    in none, and a figure without numbers is left out."""
-    figures = []
-
-    def add(title: str, caption: str, svg: str) -> None:
-        if svg:
-            figures.append(Figure(title, caption, Markup(svg)))  # made by us, escaped there
-
-    for letter, conditions in document.conditions.items():
-        rows = {
-            f"{row.report.label} (stopped)" if row.ending else row.report.label: row.report
-            for row in document.rows
-            if row.letter == letter
-        }
-        if len(rows) < 2 and len(document.rows) > 1:
-            continue  # nothing to compare: its numbers are in the tables
-        where = f"Conditions {letter}: {conditions.set.name}, {conditions.set.problems} problems"
-        dots = [
-            Dot(label=label, value=one.asr.value, low=one.asr.low, high=one.asr.high) for label, one in rows.items()
-        ]
-        caption = f"{where}. Mean over problems, with 95 % intervals over problems."
-        add("ASR by stage", caption, dot_chart(dots, x_name="ASR, pass@1"))
-        lines = [
-            ChartLine(label=label, points=tuple((float(k), found.value) for k, found in one.pass_at.items()))
-            for label, one in rows.items()
-            if len(one.pass_at) > 1
-        ]
-        caption = f"{where}. Unbiased estimator; intervals stand in the JSON form."
-        add("pass@k", caption, line_chart(lines, x_name="k", y_name="pass@k", y_range=(0.0, 1.0)))
-    for metric, name in METRICS.items():
-        lines = [ChartLine(label=run.label, points=run.series.get(metric, ())) for run in document.curves]
-        caption = "From the logs of those runs that kept them, unsmoothed."
-        lines = [line for line in lines if line.points]
-        add(f"{name} by step", caption, line_chart(lines, x_name="step", y_name=name))
-    return figures

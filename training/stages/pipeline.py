@@ -27,7 +27,7 @@ from training.corpus.mix import Mix, MixRow, mix
 from training.corpus.model import CorpusPool, Trace, TraceFacts, TraceSource, assemble_trace
 from training.guards import emission_rate, require_context, require_exact_masks, require_train_pool
 from training.model import Rollout, Sampler, Stage, TokenRow, UnfitRowError
-from training.models.opening import device_name, open_parent, placed
+from training.models.opening import find_device, open_parent, placed
 from training.models.render import Qwen3Codec, mask_defect, masked_runs, run_defect
 from training.recipe import Recipe
 from training.rollouts.rewards import Step
@@ -263,7 +263,7 @@ def run_stage(
         codec_sha256=codec.identity_sha256,
         partition_sha256=partition_sha256,
         code_commit=bench.code_commit,
-        device=device_name(),
+        device=find_device().name,
         corpus_sha256s=tuple(content_hash(read_lineage(Path(name))) for name in recipe.data.corpus),
         dev_sha256s=tuple(content_hash(read_lineage(Path(name))) for name in recipe.data.dev),
         problem_files=named,  # what it sampled on or was watched on
