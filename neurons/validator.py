@@ -38,12 +38,12 @@ from neurons.loops.run_loop import StopSignal, Turning, run_loop
 from neurons.loops.watches import ChainWatch, DatabaseWatch, endpoint_loops
 from neurons.node.opening import open_node
 from neurons.node.reporting import EVERY_S, HeartbeatLoop, banner, read_race
+from neurons.race.admission import Intake
 from neurons.race.clock import RaceClock
 from neurons.race.episodes import EpisodeLoop, VerdictLoop, sweep
-from neurons.race.intake import Intake
 from neurons.race.log import QUALIFYING, RaceLog
 from neurons.race.releases import ReleaseLoop
-from neurons.race.sharing import DoorLoop, SharingLoop, open_exchange
+from neurons.race.sharing import AddressLoop, SharingLoop, open_exchange
 from neurons.race.weights import WeightsLoop
 from neurons.settings.inputs import unix_ms
 from neurons.settings.observe import configure_logs
@@ -105,7 +105,12 @@ class Supervisor:
         if node.sharing and sharing:
             exchange = open_exchange(node, node.sharing, sharing, clock)
         elif serving and serving.door_address:
-            door = DoorLoop(node, settings.public_endpoint or serving.door_address)
+            door = AddressLoop(
+                node,
+                settings.public_endpoint or serving.door_address,
+                whose="door's address",
+                told="miners find the door on chain:",
+            )
         heart = HeartbeatLoop(
             node,
             watch,

@@ -21,8 +21,7 @@ import msgspec
 import typer
 
 from arena.chain.keys import verify
-from arena.race.model import AgentScore, ProblemScore
-from arena.race.scores import agentic_share_e4, rank, success_e4
+from arena.race.scores import AgentScore, ProblemScore, agentic_share_e4, rank, success_e4
 from arena.records.model import Candidate, Subject
 from judge.rubric import coefficient_e4
 from training.corpus.exports import export_shards, open_export

@@ -25,18 +25,9 @@ from problems.model import BUCKETS
 from problems.titles import AcceptedTitles, cut_titles
 
 
-class Dealt(msgspec.Struct, frozen=True, kw_only=True):
-    """The problems of one coming race, with pools and clusters, in the order of their public ids."""
-
-    closes_ms: int
-    assigned: PoolAssignment
-
-
-def deal(
-    assigned: PoolAssignment, closes_ms: Sequence[int], size: int, used_ids: Collection[str] = ()
-) -> tuple[Dealt, ...]:
-    """`size` problems for the race of each close. Those whose public ids are in `used_ids` were sealed before, and are
-    passed over.
+def deal(assigned: PoolAssignment, races: int, size: int, used_ids: Collection[str] = ()) -> tuple[PoolAssignment, ...]:
+    """`size` problems for each of so many races, in the order of their public ids. Those whose public ids are in
+    `used_ids` were sealed before, and are passed over.
 
     Raises ArenaError P4015 when there are too few problems left, P4007 when two share an id.
     """
@@ -51,30 +42,27 @@ def deal(
     for before, after in itertools.pairwise(rows):
         if before[0].problem_id == after[0].problem_id:
             raise ArenaError("P4007", after[0].problem_id)
-    races = len(closes_ms)
     if len(rows) < races * size:
         left = f"{len(rows)} problems are left to race, {races} races take {races * size}"
         raise ArenaError("P4015", f"{left}; they make {len(rows) // size} batches of {size}")
     by_bucket = [row for bucket in BUCKETS for row in rows if row[0].bucket == bucket]
     made = []
-    for number, close_ms in enumerate(closes_ms):
+    for number in range(races):
         hand = sorted(by_bucket[number::races][:size], key=lambda row: row[0].problem_id)
         made.append(
-            Dealt(
-                closes_ms=close_ms,
-                assigned=PoolAssignment(
-                    problems=tuple(problem for problem, _, _ in hand),
-                    pools=tuple(pool for _, pool, _ in hand),
-                    cluster_ids=tuple(cluster for _, _, cluster in hand),
-                    partition_sha256=assigned.partition_sha256,
-                ),
+            PoolAssignment(
+                problems=tuple(problem for problem, _, _ in hand),
+                pools=tuple(pool for _, pool, _ in hand),
+                cluster_ids=tuple(cluster for _, _, cluster in hand),
+                partition_sha256=assigned.partition_sha256,
             )
         )
     return tuple(made)
 
 
 def lock_all(
-    dealt: Sequence[Dealt],
+    dealt: Sequence[PoolAssignment],
+    closes_ms: Sequence[int],
     *,
     timelock: Timelock,
     beacon: Beacon,
@@ -87,17 +75,17 @@ def lock_all(
 
     Of `titles` each batch takes those of its own problems inside. Raises ArenaError P4012 when one is missing.
     """
-    for one in dealt:
+    for one, close_ms in zip(dealt, closes_ms, strict=True):
         batch = seal(
-            race_named(one.closes_ms),
-            one.assigned.problems,
+            race_named(close_ms),
+            one.problems,
             random_bytes(SALT_BYTES),
-            pools=one.assigned.pools,
-            cluster_ids=one.assigned.cluster_ids,
-            partition_sha256=one.assigned.partition_sha256,
-            titles=cut_titles(titles, one.assigned.problems) if titles else None,
+            pools=one.pools,
+            cluster_ids=one.cluster_ids,
+            partition_sha256=one.partition_sha256,
+            titles=cut_titles(titles, one.problems) if titles else None,
         )
-        opens_with = beacon.round_after(one.closes_ms)
+        opens_with = beacon.round_after(close_ms)
         yield lock_batch(batch, opens_with, timelock=timelock, signer=signer, made_ms=now_ms())
 
 

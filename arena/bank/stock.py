@@ -48,8 +48,6 @@ class StockLevel(msgspec.Struct, frozen=True, kw_only=True):
 
     races: int
     lasts_ms: int
-    oldest_made_ms: int | None = None  # unix milliseconds; None: nothing waits
-    newest_made_ms: int | None = None
     is_made_here: bool = False  # the bank makes problems when it is empty, and cannot run low
 
     def is_low(self, days_min: int) -> bool:
@@ -155,8 +153,7 @@ class Bank:
     def level(self, closes_ms: Sequence[int], now_ms: int) -> StockLevel:
         """How long the stock lasts, by what the files say of themselves, given the closes of the races to come, soonest
         first. When every race has a batch, it lasts until the last close."""
-        waiting = [label for _, label in self._labels() if self._timelock.opens_ms(label.round) > now_ms]
-        rounds = {label.round for label in waiting}
+        rounds = {label.round for _, label in self._labels() if self._timelock.opens_ms(label.round) > now_ms}
         races, until_ms = 0, now_ms
         for close_ms in closes_ms:
             until_ms = close_ms
@@ -166,8 +163,6 @@ class Bank:
         return StockLevel(
             races=races,
             lasts_ms=max(0, until_ms - now_ms) if races else 0,
-            oldest_made_ms=min((label.made_ms for label in waiting), default=None),
-            newest_made_ms=max((label.made_ms for label in waiting), default=None),
             is_made_here=self._maker is not None,
         )
 

@@ -12,7 +12,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -42,19 +42,6 @@ _VECTOR_BYTES = 1 << 20  # of one text's vector as JSON
 _PAUSES = Backoff(first_ms=500, most_ms=60_000)
 
 
-class Embedder(Protocol):
-    """Turns texts into unit vectors."""
-
-    @property
-    def name(self) -> str:
-        """Model and whatever else decides the vectors: a release carries it, and cached vectors are kept under it."""
-        ...
-
-    def embed(self, texts: Sequence[str]) -> Vectors:
-        """A row of length 1 per text, shape (texts, dimensions). Raises ArenaError U3001 to U3004."""
-        ...
-
-
 class _EmbeddingRow(msgspec.Struct):
     index: int
     embedding: list[float]
@@ -65,7 +52,7 @@ class _EmbeddingReply(msgspec.Struct):
 
 
 class EmbeddingsEndpoint:
-    """An `Embedder` at `base_url` (with its version path, e.g. `https://host/v1`)."""
+    """Turns texts into unit vectors, at `base_url` (with its version path, e.g. `https://host/v1`)."""
 
     def __init__(
         self,
@@ -85,7 +72,7 @@ class EmbeddingsEndpoint:
 
     @property
     def name(self) -> str:
-        """The model's name."""
+        """The model's name: a release carries it, and cached vectors are kept under it."""
         return self._model
 
     def embed(self, texts: Sequence[str]) -> Vectors:
@@ -164,7 +151,7 @@ class VectorFolder:
         except OSError as error:
             raise ArenaError("V2064", f"{folder}: {error.strerror or error}") from error
 
-    def vectors(self, texts: Sequence[str], embedder: Embedder) -> Vectors:
+    def vectors(self, texts: Sequence[str], embedder: EmbeddingsEndpoint) -> Vectors:
         """The vectors of a piece, from its file or else from the embedder. Raises ArenaError V2064, U3001 to U3004."""
         digest = hashlib.sha256("\0".join((embedder.name, *texts)).encode(errors="surrogatepass")).hexdigest()
         path = self._folder / f"{digest}.npy"
@@ -184,7 +171,7 @@ class VectorFolder:
 def build_release(
     problems: Iterable[Problem],
     products: Iterable[Product],
-    embedder: Embedder,
+    embedder: EmbeddingsEndpoint,
     folder: VectorFolder,
     *,
     name: str,

@@ -119,11 +119,11 @@ class PeerService:
         gate, validator, race_id = self._gate(), question.validator, question.race
         after_seq, to_seq = question.after, question.to
         about = f"records {after_seq + 1} to {to_seq} of {validator} for {race_id or 'qualifying'}"
-        if not gate.is_open(race_id) or not 0 <= after_seq < to_seq:
+        if race_id not in gate or not 0 <= after_seq < to_seq:
             raise ArenaError("V2113", f"{about} are not shown now")
         if validator == self.hotkey:
-            if to_seq > gate.to_seq(race_id):
-                raise ArenaError("V2113", f"{about}: shown up to {gate.to_seq(race_id)}")
+            if to_seq > gate[race_id]:
+                raise ArenaError("V2113", f"{about}: shown up to {gate[race_id]}")
             pages = self._own_pages(after_seq, to_seq, race_id)
         else:
             covering = (

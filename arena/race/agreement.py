@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Literal
 
-import msgspec
 from msgspec.structs import replace
 
 from arena.chain.port import Commitment
 from arena.race.events import RaceSettled
 from arena.race.logs import AnchoredLog, CountedRoll, RollName, count_roll, lacking, race_validators, stakes_of
 from arena.race.machine import RaceState
-from arena.race.schedule import ROLLS, Roll, Timeline, anchor_of, receipt_of, timeline
+from arena.race.schedule import ROLLS, Roll, Timeline, anchor_of, receipt_of
 from arena.race.settle import cancelled_settlement, differences
 from arena.records.model import SettlementRecord
 from foundation.canonical import canonical_bytes
@@ -31,30 +29,8 @@ _DOMAIN = "agent-arena/countersign/1"
 TOO_LATE = "no quorum here: what the chain and the other validators held could not be read in time"
 
 
-class Reveal(msgspec.Struct, frozen=True, kw_only=True):
-    """One roll whose anchor block is final: our own records up to `to_seq`, under the anchored root, may be shown."""
-
-    race_id: str
-    purpose: Literal["field", "results"]
-    to_seq: int
-
-
-class RevealGate(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be shown now. Empty: nothing."""
-
-    reveals: tuple[Reveal, ...] = ()
-
-    def to_seq(self, race_id: str) -> int:
-        """Up to which own record rows of a race ("": qualifying) may be shown; 0: none."""
-        return max((r.to_seq for r in self.reveals if _is_about(r, race_id)), default=0)
-
-    def is_open(self, race_id: str) -> bool:
-        """True when rows of that race, of whatever log, may be shown."""
-        return any(_is_about(reveal, race_id) for reveal in self.reveals)
-
-
-def _is_about(reveal: Reveal, race_id: str) -> bool:
-    return reveal.race_id == race_id and reveal.purpose == "results" if race_id else reveal.purpose == "field"
+# By race id ("": qualifying) of what may be shown now, of whatever log: up to which number our own records may.
+RevealGate = Mapping[str, int]
 
 
 def is_anchoring(plan: Timeline, now_ms: int) -> bool:
@@ -67,11 +43,6 @@ def is_sole(state: RaceState, validator: str) -> bool:
     if state.opened is not None and state.opened.policy.admission.rule == "own":
         return True
     return state.read("closing") is not None and not frozenset(validators_of(state)) - {validator}
-
-
-def plan_of(state: RaceState) -> Timeline | None:
-    """When the validators of a race agree on what; None before it opens."""
-    return None if state.opened is None else timeline(state.opened.closes_ms, state.opened.policy.race)
 
 
 def evaluators(state: RaceState, validator: str) -> tuple[str, ...]:
@@ -157,8 +128,9 @@ def quorum_value(roll: CountedRoll, commitments: Iterable[Commitment], stakes: M
 
 
 def reveal_gate(states: Iterable[RaceState], validator: str) -> RevealGate:
-    """What may be shown of these races. `to_seq` is 0 where the chain did not hold what this validator anchored."""
-    reveals = []
+    """What may be shown of these races: the rolls whose anchor block is final, our own records under the anchored root;
+    none of them (0) where the chain did not hold what this validator anchored."""
+    shown: dict[str, int] = {}
     for state in states:
         for roll in ROLLS:
             read, own = state.read(anchor_of(roll)), state.stated(anchor_of(roll))
@@ -166,46 +138,28 @@ def reveal_gate(states: Iterable[RaceState], validator: str) -> RevealGate:
                 continue
             held = {commitment.hotkey: commitment.sha256 for commitment in read.commitments}
             is_ours = own is not None and held.get(validator) == own.sha256
-            reveals.append(
-                Reveal(race_id=state.race_id, purpose=roll, to_seq=own.size if own is not None and is_ours else 0)
-            )
-    return RevealGate(reveals=tuple(reveals))
+            about = state.race_id if roll == "results" else ""
+            shown[about] = max(shown.get(about, 0), own.size if own is not None and is_ours else 0)
+    return shown
 
 
 def explain_end(state: RaceState, event: RaceSettled, held: Mapping[Roll, Iterable[AnchoredLog]]) -> Failure | None:
     """V2100 where nothing had the quorum, V2101 where others settled what this validator could not; None for a race
     that ended as it should. `state` is the race before the event, `held` the logs this node has for each roll."""
     settled = event.settlement
-    if event.is_adopted:
-        if state.proposed is not None:
-            return Failure(code="V2101", detail=f"differs in {', '.join(differences(state.proposed, settled))}")
-        return Failure(code="V2101", detail=_what_is_lacking(state, held))
-    if settled.state != "cancelled" or NO_QUORUM not in settled.reason:
+    if event.is_adopted and state.proposed is not None:
+        return Failure(code="V2101", detail=f"differs in {', '.join(differences(state.proposed, settled))}")
+    if not event.is_adopted and (settled.state != "cancelled" or NO_QUORUM not in settled.reason):
         return None
-    if settled.reason == NO_QUORUM:
-        roll, read = counted_roll(state, "results"), state.read("countersign")
-        if roll is None or read is None:
-            return Failure(code="V2100", detail="nobody's commitments could be read")
+    roll, read = counted_roll(state, "results"), state.read("countersign")
+    if not event.is_adopted and settled.reason == NO_QUORUM and roll is not None and read is not None:
         behind = stakes_by_value(roll, read.commitments, stakes(state, "results"))
-        most = max(behind.values(), default=0)
         took = f"{len(roll.participants)} of {len(validators_of(state))} validators took part"
-        said = f"{took}, with {roll.participating_rao} rao; {len(behind)} values, at most {most} rao behind one"
-        return Failure(code="V2100", detail=said)
-    return Failure(code="V2101", detail=_what_is_lacking(state, held))
-
-
-def _what_is_lacking(state: RaceState, held: Mapping[Roll, Iterable[AnchoredLog]]) -> str:
-    if state.read("closing") is None:
-        return "the closing block could not be read"
-    if state.field is None:
-        roll = counted_roll(state, "field")
-        missing = lacking(roll.logs, held["field"]) if roll is not None else ()
-        return f"the field was not known in time; lacking the logs of {_names(missing)}"
-    roll = counted_roll(state, "results")
-    if roll is None:
-        return "the anchors or receipts of the results could not be read"
-    return f"lacking the logs of {_names(lacking(roll.logs, held['results']))}"
-
-
-def _names(logs: Iterable[AnchoredLog]) -> str:
-    return ", ".join(log.validator for log in logs) or "nobody"
+        said = f"{len(behind)} values, at most {max(behind.values(), default=0)} rao behind one"
+        return Failure(code="V2100", detail=f"{took}, with {roll.participating_rao} rao; {said}")
+    name: Roll = "field" if state.field is None else "results"
+    counted = counted_roll(state, name)
+    if counted is None:
+        return Failure(code="V2101", detail=f"the anchors or receipts of the {name} could not be read")
+    lacked = ", ".join(log.validator for log in lacking(counted.logs, held[name])) or "nobody"
+    return Failure(code="V2101", detail=f"the {name} roll was not held in time; lacking the logs of {lacked}")

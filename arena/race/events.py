@@ -10,12 +10,12 @@ from collections.abc import Mapping
 
 import msgspec
 
+from arena.bank.batch import Batch
 from arena.chain.port import BeaconRound, Commitment, Metagraph
 from arena.policy import Policy
 from arena.race.logs import AnchoredLog, ProgressClaims
-from arena.race.model import Batch, Candidate, Top
 from arena.race.schedule import Moment, Roll
-from arena.records.model import SettlementRecord
+from arena.records.model import Candidate, SettlementRecord, Top
 from arena.records.port import WorkItem
 
 

@@ -14,9 +14,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from arena.chain.port import Commitment, Metagraph
-from arena.race.model import SettlementInputs
 from arena.race.schedule import Roll
-from arena.race.scores import pairs_given
+from arena.race.scores import SettlementInputs, pairs_given
 from foundation.canonical import canonical_bytes
 
 VALIDATORS_MAX = 128  # bits of the mask; a subnet has fewer permits

@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
+from arena.bank.batch import Batch
 from arena.chain.port import Metagraph
 from arena.policy import Policy
 from arena.race.admission import RaceRecords
@@ -34,15 +35,10 @@ from arena.race.events import (
     decode_event,
 )
 from arena.race.logs import ProgressClaims
-from arena.race.model import (
-    Batch,
-    Candidate,
-    SettlementInputs,
-    Top,
-)
 from arena.race.schedule import Moment, closing_ms, race_number, shared_closes_ms, timeline
+from arena.race.scores import SettlementInputs
 from arena.race.weights import WeightVector, chain_vector
-from arena.records.model import CountedLog, SettlementRecord, Subject
+from arena.records.model import Candidate, CountedLog, SettlementRecord, Subject, Top
 from arena.records.port import WeightsResult
 from foundation.errors import ArenaError
 

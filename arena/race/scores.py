@@ -10,23 +10,25 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from arena.policy import RaceRules
+from arena.bank.batch import Batch
+from arena.chain.port import BeaconRound, Metagraph
+from arena.policy import Policy, RaceRules
 from arena.race.draw import assign
-from arena.race.model import (
-    AgentScore,
+from arena.records.model import (
+    AttemptRecord,
     Candidate,
-    LoggedRecord,
-    ProblemScore,
-    RacePayload,
-    SettlementInputs,
-    TrajectoryResult,
+    CountedLog,
+    EvaluationRecord,
+    SettlementRecord,
+    Subject,
+    Top,
+    VerdictRecord,
 )
-from arena.records.model import AttemptRecord, EvaluationRecord, Subject
 from foundation.canonical import content_hash
 from foundation.codes.names import JUDGE_BUDGET_SPENT
 from foundation.codes.row import Owner
@@ -36,6 +38,83 @@ from problems.outcome import OutcomeScore
 
 if TYPE_CHECKING:
     import numpy as np
+
+
+RacePayload = EvaluationRecord | VerdictRecord | AttemptRecord
+Kind = TypeVar("Kind", bound=RacePayload, covariant=True)
+
+
+class LoggedRecord(msgspec.Struct, Generic[Kind], frozen=True, kw_only=True):
+    """A record of a race as it stands in a validator's log."""
+
+    validator: str
+    seq: int
+    content_sha256: str
+    record: Kind
+
+
+NO_BEACON = "the beacon did not come"
+
+
+class SettlementInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a settlement depends on. Order of the tuples never matters.
+
+    `validators` hold a permit at the closing block; `metagraph` is the subnet at the settling block. `beacon` is None
+    when nothing was drawn; `undrawn_why` then says why: it never came, or the batch did not open with it. `history`
+    holds earlier settlements, newest last; `eliminated` the agents that had left the races before this one; `logs` is
+    what the evaluations and verdicts were read from, empty where one validator settles from its own log alone.
+    """
+
+    race_id: str
+    policy: Policy
+    batch: Batch
+    closing_block: int
+    closes_ms: int
+    settling_block: int
+    field: tuple[Candidate, ...]
+    validators: tuple[str, ...]
+    beacon: BeaconRound | None
+    undrawn_why: str = NO_BEACON
+    evaluations: tuple[LoggedRecord[EvaluationRecord], ...]
+    verdicts: tuple[LoggedRecord[VerdictRecord], ...]
+    attempts: tuple[LoggedRecord[AttemptRecord], ...] = ()  # without a result; for a control agent
+    metagraph: Metagraph
+    incumbent: Top | None = None
+    history: tuple[SettlementRecord, ...] = ()
+    eliminated: tuple[str, ...] = ()
+    logs: tuple[CountedLog, ...] = ()
+    recorded_under: str = ""  # hash of the policy the records were written under; "": of `policy`
+
+
+class TrajectoryResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One validator's counted result for one (agent, problem). `quality_e4` is None for an unjudged failure."""
+
+    validator: str
+    agent_version_id: str
+    problem_id: str
+    is_success: bool
+    is_agentic: bool
+    score_e4: int  # outcome (0 or 1) x coefficient
+    quality_e4: int | None
+
+
+class ProblemScore(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent on one problem, over validators: lower medians. `missing` and `faulted` score 0 and are published as
+    such."""
+
+    problem_id: str
+    state: Literal["scored", "missing", "faulted"]
+    score_e4: int = 0
+    is_success: bool = False
+    is_agentic: bool = False
+    quality_e4: int | None = None
+
+
+class AgentScore(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent over the non-void problems, in the order of the draw."""
+
+    candidate: Candidate
+    problems: tuple[ProblemScore, ...]
 
 
 _UNIT = 10_000
@@ -399,10 +478,9 @@ def compared_with_others(inputs: SettlementInputs, validator: str) -> tuple[int,
     """How many results of others the records hold on pairs of the field that `validator` has a result on too, and how
     many of them have another outcome."""
     problem_ids = frozenset(problem.problem_id for problem in inputs.batch.problems)
-    pairs = _results_by_validator(inputs, problem_ids, _agents(inputs)).values()
     differs = [
         other.is_success != given[validator].is_success
-        for given in pairs
+        for given in _results_by_validator(inputs, problem_ids, _agents(inputs)).values()
         if validator in given
         for name, other in given.items()
         if name != validator

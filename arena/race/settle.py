@@ -11,13 +11,17 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from arena.bank.batch import Batch, SealedProblem
 from arena.chain.port import BeaconRound, Metagraph, Neuron
 from arena.policy import Policy, PromotionRules
 from arena.race.draw import draw_problems, race_seed
-from arena.race.model import AgentScore, Batch, LoggedRecord, RacePayload, SealedProblem, SettlementInputs
 from arena.race.schedule import opening_ms
 from arena.race.scores import (
+    AgentScore,
     FieldScores,
+    LoggedRecord,
+    RacePayload,
+    SettlementInputs,
     agentic_share_e4,
     bootstrap_interval,
     count_results,

@@ -9,7 +9,7 @@ import msgspec
 
 from arena.chain.port import Metagraph
 from arena.policy import PromotionRules, WeightRules
-from arena.race.model import AgentScore
+from arena.race.scores import AgentScore
 from arena.records.model import SettlementRecord
 
 _UNIT = 10_000

@@ -258,9 +258,10 @@ def seal(
     closes_ms = coming_closes_ms(start_ms, rules.race, races)
     assigned = _assigned(problems, partition, signer, goods)
     used = frozenset(problem.problem_id for notice in before for problem in notice.problems)
-    dealt = deal(assigned, closes_ms, size or rules.race.batch_problems, used)
+    dealt = deal(assigned, races, size or rules.race.batch_problems, used)
     locked = lock_all(
         dealt,
+        closes_ms,
         timelock=timelock,
         beacon=beacon,
         signer=signer,

@@ -117,9 +117,6 @@ def replay(
         list[str] | None,
         typer.Option("--policy", help="Also settle under this policy; a name or a JSON file."),
     ] = None,
-    lambdas: Annotated[
-        str, typer.Option("--lambda-e4", help="Also settle with these weights on the agentic share: 0,1000,3000.")
-    ] = "",
     validator: ValidatorOption = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -128,19 +125,14 @@ def replay(
     Ends with 0 when every byte is the same, with 4 when something is not, and names it. Under another policy nothing
     is compared: the table shows how the race would have ended.
     """
-    from neurons.race.log import replay_race, with_lambda
+    from neurons.race.log import replay_race
     from neurons.settings.inputs import policy_of
     from neurons.settings.settings import resolve
 
-    try:
-        grid = [int(part) for part in lambdas.split(",") if part]
-    except ValueError as error:
-        raise typer.BadParameter(f"{lambdas!r}: ten-thousandths, joined by commas") from error
     settlements, records = store.run(lambda logs: read_with_history(logs, store.folder, validator, race))
     found = _of_race(settlements, race)
     again = replay_race(found, records, settlements)
     policies = [policy_of(resolve({"policy": name}).settings) for name in policy or ()]
-    policies += [with_lambda(found, lambda_e4) for lambda_e4 in grid]
     others = [(other.name, replay_race(found, records, settlements, other).made) for other in policies]
     lines = [
         f"{race}: settled again from {again.evaluations} evaluations and {again.verdicts} verdicts",

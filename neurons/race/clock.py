@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from arena.race.agreement import RevealGate, explain_end, is_anchoring, is_sole, plan_of, reveal_gate
+from arena.race.agreement import RevealGate, explain_end, is_anchoring, is_sole, reveal_gate
 from arena.race.decider import decide
 from arena.race.events import Effect, Event, FetchBeacon, RaceObservation, RaceSettled, SealBatch, encode_event
 from arena.race.logs import Pair
@@ -20,7 +20,7 @@ from arena.race.machine import (
     runs_under_another,
     stream_of,
 )
-from arena.race.schedule import ROLLS, Timeline, timeline_refusal
+from arena.race.schedule import ROLLS, Timeline, timeline, timeline_refusal
 from arena.records.model import SettlementRecord
 from foundation.backoff import Backoff, NextTry
 from foundation.codes.names import BATCH_DAMAGED, HOST_FAILED, STATE_PRUNED
@@ -248,8 +248,9 @@ class RaceClock:
         )
 
     def _plan_of(self, state: RaceState) -> Timeline | None:
-        is_alone = self._node.sharing is None or is_sole(state, self._node.signer.hotkey)
-        return None if is_alone else plan_of(state)
+        if state.opened is None or self._node.sharing is None or is_sole(state, self._node.signer.hotkey):
+            return None
+        return timeline(state.opened.closes_ms, state.opened.policy.race)
 
     async def _done(self, state: RaceState, earlier: list[RaceState], now_ms: int) -> dict[str, frozenset[Pair]] | None:
         """What the others say they did, asked for now and then, from when stand-ins may be due until logs are anchored:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from arena.bank.batch import Batch
 from arena.bank.stock import DAY_MS, HORIZON_RACES
 from arena.chain.keys import verify
 from arena.chain.port import BeaconRound
@@ -44,12 +45,11 @@ from arena.race.events import (
 )
 from arena.race.logs import ProgressClaims, compare_words
 from arena.race.machine import RaceState, coming_race, open_race, settlement_inputs, succession
-from arena.race.model import Batch, Top
 from arena.race.schedule import Moment, coming_closes_ms, stated_opening_ms
 from arena.race.scores import compared_with_others
 from arena.race.settle import settle
 from arena.records.log import note_sha256, read_checkpoint
-from arena.records.model import ReleaseRecord
+from arena.records.model import ReleaseRecord, Top
 from foundation.errors import ArenaError
 from neurons.health.node_file import BANK_DAYS_MIN
 from neurons.loops.checkpoints import CheckpointLoop

@@ -22,7 +22,7 @@ import msgspec
 
 from arena.evaluate import Evaluation, records_of
 from arena.race.decider import after_fault, is_last_attempt, may_diverge, witness_item
-from arena.race.model import LoggedRecord
+from arena.race.scores import LoggedRecord
 from arena.records.body import decode_body, encode_body
 from arena.records.model import AttemptRecord, EvaluationRecord, Stage, VerdictRecord
 from arena.records.port import AttemptUsage, Lease, LeaseLostError, Store, WorkItem

@@ -22,7 +22,7 @@ from arena.policy import Policy
 from arena.race.admission import REFUSALS_MAX, GateWord, RaceRecords, is_success
 from arena.race.draw import Qualification, qualify
 from arena.race.machine import RaceState, coming_race, replay, stream_of
-from arena.race.model import LoggedRecord
+from arena.race.scores import LoggedRecord
 from arena.race.settle import differences, inputs_again, policy_of, settle
 from arena.records.body import decode_content
 from arena.records.model import EvaluationRecord, Payload, ReleaseRecord, SettlementRecord, SignedRecord, Subject
@@ -271,12 +271,6 @@ def as_raced(policy: Policy, raced: Policy) -> Policy:
         control_sha256=raced.race.control_sha256,
     )
     return replace(policy, race=race, rubric=raced.rubric, guest=raced.guest)
-
-
-def with_lambda(given: SettlementRecord, lambda_e4: int) -> Policy:
-    """The race's own policy with another weight on the agentic share, in ten-thousandths. Raises ArenaError V2102."""
-    policy = policy_of(given)
-    return replace(policy, name=f"{policy.name}, lambda {lambda_e4}", race=replace(policy.race, lambda_e4=lambda_e4))
 
 
 def _payload(record: SignedRecord) -> Payload:

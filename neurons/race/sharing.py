@@ -41,31 +41,36 @@ if TYPE_CHECKING:
 PAUSES = Backoff(first_ms=60_000, most_ms=1_200_000)  # up to a hundred blocks of the real chain, twice its limit
 
 
-class AddressOnChain:
+PUBLISH_EVERY_S = 10.0
+LOOK_BLOCKS = 25  # between two looks at the address that the chain names
+
+
+class AddressLoop:
     """Keeps one address of a node's hotkey on chain."""
 
     def __init__(self, node: Node, endpoint: str, *, whose: str, told: str = "") -> None:
         """`whose` begins the log lines; `told` is the sentence of one that went well, before the address."""
         self._node, self._endpoint, self._whose, self._told = node, endpoint, whose, told
         self._retry = NextTry()
+        self._looked: int | None = None  # the block at which the address on chain was read last
 
-    @property
-    def is_refused(self) -> bool:
-        """Whether the last try failed, so that another one follows."""
-        return bool(self._retry.failures)
+    async def run(self, drain: StopSignal) -> None:
+        """Turn until drained."""
+        await run_loop("address", self.publish, drain, self._node.log, every_s=PUBLISH_EVERY_S)
 
-    def may_try(self) -> bool:
-        """Whether the pause after the last try is over."""
-        return self._node.now_ms() >= self._retry.not_before_ms
-
-    async def keep(self, metagraph: Metagraph) -> None:
-        """Publish the address unless the chain names it, this hotkey is not on it, or a pause is running. Pauses are
-        longer after each failure. Raises ArenaError U3030."""
+    async def publish(self) -> None:
+        """Publish the address unless the chain names it or this hotkey is not on it: looked at once in `LOOK_BLOCKS`,
+        and again after each pause while the chain refuses. Raises ArenaError U3030."""
         node, now_ms = self._node, self._node.now_ms()
+        if now_ms < self._retry.not_before_ms:
+            return
+        block = await node.chain.block()
+        if self._looked is not None and 0 <= block - self._looked < LOOK_BLOCKS and not self._retry.failures:
+            return
+        metagraph, self._looked = await node.chain.metagraph(), block
         published = next((each.endpoint for each in metagraph.neurons if each.hotkey == node.signer.hotkey), None)
-        if published == self._endpoint:
+        if published in (None, self._endpoint):
             self._retry = NextTry()
-        if published in (None, self._endpoint) or not self.may_try():
             return
         self._retry = PAUSES.after(self._retry, now_ms)  # also when no answer comes: it may stand on chain all the same
         result = await node.chain.publish(node.signer, self._endpoint)
@@ -132,7 +137,7 @@ class SharingLoop:
         self._metagraph: Metagraph | None = None
         self._permitted: frozenset[str] = frozenset()
         self._progress_not_before_ms = 0
-        self._address = AddressOnChain(node, ports.endpoint, whose="address")
+        self._address = AddressLoop(node, ports.endpoint, whose="address")
         self._block = self._relayed = -1  # the final block looked at last, and the one whose sources were asked for
         self._seen: dict[str, PeerSeen] = {}
         self._relay = SourceRelay(
@@ -146,11 +151,12 @@ class SharingLoop:
 
     async def run(self, drain: StopSignal) -> None:
         """Turn until drained. Raises what no retry can mend."""
-        log = self._node.log  # three loops: a peer that is slow to answer must not hold up the permit list
+        log = self._node.log  # loops of their own: a peer that is slow to answer must not hold up the permit list
         await asyncio.gather(
             run_loop("sharing", self.turn, drain, log, every_s=TURN_S),
             run_loop("sources", self.bring_sources, drain, log, every_s=TURN_S),
             run_loop("hearing", self.hear, drain, log, every_s=TURN_S),
+            self._address.run(drain),
         )
 
     async def _take(self, submission: SignedSubmission, commitment_block: int) -> None:
@@ -173,8 +179,7 @@ class SharingLoop:
             return
         self._metagraph = await chain.metagraph(finalized)
         self._permitted = self._ports.permits.hotkeys = frozenset(permitted_validators(self._metagraph))
-        self._block = finalized  # before the address: a publish that fails is no reason to read all of this again
-        await self._address.keep(self._metagraph)
+        self._block = finalized
 
     async def bring_sources(self) -> None:
         """Ask for the sources behind commitments of the newest final block, once a block; not while there is nobody to
@@ -251,33 +256,3 @@ def peers_of(metagraph: Metagraph, own_hotkey: str) -> list[Peer]:
         for neuron in metagraph.neurons
         if neuron.hotkey in permitted and neuron.hotkey != own_hotkey and neuron.endpoint
     ]
-
-
-PUBLISH_EVERY_S = 10.0
-LOOK_BLOCKS = 25  # between two looks at the address that the chain names
-
-
-class DoorLoop:
-    """Says on chain where the door is."""
-
-    def __init__(self, node: Node, endpoint: str) -> None:
-        """`endpoint` is the door's address."""
-        self._node = node
-        self._address = AddressOnChain(node, endpoint, whose="door's address", told="miners find the door on chain:")
-        self._looked: int | None = None  # the block at which the address on chain was read last
-
-    async def run(self, drain: StopSignal) -> None:
-        """Turn until drained."""
-        await run_loop("address", self.publish, drain, self._node.log, every_s=PUBLISH_EVERY_S)
-
-    async def publish(self) -> None:
-        """Say on chain where the door is, unless the chain says so: looked at once in `LOOK_BLOCKS`, and again after
-        each pause while the chain refuses. Raises ArenaError U3030."""
-        if not self._address.may_try():
-            return
-        block = await self._node.chain.block()
-        if self._looked is not None and 0 <= block - self._looked < LOOK_BLOCKS and not self._address.is_refused:
-            return
-        metagraph = await self._node.chain.metagraph()
-        await self._address.keep(metagraph)
-        self._looked = block

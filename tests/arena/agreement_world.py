@@ -37,10 +37,9 @@ from arena.race.events import (
 )
 from arena.race.logs import AnchoredLog, RollName, own_log, receipt
 from arena.race.machine import RaceState, apply, open_race
-from arena.race.model import Candidate
 from arena.race.schedule import anchor_of, timeline
 from arena.race.settle import settlement_sha256
-from arena.records.model import SettlementRecord
+from arena.records.model import Candidate, SettlementRecord
 from tests.arena.race_stand import BEACON, RACE, batch, candidate, digest, policy
 
 HOUR_MS = 3_600_000

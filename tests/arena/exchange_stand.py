@@ -18,7 +18,6 @@ from arena.exchange.peer_service import PeerService, RaceTerms, ShareRules
 from arena.exchange.port import Peer, Peers
 from arena.exchange.pull import Puller, PullPace, Wanted
 from arena.exchange.routes import Exchange
-from arena.race.agreement import Reveal, RevealGate
 from arena.records.log import checkpoint_of, note_sha256, sign_checkpoint, signing_message
 from arena.records.merkle import MerkleFrontier
 from arena.records.model import Payload, SettlementRecord
@@ -66,7 +65,7 @@ class Node:
         self.hotkey = self.signer.hotkey
         self.store = store or MemoryStore(self.hotkey)
         self.sequencer = Sequencer(self.store, self.signer, Clock(), HOST)
-        self.permits, self.reveals, self.races = permits, [], {RACE}
+        self.permits, self.reveals, self.races = permits, {}, {RACE}
         self.settlements: dict[str, SettlementRecord] = {}
         self.folder = folder / self.hotkey
         self.held = PeerLogStore(self.folder / "held", **options)
@@ -81,7 +80,7 @@ class Node:
             self.store,
             self.held,
             has_permit=lambda hotkey: hotkey in self.permits,
-            gate=lambda: RevealGate(reveals=tuple(self.reveals)),
+            gate=lambda: self.reveals,
             terms=lambda race_id: TERMS if race_id in self.races else None,
             settled=self.settlements.get,
             releases=self.releases,
@@ -124,7 +123,7 @@ class Node:
         return Wanted(validator=self.hotkey, note_sha256=note_sha256(note), race_id=race_id)
 
     def reveal(self, race_id: str = RACE, to_seq: int = 0) -> None:
-        self.reveals.append(Reveal(race_id=race_id or RACE, purpose="results" if race_id else "field", to_seq=to_seq))
+        self.reveals[race_id] = max(to_seq, self.reveals.get(race_id, 0))
 
     def puller(self, peers: Peers, **options) -> Puller:
         return Puller(peers, self.held, verify, **options)

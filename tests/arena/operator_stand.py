@@ -42,7 +42,8 @@ def seal(folder: Path, closes_ms: list[int], seed: int = 1, signer: Signer = OPE
     """A sealed batch with its notice for each close; the names of the sealed files."""
     problems = synthesize(CATALOGUE, seed=seed, counts={"product": 2 * len(closes_ms)})
     locked = lock_all(
-        deal(unpartitioned(problems), closes_ms, 2),
+        deal(unpartitioned(problems), len(closes_ms), 2),
+        closes_ms,
         timelock=LocalTimelock(),
         beacon=LocalBeacon(lambda: NOW_MS),
         signer=signer,

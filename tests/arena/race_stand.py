@@ -9,15 +9,15 @@ from itertools import count
 
 from msgspec.structs import replace
 
+from arena.bank.batch import Batch, SealedProblem
 from arena.chain.port import BeaconRound, Metagraph, Neuron
 from arena.policies import DEMO
 from arena.policy import Policy
 from arena.race.draw import draw_problems, race_seed
 from arena.race.events import FieldFixed, ProblemsDrawn
 from arena.race.machine import RaceState, open_race
-from arena.race.model import Batch, Candidate, LoggedRecord, SealedProblem, SettlementInputs
-from arena.race.scores import control_subject, witness_subject
-from arena.records.model import AttemptRecord, Conditions, Context, EvaluationRecord, Subject, VerdictRecord
+from arena.race.scores import LoggedRecord, SettlementInputs, control_subject, witness_subject
+from arena.records.model import AttemptRecord, Candidate, Conditions, Context, EvaluationRecord, Subject, VerdictRecord
 from foundation.errors import Failure
 from harness.sandbox.port import SandboxLevel
 from harness.trace import Totals

@@ -24,8 +24,9 @@ from arena.race.events import (
     encode_event,
 )
 from arena.race.machine import RaceState, Succession, open_race, replay, settlement_inputs
-from arena.race.model import Candidate, SettlementInputs, Top
+from arena.race.scores import SettlementInputs
 from arena.race.settle import settle
+from arena.records.model import Candidate, Top
 from tests.arena.race_stand import BEACON, RACE, batch, candidate, inputs, metagraph, policy, solves
 
 RULES = policy()

@@ -115,21 +115,21 @@ CLOSES_MS = tuple(1_800_000_000_000 + day * 86_400_000 for day in range(4))
 
 @given(st.permutations(FRESH))
 def test_batches_share_no_problem_and_have_one_mix_whatever_the_order(problems):
-    dealt = deal(unpartitioned(problems), CLOSES_MS, 4)
-    ids = [problem.problem_id for one in dealt for problem in one.assigned.problems]
+    dealt = deal(unpartitioned(problems), 4, 4)
+    ids = [problem.problem_id for one in dealt for problem in one.problems]
     assert len(set(ids)) == len(ids) == 16
-    assert all([p.bucket for p in one.assigned.problems].count("product") == 2 for one in dealt)
-    assert dealt == deal(unpartitioned(FRESH), CLOSES_MS, 4)
+    assert all([p.bucket for p in one.problems].count("product") == 2 for one in dealt)
+    assert dealt == deal(unpartitioned(FRESH), 4, 4)
 
 
 def test_too_few_and_repeated_problems_are_refused_and_sealed_ones_passed_over():
     with pytest.raises(ArenaError, match=r"P4015.*16 problems are left to race, 4 races take 20"):
-        deal(unpartitioned(FRESH), CLOSES_MS, 5)
+        deal(unpartitioned(FRESH), 4, 5)
     with pytest.raises(ArenaError, match="P4007"):
-        deal(unpartitioned([*FRESH, FRESH[0]]), CLOSES_MS, 4)
-    first = deal(unpartitioned(FRESH), CLOSES_MS[:1], 4)[0].assigned.problems
+        deal(unpartitioned([*FRESH, FRESH[0]]), 4, 4)
+    first = deal(unpartitioned(FRESH), 1, 4)[0].problems
     used = {problem.problem_id for problem in first}
-    second = deal(unpartitioned(FRESH), CLOSES_MS[1:2], 4, used)[0].assigned.problems
+    second = deal(unpartitioned(FRESH), 1, 4, used)[0].problems
     assert not used & {problem.problem_id for problem in second}
 
 
@@ -138,7 +138,8 @@ def test_each_batch_is_locked_to_the_round_after_its_close_under_a_salt_of_its_o
     beacon, timelock = LocalBeacon(lambda: 0), LocalTimelock()
     files = list(
         lock_all(
-            deal(assigned, CLOSES_MS, 4),
+            deal(assigned, 4, 4),
+            CLOSES_MS,
             timelock=timelock,
             beacon=beacon,
             signer=OPERATOR,

@@ -5,13 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from arena.race.admission import asked_count, more_than_half, outcome_at, select_candidates, words_floor
 from arena.records.model import Subject
-from arena.submissions.admission import Submitted, commitment_order, hashes_before, neighbourhood, refused_by_cooldown
+from arena.submissions.admission import commitment_order, hashes_before, neighbourhood
 from tests.arena.admission_stand import (
     CLOSING,
     HOUR,
@@ -19,7 +17,6 @@ from tests.arena.admission_stand import (
     Honest,
     Liar,
     field_of,
-    fold,
     last_word,
     said,
     slots_of,
@@ -68,11 +65,6 @@ def test_how_many_words_it_takes(permits, floor, at_once, of_all):
     assert more_than_half(permits, floor) == of_all
 
 
-def test_what_a_policy_requires_is_never_less():
-    strict = replace(RULES, qualifying=replace(RULES.qualifying, validators_required=3, validators_asked=7))
-    assert (words_floor(strict, 1), words_floor(strict, 5), asked_count(strict, 5)) == (3, 3, 7)
-
-
 # -- one who lies, and more
 GOOD, WEAK = submission("good", "good", 100), submission("weak", "weak", 110)
 EVIL, UNSAFE = submission("evil", "evil", 120), submission("unsafe", "unsafe", 130)
@@ -97,17 +89,6 @@ def test_what_two_of_five_make_up_is_no_submission():
                 logs[liar] += [said(made_up, "accept"), *suite_rows(liar, made_up, True, 99)]
         slots = slots_of([GOOD, hidden])
         assert field_of(standings(logs, NAMES, slots)) == ids(GOOD)
-
-
-def test_a_suite_that_only_liars_finished_in_time_lets_nobody_in():
-    late = submission("late", "weak but accepted", CLOSING - 1)
-    logs = {name: [said(late, "accept")] for name in NAMES}
-    for liar in NAMES[3:]:
-        logs[liar] += suite_rows(liar, late, True, 1)
-    assert agreed(logs, {late: "x"}) == ()
-    for honest in NAMES[:3]:
-        logs[honest] += suite_rows(honest, late, True, 1)
-    assert agreed(logs, {late: "x"}) == ids(late)
 
 
 def test_words_of_strangers_and_of_another_policy_do_not_count():
@@ -139,18 +120,6 @@ def test_what_a_submission_says_of_itself_is_checked_against_hash_and_chain():
 
 
 # -- order and time
-
-
-@given(st.permutations(list(MINERS)), st.permutations(list(MINERS)))
-def test_the_order_in_which_sources_arrive_plays_no_part(one, other):
-    last = []
-    for order in (one, other):
-        validator = Honest("val-a", MINERS)
-        for subject in order:
-            validator.receive(subject)
-        words = fold({"val-a": validator.log}, ["val-a"]).words
-        last.append({subject: words[subject]["val-a"].said for subject in words})
-    assert last[0] == last[1]
 
 
 def test_a_validator_that_begins_late_or_misses_sources_changes_nothing():
@@ -203,14 +172,6 @@ def test_a_cooldown_follows_from_commitments_and_counted_verdicts(source, after,
     rows = {row.subject: row.standing for row in standings(logs, NAMES[:2], slots_of(miners))}
     assert (rows[second].state == "cooldown") is not is_in
     assert rows[second].allowed_block == (0 if is_in else 100 + (12 * HOUR if source != "unsafe" else HOUR))
-
-
-def test_one_refused_for_coming_too_early_costs_nothing():
-    past = [(10, 100), (50, 100), (110, 100), (200, 100), (210, 5)]
-    found = refused_by_cooldown(
-        Submitted(what=block, block=block, sha256=str(block), cost_blocks=cost) for block, cost in past
-    )
-    assert found == {50: 110, 200: 210}
 
 
 # -- holds

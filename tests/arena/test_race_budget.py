@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from arena.race.draw import race_seed
-from arena.race.model import LoggedRecord, SettlementInputs
-from arena.race.scores import count_results, pairs_given
+from arena.race.scores import LoggedRecord, SettlementInputs, count_results, pairs_given
 from arena.race.settle import settle
 from arena.records.model import VerdictRecord
 from foundation.errors import Failure

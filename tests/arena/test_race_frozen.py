@@ -12,9 +12,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from arena.race.model import Top
 from arena.race.settle import settle
-from arena.records.model import CountedLog
+from arena.records.model import CountedLog, Top
 from tests.arena import agreement_world
 from tests.arena.race_stand import candidate, controlled, raced
 

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from arena.policies import EVIDENCE, SN15_2026_08
 from arena.policy import PromotionRules
-from arena.race.model import Top
 from arena.race.settle import settle
 from arena.race.weights import (
     beats_margin,
@@ -18,7 +17,7 @@ from arena.race.weights import (
     margin_e4,
     weighted_scores,
 )
-from arena.records.model import SettlementRecord, Standing
+from arena.records.model import SettlementRecord, Standing, Top
 from tests.arena.race_stand import batch, candidate, drawn_of, inputs, policy, solves
 
 ABC = (candidate("a"), candidate("b"), candidate("c"))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from arena.race.machine import RaceState, open_race, succession
-from arena.race.model import Top
 from arena.race.settle import settle
-from arena.records.model import PastSettlement
+from arena.records.model import PastSettlement, Top
 from tests.arena import race_stand as stand
 
 RULES = stand.policy()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,13 +17,10 @@ from arena.race.decider import decide
 from arena.race.events import (
     Effect,
     Event,
-    FetchBeacon,
     FixField,
     RaceObservation,
-    RaceOpened,
     RaceSettled,
     SettlementDue,
-    decode_event,
     encode_event,
 )
 from arena.race.logs import own_log
@@ -40,10 +36,10 @@ from arena.race.machine import (
     stream_of,
     top_after,
 )
-from arena.race.model import Top
 from arena.race.schedule import timeline
+from arena.records.model import Top
 from foundation.errors import ArenaError
-from tests.arena.race_stand import BEACON, RACE, batch, metagraph
+from tests.arena.race_stand import RACE, batch, metagraph
 from tests.arena.race_world import CLOSES_MS, FIELD, OPENED_MS, RULES, World, at_close, finished, running
 
 
@@ -64,12 +60,6 @@ def test_the_whole_race_takes_the_one_path():
     assert world.state.stage == "settled"
     assert decide(world.state, world.facts()) == ()
     assert top_after(world.state) == Top(agent_version_id="v-a", miner_hotkey="hk-a", promoted_ms=CLOSES_MS)
-
-
-@pytest.mark.parametrize("text", ['{"event":"party"}', "{}", "", '{"event":"released"}'])
-def test_text_that_is_no_event_is_refused(text):
-    with pytest.raises(msgspec.DecodeError):
-        replay(RACE, [text])
 
 
 def test_a_missing_repeated_or_swapped_event_is_refused():
@@ -170,14 +160,6 @@ def test_a_node_that_was_down_past_the_grace_asks_for_the_round_before_it_cancel
     assert world.state.draw is not None
 
 
-def test_a_round_other_than_the_named_one_draws_nothing():
-    world = at_close()
-    for _ in range(3):
-        world.turn()
-    world.beacon = replace(BEACON, round=BEACON.round + 1)
-    assert [type(due) for due in decide(world.state, world.facts())] == [FetchBeacon]
-
-
 # -- running
 def test_the_race_waits_for_items_and_verdicts():
     world = running()
@@ -200,16 +182,6 @@ def test_the_race_does_not_wait_for_ever():
 def test_a_batch_too_small_for_the_draw_opens_no_race():
     with pytest.raises(ArenaError, match=r"P4015.*holds 9 problems, a draw takes 10"):
         open_race(RACE, RULES, batch(9), OPENED_MS, CLOSES_MS)
-
-
-def test_a_race_carries_the_whole_policy_it_runs_and_settles_under():
-    opened = decode_event(finished().stream[0])
-    assert isinstance(opened, RaceOpened)
-    assert (opened.policy, opened.policy_sha256) == (RULES, RULES.policy_sha256)
-    world = running()
-    world.open_items = 0
-    world.turn()
-    assert settlement_inputs(world.state, metagraph([]), RaceRecords(), Succession()).policy == RULES
 
 
 OTHER = replace(RULES, race=replace(RULES.race, closes_after_ms=60_000, run_ms=5))

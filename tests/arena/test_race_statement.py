@@ -101,12 +101,3 @@ def test_a_policy_that_is_not_the_one_named_is_refused():
     lying = replace(record, inputs=replace(record.inputs, policy=canonical_bytes(SN15_2026_08).decode()))
     with pytest.raises(ArenaError, match=r"V2102.*policy"):
         inputs_again(lying, (), ())
-
-
-def test_a_settlement_of_an_early_release_still_reads_and_says_that_it_states_no_inputs():
-    text = msgspec.json.decode(canonical_bytes(log_stand.settlement()))
-    del text["inputs"]  # that release had no such field
-    early = msgspec.convert(text, SettlementRecord)
-    assert early == log_stand.settlement() and early.inputs is None
-    with pytest.raises(ArenaError, match="V2102"):
-        inputs_again(early, (), ())

@@ -118,10 +118,11 @@ class Network:
             seed=secrets.randbits(64),
             counts={"product": 4 * races},
         )
-        dealt = deal(unpartitioned(problems), [next(closes) for _ in range(races)], 4)
+        dealt = deal(unpartitioned(problems), races, 4)
         beacon, timelock = LocalBeacon(unix_ms), LocalTimelock()
         locked = lock_all(
             dealt,
+            [next(closes) for _ in range(races)],
             timelock=timelock,
             beacon=beacon,
             signer=OPERATOR,

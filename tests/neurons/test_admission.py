@@ -19,8 +19,7 @@ from arena.records.body import decode_content
 from arena.records.model import GateRecord, RaceInputs, SettlementRecord, Subject
 from arena.records.port import EVERY_STATE, StoredSubmission
 from arena.submissions.model import SignedSubmission, make_submission, waiting_row
-from neurons.race.admission import Admissions
-from neurons.race.intake import Intake
+from neurons.race.admission import Admissions, Intake
 from neurons.race.log import QUALIFYING, RaceLog
 from tests.arena.chain_faults import set_finality_lag
 from tests.neurons.clock_stand import POLICY, Desk, open_desk
@@ -167,27 +166,8 @@ async def test_a_kill_between_a_state_and_its_word_is_taken_for_no_persons_decis
     assert await state(desk, copy) in ("review", "rejected")
 
 
-async def test_a_source_that_is_gone_holds_up_nothing_else(desk, monkeypatch):
-    made = await commit(desk, "plain", PLAIN)
-    intake = restart(desk)
-    await desk.hand_in(made)
-    await turns(intake, 1)
-    gone = replace((await desk.store.submissions())[0], state="accepted")
-    gone = replace(gone, subject=replace(gone.subject, agent_version_id="0e" * 32, miner_hotkey="5gone"))
-    await desk.store.put_submission(gone, PLAIN)
-    found = desk.store.source
-    monkeypatch.setattr(desk.store, "source", lambda agent: _nothing() if agent == "0e" * 32 else found(agent))
-    await turns(restart(desk), 2)
-    assert [row.state for row in await desk.store.submissions()] == ["accepted", "accepted"]
-    assert await words(desk, "0e" * 32) == []
-
-
 class _Killed(Exception):
     """The process dies here."""
-
-
-async def _nothing() -> None:
-    return None
 
 
 async def test_versions_of_one_coldkey_are_no_copies_of_each_other(desk, monkeypatch):
@@ -307,22 +287,6 @@ async def test_what_the_chain_does_not_know_is_refused_and_its_source_dropped(de
     (row,) = await desk.store.submissions(EVERY_STATE)
     assert (row.state, row.failure.code) == ("refused", "A1008")
     assert await desk.store.source(made.agent_version_id) == ""
-
-
-async def test_what_is_withdrawn_while_the_gate_looks_is_not_decided(desk, monkeypatch):
-    intake, made = restart(desk), await commit(desk, "agent", LONG)
-    await desk.hand_in(made)
-    inspect = Admissions.inspect
-
-    async def slow(*given):
-        found = await inspect(*given)
-        await desk.store.set_submission_state(made.agent_version_id, "withdrawn", was="waiting")
-        return found
-
-    monkeypatch.setattr(Admissions, "inspect", slow)
-    await turns(intake, 1)
-    (row,) = await desk.store.submissions(EVERY_STATE)
-    assert (row.state, await words(desk)) == ("withdrawn", [])
 
 
 async def test_a_submission_on_which_the_gate_fails_holds_up_nobody(desk, monkeypatch):

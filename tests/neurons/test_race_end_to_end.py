@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from arena.chain.keys import keypair_signer
-from arena.race.model import LoggedRecord
+from arena.race.scores import LoggedRecord
 from arena.records.model import EvaluationRecord
 from arena.store.location import read_location
 from arena.store.objects import folder_location

@@ -124,7 +124,7 @@ def listed_race(node: SharedNode, race: str) -> dict[str, Any]:
 def require_named(node: SharedNode, race: str) -> None:
     """Under another policy the race is ranked as it was raced; a counted log that is gone is named."""
     at = (race, "--state-dir", str(node.folder))
-    assert "under paper:" in cli("replay", *at, "--policy", "paper", "--lambda-e4", "0,5000")
+    assert "under paper:" in cli("replay", *at, "--policy", "paper")
     others = {log["validator"] for log in listed_race(node, race)["inputs"]["logs"]} - {node.signer.hotkey}
     shutil.rmtree(node.folder / "held")
     failed = CliRunner().invoke(race_app, ["replay", *at]).exception

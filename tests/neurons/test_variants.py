@@ -13,8 +13,8 @@ from arena.race.draw import qualifying_seed
 from foundation.errors import Failure
 from neurons.loops.node import SuiteVariants
 from neurons.loops.run_loop import StopSignal
+from neurons.race.admission import Intake, VariantSeeds
 from neurons.race.episodes import EpisodeLoop
-from neurons.race.intake import Intake, VariantSeeds
 from neurons.race.log import QUALIFYING, RaceLog
 from neurons.worker.protocol import LENGTH_BYTES, REQUESTS, Evaluated, EvaluateJob, Faulted, encode_frame
 from problems.model import variant_id

@@ -13,7 +13,6 @@ import msgspec
 from arena.records.model import SettlementRecord
 from arena.store.embedded import EmbeddedServer
 from tests.simulation.audit import RaceEnd, audit_logs, audit_race, name_a_flip
-from tests.simulation.crowning import Crowning, crownings
 from tests.simulation.faults import FaultPlan
 from tests.simulation.race_day import RaceDay
 from tests.simulation.world import Size, World
@@ -37,7 +36,6 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     records: dict[str, int]
     faults: dict[str, int]
     flips_named: int
-    crownings: tuple[Crowning, ...]
     elapsed_s: float
 
 
@@ -107,7 +105,6 @@ def _figures(world: World, ends: list[RaceEnd], kinds: Counter[str], flips: int,
         records=dict(kinds),
         faults=dict(sorted(world.counts.items())),
         flips_named=flips,
-        crownings=tuple(crownings(ends, world.known)),
         elapsed_s=elapsed_s,
     )
 
@@ -122,10 +119,5 @@ def show(figures: Figures) -> str:
         f"records: {sum(figures.records.values())} ({figures.records})",
         f"faults: {sum(figures.faults.values())} ({figures.faults})",
         f"flipped bytes named: {figures.flips_named}",
-        f"{'policy':<14} {'races':>5} {'promoted':>8} {'worse':>5} {'short of the best':>18}",
-    ]
-    lines += [
-        f"{row.policy:<14} {row.races:>5} {row.promotions:>8} {row.worse:>5} {row.short_of_best:>18.4f}"
-        for row in figures.crownings
     ]
     return "\n".join(lines)

@@ -82,11 +82,6 @@ class Miner(msgspec.Struct, frozen=True, kw_only=True):
     skill: float
     quality_e4: int
 
-    @property
-    def worth(self) -> float:
-        """Its expected score, noise aside."""
-        return self.skill * self.quality_e4 / 10_000
-
 
 class World:
     """Everything the validators of one simulation have in common."""

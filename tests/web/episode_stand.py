@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from arena.bank.batch import AcceptedProduct, Explained
+from arena.bank.batch import AcceptedProduct, Batch, Explained, SealedProblem
 from arena.policies import DEMO
 from arena.race.draw import draw_problems, race_seed
-from arena.race.model import Batch, SealedProblem
 from arena.records.model import EvaluationRecord, StoredBody, Subject
 from foundation.canonical import text_hash
 from harness.trace import Completion, EmittedCall, EvaluationBody, Surfaced, ToolCall, Totals

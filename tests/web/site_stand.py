@@ -26,13 +26,14 @@ from arena.race.events import (
     encode_event,
 )
 from arena.race.machine import open_race, promoted, stream_of
-from arena.race.model import Candidate, LoggedRecord, SettlementInputs, Top
+from arena.race.scores import LoggedRecord, SettlementInputs
 from arena.race.settle import settle
 from arena.records.body import encode_body
 from arena.records.log import Checkpoint, checkpoint_of, sign_checkpoint, signing_message
 from arena.records.merkle import MerkleFrontier
 from arena.records.model import (
     AttemptRecord,
+    Candidate,
     Context,
     EvaluationRecord,
     Payload,
@@ -41,6 +42,7 @@ from arena.records.model import (
     SettlementRecord,
     StoredBody,
     StoredCheckpoint,
+    Top,
     VerdictRecord,
 )
 from arena.records.port import StoredSubmission
