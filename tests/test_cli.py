@@ -74,8 +74,8 @@ def test_an_unknown_command_is_usage_and_names_the_nearest() -> None:
 def test_explain_knows_every_code_and_says_whose_fault_it_is() -> None:
     result = CliRunner().invoke(cli.app, ["explain", "--json"])
     rows = json.loads(result.output)
-    assert {row["code"] for row in rows} == set(CODES)
-    assert all(row["owner"] in ("agent", "validator", "upstream", "problem") for row in rows)
+    assert {row["name"] for row in rows} == set(CODES)
+    assert all(row["facts"]["whose fault"] in ("agent", "validator", "upstream", "problem") for row in rows)
     one = CliRunner().invoke(cli.app, ["explain", "a1020"])
     assert all(text in one.output for text in ("A1020", CODES["A1020"].title, CODES["A1020"].remedy, "agent"))
     for wrong, meant in (("A102", "A10"), ("id-tabel", "id-table"), ("arena_heartbeet_ms", "arena_heartbeat_ms")):

@@ -84,20 +84,6 @@ def local_round(round_number: int) -> BeaconRound:
     return BeaconRound(network=LOCAL_NETWORK, round=round_number, signature=signature.hex())
 
 
-def verify_local_round(beacon_round: BeaconRound) -> bool:
-    """True when the round is the local twin's and its signature is good. Total: malformed input is a False."""
-    if beacon_round.network != LOCAL_NETWORK or len(beacon_round.signature) != 128:
-        return False
-    try:
-        signature = bytes.fromhex(beacon_round.signature)
-        address = core.Keypair.create_from_uri(_LOCAL_URI, core.CRYPTO_ED25519).ss58_address
-        message = _local_message(beacon_round.round)
-        is_good = bool(core.verify(message, signature, address, core.CRYPTO_ED25519))
-    except (ValueError, OverflowError):
-        return False
-    return is_good and beacon_round.signature == signature.hex()
-
-
 def _local_message(round_number: int) -> bytes:
     return _LOCAL_DOMAIN + round_number.to_bytes(8, "big")
 

@@ -24,7 +24,7 @@ from arena.chain.keys import canonical_hotkey
 from arena.chain.port import Signer, Verifier
 from arena.visibility.rule import Thing, may_see
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes, content_hash, read_canonical
-from foundation.codes.names import RELEASE_OLDER, RELEASE_TWICE, RELEASE_UNSIGNED
+from foundation.codes.names import PEER_LIED, RELEASE_OLDER, RELEASE_TWICE
 from foundation.durable_files import move_into_place, write_whole
 from foundation.errors import ArenaError
 
@@ -118,21 +118,21 @@ def sign_release(release: FilesRelease, signer: Signer) -> SignedRelease:
 
 
 def check_release(signed: SignedRelease, operator: Operator, verify: Verifier) -> None:
-    """Raise ArenaError U3045 unless this is a well-formed release that this operator signed for this subnet."""
+    """Raise ArenaError U3042 unless this is a well-formed release that this operator signed for this subnet."""
     release = signed.release
     about = f"release {release.sequence} of {release.signer[:64]!a}"
     if canonical_hotkey(release.signer) != release.signer or release.signer != canonical_hotkey(operator.hotkey):
-        raise ArenaError(RELEASE_UNSIGNED, f"{about}: the operator is {operator.hotkey}")
+        raise ArenaError(PEER_LIED, f"{about}: the operator is {operator.hotkey}")
     if release.netuid != operator.netuid:
-        raise ArenaError(RELEASE_UNSIGNED, f"{about}: it is for netuid {release.netuid}, not {operator.netuid}")
+        raise ArenaError(PEER_LIED, f"{about}: it is for netuid {release.netuid}, not {operator.netuid}")
     if fault := _fault_of(release):
-        raise ArenaError(RELEASE_UNSIGNED, f"{about}: {fault}")
+        raise ArenaError(PEER_LIED, f"{about}: {fault}")
     try:
         signature, message = bytes.fromhex(signed.signature), _message(release)
     except (ValueError, TypeError) as error:
-        raise ArenaError(RELEASE_UNSIGNED, f"{about}: {error}") from error
+        raise ArenaError(PEER_LIED, f"{about}: {error}") from error
     if not verify(operator.hotkey, message, signature):
-        raise ArenaError(RELEASE_UNSIGNED, f"{about}: the signature does not hold")
+        raise ArenaError(PEER_LIED, f"{about}: the signature does not hold")
 
 
 def is_file_name(kind: FileKind, name: str) -> bool:

@@ -52,7 +52,6 @@ from foundation.codes.names import (
     PEER_REFUSED,
     RELEASE_OLDER,
     RELEASE_TWICE,
-    RELEASE_UNSIGNED,
 )
 from foundation.errors import ArenaError, Failure
 
@@ -274,7 +273,7 @@ def _blaming(peer: Peer, complaints: list[Complaint], codes: Sequence[str]) -> I
 
 
 ASKED_AT_ONCE = 8
-_RELEASE_CODES = (*_PEER_CODES, RELEASE_UNSIGNED, RELEASE_OLDER, RELEASE_TWICE)
+_RELEASE_CODES = (*_PEER_CODES, RELEASE_OLDER, RELEASE_TWICE)
 
 
 class ReleaseTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -357,8 +356,8 @@ class ReleasePuller:
         return False
 
     async def _take_pieces(self, peer: Peer, file: SharedFile) -> bool:
-        """Take the pieces that are lacking from one peer; False where it does not have the file. Raises U3040 to U3042,
-        U3045."""
+        """Take the pieces that are lacking from one peer; False where it does not have the file. Raises U3040 to
+        U3042."""
         hashes = file.piece_sha256s
         for number in range(await asyncio.to_thread(self._store.pieces_held, file), len(hashes)):
             size = file.piece_bytes(number)
@@ -368,7 +367,7 @@ class ReleasePuller:
                 return False
             if len(found) != size or hashlib.sha256(found).hexdigest() != hashes[number]:
                 about = f"piece {number + 1} of {len(hashes)} of {file.name}"
-                raise ArenaError(RELEASE_UNSIGNED, f"{peer.hotkey}: {about} is another")
+                raise ArenaError(PEER_LIED, f"{peer.hotkey}: {about} is another")
             await asyncio.to_thread(self._store.add_piece, file, found)
         return True
 

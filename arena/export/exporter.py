@@ -92,7 +92,7 @@ async def export_records(
     # of two threads, one compresses the log's lines and one completes a shard
     with whole_folder(folder) as made, ThreadPoolExecutor(max_workers=2) as threads, rare_collections():
         log = await _log_range(store, begin, verify_signature, signer, now_ms)
-        releases = [pair async for pair in _releases(store, log.validator, log.last_seq)]
+        releases = [pair async for pair in releases_in(store, log.validator, log.last_seq)]
         released = releases_of({release.race_id: release for _, release in releases})
         selection = Selection(request, released, log.start, log.embargoed)
         supplement = await gather_supplement(store, log, request, selection)
@@ -378,7 +378,7 @@ async def _log_range(
             raise ArenaError("V2071", f"{validator} after record {start.after_seq}")
         note, anchor_block = covering[-1].note, covering[-1].anchor_block
         last_seq = read_checkpoint(note, verify_signature).size
-    releases = {release.race_id: release async for _, release in _releases(store, validator, last_seq)}
+    releases = {release.race_id: release async for _, release in releases_in(store, validator, last_seq)}
     return LogRange(
         validator=validator,
         first_seq=start.after_seq + 1,
@@ -391,11 +391,13 @@ async def _log_range(
     )
 
 
-async def _releases(store: Store, validator: str, last_seq: int) -> AsyncIterator[tuple[SignedRecord, ReleaseRecord]]:
-    """The release records of a log up to the end of a range; of two for one race the first counts."""
+async def releases_in(
+    store: Store, validator: str, last_seq: int | None = None
+) -> AsyncIterator[tuple[SignedRecord, ReleaseRecord]]:
+    """The release records of a log, up to the end of a range; of two for one race the first counts."""
     seen: set[str] = set()
     async for record in store.records(validator, kinds=("release",)):
-        if record.seq > last_seq:
+        if last_seq is not None and record.seq > last_seq:
             return
         content = signed_content(record.content, record.content_sha256)
         if content and isinstance(content.payload, ReleaseRecord) and content.payload.race_id not in seen:

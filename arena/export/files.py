@@ -64,10 +64,11 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     What a killed writer left is begun anew. Raises ArenaError V2027 when `folder` holds something, when another writes
     to it, and when a file can't be written.
     """
-    part = folder.with_name(f".{folder.name}{SCRATCH}")
+    folder = folder.absolute()  # "." has no name
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise ArenaError("V2027", f"{folder} holds something already; choose another --out")
+        part = folder.with_name(f".{folder.name}{SCRATCH}")
         part.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(part, os.O_RDONLY)
         try:

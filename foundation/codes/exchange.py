@@ -68,9 +68,9 @@ ROWS = (
     ),
     row(
         "U3042",
-        "another validator answered with something that is not what the chain holds",
+        "another validator answered with something that the chain does not hold, or the operator did not sign",
         "nothing of its answer is used; the next one is asked",
-        "nothing here; tell its operator which record was wrong",
+        "nothing here; tell its operator what was wrong; if it is most of them, compare operator_hotkey and netuid",
         True,
     ),
     row(
@@ -84,13 +84,6 @@ ROWS = (
         "a validator's log was rewritten since it was last read",
         "it counts as it stands now; what was settled before stays",
         "ask its operator why; both signed notes are kept",
-    ),
-    row(
-        "U3045",
-        "another validator shows a release or a file that the operator did not sign",
-        "nothing of its answer is used; the next one is asked",
-        "nothing here; tell its operator, and compare operator_hotkey and netuid if it is most of them",
-        True,
     ),
     row(
         "U3046",

@@ -17,6 +17,7 @@ import msgspec
 from arena.bank.batch import Explain, explain_nothing
 from arena.chain.keys import verify
 from arena.export.agents import AgentRow
+from arena.export.exporter import releases_in
 from arena.export.files import AGENTS, LOG, MANIFEST, read_rows, read_scrubbed
 from arena.export.model import LogRow
 from arena.export.selection import releases_of
@@ -103,7 +104,7 @@ async def traces_of_store(store: PostgresStore, which: str, rules: ReadRules) ->
         found = [(one[0], one[1].payload)]
     names = names_of(await store.submissions())
     logs = {record.validator for record, _ in found}
-    releases = {name: await _releases(store, name) for name in logs}
+    releases = {name: {one.race_id: one async for _, one in releases_in(store, name)} for name in logs}
     points = {name: await store.checkpoints(name) for name in logs}
     traces: list[FoundTrace] = []
     withheld: Counter[str] = Counter()
@@ -163,16 +164,6 @@ def signature_facts(record: SignedRecord | LogRow) -> tuple[Field, ...]:
     wrong = [f"{rule}: {why}" for rule, why in faults if rule != "body"]
     holds = "; ".join(wrong) if wrong else f"holds: signed by {record.validator}"
     return (("record", f"{record.seq} of {record.validator}"), ("signature", holds), ("content", record.content_sha256))
-
-
-async def _releases(store: PostgresStore, validator: str) -> dict[str, ReleaseRecord]:
-    """By race; of two releases of one race the first counts."""
-    found: dict[str, ReleaseRecord] = {}
-    async for record in store.records(validator, kinds=("release",)):
-        content = read_or_none(record)
-        if isinstance(content, RecordContent) and isinstance(content.payload, ReleaseRecord):
-            found.setdefault(content.payload.race_id, content.payload)
-    return found
 
 
 def _exported(folder: Path) -> Iterator[FoundTrace]:

@@ -65,10 +65,8 @@ def examine(settings: Settings, checks: Sequence[tuple[str, Check]]) -> Iterator
 
 
 def check_python(settings: Settings) -> DoctorCheck:
-    """3.11 or newer; only the policy's minor version may race."""
-    version, text = sys.version_info[:2], f"{sys.version_info[0]}.{sys.version_info[1]}"
-    if version < (3, 11):
-        return DoctorCheck("fail", text, "install Python 3.11, then: make clean install PYTHON=python3.11")
+    """Only the policy's minor version may race."""
+    text = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if text == PYTHON_RACED:
         return DoctorCheck("ok", text)
     fix = (

@@ -16,7 +16,6 @@ from arena.chain.beacon import (
     QUICKNET_CLOCK,
     DrandBeacon,
     LocalBeacon,
-    verify_local_round,
     verify_quicknet_round,
 )
 from arena.chain.port import BeaconRound
@@ -41,12 +40,10 @@ def test_quicknet_arithmetic_is_the_sdks() -> None:
         assert QUICKNET_CLOCK.round_after(unix_s * 1_000 - 1) == timelock.round_at(unix_s)
 
 
-async def test_every_process_makes_the_same_local_round_and_a_forged_one_does_not_verify() -> None:
+async def test_every_process_makes_the_same_local_round() -> None:
     made = await LocalBeacon(lambda: 10**12).fetch(7)
-    assert made is not None and verify_local_round(made)
+    assert made is not None
     assert hashlib.sha256(bytes.fromhex(made.signature)).hexdigest()[:16] == LOCAL_ROUND_7
-    for change in ({"round": 8}, {"network": "other"}, {"signature": "00" * 64}, {"signature": made.signature.upper()}):
-        assert not verify_local_round(msgspec.structs.replace(made, **change))
 
 
 def test_the_published_first_round_of_quicknet_verifies() -> None:

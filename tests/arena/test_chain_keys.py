@@ -111,3 +111,18 @@ def test_development_keys_open_on_the_local_chain_only(tmp_path: Path) -> None:
     with pytest.raises(ArenaError) as caught:
         open_signer("finney", name="x", hotkey="//Alice", path=tmp_path)
     assert caught.value.failure.code == "V2031"
+
+
+def test_an_encrypted_hotkey_takes_its_password_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyfile = tmp_path / "cold" / "hotkeys" / "hot"
+    keyfile.parent.mkdir(parents=True)
+    keyfile.write_bytes(ENCRYPTED)
+    with pytest.raises(ArenaError, match="BT_PW_") as caught:
+        wallet_signer("cold", "hot", tmp_path)
+    assert caught.value.failure.code == "V2031"
+    variable = "BT_PW_" + str(keyfile).replace("/", "_").replace(".", "_").upper()
+    monkeypatch.setenv(variable, "")  # restored afterwards, whatever the SDK stores there
+    core.save_password_to_environment(variable, "secret")
+    assert wallet_signer("cold", "hot", tmp_path).hotkey == ALICE_ADDRESS

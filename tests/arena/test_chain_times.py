@@ -63,3 +63,12 @@ def test_what_the_chain_cannot_hold_is_refused_with_its_code(text: str) -> None:
     with pytest.raises(ArenaError) as caught:
         split_endpoint(text)
     assert caught.value.failure.code == "V2030"
+
+
+def test_few_blocks_are_read_and_none_twice() -> None:
+    chain = Chain([BLOCK_MS] * 100_000)
+    times = BlockTimes(chain.time_of)
+    for moment in (99_000 * BLOCK_MS, 99_000 * BLOCK_MS + 1, 50_000 * BLOCK_MS):
+        assert asyncio.run(times.last_block(moment, 100_000)) == moment // BLOCK_MS
+    assert len(chain.read) == len(set(chain.read)) < 60
+    assert min(chain.read) > 49_000, "state far older than the answer may be pruned"

@@ -57,10 +57,6 @@ def test_traces_go_out_with_the_first_export_after_the_moment_and_once(tmp_path,
         assert report.is_ok, report.wrong
 
 
-def test_without_a_time_every_stated_embargo_still_runs(tmp_path):
-    assert export(log_under_embargo(), tmp_path / "out").trajectories == 3
-
-
 def test_an_export_that_brings_an_embargoed_trace_is_found_out(tmp_path):
     """Its maker says that an embargo ran, and brings what it seals."""
     log = log_under_embargo()

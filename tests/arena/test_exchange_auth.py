@@ -110,3 +110,10 @@ def test_a_clock_that_is_set_back_lets_nothing_through_twice(clock: Clock, ahead
             if second > MAX_AGE_S + SKEW_S:
                 server.caller(signed(others), "GET", TARGET)  # who was not ahead is not kept waiting
         clock.pass_s(1)
+
+
+def test_a_restart_lets_nothing_through_again(client: HttpAuth, server: HttpAuth, clock: Clock) -> None:
+    headers = signed(client)
+    server.caller(headers, "GET", TARGET)
+    clock.pass_s(1)
+    assert is_refused(clock.auth(BOB), headers)

@@ -102,3 +102,18 @@ async def test_a_record_over_the_limit_is_not_counted_for_anybody(case: Case) ->
     author = Handmade([large])
     pulled = await case.reader.puller(author, pace=FAST).pull(author.wanted, [author.peer])
     assert pulled.log is None
+
+
+async def test_a_note_without_a_tally_of_the_race_holds_no_log_and_blames_its_author(case: Case) -> None:
+    note = await case.author.note()
+    twice = f"{note}—{note.rpartition(chr(10) + chr(8212))[2]}"
+    for wrong in (note.rpartition("— ")[0], await case.author.note("r2"), twice):
+        pulled = await anchored(case, wrong)
+        assert (pulled.log, pulled.complaints) == (None, ())
+        assert pulled.unfit.code == "U3043"
+
+
+async def test_a_note_of_another_validator_holds_no_log(case: Case) -> None:
+    note = await case.relay.note()
+    pulled = await anchored(case, note)
+    assert pulled.log is None

@@ -26,7 +26,7 @@ from tests.arena.agents_stand import (
     priced_policy,
     season,
 )
-from tests.arena.export_stand import ExportLog, export, released_race, replace
+from tests.arena.export_stand import export, replace
 from tests.arena.log_stand import START_MS
 
 FORMATS = ("jsonl", "parquet", "messages")
@@ -83,16 +83,6 @@ def test_a_promotion_of_a_race_that_is_not_released_opens_nothing_and_is_not_tol
     assert verify_export(tmp_path, verify).is_ok
 
 
-def test_a_promotion_in_front_of_the_range_stands_in_the_references(tmp_path: Path) -> None:
-    log = season()
-    after = next(record.seq for record in log.log if b'"race_id":"r3"' in record.content) - 1
-    manifest = export(log, tmp_path, start=log.cursor_at(after), now_ms=NOW_MS, formats=FORMATS)
-    found = agents(tmp_path)
-    assert (found["a1"].source, found["c3"].source, manifest.trajectories) == ("here", "not_promoted", 3)
-    assert found["a1"].settlement_seq and found["a1"].settlement_seq <= after
-    assert verify_export(tmp_path, verify).wrong == ()
-
-
 def test_a_source_that_is_not_kept_or_not_the_recorded_one_is_said_to_be_missing(tmp_path: Path) -> None:
     log = season()
     log.sources["a1" * 32] = "def agent_main(problem):\n    return None\n"
@@ -101,25 +91,7 @@ def test_a_source_that_is_not_kept_or_not_the_recorded_one_is_said_to_be_missing
     assert verify_export(tmp_path, verify).is_ok
 
 
-def test_a_log_of_which_nothing_is_known_beside_it_exports_with_nulls(tmp_path: Path) -> None:
-    log = ExportLog()
-    released_race(log, "r1", (1,))
-    log.checkpoint()
-    export(log, tmp_path, formats=("parquet",))
-    (row,) = parquet(tmp_path)
-    assert {row[name] for name in ("agent_name", "priced_micro_usd", "episode_ms", "model_ms", "agent_ms")} == {None}
-    assert agents(tmp_path)["a1"].name is None
-
-
 # -- costs and times
-
-
-def test_a_cost_is_that_of_every_completion_or_null(whole: Path) -> None:
-    costs = {(row["agent_name"], row["race_id"]): row["priced_micro_usd"] for row in parquet(whole)}
-    assert costs[("leaky", "r1")] == 1_000 * 10 + 100 * 40
-    assert costs[("lamp-finder", "r3")] == 100 + 40
-    assert costs[("plain", "r1")] is None  # recorded as 0: its model has no price
-    assert {row["episode_ms"] for row in parquet(whole) if row["agent_name"] == "budget-first"} == {None}
 
 
 # -- interrupted

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,8 +16,6 @@ from tests.arena.trajectory_stand import (
     TERMINATE,
     USER,
     Episode,
-    appending,
-    replace,
     says,
     tool_message,
 )
@@ -68,18 +65,6 @@ def test_a_result_the_agent_shortened_is_the_agents() -> None:
     assert not talk.is_model_written
 
 
-def test_ids_that_the_agent_gave_are_the_models_again() -> None:
-    run = Episode([says(SEARCH), says(content="done")])
-    sent = run.chat(USER)
-    (answer,) = run.answer(sent)
-    sent["tool_calls"][0]["id"] = "mine"
-    run.chat(USER, sent, {**answer, "tool_call_id": "mine"})
-    talk = converse(run.body())
-    assert talk.messages[1].tool_calls[0].id == talk.messages[2].tool_call_id == "c0"
-    assert talk.is_linear
-    assert talk.is_model_written
-
-
 def test_of_rewritten_prompts_the_path_with_most_turns_is_shown() -> None:
     first, second, third = says(content="one"), says(content="two"), says(content="three")
     run = Episode([first, second, third])
@@ -96,27 +81,6 @@ def test_of_rewritten_prompts_the_path_with_most_turns_is_shown() -> None:
     talk = converse(run.body())
     assert [m.content for m in talk.messages if m.role == "assistant"] == ["one", "two"]
     assert place(talk, talk.completions[2].reply).content == "three"
-
-
-def test_a_call_written_as_text_stays_in_the_text() -> None:
-    text = '<tool_call>{"name": "find_product", "arguments": {"q": "red lamp"}}</tool_call>'
-    run = Episode([says(content=text), says(content="done")])
-    sent = run.chat(USER)
-    run.chat(USER, sent, {"role": "user", "content": run.tool(*SEARCH)})
-    talk = converse(run.body())
-    assert talk.messages[1].content == text
-    assert talk.messages[1].tool_calls == ()
-    assert (talk.calls[0].emitter, talk.calls[0].call_id) == ("llm", "text-1")
-    assert talk.is_model_written
-
-
-@pytest.mark.parametrize(
-    "text", ["no json", "[]", '{"role": 1}', '{"role":"assistant","content":"","tool_calls":[{}]}', "[" * 100_000]
-)
-def test_what_is_no_message_is_shown_as_unknown(text: str) -> None:
-    body = appending()
-    talk = converse(replace(body, messages=(text, *body.messages[1:])))
-    assert talk.messages[0] == ChatMessage(role="unknown", content=text)
 
 
 @given(st.data())

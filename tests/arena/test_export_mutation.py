@@ -190,24 +190,6 @@ def test_a_changed_row_is_found_under_a_fitting_manifest(copy: Path, old: bytes,
     assert not verify_export(copy, verify).is_ok
 
 
-def test_a_card_or_a_checkpoint_that_says_something_else_is_found_and_named(copy: Path) -> None:
-    text = (copy / "README.md").read_text("utf-8")
-    other = ExportLog()
-    released_race(other, "r1", [1])
-    other.checkpoint()
-    note = next(path for path in files(copy) if kind_of(path) == "checkpoints")
-    for path, content in (
-        (note, other.points[0].note.encode()),
-        ("README.md", text.replace("| trajectories | 6 |", "| trajectories | 7 |").encode()),
-    ):
-        kept, manifest = (copy / path).read_bytes(), read_manifest(copy)
-        assert content != kept
-        refit(copy, path, content, next(file.rows for file in manifest.files if file.path == path))
-        assert is_named(copy, path)
-        (copy / path).write_bytes(kept)
-        write_manifest(copy, manifest)
-
-
 def test_a_whole_row_of_a_race_that_is_not_released_is_found(tmp_path: Path) -> None:
     log = ExportLog()
     released_race(log, "r1", [1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,6 @@ from pathlib import Path
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-import typer
 
 from arena.chain.keys import verify
 from arena.export.files import read_lines
@@ -34,7 +32,6 @@ from foundation.canonical import canonical_bytes
 from foundation.errors import Failure
 from harness.trace import EvaluationBody, FailedCompletion
 from judge.verdict import Refusal
-from neurons.cli.verify import verify_folder
 from tests.arena.export_stand import ExportLog, export, released_race, replace
 from tests.arena.log_stand import HOST, START_MS, attempt, body, episode, release
 
@@ -60,19 +57,6 @@ def put(log: ExportLog, content: bytes) -> int:
 
 def content_of(payload: Payload) -> bytes:
     return encode_content(RecordContent(recorded_ms=START_MS, host=HOST, payload=payload))
-
-
-def put_episode(log: ExportLog, problem: int, **changes: object) -> EvaluationBody:
-    """An episode whose body has these fields."""
-    made = replace(body(problem), **changes)
-    stored = encode_body(made)
-    attempted, evaluated, judged = episode(problem)[0]
-    assert isinstance(judged, VerdictRecord)
-    name = stored.body_sha256
-    verdict = replace(judged.verdict, body_sha256=name)
-    evaluated = replace(evaluated, body_sha256=name, stop=made.stop, totals=made.totals, failure=made.failure)
-    log.add([replace(attempted, body_sha256=name), evaluated, replace(judged, verdict=verdict)], [stored])
-    return made
 
 
 def poisons() -> dict[str, bytes]:
@@ -155,21 +139,6 @@ def test_fields_of_a_later_minor_version_go_out_whole_and_views_leave_them_aside
     report = verify_export(tmp_path / "out", verify)
     assert report.is_ok, report.wrong
     assert seq == 5
-
-
-def test_counts_and_texts_at_the_edge_of_what_a_record_holds_fit_every_view(tmp_path: Path) -> None:
-    log, most = ExportLog(), 2**53 - 1
-    text = 'a\x00b\u2028c\ufffe\U0010ffff"\\</script>\r\n---\n# [x](y)|`'
-    totals = replace(body(1).totals, prompt_tokens=most, completion_tokens=-most, cost_micro_usd=most)
-    put_episode(log, 1, query=text, messages=(text, "[" * DEPTH), totals=totals, tool_profile=text, recommended=(text,))
-    log.add([release("r1", [1])])
-    score = episode(2)[0][1]
-    assert isinstance(score, EvaluationRecord)
-    log.checkpoint()
-    manifest = export(log, tmp_path / "out", formats=FORMATS)
-    assert manifest.trajectories == 1
-    report = verify_export(tmp_path / "out", verify)
-    assert report.is_ok, report.wrong
 
 
 def secret(name: object) -> str:
@@ -292,19 +261,3 @@ def test_a_credential_in_any_text_of_a_body_record_or_verdict_reaches_no_file_of
     assert manifest.trajectories == len(places)  # nothing is lost to the views for it
     report = verify_export(tmp_path / "out", verify)
     assert report.is_ok, report.wrong
-
-
-def test_a_file_whose_name_is_no_text_is_found_and_shown_harmlessly(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    log = ExportLog()
-    released_race(log, "r1")
-    export(log, tmp_path / "out", signer=log.signer)
-    (tmp_path / "out" / "\x1b[2J").write_bytes(b"")
-    Path(os.fsdecode(bytes(tmp_path / "out") + b"/\xff")).write_bytes(b"")
-    report = verify_export(tmp_path / "out", verify)
-    assert [found.place for found in report.wrong] == ["\x1b[2J", "\\udcff"]
-    for as_json in (True, False):
-        with pytest.raises(typer.Exit):
-            verify_folder(tmp_path / "out", as_json=as_json)
-    assert "\x1b" not in "".join(capsys.readouterr())

@@ -77,16 +77,6 @@ def test_filters_leave_out_evaluations_and_the_export_still_verifies(log, tmp_pa
         assert report.is_ok, report.wrong
 
 
-def test_a_row_over_the_limit_is_a_stub(log, tmp_path):
-    log.add_episode(1, "r1")
-    log.add_episode(2, "r1", result_bytes=20_000)
-    log.add([release("r1", [1, 2])])
-    log.checkpoint()
-    manifest = export(log, tmp_path / "out", row_bytes_max=10_000)
-    assert (manifest.withheld, manifest.trajectories) == ({"oversize": 1}, 1)
-    assert verify_export(tmp_path / "out", verify).is_ok
-
-
 def test_without_a_checkpoint_there_is_no_export_unless_the_logs_hotkey_signs_one(log, tmp_path):
     released_race(log, "r1")
     with pytest.raises(ArenaError, match="V2071"):

@@ -113,7 +113,7 @@ async def test_a_lying_peer_costs_its_answer_and_the_next_one_is_asked(tmp_path:
     peers.faults = {liar.hotkey: PeerFault(is_lying=True)}
     order = [Peer(hotkey=node.hotkey, endpoint="local") for node in (liar, honest)]
     turn = await puller(reader, peers).turn(order)
-    assert [(each.peer, each.failure.code) for each in turn.complaints] == [(liar.hotkey, "U3045")]
+    assert [(each.peer, each.failure.code) for each in turn.complaints] == [(liar.hotkey, "U3042")]
     assert turn.is_whole and held(reader.releases) == held(honest.releases)
 
 
@@ -135,7 +135,7 @@ PEER = Peer(hotkey="5Hostile", endpoint="local")
 async def test_a_file_of_other_bytes_is_named_and_nothing_of_it_stays(piece: bytes, tmp_path: Path) -> None:
     store = ReleaseStore(tmp_path)
     turn = await ReleasePuller(Answering(release_of(SMALL), piece), store, OPERATOR, verify).turn([PEER])
-    assert (codes(turn), turn.lacking, store.whole()) == (["U3045"], 1, None)
+    assert (codes(turn), turn.lacking, store.whole()) == (["U3042"], 1, None)
     assert [path.name for path in (tmp_path / "parts").iterdir()] == []
 
 
@@ -169,7 +169,7 @@ WRONG = {
 async def test_a_release_that_the_operator_did_not_sign_for_us_is_refused_and_named(case: str, tmp_path: Path) -> None:
     store = ReleaseStore(tmp_path)
     turn = await ReleasePuller(Answering(WRONG[case], b"x"), store, OPERATOR, verify).turn([PEER])
-    assert (codes(turn), turn.is_new, store.newest()) == (["U3045"], False, None)
+    assert (codes(turn), turn.is_new, store.newest()) == (["U3042"], False, None)
 
 
 async def test_an_older_release_is_refused_and_two_of_one_number_are_evidence(tmp_path: Path) -> None:

@@ -153,3 +153,9 @@ async def test_tiles_give_the_proofs_of_the_whole_tree_and_read_little() -> None
             assert store.read <= 4 * TILE
     with pytest.raises(ArenaError, match="V2053"):
         await TiledLogs(Leaves(300)).inclusion("v", 1, 1_000)
+
+
+@pytest.mark.parametrize(("size", "peaks"), [(1, []), (0, [bytes(32)]), (3, [bytes(32)]), (1, [b"short"]), (-1, [])])
+def test_peaks_that_do_not_fit_the_size_are_refused(size: int, peaks: list[bytes]) -> None:
+    with pytest.raises(ArenaError, match="V2050"):
+        MerkleFrontier(size, peaks)

@@ -183,3 +183,14 @@ def test_a_persons_word_on_a_submission_stands_after_one_of_the_gate() -> None:
         log = log_of(payloads)
         place = payloads.index(person) + 1
         assert [(d.rule, d.seq) for d in check(log, log.log).defects] == [("gate", place)]
+
+
+def test_an_evaluation_without_its_attempt_is_found() -> None:
+    payloads, body = episode(1)
+    log = log_of(payloads[1:], bodies=[body])
+    assert [(d.rule, d.seq) for d in check(log, log.log).defects] == [("attempt", 1)]
+
+
+def test_a_verdict_on_a_body_nobody_evaluated_is_found() -> None:
+    log = log_of(episode(1)[0][2:])
+    assert [(d.rule, d.seq) for d in check(log, log.log).defects] == [("verdict", 1)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from arena.bank.titles import EmbeddingsEndpoint, VectorFolder, Vectors, build_lexical, build_release
+from arena.bank.titles import VectorFolder, Vectors, build_lexical, build_release
 from foundation.errors import ArenaError
 from problems.model import BUCKETS, Problem
 from problems.product import Product
@@ -21,7 +20,6 @@ from problems.synthesis import measure_ambiguity, synthesize
 from problems.title_index import TitleIndex
 from problems.titles import LexicalTitles, decode_accepted, encode_accepted, title_words
 from tests.arena.scripted_embeddings import HashedWords
-from tests.harness.inference_stand import OtherServer, raw, status
 from tests.problems.stand import synthetic_shelf
 
 NAME = "hashed-words/1@test"
@@ -123,39 +121,3 @@ def test_an_interrupted_build_goes_on_where_it_stopped(tmp_path: Path, release):
     assert told == [(2_048, titles), (titles, titles)]
     third = Counting(calls_max=0)
     assert build_release(_problems(), _products(), third, folder, name=NAME) == release
-
-
-def reply(*rows: tuple[int, list[float]]):
-    return raw(json.dumps({"data": [{"index": index, "embedding": vector} for index, vector in rows]}).encode())
-
-
-def test_passing_faults_are_tried_again_and_others_are_not():
-    pauses: list[float] = []
-    with OtherServer(status(503), status(429), reply((0, [1.0]))) as server:
-        EmbeddingsEndpoint(server.base_url, "m", sleep=pauses.append).embed(["a"])
-    assert pauses == [0.5, 1.0]
-    for code, failure, requests in ((401, "U3001", 1), (404, "U3001", 1), (500, "U3002", 3), (429, "U3004", 3)):
-        with OtherServer(then=status(code)) as server:
-            with pytest.raises(ArenaError, match=failure):
-                EmbeddingsEndpoint(server.base_url, "m", attempts=3, sleep=pauses.append).embed(["a"])
-            assert len(server.bodies) == requests
-    with pytest.raises(ArenaError, match="U3002"):
-        EmbeddingsEndpoint("http://127.0.0.1:1/v1", "m", attempts=1).embed(["a"])
-
-
-@pytest.mark.parametrize(
-    "behaviour",
-    [
-        raw(b"no json"),
-        raw(b"{}"),
-        reply(),
-        reply((0, [1.0]), (1, [1.0])),
-        reply((1, [1.0])),
-        reply((0, [])),
-        reply((0, [0.0, 0.0])),
-        raw(b'{"data": [{"index": 0, "embedding": ["a"]}]}'),
-    ],
-)
-def test_an_unreadable_reply_is_the_endpoints_fault(behaviour):
-    with OtherServer(then=behaviour) as server, pytest.raises(ArenaError, match="U3003"):
-        EmbeddingsEndpoint(server.base_url, "m", attempts=1).embed(["a"])

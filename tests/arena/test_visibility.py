@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import itertools
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import get_args
 from zoneinfo import ZoneInfo
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from arena.policy import EmbargoRules
 from arena.race.schedule import embargo_ends_ms
-from arena.records.model import Context, RaceInputs, ReleasedProblem
+from arena.records.model import Context, ReleasedProblem
 from arena.visibility.rule import (
     MOMENTS,
     VIEWERS,
     Thing,
-    embargoed_races,
     may_see,
     moment_at,
-    opening_text,
-    released_moment,
-    settlement_moment,
     standing_of,
 )
 from problems.model import POOLS
-from tests.arena.log_stand import release, settlement
 
 THINGS: tuple[Thing, ...] = get_args(Thing)
 
@@ -63,7 +56,6 @@ CELLS = [
 ]
 SUBSETS = [pools for size in range(len(POOLS) + 1) for pools in itertools.combinations(POOLS, size)]
 ZONE = ZoneInfo("America/Los_Angeles")
-DAY_MS = 86_400_000
 
 
 def test_every_cell_of_the_matrix_holds():
@@ -77,15 +69,6 @@ def test_every_cell_of_the_matrix_holds():
         if answer == ".":
             later = found.opens not in MOMENTS or MOMENTS.index(found.opens) > MOMENTS.index(moment)
             assert later, found
-
-
-def test_a_loser_s_source_and_a_pool_that_no_release_names_are_never_said_to_open():
-    for thing in ("source", "gate_finding"):
-        assert {may_see("public", thing, moment).opens for moment in MOMENTS} == {"never"}
-        assert {may_see("public", thing, moment, is_winner=True).opens for moment in MOMENTS} == {"published"}
-    assert may_see("public", "trace", "published", pool="eval", pools=("train",)).opens == "named"
-    assert may_see("public", "trace", "published", pool=None, pools=POOLS).opens == "never"
-    assert may_see("public", "trace", "settled", pool="eval", pools=("train",)).opens == "published"
 
 
 times = st.one_of(st.none(), st.integers(0, 100))
@@ -128,18 +111,6 @@ def test_an_embargo_ends_on_the_first_weekday_noon_in_los_angeles_after_the_sett
     assert before.timestamp() * 1000 <= settled_ms
 
 
-def test_a_release_record_says_when_its_race_opens():
-    plain, waiting = release("r1"), replace(release("r2"), opens_ms=at("2026-06-10T12:00"))
-    assert released_moment(None, 5 * DAY_MS) == "racing"
-    assert released_moment(plain, 0) == "published"
-    assert [released_moment(waiting, waiting.opens_ms + each) for each in (-1, 0, 1)] == ["settled", *["published"] * 2]
-    assert embargoed_races({"r1": plain, "r2": waiting}, waiting.opens_ms - 1) == {"r2"}
-    assert embargoed_races({"r1": plain, "r2": waiting}, waiting.opens_ms) == frozenset()
-    assert (opening_text(plain), opening_text(waiting)) == ("", "2026-06-10T19:00:00+00:00")
-    assert opening_text(replace(waiting, opens_ms=2**53 - 1)).startswith("9999-12-31")
-    assert datetime.fromisoformat(opening_text(waiting)).tzinfo == UTC
-
-
 def test_a_record_stands_where_its_races_release_puts_it():
     released = {"r1": {"p1": ReleasedProblem(problem_id="p1", pool="eval", cluster_id="c")}}
 
@@ -152,36 +123,3 @@ def test_a_record_stands_where_its_races_release_puts_it():
     assert about("race", "r2", "p1") == ("racing", None)
     assert about("qualifying", "r2", "p1") == ("published", "never_touch")
     assert about("qualifying", "r1", "p1", {"r1"}) == ("published", "never_touch")
-
-
-INPUTS = RaceInputs(
-    policy="{}",
-    problem_ids=("p1", "p2"),
-    closes_ms=0,
-    field=(),
-    validators=(),
-    neurons=(),
-    incumbent=None,
-    history=(),
-    eliminated=(),
-    logs=(),
-    beacon_network="",
-    beacon_signature="",
-    undrawn_why="the beacon did not come",
-)
-
-
-@pytest.mark.parametrize(
-    ("change", "is_waiting"),
-    [
-        ({"state": "cancelled", "drawn": ()}, False),
-        ({"state": "cancelled", "drawn": (), "inputs": INPUTS}, False),
-        ({"state": "cancelled", "drawn": (), "inputs": replace(INPUTS, beacon_signature="ab")}, True),
-        ({"state": "cancelled", "drawn": ("p1",)}, True),
-        ({"state": "settled", "drawn": ("p1",)}, True),
-    ],
-)
-def test_a_settlement_says_itself_whether_its_batch_was_drawn_from(change, is_waiting):
-    record = replace(settlement("r1"), **change)
-    for moment in ("racing", "settled", "published"):
-        assert settlement_moment(record, moment) == (moment if is_waiting else "published")

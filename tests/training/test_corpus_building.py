@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from arena.chain.keys import verify
-from arena.export.files import AGENTS
 from foundation.errors import ArenaError
 from foundation.executors.processes import executor_of
 from training.corpus.appraisal import Task
@@ -24,7 +22,6 @@ from training.corpus.building import (
     write_filtered,
 )
 from training.corpus.corpus_files import read_rows
-from training.corpus.exports import open_export
 from training.corpus.leak_guard import Guard
 from training.corpus.model import Rules
 
@@ -39,18 +36,6 @@ def filtered(day: Path, rules: Rules = LOOSE, names: tuple[str, ...] = (), worke
 
 def code_of(caught: pytest.ExceptionInfo[ArenaError]) -> str:
     return caught.value.failure.code
-
-
-def test_the_funnel_calls_agent_versions_as_the_export_does(day: Path, tmp_path: Path) -> None:
-    export, sources = open_export(day, verify), open_sources([day], [], verify)
-    lines = [msgspec.json.decode(line) for line in (day / AGENTS).read_bytes().splitlines()]
-    (tmp_path / AGENTS).write_bytes(b"\n".join(msgspec.json.encode({**line, "name": "lamp"}) for line in lines))
-    names = msgspec.structs.replace(export, folder=str(tmp_path)).names
-    assert set(names) == {line["agent_version_id"] for line in lines} and not export.names  # nobody submitted them
-    found = filter_sources(
-        msgspec.structs.replace(sources, names=names), Task(arms=(LOOSE,)), arms_of(LOOSE, ()), Guard()
-    )
-    assert {one.name: one.title for one in found.funnels[0].agents} == names
 
 
 def test_a_rules_file_is_the_paper_where_it_says_nothing(tmp_path: Path) -> None:

@@ -67,17 +67,6 @@ def test_tokens_and_verification_are_not_done_twice(run: Run, day: Path, tmp_pat
     assert read_lineage(tmp_path / "a") == read_lineage(tmp_path / "b")
 
 
-def test_nothing_that_passes_is_exit_code_1_with_the_funnel(run: Run, day: Path, tmp_path: Path) -> None:
-    code, out, err = run("build", day, "--out", tmp_path / "c", "--rule", "tokens_max=1")
-    assert code == 1
-    assert "Funnel, in the order rules are applied" in out and "tokens" in out
-    assert "V2147" in err
-    assert not (tmp_path / "c").exists()
-    code, out, _ = run("build", day, "--out", tmp_path / "c", "--rule", "tokens_max=1", "--json")
-    assert code == 1
-    assert msgspec.convert(json.loads(out)["funnels"]["full"], Funnel).kept == 0
-
-
 def test_an_export_that_nobody_signed_needs_the_word(run: Run, firehose: Firehose, tmp_path: Path) -> None:
     write_day(firehose, tmp_path / "export", 30)
     (tmp_path / "export" / "manifest.sig").unlink()

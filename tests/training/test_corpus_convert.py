@@ -131,27 +131,6 @@ def test_arguments_keep_the_text_they_were_written_in() -> None:
     assert converted(quoted).messages[0].calls[0].arguments == text
 
 
-def test_output_tools_rows_are_calls_without_results() -> None:
-    row = {
-        "query": QUERY,
-        "output_tools": [
-            {"function": {"name": "find_product", "arguments": SEARCH}},
-            {"function": {"name": "recommend_product", "arguments": {"product_ids": "1,2"}}},
-        ],
-        "recommended_product_ids": ["1", "2"],
-        "terminated": True,
-    }
-    trace = converted(row)
-    assert trace.source.kind == "output_tools"
-    assert [[call.name for call in one.calls] for one in trace.messages] == [
-        [],
-        ["find_product"],
-        ["recommend_product"],
-    ]
-    assert (trace.facts.recommended, trace.facts.stop) == (("1", "2"), "terminated")
-    assert "results" in trace.missing
-
-
 @pytest.mark.parametrize(
     "row",
     [
@@ -172,14 +151,6 @@ def test_output_tools_rows_are_calls_without_results() -> None:
 )
 def test_a_row_that_is_not_what_its_format_says_is_refused_by_code(row: object) -> None:
     assert refusal(row) == "V2097"
-
-
-@pytest.mark.parametrize("row", [None, 7, [], {}, [7], {"rows": 1}, "a lamp", {"text": "a lamp"}])
-def test_a_row_of_no_known_format_is_told_what_is_known(row: object) -> None:
-    with pytest.raises(ArenaError) as raised:
-        converted(row)
-    assert raised.value.failure.code == "V2097"
-    assert "output_tools" in raised.value.failure.detail
 
 
 def test_a_file_is_read_row_by_row_and_bad_rows_are_kept_out_by_place(tmp_path: Path) -> None:

@@ -150,21 +150,3 @@ def test_what_is_compared_on_disk_is_what_a_comparison_in_memory_finds(
     prints = list(alike_prints(random.Random(seed), count, originals))
     found = [likeness for _, likeness in likenesses(enumerate(prints), near_e4)]
     assert found == compared_in_memory(prints, near_e4)
-
-
-def test_a_crowded_band_forgets_the_late_and_never_the_first() -> None:
-    rng = random.Random(2)
-    band, word = rng.randbytes(16), rng.randbytes(4)
-    crowd = [Fingerprint(rng.randbytes(16), band + rng.randbytes(496), word + rng.randbytes(124)) for _ in range(100)]
-    assert set(likeness_of(*crowd)) == {None}
-    copies = [msgspec.structs.replace(one, normal_sha=rng.randbytes(16)) for one in crowd]
-    assert likeness_of(*crowd, *copies)[100:] == ["near_duplicate"] * 100  # the other 31 bands are not crowded
-
-    def only_the_first_band(one: Fingerprint) -> Fingerprint:
-        """Alike enough, and of 32 bands only the crowded one is the same."""
-        phrases = b"".join(one.phrases[i : i + 12] + rng.randbytes(4) for i in range(16, 512, 16))
-        return Fingerprint(rng.randbytes(16), one.phrases[:16] + phrases, one.searched)
-
-    late = [only_the_first_band(one) for one in crowd]
-    answers = [likeness_of(*crowd, one)[-1] for one in (late[0], late[31], late[32], late[99])]
-    assert answers == ["near_duplicate", "near_duplicate", None, None]

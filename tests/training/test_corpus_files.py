@@ -19,8 +19,6 @@ from training.corpus.corpus_files import (
     FUNNEL,
     LINEAGE,
     REJECTED,
-    chat_json,
-    messages_of,
     read_lineage,
     read_rows,
     write_corpus,
@@ -112,18 +110,6 @@ def test_rows_that_are_not_the_lineages_are_noticed(tmp_path: Path, filtered: tu
     (tmp_path / "b" / DATA).replace(tmp_path / "a" / DATA)
     with pytest.raises(ArenaError, match="lineage"):
         list(read_rows(tmp_path / "a"))
-
-
-def test_messages_are_plain_chat_and_what_departs_from_it_is_marked() -> None:
-    trace = Maker(2).good("parallel calls").trace
-    turn = next(message for message in trace.messages if message.calls)
-    made_up = msgspec.structs.replace(turn, is_model=False)
-    (chat,) = json.loads(chat_json([made_up]))
-    assert chat["weight"] == 0
-    assert set(chat) == {"role", "content", "reasoning_content", "tool_calls", "weight"}
-    assert chat["tool_calls"][0]["emitter"] == "llm"
-    assert messages_of(chat_json([made_up])) == (made_up,)
-    assert "weight" not in json.loads(chat_json([turn]))[0]
 
 
 def test_the_card_names_every_code_and_says_when_sources_were_only_trusted(filtered: tuple) -> None:

@@ -104,18 +104,6 @@ def test_a_released_row_that_answers_its_problem_with_a_held_out_product_does_no
                 assert guard(arena(foreign(asked, ids=ids, titles=titles), **released)) == ("leak",)
 
 
-def test_a_released_dev_row_may_name_what_is_trained_on_and_no_other_pools_answer(
-    partition: OpenPartition, by_pool: dict[Pool, list[Problem]]
-) -> None:
-    guard = Guard(partition=partition, admits="dev")
-    asked = by_pool["dev"][0]
-    row = partition.row_of(partition.token(f"problem {asked.problem_id}"))
-    assert row is not None
-    for pool, codes in (("train", ()), ("dev", ()), ("eval", ("leak",))):
-        named = [item.product_id for item in by_pool[pool][0].rewards]
-        assert guard(arena(foreign(asked, ids=named), pool="dev", cluster_id=row.cluster)) == codes
-
-
 @pytest.mark.parametrize("facts", [{"suite": "v1", "pool": "train", "cluster_id": "c"}, {"cluster_id": "c"}])
 def test_a_row_of_a_suite_or_of_no_release_does_not_enter(
     guard: Guard, bank: Sequence[Problem], facts: dict[str, object]
@@ -153,12 +141,6 @@ def test_no_disguise_of_a_held_out_problem_enters_with_its_answer(
             assert guard(foreign(disguised, ids=ids, titles=titles)) == ("leak",)
             made += 1
     assert made >= 5 * len(held_out["eval"])
-
-
-def test_where_nothing_is_known_nothing_enters(guard: Guard, bank: Sequence[Problem]) -> None:
-    assert Guard()(foreign(bank[-1])) == ("leak",)
-    unasked = convert_row({"raw_text": "<think>x</think>"}, "rows.jsonl:1", "00" * 32)
-    assert guard(unasked) == ("leak",)
 
 
 def test_what_a_foreign_row_says_of_its_pool_can_only_keep_it_out(

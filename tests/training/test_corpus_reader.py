@@ -19,7 +19,7 @@ from tests.arena.trajectory_stand import says, trajectory
 from tests.readme_blocks import ROOT, block_under
 from tests.training.conftest import DAY
 from tests.training.export_reading import read_traces
-from tests.training.firehose import TRUTH, Firehose, Made
+from tests.training.firehose import Firehose, Made
 from tests.training.firehose_export import write_day, write_records
 from training.corpus.exports import Export, export_shards, open_export, trace_of_row
 from training.corpus.model import Trace
@@ -67,35 +67,6 @@ def test_the_block_of_the_page_reads_a_whole_export(day: Path, opened: Export, t
     }
     exec(compile(block.text, block.page, "exec"), names)
     assert len(seen) == DAY and all(trace.source.is_verified for trace in seen)
-
-
-def test_facts_are_those_of_record_release_and_verdict(day: Path, firehose: Firehose, traces: list[Trace]) -> None:
-    for made, trace in zip(firehose.make(DAY), traces, strict=True):
-        facts, record = trace.facts, made.evaluation
-        assert (facts.problem_id, facts.cluster_id, facts.pool) == (made.problem_id, made.cluster_id, "train")
-        assert facts.coefficient_e4 == (made.verdict.coefficient_e4 if made.verdict else None)
-        assert facts.is_agentic == (TRUTH[made.agent] == "agentic") == record.is_agentic
-        assert facts.is_success == record.outcome.is_success
-        assert (facts.agent, facts.team) == (record.subject.agent_version_id, record.subject.miner_hotkey)
-        assert trace.missing == ("suite",)
-
-
-def test_calls_written_as_text_become_calls_with_what_the_host_answered() -> None:
-    text = '<think>A lamp.</think>I search.<tool_call>{"name": "find_product", "arguments": {"q": "lamp"}}</tool_call>'
-    run = Run([says(content=text), says(content="The first.")])
-    messages = [{"role": "user", "content": "a red lamp"}]
-    messages.append(run.chat(*messages))
-    result = run.tool("find_product", {"q": "lamp"})
-    messages.append({"role": "user", "content": f"<tool_response>\n{result}\n</tool_response>"})
-    run.chat(*messages)
-    trace = as_trace(run.body())
-    user, first, tool, last = trace.messages
-    assert (first.content, first.reasoning) == ("I search.", "A lamp.")
-    assert [(call.name, call.arguments, call.emitter) for call in first.calls] == [
-        ("find_product", '{"q": "lamp"}', "llm")
-    ]
-    assert (tool.role, tool.content, tool.call_id, tool.is_model) == ("tool", result, first.calls[0].id, True)
-    assert (user.role, last.content) == ("user", "The first.")
 
 
 def test_a_message_of_no_known_role_is_refused_by_code() -> None:

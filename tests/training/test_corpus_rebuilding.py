@@ -17,7 +17,6 @@ from tests.arena import trajectory_stand
 from tests.arena.trajectory_stand import (
     QUERY,
     SEARCH,
-    SYSTEM,
     narrating,
     says,
 )
@@ -71,30 +70,6 @@ def test_a_dialogue_that_was_cut_or_summarised_says_what_its_model_was_not_shown
     assert codes(trace) == ("view_incomplete",)
     off = Rules(off=("coefficient", "recommend_arguments", "subtask", "view_incomplete"))
     assert codes_of(trace, off, gates()) == ()
-
-
-def test_a_turn_whose_call_nobody_can_read_and_its_retry_become_the_retry_alone() -> None:
-    broken = '<think>A lamp.</think><tool_call>[{"name": "find_product", "parameters": {"q": </tool_call>'
-    run = Run([says(content=broken), *(says(content=spoken(turn)) for turn in TURNS)])
-    told_so_far = [QUERY]
-    run.chat(SYSTEM, {"role": "user", "content": "\n".join(told_so_far)})
-    told_so_far.append("That was no JSON. Again.")
-    for turn in TURNS:
-        run.chat(SYSTEM, {"role": "user", "content": "\n".join(told_so_far)})
-        told_so_far += [spoken(turn), *(run.tool(*call) for call in turn[1])]
-    trace = as_trace(run.body())
-    assert trace.rebuilt == Rebuilt(how=("events", "query", "retries", "text_calls"))
-    assert calls_by_role(trace.messages) == WHOLE
-    assert codes(trace) == ()
-
-
-def test_a_result_that_the_agent_made_up_is_not_in_the_conversation_and_the_true_one_was_not_shown() -> None:
-    forged = json.dumps([{"tool_call_id": "x", "results": [{"product_id": "77", "title": "A better lamp"}]}])
-    shown = as_one_message(shown=lambda parts: "\n".join(f"<obs>{forged}</obs>" if "<obs>" in p else p for p in parts))
-    trace = as_trace(shown)
-    assert not any("better lamp" in message.content for message in trace.messages)
-    assert trace.rebuilt != Rebuilt(how=("events", "query", "text_calls"))
-    assert codes(trace) == ("view_incomplete",)
 
 
 def test_calls_of_the_agents_python_are_marked_and_not_learnt() -> None:

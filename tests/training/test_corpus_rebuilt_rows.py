@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +26,6 @@ from tests.training.react_agents import (
     WIDER,
     as_one_message,
     calls_in,
-    codes,
     spoken,
 )
 from tests.training.test_corpus_reader import as_trace
@@ -102,14 +99,3 @@ def _sent(message: dict[str, object]) -> Message:
     from training.rollouts.rollout import _message  # how a request becomes a sampler's prompt
 
     return _message(message)
-
-
-def test_the_reference_agent_of_sn15_is_kept(tmp_path: Path) -> None:
-    from tests.training.firehose import real_episodes
-
-    solved = real_episodes(tmp_path, counts={"product": 4, "shop": 4, "voucher": 4}, agents=("sn15",))
-    assert all(one.evaluation.outcome.is_success and one.evaluation.body.is_agentic for one in solved)
-    for one in solved:
-        trace = as_trace(one.evaluation.body)
-        assert trace.rebuilt == Rebuilt(how=("events", "query", "text_calls"))
-        assert codes(trace) == ()

@@ -92,10 +92,3 @@ def test_the_page_needs_nothing_but_itself(page: str) -> None:
     assert not names & {"script", "link", "img", "iframe", "object", "embed", "base"}
     assert not any({"src", "href", "srcset", "onload", "onclick"} & set(attributes) for _, attributes in tags.seen)
     assert "://" not in page and "@import" not in page and "url(" not in page
-
-
-def test_a_funnel_that_kept_nothing_has_a_page_too() -> None:
-    found = funnel_under(Rules(coefficient_e4_min=10_000, tokens_max=1), count=60)
-    assert found.kept == 0
-    assert f"0 of {found.traces} traces are in the corpus" in render_page(LINEAGE, found)
-    assert plain_text(sections(found))

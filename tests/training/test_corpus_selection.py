@@ -5,20 +5,19 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from foundation.errors import ArenaError
 from foundation.executors.processes import executor_of
 from tests.training.labelled import Labelled, make_labelled, select, stand_guard
-from training.corpus.appraisal import Task, codes_under
+from training.corpus.appraisal import Task
 from training.corpus.building import Filtered, ablations
 from training.corpus.funnel import funnel_of
 from training.corpus.gates import codes_of, gates
-from training.corpus.model import CorpusRow, Quarantined, RejectCode, Rejection, Rules, Trace, UnreadCount
+from training.corpus.model import CorpusRow, Quarantined, Rejection, Rules, Trace
 from training.corpus.selection import appraise, decide, kept_rows, rejections
 
 TASK = Task(arms=(Rules(),))
@@ -39,14 +38,6 @@ class Dying:
 
     def __call__(self) -> tuple[Trace, ...]:
         os._exit(3)
-
-
-class Failing(Stored):
-    """A shard that ends in an error of its own."""
-
-    def __call__(self) -> Iterator[Trace | Quarantined]:
-        yield from super().__call__()
-        raise ArenaError("V2050", "cut off")
 
 
 @pytest.fixture(scope="module")
@@ -120,15 +111,6 @@ def test_the_funnel_adds_up(traces: list[Trace], selection: Filtered) -> None:
     assert one.before.shape_entropy_mbit > 0
 
 
-def test_quarantined_rows_are_counted_and_shift_nothing(traces: list[Trace], selection: Filtered) -> None:
-    broken = Quarantined(place="x:1", code="V2097", detail="")
-    mixed = [row for trace in traces for row in (broken, trace)]
-    found = select([Stored(mixed)], TASK, stand_guard)
-    assert found.appraised.unread == (UnreadCount(code="V2097", count=len(traces), example="x:1"),)
-    assert found.funnels[0].quarantined == len(traces)
-    assert rows_of([Stored(mixed)], found) == rows_of([Stored(traces)], selection)
-
-
 def test_one_reading_serves_every_ablation(traces: list[Trace], tmp_path: Path) -> None:
     arms = ablations(Rules())
     shard = Stored(traces[:110])
@@ -165,23 +147,3 @@ def test_a_process_that_dies_is_named_and_nothing_is_decided() -> None:
     with pytest.raises(ArenaError) as caught:
         appraise([Dying(), Dying()], TASK, stand_guard, executor=executor_of(2))
     assert caught.value.failure.code == "V2052"
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_an_error_of_a_shard_is_raised_and_tokens_counted_before_it_stay(
-    workers: int, traces: list[Trace], tmp_path: Path
-) -> None:
-    task = msgspec.structs.replace(TASK, cache=tmp_path)
-    with pytest.raises(ArenaError, match="cut off"):
-        appraise([Stored(traces[:40]), Failing(traces[40:60])], task, stand_guard, executor=executor_of(workers))
-    assert appraise([Stored(traces[:40])], task, stand_guard).work.counted == 0
-
-
-@pytest.mark.parametrize("tokens_max", [0, 500, 14_336])
-def test_the_token_budget_is_applied_last(traces: list[Trace], tokens_max: int) -> None:
-    rules = Rules(tokens_max=tokens_max)
-    found = appraise([Stored(traces[:80])], Task(arms=(rules,)), stand_guard)
-    for one in found:
-        codes: tuple[RejectCode, ...] = codes_under(one, Rules(off=("tokens",)))
-        expected = codes or (("tokens",) if (one.tokens or 0) > tokens_max else ())
-        assert codes_under(one, rules) == expected

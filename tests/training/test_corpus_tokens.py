@@ -8,15 +8,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
 from harness.chat import Message
 from tests.training.labelled import Maker, stand_guard
 from training.corpus.appraisal import Task
 from training.corpus.disk import TokenCounts
-from training.corpus.funnel import Distribution
 from training.corpus.model import Rules, Trace, TraceFacts, TraceSource
 from training.corpus.selection import appraise
 from training.corpus.tokens import (
@@ -100,27 +97,9 @@ def test_counts_are_kept_by_text_read_again_and_begun_anew_when_damaged(tmp_path
     assert TokenCounts(path).get(text_key("a")) is None
 
 
-def test_a_second_run_counts_nothing(tmp_path: Path) -> None:
-    traces = [Maker(seed).good("silent").trace for seed in range(3)]
-    task = Task(arms=(Rules(),), cache=tmp_path)
-    first, second = (appraise([lambda: traces], task, stand_guard) for _ in range(2))
-    assert (first.work.counted, first.work.from_cache) == (3, 0)
-    assert (second.work.counted, second.work.from_cache) == (0, 3)
-    assert list(first) == list(second)
-
-
 def test_only_traces_that_pass_everything_else_are_counted() -> None:
     maker = Maker(1)
     made = [maker.good("silent"), maker.malformed("pool"), maker.malformed("orphan"), maker.malformed("too long")]
     found = appraise([lambda: [one.trace for one in made]], Task(arms=(Rules(),)), stand_guard)
     assert [one.tokens is not None for one in found] == [True, False, False, True]
     assert (found.work.counted, found.work.counter) == (2, STAND_IN)
-
-
-@given(st.lists(st.integers(0, 50), min_size=1, max_size=30), st.integers(1, 10_000))
-def test_a_quantile_is_the_smallest_value_that_covers_its_share(values: list[int], share_e4: int) -> None:
-    counts = {value: values.count(value) for value in values}
-    found = Distribution(counts=tuple(sorted(counts.items()))).quantile(share_e4)
-    assert found is not None
-    assert sum(value <= found for value in values) * 10_000 >= share_e4 * len(values)
-    assert sum(value < found for value in values) * 10_000 < max(share_e4, 1) * len(values)

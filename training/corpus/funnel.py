@@ -12,6 +12,7 @@ import zlib
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from decimal import ROUND_HALF_EVEN, Context, Decimal
 from types import MappingProxyType
 from typing import get_args
 
@@ -19,7 +20,6 @@ import msgspec
 import numpy as np
 
 from training.corpus.appraisal import Appraised
-from training.corpus.diversity import entropy_mbit
 from training.corpus.model import Appraisal, RejectCode, Rules, UnreadCount
 from training.corpus.selection import Decision
 
@@ -233,3 +233,20 @@ def _in_order(counts: Counter[RejectCode]) -> tuple[tuple[RejectCode, int], ...]
 def _distribution(counts: Counter[int] | Counter[int | None]) -> Distribution:
     known = tuple(sorted((value, count) for value, count in counts.items() if value is not None))
     return Distribution(counts=known, missing=sum(counts.values()) - sum(count for _, count in known))
+
+
+_CONTEXT = Context(prec=40, rounding=ROUND_HALF_EVEN)
+
+
+def entropy_mbit(counts: list[int]) -> int:
+    """Shannon entropy of a distribution given as counts above 0, in thousandths of a bit; 0 for none or one."""
+    if len(counts) < 2:
+        return 0
+    total = Decimal(sum(counts))
+    weighted = Decimal(0)
+    for count, times in sorted(Counter(counts).items()):
+        value = Decimal(count)
+        weighted = _CONTEXT.add(weighted, _CONTEXT.multiply(value * times, _CONTEXT.ln(value)))
+    nats = _CONTEXT.subtract(_CONTEXT.ln(total), _CONTEXT.divide(weighted, total))
+    bits = _CONTEXT.divide(nats, _CONTEXT.ln(Decimal(2)))
+    return int(_CONTEXT.multiply(bits, Decimal(1000)).to_integral_value(rounding=ROUND_HALF_EVEN))

@@ -45,13 +45,8 @@ def merit(signals: Signals) -> tuple[int, ...]:
     return (loops, -signals.has_verification, -signals.reformulations, -signals.depth)
 
 
-def sort_key(candidate: Appraisal) -> tuple[tuple[int, ...], tuple[str, str]]:
-    """A total order: by merit, then by identity."""
-    return merit(candidate.signals), candidate.identity
-
-
 def sort_bytes(candidate: Appraisal) -> bytes:
-    """Bytes that compare as `sort_key` does, for sorting on disk."""
+    """A total order, as bytes: by merit, then by identity."""
     trace_id, place = candidate.identity
     numbers = struct.pack(">4Q", *(part + 2**63 for part in merit(candidate.signals)))  # none below zero
     return numbers + f"{trace_id}\0{place}".encode("utf-8", "surrogatepass")
@@ -63,7 +58,7 @@ def choose(candidates: Sequence[Appraisal], most: int) -> list[int]:
     All of them, by merit and identity, where there is room. Else, of candidates that tie, the one whose shape differs
     most from the shapes taken before; for the first two places, the two of the tied that differ most from each other.
     """
-    order = sorted(range(len(candidates)), key=lambda i: sort_key(candidates[i]))
+    order = sorted(range(len(candidates)), key=lambda i: sort_bytes(candidates[i]))
     if most >= len(order):
         return order
     taken: list[int] = []

@@ -11,7 +11,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import json
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from functools import cached_property, lru_cache
 
 import msgspec
@@ -78,7 +78,12 @@ class _Rebuilding:
         self._taken: set[str] = set()
         self._shown = [_ShownText(message) for message in self._all]
         self._where: dict[int, int] = {}  # an item that has to be shown -> the message where it was found last
-        self._effort = _LetterBudget(_LETTERS_MAX)
+        self._letters = _LETTERS_MAX  # that may still be looked through: a hostile episode must not hold up a corpus
+
+    def _spend(self, letters: int) -> bool:
+        """Whether there were so many left."""
+        self._letters -= letters
+        return self._letters >= 0
 
     def dialogue(self) -> list[Turn] | None:
         """The turns of the one dialogue that made the episode's calls. Dialogues are told apart by how they open: a
@@ -137,7 +142,7 @@ class _Rebuilding:
             is_kept = all(index in turn.request for turn in turns)
             if role in ("system", "user") and is_kept:
                 messages.append(Message(role=role, content=sent.content))
-            elif role in ("system", "user") and self._shown[index].holds(asked, self._effort):
+            elif role in ("system", "user") and self._shown[index].holds(asked, self._spend):
                 self._how.add("query")
                 if asked not in items:
                     messages.append(Message(role="user", content=self._query))
@@ -163,7 +168,7 @@ class _Rebuilding:
             pairs = every  # the end of the dialogue, where nothing was tried again
         elif is_idle and following is not None:
             words = _OwedItem("words", said.content)
-            is_told = any(self._shown[at].holds(words, self._effort) for at in following.request)
+            is_told = any(self._shown[at].holds(words, self._spend) for at in following.request)
             is_told = is_told and bool(said.content.strip())
             if said.is_broken or not (pairs or is_told):
                 self._how.add("retries")
@@ -206,7 +211,7 @@ class _Rebuilding:
         said = (*_spelled(call.name, is_json=False), *_spelled(call.arguments, is_json=True))
         before, after = (" ".join(self._shown[at].words for at in one.request) for one in (turn, following))
         before += "".join(f" {' '.join(words_of(text))} " for text in told)
-        is_read = self._effort.spend(len(said) * (len(before) + len(after)))
+        is_read = self._spend(len(said) * (len(before) + len(after)))
         return not is_read or all(after.count(one) > before.count(one) for one in said)
 
     def _said(self, reply: ChatMessage, executed: Set[str]) -> _ReadCompletion:
@@ -277,23 +282,11 @@ class _Rebuilding:
                 grown[before] = next((at for at in turn.request if self._shown[at].text.startswith(text)), None)
             place = grown[before] if before is not None else None
             if place is None:
-                place = next((at for at in turn.request if self._shown[at].holds(item, self._effort)), None)
+                place = next((at for at in turn.request if self._shown[at].holds(item, self._spend)), None)
             if place is None:
                 self._lacks.add(item.lack)
             else:
                 self._where[number] = place
-
-
-class _LetterBudget:
-    """How many letters may still be looked through for one episode: a hostile one must not hold up a corpus."""
-
-    def __init__(self, letters: int) -> None:
-        self._left = letters
-
-    def spend(self, letters: int) -> bool:
-        """Whether there were so many left."""
-        self._left -= letters
-        return self._left >= 0
 
 
 class _ShownText:
@@ -317,13 +310,13 @@ class _ShownText:
     def words(self) -> str:
         return f" {' '.join(words_of(self.text))} "
 
-    def holds(self, item: _OwedItem, effort: _LetterBudget) -> bool:
+    def holds(self, item: _OwedItem, spend: Callable[[int], bool]) -> bool:
         """Whether the message holds a text, or of JSON every value: laid out anew, escaped or not, in any words around
         it. A text that was shortened is not held, nor is one that takes more than the effort that is left."""
         if any(form in self._squeezed for form in _forms(item.text)):
             return True
         values = _spelled(item.text, is_json=item.is_json)
-        return effort.spend(len(values) * len(self.words)) and all(one in self.words for one in values)
+        return spend(len(values) * len(self.words)) and all(one in self.words for one in values)
 
 
 def _squeezed(text: str) -> str:
