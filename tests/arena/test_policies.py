@@ -16,8 +16,7 @@ from arena.policies import (
 from arena.policy import Policy, RaceRules
 from foundation.canonical import canonical_bytes
 from harness.inference.port import InferenceRules
-from judge.prompts import prompt_sha256
-from judge.rubric import Rubric
+from judge.rubric import Rubric, prompt_sha256
 
 GOLDEN = Path(__file__).parent / "golden"
 
