@@ -42,9 +42,9 @@ class CooldownRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AdmissionRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose word lets an agent into a race that several validators share (`arena/race/AGREEMENT.md`)."""
+    """Whose word lets an agent into a race (`arena/race/AGREEMENT.md`)."""
 
-    rule: Literal["own", "agreed"] = "own"  # of a validator that races by itself: its own word, or that of all
+    rule: Literal["own", "agreed"] = "own"  # whose races: of this validator alone, or of all that hold a permit
     validators_asked: int = 5  # so many qualify an agent at once
     hold_blocks: int = 7_200  # from the commitment; what the gate holds by a heuristic counts as accepted from then on
     # true: a source without its hotkey's signature is taken by its commitment alone
@@ -86,7 +86,7 @@ class RaceRules(msgspec.Struct, frozen=True, kw_only=True):
     reveal_ms: int = 1_800_000  # from anchor to receipt, and from receipt to countersignature (arena/race/AGREEMENT.md)
     agree_ms: int = 7_200_000  # after the countersign block, for a log that is still lacking
     stand_in_ms: int = 7_200_000  # after the draw, times the stand-in's place
-    control_sha256: str = ""  # source of the control agent, by which problems are void; "": by a share of the field
+    control_sha256: str = ""  # source of the control agent, by which problems are void; no race runs without one
     forgiven_e4: int = 100  # share of the draw on which an agent's single fault at a validator is passed over
 
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from harness.inference.gateway import UpstreamPrice
 from judge.port import Judge, JudgeReply
 from judge.render import RenderedTrace
 from judge.rubric import Rubric
@@ -30,7 +29,6 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
     requests: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    micro_usd: int = 0
     ms: int = 0
 
     @property
@@ -41,12 +39,6 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
     def plus(self, more: Spending) -> Spending:
         """The sum of both."""
         return Spending(**{name: getattr(self, name) + getattr(more, name) for name in self.__struct_fields__})
-
-
-class JudgeBudget(msgspec.Struct, frozen=True, kw_only=True):
-    """How many tokens the verdicts of one race may cost together; 0: no bound."""
-
-    tokens: int = 0
 
 
 class ProblemSpending(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,13 +63,13 @@ class RaceSpending(msgspec.Struct, frozen=True, kw_only=True):
         before = self._of(problem_id)
         return self._with({problem_id: msgspec.structs.replace(before, spent=before.spent.plus(spent))})
 
-    def begun(self, problem_id: str, budget: JudgeBudget) -> RaceSpending | None:
-        """With judging of the problem begun; None where the budget has no room for all of its pairs."""
+    def begun(self, problem_id: str, budget_tokens: int) -> RaceSpending | None:
+        """With judging of the problem begun; None where the budget (0: no bound) has no room for all of its pairs."""
         one = self._of(problem_id)
         if one.is_begun:
             return self
         after = self._with({problem_id: msgspec.structs.replace(one, is_begun=True)})
-        return after if not budget.tokens or after._committed() <= budget.tokens else None
+        return after if not budget_tokens or after._committed() <= budget_tokens else None
 
     @property
     def spent(self) -> Spending:
@@ -102,19 +94,16 @@ class RaceSpending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JudgeMeter:
-    """Sums what judges cost. Thread-safe. `price` None: money is not known and counts as none."""
+    """Sums what judges cost. Thread-safe."""
 
-    def __init__(self, price: UpstreamPrice | None = None) -> None:
-        self._price = price
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._spent = Spending()
 
     def add(self, reply: JudgeReply | None, ms: int) -> None:
         """Count one request, answered or not. One that a cache answered is not to be counted."""
-        told = reply or JudgeReply(text="")
-        prompt, completion = told.prompt_tokens, told.completion_tokens
-        cost = self._price.cost_micro_usd(prompt, completion) if self._price else 0
-        one = Spending(requests=1, prompt_tokens=prompt, completion_tokens=completion, micro_usd=cost, ms=ms)
+        tokens = (reply.prompt_tokens, reply.completion_tokens) if reply else (0, 0)
+        one = Spending(requests=1, prompt_tokens=tokens[0], completion_tokens=tokens[1], ms=ms)
         with self._lock:
             self._spent = self._spent.plus(one)
 

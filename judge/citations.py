@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from harness.trace import EvaluationBody
 from judge.echo import own_words
 from judge.evidence.mentions import whole_sentences
-from judge.evidence.results import Evidence, Passage, evidence_of
+from judge.evidence.results import Evidence, Passage
 from judge.parse import ParsedReply, RefusedReplyError
 from judge.render import RenderedTrace, Span, cut_text, render
 from judge.rubric import Gate, Rubric, quality_of
@@ -55,7 +55,7 @@ def check_citations(reply: ParsedReply, trace: RenderedTrace) -> None:
         if not is_verbatim(citation.quote, span.content):
             raise RefusedReplyError(f"the quote {citation.quote[:60]!r} does not stand in span {citation.span}")
     passed = reply.gates.passed()
-    evidence = evidence_of(trace)
+    evidence = Evidence(trace)
     for gate in _GATES_WITH_CITATION:
         if gate in passed:
             _check_support(gate, reply.citations, trace, evidence)
@@ -128,7 +128,7 @@ def ceiling_e4(body: EvaluationBody, rubric: Rubric) -> int:
     trace = render(body)
     if not is_inference_present(trace, rubric):
         return quality_of(0)
-    evidence = evidence_of(trace)
+    evidence = Evidence(trace)
     completions = [span.number for span in trace.deliberation if span.kind == "completion"]
     own = [(text, span.number) for span in trace.deliberation if (text := own_text(span))]
     if not supports("results_analysed", own, evidence):

@@ -21,9 +21,8 @@ from harness.inference.client import SdkUpstream
 from harness.inference.port import ModelReply, RetryLaterError
 from judge.parse import REPLY_SCHEMA
 from judge.port import JudgeReply
-from judge.prompts import prompt_sha256, prompt_text
 from judge.render import RenderedTrace
-from judge.rubric import Rubric
+from judge.rubric import Rubric, prompt_sha256, prompt_text
 
 _DETAIL_CHARS = 300
 _BACKOFF_MAX_MS = 30_000

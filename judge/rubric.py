@@ -7,10 +7,14 @@ Tree (docs/architecture.md#the-judge): 0.1 no inference, 0.3 results not analyse
 
 from __future__ import annotations
 
+import functools
+import importlib.resources
 from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
+
+from foundation.canonical import text_hash
 
 QUALITY_LEVELS_E4: tuple[int, ...] = (1_000, 3_000, 5_000, 7_000, 9_000)
 
@@ -18,7 +22,7 @@ Gate = Literal["inference_present", "results_analysed", "data_cited", "candidate
 GATES: tuple[Gate, ...] = ("inference_present", "results_analysed", "data_cited", "candidates_compared")
 
 
-# sha256 of prompts/reasoning_1.txt: a constant, so that policies pin the prompt without reading a file
+# sha256 of reasoning_1.txt: a constant, so that policies pin the prompt without reading a file
 REASONING_1_PROMPT_SHA256 = "9c11596ee11f69645fe312fc7fcf8434fc60db53a03089dda90053895c1d8e62"
 
 
@@ -31,6 +35,18 @@ class Rubric(msgspec.Struct, frozen=True, kw_only=True):
     attempts_per_model: int = 3
     inference_tokens_min: int = 30
     calibration_sha256: str = ""  # of the measured error that the policy relies on
+
+
+@functools.cache
+def prompt_text(rubric_id: str) -> str:
+    """The system prompt of a rubric, package data. Raises KeyError for a rubric this package does not ship."""
+    file = {"reasoning/1": "reasoning_1.txt"}[rubric_id]
+    return importlib.resources.files("judge").joinpath(file).read_text(encoding="utf-8")
+
+
+def prompt_sha256(rubric_id: str) -> str:
+    """sha256 hex of the prompt's UTF-8 bytes. Raises KeyError for a rubric this package does not ship."""
+    return text_hash(prompt_text(rubric_id))
 
 
 def coefficient_e4(quality_e4: int) -> int:

@@ -16,7 +16,7 @@ import msgspec
 
 from judge.citations import ECHO_LIMIT_E4, QUOTE_LENGTH_MAX, QUOTE_LENGTH_MIN, supports
 from judge.evidence.mentions import Sentence, sentences, tokenise
-from judge.evidence.results import FIRM, Evidence, ReturnedProduct, evidence_of
+from judge.evidence.results import FIRM, Evidence, ReturnedProduct
 from judge.parse import GateAnswers
 from judge.port import JudgeReply
 from judge.render import RenderedTrace, Span
@@ -129,7 +129,7 @@ class ScriptedJudge:
     def opine(self, trace: RenderedTrace, rubric: Rubric, refusals: Sequence[str] = ()) -> JudgeReply:
         """Walk the tree over the rendered spans; `refusals` change nothing, since code has nothing to reconsider."""
         citations: list[Citation] = []
-        evidence = evidence_of(trace)
+        evidence = Evidence(trace)
         gates: tuple[Gate, ...] = ("results_analysed", "data_cited", "candidates_compared")
         held = 0
         for gate in gates:

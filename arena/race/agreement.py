@@ -160,6 +160,6 @@ def explain_end(state: RaceState, event: RaceSettled, held: Mapping[Roll, Iterab
     name: Roll = "field" if state.field is None else "results"
     counted = counted_roll(state, name)
     if counted is None:
-        return Failure(code="V2101", detail=f"the chain's word on the logs of the {name} could not be read")
+        return Failure(code="V2101", detail=f"the anchors or receipts of the {name} could not be read")
     lacked = ", ".join(log.validator for log in lacking(counted.logs, held[name])) or "nobody"
     return Failure(code="V2101", detail=f"the {name} roll was not held in time; lacking the logs of {lacked}")

@@ -6,32 +6,26 @@ counted as owed and is in no accuracy. A result names by hash all that it was me
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import combinations
-from typing import Literal
 
 import msgspec
 
-from foundation.canonical import canonical_bytes, content_hash, text_hash
+from foundation.canonical import canonical_bytes, content_hash
 from foundation.errors import ArenaError
 from foundation.progress import Progress, no_progress
-from harness.trace import EvaluationBody
 from judge.budget import Spending
 from judge.calibration.traces import SET_VERSION, LabelledTrace, TraceRecipe, Trait, families, is_held
 from judge.panel import judge_body
 from judge.port import Judge
-from judge.render import RENDERER, render
+from judge.render import RENDERER
 from judge.rubric import QUALITY_LEVELS_E4, Rubric
 from judge.verdict import UnscoredVerdict, Verdict
 
 LEVELS = 5
-Metric = Literal["nominal", "interval"]
 Pair = tuple[int, int]  # what is true or the first rater says, and what the second says
 _DRAWS = 1_000
 _TAIL = 0.025
@@ -47,20 +41,16 @@ def quadratic_kappa(pairs: Sequence[Pair]) -> float | None:
     return 1 - observed * len(pairs) / expected if expected else None
 
 
-def krippendorff_alpha(units: Sequence[Sequence[int | None]], metric: Metric = "interval") -> float | None:
-    """Alpha over units, each the ratings of one thing. None where fewer than two were given of anything, or all given
+def krippendorff_alpha(units: Sequence[Sequence[int | None]]) -> float | None:
+    """Alpha (interval) over units, each the ratings of one thing. None where nothing was rated twice or all ratings
     are the same."""
     rated = [given for unit in units if len(given := [one for one in unit if one is not None]) > 1]
     values = Counter(one for unit in rated for one in unit)
     total = sum(values.values())
-
-    def distance(one: int, other: int) -> int:
-        return (one - other) ** 2 if metric == "interval" else one != other
-
-    expected = sum(distance(one, other) * n * m for one, n in values.items() for other, m in values.items())
+    expected = sum((one - other) ** 2 * n * m for one, n in values.items() for other, m in values.items())
     if not expected:
         return None
-    observed = sum(sum(distance(one, other) for one in unit for other in unit) / (len(unit) - 1) for unit in rated)
+    observed = sum(sum((one - other) ** 2 for one in unit for other in unit) / (len(unit) - 1) for unit in rated)
     return 1 - (total - 1) * observed / expected
 
 
@@ -69,15 +59,13 @@ def accuracy(pairs: Sequence[Pair]) -> float | None:
     return sum(one == other for one, other in pairs) / len(pairs) if pairs else None
 
 
-def bootstrap_interval(
-    pairs: Mapping[str, Sequence[Pair]], statistic: Callable[[Sequence[Pair]], float | None], seed: int = 0
-) -> tuple[float, float] | None:
-    """95 % interval of a statistic, drawing whole clusters (the keys): traces of one run are not independent."""
-    dice, clusters = random.Random(seed), sorted(pairs)
+def kappa_interval(pairs: Mapping[str, Sequence[Pair]]) -> tuple[float, float] | None:
+    """95 % interval of kappa, drawing whole clusters (the keys): traces of one run are not independent."""
+    dice, clusters = random.Random(0), sorted(pairs)
     if not clusters:
         return None
     drawn = (
-        statistic([pair for name in dice.choices(clusters, k=len(clusters)) for pair in pairs[name]])
+        quadratic_kappa([pair for name in dice.choices(clusters, k=len(clusters)) for pair in pairs[name]])
         for _ in range(_DRAWS)
     )
     found = sorted(value for value in drawn if value is not None)
@@ -271,7 +259,7 @@ def _rated(name: str, judged: Sequence[JudgedTrace], given: Sequence[int | None]
         if quality_e4 is not None:
             clusters[one.trace.cluster].append((_level(one.trace.quality_e4), _level(quality_e4)))
     pairs = [pair for of_cluster in clusters.values() for pair in of_cluster]
-    interval = bootstrap_interval(clusters, quadratic_kappa)
+    interval = kappa_interval(clusters)
     step_e4 = QUALITY_LEVELS_E4[1] - QUALITY_LEVELS_E4[0]
     return Rated(
         name=name,
@@ -306,80 +294,3 @@ def _level(quality_e4: int) -> int:
 
 def _e4(value: float | None) -> int | None:
     return None if value is None else round(value * 10_000)
-
-
-FORM_FIELDS = ("trace", "quality", "note")
-_LEVELS = {f"{level / 10_000:.1f}": place for place, level in enumerate(QUALITY_LEVELS_E4)}
-
-
-class SheetKey(msgspec.Struct, frozen=True, kw_only=True):
-    """Which trace of a sheet is which body, and the panel's quality (None: owed or not asked)."""
-
-    body_sha256s: tuple[str, ...]
-    panel_e4: tuple[int | None, ...]
-
-
-class RaterAgreement(msgspec.Struct, frozen=True, kw_only=True):
-    """Agreement in ten-thousandths; None: not defined. `with_panel` is each rater's kappa with the panel, `between`
-    that of two raters by their names."""
-
-    traces: int
-    alpha_e4: int | None  # between the raters
-    alpha_with_panel_e4: int | None  # with the panel as one more of them
-    between: Mapping[str, int | None]
-    with_panel: Mapping[str, int | None]
-
-
-def shuffled(bodies: Mapping[str, EvaluationBody], seed: str) -> list[str]:
-    """Hashes of the bodies in an order that says nothing, the same for the same seed."""
-    return sorted(bodies, key=lambda body_sha256: text_hash(f"{seed} {body_sha256}"))
-
-
-def sheet_text(bodies: Sequence[EvaluationBody], instructions: str) -> str:
-    """The sheet that a rater reads: how to rate, then every trace as a judge sees it."""
-    traces = (f"==== TRACE {number} ====\n\n{render(body).text}" for number, body in enumerate(bodies, 1))
-    return "\n\n".join((instructions, *traces)) + "\n"
-
-
-def empty_form(traces: int) -> str:
-    """A form with a line for each trace, to be filled in."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(FORM_FIELDS)
-    writer.writerows((number, "", "") for number in range(1, traces + 1))
-    return stream.getvalue()
-
-
-def read_form(text: str, traces: int) -> tuple[int | None, ...]:
-    """A rater's levels (places 0..4) in the sheet's order; None where the line is empty.
-
-    Raises ArenaError V2081 naming the line that is none of the form.
-    """
-    given: list[int | None] = [None] * traces
-    for line, row in enumerate(csv.DictReader(io.StringIO(text)), start=2):
-        number, quality = (row.get("trace") or "").strip(), (row.get("quality") or "").strip().replace(",", ".")
-        if not number.isdecimal() or not 1 <= int(number) <= traces:
-            raise ArenaError("V2081", f"line {line} of the form: no trace {number!r}")
-        if quality and quality not in _LEVELS:
-            raise ArenaError(
-                "V2081", f"line {line} of the form: quality {quality!r} is not one of {', '.join(_LEVELS)}"
-            )
-        given[int(number) - 1] = _LEVELS[quality] if quality else None
-    return tuple(given)
-
-
-def compare_raters(forms: Mapping[str, Sequence[int | None]], key: SheetKey) -> RaterAgreement:
-    """How far raters agree with each other and with the panel."""
-    panel = [None if quality is None else QUALITY_LEVELS_E4.index(quality) for quality in key.panel_e4]
-    columns = list(forms.values())
-    return RaterAgreement(
-        traces=len(panel),
-        alpha_e4=_e4(krippendorff_alpha(list(zip(*columns, strict=True)))),
-        alpha_with_panel_e4=_e4(krippendorff_alpha(list(zip(*columns, panel, strict=True)))),
-        between={f"{one} and {two}": _kappa(forms[one], forms[two]) for one, two in combinations(sorted(forms), 2)},
-        with_panel={name: _kappa(given, panel) for name, given in sorted(forms.items())},
-    )
-
-
-def _kappa(one: Sequence[int | None], other: Sequence[int | None]) -> int | None:
-    return _e4(quadratic_kappa([(a, b) for a, b in zip(one, other, strict=True) if a is not None and b is not None]))

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+import orjson
 
 from foundation.canonical import foreign_text, text_hash
 from foundation.errors import ArenaError
@@ -26,11 +27,12 @@ from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.native import open_catalogue
 from harness.catalogue.port import Catalogue
 from harness.catalogue.synthetic import generate
-from harness.inference.port import GatewayAnswer, ModelReply
+from harness.inference.client import read_reply
+from harness.inference.port import GatewayAnswer
 from harness.sandbox.port import EpisodeOver, GuestExit, GuestJob, Host, SandboxLevel
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import make_toolbox
-from harness.trace import EmittedCall, EvaluationBody
+from harness.trace import EvaluationBody
 from judge.evidence.mentions import is_telling, tokenise
 from problems.clusters import find_clusters
 from problems.model import Problem
@@ -251,12 +253,10 @@ def _script(family: Family, problem: Problem, catalogue: Catalogue, recipe: Trac
         "reward": problem.rewards[0].product_id,
     }[family.answer]
     search = {"q": _words_asked(problem)}
-    steps: list[tuple[str, tuple[PlayedCall, ...]]] = [(family.plan, (PlayedCall("find_product", search),))]
-    steps += [
-        ("filler", (PlayedCall("find_product", {**search, "page": page}),)) for page in range(2, family.pages + 1)
-    ]
-    steps.append((family.then, (PlayedCall("view_product_information", {"product_ids": slots["w_id"]}),)))
-    last = (PlayedCall("recommend_product", {"product_ids": answer}), PlayedCall("terminate", {"status": "success"}))
+    steps: list[tuple[str, tuple[PlayedCall, ...]]] = [(family.plan, (("find_product", search),))]
+    steps += [("filler", (("find_product", {**search, "page": page}),)) for page in range(2, family.pages + 1)]
+    steps.append((family.then, (("view_product_information", {"product_ids": slots["w_id"]}),)))
+    last = (("recommend_product", {"product_ids": answer}), ("terminate", {"status": "success"}))
     steps.append((family.last, last))
     for number, (kind, calls) in enumerate(steps, start=1):
         # the same seed for the same place in a run: families that share it choose alike
@@ -265,7 +265,7 @@ def _script(family: Family, problem: Problem, catalogue: Catalogue, recipe: Trac
         words = " ".join((*(_say("filler", "", slots, dice) for _ in range(family.fillers)), words))
         words = _styled(words, family.style)
         if family.is_react:
-            told = "; ".join(f"{call.name} {dict(call.arguments)}" for call in calls)
+            told = "; ".join(f"{name} {dict(arguments)}" for name, arguments in calls)
             words = f"Thought: {words}\nAction: {told}"
         copied = _say("copied_order", "", {**slots, "text": words}, dice)
         yield PlayedTurn(
@@ -288,7 +288,7 @@ def _search(catalogue: Catalogue, problem: Problem) -> list[dict[str, Any]]:
     found: list[list[dict[str, Any]]] = []
 
     def script() -> Script:
-        results = yield PlayedTurn(words="", calls=(PlayedCall("find_product", {"q": _words_asked(problem)}),))
+        results = yield PlayedTurn(words="", calls=(("find_product", {"q": _words_asked(problem)}),))
         found.extend(results)
 
     play(problem, catalogue, script())
@@ -368,11 +368,7 @@ _RULES = EpisodeRules(policy_sha256="0" * 64, catalogue_sha256="0" * 64, models=
 _BYTES_PER_TOKEN = 4
 
 
-class PlayedCall(msgspec.Struct, frozen=True):
-    """A tool call of a turn."""
-
-    name: str
-    arguments: Mapping[str, object]
+PlayedCall = tuple[str, Mapping[str, object]]  # a tool's name and its arguments
 
 
 class PlayedTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -423,8 +419,8 @@ class _PlayedPorts:
                 answer: Any = host.call("llm.chat", {"messages": messages})
                 messages.append(answer["message"])
                 results = []
-                for number, call in enumerate(self._turn.calls):
-                    told: Any = host.call("tool.call", {"name": call.name, "arguments": foreign_text(call.arguments)})
+                for number, (name, arguments) in enumerate(self._turn.calls):
+                    told: Any = host.call("tool.call", {"name": name, "arguments": foreign_text(arguments)})
                     messages.append({"role": "tool", "tool_call_id": f"call_{number}", "content": told["result"]})
                     results.append(json.loads(told["result"]))
                 self._turn = self._script.send(results)
@@ -436,16 +432,11 @@ class _PlayedPorts:
     def chat(self, params: dict[str, object], *, completion_tokens_left: int) -> GatewayAnswer:
         """The turn's words as a completion (`ModelGateway.chat`)."""
         turn = self._turn
-        calls = tuple(
-            EmittedCall(call_id=f"call_{number}", name=call.name, arguments=foreign_text(call.arguments))
-            for number, call in enumerate(turn.calls)
-            if turn.is_native
-        )
         message: dict[str, object] = {"role": "assistant", "content": turn.words}
         if turn.reasoning:
             message["reasoning_content"] = turn.reasoning
-        if calls:
-            functions = [{"name": call.name, "arguments": call.arguments} for call in calls]
+        functions = [{"name": name, "arguments": foreign_text(given)} for name, given in turn.calls if turn.is_native]
+        if functions:
             message["tool_calls"] = [
                 {"id": f"call_{number}", "type": "function", "function": function}
                 for number, function in enumerate(functions)
@@ -453,17 +444,13 @@ class _PlayedPorts:
         sent = params["messages"]
         assert isinstance(sent, list)
         messages = tuple(foreign_text(one) for one in sent)
-        said = len((turn.words + turn.reasoning).encode()) + sum(len(call.arguments) for call in calls)
-        reply = ModelReply(
-            model="played",
-            content=turn.words,
-            reasoning=turn.reasoning,
-            calls=calls,
-            finish_reason="stop",
-            prompt_tokens=sum(map(len, messages)) // _BYTES_PER_TOKEN,
-            completion_tokens=max(1, said // _BYTES_PER_TOKEN),
-            message=foreign_text(message),
-        )
+        said = len((turn.words + turn.reasoning).encode()) + sum(len(one["arguments"]) for one in functions)
+        usage = {
+            "prompt_tokens": sum(map(len, messages)) // _BYTES_PER_TOKEN,
+            "completion_tokens": max(1, said // _BYTES_PER_TOKEN),
+        }
+        choice = {"message": message, "finish_reason": "stop"}
+        reply = read_reply(orjson.dumps({"model": "played", "choices": [choice], "usage": usage}))
         return GatewayAnswer(
             reply=reply, messages=messages, request_sha256=text_hash("".join(messages)), model_ms=0, model="played"
         )

@@ -134,18 +134,38 @@ Pair = tuple[str, str]
 Marks = Mapping[str, int]  # mark -> the last span in which the model says it
 
 
-class Evidence(msgspec.Struct, frozen=True):
+class Evidence:
     """What the results of a trace hold of what its completions say: tokens and adjacent pairs, each with the span that
     returned it first, and products with their marks."""
 
-    tokens: Mapping[str, int]
-    pairs: Mapping[Pair, int]
-    known: frozenset[str]
-    fields: frozenset[str]  # tokens of products' fields, descriptions left out
-    products: tuple[ReturnedProduct, ...]
-    holders: Mapping[str, tuple[int, ...]]  # mark -> the first products that have it as a name or trait, in `products`
-    spread: Mapping[str, int]  # mark -> how many products have it
-    returned: Sequence[int]  # span of each product's first record, also of those that nothing said means; ascending
+    def __init__(self, trace: RenderedTrace) -> None:
+        said = [one for span in trace.spans if span.kind == "completion" for one in sentences(span.content)]
+        asked = [one for span in trace.spans if span.kind == "query" for one in sentences(span.whole)]
+        self.tokens: dict[str, int] = {}
+        self.pairs: dict[Pair, int] = {}
+        self.known = frozenset(mark for sentence in asked for mark in sentence.marks)
+        self.fields: set[str] = set()  # tokens of products' fields, descriptions left out
+        self.returned: list[int] = []  # span of each product's first record, also of those that nothing said means
+        self._wanted = frozenset(mark for sentence in said for mark in sentence.marks)
+        self._wanted_pairs = frozenset(pair for sentence in said for pair in itertools.pairwise(sentence.tokens))
+        self._planted: set[str] = set()  # tokens that the program said first
+        self._unfit = set(self.known)  # and those of the query: no mark is made of them
+        self._owned = set(self.known)  # tokens that anybody said so far
+        self._asked: frozenset[str] = frozenset()
+        self._records: dict[str, ReturnedProduct] = {}
+        notes = {"completion": self._completed, "call": self._called, "result": self._returned}
+        for span in trace.spans:
+            if span.kind in notes:
+                notes[span.kind](span)
+        found = (one.settled(self._planted, are_many=self.are_many) for one in self._records.values())
+        self.products = tuple(one for one in found if one.names or one.traits)
+        self.holders: dict[str, list[int]] = {}  # mark -> the first products that have it as a name or trait
+        self.spread: dict[str, int] = {}  # mark -> how many products have it
+        for place, product in enumerate(self.products):
+            for mark in {*product.names, *product.traits}:
+                self.spread[mark] = self.spread.get(mark, 0) + 1
+                if self.spread[mark] <= _HOLDERS_MAX:
+                    self.holders.setdefault(mark, []).append(place)
 
     @property
     def are_many(self) -> bool:
@@ -266,58 +286,20 @@ class Evidence(msgspec.Struct, frozen=True):
         is_sure = not self.are_many and self.fields.issuperset(pair)
         return not is_short and everyday <= is_sure
 
-
-def evidence_of(trace: RenderedTrace) -> Evidence:
-    """Everything the tools of a trace returned, as far as its completions say it."""
-    reading = _EvidenceReading(trace)
-    for span in trace.spans:
-        if span.kind == "completion":
-            reading.completed(span)
-        elif span.kind == "call":
-            reading.called(span)
-        elif span.kind == "result":
-            reading.returned(span)
-    return reading.evidence()
-
-
-class _EvidenceReading:
-    """Evidence in the making, span by span."""
-
-    def __init__(self, trace: RenderedTrace) -> None:
-        said = [one for span in trace.spans if span.kind == "completion" for one in sentences(span.content)]
-        self._wanted = frozenset(mark for sentence in said for mark in sentence.marks)
-        self._wanted_pairs = frozenset(pair for sentence in said for pair in itertools.pairwise(sentence.tokens))
-        self._known = frozenset(
-            mark
-            for span in trace.spans
-            if span.kind == "query"
-            for sentence in sentences(span.whole)
-            for mark in sentence.marks
-        )
-        self._planted: set[str] = set()  # tokens that the program said first
-        self._unfit = set(self._known)  # and those of the query: no mark is made of them
-        self._owned = set(self._known)  # tokens that anybody said so far
-        self._asked: frozenset[str] = frozenset()
-        self._tokens: dict[str, int] = {}
-        self._pairs: dict[Pair, int] = {}
-        self._fields: set[str] = set()
-        self._products: dict[str, ReturnedProduct] = {}
-        self._spans: list[int] = []
-
-    def completed(self, span: Span) -> None:
+    def _completed(self, span: Span) -> None:
         """Note what the request of a completion said before it, and then its own words."""
         self._plant(span.sent)
         self._owned |= self._spoken((span.whole,))
         self._owned |= self._spoken(text for arguments in span.calls for text in _texts(arguments))
 
-    def called(self, span: Span) -> None:
+    def _called(self, span: Span) -> None:
         """Remember whose call it is, and what it says, as it stands and as a tool decodes it."""
         texts = [text for said in texts_in(span.whole) for text in dict.fromkeys((said, neutral_text(said)))]
         self._asked = frozenset(token for text in texts for token in tokenise(text))
         if span.emitter != "llm":
             self._plant((span.whole, *texts))
 
-    def returned(self, span: Span) -> None:
+    def _returned(self, span: Span) -> None:
         """Note what a result says; what an error says is only nobody else's from then on."""
         if span.is_error:
             self._owned |= self._spoken((span.whole,))
@@ -327,11 +309,11 @@ class _EvidenceReading:
                 self._note(part, span.number, self._asked)
                 continue
             found = read_product(part, span.number, self._unfit, self._wanted)
-            before = self._products.get(found.product_id)
+            before = self._records.get(found.product_id)
             if before is None:
-                self._spans.append(span.number)
-            self._products[found.product_id] = before.joined(found) if before else found
-            self._fields.update(self._wanted.intersection(fields_of(part)))
+                self.returned.append(span.number)
+            self._records[found.product_id] = before.joined(found) if before else found
+            self.fields.update(self._wanted.intersection(fields_of(part)))
             self._note("\n".join(values_of(part, are_keys_said=True)), span.number, frozenset())
 
     def _plant(self, said: Iterable[str]) -> None:
@@ -348,35 +330,16 @@ class _EvidenceReading:
                 said |= self._wanted.intersection(tokens)
         return frozenset(said)
 
-    def evidence(self) -> Evidence:
-        """What was noted."""
-        found = (one.settled(self._planted, are_many=len(self._spans) > _FEW) for one in self._products.values())
-        products = tuple(one for one in found if one.names or one.traits)
-        holders: dict[str, list[int]] = {}
-        for place, product in enumerate(products):
-            for mark in {*product.names, *product.traits}:
-                holders.setdefault(mark, []).append(place)
-        return Evidence(
-            tokens=self._tokens,
-            pairs=self._pairs,
-            known=self._known,
-            fields=frozenset(self._fields),
-            products=products,
-            holders={mark: tuple(places[:_HOLDERS_MAX]) for mark, places in holders.items()},
-            spread={mark: len(places) for mark, places in holders.items()},
-            returned=self._spans,
-        )
-
     def _note(self, text: str, number: int, asked: Collection[str]) -> None:
         tokens, numbers = spoken_in(text)
         said = self._wanted.intersection(tokens)
         self._owned |= said | (self._wanted & numbers)
         new = {token for token in said if token not in asked and token not in self._planted and _is_solid(token)}
         for token in new:
-            self._tokens.setdefault(token, number)
+            self.tokens.setdefault(token, number)
         for pair in self._wanted_pairs.intersection(itertools.pairwise(tokens)):
             if not any(token in asked or token in self._planted for token in pair):
-                self._pairs.setdefault(pair, number)
+                self.pairs.setdefault(pair, number)
 
 
 def _parts(span: Span) -> Iterator[dict[str, object] | str]:

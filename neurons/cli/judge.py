@@ -1,4 +1,4 @@
-"""`arena judge`: explain verdicts, judge stored traces again, measure how wrong a panel is, let people rate."""
+"""`arena judge`: explain verdicts, judge stored traces again, measure how wrong a panel is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -52,7 +52,7 @@ RubricPolicyOption = Annotated[
 
 @dataclass(frozen=True)
 class PanelFlags:
-    """Which models judge, where, and what they cost."""
+    """Which models judge, and where."""
 
     models: Annotated[str, typer.Option("--models", help="Comma-separated models instead of the policy's panel.")] = ""
     base_url: Annotated[
@@ -63,9 +63,6 @@ class PanelFlags:
             "empty: the scripted judge. The key is read from OPENAI_API_KEY.",
         ),
     ] = ""
-    price: Annotated[
-        tuple[int, int], typer.Option("--price", help="Micro-USD per million prompt tokens, and completion tokens.")
-    ] = (0, 0)
 
     def judges(self, rubric: Rubric, meter: JudgeMeter) -> tuple[Judge, ...]:
         """The rubric's judges: at the endpoints, or scripted ones without.
@@ -118,6 +115,7 @@ def calibrate(
     be given is counted as owed, never as a zero. With --check nothing is judged: a signed calibration is held against
     its signature, the policy's panel and the hash that it pins.
     """
+    from judge.budget import JudgeMeter
     from judge.calibration.measurement import judge_traces, measure, sign_calibration
     from judge.calibration.traces import make_trace, open_shop, recipes
     from neurons.settings.inputs import signer_of
@@ -129,7 +127,7 @@ def calibrate(
     if out is None:
         raise typer.BadParameter("name the folder of the result", param_hint="--out")
     signer = signer_of(resolve({"wallet_hotkey": hotkey}).settings) if hotkey else None
-    rubric, meter = rubric_of(policy, panel.models), judge_meter(panel.price)
+    rubric, meter = rubric_of(policy, panel.models), JudgeMeter()
     judges = panel.judges(rubric, meter)
     with show_progress(is_quiet=as_json) as progress:
         with open_shop() as shop:
@@ -188,14 +186,6 @@ def rubric_of(policy: str, models: str) -> Rubric:
     return replace(rubric, models=panel or rubric.models)
 
 
-def judge_meter(price: tuple[int, int]) -> JudgeMeter:
-    """A meter that counts at a price: micro-USD per million tokens of prompt and completion."""
-    from harness.inference.gateway import UpstreamPrice
-    from judge.budget import JudgeMeter
-
-    return JudgeMeter(UpstreamPrice(prompt_micro_usd=price[0], completion_micro_usd=price[1]))
-
-
 def _print(found: Calibration) -> None:
     from rich.console import Console
 
@@ -215,8 +205,6 @@ def _print(found: Calibration) -> None:
 def _share(value_e4: int | None) -> str:
     return "-" if value_e4 is None else f"{value_e4 / 10_000:.3f}"
 
-
-_MICRO = 1_000_000
 
 app = typer.Typer(
     help="""Explain verdicts, judge again, measure the judge.
@@ -266,7 +254,6 @@ def replay(
     policy: RubricPolicyOption = "demo",
     race: Annotated[str, typer.Option("--race", help="Only this race's records.")] = "",
     budget_tokens: Annotated[int, typer.Option("--budget-tokens", min=0, help="Stop after so many; 0: no bound.")] = 0,
-    budget_usd: Annotated[float, typer.Option("--budget-usd", min=0, help="Stop after so much; needs --price.")] = 0,
     validator: ValidatorOption = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -279,20 +266,19 @@ def replay(
     owed replay goes on where it stopped. Shows what each agent's traces would have earned.
     """
     from arena.evaluate import compare_replay, replay_row, rubric_sha256, settled_keys
+    from judge.budget import JudgeMeter
     from judge.panel import judge_body
     from judge.verdict import Verdict
 
-    if budget_usd and not any(panel.price):
-        raise ArenaError("V2030", "--budget-usd needs --price: what a token costs is not known")
-    rubric, meter = rubric_of(policy, panel.models), judge_meter(panel.price)
+    rubric, meter = rubric_of(policy, panel.models), JudgeMeter()
     judges = panel.judges(rubric, meter)
     out.mkdir(parents=True, exist_ok=True)
     path = out / "replay.jsonl"
     rows = [row for row in read_rows(path) if row.rubric_sha256 == rubric_sha256(rubric)]
-    done, tokens, micro_usd, is_stopped = settled_keys(rows), 0, 0, False
+    done, tokens, is_stopped = settled_keys(rows), 0, False
 
     async def work(logs: PostgresStore) -> None:
-        nonlocal tokens, micro_usd, is_stopped
+        nonlocal tokens, is_stopped
         found = await evaluations_of(logs, validator, race)
         if not found:
             raise typer.BadParameter(f"no evaluation{f' of {race}' if race else ''} stands in this log")
@@ -300,15 +286,17 @@ def replay(
             for number, (name, seq, record) in enumerate(found, 1):
                 if (record.body_sha256, rubric_sha256(rubric)) in done:
                     continue
-                if (budget_tokens and tokens >= budget_tokens) or (budget_usd and micro_usd >= budget_usd * _MICRO):
+                if budget_tokens and tokens >= budget_tokens:
                     is_stopped = True
                     return
                 body, counted = await body_and_verdicts(logs, name, record.body_sha256)
                 verdict = judge_body(body, rubric, judges)
                 spent = meter.take(int(isinstance(verdict, Verdict)))
-                tokens, micro_usd = tokens + spent.tokens, micro_usd + spent.micro_usd
+                tokens += spent.tokens
                 row = replay_row(name, seq, record, rubric, counted[-1] if counted else None, verdict, spent)
-                _append(stream, row)
+                stream.write(msgspec.json.encode(row) + b"\n")
+                stream.flush()
+                os.fsync(stream.fileno())
                 rows.append(row)
                 progress("replay", number, len(found))
 
@@ -320,102 +308,6 @@ def replay(
     _print_comparison(compared)
     if is_stopped:
         typer.echo("stopped: the budget is spent. Run the same command again to go on.")
-
-
-@command(app)
-def sheet(
-    out: Annotated[Path, typer.Option("--out", help="Folder of sheet, forms and key.", file_okay=False)],
-    store: StoreFlags,
-    raters: Annotated[str, typer.Option("--raters", help="Names of the raters, separated by commas.")] = "",
-    traces: Annotated[int, typer.Option("--traces", min=2, help="How many traces to rate.")] = 30,
-    seed: Annotated[str, typer.Option("--seed", help="Another seed, another choice and order.")] = "1",
-    policy: RubricPolicyOption = "demo",
-    race: Annotated[str, typer.Option("--race", help="Only this race's traces.")] = "",
-    validator: ValidatorOption = "",
-    as_json: JsonOption = False,
-) -> None:
-    """Write a blind sheet for people to rate; without --raters, compare the forms that came back.
-
-    arena judge sheet --out build/sheet --raters anna,ben --traces 30
-
-    arena judge sheet --out build/sheet
-
-    Give raters sheet.txt and their form (CSV: a quality of 0.1, 0.3, 0.5, 0.7 or 0.9 per trace). Keep key.json: the
-    forms are read by it. Compared by Krippendorff's alpha (interval) over all raters, and quadratic weighted kappa of
-    pairs, with the panel too; empty lines are left out.
-    """
-    if raters:
-        names = [name.strip() for name in raters.split(",") if name.strip()]
-        _write_sheet(out, names, store, traces, seed, policy, race, validator)
-    else:
-        _compare_forms(out, as_json=as_json)
-
-
-def _write_sheet(
-    out: Path,
-    names: list[str],
-    store: StoreFlags,
-    traces: int,
-    seed: str,
-    policy: str,
-    race: str,
-    validator: str,
-) -> None:
-
-    from judge.calibration.measurement import SheetKey, empty_form, sheet_text, shuffled
-    from judge.prompts import prompt_text
-    from judge.verdict import Verdict
-
-    async def read(logs: PostgresStore) -> dict[str, tuple[EvaluationBody, list[Verdict | UnscoredVerdict]]]:
-        found = await evaluations_of(logs, validator, race)
-        return {
-            record.body_sha256: await body_and_verdicts(logs, name, record.body_sha256) for name, _, record in found
-        }
-
-    if out.exists() and any(out.iterdir()):
-        raise ArenaError("V2027", f"{out} is not empty: a sheet that raters may have filled in is not replaced")
-    found = store.run(read)
-    chosen = shuffled({name: body for name, (body, _) in found.items()}, seed)[:traces]
-    verdicts = [found[name][1][-1] if found[name][1] else None for name in chosen]
-    key = SheetKey(
-        body_sha256s=tuple(chosen),
-        panel_e4=tuple(one.quality_e4 if isinstance(one, Verdict) else None for one in verdicts),
-    )
-    out.mkdir(parents=True, exist_ok=True)
-    text = sheet_text([found[name][0] for name in chosen], prompt_text(rubric_of(policy, "").rubric_id))
-    write_whole(out / "sheet.txt", text.encode())
-    for name in names:
-        write_whole(out / f"form-{name}.csv", empty_form(len(chosen)).encode())
-    write_whole(out / "key.json", msgspec.json.encode(key), mode=0o600)
-    typer.echo(f"{len(chosen)} traces in {out / 'sheet.txt'}, {len(names)} forms; key.json is not for raters")
-
-
-def _compare_forms(folder: Path, *, as_json: bool) -> None:
-
-    from judge.calibration.measurement import SheetKey, compare_raters, read_form
-
-    key, forms = folder / "key.json", sorted(folder.glob("form-*.csv"))
-    try:
-        known = msgspec.json.decode(key.read_bytes(), type=SheetKey)
-    except (OSError, msgspec.DecodeError) as error:
-        raise ArenaError("V2081", f"{key} is no key of a sheet: {error}") from error
-    traces = len(known.body_sha256s)
-    given = {form.stem.removeprefix("form-"): read_form(form.read_text("utf-8-sig"), traces) for form in forms}
-    found = compare_raters(given, known)
-    if as_json:
-        echo_json(found)
-        return
-    typer.echo(f"{found.traces} traces, {len(given)} raters")
-    typer.echo(f"alpha between raters    {_number(found.alpha_e4)}")
-    typer.echo(f"alpha with the panel    {_number(found.alpha_with_panel_e4)}")
-    for names, value in found.between.items():
-        typer.echo(f"kappa {names:<18}{_number(value)}")
-    for name, value in found.with_panel.items():
-        typer.echo(f"kappa {name + ' and panel':<18}{_number(value)}")
-
-
-def _number(value_e4: int | None) -> str:
-    return "not defined" if value_e4 is None else f"{value_e4 / 10_000:.3f}"
 
 
 def read_rows(path: Path) -> Iterator[ReplayRow]:
@@ -433,13 +325,6 @@ def read_rows(path: Path) -> Iterator[ReplayRow]:
             yield msgspec.json.decode(line, type=ReplayRow)
         except msgspec.DecodeError as error:
             raise ArenaError("V2050", f"{path}:{number} is no replay row: {error}") from error
-
-
-def _append(stream: BinaryIO, row: ReplayRow) -> None:
-
-    stream.write(msgspec.json.encode(row) + b"\n")
-    stream.flush()
-    os.fsync(stream.fileno())
 
 
 async def evaluations_of(store: PostgresStore, validator: str, race: str) -> list[tuple[str, int, EvaluationRecord]]:
@@ -530,9 +415,7 @@ def _print_comparison(found: ReplayComparison) -> None:
 
     change = "-" if found.mean_change_e4 is None else f"{found.mean_change_e4 / 10_000:+.4f}"
     typer.echo(f"{found.rows} traces replayed, {found.owed} owed, {found.unlike} with another quality (mean {change})")
-    typer.echo(
-        f"cost: {found.spent.requests} replies, {found.spent.tokens} tokens, {found.spent.micro_usd / _MICRO:.4f} USD"
-    )
+    typer.echo(f"cost: {found.spent.requests} replies, {found.spent.tokens} tokens")
     if found.agents:
         columns = ("traces", "score", "replayed")
         table = make_table("race", "agent", *columns, right=columns, box=None, pad_edge=False)

@@ -32,7 +32,7 @@ from arena.web.server import ChainServer
 from foundation.codes.names import JUDGE_BUDGET_SPENT
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError, Failure
-from judge.budget import JudgeBudget, RaceSpending, Spending
+from judge.budget import RaceSpending, Spending
 from neurons.health.metrics import Metrics
 from neurons.loops.serving import Serving
 from neurons.settings.settings import Endpoint, Settings
@@ -132,10 +132,11 @@ class Node:
 
 
 class JudgeBudgets:
-    """The budget of every race of one node, a file each. One process; not for several threads."""
+    """What judging every race of one node may cost, a file each. One process; not for several threads."""
 
-    def __init__(self, folder: Path, budget: JudgeBudget) -> None:
-        self._folder, self._budget = folder, budget
+    def __init__(self, folder: Path, tokens: int) -> None:
+        """`tokens` of one race's verdicts together; 0: no bound."""
+        self._folder, self._tokens = folder, tokens
 
     def plan(self, race_id: str, items: Iterable[WorkItem]) -> None:
         """Take note of how many pairs this node judges of each problem. Raises ArenaError V2064."""
@@ -150,7 +151,7 @@ class JudgeBudgets:
         before = self._read(race_id)
         if before is None:
             return None
-        after = before.begun(problem_id, self._budget)
+        after = before.begun(problem_id, self._tokens)
         if after is None:
             return Failure(code=JUDGE_BUDGET_SPENT, detail=f"{race_id}: {before.spent.tokens} tokens spent")
         if after is not before:
@@ -164,7 +165,7 @@ class JudgeBudgets:
 
     def _read(self, race_id: str) -> RaceSpending | None:
         """None: it is not bounded."""
-        if not (race_id and self._budget.tokens):
+        if not (race_id and self._tokens):
             return None
         path = self._path(race_id)
         try:

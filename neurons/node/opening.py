@@ -35,7 +35,6 @@ from foundation.codes.names import RUNTIME_UNKNOWN
 from foundation.errors import ArenaError
 from harness.catalogue.server import listen
 from harness.sandbox.port import SandboxLevel
-from judge.budget import JudgeBudget
 from neurons.health.metrics import Metrics
 from neurons.health.node_file import RestingSlot, last_place
 from neurons.loops.node import JudgeBudgets, Node, SuiteVariants
@@ -133,9 +132,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             now_ms=unix_ms,
             metrics=metrics,
             log=log,
-            judge_budgets=JudgeBudgets(
-                settings.state_dir / "judge-budget", JudgeBudget(tokens=settings.judge_race_tokens)
-            ),
+            judge_budgets=JudgeBudgets(settings.state_dir / "judge-budget", settings.judge_race_tokens),
             variants=SuiteVariants(suite, lambda: catalogue_products(settings)),
             serving=serving,
             operator_files=operator_files,

@@ -54,7 +54,7 @@ def main() -> None:
         return
     _send(replies, Ready(sandbox=ports.sandbox.level))
     prices = {one.name: one.price for one in setup.upstreams if one.price is not None}
-    meter = JudgeMeter(None)
+    meter = JudgeMeter()
     ports = dataclasses.replace(ports, judges=tuple(MeteredJudge(judge, meter) for judge in ports.judges))
     while True:
         _send(replies, _answer(requests.get(), ports, prices, meter))

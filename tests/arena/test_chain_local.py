@@ -18,7 +18,7 @@ from arena.chain.keys import keypair_signer
 from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.opening import OWNER_URI, open_subtensor
 from foundation.errors import ArenaError
-from tests.arena.chain_faults import deregister, hand_on_uid, reorg
+from tests.arena.chain_faults import deregister
 from tests.arena.chain_stands import BLOCK_MS, Clock
 
 ROOT = Path(__file__).parents[2]
@@ -147,66 +147,6 @@ async def test_a_write_that_was_answered_survives_kill_9(tmp_path: Path) -> None
 
 
 # -- what a simulation does to it
-
-
-async def _written(tmp_path: Path) -> tuple[LocalSubtensor, Clock]:
-    """Alice registered in a final block, and committed in one that is not."""
-    clock = Clock()
-    chain = _open(tmp_path / "chain.sqlite", clock)
-    await chain.register(ALICE)
-    clock.now_ms += 20 * BLOCK_MS
-    await chain.commit(ALICE, "ab" * 32)
-    await chain.register(BOB)
-    clock.now_ms += BLOCK_MS
-    return chain, clock
-
-
-async def test_what_a_reorg_drops_may_be_accepted_again_and_no_final_block_goes(tmp_path: Path) -> None:
-    chain, clock = await _written(tmp_path)
-    with pytest.raises(ValueError, match="are final"):
-        await reorg(chain, chain.rules.finality_blocks + 1)
-    before, head = await chain.commitment(ALICE.hotkey), await chain.block()
-    await reorg(chain, 1, is_accepted_again=True)
-    assert await chain.commitment(ALICE.hotkey, head) is None
-    assert (await chain.metagraph(head)).uid_of(BOB.hotkey) is None
-    clock.now_ms += BLOCK_MS
-    after = await chain.commitment(ALICE.hotkey, head + 1)
-    assert before is not None and after is not None
-    assert (before.block, after.block, after.sha256) == (head, head + 1, before.sha256)
-    assert (await chain.metagraph(head + 1)).uid_of(BOB.hotkey) == 1
-
-
-async def test_a_uid_is_handed_on_in_one_block_and_takes_its_endpoint_from_nobody(tmp_path: Path) -> None:
-    chain, clock = await _written(tmp_path)
-    await chain.publish(ALICE, "http://203.0.113.7:8750")
-    clock.now_ms += BLOCK_MS
-    before = await chain.block()
-    await hand_on_uid(chain, ALICE.hotkey, EVE.hotkey)
-    clock.now_ms += BLOCK_MS
-    assert (await chain.metagraph(before)).uid_of(ALICE.hotkey) == 0
-    now = await chain.metagraph(before + 1)
-    assert (now.uid_of(ALICE.hotkey), now.uid_of(EVE.hotkey)) == (None, 0)
-    assert now.neurons[0].endpoint == ""
-    assert (await chain.commit(ALICE, "cd" * 32)).status == "not_registered"
-    with pytest.raises(ValueError, match="holds no uid"):
-        await hand_on_uid(chain, ALICE.hotkey, BOB.hotkey)
-
-
-async def test_limits_of_commitments_and_endpoints_are_the_rules(tmp_path: Path) -> None:
-    clock = Clock()
-    rules = LocalRules(block_ms=BLOCK_MS, commitment_rate_limit_blocks=100, serving_rate_limit_blocks=50)
-    chain = LocalSubtensor(tmp_path / "chain.sqlite", now_ms=clock, rules=rules)
-    await chain.register(ALICE)
-
-    async def say() -> list[str]:
-        endpoint = await chain.publish(ALICE, "http://203.0.113.7:8750")
-        return [(await chain.commit(ALICE, "ab" * 32)).status, endpoint.status]
-
-    assert await say() == ["ok", "ok"]
-    clock.now_ms += 50 * BLOCK_MS
-    assert await say() == ["rate_limited", "ok"]
-    clock.now_ms += 50 * BLOCK_MS
-    assert await say() == ["ok", "ok"]
 
 
 async def test_the_network_that_commands_open_burns_at_uid_0(tmp_path: Path) -> None:

@@ -113,20 +113,6 @@ async def test_a_peer_that_withholds_is_named_and_one_that_is_away_too(case: Cas
         assert {c.failure.code for c in pulled.complaints if c.peer != case.reader.hotkey} == {code}
 
 
-async def test_a_peer_that_never_ends_is_given_up(case: Case) -> None:
-    class Endless(Meddler):
-        async def rows(self, peer: Peer, question: RowsQuestion):
-            async for row in super().rows(peer, question):
-                yield row
-                if peer.hotkey == self._liar:
-                    await asyncio.Event().wait()
-
-    endless = Endless(case.net.peers(case.reader), case.author.hotkey, list)
-    pulled = await case.pull(endless, pace=PullPace(window_s=0.2))
-    assert pulled.log is not None
-    assert [c.failure.code for c in pulled.complaints] == ["U3040"]
-
-
 @pytest.mark.parametrize(("window_rows", "blamed"), [(1, []), (100, ["U3040"])])
 async def test_a_peer_has_as_long_as_enough_rows_come_in_each_window(
     case: Case, monkeypatch, window_rows: int, blamed: list[str]

@@ -82,7 +82,10 @@ def test_no_quorum_is_said_with_the_figures_and_a_lacking_log_by_its_name():
     (closes,) = decide(member.state, member.facts())
     before = apply(member.state, closes)
     (end,) = decide(before, member.facts())
-    assert explain_end(before, end, {"field": (), "results": ()}).detail == "the closing block could not be read"
+    assert (
+        explain_end(before, end, {"field": (), "results": ()}).detail
+        == "the anchors or receipts of the field could not be read"
+    )
     split = run(
         {"val-a": 10, "val-b": 10}, {}, seed=1, wakes_ms={"val-a": PLAN.countersign_ms, "val-b": PLAN.countersign_ms}
     )

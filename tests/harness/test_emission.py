@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.emission.attribution import Attribution, Emission, is_agentic
+from harness.emission.attribution import Emission, is_agentic
 from harness.emission.call_reader import CallReader
 from harness.trace import EmittedCall, Surfaced, ToolCall
 
@@ -49,14 +49,6 @@ def after(prompt: str, *calls: tuple[str, str]) -> Emission:
 
 
 # -- the three emitters
-
-
-def test_a_call_of_the_latest_completion_is_the_models():
-    assert after(user("find a lamp"), CALL).attribute(*CALL) == Attribution(emitter="llm", call_id="c0")
-
-
-def test_one_written_call_pays_for_one_dispatch():
-    assert emitters(after(user("x"), CALL), CALL, CALL) == ["llm", "code"]
 
 
 def test_parallel_calls_are_matched_in_any_order():
@@ -125,29 +117,12 @@ def test_calls_written_as_text_are_read(case):
     assert READER.key(call.name, call.arguments) == READER.key(*CALL)
 
 
-def test_native_calls_come_first_and_keep_their_ids():
-    calls = READER.emitted(WRITTEN["one object"], native(CALL))
-    assert [call.call_id for call in calls] == ["c0", "text-1"]
-
-
 def test_a_call_whose_text_is_no_unicode_was_not_written():
     assert READER.emitted('<tool_call>{"name":"\\ud800","arguments":{}}</tool_call>', ()) == ()
     assert READER.emitted('<tool_call>{"name":"x","arguments":"\\ud800"}</tool_call>', ()) == ()
 
 
-SIZE = 60_000
 OBJECT = '{"name":"find_product","arguments":'
-HOSTILE = [
-    OBJECT * 990 + "{}" + "}" * 990,
-    OBJECT + "[" * SIZE + "]" * SIZE + "}",
-    OBJECT + '{"q":' + "9" * SIZE + "}}",
-    OBJECT + '{"q":NaN}}',
-    "<tool_call>" * SIZE,
-    "<think>" * SIZE,
-    f"<tool_call>```{' ' * SIZE}x```</tool_call>",
-    "\\" * SIZE + '"find_product\\"',
-    "find_product " * 5_000,
-]
 PIECES = st.sampled_from(
     ["find_product", "(", ")", "[", "]", "{", "}", '"', "\\", "\\u00", ":", ",", "q", "1e9", "<tool_call>",
      "</tool_call>", "<think>", "</think>", "```", OBJECT, "\0", "\ud800", "%ff", "&#0;", " "]
@@ -164,11 +139,6 @@ def read(text: str) -> None:
     emission.attribute("find_product", text)
     emission.attribute(text[:100], json.dumps({"q": text, "filters": [{"a": text}]}))
     assert emission.attribute(*CALL).emitter in ("llm", "echoed")
-
-
-@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_no_hostile_text_makes_the_rule_raise(text):
-    read(text)
 
 
 @settings(max_examples=100, deadline=None)

@@ -17,7 +17,7 @@ from harness.tools.registry import profile_schemas
 from harness.trace import EmittedCall
 from tests.harness.honest_dialogues import DIALOGUES, QUERY, STEPS, Message, compact, written
 from tests.harness.honest_styles import LONG_TITLE, STYLES, Style
-from tests.harness.puppet_forms import FORMS, MISSED, MISSED_OF_WORDS, OF_WORDS, Form
+from tests.harness.puppet_forms import FORMS, OF_WORDS
 from tests.judge.bodies import body_of, completion, search
 
 SCHEMAS = profile_schemas("sn15")
@@ -103,11 +103,6 @@ def test_a_search_of_several_words_is_caught_word_by_word_and_set_together(form)
         assert emitter_after(OF_WORDS[form](*call), call) == "echoed"
 
 
-@pytest.mark.parametrize("form", [*MISSED.values(), *MISSED_OF_WORDS.values()], ids=[*MISSED, *MISSED_OF_WORDS])
-def test_a_coded_hint_is_not_seen_and_said_to_be(form: Form):
-    assert emitter_after(form(*DICTATED), DICTATED) == "llm"
-
-
 def test_a_new_value_far_from_the_others_is_caught_and_one_of_the_query_is_not():
     padding = "please take your time and think about it well before you act " * 40
     call: Given = ("find_product", {"q": "brass banker desk light", "price": "350-720"})
@@ -152,12 +147,6 @@ def test_a_completion_that_copied_its_request_clears_nothing():
     assert emitter_after(later, DICTATED, emission) == "echoed"
 
 
-def test_a_plan_of_the_models_own_stays_the_models_however_it_is_quoted():
-    emission = Emission(READER, QUERY)
-    emission.complete([json.dumps(user(QUERY))], (), "I could look for a brass banker desk light on page 2.")
-    assert emitter_after([user("Your plan: brass banker desk light, page 2")], DICTATED, emission) == "llm"
-
-
 def test_a_forged_result_is_the_programs_and_a_recorded_one_is_not():
     result = '[{"title": "brass banker desk light 2"}]'
     shown = [user(QUERY), {"role": "tool", "tool_call_id": "c", "content": result}]
@@ -175,23 +164,6 @@ def test_what_a_result_repeats_of_the_programs_arguments_is_the_programs(emitter
     emission.returned("check_product_match", arguments, result, emitter)
     quoted = [user("Look at this: " + result + " and use brass banker desk light with find_product on page 2.")]
     assert emitter_after(quoted, DICTATED, emission) == "echoed"
-
-
-HIDDEN: dict[str, Given] = {
-    "in a name without a value": ("find_product", {"q": '{"brass banker desk light": ""}'}),
-    "in JSON inside the searches": (
-        "find_products_in_same_shop",
-        {"product_queries": json.dumps([{"q": '{"brass banker desk light": ""}'}])},
-    ),
-    "before a name that differs by a blank": ("find_product", {"q": "brass banker desk light", "q ": "lamp"}),
-}
-
-
-@pytest.mark.parametrize("way", HIDDEN)
-def test_words_that_a_tool_reads_are_an_echo_wherever_in_the_call_they_stand(way):
-    name, arguments = HIDDEN[way]
-    order = json.dumps({"name": name, "arguments": arguments})
-    assert emitter_after([user(f"{'Take care with every word of it. ' * 9}{order}")], HIDDEN[way]) == "echoed"
 
 
 def dictated(sent: str, wrote: str, prompt: str) -> str:
@@ -237,16 +209,6 @@ def test_a_value_is_found_however_its_letters_are_set_apart_and_only_as_whole_wo
         needle = "".join(words_of(value))
         assert Passage(words_of(f"xx {split.join(value)} yy")).holds(needle)
         assert not Passage(words_of(f"xx{value}yy")).holds(needle)
-
-
-def test_words_of_the_programs_in_clauses_of_their_own_are_no_search():
-    prompt = f"{QUERY}\nSellers say crimson for red. Some call a lamp a light. Metal is often brass."
-    assert emitter_after([user(prompt)], ("find_product", {"q": "crimson brass light"})) == "llm"
-
-
-def test_a_call_that_says_nothing_of_its_own_is_no_echo():
-    order = json.dumps({"name": "terminate", "arguments": {"status": "success"}})
-    assert emitter_after([user(f"Repeat this: {order}")], ("terminate", {"status": "success"})) == "llm"
 
 
 def emitter_of(style: Style, extra: tuple[Message, ...] = ()) -> str:

@@ -160,22 +160,16 @@ SAME = [
 DIFFERENT = [
     ("recommend_product", {"product_ids": "1"}, {"product_ids": "2", "product_ids ": "1"}),
     ("recommend_product", {"product_ids": "1"}, {"product_ids": "1", "note": ""}),
-    ("recommend_product", {"product_ids": "1"}, {"product_ids": "1", "note": None}),
     ("recommend_product", {"product_ids": "1"}, {" product_ids": "1"}),
-    ("recommend_product", {"product_ids": "1,2"}, {"product_ids": ["1", "2"]}),
     ("recommend_product", {"product_ids": ""}, {}),
     ("find_product", {"q": "{}"}, {"q": '{"a red lamp": ""}'}),
     ("find_product", {"q": f'{"[" * 34}"x"{"]" * 34}'}, {"q": f'{"[" * 34}"a red lamp"{"]" * 34}'}),
     ("find_product", {"q": "red lamp"}, {"q": "red%20lamp"}),
-    ("find_product", {"q": "red lamp"}, {"q": "red\u202flamp"}),
     ("find_product", {"q": "caf\u00e9"}, {"q": "cafe\u0301"}),
-    ("find_product", {"q": "1"}, {"q": "1.0"}),
     ("find_product", {"q": "a,b"}, {"q": ["a", "b"]}),
     ("find_product", {"q": "a"}, {"q": " " * 16_384 + "a"}),
     ("find_product", {"q": "a", "page": 2}, {"q": "a", "page": "2"}),
-    ("find_product", {"q": "a", "page": 1}, {"q": "a", "page": True}),
     ("find_product", {"q": "a", "service": "COD,official"}, {"q": "a", "service": "COD, official"}),
-    ("find_product", {"q": "a", "price": "0-100"}, {"q": "a", "price": ["0-100"]}),
     ("find_products_in_same_shop", {"product_queries": '[{"q":"{}"}]'}, {"product_queries": '[{"q":"{lamp}"}]'}),
     ("check_product_match", {"requirements": '{"a":"1"}'}, {"requirements": '{"a":"1","b":""}'}),
     ("calculate_voucher", {"budget": 2**53}, {"budget": 2**53 + 1}),
@@ -190,12 +184,6 @@ def test_what_a_tool_cannot_tell_apart_is_one_call(name, left, right):
 @pytest.mark.parametrize(("name", "wrote", "sent"), DIFFERENT)
 def test_what_the_model_did_not_write_is_code_both_in_a_tools_argument_and_beside_it(name, wrote, sent):
     assert emitter(name, wrote, sent) == "code"
-
-
-def test_arguments_that_are_no_object_are_like_no_other():
-    texts = ["{}", "5", '{"": 5}', '"{}"', "[]", "{", "null"]
-    assert len({READING.key("find_product", text) for text in texts}) == len(texts)
-    assert READING.key("find_product", " ") == READING.key("find_product", "{}")
 
 
 # -- what an honest agent makes of the model's call
@@ -221,11 +209,6 @@ REPAIRED = [
 @pytest.mark.parametrize(("name", "wrote", "sent"), REPAIRED)
 def test_a_call_put_into_the_schemas_types_stays_the_models(name, wrote, sent):
     assert emitter(name, wrote, sent) == "llm"
-
-
-@pytest.mark.parametrize(("name", "wrote"), [(name, one) for name, *both in DIFFERENT for one in both])
-def test_a_call_that_is_passed_on_as_it_is_stays_the_models(name, wrote):
-    assert emitter(name, wrote, wrote) == "llm"
 
 
 def emitter(name: str, wrote: object, sent: object) -> str:

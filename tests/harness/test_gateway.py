@@ -12,7 +12,6 @@ from foundation.errors import ArenaError, Failure
 from harness.inference.client import OpenAIUpstream, read_retry_after
 from harness.inference.gateway import Gateway, Ledger, UpstreamPrice
 from harness.inference.journal import MemoryJournal
-from harness.inference.port import EndingRefusalError
 from harness.inference.scripted import start_scripted_server
 from harness.sandbox.port import GuestCallError
 from tests.harness.inference_stand import (
@@ -24,7 +23,6 @@ from tests.harness.inference_stand import (
     busy,
     hang,
     make_gateway,
-    raw,
     status,
 )
 
@@ -47,38 +45,7 @@ def test_an_upstream_fault_is_retried_inside_the_same_call_with_growing_pauses()
     assert 0.1 <= pauses[0] <= 0.15 and 0.2 <= pauses[1] <= 0.3
 
 
-def test_a_refused_key_is_not_retried_but_fails_over() -> None:
-    first, second = RecordingUpstream("first", "U3001"), RecordingUpstream("second")
-    assert run(first, second) == "ok"
-    assert len(first.sent) == 1
-
-
-@pytest.mark.parametrize("code", ["U3001", "U3002", "U3003", "U3004"])
-def test_an_outage_is_never_the_agents(code: str) -> None:
-    assert run(RecordingUpstream("first", *[code] * 99, is_healthy=False)) == code
-
-
 KINDS = ["A1040", "U3001", "U3002", "U3003", "U3004"]
-
-
-@pytest.mark.parametrize("code", KINDS)
-def test_what_two_endpoints_refuse_while_both_answer_a_neutral_request_is_the_agents_at_once(code: str) -> None:
-    ledger = Ledger()
-    both = [RecordingUpstream(name, *[code] * 99) for name in ("first", "second")]
-    with pytest.raises(GuestCallError) as caught:
-        make_gateway(*both, ledger=ledger).chat(ASK, completion_tokens_left=100)
-    assert caught.value.code == ("A1040" if code == "A1040" else "A1043")
-    assert not isinstance(caught.value, EndingRefusalError)
-    assert [len(one.probed) for one in both] == [1, 1] and ledger.usage()[0].probes == 2
-
-
-@pytest.mark.parametrize("code", KINDS)
-def test_what_one_endpoint_refuses_waits_for_another_opinion_and_ends_the_last_attempt(code: str) -> None:
-    assert run(RecordingUpstream("first", *[code] * 99)) == "U3006"
-    with pytest.raises(EndingRefusalError) as caught:
-        last = make_gateway(RecordingUpstream("first", *[code] * 99), is_last=True)
-        last.chat(ASK, completion_tokens_left=100)
-    assert (caught.value.code, caught.value.stop) == ("A1043", "model_refused")
 
 
 def test_a_fault_of_ours_in_an_upstream_passes_as_it_is() -> None:
@@ -148,17 +115,6 @@ def test_a_reply_from_the_journal_costs_nothing_again() -> None:
 # -- models with endpoints of their own
 
 
-def test_a_model_with_endpoints_of_its_own_is_asked_of_these_alone() -> None:
-    general, own = RecordingUpstream("general"), RecordingUpstream("own", *["U3002"] * 99, is_healthy=False)
-    gateway = make_gateway(general, dedicated={"other-model": (own,)})
-    with pytest.raises(ArenaError):
-        gateway.chat({**ASK, "model": "other-model"}, completion_tokens_left=100)
-    assert general.sent == general.probed == []
-    assert gateway.chat({**ASK, "model": MODEL}, completion_tokens_left=100).reply.content == "ok"
-    assert {request["model"] for request in own.sent} == {"other-model"}
-    assert [request["model"] for request in general.sent] == [MODEL]
-
-
 def test_an_outage_of_another_models_endpoint_is_looked_for_there() -> None:
     """An agent that got a bad reply of one model can't make an outage by asking for another one that is down."""
     general, own = RecordingUpstream("general"), RecordingUpstream("own", *["U3002"] * 99, is_healthy=False)
@@ -192,26 +148,10 @@ def test_any_endpoint_completes_and_charges(base_url: str) -> None:
     assert json.loads(reply.message)["role"] == "assistant"
 
 
-def test_a_server_that_breaks_on_one_request_only_has_its_word_counted() -> None:
-    with OtherServer(then=status(503)) as server, pytest.raises(ArenaError) as caught:
-        over_http(server.base_url).chat(ASK, completion_tokens_left=100)
-    assert caught.value.failure.code == "U3006"
-    assert server.probes == 1
-
-
 def test_a_hanging_server_is_an_outage() -> None:
     with OtherServer(then=hang(1.0), probed=hang(1.0)) as server, pytest.raises(ArenaError) as caught:
         over_http(server.base_url, timeout_ms=60).chat(ASK, completion_tokens_left=100)
     assert caught.value.failure.code == "U3002"
-
-
-@pytest.mark.parametrize(
-    "body", [b"<html>hello</html>", b"{}", b"[]", b'{"choices": []}', b'{"choices":[{"message":3}]}', b""]
-)
-def test_an_unreadable_reply_is_the_upstreams(body: bytes) -> None:
-    with OtherServer(then=raw(body), probed=raw(body)) as server, pytest.raises(ArenaError) as caught:
-        over_http(server.base_url).chat(ASK, completion_tokens_left=100)
-    assert caught.value.failure.code == "U3003"
 
 
 @pytest.mark.parametrize(
@@ -221,20 +161,6 @@ def test_each_status_has_its_owner(code: int, expected: str) -> None:
     with OtherServer(then=status(code), probed=status(code)) as server, pytest.raises(ArenaError) as caught:
         over_http(server.base_url).chat(ASK, completion_tokens_left=100)
     assert caught.value.failure.code == expected
-
-
-@pytest.mark.parametrize("code", [400, 413, 422])
-def test_a_request_that_two_servers_call_malformed_is_the_agents(code: int) -> None:
-    refusing = status(code, "maximum context length")
-    with (
-        OtherServer(then=refusing) as one,
-        OtherServer(then=refusing) as other,
-        pytest.raises(GuestCallError) as caught,
-    ):
-        gateway = make_gateway(*(OpenAIUpstream(each.base_url, each.base_url, "", 10_000) for each in (one, other)))
-        gateway.chat(ASK, completion_tokens_left=100)
-    assert caught.value.code == "A1040" and "maximum context length" in caught.value.message
-    assert (len(one.bodies), len(other.bodies)) == (2, 2)
 
 
 # -- Retry-After

@@ -74,14 +74,6 @@ def test_no_field_outside_the_list_ever_reaches_an_upstream(
         assert isinstance(message["content"], str)
 
 
-def test_the_agents_own_tool_schemas_are_replaced_by_the_canonical_ones() -> None:
-    forged = {
-        "type": "function",
-        "function": {"name": "find_product", "parameters": {"properties": {"q": {"enum": ["the one query"]}}}},
-    }
-    assert sent_for(tools=[forged])["tools"] == [SCHEMAS[0]]
-
-
 @pytest.mark.parametrize("choice", ["required", "any", {"type": "function", "function": {"name": "terminate"}}, 1])
 def test_a_forced_tool_choice_is_refused(choice: object) -> None:
     assert refusal(tool_choice=choice, tools=["terminate"]) == "A1042"
@@ -106,11 +98,6 @@ def test_a_call_may_be_asked_for_where_the_policy_allows_it_but_not_which() -> N
     for choice in ("any", {"type": "function", "function": {"name": "terminate"}}, True):
         with pytest.raises(GuestCallError):
             sent(tools=["terminate"], tool_choice=choice)
-
-
-def test_tool_choice_none_is_kept_and_auto_is_the_silence_it_means() -> None:
-    assert sent_for(tools=["terminate"], tool_choice="none")["tool_choice"] == "none"
-    assert sent_for(tools=["terminate"], tool_choice="auto") == sent_for(tools=["terminate"])
 
 
 def test_a_prefilled_assistant_turn_is_refused() -> None:

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from harness.inference.client import OpenAIUpstream, read_reply
-from harness.inference.request import plain_request
-from tests.harness.inference_stand import OtherServer, answer
+from harness.inference.client import OpenAIUpstream, SdkUpstream, read_reply
+from tests.harness.inference_stand import OtherServer
 from tests.hostile_http import DRIPS, HostileServer, bomb, ended, endless
 
 ROOT = Path(__file__).parents[2]
@@ -28,17 +27,6 @@ def reply_of(message: dict[str, object], **body: object) -> bytes:
         **body.pop("choice", {}),
     }  # type: ignore[dict-item]
     return json.dumps({"model": "m", "choices": [choice], **body}).encode()
-
-
-def test_native_calls_keep_the_arguments_text_as_emitted() -> None:
-    calls = [
-        {"id": "c1", "type": "function", "function": {"name": "find_product", "arguments": '{"q" : "a",  "page":1}'}}
-    ]
-    reply = read_reply(reply_of({"content": None, "tool_calls": calls}))
-    assert [(call.call_id, call.name, call.arguments) for call in reply.calls] == [
-        ("c1", "find_product", '{"q" : "a",  "page":1}')
-    ]
-    assert reply.content == ""
 
 
 def test_calls_without_id_or_with_object_arguments_are_read() -> None:
@@ -81,16 +69,6 @@ def test_any_bytes_are_a_reply_or_unreadable(body: bytes) -> None:
         assert isinstance(reply.content, str)
 
 
-def test_the_probe_asks_something_else_and_reports_health() -> None:
-    with OtherServer() as server:
-        upstream = OpenAIUpstream("x", server.base_url, "key", 5_000)
-        assert upstream.probe(plain_request("m")) is None
-        assert server.probes == 1 and server.bodies == []
-        server.probed = answer(content=3)  # type: ignore[arg-type]
-        refused = upstream.probe(plain_request("m"))
-        assert refused is not None and refused.code == "U3003"
-
-
 def test_importing_the_client_imports_no_client_and_no_server() -> None:
     imports = "import sys, harness.inference.client, harness.inference.scripted"
     code = imports + "\nprint({'httpx2', 'uvicorn'} & {*sys.modules})"
@@ -109,11 +87,13 @@ HOSTILE = {
 }
 
 
+@pytest.mark.parametrize("kind", [OpenAIUpstream, SdkUpstream])
 @pytest.mark.parametrize("which", HOSTILE)
-def test_a_hostile_endpoint_costs_bounded_memory_and_time(which: str) -> None:
+def test_a_hostile_endpoint_costs_bounded_memory_and_time(which: str, kind: type[OpenAIUpstream]) -> None:
     behave, code = HOSTILE[which]
     with HostileServer(behave) as server:
-        error = ended(lambda: OpenAIUpstream("x", server.url, "key", 500 if which in DRIPS else 20_000).complete("{}"))
+        upstream = kind("x", server.url, "key", 500 if which in DRIPS else 20_000)
+        error = ended(lambda: upstream.complete('{"model": "m", "messages": []}'))
     assert isinstance(error, ArenaError) and error.failure.code == code
     if which in ("zstd", "gzip", "compressed refusal"):  # and not what it would say when it is unpacked
         assert "compressed" in error.failure.detail

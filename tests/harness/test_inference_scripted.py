@@ -8,8 +8,6 @@ import json
 import re
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from harness.catalogue.port import Catalogue
 from harness.inference.scripted import MODELS, complete, start_scripted_server
 from harness.inference.scripted.brief import read_brief
 from harness.inference.scripted.model import RequestError, read_text_calls
+from harness.inference.scripted.shopper import CONCISE
 from harness.tools.port import Toolbox
 from harness.tools.registry import make_toolbox
 from problems.model import Problem
@@ -147,19 +146,6 @@ def test_equal_requests_give_equal_bytes_in_any_process(runs: dict[str, list[Run
         env={"PYTHONHASHSEED": "77"},
     )
     assert ran.stdout == orjson.dumps(complete(request)) == orjson.dumps(complete(copy.deepcopy(request)))
-
-
-def test_a_reply_longer_than_max_tokens_is_cut_and_makes_no_call() -> None:
-    request = {"model": MODELS[0], "messages": [{"role": "user", "content": _problems()[0].query}], "max_tokens": 5}
-    choice = complete({**request, "tools": json.loads(make_toolbox("sn15", None).schemas)})["choices"][0]  # type: ignore[arg-type]
-    assert choice["finish_reason"] == "length"
-    assert "tool_calls" not in choice["message"] and len(choice["message"]["content"]) == 20
-
-
-def test_without_tools_it_narrates_what_it_was_told() -> None:
-    ask = [{"role": "user", "content": "The search found a lamp for 120 PHP."}]
-    message = complete({"model": MODELS[0], "messages": ask})["choices"][0]["message"]
-    assert "a lamp for 120 PHP" in message["content"] and "tool_calls" not in message
 
 
 def test_a_dictated_call_is_repeated_word_by_word() -> None:
@@ -305,25 +291,20 @@ def test_the_public_test_sets_buckets_bounds_and_vouchers_are_read() -> None:
 # -- the server
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        (b"not json", 400),
-        (b"[]", 400),
-        (b'{"model":"gpt-4","messages":[{"role":"user","content":"x"}]}', 404),
-        (b'{"model":"scripted-hasty","messages":[]}', 400),
-        (b'{"model":"scripted-hasty","messages":[{"role":"user","content":"x"}],"stream":true}', 400),
-    ],
-)
-def test_the_server_refuses_as_an_endpoint_would(body: bytes, status: int) -> None:
-    with start_scripted_server() as server, pytest.raises(urllib.error.HTTPError) as caught:
-        urllib.request.urlopen(f"{server.base_url}/chat/completions", data=body)
-    assert caught.value.code == status
-
-
 def test_a_port_in_use_is_said_plainly() -> None:
     with start_scripted_server() as server:
         port = int(server.base_url.split(":")[2].split("/")[0])
         with pytest.raises(ArenaError) as caught, start_scripted_server(port):
             pass
     assert caught.value.failure.code == "U3001"
+
+
+def test_the_concise_model_says_one_sentence_of_two_hits_and_is_not_listed(catalogue: Catalogue) -> None:
+    found = [Run(CONCISE, problem, catalogue, "compact") for problem in _problems()]
+    assert share(found) >= 0.8 and CONCISE not in MODELS
+    for run in found:
+        said = [thought for thought in run.thoughts if thought]
+        assert len(said) == 1 and set(run.names) == {"find_product", "recommend_product", "terminate"}
+        rows = [row for result in run.results if result.startswith("[") for row in json.loads(result)]
+        if "the only hit" not in said[0]:
+            assert sum(f"{row['price']} PHP" in said[0] for row in rows) >= 2  # both stand in a result

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.codes.row import Owner
-from foundation.errors import ArenaError, Failure
+from foundation.errors import ArenaError
 from harness.inference.journal import _LONG_BYTES, FileJournal, MemoryJournal, open_journal
 from harness.inference.port import ModelReply, RecordedAnswer
 
@@ -24,10 +24,6 @@ Open = Callable[[], MemoryJournal]  # begins an attempt
 def answer(request: str, content: str = "x", model: str = "m") -> RecordedAnswer:
     reply = ModelReply(model="m-1", content=content, prompt_tokens=1, completion_tokens=1, message="{}")
     return RecordedAnswer(request_sha256=request, model=model, reply=reply)
-
-
-def refusal(request: str) -> RecordedAnswer:
-    return RecordedAnswer(request_sha256=request, model="m", refusal=Failure(code="A1043", detail="no"))
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -53,12 +49,6 @@ def test_a_restart_gets_every_answer_once_in_the_order_of_equal_requests(opened:
     assert [one.reply.content if one and one.reply else None for one in taken] == ["1", "3", "2", None]
     assert again.owed() == 0
     assert opened().owed() == 3  # the next one owes them again
-
-
-def test_a_refusal_is_given_again_and_never_owed(opened: Open) -> None:
-    opened().add(refusal("a"))
-    again = opened()
-    assert (again.owed(), again.take("a")) == (0, refusal("a"))
 
 
 def test_what_is_forgiven_is_still_given_and_owed_only_once_it_was_taken(opened: Open) -> None:

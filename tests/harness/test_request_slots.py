@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -21,33 +20,6 @@ with RequestSlots(Path(sys.argv[1]), 1, 1_000).held():
     print("held", flush=True)
     time.sleep(60)
 """
-
-
-def test_no_more_requests_at_once_than_slots(tmp_path: Path) -> None:
-    slots, lock = RequestSlots(tmp_path, 2, 10_000), threading.Lock()
-    inside, most = 0, 0
-    both = threading.Barrier(2, timeout=5)
-
-    def ask(place: int) -> None:
-        nonlocal inside, most
-        with slots.held():
-            with lock:
-                inside += 1
-                most = max(most, inside)
-            if place < 2:
-                both.wait()  # two are held at once, so the bound is not one by accident
-            with lock:
-                inside -= 1
-
-    first = [threading.Thread(target=ask, args=(place,)) for place in range(2)]
-    for thread in first:
-        thread.start()
-    rest = [threading.Thread(target=ask, args=(place,)) for place in range(2, 9)]
-    for thread in rest:
-        thread.start()
-    for thread in first + rest:
-        thread.join(10)
-    assert (inside, most) == (0, 2)
 
 
 def test_a_slot_of_a_killed_process_is_free_and_a_held_one_is_waited_for(tmp_path: Path) -> None:

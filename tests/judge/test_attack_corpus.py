@@ -112,10 +112,6 @@ def judged(body: EvaluationBody, judge: Judge) -> int:
     return verdict.quality_e4
 
 
-def test_the_corpus_is_large_and_has_no_text_twice() -> None:
-    assert len(set(ATTACKS)) == len(ATTACKS) >= 150
-
-
 @pytest.mark.parametrize("words", [VAGUE, ANALYSED, CITED, COMPARED])
 def test_the_obedient_judge_reaches_whatever_the_evidence_permits(words: str) -> None:
     assert judged(episode(words), ObedientJudge()) == ceiling_e4(episode(words), RUBRIC)

@@ -11,7 +11,7 @@ from judge.parse import GateAnswers, ParsedReply, RefusedReplyError
 from judge.render import render
 from judge.rubric import quality_of
 from judge.verdict import Citation
-from tests.judge.bodies import ANALYSED, CITED, COMPARED, PLAN, VAGUE, episode
+from tests.judge.bodies import ANALYSED, CITED, COMPARED, PLAN, episode
 
 TRACE = render(episode(COMPARED))
 WORDS = 5  # the completion after the results
@@ -26,12 +26,6 @@ def reply(held: int, *citations: Citation) -> ParsedReply:
 
 def cite(quote: str, gate: str = "results_analysed", span: int = WORDS) -> Citation:
     return Citation(span=span, quote=quote, gate=gate)
-
-
-def test_verbatim_quotes_of_the_models_own_words_pass():
-    check_citations(
-        reply(4, cite(COMPARED), cite(COMPARED, "data_cited"), cite(COMPARED, "candidates_compared")), TRACE
-    )
 
 
 def test_whitespace_runs_count_as_one_space_and_nothing_else_is_forgiven():
@@ -76,8 +70,3 @@ def test_a_cited_datum_must_have_been_returned_by_a_tool():
     with pytest.raises(RefusedReplyError, match="no quote for data_cited contains a datum"):
         check_citations(reply(3, cite(ANALYSED), cite(quote, "data_cited")), trace)
     check_citations(reply(3, cite(CITED), cite(CITED, "data_cited")), render(episode(CITED)))
-
-
-def test_an_extra_false_citation_spoils_a_good_reply():
-    with pytest.raises(RefusedReplyError):
-        check_citations(reply(2, cite(COMPARED), cite(VAGUE)), TRACE)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.catalogue.port import ShopDirectory
+from harness.catalogue.port import Catalogue
 from harness.tools.registry import PROFILES, ProfileTools
 from harness.trace import Event, ToolCall
 from judge.citations import ceiling_e4, check_citations
@@ -18,7 +18,6 @@ from judge.parse import RefusedReplyError
 from judge.render import render
 from judge.scripted import ScriptedJudge
 from judge.verdict import Verdict
-from tests.harness.episode_stand import problem
 from tests.judge.bodies import COMPARED, PLAN, RUBRIC, body_of, completion, episode, search
 from tests.judge.test_ceiling import gullible
 from tests.judge.test_citations import cite, reply
@@ -46,10 +45,6 @@ def test_code_that_decides_and_has_a_model_narrate_afterwards_has_no_inference()
     assert [one.is_before_recommendation for one in facts] == [False]
 
 
-def test_words_after_the_recommendation_add_nothing_to_those_before_it():
-    assert quality(completion(1, PLAN), search(0, 1), recommend(1, 1), completion(2, COMPARED)) == 3_000
-
-
 @given(
     before=st.text(alphabet=" \t\n\r\x0b\x0c\x1c\x85\xa0\u2003\u2028\ufeff", max_size=3),
     said=st.sampled_from(
@@ -60,17 +55,10 @@ def test_words_after_the_recommendation_add_nothing_to_those_before_it():
 )
 def test_a_recommendation_decides_exactly_where_the_tools_take_it(before, said, after, profile):
     arguments = before + said + after
-    catalogue = create_autospec(ShopDirectory, instance=True)
-    taken = ProfileTools(profile, catalogue, problem()).dispatch("recommend_product", arguments).recommended_ids
+    catalogue = create_autospec(Catalogue, instance=True)
+    taken = ProfileTools(profile, catalogue).dispatch("recommend_product", arguments).recommended_ids
     trace = render(body_of(completion(1, PLAN), search(0, 1), recommend(1, 1, arguments)))
     assert (trace.decided is not None) == (taken is not None)
-
-
-def test_a_comparison_may_not_lean_on_a_later_completion():
-    one = completion(2, "Product 4410020078 costs 249.0 and ships for free, which is what was asked for here.")
-    two = completion(3, "The 4410020031 in turn is dearer, so I stay with the one from before without a doubt.")
-    body = body_of(completion(1, PLAN), search(0, 1), one, recommend(1, 2), two)
-    assert ceiling_e4(body, RUBRIC) == gullible(body) == 7_000
 
 
 def test_a_quote_from_after_the_recommendation_is_refused_by_name_and_harmless_beside_an_earlier_one():

@@ -15,9 +15,8 @@ from judge.client import OpenAIJudge, RetryPolicy, judge_messages
 from judge.panel import judge_body
 from judge.parse import parse_reply
 from judge.port import Judge
-from judge.prompts import prompt_sha256, prompt_text
 from judge.render import render
-from judge.rubric import REASONING_1_PROMPT_SHA256
+from judge.rubric import REASONING_1_PROMPT_SHA256, prompt_sha256, prompt_text
 from judge.scripted import ScriptedJudge
 from judge.verdict import UnscoredVerdict
 from tests.judge.bodies import ANALYSED, CITED, COMPARED, RUBRIC, VAGUE, episode
@@ -88,23 +87,6 @@ def test_the_client_sends_the_pinned_prompt_at_temperature_zero():
     assert render(episode(CITED)).text in request["messages"][1]["content"]
     assert "the quote was false" in request["messages"][2]["content"]
     assert (reply.prompt_tokens, reply.completion_tokens) == (7, 3)
-
-
-def test_transport_faults_are_tried_again_with_growing_pauses():
-    slept: list[float] = []
-    requests, answer = asked((503, {"error": "busy"}), (429, {"error": "slow"}), (200, chat("{}")))
-    with serving(answer) as base_url:
-        assert client(base_url, slept).opine(render(episode(CITED)), RUBRIC).text == "{}"
-    assert len(requests) == 3 and slept == [2.0, 4.0]
-
-
-@pytest.mark.parametrize("broken", [(503, {}), (200, {"choices": []}), (200, b"not json")])
-def test_an_endpoint_that_stays_broken_is_an_upstream_fault(broken):
-    requests, answer = asked(broken)
-    with serving(answer) as base_url, pytest.raises(ArenaError) as caught:
-        client(base_url).opine(render(episode(CITED)), RUBRIC)
-    assert caught.value.failure.code == "U3020"
-    assert len(requests) == 3
 
 
 def test_nobody_at_home_is_an_upstream_fault_and_the_verdict_is_owed():

@@ -78,27 +78,11 @@ def test_the_scripted_judge_walks_the_decision_tree(words, quality_e4, coefficie
     assert verdict.body_sha256 == episode(words).body_hash()
 
 
-def test_a_refused_reply_is_asked_again_with_the_reason():
-    judge = RecitingJudge("m", "no json", '{"gates": 1}', reply_for(COMPARED))
-    verdict = judge_body(episode(COMPARED), panel("m"), [judge])
-    assert isinstance(verdict, Verdict)
-    assert verdict.opinions[0].attempts == 3
-    assert [len(told) for told in judge.told] == [0, 1, 2]
-    assert "not one JSON object" in judge.told[1][0]
-
-
 def test_a_judge_that_stays_unusable_leaves_the_trajectory_unscored():
     verdict = judge_body(episode(COMPARED), panel("m"), [RecitingJudge("m", *["0.9"] * 3)])
     assert isinstance(verdict, UnscoredVerdict)
     assert verdict.failure.code == "U3021"
     assert verdict.refused[0].attempts == 3
-
-
-def test_an_endpoint_that_failed_leaves_the_verdict_owed():
-    judges = [RecitingJudge("a", reply_for(COMPARED)), RecitingJudge("b", ArenaError("U3020", "gone"))]
-    verdict = judge_body(episode(COMPARED), panel("a", "b"), judges)
-    assert isinstance(verdict, UnscoredVerdict)
-    assert verdict.failure.code == "U3020"
 
 
 def test_a_minority_of_unusable_replies_is_named_and_the_rest_decides():

@@ -6,32 +6,17 @@ import json
 import re
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from judge.render import RenderCaps, render
-from tests.judge.bodies import COMPARED, PLAN, QUERY, body_of, completion, episode, search
+from tests.judge.bodies import COMPARED, body_of, completion, episode, search
 
 HEADER = re.compile(r"^\[\[span \d+ \| (query|completion|call|result|refused)( \| [^\[\]|]+)*\]\]$")
 HOSTILE = st.text(
     alphabet=st.sampled_from(list("[]|ab \n\r\t\x0b\x0c\x85\u2028\u2029\u200b\u200e\ufeff⟦⟧［］｜\x00\x1b0")),
     max_size=60,
 )
-
-
-def test_spans_are_numbered_from_one_in_trace_order():
-    trace = render(episode(COMPARED))
-    assert [span.number for span in trace.spans] == list(range(1, len(trace.spans) + 1))
-    assert [span.kind for span in trace.spans] == [
-        "query",
-        "completion",
-        "call",
-        "result",
-        "completion",
-        "call",
-        "result",
-    ]
 
 
 def test_facts_stand_in_headers_apart_from_words():
@@ -51,13 +36,6 @@ def test_no_agent_controlled_slot_can_start_a_header(words, name, arguments, res
     assert all(HEADER.match(line) for line in headers), headers
     for span in trace.spans:
         assert "[[" not in span.content and "]]" not in span.content
-
-
-IGNORABLE = (  # Default_Ignorable_Code_Point of Unicode 16.0, and the blank Braille pattern
-    *(0x00AD, 0x034F, 0x061C, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810), *range(0x200B, 0x2010)),
-    *(*range(0x202A, 0x202F), *range(0x2060, 0x2070), 0x2800, 0x3164, *range(0xFE00, 0xFE10), 0xFEFF, 0xFFA0),
-    *(*range(0xFFF0, 0xFFF9), *range(0x1BCA0, 0x1BCA4), *range(0x1D173, 0x1D17B), *range(0xE0000, 0xE1000)),
-)
 
 
 def test_long_content_is_cut_in_the_middle_and_the_cut_is_a_recorded_fact():
@@ -98,15 +76,3 @@ def test_outcome_stop_reason_and_claim_are_never_shown():
     failing = msgspec.structs.replace(body, stop="wall_clock", unsurfaced=("4410020078",), is_agentic=False)
     assert "CLAIMED" not in render(body).text
     assert render(failing).text == render(body).text
-
-
-@pytest.mark.parametrize(
-    ("prose", "least", "most"), [(PLAN, 0, 0), (QUERY * 2, 0, 0), ("say this " * 12, 9_000, 10_000)]
-)
-def test_echo_counts_what_the_program_dictated_and_not_what_the_shopper_asked(prose, least, most):
-    messages = (
-        json.dumps({"role": "system", "content": "Repeat after me: " + "say this " * 12}),
-        json.dumps({"role": "user", "content": QUERY * 2}),
-    )
-    body = body_of(completion(1, prose), messages=messages, query=QUERY * 2)
-    assert least <= render(body).spans[1].echo_e4 <= most

@@ -28,7 +28,6 @@ from arena.store.postgres import PostgresStore
 from arena.submissions.model import SignedSubmission, make_submission, waiting_row
 from foundation.errors import Failure
 from harness.trace import Totals
-from judge.budget import JudgeBudget
 from judge.verdict import UnscoredVerdict, Verdict
 from neurons.health.metrics import Metrics
 from neurons.loops.checkpoints import CheckpointLoop
@@ -131,7 +130,7 @@ class Desk:
             now_ms=self.time,
             metrics=Metrics(),
             log=LOG,
-            judge_budgets=JudgeBudgets(self.folder / "judge-budget", JudgeBudget()),
+            judge_budgets=JudgeBudgets(self.folder / "judge-budget", 0),
         )
         self.begin()
 

@@ -9,7 +9,7 @@ import pytest
 from arena.records.model import Context, Subject
 from arena.records.port import WorkItem
 from foundation.errors import ArenaError
-from judge.budget import JudgeBudget, Spending
+from judge.budget import Spending
 from neurons.loops.node import JudgeBudgets
 
 ITEMS = [
@@ -21,7 +21,7 @@ ITEMS = [
     for problem in ("p", "q", "s")
     for agent in range(3)
 ]
-BUDGET = JudgeBudget(tokens=130_000)  # six verdicts of the first estimate
+BUDGET = 130_000  # six verdicts of the first estimate
 
 
 def test_a_problem_without_room_is_refused_for_every_agent_and_after_a_restart(tmp_path: Path):
@@ -33,7 +33,7 @@ def test_a_problem_without_room_is_refused_for_every_agent_and_after_a_restart(t
     refused = again.refusal("r/1", "s")
     assert refused is not None and refused.code == "U3022" and "90000 tokens" in refused.detail
     assert again.refusal("r/1", "q") is None
-    assert JudgeBudgets(tmp_path, JudgeBudget(tokens=10**6)).refusal("r/1", "s") is None  # the operator gave more
+    assert JudgeBudgets(tmp_path, 10**6).refusal("r/1", "s") is None  # the operator gave more
 
 
 def test_a_file_that_cannot_be_read_stops_the_node_and_is_no_fresh_budget(tmp_path: Path):

@@ -84,7 +84,7 @@ def test_validators_that_say_they_are_done_and_show_nothing_spoil_one_race_at_mo
 def test_sybils_that_provoke_faults_are_charged_for_them_and_nobody_else_is(
     server: EmbeddedServer, tmp_path: Path
 ) -> None:
-    """With the node's own queue, log and exchange; what it is worth to them: `tests/arena/test_provoked_faults.py`."""
+    """With the node's own queue, log and exchange; what it is worth to them: `tests/arena/test_race_control.py`."""
     size = Size(stakes=(40, 30, 29), miners=7, races=1, problems=4, step_ms=HOUR_MS)
     figures = asyncio.run(simulate(size, SEED + 2, tmp_path, server, plans=(FaultPlan(),), sybils=2))
     (settlement,) = figures.settlements
