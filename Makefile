@@ -1,4 +1,4 @@
-# make demo | test | bench | docs | prove | prove-localnet | compat | shots | lint | install | clean.
+# make demo | test | bench | docs | prove | prove-localnet | compat | lint | install | clean.
 # Settings: PYTHON=python3.12  VENV=/path/to/venv  TORCH_INDEX=URL  ARGS="..."
 # The stamps in $(VENV) make a second run start at once; a changed pyproject.toml or constraints.txt installs again.
 
@@ -18,7 +18,7 @@ TORCH_CPU = PIP_ROOT_USER_ACTION=ignore $(PY) -m pip install --quiet --quiet --d
 PIP_FAILED = { echo "pip could not install (its reason stands above)"; \
 	echo "      fix: check the network or set PIP_INDEX_URL to a mirror, then run the same command again"; exit 3; } >&2
 
-.PHONY: help install demo test lint bench docs prove prove-localnet compat shots clean
+.PHONY: help install demo test lint bench docs prove prove-localnet compat clean
 
 help:
 	@echo "make demo      install, then run the whole arena once on this machine"
@@ -27,7 +27,6 @@ help:
 	@echo "make prove     the long proofs (full simulation, kill loops, 2.7 M documents): hours; goes on where it was stopped"
 	@echo "make docs      the site of the documents in build/site; open build/site/index.html"
 	@echo "make compat    FOREIGN=DIR: run the foreign programs in DIR, write build/compat.json (DIR: tests/compat/rows.py)"
-	@echo "make shots     pictures of every page of a node, in build/shots (needs Chromium)"
 	@echo "make prove-localnet  the chain adapter against a real runtime: ARENA_PROVE_CHAIN=ws://..."
 	@echo "make lint      ruff and mypy only"
 	@echo "make install   the environment in $(VENV) with the development tools"
@@ -58,10 +57,6 @@ docs: $(DEV_STAMP)
 
 prove: $(DEV_STAMP) $(VENV)/bin/chromium
 	@$(PY) -m tests.prove $(ARGS)
-
-# pictures of every page, wide and as on a phone, light and dark, of the site that the tests drive
-shots: $(DEV_STAMP) $(VENV)/bin/chromium
-	@$(PY) -m tests.web.shots build/shots
 
 prove-localnet: $(DEV_STAMP)
 	@$(PY) -m tests.prove.localnet

@@ -11,9 +11,9 @@ import asyncio
 import contextlib
 import functools
 import hashlib
+import inspect
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -26,7 +26,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from arena.exchange.peer_service import ShareRules, Shares
+from arena.exchange.peer_service import Shares
 from foundation.codes.names import TAIL_BAD_REQUEST, TAIL_LACKS
 from foundation.errors import ArenaError
 from harness.catalogue.server import Connections, GuardedProtocol, network_of
@@ -163,18 +163,17 @@ def json_response(value: object, status: int = 200, headers: dict[str, str] | No
 class RequestLimits:
     """A share of requests for each address, around an application."""
 
-    def __init__(self, app: ASGIApp, rules: ShareRules, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._app, self._shares = app, Shares(rules, monotonic)
+    def __init__(self, app: ASGIApp, shares: Shares, answer: Callable[[ArenaError], Response] = refusal) -> None:
+        """`answer` refuses with V2112."""
+        self._app, self._shares, self._answer = app, shares, answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or refuse it with V2112."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+        """Answer one request, or refuse it."""
         try:
-            self._shares.spend_request(network_of(scope["client"][0]) if scope.get("client") else "")
+            if scope["type"] == "http":
+                self._shares.spend_request(network_of(scope["client"][0]) if scope.get("client") else "")
         except ArenaError as error:
-            await refusal(error)(scope, receive, send)
+            await self._answer(error)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
@@ -196,47 +195,40 @@ def deliver_json(request: Request, value: object) -> Response:
     return deliver(request, msgspec.json.encode(value), "application/json")
 
 
-_REF = "#/components/schemas/{name}"
-_UNCHANGED = {304: {"description": "What the client has is the present state (`if-none-match`)."}}
-_described: dict[str, Any] = {}
+def routed(
+    make: Callable[..., Any], answer: Callable[[Request, Any], Response], of: Callable[[], object] | None = None
+) -> Callable[..., Awaitable[Response]]:
+    """A route that answers with what `make` gives, takes its parameters and says its docstring. `of`: what `make` is a
+    method of, made anew for each request; None: it is bound."""
+    parameters = list(inspect.signature(make, eval_str=True).parameters.values())[of is not None :]
 
+    async def show(request: Request, **asked: object) -> Response:
+        made = make(**asked) if of is None else make(of(), **asked)
+        return answer(request, await made if inspect.isawaitable(made) else made)
 
-def described(answer: type, status: int = 200) -> dict[str, Any]:
-    """The arguments of a route that answers with JSON of a type."""
-    return _route(status, {"description": (answer.__doc__ or "").strip(), **_content(answer)})
+    own = inspect.Parameter("request", inspect.Parameter.POSITIONAL_ONLY, annotation=Request)
+    vars(show).update(__signature__=inspect.Signature([own, *parameters]))
+    show.__doc__, show.__name__ = make.__doc__, make.__name__
+    return show
 
 
 def described_text(media_type: str, description: str) -> dict[str, Any]:
     """The arguments of a route that answers with a file."""
-    return _route(200, {"description": description, "content": {media_type: {"schema": {"type": "string"}}}})
+    answer = {"description": description, "content": {media_type: {"schema": {"type": "string"}}}}
+    return {"response_class": Response, "responses": {200: answer}}
 
 
-def _route(status: int, answer: dict[str, Any]) -> dict[str, Any]:
-    return {"response_class": Response, "responses": {status: answer, **_UNCHANGED}}
-
-
-def _content(kind: type) -> dict[str, Any]:
-    (schema,), components = msgspec.json.schema_components([kind], ref_template=_REF)
-    _described.update(components)
-    return {"content": {"application/json": {"schema": schema}}}
-
-
-def make_app(title: str, refused_as: type = ErrorAnswer, **options: Any) -> FastAPI:
-    """An application whose document knows the values of its routes, and the shape of every refusal."""
-    failed = {"description": refused_as.__doc__, **_content(refused_as)}
-    responses: dict[int | str, dict[str, Any]] = {"4XX": failed, "5XX": failed}
-    app = FastAPI(
-        **{"title": title, "version": "1", "docs_url": None, "redoc_url": None, "responses": responses} | options
+def make_app(title: str, **options: Any) -> FastAPI:
+    """An application whose document says that requests may be refused, and what the client has need not be sent."""
+    unchanged = "What the client has is the present state (`if-none-match`)."
+    answers: dict[int | str, dict[str, Any]] = {
+        304: {"description": unchanged},
+        "4XX": {"description": "A refusal that says what to do."},
+        "5XX": {"description": "The same, by this node's own fault."},
+    }
+    return FastAPI(
+        **{"title": title, "version": "1", "docs_url": None, "redoc_url": None, "responses": answers} | options
     )
-    make = app.openapi
-
-    def with_components() -> dict[str, Any]:
-        document = make()
-        document.setdefault("components", {}).setdefault("schemas", {}).update(_described)
-        return document
-
-    app.openapi = with_components  # type: ignore[method-assign]
-    return app
 
 
 _STREAMS_STOP_S = 5

@@ -1,8 +1,8 @@
 """The door over HTTP: routes, who may ask, and how much. What happens to a submission is said by `arena.door.service`.
 
-A request is looked at in this order: has its address a share left, is the hotkey it names registered by a
-fresh view of the chain, is there a place for its body; then the body is read within a size and a time, the signature
-checked, the nonce spent in the database, and the key's share. Every refusal has the shape of every server's
+A request is looked at in this order: has its address a share left (`arena.web.server` asks), is the hotkey it names
+registered by a fresh view of the chain, is there a place for its body; then the body is read within a size and a time,
+the signature checked, the nonce spent in the database, and the key's share. Every refusal has the shape of every server
 (`arena.api.http`), and its status goes with the code: what a client sent is answered with 4xx; 503 alone says that this
 node cannot take anything at present.
 """
@@ -19,22 +19,12 @@ import msgspec
 from fastapi import FastAPI, Path, Query, Request
 from starlette.responses import Response
 
-from arena.api.http import add_refusals, described, discard_body, json_response, make_app, read_body, refused
+from arena.api.http import add_refusals, discard_body, json_response, make_app, read_body, refused
 from arena.chain.keys import HttpCheck
 from arena.door.form import PARTS, read_form
-from arena.door.service import (
-    STREAM,
-    PauseState,
-    Registration,
-    StatusService,
-    SubmissionService,
-    SubmissionStatus,
-    TakenSubmission,
-    read_pause,
-)
+from arena.door.service import STREAM, Desk, PauseState, read_pause
 from arena.exchange.peer_service import ShareRules, Shares
-from arena.policy import Policy
-from arena.records.port import HotkeyState, Store
+from arena.records.port import HotkeyState
 from foundation.codes.names import PEER_LACKS
 from foundation.errors import ArenaError
 from harness.catalogue.server import network_of
@@ -102,23 +92,16 @@ class Door:
 
     def __init__(
         self,
-        store: Store,
+        desk: Desk,
         auth: HttpCheck,
-        registration: Registration,
-        submissions: SubmissionService,
-        status: StatusService,
-        policy: Policy,
         *,
-        netuid: int,
         reads_port: int = 0,
         rules: DoorRules | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.store, self.auth, self.registration = store, auth, registration
-        self.submissions, self.status = submissions, status
-        self.policy, self.netuid, self.rules = policy, netuid, rules or DoorRules()
+        self.desk, self.auth, self.netuid, self.rules = desk, auth, desk.chain.netuid, rules or DoorRules()
         self._reads_port = reads_port
-        self._addresses = Shares(self.rules.address, monotonic)
+        self.addresses = Shares(self.rules.address, monotonic)  # the servers' to ask, before a request gets here
         self._hotkeys = Shares(self.rules.hotkey, monotonic)
         self._bodies: Counter[str] = Counter()  # being read, by network
 
@@ -127,16 +110,12 @@ class Door:
         return DoorState(
             validator=self.auth.hotkey,
             netuid=self.netuid,
-            policy=self.policy.name,
-            policy_sha256=self.policy.policy_sha256,
-            source_bytes_max=self.policy.gate.source_bytes,
-            pause=await read_pause(self.store),
+            policy=self.desk.policy.name,
+            policy_sha256=self.desk.policy.policy_sha256,
+            source_bytes_max=self.desk.policy.gate.source_bytes,
+            pause=await read_pause(self.desk.store),
             reads_port=self._reads_port,
         )
-
-    def admit_address(self, request: Request) -> None:
-        """Take one request of the address's share. Raises ArenaError V2112."""
-        self._addresses.spend_request(_network(request))
 
     async def caller(
         self, request: Request, *, netuid: int | None = None, check: RequestCheck | None = None
@@ -147,7 +126,6 @@ class Door:
 
         Raises ArenaError A1008, V2081, V2110, V2112, V2201 to V2203.
         """
-        self.admit_address(request)
         if netuid not in (None, self.netuid):
             raise ArenaError("V2110", f"it is for netuid {netuid}, and this door is of netuid {self.netuid}")
         check = check or self.auth
@@ -156,29 +134,22 @@ class Door:
             claimed = check.claimed(headers)
             if claimed is None:
                 raise ArenaError("V2110", "no hotkey is named")
-            await self.registration.require(claimed)
+            await self.desk.registration.require(claimed)
         except ArenaError:
             await discard_body(request)
             raise
         with self._place(_network(request)):
-            most = self.policy.gate.source_bytes + _FORM_BYTES if request.method == "POST" else 0
+            most = self.desk.policy.gate.source_bytes + _FORM_BYTES if request.method == "POST" else 0
             body = await read_body(request, most, self.rules.body_s)
         query = request.scope["query_string"].decode("latin-1")
         target = request.scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
         hotkey, nonce = check.signed(headers, request.method, target, body)
         keep_ms, most = self.rules.nonce_keep_ms, self.rules.nonces_per_hotkey
-        known = await self.store.spend_and_look(hotkey, nonce, keep_ms=keep_ms, most=most, stream=STREAM)
+        known = await self.desk.store.spend_and_look(hotkey, nonce, keep_ms=keep_ms, most=most, stream=STREAM)
         if known is None:
             raise ArenaError("V2110", "this request was made before, or too many were made at once")
         self._hotkeys.spend_request(hotkey)
         return hotkey, body, known
-
-    async def status_of(self, hotkey: str, version: str) -> SubmissionStatus:
-        """Where one version of a hotkey stands. Raises ArenaError V2113 for none of its versions."""
-        for each in await self.status.of(hotkey):
-            if each.agent_version_id == version:
-                return each
-        raise ArenaError("V2113", "no version of this hotkey")
 
     @contextmanager
     def _place(self, network: str) -> Iterator[None]:
@@ -197,13 +168,12 @@ def make_door_app(door: Door) -> FastAPI:
     app = make_app("agent-arena door")
     add_refusals(app, unknown_route=PEER_LACKS)
 
-    @app.get("/v1/door", **described(DoorState))
+    @app.get("/v1/door")
     async def read_door(request: Request) -> Response:
         """Whose door this is and whether it is open. Not signed."""
-        door.admit_address(request)
         return json_response(await door.state())
 
-    @app.post("/v1/submissions", status_code=202, openapi_extra=form_document(PARTS), **described(TakenSubmission, 202))
+    @app.post("/v1/submissions", status_code=202, openapi_extra=form_document(PARTS))
     async def submit(request: Request, netuid: _Netuid = None) -> Response:
         """Hand in an agent file whose commitment stands on chain.
 
@@ -211,27 +181,27 @@ def make_door_app(door: Door) -> FastAPI:
         same answer. Signed with `btauth/1` over the whole body.
         """
         hotkey, body, known = await door.caller(request, netuid=netuid)
-        taken = await door.submissions.take(hotkey, read_form(request.headers.get("content-type", ""), body), known)
+        taken = await door.desk.take(hotkey, read_form(request.headers.get("content-type", ""), body), known)
         return json_response(taken, 202, {"location": taken.status_url})
 
-    @app.get("/v1/submissions", **described(list[SubmissionStatus]))
+    @app.get("/v1/submissions")
     async def read_submissions(request: Request, netuid: _Netuid = None) -> Response:
         """Every version of the hotkey that signed, the newest first, and where it stands."""
         hotkey, *_ = await door.caller(request, netuid=netuid)
-        return json_response(await door.status.of(hotkey))
+        return json_response(await door.desk.statuses(hotkey))
 
-    @app.get("/v1/submissions/{version}", **described(SubmissionStatus))
+    @app.get("/v1/submissions/{version}")
     async def read_submission(request: Request, version: _Version, netuid: _Netuid = None) -> Response:
         """Where one of the caller's versions stands."""
         hotkey, *_ = await door.caller(request, netuid=netuid)
-        return json_response(await door.status_of(hotkey, version))
+        return json_response(await door.desk.status(hotkey, version))
 
-    @app.delete("/v1/submissions/{version}", **described(SubmissionStatus))
+    @app.delete("/v1/submissions/{version}")
     async def withdraw(request: Request, version: _Version, netuid: _Netuid = None) -> Response:
         """Take a version back that waits for the gate."""
         hotkey, *_ = await door.caller(request, netuid=netuid)
-        await door.submissions.withdraw(hotkey, version)
-        return json_response(await door.status_of(hotkey, version))
+        await door.desk.withdraw(hotkey, version)
+        return json_response(await door.desk.status(hotkey, version))
 
     return app
 

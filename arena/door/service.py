@@ -9,6 +9,7 @@ process. What was taken is a row that waits before the answer is sent, and the g
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import msgspec
@@ -16,7 +17,8 @@ import msgspec
 from arena.api.board import Board, RaceView
 from arena.api.http import AgentFileError
 from arena.api.rows import RaceRow, is_told, race_row
-from arena.chain.port import Metagraph, Subtensor, Verifier
+from arena.chain.keys import verify
+from arena.chain.port import Metagraph, Subtensor
 from arena.door.form import Parser, SubmissionForm
 from arena.gate.report import Finding, GateReport
 from arena.gate.rules import RULES
@@ -147,110 +149,6 @@ class TakenSubmission(msgspec.Struct, frozen=True, kw_only=True):
     status_url: str  # a path; signed requests of the same hotkey read it
 
 
-class SubmissionService:
-    """Takes submissions in for one validator."""
-
-    def __init__(
-        self,
-        store: Store,
-        chain: Subtensor,
-        registration: Registration,
-        policy: Policy,
-        verify: Verifier,
-        parser: Parser,
-    ) -> None:
-        """`parser` says in bounded time whether a file is Python with an entry point."""
-        self._store, self._chain, self._registration = store, chain, registration
-        self._policy, self._verify, self._parser = policy, verify, parser
-
-    async def take(self, caller: str, form: SubmissionForm, known: HotkeyState) -> TakenSubmission:
-        """Take a submission of the hotkey that signed the request, of which this was `known` when it was let in.
-
-        Raises AgentFileError (A1001 to A1004), ArenaError A1006 to A1008, A1010, A1012, V2200, V2201, V2021, U3030.
-        """
-        require_open(known.event)
-        if not is_agent_name(form.agent_name):
-            raise ArenaError("A1010", ascii(form.agent_name[:80]))
-        submission = await self._read(caller, form)
-        agent = submission.agent_version_id
-        for row in known.submissions:
-            if row.subject.agent_version_id == agent and row.state not in ("withdrawn", "refused"):
-                return self._taken(row)
-        commitment = await self._chain.commitment(caller)
-        metagraph = await self._registration.metagraph()
-        # one for this file may become final yet; one for another that is not final may hide the one that is
-        if commitment and commitment.sha256 != submission.commitment_sha256 and commitment.block > metagraph.block:
-            commitment = await self._chain.commitment(caller, await self._chain.finalized_block())
-        admission = admit(
-            submission,
-            commitment=commitment,
-            past=past_submissions(known.submissions, caller),
-            metagraph=metagraph,
-            rules=self._policy.cooldown,
-            verify=self._verify,
-            is_commitment_enough=self._policy.admission.is_commitment_enough,
-        )
-        if admission.refusal is not None and admission.refusal.code == COOLDOWN:
-            left = admission.next_allowed_block - await self._chain.finalized_block()
-            raise CooldownError(admission.refusal.detail, max(0, left))
-        if admission.refusal is not None:
-            raise ArenaError(admission.refusal.code, admission.refusal.detail)
-        waiting = waiting_row(submission, admission.submitted_block)
-        row = await self._store.put_submission(waiting, submission.source, is_alone=True)
-        if row.subject.agent_version_id != agent:
-            raise ArenaError("A1012", f"{row.name}, version {row.subject.agent_version_id[:16]}")
-        return self._taken(row)
-
-    async def withdraw(self, caller: str, agent_version_id: str) -> None:
-        """Take back what waits for the gate. It costs no cooldown; the same file may come again.
-
-        Raises ArenaError A1013 for a version that is decided, V2113 for no version of the caller's.
-        """
-        rows = await self._store.submissions(EVERY_STATE, miner_hotkey=caller)
-        row = next((each for each in rows if each.subject.agent_version_id == agent_version_id), None)
-        if row is None:
-            raise ArenaError("V2113", "no version of this hotkey")
-        if row.state != "withdrawn" and not await self._store.set_submission_state(
-            agent_version_id, "withdrawn", was="waiting"
-        ):
-            raise ArenaError("A1013", row.name)
-
-    async def _read(self, caller: str, form: SubmissionForm) -> SignedSubmission:
-        limit = self._policy.gate.source_bytes
-        if len(form.source) > limit:
-            raise AgentFileError("A1004", f"{len(form.source)} bytes of {limit}", 0)
-        found = await self._parser.first_finding(form.source)
-        if found is not None:
-            raise AgentFileError(RULES[found.rule].code, f"{found.rule}: {found.detail}", found.line)
-        try:
-            source = form.source.decode("utf-8")
-        except UnicodeDecodeError as error:
-            line = form.source.count(b"\n", 0, error.start) + 1
-            raise AgentFileError("A1001", f"byte {error.start}", line) from error
-        return SignedSubmission(
-            name=form.agent_name,
-            source=source,
-            hotkey=caller,
-            agent_sha256=text_hash(source),
-            submitted_ms=form.submitted_ms,
-            signature=form.signature,
-        )
-
-    def _taken(self, row: StoredSubmission) -> TakenSubmission:
-        subject = row.subject
-        return TakenSubmission(
-            agent_version_id=subject.agent_version_id,
-            name=row.name,
-            hotkey=subject.miner_hotkey,
-            validator=self._store.validator,
-            policy=self._policy.name,
-            commitment_block=subject.commitment_block,
-            next_allowed_block=subject.commitment_block + self._policy.cooldown.accepted_blocks,
-            received_ms=row.received_ms,
-            status_url=f"/v1/submissions/{subject.agent_version_id}",
-        )
-
-
 RACES_JUDGED = 2  # released races whose verdicts are kept in memory
 RACES_TOLD = 90  # the newest races, which a status tells of: a quarter of a year
 RACES_SHOWN = 5  # the newest of them
@@ -316,36 +214,134 @@ class SubmissionStatus(msgspec.Struct, frozen=True, kw_only=True):
     what_to_do: str
 
 
-class StatusService:
-    """Reads the status of submissions for one validator."""
+class Desk:
+    """What one validator's door does with submissions, and where it says they stand."""
 
-    def __init__(self, store: Store, chain: Subtensor, policy: Policy, board: Board) -> None:
+    def __init__(
+        self, store: Store, chain: Subtensor, policy: Policy, board: Board, registration: Registration | None = None
+    ) -> None:
         """`board` is of the same store."""
-        self._store, self._chain, self._policy, self._board = store, chain, policy, board
+        self.store, self.chain, self.policy, self._board = store, chain, policy, board
+        self.registration = registration or Registration(chain, time.monotonic)
+        self._parser = Parser(policy.gate)
         self._judged: dict[str, dict[str, list[JudgedProblem]]] = {}  # by race and agent
 
-    async def of(self, hotkey: str) -> list[SubmissionStatus]:
+    async def take(self, caller: str, form: SubmissionForm, known: HotkeyState) -> TakenSubmission:
+        """Take a submission of the hotkey that signed the request, of which this was `known` when it was let in.
+
+        Raises AgentFileError (A1001 to A1004), ArenaError A1006 to A1008, A1010, A1012, V2200, V2201, V2021, U3030.
+        """
+        require_open(known.event)
+        if not is_agent_name(form.agent_name):
+            raise ArenaError("A1010", ascii(form.agent_name[:80]))
+        submission = await self._read(caller, form)
+        agent = submission.agent_version_id
+        for row in known.submissions:
+            if row.subject.agent_version_id == agent and row.state not in ("withdrawn", "refused"):
+                return self._taken(row)
+        commitment = await self.chain.commitment(caller)
+        metagraph = await self.registration.metagraph()
+        # one for this file may become final yet; one for another that is not final may hide the one that is
+        if commitment and commitment.sha256 != submission.commitment_sha256 and commitment.block > metagraph.block:
+            commitment = await self.chain.commitment(caller, await self.chain.finalized_block())
+        admission = admit(
+            submission,
+            commitment=commitment,
+            past=past_submissions(known.submissions, caller),
+            metagraph=metagraph,
+            rules=self.policy.cooldown,
+            verify=verify,
+            is_commitment_enough=self.policy.admission.is_commitment_enough,
+        )
+        if admission.refusal is not None and admission.refusal.code == COOLDOWN:
+            left = admission.next_allowed_block - await self.chain.finalized_block()
+            raise CooldownError(admission.refusal.detail, max(0, left))
+        if admission.refusal is not None:
+            raise ArenaError(admission.refusal.code, admission.refusal.detail)
+        waiting = waiting_row(submission, admission.submitted_block)
+        row = await self.store.put_submission(waiting, submission.source, is_alone=True)
+        if row.subject.agent_version_id != agent:
+            raise ArenaError("A1012", f"{row.name}, version {row.subject.agent_version_id[:16]}")
+        return self._taken(row)
+
+    async def withdraw(self, caller: str, agent_version_id: str) -> None:
+        """Take back what waits for the gate. It costs no cooldown; the same file may come again.
+
+        Raises ArenaError A1013 for a version that is decided, V2113 for no version of the caller's.
+        """
+        rows = await self.store.submissions(EVERY_STATE, miner_hotkey=caller)
+        row = next((each for each in rows if each.subject.agent_version_id == agent_version_id), None)
+        if row is None:
+            raise ArenaError("V2113", "no version of this hotkey")
+        if row.state != "withdrawn" and not await self.store.set_submission_state(
+            agent_version_id, "withdrawn", was="waiting"
+        ):
+            raise ArenaError("A1013", row.name)
+
+    async def _read(self, caller: str, form: SubmissionForm) -> SignedSubmission:
+        limit = self.policy.gate.source_bytes
+        if len(form.source) > limit:
+            raise AgentFileError("A1004", f"{len(form.source)} bytes of {limit}", 0)
+        found = await self._parser.first_finding(form.source)
+        if found is not None:
+            raise AgentFileError(RULES[found.rule].code, f"{found.rule}: {found.detail}", found.line)
+        try:
+            source = form.source.decode("utf-8")
+        except UnicodeDecodeError as error:
+            line = form.source.count(b"\n", 0, error.start) + 1
+            raise AgentFileError("A1001", f"byte {error.start}", line) from error
+        return SignedSubmission(
+            name=form.agent_name,
+            source=source,
+            hotkey=caller,
+            agent_sha256=text_hash(source),
+            submitted_ms=form.submitted_ms,
+            signature=form.signature,
+        )
+
+    def _taken(self, row: StoredSubmission) -> TakenSubmission:
+        subject = row.subject
+        return TakenSubmission(
+            agent_version_id=subject.agent_version_id,
+            name=row.name,
+            hotkey=subject.miner_hotkey,
+            validator=self.store.validator,
+            policy=self.policy.name,
+            commitment_block=subject.commitment_block,
+            next_allowed_block=subject.commitment_block + self.policy.cooldown.accepted_blocks,
+            received_ms=row.received_ms,
+            status_url=f"/v1/submissions/{subject.agent_version_id}",
+        )
+
+    async def statuses(self, hotkey: str) -> list[SubmissionStatus]:
         """Every version of a hotkey, the newest commitment first. Raises ArenaError U3030, V2021."""
-        rows = await self._store.submissions(EVERY_STATE, miner_hotkey=hotkey)
+        rows = await self.store.submissions(EVERY_STATE, miner_hotkey=hotkey)
         if not rows:
             return []
         await self._board.refresh()
-        block = await self._chain.finalized_block()
-        allowed = next_allowed_block(past_submissions(rows, hotkey, ("waiting", *GATED)), self._policy.cooldown)
-        found = [await self._of(row, block, allowed) for row in rows]
+        block = await self.chain.finalized_block()
+        allowed = next_allowed_block(past_submissions(rows, hotkey, ("waiting", *GATED)), self.policy.cooldown)
+        found = [await self._status(row, block, allowed) for row in rows]
         return sorted(found, key=lambda each: (-each.commitment_block, each.agent_version_id))
 
-    async def _of(self, row: StoredSubmission, block: int, allowed: int) -> SubmissionStatus:
+    async def status(self, hotkey: str, version: str) -> SubmissionStatus:
+        """Where one version of a hotkey stands. Raises ArenaError V2113 for none of its versions."""
+        for each in await self.statuses(hotkey):
+            if each.agent_version_id == version:
+                return each
+        raise ArenaError("V2113", "no version of this hotkey")
+
+    async def _status(self, row: StoredSubmission, block: int, allowed: int) -> SubmissionStatus:
         agent, report = row.subject.agent_version_id, read_report(row)
-        counts = await self._store.item_counts(agent) if row.state in GATED else []
+        counts = await self.store.item_counts(agent) if row.state in GATED else []
         qualifying = None
         if row.state in ("accepted", "qualified", "unqualified"):
             work = next((each for each in counts if each.stage == "qualifying"), None)
             qualifying = QualifyingStatus(
                 done=work.done if work else 0,
-                total=work.total if work else self._policy.qualifying.problems,
+                total=work.total if work else self.policy.qualifying.problems,
                 score_e4=row.qualifying_e4,
-                needed_e4=self._policy.qualifying.score_min_e4,
+                needed_e4=self.policy.qualifying.score_min_e4,
             )
         own = [race for race in self._board.races()[-RACES_TOLD:] if _is_of(race, agent, row.state)]
         return SubmissionStatus(
@@ -388,7 +384,7 @@ class StatusService:
             return ()
         if race.race_id not in self._judged:
             found: dict[str, list[JudgedProblem]] = {}
-            async for record in self._store.records(self._store.validator, kinds=("verdict",), race_id=race.race_id):
+            async for record in self.store.records(self.store.validator, kinds=("verdict",), race_id=race.race_id):
                 said = decode_content(record.content).payload
                 if isinstance(said, VerdictRecord) and isinstance(said.verdict, Verdict):
                     judged = JudgedProblem(
@@ -406,7 +402,7 @@ class StatusService:
     def _held_until(self, row: StoredSubmission, report: GateReport | None) -> int:
         """The block from which a hold counts as accepted; 0 where nothing is held, or the hold does not run out."""
         is_running_out = row.state == "review" and hold_of(report) == "heuristic"
-        return hold_ends(row.subject, self._policy.admission) if is_running_out else 0
+        return hold_ends(row.subject, self.policy.admission) if is_running_out else 0
 
 
 def _is_of(race: RaceView, agent_version_id: str, state: SubmissionState) -> bool:

@@ -14,13 +14,11 @@ race, or on the suite; counts of its records are all that is known of it before 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import re
-import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+from fastapi import Query
 
 from arena.api.board import Board, RaceView, RunCounts
 from arena.api.rows import ListedAgent, agent_rows, by_commitment, is_told, standings_of
@@ -30,64 +28,17 @@ from arena.race.settle import policy_of
 from arena.race.weights import margin_e4
 from arena.records.model import Candidate, SettlementRecord, Standing
 from arena.records.port import StoredSubmission, SubmissionState
+from arena.sn15.ids import (
+    agent_uuid,
+    fraction,
+    problem_uuid,
+    race_uuid,
+    run_uuid,
+    suite_number,
+    utc_text,
+    version_uuid,
+)
 from foundation.errors import ArenaError
-
-_DIGITS = re.compile(r"\d{1,6}$")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-
-
-def version_uuid(agent_version_id: str) -> str:
-    """The UUID of an agent version."""
-    is_sha256 = _SHA256.fullmatch(agent_version_id)
-    return _uuid8(bytes.fromhex(agent_version_id)) if is_sha256 else _of("version", agent_version_id)
-
-
-def agent_uuid(miner_hotkey: str, name: str) -> str:
-    """The UUID of all versions that a hotkey submits under one name."""
-    return _of("agent", miner_hotkey, name)
-
-
-def race_uuid(race_id: str) -> str:
-    """The UUID of a race."""
-    return _of("race", race_id)
-
-
-def problem_uuid(problem_id: str) -> str:
-    """The UUID of a problem."""
-    return _of("problem", problem_id)
-
-
-def run_uuid(validator: str, race_id: str, agent_version_id: str) -> str:
-    """The UUID of what one validator runs of an agent version: in a race, or ("") on the suite."""
-    return _of("run", validator, race_id, agent_version_id)
-
-
-def suite_number(suite: str) -> int:
-    """The number at the end of a suite's name; 0 for a name without one."""
-    found = _DIGITS.search(suite)
-    return int(found.group()) if found else 0
-
-
-def utc_text(unix_ms: int) -> str:
-    """A time as that API writes it."""
-    return datetime.fromtimestamp(unix_ms / 1000, UTC).isoformat().replace("+00:00", "Z")
-
-
-def fraction(score_e4: int | None) -> float | None:
-    """A score in ten-thousandths as a fraction."""
-    return None if score_e4 is None else score_e4 / 10_000
-
-
-def _of(kind: str, *parts: str) -> str:
-    return _uuid8(hashlib.sha256("\n".join((f"agent-arena/sn15/{kind}", *parts)).encode()).digest())
-
-
-def _uuid8(digest: bytes) -> str:
-    """48 bits, the version, 12 bits, the variant, 62 bits. The standard library makes these from Python 3.14 on."""
-    bits = int.from_bytes(digest[:16])
-    bits = bits & ~(0xF << 76) & ~(0x3 << 62) | 8 << 76 | 2 << 62
-    return str(uuid.UUID(int=bits))
-
 
 RaceStatus = Literal["QUALIFYING_OPEN", "RACE_RUNNING", "RACE_COMPLETE", "RACE_CANCELLED"]
 AgentVersionState = Literal["CANCELLED", "DISCARDED", "ELIGIBLE", "QUEUED", "RECEIVED", "RUNNING"]
@@ -95,6 +46,9 @@ RunStatus = Literal["CANCELLED", "CLAIMED", "FAILED", "RUNNING", "STALE", "SUCCE
 
 
 Answer = dict[str, Any]  # one object of that API
+Limit = Annotated[int, Query(ge=1, le=500)]
+Offset = Annotated[int, Query(ge=0, le=1_000_000)]
+Suite = Annotated[str, Query(alias="suite_id", max_length=16, description="There is one active suite: ignored.")]
 _STATES: dict[SubmissionState | Literal["unknown"], AgentVersionState] = {
     "unknown": "RECEIVED",
     "waiting": "RECEIVED",
@@ -279,23 +233,22 @@ class Picture:
 
     # -- races
 
-    def race(self, wanted: str) -> RaceView | None:
-        """The race with that UUID, or None."""
-        return next((race for race in self._races if race_uuid(race.race_id) == wanted), None)
+    def one_race(self, race_id: str) -> Answer | None:
+        """The race with that UUID and its field, or None."""
+        return next((self._with_field(race) for race in self._races if race_uuid(race.race_id) == race_id), None)
 
-    def current(self) -> RaceView | None:
-        """The race that is not over, else the latest."""
+    def current_race(self) -> Answer:
+        """The race that is not over yet, else the latest, with its field."""
         waiting = [race for race in self._races if _race_status(race) in ("QUALIFYING_OPEN", "RACE_RUNNING")]
-        return next(iter([*waiting, *reversed(self._races)]), None)
+        return self._with_field(next(iter([*waiting, *reversed(self._races)]), None))
 
-    def history(self, limit: int, offset: int) -> Answer:
+    def history(self, suite_id: Suite = "", limit: Limit = 20, offset: Offset = 0) -> Answer:
         """Races that are over, newest first."""
         over = [race for race in reversed(self._races) if _race_status(race) in ("RACE_COMPLETE", "RACE_CANCELLED")]
         races = [self.race_public(race) for race in over[offset : offset + limit]]
         return {"total": len(over), "limit": limit, "offset": offset, "races": races}
 
-    def race_with_field(self, race: RaceView | None) -> Answer:
-        """A race, or null, and who races in it."""
+    def _with_field(self, race: RaceView | None) -> Answer:
         return {"race": self.race_public(race) if race else None, "qualifiers": self.qualifiers(race) if race else ()}
 
     def race_public(self, race: RaceView) -> Answer:
@@ -338,13 +291,23 @@ class Picture:
 
     # -- standings and suites
 
-    def suite(self, number: int) -> Answer:
-        """A suite by its number."""
+    def suites(self) -> list[Answer]:
+        """The suites."""
+        return list(map(self._suite, self.suite_names))
+
+    def suite(self) -> Answer:
+        """The active suite."""
+        return self._suite(self.active_suite)
+
+    def _suite(self, number: int) -> Answer:
         is_active, kind = number == self.active_suite, "legacy_shoppingbench"
         return {"suite_id": number, "suite_version": 1, "is_active": is_active, "execution_kind": kind}
 
-    def suite_problems(self, number: int) -> Answer | None:
+    def suite_problems(
+        self, suite_id: str, include_embeddings: Annotated[str, Query(max_length=8)] = ""
+    ) -> Answer | None:
         """A suite with its problems, as an agent is asked them; None where they are not known here."""
+        number = int(suite_id) if suite_id.isascii() and suite_id.isdecimal() and len(suite_id) < 8 else -1
         problems = self._board.suites.get(self.suite_names.get(number, ""))
         if problems is None:
             return None
@@ -356,9 +319,16 @@ class Picture:
             }
             for one in (problem.view() for problem in problems)
         ]
-        return {"suite": self.suite(number), "problems": shown}
+        return {"suite": self._suite(number), "problems": shown}
 
-    def leaderboard(self, limit: int, offset: int, query: str) -> Answer:
+    def leaderboard(
+        self,
+        suite_id: Suite = "",
+        score_type: Annotated[str, Query(max_length=32)] = "qualifying",
+        limit: Limit = 100,
+        offset: Offset = 0,
+        q: Annotated[str, Query(max_length=128)] = "",
+    ) -> Answer:
         """Every version that has a qualifying score, by its score in the latest settled race and then by that one."""
         last = self._settled[-1][1] if self._settled else None
         top = last.top_agent_version_id if last else ""
@@ -377,12 +347,12 @@ class Picture:
                 sorted(scored, key=lambda each: (-race_scores.get(each[0], -1), -each[1], each[0])), start=1
             )
         ]
-        found = [each for each in entries if query.lower() in f"{each['agent_name']} {each['miner_hotkey']}".lower()]
+        found = [each for each in entries if q.lower() in f"{each['agent_name']} {each['miner_hotkey']}".lower()]
         return {
             "total": len(found),
             "limit": limit,
             "offset": offset,
-            "suite": self.suite(self.active_suite),
+            "suite": self.suite(),
             "entries": found[offset : offset + limit],
             "unique_miners": len({each["miner_hotkey"] for each in found}),
             "challenge_threshold": self.top()["challenge_threshold"],
@@ -410,7 +380,7 @@ class Picture:
             "margin": fraction(margin) if standing else None,
         }
 
-    def top_history(self) -> Answer:
+    def top_history(self, suite_id: Suite = "") -> Answer:
         """Who came to the top, newest first."""
         entries, current = [], self.top()["top_agent_version_id"]
         for race, record in reversed(self._settled):
@@ -425,8 +395,11 @@ class Picture:
 
     # -- runs
 
-    def runs(self, agent_version_id: str) -> list[Answer]:
-        """What validators ran of a version, in the order in which they began."""
+    def runs(self, agent_version_id: str) -> list[Answer] | None:
+        """What validators ran of an agent version: the suite, and each race; None for no version."""
+        row = self.version(agent_version_id)
+        if row is None:
+            return None
         found = [
             {
                 **_run(run),
@@ -438,7 +411,7 @@ class Picture:
                 "race_id": race_uuid(run.race.race_id) if run.race else None,
                 "race_number": run.race.number if run.race else None,
             }
-            for run in self._runs(agent_version_id)
+            for run in self._runs(row.agent_version_id)
         ]
         return sorted(found, key=lambda run: (run["claimed_at"], run["eval_run_id"]))
 
@@ -468,7 +441,7 @@ class Picture:
             if run.status == "RUNNING"
         ]
 
-    def waiting(self, limit: int, offset: int) -> Answer:
+    def waiting(self, suite_id: Suite = "", limit: Limit = 100, offset: Offset = 0) -> Answer:
         """Accepted versions of which no run has begun, first in, first out."""
         rows = [row for row in self.rows.values() if row.state == "accepted" and not row.suite_episodes]
         rows.sort(key=by_commitment)

@@ -1,7 +1,7 @@
-"""The read routes of the published SN15 API, for clients that exist already: change their base URL.
+"""The routes of the published SN15 API, for clients that exist already: change their base URL.
 
 Paths, field names, words and status codes are that API's (`oro-sdk` 7.0.0 and 7.0.2 alike); what is shown is what
-`arena.api.reads` shows. Submission and everything signed: `arena.sn15.routes`.
+`arena.api.reads` shows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request
+from fastapi import APIRouter, Depends, FastAPI, Path, Request
 from starlette.responses import Response
 
 from arena.api.board import Board
@@ -25,6 +25,7 @@ from arena.api.http import (
     discard_body,
     json_response,
     make_app,
+    routed,
     status_of,
 )
 from arena.api.reads import deliver_source
@@ -36,16 +37,14 @@ from arena.door.app import Door, form_document
 from arena.door.form import UNSIGNED_PARTS, read_form
 from arena.door.service import CooldownError, SubmissionStatus
 from arena.records.port import StoredSubmission
-from arena.sn15.picture import Answer, Picture, agent_uuid, block_time_ms, utc_text, version_uuid, violation
+from arena.sn15.ids import agent_uuid, utc_text, version_uuid
+from arena.sn15.picture import Answer, Picture, block_time_ms, violation
 from foundation.canonical import UNREADABLE_JSON
 from foundation.codes.names import NOT_COMMITTED, PEER_LACKS
 from foundation.errors import ArenaError
 
 URL_MS = 3_600_000  # a link says it lasts so long; the file stays public
 REQUEST_BYTES_MAX = 4_096
-Limit = Annotated[int, Query(ge=1, le=500)]
-Offset = Annotated[int, Query(ge=0, le=1_000_000)]
-Suite = Annotated[str, Query(alias="suite_id", max_length=16, description="There is one active suite: ignored.")]
 _KINDS = ("AGENT_CODE", "EVAL_LOGS_BUNDLE", "EVAL_PROBLEM_LOGS", "REASONING_DETAILS")
 PROVIDER = "validator"  # who pays for model calls, with every miner
 Waiting = Callable[[], Awaitable[Sequence[StoredSubmission]]]
@@ -75,13 +74,11 @@ async def _nobody() -> Sequence[StoredSubmission]:
     return ()
 
 
-def add_sn15_reads(app: FastAPI, board: Board, dependencies: Sequence[Any] = (), *, waiting: Waiting = _nobody) -> None:
-    """Add the routes. `dependencies`: what each request has to pass first, as FastAPI takes it. `waiting`: the
-    submissions that the gate has not looked at, where they are known."""
-    router = APIRouter(prefix="/v1/public", dependencies=[*dependencies, Depends(board.refresh)])
+def add_sn15_reads(app: FastAPI, board: Board, waiting: Waiting = _nobody) -> None:
+    """Add the routes. `waiting`: the submissions that the gate has not looked at, where they are known."""
+    router = APIRouter(prefix="/v1/public", dependencies=[Depends(board.refresh)])
     _add_versions(router, board, waiting)
     _add_source(router, board, waiting)
-    _add_lists(router, board)
     _add_shown(router, board)
     app.include_router(router)
 
@@ -104,18 +101,6 @@ def _add_versions(router: APIRouter, board: Board, waiting: Waiting) -> None:
         row = picture.version(agent_version_id)
         shown = picture.public_version(row) if row and row.source.is_public else None
         return _found(request, shown, "ARTIFACT_NOT_RELEASED" if row else "AGENT_VERSION_NOT_FOUND")
-
-    @router.get("/agent-versions/{agent_version_id}/runs")
-    async def get_agent_version_runs(request: Request, agent_version_id: str) -> Response:
-        """What validators ran of an agent version: the suite, and each race."""
-        picture = Picture(board)
-        row = picture.version(agent_version_id)
-        return _found(request, picture.runs(row.agent_version_id) if row else None, "AGENT_VERSION_NOT_FOUND")
-
-    @router.get("/evaluation-runs/{eval_run_id}")
-    async def get_evaluation_run(request: Request, eval_run_id: str) -> Response:
-        """One run."""
-        return _found(request, Picture(board).run(eval_run_id), "EVAL_RUN_NOT_FOUND")
 
 
 def _add_source(router: APIRouter, board: Board, waiting: Waiting) -> None:
@@ -153,80 +138,32 @@ def _add_source(router: APIRouter, board: Board, waiting: Waiting) -> None:
         return json_response({"download_url": url, "expires_at": utc_text(board.now_ms() + URL_MS)})
 
 
-def _add_lists(router: APIRouter, board: Board) -> None:
-    @router.get("/races/history")
-    async def get_race_history(
-        request: Request, suite_id: Suite = "", limit: Limit = 20, offset: Offset = 0
-    ) -> Response:
-        """Races that are over, newest first."""
-        return deliver_json(request, Picture(board).history(limit, offset))
-
-    @router.get("/races/current")
-    async def get_current_race(request: Request) -> Response:
-        """The race that is not over yet, else the latest, with its field."""
-        picture = Picture(board)
-        return deliver_json(request, picture.race_with_field(picture.current()))
-
-    @router.get("/races/{race_id}")
-    async def get_race_detail(request: Request, race_id: str) -> Response:
-        """A race with its field."""
-        picture = Picture(board)
-        race = picture.race(race_id)
-        return _found(request, picture.race_with_field(race) if race else None, "RACE_NOT_FOUND")
-
-    @router.get("/leaderboard")
-    async def get_leaderboard(
-        request: Request,
-        suite_id: Suite = "",
-        score_type: Annotated[str, Query(max_length=32)] = "qualifying",
-        limit: Limit = 100,
-        offset: Offset = 0,
-        q: Annotated[str, Query(max_length=128)] = "",
-    ) -> Response:
-        """Agents by race score, then by qualifying score."""
-        return deliver_json(request, Picture(board).leaderboard(limit, offset, q))
-
-    @router.get("/top/history")
-    async def get_top_history(request: Request, suite_id: Suite = "") -> Response:
-        """Who came to the top, newest first."""
-        return deliver_json(request, Picture(board).top_history())
-
-    @router.get("/suites/{suite_id}/problems")
-    async def get_suite_problems(
-        request: Request, suite_id: str, include_embeddings: Annotated[str, Query(max_length=8)] = ""
-    ) -> Response:
-        """A suite with its problems, as an agent is asked them."""
-        number = int(suite_id) if suite_id.isascii() and suite_id.isdecimal() and len(suite_id) < 8 else -1
-        return _found(request, Picture(board).suite_problems(number), "SUITE_NOT_FOUND")
-
-    @router.get("/evaluations/pending")
-    async def get_pending_evaluations(
-        request: Request, suite_id: Suite = "", limit: Limit = 100, offset: Offset = 0
-    ) -> Response:
-        """Accepted versions of which no run has begun, first in, first out."""
-        return deliver_json(request, Picture(board).waiting(limit, offset))
-
-
-_SHOWN: tuple[tuple[str, str, Callable[[Picture], object]], ...] = (
-    ("/top", "Who is at the top, and the score that beats it.", Picture.top),
-    ("/suites", "The suites.", lambda picture: list(map(picture.suite, picture.suite_names))),
-    ("/suites/current", "The active suite.", lambda picture: picture.suite(picture.active_suite)),
-    ("/evaluations/running", "The runs under way.", Picture.under_way),
-    ("/validators", "Whose logs are served here.", Picture.validators),
+_SHOWN: tuple[tuple[str, Callable[..., object], str], ...] = (
+    ("/races/current", Picture.current_race, ""),
+    ("/races/history", Picture.history, ""),
+    ("/races/{race_id}", Picture.one_race, "RACE_NOT_FOUND"),
+    ("/leaderboard", Picture.leaderboard, ""),
+    ("/top", Picture.top, ""),
+    ("/top/history", Picture.top_history, ""),
+    ("/suites", Picture.suites, ""),
+    ("/suites/current", Picture.suite, ""),
+    ("/suites/{suite_id}/problems", Picture.suite_problems, "SUITE_NOT_FOUND"),
+    ("/agent-versions/{agent_version_id}/runs", Picture.runs, "AGENT_VERSION_NOT_FOUND"),
+    ("/evaluation-runs/{eval_run_id}", Picture.run, "EVAL_RUN_NOT_FOUND"),
+    ("/evaluations/running", Picture.under_way, ""),
+    ("/evaluations/pending", Picture.waiting, ""),
+    ("/validators", Picture.validators, ""),
 )
 
 
 def _add_shown(router: APIRouter, board: Board) -> None:
-    """The routes without parameters."""
+    """The routes that show what the picture gives; where it gives None they answer 404 with the code beside it."""
 
-    def answering(make: Callable[[Picture], object]) -> Callable[[Request], Awaitable[Response]]:
-        async def answer(request: Request) -> Response:
-            return deliver_json(request, make(Picture(board)))
+    def answering(code: str) -> Callable[[Request, object], Response]:
+        return lambda request, answer: _found(request, answer, code)
 
-        return answer
-
-    for path, says, make in _SHOWN:
-        router.get(path, name=path, description=says)(answering(make))
+    for path, make, code in _SHOWN:
+        router.get(path)(routed(make, answering(code), lambda: Picture(board)))
 
 
 def _found(request: Request, answer: object, code: str) -> Response:
@@ -370,10 +307,9 @@ def make_closed_app(door: Door) -> FastAPI:
 
     @app.api_route("/v1/miner/{path:path}", methods=_METHODS)
     async def refuse(request: Request, path: str) -> Response:
-        door.admit_address(request)
         await discard_body(request)
         url = str(request.base_url).rstrip("/")
-        refused = Refused(detail=_WHY.format(policy=door.policy.name, url=url), error_code="SIGNATURE_MISSING")
+        refused = Refused(detail=_WHY.format(policy=door.desk.policy.name, url=url), error_code="SIGNATURE_MISSING")
         return json_response(refused, 409, {"connection": "close"})
 
     return app
@@ -388,28 +324,23 @@ Provider = Annotated[str, Path(pattern="^[a-z]{1,32}$")]
 
 def make_sn15_app(door: Door, board: Board) -> FastAPI:
     """The application of these routes, over one door and the board of the same store."""
-    app = make_app(
-        "agent-arena door: the published SN15 API", Refused, version="7.0.2", openapi_url="/v1/public/openapi.json"
-    )
+    app = make_app("agent-arena door: the published SN15 API", version="7.0.2", openapi_url="/v1/public/openapi.json")
     add_refusals(app, sn15_refusal, unknown_route=PEER_LACKS)
-
-    async def admit(request: Request) -> None:
-        door.admit_address(request)
 
     auth = Sn15Auth(verify, _now_ms)
     _add_submission(app, door, auth)
     _add_own(app, door, auth, board)
-    _add_not_offered(app, door)
+    _add_not_offered(app)
 
     async def waiting() -> list[StoredSubmission]:
-        return await door.store.submissions(("waiting",))
+        return await door.desk.store.submissions(("waiting",))
 
-    add_sn15_reads(app, board, [Depends(admit)], waiting=waiting)
+    add_sn15_reads(app, board, waiting)
 
-    @app.get("/health", dependencies=[Depends(admit)])
+    @app.get("/health")
     async def read_health() -> dict[str, str]:
         """200 while the store answers."""
-        await door.store.validators()
+        await door.desk.store.validators()
         return {"status": "ok"}
 
     return app
@@ -421,8 +352,8 @@ def _add_submission(app: FastAPI, door: Door, auth: Sn15Auth) -> None:
         """Hand in an agent file whose commitment stands on chain (`arena commit`)."""
         hotkey, body, known = await door.caller(request, check=auth)
         form = read_form(request.headers.get("content-type", ""), body, _now_ms())
-        taken = await door.submissions.take(hotkey, form, known)
-        left = taken.next_allowed_block - (await door.registration.metagraph()).block
+        taken = await door.desk.take(hotkey, form, known)
+        left = taken.next_allowed_block - (await door.desk.registration.metagraph()).block
         answer = {
             "agent_id": agent_uuid(hotkey, taken.name),
             "agent_version_id": version_uuid(taken.agent_version_id),
@@ -438,7 +369,7 @@ def _add_submission(app: FastAPI, door: Door, auth: Sn15Auth) -> None:
 def _add_own(app: FastAPI, door: Door, auth: Sn15Auth, board: Board) -> None:
     async def look(request: Request) -> tuple[Picture, list[SubmissionStatus]]:
         hotkey, *_ = await door.caller(request, check=auth)
-        statuses = await door.status.of(hotkey)
+        statuses = await door.desk.statuses(hotkey)
         await board.refresh()
         return Picture(board), statuses
 
@@ -490,12 +421,11 @@ _NOT_OFFERED = (
 )
 
 
-def _add_not_offered(app: FastAPI, door: Door) -> None:
+def _add_not_offered(app: FastAPI) -> None:
     """What that API has and this arena does without: said in words, and no body is read."""
 
-    def refusing(status: int, detail: str, code: str) -> Callable[[Request], Awaitable[Response]]:
-        async def refuse(request: Request) -> Response:
-            door.admit_address(request)
+    def refusing(status: int, detail: str, code: str) -> Callable[[], Awaitable[Response]]:
+        async def refuse() -> Response:
             return json_response(Refused(detail=detail, error_code=code), status)
 
         return refuse

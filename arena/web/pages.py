@@ -15,12 +15,14 @@ from fastapi import Path, Query
 
 from arena.api.board import Board, RaceView
 from arena.api.reads import (
+    DEFAULT_POOLS,
     AgentFilter,
     AgentId,
     Number,
+    Pools,
     RaceId,
     Results,
-    ShownTrajectory,
+    Tail,
     ValidatorName,
     published_trajectory,
 )
@@ -45,16 +47,13 @@ from arena.api.rows import (
     validator_rows,
 )
 from arena.api.rows import PairResult as Result
-from arena.api.tail import DEFAULT_POOLS, Pools, Tail
 from arena.bank.batch import Explain
 from arena.records.body import decode_body, decode_content
 from arena.records.model import EvaluationRecord, Payload, StoredCheckpoint, VerdictRecord
 from arena.records.proof import Proof, TiledLogs
-from arena.view.reading import TraceView, chain_fact, view_trace
+from arena.view.reading import chain_fact, view_trace
 from arena.visibility.rule import may_see
 from arena.web.reading import (
-    Comparison,
-    add_up,
     buckets_of,
     disagreements,
     latest_settled,
@@ -69,7 +68,6 @@ from arena.web.reading import (
     void_reason,
 )
 from foundation.errors import ArenaError
-from harness.trace import EvaluationBody
 from problems.explanation import Constraint
 from problems.model import Pool
 
@@ -107,11 +105,6 @@ class Pages:
         self._results = Results(board)
         self._tiles = TiledLogs(board.store)
         self._anchored: dict[str, int] = {}  # by validator: records before the newest checkpoint known to be anchored
-        self._compared: dict[tuple[str, str, int], Comparison] = {}  # by race, its moment, how much of it was recorded
-
-    def called(self, agent_version_id: str) -> str:
-        """An agent as people call it."""
-        return called(self.board, agent_version_id)
 
     async def _told(self, race: RaceView | None) -> dict[str, list[Result]]:
         """The results of a race as far as everybody may see them without asking for a pool by name."""
@@ -166,7 +159,7 @@ class Pages:
                 voids = [name for name in settlement.void if pools_of(race).get(name) in pool]
                 made |= dict(matrix=page.items, next=page.next, voids=voids, void_why=void_reason(settlement))
         counts = Counter(pools_of(race).values())
-        pairs = add_up([await self._comparison(race)])
+        pairs = await self._pairs([race])
         field = sorted(inputs.field, key=lambda one: -one.qualifying_score_e4) if inputs else []
         return made | dict(
             detail=detail,
@@ -283,8 +276,18 @@ class Pages:
                 constraints = found.constraints
             given = (await self._results.of(about.race_id)).get(about.problem_id, ())
             others = [one for one in given if (one.validator, one.seq) != (validator, seq)]
+        row, said = shown.evaluation, [decode_content(bytes(one.content or b"")).payload for one in shown.verdicts]
+        proof = (
+            ("validator", validator),
+            ("record", str(seq)),
+            ("content", row.content_sha256),
+            ("signature", row.signature),
+            chain_fact(seq, await self._points(validator)),
+        )
+        verdicts = [one.verdict for one in said if isinstance(one, VerdictRecord)]
+        view = view_trace(body, outcome=record.outcome, constraints=constraints, verdicts=verdicts, proof=proof)
         return dict(
-            view=trace_view(shown, record, body, constraints, await self._points(validator)),
+            view=shorten_trace(view),
             race_id=about.race_id if about.stage == "race" else "",
             problem_id=about.problem_id,
             pool=pool,
@@ -325,13 +328,13 @@ class Pages:
             days=sorted(day_rows(self.board), key=lambda row: row.day)[-DAYS_SHOWN:],
             episodes=len(given),
             races=[one.race_id for one in reversed(told)],
-            agents=sorted(listed, key=self.called),
+            agents=sorted(listed, key=lambda name: called(self.board, name)),
             race=race,
             agent=agent,
             wrote=wrote,
             choices=WROTE,
             funnel=funnel,
-            whose=[(f"{self.called(name)} ({name[:6]})", count) for name, count in by_agent],
+            whose=[(f"{called(self.board, name)} ({name[:6]})", count) for name, count in by_agent],
             suites=suite_rows(self.board),
         )
 
@@ -372,46 +375,15 @@ class Pages:
                 anchored = max((one.anchor_block for one in found), default=0)
                 points[name] = (found[-1].size, found[-1].signed_ms, anchored)
         told = [race for race in self.board.races() if race.moment in ("settled", "published")][-RACES_COMPARED:]
-        compared = [await self._comparison(race) for race in told]
-        return dict(validators=validator_rows(self.board), checkpoints=points, pairs=add_up(compared))
+        return dict(validators=validator_rows(self.board), checkpoints=points, pairs=await self._pairs(told))
 
-    async def _comparison(self, race: RaceView) -> Comparison:
-        """How far the validators' public results of a race agree, kept until more of it is recorded."""
-        key = race.race_id, race.moment, self.board.recorded[race.race_id]
-        if key not in self._compared:
-            kept = {other: found for other, found in self._compared.items() if other[0] != race.race_id}
-            self._compared = {**kept, key: disagreements(await self._told(race))}
-        return self._compared[key]
+    async def _pairs(self, races: Sequence[RaceView]) -> Sequence[tuple[str, str, int, int]]:
+        """How far the validators' public results of these races agree."""
+        told = [await self._told(race) for race in races]
+        return self.board.once(f"pairs of {[race.race_id for race in races]}", lambda: disagreements(told))
 
     async def verify(
         self, validator: AgentFilter = "", record: RecordText = "", proof: RecordText = ""
     ) -> tuple[ValidatorRow, ...]:
         """Whose records can be checked here. The record that is asked for is the script's to check."""
         return validator_rows(self.board)
-
-
-def trace_view(
-    shown: ShownTrajectory,
-    record: EvaluationRecord,
-    body: EvaluationBody,
-    constraints: Sequence[Constraint],
-    points: Sequence[StoredCheckpoint],
-) -> TraceView:
-    """The view of a published trajectory with the verdicts on it, and what was asked where that is known."""
-    row = shown.evaluation
-    said = [decode_content(bytes(one.content or b"")).payload for one in shown.verdicts]
-    return shorten_trace(
-        view_trace(
-            body,
-            outcome=record.outcome,
-            constraints=constraints,
-            verdicts=[one.verdict for one in said if isinstance(one, VerdictRecord)],
-            proof=(
-                ("validator", row.validator),
-                ("record", str(row.seq)),
-                ("content", row.content_sha256),
-                ("signature", row.signature),
-                chain_fact(row.seq, points),
-            ),
-        )
-    )

@@ -23,7 +23,7 @@ from arena.race.settle import policy_of
 from arena.records.model import SettlementRecord, Standing
 from arena.view.reading import JudgeView, Piece, TraceStep, TraceView
 from foundation.errors import ArenaError
-from judge.neutral import neutral_name, neutral_text
+from judge.neutral import neutral_text
 from problems.model import BUCKETS, Pool
 
 LEADERS, DECIDING = 40, 6  # of a leaderboard; of the problems on which one agent beat another
@@ -33,7 +33,6 @@ QUERY_CHARS, SAID_CHARS = 4_000, 8_000  # of a question, and of all that judges 
 CONSTRAINTS, CONSTRAINT_CHARS = 100, 300  # of what a problem asked, and of each value of it
 Results = Mapping[str, Sequence[PairResult]]  # by problem
 Reason = tuple[str, Sequence[tuple[str, str]]]  # a sentence of why, and what it follows from: (address, name)
-Comparison = Mapping[tuple[str, str], tuple[int, int]]  # by two validators: results both have, and those that differ
 _STAGES = ("open", "closed", "running", "settling", "settled", "released", "published")
 
 
@@ -283,26 +282,17 @@ def void_reason(settlement: SettlementRecord) -> str:
     return f"{lacking} a result of the control agent on it"
 
 
-def disagreements(results: Results) -> Comparison:
-    """Of a race, by two validators: pairs of agent and problem that both evaluated, and those with another outcome."""
+def disagreements(races: Iterable[Results]) -> Sequence[tuple[str, str, int, int]]:
+    """By two validators, by name: pairs of agent and problem that both evaluated in these races, and how many of them
+    with another outcome."""
     both, other = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    for given in results.values():
+    for given in (given for results in races for given in results.values()):
         for _, pairs in groupby(sorted(given, key=_agent), _agent):
             for first, second in combinations(sorted(pairs, key=lambda one: one.validator), 2):
                 names = first.validator, second.validator
                 both[names] += first.validator != second.validator
                 other[names] += first.validator != second.validator and first.is_success != second.is_success
-    return {names: (count, other[names]) for names, count in both.items() if count}
-
-
-def add_up(races: Iterable[Comparison]) -> Sequence[tuple[str, str, int, int]]:
-    """The same of several races together, by name."""
-    both, other = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    for race in races:
-        for names, (count, differing) in race.items():
-            both[names] += count
-            other[names] += differing
-    return [(*names, count, other[names]) for names, count in sorted(both.items())]
+    return [(*names, count, other[names]) for names, count in sorted(both.items()) if count]
 
 
 def read_problem(
@@ -322,23 +312,21 @@ def read_problem(
         race_id=race.race_id,
         row=row,
         is_open=is_seen(race, "trace", row.pool, pools),
-        query=cut_text(neutral_text(query), QUERY_CHARS),
+        query=query,
         cluster_id=mine,
         nearest=[
             name
             for name, cluster in sorted(clusters.items())
             if cluster == mine and name != row.problem_id and shown.get(name) in pools
         ],
-        asked=[
-            msgspec.structs.replace(one, asked=cut_text(neutral_text(one.asked), CONSTRAINT_CHARS)) for one in asked
-        ],
-        accepted=[
-            msgspec.structs.replace(
-                one, product_id=neutral_name(one.product_id), title=cut_text(neutral_text(one.title), CONSTRAINT_CHARS)
-            )
-            for one in accepted
-        ],
+        asked=asked,
+        accepted=accepted,
     )
+
+
+def harmless(text: str, most: int = CONSTRAINT_CHARS) -> str:
+    """A foreign text that may stand on a page: its beginning, without what would act on a screen."""
+    return cut_text(neutral_text(text), most)
 
 
 # -- texts

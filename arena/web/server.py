@@ -1,52 +1,226 @@
-"""The servers of a node: one socket and one application each, in the event loop they are run in.
+"""The servers of a node: one socket and one application each, in the event loop they are run in; and the addresses of
+the pages.
 
 Clients that send or read too slowly are dropped and connections are bounded for each address
 (`harness.catalogue.server`), so silent clients do not fill the server; stopping ends every stream after the page
-it is at. Whoever made the socket decides who may reach it. Public reads, door and exchange have a listener each, so a
+it is at. Who made the socket decides who may reach it. Public reads, door and exchange have a listener each, so a
 crowd at one does not slow the others. The published SN15 API (`arena.sn15`) is put beside them here and nowhere else.
+
+A browser's refusals are pages with the code and what to do, every other client gets the one JSON shape; what lies under
+`/v1/` is for programs and stays JSON.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import re
 import socket
 import time
 from collections.abc import Callable, Mapping
+from importlib.resources import files
+from typing import Any
 
 import msgspec
-from fastapi import FastAPI
+from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from arena.api.board import Board
 from arena.api.http import (
+    ErrorAnswer,
     RequestLimits,
     add_refusals,
     address_of,
+    deliver,
     make_app,
     read_body,
     refusal,
+    require_known,
+    routed,
     serve_app,
 )
-from arena.api.reads import add_reads
-from arena.api.tail import HEARTBEAT_S, POLL_S, Tail, add_tail
+from arena.api.reads import HEARTBEAT_S, POLL_S, Number, Tail, ValidatorName, add_reads, add_tail
+from arena.api.rows import called
 from arena.bank.batch import Explain, explain_nothing
 from arena.chain.local import LocalSubtensor
 from arena.chain.local_http import EXTRINSICS, QUESTION_BYTES_MAX, READS, ROUTE, ChainAnswer, ChainQuestion
 from arena.door.app import Door, explain_dropped, make_door_app
-from arena.exchange.peer_service import ShareRules
+from arena.exchange.peer_service import ShareRules, Shares
 from arena.exchange.routes import Exchange, Places, add_exchange
 from arena.records.port import Store
-from arena.sn15.routes import CLOSED_PATHS, PATHS, add_sn15_reads, make_closed_app, make_sn15_app
-from arena.web.routes import add_pages
+from arena.records.proof import encode_proof
+from arena.sn15.routes import CLOSED_PATHS, PATHS, add_sn15_reads, make_closed_app, make_sn15_app, sn15_refusal
+from arena.web.pages import Pages
+from arena.web.reading import harmless, moment, sentence
 from foundation.canonical import UNREADABLE_JSON
 from foundation.codes.names import TAIL_BAD_REQUEST
 from foundation.errors import ArenaError
 from harness.catalogue.server import Connections
+from judge.neutral import neutral_name
 from problems.model import Problem
+
+STATIC = {
+    "site.css": "text/css; charset=utf-8",
+    "site.js": "text/javascript; charset=utf-8",
+    "verify_proof.py": "text/x-python; charset=utf-8",
+}
+
+
+@functools.cache
+def _templates() -> Environment:
+    """The templates of the pages, and the parts that they share with static traces (`arena.view`)."""
+    made = Environment(
+        loader=ChoiceLoader([PackageLoader("arena.web"), PackageLoader("arena.view", "")]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["moment"] = moment
+    made.filters["harmless"] = harmless
+    made.filters["pair"] = lambda text: (text, text)
+    made.filters["sentence"] = sentence
+    made.filters["name"] = lambda text: neutral_name(text).strip()
+    made.filters["percent_between"] = lambda value, low, high: f"{100 * (value - low) / max(1, high - low):.2f}"
+    made.filters["share"] = lambda value_e4: f"{value_e4 / 10_000:.4f}"
+    made.filters["percent"] = lambda value_e4: f"{value_e4 / 100:.1f}\u00a0%"
+    made.filters["short"] = lambda text: f"{text[:6]}…{text[-4:]}" if len(text) > 14 else text
+    made.filters["usd"] = lambda micro: f"${micro / 1e6:.4f}"
+    return made
+
+
+def render_page(name: str, **values: object) -> bytes:
+    """The page of a template with these values."""
+    return _templates().get_template(f"{name}.html.j2").render(**values).lstrip().encode("utf-8", "replace")
+
+
+@functools.cache
+def static_file(name: str) -> bytes:
+    """A file of `STATIC`: the stylesheet is also that of static traces; the program is what checks proofs elsewhere."""
+    if name == "site.css":
+        return (files("arena.view") / "looks.css").read_bytes() + (files("arena.web") / "static" / name).read_bytes()
+    if name == "verify_proof.py":
+        return (files("arena.records") / name).read_bytes()
+    return (files("arena.web") / "static" / name).read_bytes()
+
+
+SECURITY = {
+    "content-security-policy": "default-src 'none'; style-src 'self' 'unsafe-inline'; script-src 'self';"
+    " connect-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+
+
+# what people do, where a code's own fix speaks to programs
+TO_DO = {
+    "V2082": "Everything that is here can be reached from the pages above.",
+    "V2089": "It opens by itself; until then its counts alone are public.",
+}
+
+
+def refusal_page(request: Request, said: ErrorAnswer, status: int) -> Response:
+    """The page of a refusal."""
+    to_do = sentence(TO_DO.get(said.code, said.what_to_do))
+    shown = dict(status=status, code=said.code, message=sentence(said.message), what_to_do=to_do)
+    answer = Response(render_page("error", page=shown, path=request.url.path), status, media_type="text/html")
+    answer.headers.update(SECURITY)
+    return answer
+
+
+def answer_people(app: FastAPI) -> None:
+    """Show the application's refusals as pages to whoever asks for pages."""
+    for kind in (ArenaError, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, _for_people(app.exception_handlers[kind]))
+
+
+def _for_people(plain: Any) -> Any:
+    async def answer(request: Request, error: Exception) -> Response:
+        plainly: Response = await plain(request, error)
+        if request.url.path.startswith("/v1/") or "text/html" not in request.headers.get("accept", ""):
+            return plainly
+        said = msgspec.json.decode(bytes(plainly.body), type=ErrorAnswer)
+        is_no_page = isinstance(error, HTTPException) and error.status_code == 404
+        if is_no_page:
+            said = msgspec.structs.replace(said, message=f"there is no page {neutral_name(request.url.path)[:64]}")
+        page = refusal_page(request, said, plainly.status_code)
+        for name in ("retry-after", "allow"):
+            if name in plainly.headers:
+                page.headers[name] = plainly.headers[name]
+        page.headers["vary"] = "accept"
+        return page
+
+    return answer
+
+
+_HOST = re.compile(r"[A-Za-z0-9.:\[\]-]+")
+
+
+def add_pages(app: FastAPI, board: Board, tail: Tail, explain: Explain) -> None:
+    """Add the pages to the application of the reads. `explain` says what released problems asked."""
+    pages = Pages(board, tail, explain)
+
+    async def api() -> object:
+        return app.openapi()
+
+    router = APIRouter(dependencies=[Depends(require_known), Depends(board.refresh)], include_in_schema=False)
+    for path, name, make in (
+        ("/", "front", pages.front),
+        ("/races", "races", pages.races),
+        ("/races/{race_id}", "race", pages.race),
+        ("/races/{race_id}/problems/{problem_id}", "problem", pages.problem),
+        ("/traces/{validator}/{seq}", "trace_page", pages.trace),
+        ("/agents", "agents", pages.agents),
+        ("/agents/{agent_version_id}", "agent", pages.agent),
+        ("/firehose", "firehose", pages.firehose),
+        ("/validators", "validators", pages.validators),
+        ("/verify", "verify", pages.verify),
+        ("/api", "api", api),
+    ):
+        router.get(path)(routed(make, functools.partial(_show, pages, name)))
+    _add_files(router, pages)
+    app.include_router(router)
+    answer_people(app)
+
+
+def _show(pages: Pages, name: str, request: Request, page: object) -> Response:
+    template = "compare" if isinstance(page, list) else name  # two traces side by side
+    shown = dict(
+        page=page, path=request.url.path, base_url=_base_url(request), called=functools.partial(called, pages.board)
+    )
+    answer = deliver(request, render_page(template, **shown), "text/html")
+    answer.headers.update(SECURITY)
+    return answer
+
+
+def _base_url(request: Request) -> str:
+    """This server's address as the client named it. People copy it into commands, so no shell may read more."""
+    is_plain = _HOST.fullmatch(request.base_url.netloc)
+    named = request if is_plain else Request({**request.scope, "headers": []})
+    return str(named.base_url)
+
+
+def _add_files(router: APIRouter, pages: Pages) -> None:
+    @router.get("/proofs/{validator}/{seq}")
+    async def show_proof(request: Request, validator: ValidatorName, seq: Number) -> Response:
+        """The proof file of a record (`arena.records.proof`), for the page `/verify` and the program there."""
+        content = encode_proof(await pages.proof(validator, seq))
+        return deliver(request, content, "application/json", name=f"proof-{seq}.json")
+
+    @router.get("/static/{name}")
+    async def show_static(request: Request, name: str) -> Response:
+        if name not in STATIC:
+            return refusal(ArenaError("V2082", f"there is no file {name[:64]!a}"))
+        answer = deliver(request, static_file(name), STATIC[name])
+        answer.headers["cache-control"] = "max-age=300"
+        return answer
+
 
 _SHORT_REQUESTS = 32  # connections beside the streams
 _EXCHANGE_CONNECTIONS = 512
@@ -107,7 +281,7 @@ class TailServer:
         self.address = address_of(listener)
         rules = ShareRules(requests_per_s=requests_per_s, requests_burst=int(2 * requests_per_s))
         app = make_tail_app(self.tail, self.places, self.board, explain=explain, is_sn15_served=is_sn15_served)
-        self._app, self._listener = RequestLimits(app, rules), listener
+        self._app, self._listener = RequestLimits(app, Shares(rules, time.monotonic)), listener
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set."""
@@ -143,9 +317,13 @@ class DoorServer:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set."""
         connections = Connections(total=max(DOOR_CONNECTIONS, self._per_address), per_address=self._per_address)
-        is_spoken = self.door.policy.admission.is_commitment_enough
+        is_spoken = self.door.desk.policy.admission.is_commitment_enough
         sn15 = make_sn15_app(self.door, self._board) if is_spoken else make_closed_app(self.door)
-        app = _ClosesUnread(_ByPath(make_door_app(self.door), sn15, PATHS if is_spoken else CLOSED_PATHS))
+        own, guests = (
+            RequestLimits(app, self.door.addresses, answer)
+            for app, answer in ((make_door_app(self.door), refusal), (sn15, sn15_refusal))
+        )
+        app = _ClosesUnread(_ByPath(own, guests, PATHS if is_spoken else CLOSED_PATHS))
         await serve_app(app, self._listener, connections, stop, asyncio.Event(), explain_dropped)
 
 

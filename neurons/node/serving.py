@@ -19,11 +19,10 @@ from pathlib import Path
 import msgspec
 
 from arena.api.board import Board
-from arena.chain.keys import HttpCheck, verify
+from arena.chain.keys import HttpCheck
 from arena.chain.opening import open_subtensor
 from arena.door.app import Door
-from arena.door.form import Parser
-from arena.door.service import Registration, StatusService, SubmissionService
+from arena.door.service import Desk
 from arena.store.objects import open_objects
 from arena.store.postgres import PostgresStore
 from arena.web.server import DoorServer, TailServer
@@ -106,20 +105,10 @@ async def open_door(
         return None
     state_dir, policy, store = Path(setup.state_dir), setup.policy, await _open_store(setup, stack)
     chain = open_subtensor(setup.network, netuid=setup.netuid, state_dir=state_dir, now_ms=_unix_ms)
-    registration = Registration(chain, time.monotonic)
     board = tail.board if tail is not None else Board(store, now_ms=_unix_ms, suites=setup.suites)
     auth = HttpCheck(setup.hotkey, time.time_ns)
     auth.claimed({})  # the SDK is imported before anybody waits
-    door = Door(
-        store,
-        auth,
-        registration,
-        SubmissionService(store, chain, registration, policy, verify, Parser(policy.gate)),
-        StatusService(store, chain, policy, board),
-        policy,
-        netuid=chain.netuid,
-        reads_port=setup.reads_port,
-    )
+    door = Door(Desk(store, chain, policy, board), auth, reads_port=setup.reads_port)
     return DoorServer(door, stack.enter_context(socket.socket(fileno=setup.door)), board)
 
 

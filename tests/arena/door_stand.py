@@ -16,12 +16,11 @@ from typing import Any
 import httpx2
 
 from arena.api.board import Board
-from arena.chain.keys import HttpAuth, generate_signer, keypair_signer, verify
+from arena.chain.keys import HttpAuth, generate_signer, keypair_signer
 from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.port import Signer
 from arena.door.app import Door, DoorRules
-from arena.door.form import Parser
-from arena.door.service import Registration, StatusService, SubmissionService
+from arena.door.service import Desk, Registration
 from arena.exchange.peer_service import ShareRules
 from arena.policies import policy_by_name
 from arena.store.postgres import PostgresStore
@@ -61,12 +60,11 @@ class Stand:
     async def open_door(self, rules: DoorRules | None = None, **stale: float) -> tuple[Door, PostgresStore]:
         store = await PostgresStore.open(self.dsn, self.validator)
         registration = Registration(self.chain, time.monotonic, **{"refresh_s": 0.05, **stale})
-        submissions = SubmissionService(store, self.chain, registration, self.policy, verify, Parser(self.policy.gate))
         self.board = Board(store, now_ms=self.now_ms, refresh_s=self.refresh_s)
-        status = StatusService(store, self.chain, self.policy, self.board)
+        desk = Desk(store, self.chain, self.policy, self.board, registration)
         auth = HttpAuth(keypair_signer(self.uri), time.time_ns)
         auth.sign("GET", "/", auth.hotkey)  # as a node does: the SDK is imported before anybody waits
-        return Door(store, auth, registration, submissions, status, self.policy, netuid=15, rules=rules), store
+        return Door(desk, auth, rules=rules), store
 
     async def serve(self, stop: asyncio.Event, is_up: Any, rules: DoorRules | None, **stale: float) -> None:
         self.door, store = await self.open_door(rules, **stale)

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arena.api.client import RowCheck
-from arena.api.tail import PAGE_ROWS
+from arena.api.reads import PAGE_ROWS
 from arena.chain.keys import generate_signer, keypair_signer, verify
 from arena.export.assembly import log_row
 from arena.export.files import read_row
@@ -202,20 +202,6 @@ def test_serve_answers_until_it_is_told_to_stop(author: Author, state_dir: Path)
         assert httpx2.get(f"{address}/v1/head").json()[0]["seq"] == 1
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0, process.stderr.read()
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def test_tail_of_a_state_folder_follows_what_is_appended(author: Author, state_dir: Path) -> None:
-    author.append([attempt(1), attempt(2)])
-    process = start("records", "tail", "-n", 1, "--follow", "--json", "--state-dir", state_dir)
-    try:
-        assert msgspec.json.decode(process.stdout.readline())["seq"] == 2
-        author.append([attempt(3)])
-        assert msgspec.json.decode(process.stdout.readline())["seq"] == 3
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
     finally:
         process.kill()
         process.communicate()

@@ -9,7 +9,7 @@ import httpx2
 import msgspec
 import pytest
 
-from arena.api.tail import PAGE_ROWS
+from arena.api.reads import PAGE_ROWS
 from arena.chain.keys import generate_signer
 from arena.export.files import read_row
 from arena.export.model import LogRow
@@ -27,12 +27,6 @@ def author(postgres, signer) -> Author:
 
 
 # -- cursors
-
-
-def test_every_record_stands_in_the_tail_once_and_in_order(author: Author) -> None:
-    size = author.append([attempt(number) for number in range(3 * PAGE_ROWS + 1)])
-    with serving(author.dsn) as server:
-        assert [row.seq for row in rows(server.address)] == list(range(1, size + 1))
 
 
 # -- the release rule
@@ -66,25 +60,6 @@ def test_a_released_race_goes_out_whole_with_its_bodies(author: Author) -> None:
         for row in evaluations:
             named = msgspec.json.decode(row.content)["payload"]["body_sha256"]
             assert hashlib.sha256(bytes(row.body)).hexdigest() == named
-
-
-def test_a_pool_goes_out_only_when_it_is_named(author: Author) -> None:
-    author.race("r1", [1, 2, 3, 4])
-    author.finish("r1", [1, 2, 3, 4], pools=["train", "eval", "dev", "never_touch"])
-    with serving(author.dsn) as server:
-        for named, whole in (
-            ({}, [1]),
-            ({"pool": ["train"]}, [1]),
-            ({"pool": ["eval"]}, [2]),
-            ({"pool": ["dev", "never_touch"]}, [3, 4]),
-            ({"pool": ["train", "eval", "dev", "never_touch"]}, [1, 2, 3, 4]),
-        ):
-            found = rows(server.address, **named)
-            out = {msgspec.json.decode(row.content)["payload"]["context"]["problem_id"] for row in found[:12]
-                   if row.content is not None}  # fmt: skip
-            assert out == {f"p{problem:04d}" for problem in whole}
-            assert {row.withheld for row in found[:12]} <= {None, "pool"}
-            assert [row.withheld for row in found[12:]] == [None, None]  # settlement and release
 
 
 def test_a_follower_of_an_open_race_sees_its_release_and_then_fetches_its_rows(author: Author) -> None:

@@ -8,12 +8,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import httpx2
 import pytest
-from msgspec.structs import replace
 
 from arena.chain.keys import HttpAuth, generate_signer
 from arena.door.app import DoorRules
@@ -22,8 +20,6 @@ from arena.door.form import Parser
 from arena.door.service import PauseState, put_pause
 from arena.exchange.peer_service import ShareRules
 from arena.policies import policy_by_name
-from arena.records.model import Subject
-from arena.records.port import EVERY_STATE, HotkeyState, StoredSubmission
 from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
@@ -319,35 +315,6 @@ async def test_a_version_is_withdrawn_while_it_waits(served: Stand) -> None:
 
 
 # -- what it saves itself
-
-
-async def test_what_stands_of_a_hotkey_comes_with_its_nonce_once(stand: Stand) -> None:
-    store, other = [await PostgresStore.open(stand.dsn, stand.validator) for _ in range(2)]
-    look: dict[str, Any] = {"keep_ms": 60_000, "most": 3, "stream": "door"}
-    nothing = await store.spend_and_look("5m", 1, **look)
-    assert nothing == HotkeyState(event="", submissions=())
-    for number, miner in enumerate(("5m", "5n", "5m")):
-        subject = Subject(agent_version_id=f"{number:064x}", miner_hotkey=miner, agent_sha256="ab" * 32)
-        report = '{"said": "a \\"quoted\\" \\u0000 line"}'
-        await store.put_submission(
-            StoredSubmission(subject=subject, name='é\n"', state="rejected", report=report),
-            "x",
-        )
-        waiting = replace(subject, agent_version_id=f"{number + 7:064x}")
-        await store.put_submission(StoredSubmission(subject=waiting, name="ü", state="waiting"), "y", is_alone=True)
-    for paused in (True, False):
-        await put_pause(store, PauseState(is_paused=paused, reason="é", since_ms=1))
-    found = await store.spend_and_look("5m", 2, **look)
-    assert found is not None
-    assert list(found.submissions) == await store.submissions(EVERY_STATE, miner_hotkey="5m")
-    assert [row.state for row in found.submissions] == ["rejected", "waiting", "rejected"]
-    assert found.event == (await store.events("door"))[-1]
-    assert await other.spend_and_look("5m", 2, **look) is None
-    assert await other.spend_and_look("5m", 3, **look) is not None
-    assert await store.spend_and_look("5m", 3, **look) is None
-    assert await store.spend_and_look("5m", 4, **look) is None  # three of one hotkey are kept
-    for each in (store, other):
-        await each.close()
 
 
 async def test_a_commitment_that_is_not_final_hides_none_that_is(served: Stand) -> None:

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from arena.api.board import Board
-from arena.door.service import RACES_SHOWN, StatusService, SubmissionStatus
+from arena.door.service import RACES_SHOWN, Desk, SubmissionStatus
 from arena.gate.report import finding, make_report
 from arena.policies import PAPER, policy_by_name
 from arena.policy import Policy
@@ -55,12 +55,12 @@ class Life:
     def __init__(self, store: PostgresStore, stand: Stand) -> None:
         self.store, self.stand = store, stand
         self.board = Board(store, now_ms=unix_ms, refresh_s=0.0)
-        self.statuses = StatusService(store, stand.chain, stand.policy, self.board)
+        self.desk = Desk(store, stand.chain, stand.policy, self.board)
 
     async def told(self) -> tuple[SubmissionStatus, str]:
         """What the door says, as it arrives, and what the command prints of it."""
         (found,) = msgspec.json.decode(
-            msgspec.json.encode(await self.statuses.of(HOTKEY)), type=list[SubmissionStatus], strict=True
+            msgspec.json.encode(await self.desk.statuses(HOTKEY)), type=list[SubmissionStatus], strict=True
         )
         door = {"url": "http://x", "validator": "5v", "submissions": [found]}
         answer = {"hotkey": HOTKEY, "network": "local", "netuid": 15, "uid": 2, "block": 9, "finalized_block": 7}
@@ -74,7 +74,7 @@ class Life:
 
     def hold(self, policy: Policy) -> int:
         """The block at which a hold ends under this policy, which is the door's from now on."""
-        self.statuses = StatusService(self.store, self.stand.chain, policy, self.board)
+        self.desk = Desk(self.store, self.stand.chain, policy, self.board)
         return hold_ends(SUBJECT, policy.admission)
 
     async def happen(self, count: int) -> None:

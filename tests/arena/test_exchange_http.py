@@ -84,7 +84,7 @@ async def test_what_is_not_there_is_404_and_a_wrong_parameter_400(served: Served
 
 async def test_the_exchange_is_an_application_of_its_own(served: Served) -> None:
     from arena.api.board import Board
-    from arena.api.tail import Tail
+    from arena.api.reads import Tail
     from arena.exchange.routes import Exchange, Places
     from arena.web.server import make_exchange_app, make_tail_app
 

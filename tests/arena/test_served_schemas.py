@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import httpx2
 import pytest
 import requests
 import schemathesis
@@ -21,7 +20,6 @@ from arena.chain.keys import generate_signer
 from arena.store.embedded import EmbeddedServer
 from tests.arena.door_stand import WIDE_RULES, Miner, Stand, serving
 from tests.arena.log_stand import attempt
-from tests.arena.sn15_stand import LegacyAuth, LegacyMiner, open_to_commitments
 from tests.arena.tail_stand import Author
 from tests.arena.tail_stand import serving as serving_reads
 
@@ -96,29 +94,3 @@ def test_every_read_answers_any_parameters_as_documented(postgres, signer, more:
                 case.call_and_validate(checks=CHECKS[:3], timeout=10)
 
             probe()
-
-
-def test_every_sn15_route_answers_anything_as_documented(postgres: EmbeddedServer, tmp_path: Path) -> None:
-    stand = Stand(tmp_path, "", f"//{generate_signer().hotkey}")
-    stand.dsn = postgres.dsn_for(stand.validator)
-    statuses, stand.refresh_s = set(), 60.0
-    with serving(open_to_commitments(stand), WIDE_RULES):
-        miner = asyncio.run(LegacyMiner(stand).register())
-        asyncio.run(miner.commit())
-        schema = schemathesis.openapi.from_url(f"{stand.address}/v1/public/openapi.json")
-        with httpx2.Client(base_url=stand.address, timeout=30) as http:
-            for path, operations in schema.raw_schema["paths"].items():
-                for method in operations:
-                    sound = schema[path][method.upper()].as_strategy()
-
-                    @settings(max_examples=3, deadline=None)
-                    @given(case=sound)
-                    def probe(case: schemathesis.Case) -> None:
-                        signed = LegacyAuth(miner.signer).headers()
-                        answer = case.call(headers=signed, timeout=30)
-                        statuses.add(answer.status_code)
-                        case.validate_response(answer, checks=CHECKS[:3])
-
-                    probe()
-            assert http.get("/health").json() == {"status": "ok"}
-    assert {200, 400, 404} <= statuses

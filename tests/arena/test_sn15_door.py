@@ -19,7 +19,7 @@ from arena.door.service import PauseState, put_pause
 from arena.gate.report import finding, make_report
 from arena.records.model import Subject
 from arena.records.port import WorkItem
-from arena.sn15.picture import agent_uuid, version_uuid
+from arena.sn15.ids import agent_uuid, version_uuid
 from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import PostgresStore
 from foundation.errors import Failure
@@ -274,21 +274,3 @@ async def test_oro_submit_is_told_of_the_missing_commitment_and_taken_with_it(se
     await miner.commit()
     taken = (await submit_recorded(miner)).raise_for_status().json()
     assert taken["admission_status"] == "ACCEPTED" and taken["message"] and taken["next_allowed_at"]
-
-
-async def test_the_generated_client_reads_a_version_the_leaderboard_and_a_download(served: Stand) -> None:
-    miner = await LegacyMiner(served).register()
-    made = await miner.commit()
-    version = version_uuid(made.agent_version_id)
-    assert (await submit_recorded(miner)).json()["agent_version_id"] == version
-    public = (await send_recorded(miner, "GET", f"/v1/public/agent-versions/{version}/status")).json()
-    own = (await send_recorded(miner, "GET", f"/v1/miner/agent-versions/{version}")).raise_for_status().json()
-    assert public["state"] == own["state"] == "RECEIVED"
-    agents = (await send_recorded(miner, "GET", "/v1/miner/agents")).raise_for_status().json()["agents"]
-    assert [each["latest_version"]["agent_version_id"] for each in agents] == [version]
-    asked = "/v1/public/leaderboard?score_type=qualifying&limit=100&offset=0"
-    assert (await send_recorded(miner, "GET", asked)).raise_for_status().json()["total"] == 0
-    body = b'{"artifact_type":"AGENT_CODE","agent_version_id":"%b"}' % version.encode()
-    json_type = {"Content-Type": "application/json"}
-    waiting = await send_recorded(miner, "POST", "/v1/public/artifacts/download-url", body, **json_type)
-    assert told(waiting) == (404, "ARTIFACT_NOT_RELEASED")

@@ -10,12 +10,13 @@ import pytest
 
 from arena.api.board import Board
 from arena.chain.keys import generate_signer, keypair_signer
-from arena.door.service import StatusService
+from arena.door.service import Desk
 from arena.race.machine import stream_of
 from arena.records.model import Subject
 from arena.records.port import StoredSubmission
 from arena.records.sequencer import Sequencer
-from arena.sn15.picture import Picture, version_uuid
+from arena.sn15.ids import version_uuid
+from arena.sn15.picture import Picture
 from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import PostgresStore
 from tests.arena.door_stand import AGENT, WIDE_RULES, Stand, serving, unix_ms
@@ -47,10 +48,10 @@ async def test_a_race_shows_counts_until_it_is_settled_and_then_the_rank(
 
     async def look(now_ms: int) -> None:
         board = Board(store, now_ms=lambda: now_ms)
-        desk = StatusService(store, stand.chain, stand.policy, board)
+        desk = Desk(store, stand.chain, stand.policy, board)
         await board.refresh()
         picture = Picture(board)
-        (status,) = await desk.of(hotkey)
+        (status,) = await desk.statuses(hotkey)
         one = picture.own(status)
         assert one["state"] == "ELIGIBLE"
         (view,) = board.races()

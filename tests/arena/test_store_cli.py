@@ -17,7 +17,7 @@ from arena.api.board import Board
 from arena.chain.keys import generate_signer, verify
 from arena.chain.local import LocalSubtensor
 from arena.chain.port import Signer
-from arena.door.service import StatusService, SubmissionStatus
+from arena.door.service import Desk, SubmissionStatus
 from arena.policies import DEMO
 from arena.records.log import sign_checkpoint
 from arena.records.model import StoredCheckpoint, Subject
@@ -196,7 +196,7 @@ def test_a_submission_that_was_refused_is_refused_after_a_restore(fresh: Path) -
     async def told(dsn: str) -> list[SubmissionStatus]:
         store = await PostgresStore.open(dsn, ALICE.hotkey)
         chain = LocalSubtensor(fresh / "chain.sqlite", now_ms=lambda: 1_000)
-        found = await StatusService(store, chain, DEMO, Board(store, now_ms=lambda: 0)).of(BOB.hotkey)
+        found = await Desk(store, chain, DEMO, Board(store, now_ms=lambda: 0)).statuses(BOB.hotkey)
         await store.close()
         return found
 

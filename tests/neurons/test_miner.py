@@ -102,7 +102,7 @@ def test_the_door_is_asked_before_anything_is_committed(
     tmp_path: Path, agent: Path, door: Stand, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = replace(door.policy, cooldown=replace(door.policy.cooldown, accepted_blocks=10_000))
-    monkeypatch.setattr(door.door.status, "_policy", slow)
+    monkeypatch.setattr(door.door.desk, "policy", slow)
     assert _arena(capsys, "submit", agent, "--register", *_flags(tmp_path))[0] == 0
     before = asyncio.run(door.chain.commitment(keypair_signer("//Alice").hotkey))
     first = agent.read_text()

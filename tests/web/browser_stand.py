@@ -15,7 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-WIDE, PHONE = 1280, 390  # css pixels
+WIDE = 1280  # css pixels
 # the screen of a machine without one, and none of the browser's own errands
 OPTIONS = ("--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking", "--no-first-run")
 SERIOUS = ("serious", "critical")

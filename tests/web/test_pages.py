@@ -6,28 +6,22 @@ from __future__ import annotations
 import asyncio
 import html
 import re
-from datetime import date
 from html.parser import HTMLParser
 
 import httpx2
 import msgspec
 import pytest
-from sqlalchemy import TextClause, text
-from sqlalchemy.ext.asyncio import create_async_engine
 
 from arena.api.board import Board
-from arena.api.tail import Tail
+from arena.api.reads import Tail
 from arena.bank.batch import explain_nothing
 from arena.chain.keys import generate_signer
 from arena.records.body import decode_content
 from arena.records.model import EvaluationRecord
-from arena.store import statements as sql
-from arena.store.connect import engine_url
 from arena.store.postgres import PostgresStore
 from arena.view.reading import Piece, TraceStep, TraceView
 from arena.web.pages import RACES_COMPARED, Pages
 from arena.web.reading import TRACE_CHARS, read_source_lines, shorten_trace
-from arena.web.routes import STATIC, static_file
 from neurons.cli.traces import FoundTraces, ReadRules, traces_of_store
 from tests.arena.log_stand import episode
 from tests.arena.tail_stand import Author, serving
@@ -105,12 +99,6 @@ def test_every_foreign_text_is_text_every_link_leads_somewhere_and_no_page_grows
     assert all("{{7*7}}" in pages[target].text for target in shown if target.startswith("/traces/"))
     kinds = ("/races/", "/agents/", "/traces/", "/agents?", "/firehose", "/")
     assert all(any(target.startswith(kind) for target in shown) for kind in kinds)
-
-
-def test_three_files_are_served_beside_the_pages_and_the_script_can_be_read():
-    assert set(STATIC) == {"site.css", "site.js", "verify_proof.py"}
-    assert static_file("site.js").count(b"\n") <= 300 and max(map(len, static_file("site.js").splitlines())) <= 220
-    assert b"url(" not in static_file("site.css") and b"@import" not in static_file("site.css")
 
 
 def test_long_traces_and_sources_are_cut_but_no_quote():
@@ -219,36 +207,6 @@ def test_what_a_validator_runs_under_is_told_when_its_race_is_settled(postgres):
 
 
 # -- what the pages ask the log
-
-
-STATEMENTS = {
-    "the records of a race": (sql.RECORDS, dict(after_seq=0, kinds=None, race_id=PUBLISHED[0], page=500), "race_id = "),
-    "one record": (sql.RECORDS, dict(after_seq=7, kinds=None, race_id=None, page=1), "seq "),
-    "what came since": (sql.RECORDS, dict(after_seq=500, kinds=None, race_id=None, page=500), "seq "),
-    "the verdicts on a trace": (sql.VERDICTS_ON, dict(body_sha256s=[b"\0" * 32]), "body_sha256"),
-    "some traces": (sql.BODIES, dict(body_sha256s=[b"\0" * 32]), "sha256"),
-    "a tile of leaves": (sql.LEAVES, dict(after_seq=256, after_day=date.max, to_seq=512, page=1_000), "seq "),
-}
-
-
-@pytest.mark.parametrize("name", STATEMENTS)
-async def test_no_page_reads_the_whole_log(served, name):
-    statement, values, condition = STATEMENTS[name]
-    lines = await plan(served.site.author.dsn, statement, values | {"validator": served.site.author.signer.hotkey})
-    assert not [line for line in lines if "Seq Scan on" in line], lines
-    assert any(condition in line for line in lines if "Index Cond" in line), "\n".join(lines)
-
-
-async def plan(dsn: str, statement: TextClause, values: dict[str, object]) -> list[str]:
-    """The plan of a statement where a table is too large to be read from end to end."""
-    engine = create_async_engine(engine_url(dsn))
-    try:
-        async with engine.connect() as connection:
-            await connection.execute(text("set local enable_seqscan = off"))
-            bound = text(f"explain (costs off) {statement.text}").bindparams(*statement._bindparams.values())
-            return [row[0] for row in await connection.execute(bound, values)]
-    finally:
-        await engine.dispose()
 
 
 class CountingStore(PostgresStore):
