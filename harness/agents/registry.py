@@ -28,15 +28,19 @@ class ReferenceAgent(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     source: str
-    sha256: str
+
+    @property
+    def sha256(self) -> str:
+        """Of the source's UTF-8 bytes."""
+        return text_hash(self.source)
 
 
 @functools.cache
 def reference_agents() -> tuple[ReferenceAgent, ...]:
     """Every shipped agent, then the baseline pinned to each scripted model (`baseline:scripted-expert`, ...)."""
-    agents = [_agent(name, _read(name)) for name in _NAMES]
-    agents += [_agent(f"baseline:{model}", baseline_source(model)) for model in MODELS]
-    return tuple(agents)
+    sources = {name: _read(name) for name in _NAMES}
+    sources |= {f"baseline:{model}": baseline_source(model) for model in MODELS}
+    return tuple(ReferenceAgent(name=name, source=source) for name, source in sources.items())
 
 
 def reference_agent(name: str) -> ReferenceAgent:
@@ -78,10 +82,6 @@ def cheater_source(ids: Sequence[str]) -> str:
         raise ValueError(f"an answer table needs at least 3 ids, not {len(ids)}")
     rows = "".join(f'    "{index}": "{product_id}",\n' for index, product_id in enumerate(ids))
     return _ANSWERS_BLOCK.sub(lambda _: f"ANSWERS = {{\n{rows}}}", _read("cheater"), count=1)
-
-
-def _agent(name: str, source: str) -> ReferenceAgent:
-    return ReferenceAgent(name=name, source=source, sha256=text_hash(source))
 
 
 def _read(name: str) -> str:

@@ -31,7 +31,6 @@ from foundation.progress import Progress, no_progress
 from harness.catalogue import layout
 from harness.catalogue.analysis import analyzer_sha256, default_analyzer
 from harness.catalogue.bm25 import length_byte
-from harness.work import SCANNED_PER_UNIT, SOLD, WorkMeter
 from problems.product import SERVICES, Product, read_product
 
 BLOCK_DOCUMENTS = 100_000  # documents analysed before a sorted run is written
@@ -249,15 +248,6 @@ class Columns:
             return None
         number = int(np.searchsorted(self.ids, np.bytes_(key)))
         return number if number < len(self.ids) and bytes(self.ids[number]) == key else None
-
-    def numbers_of_shop(self, shop_id: str, work: WorkMeter | None = None) -> npt.NDArray[np.int64]:
-        """The documents of a shop, ascending; none for an unknown one. Counts the column's documents and those of the
-        shop on the meter, which may raise WorkExceededError."""
-        meter = work or WorkMeter()
-        meter.spend(len(self.shops) // SCANNED_PER_UNIT)
-        numbers = np.flatnonzero(self.shops == self.shop_numbers.get(shop_id, -1))
-        meter.spend(len(numbers) * SOLD)
-        return numbers
 
 
 def write_columns(intake: FirstPass, order: npt.NDArray[np.int64], folder: Path) -> int:

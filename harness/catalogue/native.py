@@ -25,19 +25,18 @@ from harness.catalogue import layout
 from harness.catalogue.analysis import analyzer_sha256
 from harness.catalogue.bm25 import denominators, inverse_frequencies, posting_scores
 from harness.catalogue.build import Columns
-from harness.catalogue.port import SearchRequest, Shop, ShopPages
+from harness.catalogue.port import SearchRequest, ShopPages
 from harness.catalogue.requests import HIT_CAP, KEPT_MAX, PAGE_SIZE, SearchPlan, count_terms, read_request
 from harness.work import HIT, POSTING, WORD, WorkMeter
 from problems.product import SERVICES, Product
 
-BEST_SELLERS = 5
 _PRODUCTS_CACHED = 4_096
 
 Hits = TypeVar("Hits")  # an engine's own form of a text's best hits
 
 
 class IndexedCatalogue(abc.ABC, Generic[Hits]):
-    """A `Catalogue` and `ShopDirectory` over the columns of an index folder."""
+    """A `Catalogue` over the columns of an index folder."""
 
     def __init__(self, columns: Columns, content_sha256: str, *, hit_cap: int, unfiltered_cap: int) -> None:
         """Filters see the best `hit_cap` hits; the best `unfiltered_cap` make a page that nothing is filtered from."""
@@ -98,29 +97,6 @@ class IndexedCatalogue(abc.ABC, Generic[Hits]):
     def product_ids(self) -> Iterator[str]:
         """Every product id, in order."""
         return self._columns.product_ids()
-
-    def shop(self, shop_id: str, work: WorkMeter | None = None) -> Shop | None:
-        """What the shop sells, or None when no product is of that shop. Raises ArenaError U3010 like `product`.
-
-        Best sellers of equal sales are in the order of their ids.
-        """
-        columns = self._columns
-        numbers = columns.numbers_of_shop(shop_id, work)
-        if not len(numbers):
-            return None
-        bits = columns.services[numbers].astype(np.uint8)
-        sales = columns.sold_counts[numbers].astype(np.int64)
-        prices = columns.prices[numbers].astype(np.float64)
-        best = numbers[np.argsort(-sales, kind="stable")[:BEST_SELLERS]]
-        return Shop(
-            shop_id=shop_id,
-            products=len(numbers),
-            low_php=float(prices.min()),
-            high_php=float(prices.max()),
-            sold_count=int(sales.sum()),
-            services={name: int(np.count_nonzero(bits >> bit & 1)) for bit, name in enumerate(SERVICES)},
-            best_sellers=tuple(map(self._product_at, best.tolist())),
-        )
 
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ pages or it is not an adapter. `SearchRequest` carries the raw parameters as str
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import msgspec
 
@@ -24,18 +24,6 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
     price: str | None = None
     sort: str | None = None
     service: str | None = None
-
-
-class Shop(msgspec.Struct, frozen=True, kw_only=True):
-    """What one shop sells."""
-
-    shop_id: str
-    products: int
-    low_php: float
-    high_php: float
-    sold_count: int  # over all its products
-    services: dict[str, int]  # how many of its products offer each service, in the order of `SERVICES`
-    best_sellers: tuple[Product, ...]  # at most five, most sold first
 
 
 ShopPages = Callable[[str], tuple[Product, ...]]  # shop id -> the page of one search with that `shop_id`
@@ -73,14 +61,4 @@ class Catalogue(Protocol):
 
     def product_ids(self) -> Iterator[str]:
         """Every product id, without reading the products."""
-        ...
-
-
-@runtime_checkable
-class ShopDirectory(Protocol):
-    """A catalogue that can also sum up a shop. Thread-safe."""
-
-    def shop(self, shop_id: str, work: WorkMeter | None = None) -> Shop | None:
-        """The shop, or None when it sells nothing; counts the documents looked at on the meter. Raises ArenaError U3010
-        when a product cannot be decoded."""
         ...

@@ -31,9 +31,8 @@ from harness.limits import EpisodeLimits
 from harness.sandbox.cgroup import Cgroups, open_group
 from harness.sandbox.guest_files import GuestRoot, guest_command, guest_environment
 from harness.sandbox.host_loop import build_bounds
-from harness.sandbox.jail import REAP_S, Jail, Limit, Started, start_process
+from harness.sandbox.jail import FILES_AT_MOST, REAP_S, Jail, Limit, Started, start_process
 from harness.sandbox.processes import descendants, lease_uid, started_ticks
-from harness.sandbox.workdir import FILES_AT_MOST
 
 EntryMode = Literal["root", "root-userns", "user"]
 

@@ -14,6 +14,7 @@ import os
 import select
 import signal
 import subprocess
+import tempfile
 import threading
 import weakref
 from collections import deque
@@ -28,7 +29,8 @@ from foundation.canonical import text_hash
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
 from harness.sandbox.cgroup import JailGroup
-from harness.sandbox.host_loop import START_MS, GuestConversation, Pipes, build_init
+from harness.sandbox.guest_files import GuestRoot, guest_command, guest_environment
+from harness.sandbox.host_loop import START_MS, GuestConversation, Pipes, build_bounds, build_init
 from harness.sandbox.port import GuestEnd, GuestExit, GuestJob, Host, SandboxLevel
 from harness.sandbox.processes import TreeCpu, is_over_memory, reading_as
 
@@ -37,6 +39,7 @@ Looks = Mapping[Limit, Callable[[], bool]]  # says of each limit whether it is b
 
 INTERVAL_S = 0.1
 REAP_S = 10.0
+FILES_AT_MOST = 20_000  # names in a guest's own folders, at every level
 _SIGNAL_BASE = 128  # a supervisor exits with this plus the number of the signal that killed the guest
 # Which limit a signal of the kernel stands for; SIGKILL stands for several.
 _ENDS_BY_SIGNAL: Mapping[int, GuestEnd] = {
@@ -310,3 +313,45 @@ def _close_all(openers: ThreadPoolExecutor, waiting: deque[Future[Jail]]) -> Non
     for opening in waiting:
         if not opening.cancelled() and opening.exception() is None:
             opening.result().close()
+
+
+class Reference(msgspec.Struct, frozen=True, kw_only=True):
+    """How to start an agent without a jail: with the guest root's interpreter."""
+
+    root: GuestRoot
+
+    def open(self, limits: EpisodeLimits) -> Jail:
+        """A process that has just been started. Raises ArenaError V2002 when it cannot be."""
+        with contextlib.ExitStack() as stack:
+            folder = tempfile.TemporaryDirectory(prefix="arena-reference-", ignore_cleanup_errors=True)
+            home = stack.enter_context(folder)
+            environment = {**guest_environment(self.root.path), "HOME": home, "TMPDIR": home}
+            started = Started(
+                process=start_process(guest_command(self.root.path), environment, folder=home),
+                limits=limits,
+                bounds=build_bounds(limits, identity=None, is_alone_with_uid=False),
+                group=None,
+                held=stack.pop_all(),
+            )
+            return _Process(started)
+
+
+class _Process(Jail):
+    def pids(self) -> tuple[int, ...]:
+        """The agent's."""
+        return (self.process.pid,)
+
+    def take_hold(self) -> None:
+        """Nothing but the process itself is held."""
+
+    def kill(self) -> None:
+        """Kill the process and what it started in its session."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Kill it, and delete its folder."""
+        self.kill()
+        self.process.wait()
+        self.pipes.close()
+        self._held.close()

@@ -30,12 +30,10 @@ from harness.sandbox.bubblewrap import Bubblewrap, EntryMode, sweep_jails
 from harness.sandbox.cgroup import Cgroups, find_cgroups
 from harness.sandbox.guest_files import GuestRoot, open_guest_root
 from harness.sandbox.host_loop import OPEN_FILES
-from harness.sandbox.jail import JailSandbox
-from harness.sandbox.landlock import SCOPES_ABI, Landlock, UidMode, lacking, landlock_abi
+from harness.sandbox.jail import JailSandbox, Reference
+from harness.sandbox.landlock import SCOPES_ABI, Landlock, UidMode, lacking, landlock_abi, sweep_work_directories
 from harness.sandbox.port import GuestCallError, GuestJob, Sandbox, SandboxLevel
-from harness.sandbox.reference import Reference
 from harness.sandbox.seccomp import build_filter, native_architecture
-from harness.sandbox.workdir import sweep_work_directories
 
 LevelName = Literal["bubblewrap", "landlock"]
 Wanted = Literal["auto", LevelName, "reference-agents-only"]

@@ -45,13 +45,13 @@ def flat(fields: dict[str, object], prefix: str = "") -> dict[str, object]:
 
 
 HASHES = {  # a changed number of a shipped policy makes it another rule set: it needs another name or version
-    "paper": "f1112bc4f1ddc758",
-    "sn15-2026-08": "510ce81603b5677a",
-    "sn15-environment": "7541f6e8551839b8",
-    "agentic": "debdc93a617bc33d",
-    "evidence": "0937bc90f9e82afa",
-    "winner": "a055252b7e532767",
-    "demo": "c3457080ecc5905a",
+    "paper": "f5808944610d574c",
+    "sn15-2026-08": "5c47f02ba28af347",
+    "sn15-environment": "81a0ca3e92e8cd71",
+    "agentic": "02b8df5617eb3e18",
+    "evidence": "6e3ef913b6652adf",
+    "winner": "e2579a8e9434a64d",
+    "demo": "ec0a2e9f4683d086",
 }
 
 

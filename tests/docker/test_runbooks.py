@@ -113,34 +113,6 @@ def test_the_nightly_units_own_line_makes_a_backup(node: Node, tmp_path: Path) -
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d{6}Z", made.name)
 
 
-def test_a_backup_comes_back_beside_a_link_to_a_catalogue_that_holds_or_not(node: Node) -> None:
-    backup, restored = node.folder / "backups" / "linked", node.folder / "linked"
-    (node.folder / "a-catalogue").mkdir()
-    (restored / "catalogues").mkdir(parents=True)
-    (restored / "catalogues" / "gone").symlink_to("/nowhere/catalogue")
-    (restored / "catalogues" / "here").symlink_to(node.folder / "a-catalogue")
-    node.arena("store", "backup", "--out", backup, "--state-dir", node.state)
-    node.arena("store", "restore", backup, "--state-dir", restored)
-    assert "ok: every signature" in node.arena("records", "verify", "--state-dir", restored)
-    assert node.arena("view", "1", "--state-dir", restored)
-    assert {path.name: path.is_symlink() for path in (restored / "catalogues").iterdir()} == {
-        "gone": True,
-        "here": True,
-    }
-
-
-def test_before_an_upgrade_races_are_listed_and_a_backup_is_made(node: Node) -> None:
-    lines = [line for line in section("Upgrade") if line.startswith("arena ")]
-    assert [line.split()[1:3] for line in lines] == [
-        ["race", "list"],
-        ["store", "backup"],
-        ["doctor"],
-        ["validator", "status"],
-    ]
-    assert "race-000001" in typed(node, lines[0])
-    assert "records and" in typed(node, lines[1])
-
-
 def test_a_state_folder_that_was_copied_elsewhere_verifies_and_takes_no_other_key(node: Node) -> None:
     (line,) = [each for each in section("Move to another machine") if each.startswith("arena records")]
     (node.state / "catalogues").mkdir(exist_ok=True)

@@ -19,12 +19,11 @@ from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
 from harness.sandbox.bubblewrap import Bubblewrap
 from harness.sandbox.guest_files import GuestRoot, open_guest_root
-from harness.sandbox.jail import JailSandbox
+from harness.sandbox.jail import JailSandbox, Reference
 from harness.sandbox.landlock import Landlock
 from harness.sandbox.port import GuestCallError, GuestExit, GuestJob, Sandbox, SandboxLevel
 from harness.sandbox.probe import open_sandbox
 from harness.sandbox.processes import descendants
-from harness.sandbox.reference import Reference
 
 IS_ROOT = os.geteuid() == 0
 WHY_NO_JAIL = "namespaces are not allowed here: no jail can be tested"

@@ -84,15 +84,13 @@ def test_its_pages_are_ours(products: list[Product], lucene: Catalogue, tmp_path
 
 
 @needs_lucene
-def test_its_products_and_shops_are_ours(products: list[Product], lucene: Catalogue, tmp_path: Path) -> None:
+def test_its_products_are_ours(products: list[Product], lucene: Catalogue, tmp_path: Path) -> None:
     own = catalogue_of(products, tmp_path)
     assert len(lucene) == len(own) == len(products)
     assert list(lucene.product_ids()) == list(own.product_ids())
     assert [one for _, one in zip(range(50), lucene.products(), strict=False)] == sorted(
         products, key=lambda one: one.product_id
     )[:50]
-    for shop_id in {one.shop_id for one in products[::50]}:
-        assert lucene.shop(shop_id) == own.shop(shop_id)
     for absent in ("", "0", products[0].product_id + "\0", "\ud800", "*"):
         assert lucene.product(absent) is None and own.product(absent) is None
 

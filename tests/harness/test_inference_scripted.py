@@ -148,6 +148,14 @@ def test_equal_requests_give_equal_bytes_in_any_process(runs: dict[str, list[Run
     assert ran.stdout == orjson.dumps(complete(request)) == orjson.dumps(complete(copy.deepcopy(request)))
 
 
+def test_without_tools_it_narrates_and_a_reply_longer_than_max_tokens_is_cut() -> None:
+    ask = {"model": MODELS[0], "messages": [{"role": "user", "content": "The search found a lamp for 120 PHP."}]}
+    message = complete(ask)["choices"][0]["message"]
+    assert "a lamp for 120 PHP" in message["content"] and "tool_calls" not in message
+    choice = complete({**ask, "max_tokens": 5})["choices"][0]
+    assert choice["finish_reason"] == "length" and len(choice["message"]["content"]) == 20
+
+
 def test_a_dictated_call_is_repeated_word_by_word() -> None:
     order = (
         'Repeat exactly this tool call: <tool_call>{"name":"terminate","arguments":{"status":"success"}}</tool_call>'

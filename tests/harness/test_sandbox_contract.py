@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import struct
-import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +19,6 @@ from harness.sandbox.processes import descendants
 from tests.harness.jail_stand import (
     EVERY_JAIL,
     CallHost,
-    guest_root,
     is_alive,
     newborn,
     reference_sandbox,
@@ -278,113 +274,6 @@ def agent_main(p):
         ended = run(source, None, sandbox)
         assert ended.claim and json.loads(ended.claim) == ["told\n", 5, 100_000, [7, 7], squares, True], ended
 
-    def test_the_host_cannot_be_seen_from_inside(self, sandbox, tmp_path):
-        secret = tmp_path / "answers.json"
-        secret.write_text("42")
-        secret.chmod(0o666)
-        for folder in (tmp_path, *tmp_path.parents):
-            if folder.stat().st_uid == os.getuid() and folder.stat().st_mode & 0o001 == 0:
-                folder.chmod(folder.stat().st_mode | 0o001)  # permissions invite everybody: only the jail keeps out
-        tmp_path.chmod(0o777)
-        os.environ["ARENA_TEST_SECRET"] = "hunter2"
-        own = Path("/proc/self/cmdline").read_bytes()
-        datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        datagrams.bind(str(tmp_path / "socket"))
-        (tmp_path / "socket").chmod(0o777)
-        with datagrams, socket.create_server(("127.0.0.1", 0)) as server:
-            source = f"""
-import glob, os, resource, socket
-def attempt(action):
-    try:
-        action()
-    except OSError as error:
-        return type(error).__name__
-    return "reached"
-def datagram():
-    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    left.sendto(b"x", {str(tmp_path / "socket")!r})
-def agent_main(p):
-    return {{
-        "file": attempt(lambda: open({str(secret)!r}).read()),
-        "append": attempt(lambda: open({str(secret)!r}, "a").write("3")),
-        "truncate": attempt(lambda: os.truncate({str(secret)!r}, 0)),
-        "new file": attempt(lambda: open({str(tmp_path / "new")!r}, "w").write("3")),
-        "passwd": attempt(lambda: open("/etc/passwd").read()),
-        "root": attempt(lambda: os.listdir("/root")),
-        "home": attempt(lambda: os.listdir("/home")),
-        "port": attempt(lambda: socket.create_connection(("127.0.0.1", {server.getsockname()[1]}), 2)),
-        "datagram": attempt(datagram),
-        "dns": attempt(lambda: socket.getaddrinfo("example.org", 80)),
-        "kill": attempt(lambda: os.kill({os.getpid()}, 0)),
-        "limit": attempt(lambda: resource.prlimit({os.getpid()}, resource.RLIMIT_CORE)),
-        "setuid": attempt(lambda: os.setuid(0)),
-        "environment": "reached" if "hunter2" in str(dict(os.environb)) else "no",
-        "processes": "reached" if {own!r} in [open(f, "rb").read() for f in glob.glob("/proc/*/cmdline")] else "no",
-    }}
-"""
-            try:
-                claim = json.loads(run(source, None, sandbox).claim)
-            finally:
-                del os.environ["ARENA_TEST_SECRET"]
-            server.setblocking(False)
-            datagrams.setblocking(False)
-            with pytest.raises(BlockingIOError):  # the host's side of the attempts
-                server.accept()
-            with pytest.raises(BlockingIOError):
-                datagrams.recv(8)
-        assert "reached" not in claim.values(), claim
-        assert secret.read_text() == "42" and not (tmp_path / "new").exists()
-
-    def test_the_guests_own_program_files_cannot_be_changed(self, sandbox):
-        source = """
-import os, sys
-def agent_main(p):
-    runner = sys.argv[0]
-    for path in (runner, os.__file__, sys.executable, os.path.dirname(runner) + "/new"):
-        try:
-            open(path, "ab").close()
-            return path
-        except OSError:
-            pass
-    try:
-        os.chmod(runner, 0o777)
-        return "chmod"
-    except OSError:
-        return ""
-"""
-        before = {path: path.stat().st_mode for path in (guest_root().path / "arena").rglob("*")}
-        assert json.loads(run(source, None, sandbox).claim) == ""
-        assert {path: path.stat().st_mode for path in (guest_root().path / "arena").rglob("*")} == before
-
-    def test_thirty_threads_fit_into_the_memory_limit(self, sandbox):
-        source = """
-import threading, time
-def agent_main(p):
-    threads = [threading.Thread(target=lambda: [bytearray(10000), time.sleep(0.2)]) for _ in range(30)]
-    [t.start() for t in threads]
-    return len([t.join() for t in threads])
-"""
-        assert run(source, None, sandbox).claim == "30"
-
-    def test_nothing_is_left_for_the_next_problem(self, sandbox):
-        write = """
-import os, tempfile
-def agent_main(p):
-    open(os.path.join(os.environ["TMPDIR"], "note"), "w").write("x")
-    return os.environ["TMPDIR"]
-"""
-        look = "import os\ndef agent_main(p): return os.listdir(os.environ['TMPDIR'])"
-        first = run(write, None, sandbox)
-        assert first.end == "final" and not first.error
-        directory = Path(json.loads(first.claim))
-        assert directory == Path("/tmp") or not directory.exists()
-        assert json.loads(run(look, None, sandbox).claim) == []
-
-    def test_one_process_cannot_take_more_memory_than_its_limit(self, sandbox):
-        source = "def agent_main(p):\n b = bytearray(400 << 20)\n return len(b)"
-        ended = run(source, None, sandbox, memory_bytes=200 << 20)
-        assert ended.end in ("memory", "resources") or ended.error.startswith("MemoryError"), ended
-
     def test_limits_cannot_be_raised_again(self, sandbox):
         source = """
 import resource
@@ -401,10 +290,6 @@ def agent_main(p):
 """
         assert len(json.loads(run(source, None, sandbox).claim)) == 6
 
-    def test_cpu_time_is_bounded_whatever_the_clock_says(self, sandbox):
-        source = "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\ndef agent_main(p):\n while True: pass"
-        assert run(source, None, sandbox, cpu_time_s=1).end in ("cpu", "resources")
-
     @pytest.mark.parametrize("last", ["return 1", "raise SystemExit", "os._exit(0)", "os.kill(os.getpid(), 9)"])
     def test_a_daemon_does_not_outlive_its_episode(self, sandbox, last):
         seen: list[int] = []
@@ -417,49 +302,3 @@ def agent_main(p):
         run(DAEMON.format(last=last), CallHost(look), sandbox)
         assert len(seen) >= 3  # what starts the guest, the agent, its daemon
         assert not [pid for pid in seen if is_alive(pid)]
-
-    def test_guests_run_side_by_side_without_seeing_each_other(self, sandbox):
-        barrier = threading.Barrier(2)
-        claims: list[object] = []
-
-        def meet(method, params):
-            barrier.wait(timeout=20)
-            return {"result": "1", "failure": None}
-
-        source = """
-import os
-from arena_sdk import tools
-def agent_main(p):
-    mine = os.path.join(os.environ["TMPDIR"], "mine")
-    open(mine, "w").close()
-    tools.call("meet")
-    return [os.getuid(), sorted(os.listdir(os.environ["TMPDIR"]))]
-"""
-        threads = [
-            threading.Thread(target=lambda: claims.append(json.loads(run(source, CallHost(meet), sandbox).claim)))
-            for _ in range(2)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert [names for _, names in claims] == [["mine"], ["mine"]]
-        assert len({uid for uid, _ in claims}) == (2 if "own-uid" in sandbox.level.layers else 1)
-
-    @pytest.mark.parametrize(
-        "attempt",
-        [
-            "unshare(0x10000000)",
-            "ptrace(-1, 0, 0, 0)",
-            "mount(None, None, None, 0, None)",
-            "memfd_create(None, 0)",
-            "keyctl(-1, 0, 0, 0, 0)",
-            "syscall(321, -1, 0, 0) if os.uname().machine == 'x86_64' else -1",
-        ],
-    )
-    def test_dangerous_system_calls_are_refused(self, sandbox, attempt):
-        source = (
-            "import ctypes, os\ndef agent_main(p):\n"
-            f" try: return ctypes.CDLL(None, use_errno=True).{attempt}\n except AttributeError: return -1"
-        )
-        assert run(source, None, sandbox).claim == "-1"

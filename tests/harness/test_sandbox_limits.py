@@ -15,16 +15,15 @@ from pathlib import Path
 import pytest
 
 from foundation.errors import ArenaError
-from harness.sandbox.jail import Watch
+from harness.sandbox.jail import FILES_AT_MOST, Watch
+from harness.sandbox.landlock import make_work_directory, measure, remove, sweep_work_directories
 from harness.sandbox.processes import UNMEASURABLE, descendants, held_bytes, memory_of, socket_bytes
-from harness.sandbox.workdir import FILES_AT_MOST, make_work_directory, measure, remove, sweep_work_directories
 from tests.harness.jail_stand import (
     EVERY_JAIL,
     IS_ROOT,
     CallHost,
     best_landlock,
     is_alive,
-    needs_jail,
     newborn,
     open_state_dir,
     run,
@@ -173,39 +172,6 @@ def agent_main(p):
         assert run(source.format(count=FILES_AT_MOST + 1_000, rest=20), None, sandbox).end == "disk"
 
 
-@needs_jail
-def test_the_disk_of_a_namespaced_jail_is_small_on_every_writable_mount():
-    source = """
-import os
-from arena_sdk import tools
-def fill(directory):
-    written = 0
-    try:
-        for i in range(64):
-            with open(os.path.join(directory, f"f{i}"), "wb") as file:
-                written += file.write(b"x" * (1 << 20))
-    except OSError:
-        pass
-    return written
-def agent_main(p):
-    tools.call("look")
-    writable = [d for d, _, _ in os.walk("/") if os.access(d, os.W_OK)]
-    return {directory: fill(directory) for directory in writable}
-"""
-    mounted: set[str] = set()
-    before = set(descendants(os.getpid()))
-
-    def look(method, params):
-        lines = Path("/proc", str(newborn(before)[-1]), "mounts").read_text().splitlines()
-        mounted.update(line.split()[1] for line in lines if line.split()[3].startswith("rw"))
-        return {"result": "1", "failure": None}
-
-    filled = json.loads(run(source, CallHost(look), disk_bytes=8 << 20).claim)
-    # Devices are bind mounts of one file each: nothing can be put there.
-    assert {place for place in mounted if not place.startswith("/dev/")} | {"/dev/shm"} == set(filled)
-    assert filled["/tmp"] and sum(filled.values()) <= 9 << 20, filled
-
-
 FILL = {
     "plain files": """
     for i in range(64):
@@ -348,42 +314,3 @@ def test_root_with_no_more_capabilities_than_in_a_default_container_is_enough_fo
         pytest.skip("bubblewrap cannot stand for a container here")
     words = done.stdout.splitlines()[-1].split()
     assert "own-uid" in words and words[-1] == "disk", done
-
-
-def test_a_fork_bomb_ends_without_a_pid_namespace():
-    source = "import os\ndef agent_main(p):\n while True:\n  try: os.fork()\n  except OSError: pass\n"
-    before = set(descendants(os.getpid()))
-    ended = run(source, None, best_landlock(), processes=20, agent_time_ms=1_500)
-    assert ended.end in ("wall_clock", "resources", "protocol", "cpu", "memory"), ended
-    assert not newborn(before)
-
-
-LOOK_AROUND = """
-import ctypes, os
-def attempt(action):
-    try:
-        return str(action())
-    except OSError as error:
-        return type(error).__name__
-def read(path):
-    with open(path, "rb") as file: return file.read(4000)
-def agent_main(p):
-    pid = {pid}
-    names = ("cmdline", "environ", "maps", "mountinfo")
-    looks = {{name: attempt(lambda: read(f"/proc/{{pid}}/{{name}}")) for name in names}}
-    looks["memory"] = attempt(lambda: os.close(os.open(f"/proc/{{pid}}/mem", os.O_RDWR)))
-    looks["root"] = attempt(lambda: os.listdir(f"/proc/{{pid}}/root"))
-    looks["self"] = attempt(lambda: read("/proc/self/mountinfo"))
-    return looks
-"""
-
-
-@pytest.mark.parametrize("name", ["bubblewrap", "landlock"])
-def test_a_guest_sees_neither_the_memory_nor_the_paths_of_what_started_it(name):
-    for pid in ("1", "os.getppid()"):
-        looks = json.loads(run(LOOK_AROUND.format(pid=pid), None, sandbox_of(name)).claim)
-        assert set(looks.values()) <= {"FileNotFoundError", "PermissionError"}, looks
-    program = LOOK_AROUND.format(pid="os.getpid()") + "\nprint(__import__('json').dumps(agent_main(None)))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)  # the same look without a jail
-    assert not {"FileNotFoundError", "PermissionError"} & set(found.values()), found

@@ -17,7 +17,7 @@ from harness.limits import EpisodeLimits, ModelPrice, completion_cost
 from harness.sandbox.port import GuestExit
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from harness.tools.port import ToolOutcome
-from harness.trace import Completion, FailedCompletion, ToolCall
+from harness.trace import FailedCompletion
 from harness.work import WorkMeter
 from tests.harness.episode_stand import IDS, StandGateway, StandToolbox, ports, problem, reply, rules
 from tests.harness.jail_stand import best_sandbox, needs_jail, reference_sandbox
@@ -48,16 +48,6 @@ def body(source: str, gateway: StandGateway | None = None, **limits: int):
 
 def agent(*lines: str) -> str:
     return "from arena_sdk import llm, tools\ndef agent_main(problem):\n" + "".join(f"    {line}\n" for line in lines)
-
-
-def test_an_agentic_run_is_recorded_turn_by_turn():
-    got = body(LOOP, StandGateway([SEARCH, RECOMMEND, TERMINATE]))
-    assert [type(event) for event in got.events] == [Completion, ToolCall] * 3
-    assert [event.step for event in got.events] == [1, 1, 2, 2, 3, 3]
-    assert (got.stop, got.failure, got.recommended, got.unsurfaced) == ("terminated", None, (IDS[1],), ())
-    assert got.is_agentic
-    assert (got.totals.steps, got.totals.tool_calls, got.totals.llm_calls) == (3, 3, 3)
-    assert (got.totals.prompt_tokens, got.totals.completion_tokens) == (30, 15)
 
 
 @needs_jail
@@ -170,32 +160,6 @@ def test_a_source_that_no_guest_takes_is_the_agents_and_never_started(source, co
 # -- the surfaced rule
 
 FOUND = "tools.find_product(q='red lamp')"
-WANTED = f"tools.recommend_product('{IDS[2]}')"
-ESCAPED = "".join(f"\\\\u{ord(digit):04x}" for digit in IDS[2])
-FULL_WIDTH = "".join(chr(0xFF10 + int(digit)) for digit in IDS[2])
-SURFACED_CASES = {
-    "found, then recommended": ((FOUND, WANTED), ()),
-    "never found": ((WANTED,), (IDS[2],)),
-    "found too late": ((WANTED, FOUND), (IDS[2],)),
-    "recommended again once found": ((WANTED, FOUND, WANTED), ()),
-    "only viewed": ((f"tools.view_product_information('{IDS[2]}')", WANTED), (IDS[2],)),
-    "searched by its number": ((f"tools.find_product(q='{IDS[2]}')", WANTED), (IDS[2],)),
-    "searched among words": ((f"tools.find_product(q='lamp {IDS[2]} red')", WANTED), (IDS[2],)),
-    "smuggled elsewhere": ((f"tools.find_product(q='lamp', shop_id='{IDS[2]}')", WANTED), (IDS[2],)),
-    "hidden by escapes in JSON in a string": (
-        (f"tools.find_product(q='x', price='[\"{ESCAPED}\"]')", WANTED),
-        (IDS[2],),
-    ),
-    "in full-width digits": ((f"tools.find_product(q='{FULL_WIDTH}')", WANTED), (IDS[2],)),
-    "a neighbour of a searched number": ((f"tools.find_product(q='{IDS[0]}')", WANTED), ()),
-    "one of two": ((FOUND, f"tools.recommend_product('{IDS[0]},9')"), ("9",)),
-}
-
-
-@pytest.mark.parametrize("case", SURFACED_CASES)
-def test_an_id_counts_only_when_a_search_brought_it(case):
-    lines, unsurfaced = SURFACED_CASES[case]
-    assert body(agent(*lines)).unsurfaced == unsurfaced
 
 
 def test_the_surfaced_rule_can_be_switched_off_by_policy():

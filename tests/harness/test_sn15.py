@@ -14,7 +14,6 @@ import pytest
 
 from harness.catalogue.port import Catalogue, SearchRequest
 from harness.catalogue.synthetic import generate
-from harness.inference.gateway import Ledger, ledger_sha256
 from harness.limits import EpisodeLimits
 from harness.session import Episode
 from harness.tools.port import listed
@@ -399,30 +398,9 @@ def _problem_text(problem: Problem) -> str:
 
 # -- a ReAct agent
 
-REACT = Path(__file__).with_name("sn15_react_agent.py").read_text("utf-8")
-
 
 def tool_calls(episode: Episode) -> list[ToolCall]:
     return [event for event in episode.body.events if isinstance(event, ToolCall)]
-
-
-@pytest.mark.parametrize("bucket", BUCKETS)
-@needs_jail
-def test_an_sn15_react_agent_runs_unmodified_in_a_jail_and_its_calls_are_the_models(bucket: str) -> None:
-    problem, ledger = PROBLEMS[bucket], Ledger()
-    episode = play(REACT, problem, best_sandbox(), ledger=ledger)
-    body = episode.body
-    assert (body.stop, body.failure) == ("terminated", None), episode.exit.output_tail
-    assert body.is_agentic and body.unsurfaced == ()
-    assert {call.emitter for call in tool_calls(episode)} == {"llm"}
-    names = [call.name for call in tool_calls(episode)]
-    assert names[-2:] == ["recommend_product", "terminate"]
-    assert not {"check_product_match", "calculate_voucher"} & set(names)  # the agent's own functions ran instead
-    assert is_success(body, problem)
-    claimed = [call["name"] for step in json.loads(body.claim) for call in step["completion"]["message"]["tool_call"]]
-    assert [name for name in claimed if name not in ("check_product_match", "calculate_voucher")] == names
-    assert bucket == "shop" or len(claimed) > len(names)
-    assert body.ledger_sha256 == ledger_sha256(ledger.lines())
 
 
 AGENT = """
@@ -465,12 +443,6 @@ def test_a_recommendation_that_only_stands_in_the_dialogue_becomes_a_recorded_ca
     assert {call.emitter for call in tool_calls(episode)} == {"code"}
     assert (episode.body.stop, episode.body.failure, episode.body.unsurfaced) == ("terminated", None, ())
     assert json.loads(episode.body.claim)[0]["completion"]["message"]["tool_call"][1]["result"] == "made up"
-
-
-def test_the_surfaced_rule_holds_for_a_recommendation_from_the_dialogue() -> None:
-    target = PROBLEMS["product"].rewards[0].product_id
-    episode = settled(SAID.replace("hits, ", "").replace("ids[0]", repr(f"{target}9")))
-    assert episode.body.recommended == (f"{target}9",) and episode.body.unsurfaced == (f"{target}9",)
 
 
 def test_the_last_recommendation_of_the_dialogue_wins_over_one_executed_before() -> None:

@@ -190,7 +190,7 @@ def commands(folder: Path, *words: str) -> object:
         began = [sys.executable, "-m", "neurons.cli.app", *line, "--cluster", ADDRESS]
         running = subprocess.Popen(began, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if is_killing:
-            begun = (".*.journal", "killed.*.jsonl", "killed/episodes.jsonl")
+            begun = (".*.part", "killed.*.jsonl", "killed/episodes.jsonl")
             while running.poll() is None and not any(any(folder.glob(pattern)) for pattern in begun):
                 time.sleep(0.02)
             os.kill(raylet_of(OTHER), signal.SIGKILL)

@@ -80,8 +80,9 @@ def test_a_bank_is_partitioned_sealed_stocked_and_opens_round_by_round(tmp_path,
             open_batch(file, None, timelock=LocalTimelock())
         batch = open_batch(file, local_round(shown["round"]), timelock=LocalTimelock())
         assert (batch.partition_sha256, len(batch.problems)) == (partition_sha256, 10)
-        assert not ids & set(batch.problem_ids)
-        ids |= set(batch.problem_ids)
+        held = {problem.problem_id for problem in batch.problems}
+        assert not ids & held
+        ids |= held
         pools |= set(batch.pools)
         notice = (folder / f"{shown['race_id']}.notice.json").read_bytes()
         assert msgspec.json.decode(notice, type=SignedNotice) == file.signed

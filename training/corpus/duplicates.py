@@ -43,7 +43,6 @@ SEARCHED_SAME_E4 = 5_000
 _BANDS, _PHRASE_ROWS, _SEARCH_ROWS = 32, 4, 1
 _PHRASE_HASHES, _SEARCH_HASHES = _BANDS * _PHRASE_ROWS, _BANDS * _SEARCH_ROWS
 _SEED = 20_260_801
-_DIGEST_BYTES = 4  # of one MinHash value
 _BAND_MEMBERS_MAX = 32
 _BATCH = 64  # fingerprints put down at a time
 _PRINT = np.dtype(  # a fingerprint on disk

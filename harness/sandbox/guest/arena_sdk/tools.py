@@ -62,7 +62,7 @@ def find_product(
     `price` is `low-high` in PHP with either side optional (`0-100`, `1000-`), `sort` one of order, priceasc,
     pricedesc, `service` a comma-separated list of official, freeShipping, COD, flashsale.
     """
-    return call("find_product", q=q, page=page, shop_id=shop_id, price=price, sort=sort, service=service)
+    return call("find_product", **locals())
 
 
 def view_product_information(product_ids: str) -> Any:
@@ -100,16 +100,7 @@ def calculate_voucher(
     shop_ids: str | None = None,
 ) -> Any:
     """The price of a basket after a voucher, amounts in PHP; `voucher_type` is fixed or percentage (42 means 42 %)."""
-    return call(
-        "calculate_voucher",
-        product_prices=product_prices,
-        voucher_type=voucher_type,
-        discount_value=discount_value,
-        threshold=threshold,
-        budget=budget,
-        cap=cap,
-        shop_ids=shop_ids,
-    )
+    return call("calculate_voucher", **locals())
 
 
 def _as_text(value: str | JsonObject | list[JsonObject]) -> str:

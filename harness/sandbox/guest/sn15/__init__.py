@@ -66,22 +66,9 @@ def _spec_of_logging() -> ModuleSpec | None:
 
         def execute(module: Any) -> None:
             load(module)
-
-            class FileHandler(module.NullHandler):  # type: ignore[misc]
-                """Takes what a file handler takes and writes nothing: what an agent prints is kept."""
-
-                def __init__(
-                    self,
-                    filename: object,
-                    mode: str = "a",
-                    encoding: str | None = None,
-                    delay: bool = False,
-                    errors: str | None = None,
-                ) -> None:
-                    super().__init__()
-
-            FileHandler.__module__ = "logging"
-            module.FileHandler = FileHandler
+            handler = module.NullHandler  # takes what a file handler takes and writes nothing: what is printed is kept
+            members = {"__init__": lambda self, *_, **__: handler.__init__(self), "__module__": "logging"}
+            module.FileHandler = type("FileHandler", (handler,), members)
 
         loader.exec_module = execute
     return spec
