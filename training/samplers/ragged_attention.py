@@ -186,6 +186,9 @@ def _common(ids: list[int], wanted: list[int], start: int) -> int:
 
 NAME = "arena_ragged"
 _COLUMNS = 64  # room that slots are given at once
+_SLOT_TOKENS_MAX = 512  # more of one row go to its place: each row pays for the columns of the fullest slot
+_COPIED_TOKENS_MAX = 256  # of a place of one row: more are read where they stand, since short rows would wait for them
+_OTHER_KINDS = ("sliding_window", "softcap", "s_aux", "position_bias")
 
 
 class Attending(Protocol):
@@ -231,17 +234,20 @@ class OneRow:
 
 @dataclass
 class _Slot:
-    """What a row was given since it came: tokens that are in no place yet."""
+    """What a row alone attends to: `count` tokens from position `start` on. The last, `ids`, are in no place yet."""
 
     place: Place
+    start: int
+    count: int
     ids: list[int] = field(default_factory=list)
 
 
 class ManyRows:
     """One token of each row a pass, after what stands in its place. Rows come and go between passes.
 
-    What a row was given here stands in a slot of one table, so that one product serves all rows, and a row that comes
-    or goes moves no other; by `put_back` it goes to the end of its place.
+    What a row was given here, and the tokens of its own place where they are few, stand in a slot of one table, so that
+    one product serves all rows, and a row that comes or goes moves no other. What a long turn has beyond a slot's bound
+    goes to the end of its place; the rest by `put_back`.
     """
 
     def __init__(self) -> None:
@@ -261,31 +267,44 @@ class ManyRows:
     def follow(self, places: Sequence[Place]) -> None:
         """Serve these rows, those of a common path side by side. They are all the rows there were, and new ones."""
         known = {slot.place for slot in self._slots}
-        self._slots += [_Slot(place) for place in places if place not in known]
+        for place in places:
+            if place in known:
+                continue
+            count = len(place.ids) if len(place.ids) <= _COPIED_TOKENS_MAX else 0
+            self._slots.append(_Slot(place, place.end - count, count))
+            self._make_room(len(places), count)
+            for layer in range(place.depth if count else 0):
+                state = place.state(layer)
+                self._table(layer, state)[:, len(self._slots) - 1, :, :count] = state
         self.places, self._is_ordered = list(places), False
 
     def grow(self, ids: Sequence[int]) -> None:
         """A column for the token of each row that the pass to come is given."""
         if not self._is_ordered:
             self._set_order()
-        for number, one in zip(self._order, ids, strict=True):
-            self._slots[number].ids.append(one)
-        self._columns = max(len(slot.ids) for slot in self._slots)
-        self._make_room(len(self._slots), self._columns)
+        slots = [self._slots[number] for number in self._order]
+        if any(slot.count >= _SLOT_TOKENS_MAX for slot in slots):
+            for number, slot in enumerate(self._slots):
+                if slot.count >= _SLOT_TOKENS_MAX:
+                    self._write(number)
+                    slot.start, slot.count = slot.place.end, 0
+            self._set_order()
+        for slot, one in zip(slots, ids, strict=True):
+            slot.ids.append(one)
+            slot.count += 1
+        self._columns = max(slot.count for slot in slots)
+        self._make_room(len(slots), self._columns)
         self._pass = None
 
     def put_back(self, place: Place) -> None:
         """A row is over: all it was given here goes to the end of its place."""
         number = next(number for number, slot in enumerate(self._slots) if slot.place is place)
-        given, first = self._slots[number].ids, len(place.ids)
-        place.ids += given
-        for layer, table in enumerate(self._tables):
-            place.write(layer, first, table[:, number, :, : len(given)])
+        self._write(number)
         last = self._slots.pop()
         if last.place is not place:
             self._slots[number] = last
             for table in self._tables:
-                table[:, number, :, : len(last.ids)] = table[:, len(self._slots), :, : len(last.ids)]
+                table[:, number, :, : last.count] = table[:, len(self._slots), :, : last.count]
         self.places.remove(place)
         self._is_ordered = False
 
@@ -333,14 +352,25 @@ class ManyRows:
             self._tables.append(like.new_zeros((2, self._room[0], like.shape[1], self._room[1], like.shape[3])))
         return self._tables[layer]
 
+    def _write(self, number: int) -> None:
+        """Put what a slot was given to the end of its place."""
+        slot = self._slots[number]
+        first = len(slot.place.ids)
+        slot.place.ids += slot.ids
+        for layer, table in enumerate(self._tables):
+            slot.place.write(layer, first, table[:, number, :, slot.count - len(slot.ids) : slot.count])
+        slot.ids = []
+
     def _set_order(self) -> None:
         numbers = {slot.place: number for number, slot in enumerate(self._slots)}
         self._order = [numbers[place] for place in self.places]
-        self._longest = max((place.end for place in self.places), default=0)
+        self._longest = max((slot.start for slot in self._slots), default=0)
         self._spans, self._shared = [], []
         open_: dict[Place, int] = {}
         for row, place in enumerate(self.places):
             for one in place.path():
+                if one.start >= self._slots[self._order[row]].start:
+                    break
                 if one in open_ and self._spans[open_[one]][2] == row:
                     self._spans[open_[one]] = (one, self._spans[open_[one]][1], row + 1)
                 else:
@@ -352,7 +382,7 @@ class ManyRows:
         """Slot and column of each row's token; row of each slot; (rows, 1, columns) -inf where a row has nothing."""
         if self._pass is None:
             slots = torch.tensor(self._order, device=like.device)
-            last = torch.tensor([len(self._slots[number].ids) - 1 for number in self._order], device=like.device)
+            last = torch.tensor([self._slots[number].count - 1 for number in self._order], device=like.device)
             columns = torch.arange(self._columns, device=like.device)
             nothing = like.new_zeros((len(slots), 1, len(columns)))
             unseen = nothing.masked_fill(columns > last[:, None, None], -torch.inf)
@@ -396,5 +426,11 @@ def _attention(
     scaling: float,
     **rest: Any,
 ) -> tuple[Tensor, None]:
-    """transformers' attention function: (1, heads, tokens, head size) each, to (1, tokens, heads, head size)."""
+    """transformers' attention function: (1, heads, tokens, head size) each, to (1, tokens, heads, head size).
+
+    Raises ArenaError V2124 for attention of a kind that isn't done here.
+    """
+    others = [name for name in _OTHER_KINDS if rest.get(name) is not None]
+    if others:
+        raise ArenaError("V2124", f"attention with {others[0]} is not sampled from in this process")
     return attending.attend(module.layer_idx, query[0], torch.cat([key, value]), scaling)[None], None
