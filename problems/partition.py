@@ -55,11 +55,11 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenPartition:
-    """A manifest together with its key. Raises ArenaError P4023 when the key is another manifest's."""
+    """A manifest together with its key. Raises ArenaError P4026 when the key is another manifest's."""
 
     def __init__(self, manifest: PartitionManifest, key: bytes) -> None:
         if not hmac.compare_digest(commitment_of(key), manifest.key_commitment):
-            raise ArenaError("P4023", f"manifest {manifest.sha256[:12]}…")
+            raise ArenaError("P4026", f"manifest {manifest.sha256[:12]}…")
         self.manifest, self.key = manifest, key
         self._answers = {token: row for row in manifest.rows for token in row.answers}
         self._problems = {token: row for row in manifest.rows for token in row.problems}
@@ -274,7 +274,7 @@ class PoolRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The pools of a bank, public form. Raises ArenaError P4021 when it is not disjoint, sorted and well formed."""
+    """The pools of a bank, public form. Raises ArenaError P4018 when it is not disjoint, sorted and well formed."""
 
     format: int = FORMAT
     rules: str = RULES
@@ -288,21 +288,21 @@ class PartitionManifest(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuse what is not sound."""
         if (self.format, self.rules) != (FORMAT, RULES):
-            raise ArenaError("P4021", f"format: {self.format} {self.rules} is not {FORMAT} {RULES}")
+            raise ArenaError("P4018", f"format: {self.format} {self.rules} is not {FORMAT} {RULES}")
         if self.serial < 1 or not 0 <= self.seed < _SEED_END or (self.serial == 1) != (self.previous_sha256 == ""):
-            raise ArenaError("P4021", "serial, seed or previous_sha256: out of range")
+            raise ArenaError("P4018", "serial, seed or previous_sha256: out of range")
         rows = self.rows
         token_lists = [(row.cluster,) for row in rows]
         for field in ("answers", "problems", "queries", "absorbed"):
             token_lists += [getattr(row, field) for row in rows]
         tokens = itertools.chain(*token_lists, self.headline, (self.key_commitment,))
         if any(_TOKEN.fullmatch(token) is None for token in tokens):
-            raise ArenaError("P4021", "token: 64 lower-case hex digits are expected")
+            raise ArenaError("P4018", "token: 64 lower-case hex digits are expected")
         sorted_lists = [*token_lists, self.headline, [row.cluster for row in rows]]
         if not all(left < right for tokens in sorted_lists for left, right in itertools.pairwise(tokens)):
-            raise ArenaError("P4021", "rows: not in ascending order, or one token stands twice")
+            raise ArenaError("P4018", "rows: not in ascending order, or one token stands twice")
         if not all(row.answers and row.problems for row in rows):
-            raise ArenaError("P4021", "rows: a cluster without answers or problems")
+            raise ArenaError("P4018", "rows: a cluster without answers or problems")
         for name, lists in (
             ("answer", (row.answers for row in rows)),
             ("problem", (row.problems for row in rows)),
@@ -310,10 +310,10 @@ class PartitionManifest(msgspec.Struct, frozen=True, kw_only=True):
         ):
             repeated = (token for token, times in Counter(itertools.chain.from_iterable(lists)).items() if times > 1)
             if (twice := next(repeated, None)) is not None:
-                raise ArenaError("P4021", f"{name}: {twice[:12]}… stands in two rows")
+                raise ArenaError("P4018", f"{name}: {twice[:12]}… stands in two rows")
         evaluated = {token for row in rows if row.pool == "eval" for token in row.problems}
         if not evaluated.issuperset(self.headline):
-            raise ArenaError("P4021", "headline: holds a problem that is not in the pool eval")
+            raise ArenaError("P4018", "headline: holds a problem that is not in the pool eval")
 
     @property
     def sha256(self) -> str:

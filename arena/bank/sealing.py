@@ -139,22 +139,22 @@ class SealedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def check_notice(signed: SignedNotice, bank_hotkey: str, verify: Verifier, place: str) -> None:
-    """Raise ArenaError P4025 unless this is a notice of that bank as it signed it; `place` names it in errors.
+    """Raise ArenaError P4018 unless this is a notice of that bank as it signed it; `place` names it in errors.
 
     One signature has one accepted spelling.
     """
     notice = signed.notice
     if notice.version != NOTICE_VERSION:
-        raise ArenaError("P4025", f"{place}: format {notice.version} is not {NOTICE_VERSION}")
+        raise ArenaError("P4018", f"{place}: format {notice.version} is not {NOTICE_VERSION}")
     if notice.signer != bank_hotkey:
-        raise ArenaError("P4025", f"{place}: signed by {notice.signer}, the bank is {bank_hotkey}")
+        raise ArenaError("P4018", f"{place}: signed by {notice.signer}, the bank is {bank_hotkey}")
     try:
         signature = bytes.fromhex(signed.signature)
         message = _message(notice)
     except (ValueError, TypeError) as error:
-        raise ArenaError("P4025", f"{place}: {error}") from error
+        raise ArenaError("P4018", f"{place}: {error}") from error
     if signature.hex() != signed.signature or not verify(bank_hotkey, message, signature):
-        raise ArenaError("P4025", f"{place}: the signature does not fit")
+        raise ArenaError("P4018", f"{place}: the signature does not fit")
 
 
 def lock_batch(
@@ -213,16 +213,16 @@ def notice_bytes(sealed: SealedFile) -> bytes:
 
 
 def decode_sealed(content: bytes, bank_hotkey: str, verify: Verifier, place: str) -> SealedFile:
-    """The file in these bytes. Raises ArenaError P4025 for any bytes but those the bank of that hotkey signed."""
+    """The file in these bytes. Raises ArenaError P4018 for any bytes but those the bank of that hotkey signed."""
     try:
         sealed = msgspec.json.decode(content, type=SealedFile)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise ArenaError("P4025", f"{place}: {error}") from error
+        raise ArenaError("P4018", f"{place}: {error}") from error
     check_notice(sealed.signed, bank_hotkey, verify, place)
     if hashlib.sha256(sealed.ciphertext).hexdigest() != sealed.notice.ciphertext_sha256:
-        raise ArenaError("P4025", f"{place}: the ciphertext is not the one that was signed")
+        raise ArenaError("P4018", f"{place}: the ciphertext is not the one that was signed")
     if encode_sealed(sealed) != content:
-        raise ArenaError("P4025", f"{place}: it was written again by another program")
+        raise ArenaError("P4018", f"{place}: it was written again by another program")
     return sealed
 
 
@@ -232,7 +232,7 @@ def write_sealed(path: Path, sealed: SealedFile) -> None:
 
 
 def read_sealed(path: Path, bank_hotkey: str, verify: Verifier) -> SealedFile:
-    """The sealed batch in a file. Raises ArenaError P4001 when it can't be read, P4025 as `decode_sealed` does."""
+    """The sealed batch in a file. Raises ArenaError P4001 when it can't be read, P4018 as `decode_sealed` does."""
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -37,7 +37,7 @@ def bring_export(location: str, below: Path, progress: PhaseProgress | None = No
     """The folder below `below` in which the export at `location` lies now, as it lies there.
 
     What an earlier call brought and the manifest still names is not fetched again. Raises ArenaError V2028 when the
-    store is away, V2029 when it refuses or names an object with a control character, V2074 without a readable manifest,
+    store is away, V2029 when it refuses or names an object with a control character, V2095 without a readable manifest,
     V2050 for an object that no file can be, and for one whose name has what is not printable otherwise.
     """
     folder = below / hashlib.sha256(location.encode()).hexdigest()[:32]

@@ -1,6 +1,6 @@
 """The files of an export: how they are named, written, hashed and read back.
 
-Lines are compressed with zstd; what cannot be read raises ArenaError V2050 or V2074 with file and line. The manifest
+Lines are compressed with zstd; what cannot be read raises ArenaError V2050 or V2095 with file and line. The manifest
 is written last and atomically, so a folder with one is complete: its sha256 file shows a damaged
 manifest, the signature a false one. Trajectories come out as the exporter handed them to the views.
 """
@@ -139,31 +139,31 @@ def write_manifest(folder: Path, manifest: Manifest, signer: Signer | None = Non
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of an export. Raises ArenaError V2074 when there is none or it is of no version known."""
+    """The manifest of an export. Raises ArenaError V2095 when there is none or it is of no version known."""
     try:
         content = (folder / MANIFEST).read_bytes()
         manifest = read_canonical(content, Manifest)
     except (OSError, *UNREADABLE_JSON) as error:
-        raise ArenaError("V2074", f"{folder / MANIFEST}: {error}") from error
+        raise ArenaError("V2095", f"{folder / MANIFEST}: {error}") from error
     if manifest.version != MANIFEST_VERSION:
         detail = f"version {manifest.version}, this release reads version {MANIFEST_VERSION}; export again"
-        raise ArenaError("V2074", f"{folder / MANIFEST}: {detail}")
+        raise ArenaError("V2095", f"{folder / MANIFEST}: {detail}")
     if canonical_bytes(manifest) != content:
-        raise ArenaError("V2074", f"{folder / MANIFEST}: not in canonical form")
+        raise ArenaError("V2095", f"{folder / MANIFEST}: not in canonical form")
     return manifest
 
 
 def signer_of(folder: Path, verify_signature: Verifier) -> str:
     """The hotkey that signed the manifest, "" for an unsigned one.
 
-    Raises ArenaError V2074 when the checksum does not fit the manifest, or the signature does not.
+    Raises ArenaError V2095 when the checksum does not fit the manifest, or the signature does not.
     """
     digest = hashlib.sha256((folder / MANIFEST).read_bytes())
     try:
         if (folder / CHECKSUM).read_bytes() != _checksum_text(digest.hexdigest()):
-            raise ArenaError("V2074", f"{CHECKSUM} is not that of the manifest")
+            raise ArenaError("V2095", f"{CHECKSUM} is not that of the manifest")
     except OSError as error:
-        raise ArenaError("V2074", f"{CHECKSUM}: {error}") from error
+        raise ArenaError("V2095", f"{CHECKSUM}: {error}") from error
     if not (folder / SIGNATURE).exists():
         return ""
     try:
@@ -171,9 +171,9 @@ def signer_of(folder: Path, verify_signature: Verifier) -> str:
         hotkey, _, signature = text.removesuffix("\n").partition(" ")
         raw = bytes.fromhex(signature)
     except ValueError as error:
-        raise ArenaError("V2074", f"{SIGNATURE}: {error}") from error
+        raise ArenaError("V2095", f"{SIGNATURE}: {error}") from error
     if text != f"{hotkey} {raw.hex()}\n" or not verify_signature(hotkey, MANIFEST_DOMAIN + digest.digest(), raw):
-        raise ArenaError("V2074", f"{SIGNATURE} is not a signature of this manifest")
+        raise ArenaError("V2095", f"{SIGNATURE} is not a signature of this manifest")
     return hotkey
 
 

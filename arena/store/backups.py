@@ -5,7 +5,7 @@ folder that appears under its name only when it is complete and synced. The mani
 it holds, so that a restore can be held against it. Login roles and passwords are not in it. It holds traces and
 miners' sources: the folder is private, and whoever can read it reads all of them.
 
-A restore refuses a target that holds a single row of a store (V2057); it makes the schema as the backup has it, holds
+A restore refuses a target that holds a single row of a store (V2027); it makes the schema as the backup has it, holds
 it against the manifest, row counts and heads, then migrates it and gives each validator a login role. One that failed
 can be tried again. An archive is SQL that runs as the owner: restore your own. It does not know what happened after
 the backup: a log that is continued from an earlier head than one that was published is a second log, and every reader
@@ -238,7 +238,7 @@ async def restore(
 
     `dsn_for` makes the login role of a hotkey and returns its DSN. `objects`: where bodies outside of Postgres go.
     Raises ArenaError V2021 when the server is away, V2022 when this login may not create roles, V2028 and V2029 for the
-    object store, V2056 when the backup is damaged, V2057 when the target holds records.
+    object store, V2056 when the backup is damaged, V2027 when the target holds records.
     """
     manifest = await asyncio.to_thread(read_manifest, backup)
     target = objects if manifest.objects.bodies else None
@@ -254,7 +254,7 @@ async def restore(
 
 
 async def _make_room(owner_dsn: str) -> None:
-    """Leave an empty schema of ours, and the roles it needs. Raises ArenaError V2057 when there is anything in it."""
+    """Leave an empty schema of ours, and the roles it needs. Raises ArenaError V2027 when there is anything in it."""
     async with _connected(owner_dsn) as connection:
         if await revision(connection):
             rows = (await read_facts(connection)).rows
@@ -262,7 +262,7 @@ async def _make_room(owner_dsn: str) -> None:
         else:
             held = list((await connection.execute(_FOREIGN)).scalars())
         if held:
-            raise ArenaError("V2057", ", ".join(held))
+            raise ArenaError("V2027", ", ".join(held))
         await connection.execute(_DROP)
         await connection.run_sync(run_script, "bootstrap.sql")
         await connection.execute(_GRANT)

@@ -1,19 +1,14 @@
 """The one registry of error codes: A1xxx agent, V2xxx validator, U3xxx upstream, P4xxx problem or catalogue.
 
-Each row says what happened, what it costs and what to do next; `arena explain CODE` prints it. Codes are never
-reused or renumbered: records name them for ever.
+Each row says what happened, what it costs and what to do next; `arena explain CODE` prints it.
 """
 
 from __future__ import annotations
 
-from foundation.codes import agent, corpus, door, exchange, practice, problem, training, upstream, validator
 from foundation.codes.row import ErrorCode
+from foundation.codes.rows import ROWS
 
-CODES: dict[str, ErrorCode] = {
-    row.code: row
-    for part in (agent, validator, practice, door, exchange, corpus, training, upstream, problem)
-    for row in part.ROWS
-}
+CODES: dict[str, ErrorCode] = {row.code: row for row in ROWS}
 
 
 def lookup(code: str) -> ErrorCode:

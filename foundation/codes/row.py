@@ -1,16 +1,10 @@
-"""One row of the registry, whose failure it is, and the costs that many rows share."""
+"""One row of the registry, and whose failure it is."""
 
 from __future__ import annotations
 
 import enum
 
 import msgspec
-
-COUNTS = "counts as a failure on this problem"
-REJECTED = "the submission is rejected"
-NO_SCORE = "no score is given; the attempt is recorded and retried"
-STOPS = "the command stops; nothing already written is lost"
-WITHDRAWN = "the problem is withdrawn; nobody is charged"
 
 
 class Owner(enum.Enum):
@@ -48,8 +42,3 @@ class ErrorCode(msgspec.Struct, frozen=True, kw_only=True):
     def owner(self) -> Owner:
         """The owner, read from the first letter of the code."""
         return owner_of(self.code)
-
-
-def row(code: str, title: str, cost: str, remedy: str, retry: bool = False) -> ErrorCode:
-    """A code: what happened, what it costs, what to do next. `retry`: trying again later may help."""
-    return ErrorCode(code=code, title=title, cost=cost, remedy=remedy, is_retryable=retry)

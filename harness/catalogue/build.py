@@ -54,7 +54,7 @@ def build_index(
 ) -> BuildReport:
     """Build the index of `source` (`.jsonl` or `.jsonl.gz`) at `target`, replacing an index that is there.
 
-    Raises ArenaError: V2013 when the source cannot be read, V2012 when the target is in the way or not writable, P4005
+    Raises ArenaError: V2027 when the source cannot be read, V2027 when the target is in the way or not writable, P4005
     for duplicate ids, for a file without a usable document, and for a malformed line when `is_strict`.
     """
     with layout.folder_in_the_making(target, layout.MANIFEST) as folder:
@@ -327,10 +327,10 @@ class FirstPass(msgspec.Struct, kw_only=True):
 def open_plain(source: Path, work: Path) -> Iterator[Path]:
     """The file itself, or its decompressed twin in `work`: the second pass reads documents in id order.
 
-    Raises ArenaError V2013 when it cannot be read.
+    Raises ArenaError V2027 when it cannot be read.
     """
     if not source.is_file():
-        raise ArenaError("V2013", f"{source}: no such file")
+        raise ArenaError("V2027", f"{source}: no such file")
     if source.suffix != ".gz":
         yield source
         return
@@ -339,7 +339,7 @@ def open_plain(source: Path, work: Path) -> Iterator[Path]:
         with gzip.open(source, "rb") as packed, plain.open("wb") as unpacked:
             shutil.copyfileobj(packed, unpacked, 1 << 20)
     except (OSError, EOFError) as error:
-        raise ArenaError("V2013", f"{source}: {error}") from error
+        raise ArenaError("V2027", f"{source}: {error}") from error
     try:
         yield plain
     finally:
@@ -349,7 +349,7 @@ def open_plain(source: Path, work: Path) -> Iterator[Path]:
 def read_intake(plain: Path, *, is_strict: bool, progress: Progress) -> FirstPass:
     """Type every line, keep what filters and sorting need.
 
-    Raises ArenaError P4005 for an empty file, and naming the line when `is_strict`; V2013.
+    Raises ArenaError P4005 for an empty file, and naming the line when `is_strict`; V2027.
     """
     intake, total, position = FirstPass(), plain.stat().st_size, 0
     if total == 0:
@@ -362,7 +362,7 @@ def read_intake(plain: Path, *, is_strict: bool, progress: Progress) -> FirstPas
                 _take_line(intake, line, number, position, is_strict)
                 position += len(line)
     except OSError as error:
-        raise ArenaError("V2013", f"{plain}: {error.strerror or error}") from error
+        raise ArenaError("V2027", f"{plain}: {error.strerror or error}") from error
     progress("read", total, total)
     return intake
 
@@ -425,11 +425,11 @@ def write_documents(products: Iterable[Product], stream: BinaryIO) -> int:
 
 
 def open_documents(path: Path) -> BinaryIO:
-    """A binary stream of lines from a plain or gzip-compressed file. Raises ArenaError V2013 when it cannot be read."""
+    """A binary stream of lines from a plain or gzip-compressed file. Raises ArenaError V2027 when it cannot be read."""
     try:
         return cast(BinaryIO, gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
     except OSError as error:
-        raise ArenaError("V2013", f"{path}: {error.strerror or error}") from error
+        raise ArenaError("V2027", f"{path}: {error.strerror or error}") from error
 
 
 def read_line(line: bytes) -> IndexLine:
@@ -453,7 +453,7 @@ def read_line(line: bytes) -> IndexLine:
 
 
 def read_products(path: Path) -> Iterator[Product]:
-    """Every product of a documents file in file order. Raises ArenaError P4005 naming the line, V2013."""
+    """Every product of a documents file in file order. Raises ArenaError P4005 naming the line, V2027."""
     with open_documents(path) as stream:
         for number, line in enumerate(stream, start=1):
             try:

@@ -22,7 +22,7 @@ def open_engine(name: str, path: Path, *, is_fully_checked: bool = False) -> Eng
     """Open the index at `path` with the engine of that name.
 
     Raises ArenaError V2030 for an unknown name, V2060 when the engine's packages are missing (the text says what to
-    install), V2010 and V2011 when there is no such index or it is broken.
+    install), V2010 when there is no such index or it is broken.
     """
     _check_name(name)
     if name == "lucene":

@@ -140,12 +140,12 @@ def read_manifest(folder: Path) -> IndexManifest:
 def read_manifest_of(path: Path, kind: type[ManifestT], **made_with: str) -> ManifestT:
     """A manifest whose content says `made_with`.
 
-    Raises ArenaError V2011 when there is none, V2010 when it is unreadable, edited or made with something else.
+    Raises ArenaError V2010 when there is none, V2010 when it is unreadable, edited or made with something else.
     """
     try:
         manifest = msgspec.json.decode(path.read_bytes(), type=kind)
     except OSError as error:
-        raise ArenaError("V2011", f"{path}: {error.strerror or error}") from error
+        raise ArenaError("V2010", f"{path}: {error.strerror or error}") from error
     except msgspec.DecodeError as error:
         raise ArenaError("V2010", f"{path}: {error}") from error
     for name, wanted in made_with.items():
@@ -180,11 +180,11 @@ def folder_in_the_making(target: Path, manifest_name: str) -> Iterator[Path]:
     """A fresh folder beside `target` that takes its place on success and vanishes on failure.
 
     A target that stands is replaced only when it is empty or an index, which is a folder holding `manifest_name`.
-    Raises ArenaError V2012 when it is something else or the place is not writable.
+    Raises ArenaError V2027 when it is something else or the place is not writable.
     """
     is_empty = target.is_dir() and not any(target.iterdir())
     if target.exists() and not is_empty and not (target / manifest_name).is_file():
-        raise ArenaError("V2012", f"{target} exists and is not such an index; choose another folder")
+        raise ArenaError("V2027", f"{target} exists and is not such an index; choose another folder")
     mark = secrets.token_hex(4)
     making = target.with_name(f".{target.name}.{mark}.making")
     try:
@@ -192,7 +192,7 @@ def folder_in_the_making(target: Path, manifest_name: str) -> Iterator[Path]:
         making.mkdir(parents=True)
         lock = _lock(making)
     except OSError as error:
-        raise ArenaError("V2012", f"{making.parent}: {error.strerror or error}") from error
+        raise ArenaError("V2027", f"{making.parent}: {error.strerror or error}") from error
     try:
         yield making
         if target.exists():

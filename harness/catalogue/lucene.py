@@ -120,7 +120,7 @@ class LuceneCatalogue(IndexedCatalogue[_LuceneHits]):
 def open_lucene_catalogue(path: Path, *, is_fully_checked: bool = False) -> LuceneCatalogue:
     """Open an index folder made by `build_lucene_index`.
 
-    Raises ArenaError V2060 when the Java packages are missing, V2011 when there is no index, V2010 when it is
+    Raises ArenaError V2060 when the Java packages are missing, V2010 when there is no index, V2010 when it is
     truncated, edited or of another format.
     """
     require_packages()
@@ -130,7 +130,7 @@ def open_lucene_catalogue(path: Path, *, is_fully_checked: bool = False) -> Luce
 
 
 def read_lucene_manifest(folder: Path) -> layout.LuceneManifest:
-    """The manifest. Raises ArenaError V2011 when there is none, V2010 when it is unreadable or edited."""
+    """The manifest. Raises ArenaError V2010 when there is none, V2010 when it is unreadable or edited."""
     return layout.read_manifest_of(
         folder / layout.LUCENE_MANIFEST, layout.LuceneManifest, format=layout.LUCENE_FORMAT, anserini=ANSERINI
     )
@@ -146,7 +146,7 @@ def build_lucene_index(
     """Build the Lucene index of `documents` (`.jsonl` or `.jsonl.gz`) at `target`, replacing one that is there.
 
     The same documents are left out as by `build_index`, and for the same reasons. Raises ArenaError V2060 when the Java
-    packages are missing or Java fails; V2012, V2013 and P4005 like `build_index`.
+    packages are missing or Java fails; V2027 and P4005 like `build_index`.
     """
     require_packages()
     with layout.folder_in_the_making(target, layout.LUCENE_MANIFEST) as folder:

@@ -228,7 +228,7 @@ def open_catalogue(
 
     Sizes and the manifest's own hash are always checked; file hashes too when the index is small (64 MiB) or
     `is_fully_checked`. `kernel` never changes a result: numpy for small catalogues, numba for large ones when it can be
-    imported. Raises ArenaError V2011 when there is no index, V2010 when it is truncated, edited, of another
+    imported. Raises ArenaError V2010 when there is no index, V2010 when it is truncated, edited, of another
     format, or made with another analyzer.
     """
     manifest = layout.read_manifest(path)

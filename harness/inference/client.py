@@ -324,7 +324,7 @@ class RequestSlots:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold one slot. Raises ArenaError U3008 when none came free within `timeout_ms`, V2012 when the folder can't
+        """Hold one slot. Raises ArenaError U3008 when none came free within `timeout_ms`, V2027 when the folder can't
         be written."""
         ends_ms = self._clock_ms() + self._timeout_ms
         while True:
@@ -342,7 +342,7 @@ class RequestSlots:
             file.parent.mkdir(parents=True, exist_ok=True)
             stream = file.open("ab")
         except OSError as error:
-            raise ArenaError("V2012", f"{file}: {error}") from error
+            raise ArenaError("V2027", f"{file}: {error}") from error
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:  # a lock of its own for every open file: other threads of this process have to wait, too

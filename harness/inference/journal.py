@@ -211,7 +211,7 @@ class CompletionFile:
     """A recording: `RecordedAnswer` lines after their head, read whole and appended to. Thread-safe."""
 
     def __init__(self, path: Path, models: Sequence[str], *, is_new: bool) -> None:
-        """Open `path`; with `is_new` it may be missing and is begun with `models`. Raises ArenaError V2181."""
+        """Open `path`; with `is_new` it may be missing and is begun with `models`. Raises ArenaError V2027."""
         self._path, self._lock = path, threading.Lock()
         self._waiting: dict[str, list[ModelReply]] = {}  # by request, in their order
         try:
@@ -227,9 +227,9 @@ class CompletionFile:
                     self._waiting.setdefault(one.request_sha256, []).append(one.reply)
             os.truncate(path, len(content) - len(cut_short))
         except OSError as error:
-            raise ArenaError("V2181", f"{path}: {error.strerror}") from error
+            raise ArenaError("V2027", f"{path}: {error.strerror}") from error
         except UNREADABLE_JSON as error:
-            raise ArenaError("V2181", f"{path}: {error}") from error
+            raise ArenaError("V2027", f"{path}: {error}") from error
 
     def take(self, request: str) -> ModelReply | None:
         """The next reply to this request in this run, or None."""

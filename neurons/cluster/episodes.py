@@ -104,7 +104,7 @@ class ModelEpisodes(msgspec.Struct, frozen=True, kw_only=True):
     codec_sha256: str = ""
 
     def __call__(self, jobs: Sequence[Job]) -> Batch:
-        """The episodes in the order of the jobs, and why some are missing. Raises ArenaError V2008, V2010, V2011,
+        """The episodes in the order of the jobs, and why some are missing. Raises ArenaError V2008, V2010,
         V2124."""
         run, _ = _opened(self)
         lines: list[EpisodeLine] = []

@@ -87,7 +87,7 @@ def catalogue_path(settings: Settings) -> Path:
 def prepare_catalogue(settings: Settings) -> Path:
     """The index folder; the synthetic catalogue is made and built once where the settings name none.
 
-    Raises ArenaError V2012 when the state folder is not writable.
+    Raises ArenaError V2027 when the state folder is not writable.
     """
     path = catalogue_path(settings)
     if settings.catalogue_dir is not None or path.exists():

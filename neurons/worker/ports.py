@@ -57,7 +57,7 @@ def usable_memory_bytes() -> int:
 def open_evaluate_ports(setup: WorkerSetup, *, at_once: int = 1) -> EvaluatePorts:
     """The ports of `arena.evaluate`; `at_once` threads may use them at a time, each with a jail of its own.
 
-    Raises ArenaError V2001 (no jail), V2010 or V2011 (index), U3001 (no model endpoint).
+    Raises ArenaError V2001 (no jail), V2010 (index), U3001 (no model endpoint).
     """
     from harness.agents.registry import reference_sha256s
     from harness.catalogue.native import open_catalogue

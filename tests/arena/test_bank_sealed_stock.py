@@ -147,7 +147,7 @@ def test_on_a_real_network_a_batch_without_partition_or_titles_serves_no_race(tm
 def test_a_file_of_another_key_serves_no_race_and_hides_no_good_one(tmp_path):
     folder = tmp_path / "bank"
     put(folder, "foreign", SETS[0], 101, STRANGER)
-    with pytest.raises(ArenaError, match="P4025"):
+    with pytest.raises(ArenaError, match="P4018"):
         sealed_bank(folder).seal_for("race-1", 3, round_number=101)
     put(folder, "good", SETS[1], 101)
     (folder / "torn.sealed.json").write_bytes(b"{")

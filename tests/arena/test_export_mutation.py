@@ -217,7 +217,7 @@ def test_what_is_no_export_is_refused_and_another_signer_shown(copy: Path, tmp_p
         (copy / MANIFEST).write_bytes(content)
         (copy / CHECKSUM).write_text(f"{hashlib.sha256(content).hexdigest()}  {MANIFEST}\n")
         assert verify_export(copy, verify).wrong[0].place == MANIFEST
-        with pytest.raises(ArenaError, match="V2074"):
+        with pytest.raises(ArenaError, match="V2095"):
             read_manifest(copy)
 
 

@@ -135,7 +135,7 @@ def test_a_backup_restored_into_a_new_folder_verifies_and_goes_on(node: Path, fr
     server = start_embedded(fresh / "n")
     asyncio.run(require_whole(location.dsn, open_objects(location.objects) if outside else None))
     server.stop()
-    refused("V2057", "restore", fresh / "b", "--state-dir", fresh / "n")
+    refused("V2027", "restore", fresh / "b", "--state-dir", fresh / "n")
 
 
 @pytest.mark.parametrize("place", ["postgres", "folder"])

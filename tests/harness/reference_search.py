@@ -31,7 +31,7 @@ class ReferenceSearch:
     """Pages of one index folder, slowly. One thread."""
 
     def __init__(self, folder: Path, *, hit_cap: int = HIT_CAP) -> None:
-        """Raises ArenaError V2011 when there is no index, V2010 when its manifest is broken."""
+        """Raises ArenaError V2010 when there is no index, V2010 when its manifest is broken."""
         content = layout.read_manifest(folder).content
         self._hit_cap, self._scored = hit_cap, content.scored_documents
 

@@ -45,7 +45,7 @@ def code_of(action: Callable[[], object]) -> str:
 def test_a_missing_index_is_refused_with_the_command_that_makes_one(tmp_path: Path) -> None:
     with pytest.raises(ArenaError, match="arena catalogue build") as caught:
         open_catalogue(tmp_path / "nothing")
-    assert caught.value.failure.code == "V2011"
+    assert caught.value.failure.code == "V2010"
     assert caught.value.owner is Owner.VALIDATOR
 
 
@@ -143,8 +143,8 @@ def test_a_failed_build_leaves_the_index_that_stood_there(index: Path, tmp_path:
     (tmp_path / "bad.jsonl").write_bytes(b"oops\n")
     (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(document_line(product("1")) * 50)[:-20])
     assert code_of(lambda: build_index(tmp_path / "bad.jsonl", index)) == "P4005"
-    assert code_of(lambda: build_index(tmp_path / "cut.jsonl.gz", index)) == "V2013"
-    assert code_of(lambda: build_index(tmp_path / "none.jsonl", index)) == "V2013"
+    assert code_of(lambda: build_index(tmp_path / "cut.jsonl.gz", index)) == "V2027"
+    assert code_of(lambda: build_index(tmp_path / "none.jsonl", index)) == "V2027"
     assert read_manifest(index) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.jsonl", "cut.jsonl.gz", "index"]
 
@@ -156,7 +156,7 @@ def test_a_build_replaces_an_index_but_nothing_else(index: Path, tmp_path: Path)
     assert len(open_catalogue(index, is_fully_checked=True)) == 1
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "letter.txt").write_text("dear")
-    assert code_of(lambda: build_index(source, tmp_path / "home")) == "V2012"
+    assert code_of(lambda: build_index(source, tmp_path / "home")) == "V2027"
     assert (tmp_path / "home" / "letter.txt").read_text() == "dear"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["documents.jsonl", "home", "index"]
 

@@ -196,7 +196,7 @@ def test_workers_answer_a_killed_one_is_replaced_and_sigterm_ends_all(index: Pat
 def test_a_port_that_is_taken_and_a_missing_index_are_told_with_their_codes(index: Path, tmp_path: Path) -> None:
     with listen("127.0.0.1", 0) as taken, pytest.raises(ArenaError, match="V2014"):
         serve(index, port=taken.getsockname()[1], workers=1)
-    with pytest.raises(ArenaError, match="V2011"):
+    with pytest.raises(ArenaError, match="V2010"):
         serve(tmp_path, port=0, workers=1)
     with pytest.raises(ArenaError, match="V2030"):
         serve(index, engine="sphinx", port=0, workers=1)

@@ -38,5 +38,5 @@ def test_a_slot_of_a_killed_process_is_free_and_a_held_one_is_waited_for(tmp_pat
 
 def test_a_folder_that_cannot_be_written_is_ours(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ArenaError, match="V2012"), RequestSlots(tmp_path / "file", 1, 100).held():
+    with pytest.raises(ArenaError, match="V2027"), RequestSlots(tmp_path / "file", 1, 100).held():
         pass

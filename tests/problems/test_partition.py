@@ -199,11 +199,11 @@ def spoiled() -> dict[str, dict[str, object]]:
 @pytest.mark.parametrize("fault", list(spoiled()))
 def test_a_manifest_that_is_not_sound_can_not_be_made_replaced_or_decoded(fault: str):
     fields = {name: getattr(FROZEN, name) for name in FROZEN.__struct_fields__} | spoiled()[fault]
-    with pytest.raises(ArenaError, match="P4021"):
+    with pytest.raises(ArenaError, match="P4018"):
         PartitionManifest(**fields)
-    with pytest.raises(ArenaError, match="P4021"):
+    with pytest.raises(ArenaError, match="P4018"):
         replace(FROZEN, **spoiled()[fault])
-    with pytest.raises(ArenaError, match="P4021"):
+    with pytest.raises(ArenaError, match="P4018"):
         msgspec.json.decode(msgspec.json.encode(fields), type=PartitionManifest)
 
 
@@ -222,7 +222,7 @@ def test_whoever_has_catalogue_and_problems_but_no_key_recognises_nothing():
 
 
 def test_another_key_is_refused_instead_of_calling_everything_train():
-    with pytest.raises(ArenaError, match="P4023"):
+    with pytest.raises(ArenaError, match="P4026"):
         OpenPartition(FROZEN, OTHER_KEY)
     with pytest.raises(ValueError, match="32 bytes"):
         OpenPartition(FROZEN, b"short")

@@ -83,7 +83,7 @@ def test_an_export_that_nobody_signed_needs_the_word(run: Run, firehose: Firehos
     ("words", "exit_code", "said"),
     [
         ((), 2, "name at least one export"),
-        (("{tmp}/none",), 4, "V2074"),
+        (("{tmp}/none",), 4, "V2095"),
         (("{day}", "--rule", "off=leak"), 2, "cannot be switched off"),
         (("{day}", "--rule", "off=nonsense"), 2, "V2120"),
         (("{day}", "--rules", "{tmp}/none.toml"), 2, "V2120"),

@@ -26,7 +26,7 @@ from arena.race.events import (
     encode_event,
 )
 from arena.race.machine import open_race, promoted, stream_of
-from arena.race.scores import LoggedRecord, SettlementInputs
+from arena.race.scores import LoggedRecord, SettlementInputs, control_subject
 from arena.race.settle import settle
 from arena.records.body import encode_body
 from arena.records.log import Checkpoint, checkpoint_of, sign_checkpoint, signing_message
@@ -159,6 +159,13 @@ class Site:
             lost = {drawn_of(race_id)[3]}
             evaluations = [one for one in evaluations if one.record.context.problem_id not in lost]
             verdicts = [one for one in verdicts if one.record.context.problem_id not in lost]
+        of_problem = {one.record.context.problem_id: one for one in evaluations}
+        for name, one in of_problem.items():  # the control agent fails all, and so has a result on each
+            failed = outcome_of(name, random.Random(0), is_success=False)
+            seen = replace(
+                one.record, subject=control_subject(RULES.race), attempt_id=f"control-{name}:1", outcome=failed
+            )
+            evaluations.append(self._counted(LoggedRecord[EvaluationRecord], one.seq + 100_000, seen))
         record = settle(
             SettlementInputs(
                 race_id=race_id,

@@ -90,7 +90,7 @@ def open_export(
     """The export in `folder`, verified now or before. `location`: the object store it was brought from, "" for none.
 
     `seals` is a folder of finished verifications, None for none; `executor` is where verification looks at rows
-    (`verify_export`), with a `verify_signature` that other processes can import. Raises ArenaError V2074 without a
+    (`verify_export`), with a `verify_signature` that other processes can import. Raises ArenaError V2095 without a
     readable manifest, V2096 when its validator did not sign it, V2095 when the export
     does not verify, V2052 when processes died.
     """

@@ -1,0 +1,417 @@
+"""The rows of the registry, in groups of one cost: what happened, and what to do next.
+
+A1xxx is the agent's fault, V2xxx this node's, U3xxx an upstream's, P4xxx a problem's or a catalogue's. Codes are never
+reused or renumbered: records name them for ever.
+"""
+
+from __future__ import annotations
+
+from foundation.codes.row import ErrorCode
+
+CALL_FAILS = "this call fails; the agent may go on"
+STOPS = "the command stops; nothing already written is lost"
+NO_SCORE = "no score is given; the attempt is recorded and tried again"
+WAITS = "what needs it waits and is tried again; the rest goes on"
+NOTHING = "nothing was written, taken or answered"
+NOT_TRUSTED = "nothing of it is used"
+LEFT_OUT = "it is left out, named and counted"
+NO_RACE = "no race can open with it; submissions still qualify"
+ASKS_NEXT = "nothing of its answer is used; the next one is asked"
+
+
+def rows(cost: str, *told: tuple[str, str, str], retry: bool = False) -> tuple[ErrorCode, ...]:
+    """Codes of one cost. `told`: code, what happened, what to do. `retry`: trying again later may help."""
+    return tuple(
+        ErrorCode(code=code, title=title, cost=cost, remedy=remedy, is_retryable=retry) for code, title, remedy in told
+    )
+
+
+AGENT = (
+    *rows(
+        "the submission is rejected",
+        ("A1001", "agent file is not UTF-8", "save the file as UTF-8 without an encoding cookie"),
+        ("A1002", "agent file does not parse", "run `python -m py_compile AGENT.py` with the guest's Python"),
+        ("A1003", "agent file has no agent_main(problem)", "define `def agent_main(problem: dict)` at its top level"),
+        ("A1004", "agent file is too large", "keep the one file within the size that the policy names"),
+        ("A1005", "gate rejected the agent", "change the line that the finding names"),
+        ("A1006", "cooldown has not passed", "wait for the block named, then submit again"),
+        ("A1007", "submission's signature or commitment does not match", "sign with the hotkey that committed"),
+        ("A1008", "hotkey is not registered on the subnet", "register the hotkey, then submit again"),
+        ("A1010", "agent name is malformed", "use 1 to 64 letters, digits, dots, dashes or underscores"),
+        ("A1011", "agent is a copy", "another hotkey committed this program earlier; submit your own work"),
+    ),
+    *rows(
+        "this one is not taken; the other goes on",
+        (
+            "A1012",
+            "another submission of this hotkey is being decided",
+            "watch it with `arena status`, or take it back with `arena withdraw`",
+        ),
+    ),
+    *rows("it is not withdrawn", ("A1013", "submission no longer waits for the gate", "submit another version")),
+    *rows(STOPS, ("A1009", "agent file cannot be read", "check the path and its permissions")),
+    *rows(
+        "counts as a failure on this problem",
+        ("A1020", "agent ran out of wall-clock time", "take fewer steps, or stop at the first match"),
+        ("A1021", "agent used up its steps", "recommend earlier; a step is one model completion"),
+        ("A1022", "agent used up its tool calls", "make fewer tool calls"),
+        ("A1023", "agent used up its tokens", "send shorter messages or fewer completions"),
+        ("A1024", "agent raised an exception", "read the traceback of the attempt and change the line it names"),
+        ("A1025", "agent returned something that is not JSON", "return None, or a plain dict or list"),
+        ("A1026", "agent flooded its output", "print less; stdout and stderr are capped"),
+        ("A1027", "agent broke the RPC protocol", "use `arena_sdk`; never write to descriptors 0 and 1"),
+        ("A1028", "agent process died", "look for a crash, os._exit or memory over the limit"),
+        ("A1029", "agent sent a frame over the limit", "send smaller tool arguments and messages"),
+        ("A1030", "agent exceeded its memory", "use less; all processes of the agent count together"),
+        ("A1031", "agent used up its CPU time", "compute less; all processes of the agent count together"),
+        ("A1032", "agent ended by its process limit", "start fewer processes and threads"),
+        ("A1033", "agent ended by its disk limit", "write less; /tmp is small and the only place to write"),
+        ("A1034", "agent used up its model budget", "send less, ask less often, or ask a cheaper model"),
+        ("A1035", "agent sent something that cannot be read", "send plain JSON, nested a few levels deep"),
+        ("A1036", "agent filled its record", "ask for fewer products at a time and send shorter messages"),
+        ("A1038", "agent used up the host's work", "search less often and with fewer words (harness/WORK.md)"),
+        (
+            "A1044",
+            "restarted agent did not ask again what it had been answered",
+            "let requests follow from the problem and the replies alone: no clock and no random numbers",
+        ),
+        ("A1060", "agent ended without a recommendation", "call recommend_product before terminate"),
+    ),
+    *rows(
+        CALL_FAILS,
+        ("A1040", "model request is malformed", "send `model` and text `messages` only"),
+        ("A1041", "model is not on the policy's list", "pick a model from `arena_sdk.llm.models()`"),
+        ("A1042", "prefilled assistant turn or forced tool choice", "let the model choose its own tool calls"),
+        ("A1050", "tool call is malformed", "follow the tool's schema in `arena_sdk.tools.schemas()`"),
+    ),
+    *rows(
+        f"{CALL_FAILS}; at the last attempt the policy allows, the problem counts as failed",
+        (
+            "A1043",
+            "model endpoints refuse this request and answer a neutral one of its shape",
+            "leave out what a provider refuses, such as words that its moderation blocks",
+        ),
+    ),
+)
+
+VALIDATOR = (
+    *rows(
+        STOPS,
+        ("V2001", "no sandbox level holds on this host", "apply what `arena doctor` prints"),
+        (
+            "V2003",
+            "only the shipped reference agents may run at this sandbox level",
+            "run `arena doctor`: it names what to enable",
+        ),
+        ("V2010", "index is missing, broken or truncated", "build it again with `arena catalogue build`"),
+        ("V2014", "address cannot be served", "choose another port, or end the process that holds this one"),
+        ("V2020", "Postgres did not start", "read the server log named here"),
+        ("V2023", "store schema is not the one this code needs", "run `arena store migrate` with the owner's DSN"),
+        ("V2024", "another process runs this hotkey", "stop the other process; one validator per hotkey"),
+        ("V2026", "no store is known in this folder", "give --state-dir of a node, or of a demo (the demo prints it)"),
+        ("V2027", "a file or folder cannot be used", "check the path and its permissions"),
+        (
+            "V2029",
+            "object store refuses, or its location can't be used",
+            "check the URL (file:///folder or s3://bucket/prefix?endpoint=...&region=...) and AWS_* in the environment",
+        ),
+        ("V2030", "wrong setting", "`arena validator --help` lists every setting"),
+        ("V2031", "no such hotkey", "local network: --wallet.hotkey //Bob; else: btcli wallet new-hotkey"),
+        ("V2052", "worker process died", "look for memory pressure, then run it again with fewer processes"),
+        ("V2060", "host is missing something this software needs", "apply what `arena doctor` prints"),
+        ("V2062", "this validator may not race under the policy", "do what the detail asks"),
+        ("V2120", "recipe, or rules of the filter, can't be read", "correct the key or value named here"),
+        ("V2121", "tokenizer can't be used", "use a Qwen3 tokenizer's folder with its own chat template"),
+        ("V2123", "guard ended the training run", "read its detail, mend the cause, then run the stage again"),
+        (
+            "V2124",
+            "training run's folder or model can't be used",
+            "see the detail; another recipe needs another folder",
+        ),
+        ("V2147", "no trace passed the filter", "read the funnel above: the code that removed most comes first"),
+        (
+            "V2148",
+            "models would cost more than allowed",
+            "`arena corpus trac --dry-run` shows calls, tokens and price; raise --price-max, or give --rows",
+        ),
+        ("V2149", "thoughts of a rewritten run do not stand", "give the unchanged folder of `arena corpus rewrite`"),
+        (
+            "V2165",
+            "nothing says which problems are held out",
+            "name them with --held-out (evaluation sets, suites s1 to s3), or give the bank's private --partition",
+        ),
+        ("V2166", "lineage of a checkpoint does not hold", "put back what was changed, or train again in a new folder"),
+    ),
+    *rows(
+        NO_SCORE,
+        ("V2002", "sandbox failed to start", "run `arena doctor`"),
+        ("V2004", "host loop failed", "report the traceback in the log"),
+        ("V2005", "episode worker died", "the supervisor restarts it; look for memory pressure"),
+        ("V2006", "episode was abandoned because its lease was lost", "nothing to do; another attempt follows"),
+        ("V2040", "title matcher is not available", "install the bank release that carries the accepted titles"),
+        retry=True,
+    ),
+    *rows(
+        NO_SCORE,
+        (
+            "V2009",
+            "an episode, or the judging of a trace, ended two workers",
+            "report the agent and problem named here",
+        ),
+        (
+            "V2025",
+            "store can't hold this value",
+            "report it: a limit of the policy should have ended the agent earlier",
+        ),
+        ("V2150", "kept source is not the submitted one", "run `arena records verify`, then restore a backup"),
+        (
+            "V2180",
+            "recording holds no reply to this request",
+            "record again with --record; --record and --replay of one file ask the endpoint for what is missing",
+        ),
+    ),
+    *rows(
+        WAITS,
+        ("V2007", "no episode worker can be started in a slot", "nothing; if it stays so, run `arena doctor`"),
+        (
+            "V2008",
+            "cluster machine does not run what this one runs",
+            "install the same release, index and policy there",
+        ),
+        ("V2021", "Postgres is not reachable", "check the address, the user and that the server runs"),
+        ("V2028", "object store is not reachable", "check its address and the net"),
+        (
+            "V2032",
+            "key that wallet_proxy names can't sign for this hotkey on chain",
+            "the hotkey's account adds it as a proxy of type NonCritical, without delay: btcli proxy add",
+        ),
+        ("V2064", "file of the node cannot be written", "make room, or give this user the path named here"),
+        ("V2104", "operator's newer policy is not in force here yet", "restart the validator"),
+        ("V2114", "folder of held logs or sources cannot be read or written", "check the disk and its free space"),
+        ("V2115", "disk is full", "free space in the state, database and checkpoint folders"),
+        ("V2117", "checkpoint, anchor or race is late", "look in the log what it waits for: disk, chain, others"),
+        ("V2206", "a process of the node ended", "read why in the log; where it goes on, run `arena doctor`"),
+        retry=True,
+    ),
+    *rows(
+        NOTHING,
+        ("V2022", "store refused the write", "another process holds this hotkey's log, or a lease was lost"),
+        ("V2084", "live tail is away, or answers something else", "check the address, and that `serve_port` is set"),
+        ("V2085", "sealed batch cannot be read before its round", "wait for the moment named here"),
+        ("V2110", "request is unsigned, for another receiver, old or repeated", "sign each one anew; check the clock"),
+        ("V2112", "caller asks more than its share", "wait as `retry-after` says, or follow `GET /v1/tail`"),
+        ("V2113", "validator does not have this, or may not show it yet", "ask once its block is final, or another"),
+        (
+            "V2200",
+            "validator takes no submissions at present",
+            "submit to another, or here later; commit nothing again",
+        ),
+        ("V2201", "validator has no fresh view of the chain", "submit to another validator, or here in a minute"),
+        ("V2203", "request came in too slowly", "send it again over a faster line"),
+        retry=True,
+    ),
+    *rows(
+        NOTHING,
+        ("V2053", "log cannot prove this", "name a signed checkpoint of it that covers the record"),
+        ("V2071", "no signed checkpoint covers the records to export", "wait: the validator signs one on its schedule"),
+        ("V2073", "export request is wrong", "read `arena records export --help`"),
+        ("V2081", "request is malformed", "correct the parameter named here; GET /openapi.json describes them"),
+        ("V2082", "public API does not have this", "GET /openapi.json lists the routes, GET /v1/head the logs"),
+        ("V2089", "what was asked for is not public", "wait until the moment named here, if one is"),
+        ("V2111", "caller holds no validator permit", "ask again once the chain shows the permit"),
+        ("V2202", "request is too large", "send one agent file within the policy's size"),
+        ("V2207", "host holds a key, and a cluster would run on it", "run `--cluster` on machines without wallets"),
+        ("V2208", "cluster does not answer", "look at `ray status` there; join: `ray start --address=HEAD:PORT`"),
+    ),
+    *rows(
+        "finished shards stay, and nothing unfinished counts",
+    ),
+    *rows(
+        NOT_TRUSTED,
+        ("V2050", "record does not verify", "keep the store and compare it with the last signed checkpoint"),
+        ("V2056", "backup is damaged or incomplete", "restore another backup, or make this one again"),
+        (
+            "V2080",
+            "log contradicts a checkpoint that was signed of it",
+            "keep the store; compare it with the one named here: `arena records verify --checkpoint FILE`",
+        ),
+        (
+            "V2095",
+            "export does not verify, or its manifest can't be read",
+            "`arena records verify --export FOLDER` lists why",
+        ),
+        (
+            "V2096",
+            "nobody vouches for this export",
+            "take one signed by its validator, or repeat with --trust-unsigned: the lineage then says so",
+        ),
+        ("V2099", "held-out problem among training rows", "run the leak guard on every source before it is joined"),
+        ("V2102", "settlement cannot be made again from these records", "fetch the logs and settlements that it names"),
+    ),
+    *rows(
+        LEFT_OUT,
+        ("V2097", "row cannot be converted", "look at the named place; a row is never repaired by guessing"),
+    ),
+    *rows(
+        "no work is done while it is down; leases run out and are recorded at the next start",
+        ("V2116", "node gives no sign of life", "look at its log, then start it again: `arena validator`"),
+    ),
+    *rows(
+        "it is cancelled on every validator alike; the last good weights stay",
+        ("V2100", "race ended without a quorum", "see which validators took part: under half of their stake agreed"),
+    ),
+    *rows(
+        "its own result of the race sets no weights",
+        ("V2101", "other validators settled a race otherwise", "compare policy, batch and clock, and who answers"),
+    ),
+    *rows(
+        "what stands in its place stays; nothing is published with it",
+        ("V2105", "file cannot be one of the operator's release", "read the reason; give whole, signed files"),
+    ),
+)
+
+UPSTREAM = (
+    *rows(
+        NO_SCORE,
+        (
+            "U3001",
+            "model endpoint is missing, refuses the key or lacks the model",
+            "set OPENAI_BASE_URL and OPENAI_API_KEY, or [[upstreams]] in arena.toml; name a model that it lists",
+        ),
+        ("U3002", "model endpoint failed after retries", "check that its address answers, then run it again"),
+        ("U3003", "model endpoint answered with something unreadable", "check that it speaks the OpenAI protocol"),
+        ("U3004", "model endpoint refuses more requests for now", "take fewer workers, or raise its rate limit"),
+        (
+            "U3007",
+            "model endpoint answers, but no request of this shape",
+            "raise the endpoint's credit, rate limit and context length, and serve every model of the policy there",
+        ),
+        (
+            "U3008",
+            "request to a model endpoint waited too long for its turn here",
+            "raise the endpoint's requests_at_once, lower the number of workers, or add an endpoint",
+        ),
+        ("U3010", "catalogue lookup failed", "check the catalogue service"),
+        retry=True,
+    ),
+    *rows(
+        "the attempt is recorded and counted; at the last one the policy allows, the problem counts as failed",
+        (
+            "U3006",
+            "model endpoint refuses the agent's request and answers a neutral one of its shape",
+            "leave out what the provider refuses; for a validator, a second endpoint settles it within the call",
+        ),
+        retry=True,
+    ),
+    *rows(
+        "the verdict is owed; the stored body is judged later",
+        ("U3020", "judge endpoint failed after retries", "check the judge endpoint"),
+        ("U3021", "judge gave no usable verdict", "read the refused replies with `arena view`"),
+        ("U3022", "judge budget of the race is spent", "raise judge_race_tokens, or ask a cheaper model"),
+        retry=True,
+    ),
+    *rows(
+        WAITS,
+        ("U3030", "chain is not reachable", "check --subtensor.network and that the chain answers there"),
+        ("U3031", "chain refused the extrinsic", "read the chain's answer above"),
+        ("U3032", "beacon round is not available", "wait for the round; it is public"),
+        (
+            "U3033",
+            "chain node no longer keeps the state of that block",
+            "name an archive node as `network`, such as wss://archive.chain.opentensor.ai:443",
+        ),
+        ("U3034", "chain's newest block stands still", "look whether only this node stands; name another as `network`"),
+        (
+            "U3035",
+            "hotkey is not registered on the subnet, or holds no validator permit",
+            "`btcli subnets register` with the coldkey; a permit follows the stake at the next epoch",
+        ),
+        ("U3036", "validators run under different policies or guests", "compare policy hashes; update who is behind"),
+        ("U3037", "chain asks for another release", "install the newest one (`arena doctor` compares them)"),
+        ("U3039", "chain has no such subnet", "check `netuid` and `network`; a node that is syncing knows none"),
+        ("U3048", "operator's files are not here yet", "see `arena operator publish`; one that has them must answer"),
+        ("U3049", "chain has no such block yet", "wait for the block, or name an earlier one"),
+        retry=True,
+    ),
+    *rows(
+        ASKS_NEXT,
+        ("U3040", "another validator is away or too slow", "nothing here; its operator looks at address and port"),
+        ("U3041", "another validator refuses to answer", "read why; it asks for a permit and a right clock"),
+        ("U3042", "another validator's answer is not what the chain holds", "nothing here; tell its operator which"),
+        ("U3046", "another validator shows an older release than is held here", "nothing, while it catches up"),
+        ("U3047", "operator signed two releases with one number", "the operator publishes one with a higher number"),
+        retry=True,
+    ),
+    *rows(
+        "none of its results count in this race; what was settled before stays",
+        ("U3043", "a validator's log cannot be held, by its own note", "nothing here; its operator reads the reason"),
+        ("U3044", "a validator's log was rewritten", "ask its operator why; both signed notes are kept"),
+    ),
+    *rows(
+        LEFT_OUT,
+    ),
+    *rows(
+        "a commitment that was made stands; the source has not been handed in",
+        ("U3052", "no validator can be asked, or none took the submission", "read each reason; name some with --url"),
+        retry=True,
+    ),
+)
+
+PROBLEM = (
+    *rows(
+        STOPS,
+        ("P4001", "problem file is not readable JSON", "fix the line and field named"),
+        ("P4007", "two problems have the same id", "give each problem its own id"),
+        ("P4008", "web problems cannot be scored by rule", "leave the web rows out of the file"),
+        ("P4009", "problem record has no usable id or query", "fix the line and field named"),
+        ("P4011", "catalogue or bank cannot yield the problems asked for", "ask for fewer, or use a larger catalogue"),
+        ("P4012", "title release is malformed", "build the release again for this bank"),
+    ),
+    *rows(
+        "the problem is withdrawn; nobody is charged",
+        ("P4002", "problem has an unknown bucket", "use product, shop or voucher"),
+        ("P4003", "problem has a malformed reward", "fix the field named"),
+        ("P4004", "problem has a malformed voucher", "fix the field named"),
+        ("P4005", "product document is malformed", "fix the document named and build the catalogue again"),
+        ("P4006", "answer product is not in the catalogue", "use problems made for this catalogue"),
+        ("P4013", "problem is unsolvable, free or ambiguous", "leave it out, or correct its reward"),
+        (
+            "P4032",
+            "no variant of a problem of the suite could be drawn",
+            "qualify over a larger catalogue, or set `qualifying.variant_blocks` to 0 in the policy",
+        ),
+    ),
+    *rows(
+        NOT_TRUSTED,
+        ("P4010", "sealed batch does not match its hash", "restore the file from the copy that the hash was made from"),
+        (
+            "P4018",
+            "signed file of problems is not what its signature says",
+            "get it again, and compare its signer with the operator's key",
+        ),
+    ),
+    *rows(
+        "nothing was read",
+        (
+            "P4026",
+            "key, or beacon signature, does not open this file",
+            "use the key it was frozen with, or the round that it names",
+        ),
+    ),
+    *rows(
+        "the wording is not used",
+        ("P4016", "wording loses a constraint of its problem", "say what the detail names, as the reward has it"),
+        ("P4017", "wording asks for something its problem does not", "take out what the detail names"),
+    ),
+    *rows(
+        NO_RACE,
+        ("P4014", "bank has no batch left", "seal batches for the coming races (`arena problems seal`)"),
+        ("P4015", "problem file holds too few problems for the policy", "add problems to it, or take it away"),
+        ("P4027", "bank holds no sealed batch for this round", "ask the operator for that batch"),
+        ("P4030", "batch of a real network lacks its partition or titles", "seal with `--partition` and `--titles`"),
+        retry=True,
+    ),
+    *rows(NO_RACE, ("P4029", "problem may not be raced", "leave out what the detail names")),
+)
+
+ROWS = (*AGENT, *VALIDATOR, *UPSTREAM, *PROBLEM)
