@@ -41,6 +41,7 @@ from arena.export.files import (
 from arena.export.model import Cursor, LogRange, Manifest, Request, ShardFile, Trajectory
 from arena.export.row import ViewContext, row_of
 from arena.export.selection import Selection, check_request, race_of, releases_of
+from arena.records.body import decode_content
 from arena.records.log import Checkpoint, LogStart, LogWalk, checkpoint_of, read_checkpoint, sign_checkpoint
 from arena.records.model import ReleaseRecord, SignedRecord
 from arena.records.port import Store
@@ -150,6 +151,7 @@ class Tally:
         self.policies, self.partitions, self.races = set[str](), set[str](), set[str]()
         self.agents: dict[str, AgentTally] = {}  # by agent version id
         self.references: dict[int, bytes] = {}  # lines of log rows by record number
+        self.referred = set[str]()  # races of these, whose releases have to be shown too
 
     def add(self, row: Assembled) -> None:
         """Count one row."""
@@ -158,7 +160,9 @@ class Tally:
             self.quarantined += [row.seq] if row.withheld == "undecodable" else []
         else:
             self.records[row.kind] += 1
-        self.references |= {one.seq: msgspec.json.encode(one) for one in row.references}
+        for one in row.references:
+            self.references[one.seq] = msgspec.json.encode(one)
+            self.referred.add(race_of(decode_content(bytes(one.content or b""))))
         if row.race_id and (row.trajectory or not row.withheld):
             self.races.add(row.race_id)
         if row.trajectory:
@@ -293,7 +297,7 @@ def complete(
     promoted = [supplement.promotions[agent] for agent in tally.agents if agent in supplement.promotions]
     outside = [one for one in promoted if one.seq in supplement.rows]
     references = tally.references | {one.seq: supplement.rows[one.seq] for one in outside}
-    for race_id in tally.races | {one.race_id for one in outside}:
+    for race_id in tally.races | tally.referred | {one.race_id for one in outside}:
         if race_id in releases:
             references.update([releases[race_id]])
     files, agents = write_agents(folder, tally.agents, tally.policies, supplement, exported_ms)

@@ -67,7 +67,7 @@ class DirectSandbox:
             except GuestCallError as refused:
                 raise ToolError(refused.code, refused.message) from refused
 
-        _link.connect(transport, schemas=job.tools, models=job.models)
+        _link.transport, _link.schemas, _link.models = transport, job.tools, job.models
         module = types.ModuleType("agent")
         exec(compile(job.source, "agent.py", "exec"), module.__dict__)
         try:

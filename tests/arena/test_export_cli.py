@@ -74,7 +74,7 @@ def test_a_store_is_exported_and_the_folder_verifies(dsn, tmp_path: Path):
         (["--pool", "test"], "V2073"),
         (["--bucket", "shoes"], "V2073"),
         (["--from-day", "yesterday"], "V2073"),
-        (["--since-cursor", "nowhere"], "V2073"),
+        (["--since-cursor", "nowhere"], "does not exist"),
     ],
 )
 def test_bad_input_is_told_and_writes_nothing(dsn, tmp_path: Path, arguments, said):

@@ -202,10 +202,6 @@ class SharedNode:
         """What the process has said so far."""
         return (self.folder / "validator.log").read_text(encoding="utf-8", errors="replace")
 
-    def shelved(self) -> int:
-        """How many agents' sources this node has."""
-        return len(list((self.folder / "shelf").glob("*.json")))
-
 
 def stop_all(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     """Stop them side by side: each takes its time to drain."""

@@ -79,7 +79,6 @@ def test_nodes_that_share_a_race_settle_alike_whoever_got_the_operators_files_an
         race = min(settled_of(agents, nodes))
         for node, running in zip(nodes[:2], processes, strict=False):
             wait_for("paid", lambda node=node: '"event":"weights"' in node.log(), node, running, 60)
-        assert [node.shelved() for node in nodes] == [len(AGENTS)] * 3
         require_equal(nodes, race, agents)
         require_files(nodes, network.policy.policy_sha256)
         stop_all(processes)
