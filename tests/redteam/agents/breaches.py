@@ -155,7 +155,7 @@ def bomb_memory_hidden(target):
         if os.fork() == 0:
             threading.Thread(target=hold).start()
             ctypes.CDLL(None).syscall(EXIT_THREAD[os.uname().machine], 0)
-    time.sleep(2 * target["amount"])  # a busy host looks late
+    time.sleep(2)
 
 
 @bomb
@@ -166,7 +166,7 @@ def bomb_memory_many(target):
             block = bytearray(b"x" * (40 << 20))
             time.sleep(30)
             os._exit(len(block) and 0)
-    time.sleep(2 * target["amount"])  # a busy host looks late
+    time.sleep(2)
 
 
 @bomb
@@ -211,7 +211,7 @@ def bomb_socket_buffers(target):
         if os.fork() == 0:
             fill(100)
             os._exit(0)
-    time.sleep(2 * target["amount"])  # a busy host looks late
+    time.sleep(2)
 
 
 @bomb
