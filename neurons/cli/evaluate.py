@@ -229,8 +229,6 @@ def _open_endpoint(
 ) -> Iterator[_Examined]:
     """A model at an endpoint, asked from here or from a cluster. Raises ArenaError V2207, V2060, V2208 for a
     cluster."""
-    from training.evaluation.report import by_endpoint
-
     with contextlib.ExitStack() as stack:
         if how.cluster:
             from neurons.cluster.episodes import ModelEpisodes, Place, alike_of, by_executor
@@ -241,7 +239,11 @@ def _open_endpoint(
             executor = stack.enter_context(open_executor(how.cluster, 0, 0, state_dir=flags.state_dir))
             run = by_executor(plan.parallel, episodes, executor)
         else:
-            run = by_endpoint(plan, stack.enter_context(open_endpoint("model", url)), how.model, bench)
+            upstream = stack.enter_context(open_endpoint("model", url))
+
+            def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
+                return bench.ask_all(jobs, upstream, how.model, plan.decode, plan.parallel)
+
         yield _Examined(run, plan, bench, "nothing is known of its training")
 
 
@@ -252,7 +254,6 @@ def _open_folder(
     """The model in a folder, sampled here or at the named server. Raises GuardStopError for a run that learnt from the
     set, ArenaError U3001 for a server without the model that is named."""
     from training.evaluation.model_loader import open_candidate
-    from training.evaluation.report import by_tokens
     from training.samplers.vllm import VllmSampler
 
     def open_server(codec: Qwen3Codec) -> VllmSampler:
@@ -264,7 +265,10 @@ def _open_folder(
         if not how.sampler:
             say_device("evaluated")
         found = open_candidate(folder, problems, open_sampler=open_server if how.sampler else None)
-        run = by_tokens(plan, found.sampler, found.codec, bench)
+
+        def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
+            return bench.sample(jobs, found.sampler, found.codec, plan.decode, plan.parallel)
+
         weights = found.weights_sha256
         yield _Examined(run, plan, bench, found.contamination, found.version, found.sampler.version, weights)
 
@@ -278,7 +282,8 @@ def _open_agent(
     from harness.tools.registry import profile_schemas
     from neurons.practice.run import at_once_here
     from neurons.worker.ports import open_local_ports
-    from training.evaluation.report import agent_plan, line_of
+    from training.evaluation.report import agent_plan
+    from training.rollouts.rollout import read_line
 
     raw, settings = read_agent(path), flags.settings(how.model)
     report = report_of(raw, settings)
@@ -295,7 +300,7 @@ def _open_agent(
             for job, row in zip(jobs, rows, strict=True):
                 if row.evaluation is None:
                     raise ArenaError(row.failure.code if row.failure else "V2004")
-                yield line_of(job, row.evaluation, tools)
+                yield read_line(job, row.evaluation, tools, episode_ms=row.evaluation.cost.episode_ms)
 
         bench = replace(bench, policy=ports.policy, source=source)
         yield _Examined(run, agent_plan(plan, ports.policy), bench, "nothing is known of its model's training")

@@ -21,26 +21,13 @@ from typing import Literal
 
 import msgspec
 
-from arena.evaluate import Evaluation
 from arena.policy import Policy
 from foundation.canonical import content_hash, text_hash
 from foundation.errors import ArenaError
-from harness.inference.port import Upstream
 from problems.formats import problem_bytes
 from problems.model import BUCKETS, Problem
-from training.model import Decode, EpisodeResult, Sampler
-from training.models.render import Qwen3Codec
-from training.rollouts.rollout import (
-    AXES,
-    EpisodeFile,
-    EpisodeLine,
-    Job,
-    RunJobs,
-    collect,
-    jobs_of,
-    messages_of,
-    read_result,
-)
+from training.model import Decode, EpisodeResult
+from training.rollouts.rollout import AXES, EpisodeFile, RunJobs, collect, jobs_of
 from training.run_context import RunContext
 
 _RESAMPLES = 2_000  # of a bootstrap
@@ -387,18 +374,6 @@ def agent_plan(plan: EvaluationPlan, policy: Policy) -> EvaluationPlan:
     return msgspec.structs.replace(plan, decode=decode, samples=1, seeds=(0,), is_agent=True)
 
 
-def line_of(job: Job, evaluation: Evaluation, tools: str) -> EpisodeLine:
-    """The episode of an evaluation; `tools` are the schemas of its profile."""
-    result = read_result(job, evaluation)
-    taken = msgspec.structs.replace(result.taken, episode_ms=evaluation.cost.episode_ms)
-    return EpisodeLine(
-        result=msgspec.structs.replace(result, taken=taken),
-        query=job.problem.query,
-        messages=messages_of(evaluation.body),
-        tools=tools,
-    )
-
-
 class EvaluationPlan(msgspec.Struct, frozen=True, kw_only=True):
     """How a policy is examined. `samples` of each problem are drawn for each seed; greedy draws are all alike."""
 
@@ -450,28 +425,16 @@ def examine(
     )
     alike = msgspec.structs.replace(conditions, samples=1, seeds=(0,))  # jobs are told apart by those already
     file.claim(text_hash(msgspec.json.encode([lineage_sha256 or plan.label, alike], order="sorted").decode()))
-    report = bench.progress
-    collect(jobs, file, run, None if report is None else lambda done, of: report("evaluate", done, of))
-    wanted = {(job.problem.problem_id, job.sample, job.seed) for job in jobs}
-    results = [line.result for line in file.lines()]
+    collect(jobs, file, run, bench.progress and functools.partial(bench.progress, "evaluate"))
+    wanted = {job.key for job in jobs}
     return make_report(
         plan.label,
-        [result for result in results if (result.problem_id, result.sample, result.seed) in wanted],
+        [line.result for line in file.lines() if line.result.key in wanted],
         conditions,
         lineage_sha256=lineage_sha256,
         contamination=contamination,
         weights_sha256=weights_sha256,
     )
-
-
-def by_tokens(plan: EvaluationPlan, sampler: Sampler, codec: Qwen3Codec, bench: RunContext) -> RunJobs:
-    """Episodes of a policy that speaks tokens."""
-    return functools.partial(bench.sample, sampler=sampler, codec=codec, decode=plan.decode, parallel=plan.parallel)
-
-
-def by_endpoint(plan: EvaluationPlan, upstream: Upstream, model: str, bench: RunContext) -> RunJobs:
-    """Episodes of a model behind a chat endpoint."""
-    return functools.partial(bench.ask_all, upstream=upstream, model=model, decode=plan.decode, parallel=plan.parallel)
 
 
 def episodes_path(report: Path) -> Path:

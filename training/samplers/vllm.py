@@ -20,11 +20,10 @@ import msgspec
 from foundation.bounded_http import BoundedClient, UnfitAnswerError
 from foundation.canonical import UNREADABLE_JSON
 from foundation.errors import ArenaError
-from training.model import Decode, Sampled, Sampler
+from training.model import Decode, Sampled
 from training.models.render import Qwen3Codec
 from training.recipe import Recipe
 from training.run import weights_sha256
-from training.samplers.scripted import ScriptedSampler
 
 TIMEOUT_S = 600.0
 _SUPPRESSED = -100.0  # logit bias: the strongest the protocol allows
@@ -171,10 +170,6 @@ class VllmSampler:
         raise ArenaError(code, f"HTTP {response.status_code} {response.text[:_DETAIL_CHARS]}")
 
 
-def outside_sampler(recipe: Recipe, codec: Qwen3Codec) -> Sampler | None:
-    """The sampler of `recipe.sampler`; None where the run's own model samples. Raises ArenaError U3001."""
-    if not recipe.sampler:
-        return None
-    if recipe.sampler == "scripted":
-        return ScriptedSampler(codec, recipe.sampler_model)
-    return VllmSampler(recipe.sampler, recipe.sampler_model, codec)
+def outside_sampler(recipe: Recipe, codec: Qwen3Codec) -> VllmSampler | None:
+    """The server of `recipe.sampler`; None where the run's own model samples."""
+    return VllmSampler(recipe.sampler, recipe.sampler_model, codec) if recipe.sampler else None
