@@ -77,7 +77,6 @@ class RolloutTurn(msgspec.Struct, frozen=True, kw_only=True):
     first: int
     last: int  # exclusive
     tools: tuple[tuple[str, str], ...]  # (name, arguments) of its calls
-    malformed: int = 0
 
 
 class EpisodeSpend(msgspec.Struct, frozen=True, kw_only=True):

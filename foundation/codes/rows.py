@@ -132,7 +132,7 @@ VALIDATOR = (
         (
             "V2148",
             "models would cost more than allowed",
-            "`arena corpus trac --dry-run` shows calls, tokens and price; raise --price-max, or give --rows",
+            "`arena corpus trac --dry-run` shows calls and the highest price; raise --price-max, or give --rows",
         ),
         ("V2149", "thoughts of a rewritten run do not stand", "give the unchanged folder of `arena corpus rewrite`"),
         (

@@ -116,7 +116,6 @@ class TurnTokens(msgspec.Struct, frozen=True, kw_only=True):
     prompt: tuple[int, ...]
     sampled: tuple[int, ...]
     logprobs: tuple[float, ...]
-    malformed: int = 0
 
 
 class TokenUpstream:
@@ -160,7 +159,6 @@ class TokenUpstream:
             prompt=added,
             sampled=sampled.token_ids,
             logprobs=sampled.logprobs,
-            malformed=len(parsed.malformed),
         )
         finish = "length" if sampled.finish == "length" else "tool_calls" if parsed.message.calls else "stop"
         return ModelReply(
@@ -327,7 +325,7 @@ def read_rollout(evaluation: Evaluation) -> Rollout | None:
         mask += [1] * len(turn.sampled)
         logprobs += turn.logprobs
         tools = tuple((call.name, call.arguments) for call in said.calls)
-        spans.append(RolloutTurn(first=first, last=len(ids), tools=tools, malformed=turn.malformed))
+        spans.append(RolloutTurn(first=first, last=len(ids), tools=tools))
     return Rollout(
         prompt_ids=tokens[0].prompt,
         completion_ids=tuple(ids),

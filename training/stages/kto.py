@@ -19,7 +19,7 @@ from trl.trainer.kto_config import KTOConfig
 from trl.trainer.kto_trainer import DataCollatorForUnpairedPreference, KTOTrainer
 from trl.trainer.utils import pad
 
-from training.guards import require_emission, require_start_emission, require_two_classes
+from training.guards import require_emission, require_two_classes
 from training.model import TokenRow
 from training.models.opening import lora_config, open_parent, placed
 from training.recipe import Recipe
@@ -111,7 +111,7 @@ def _start_rate(folder: RunFolder, recipe: Recipe, emission_rate: EmissionRate |
         with eval_mode(parent):
             known = [emission_rate(placed(parent))]
         folder.log({"step": 0, "emission_rate": known[0]})
-    require_start_emission(known[0], recipe.guards)
+    require_emission(known[0], known[0], recipe.guards)
     return known[0]
 
 
