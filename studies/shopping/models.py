@@ -35,7 +35,7 @@ from training.models.opening import find_device
 from training.models.render import Qwen3Codec
 from training.models.tiny_model import TinyShape, build_tiny_model
 from training.recipe import DataRules, LoraRules, OptimRules, Recipe
-from training.rollouts.rollout import EpisodeFile, EpisodeLine, Job, RunJobs, collect, jobs_of
+from training.rollouts.rollout import EpisodeFile, EpisodeLine, Job, RunJobs, jobs_of
 from training.run import CHECKPOINT, RunFolder
 from training.run_context import RunContext
 from training.stages.engine import quiet_engine
@@ -77,7 +77,7 @@ def build_base(plan: StudyPlan, folder: Path, study: Path, bench: RunContext) ->
     file = EpisodeFile(folder / "transcripts.jsonl")
     jobs = jobs_of(bench.problems, base.transcripts, plan.seed)
     decode = Decode(temperature=0.0, turns_max=plan.turns_max)
-    collect(jobs, file, lambda missing: (bench.ask(job, RandomCaller(job.seed), RANDOM, decode) for job in missing))
+    file.collect(jobs, lambda missing: (bench.ask(job, RandomCaller(job.seed), RANDOM, decode) for job in missing))
     shown = (replace(line, tools="[]") if place % base.tools_every else line for place, line in enumerate(file.lines()))
     traces = {trace.trace_id: trace for trace in map(trace_of, shown)}
     recipe = replace(

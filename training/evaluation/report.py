@@ -26,7 +26,7 @@ from foundation.errors import ArenaError
 from problems.formats import problem_bytes
 from problems.model import BUCKETS, Problem
 from training.model import Decode, EpisodeResult
-from training.rollouts.rollout import AXES, EpisodeFile, RunJobs, collect, jobs_of
+from training.rollouts.rollout import AXES, EpisodeFile, RunJobs, jobs_of
 from training.run_context import RunContext
 
 _RESAMPLES = 2_000  # of a bootstrap
@@ -400,7 +400,7 @@ def examine(
     )
     alike = msgspec.structs.replace(conditions, samples=1, seeds=(0,))  # jobs are told apart by those already
     file.claim(text_hash(msgspec.json.encode([lineage_sha256 or plan.label, alike], order="sorted").decode()))
-    collect(jobs, file, run, bench.progress and functools.partial(bench.progress, "evaluate"))
+    file.collect(jobs, run, bench.progress and functools.partial(bench.progress, "evaluate"))
     wanted = {job.key for job in jobs}
     return make_report(
         plan.label,

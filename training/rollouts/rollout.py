@@ -73,33 +73,19 @@ class EpisodeFile:
             raise ArenaError("V2124", f"{self._path} holds episodes of another model, or of other conditions")
         kept.write_text(owner, encoding="utf-8")
 
-    def missing(self, jobs: Iterable[Job]) -> list[Job]:
-        """Jobs without a line."""
-        return [job for job in jobs if job.key not in self._lines]
-
-    def add(self, line: EpisodeLine) -> None:
-        """Keep an episode."""
-        with self._path.open("ab") as file:
-            file.write(msgspec.json.encode(line) + b"\n")
-        self._lines[line.result.key] = line
+    def collect(self, jobs: Sequence[Job], run: RunJobs, progress: PhaseProgress | None = None) -> None:
+        """Run the jobs that have no line yet, and keep each as it ends."""
+        missing = [job for job in jobs if job.key not in self._lines]
+        for number, line in enumerate(run(missing), len(jobs) - len(missing) + 1):
+            with self._path.open("ab") as file:
+                file.write(msgspec.json.encode(line) + b"\n")
+            self._lines[line.result.key] = line
+            if progress:
+                progress(number, len(jobs))
 
     def lines(self) -> tuple[EpisodeLine, ...]:
         """The episodes, by problem and sample."""
         return tuple(self._lines[key] for key in sorted(self._lines))
-
-
-def collect(
-    jobs: Sequence[Job],
-    file: EpisodeFile,
-    run: RunJobs,
-    progress: PhaseProgress | None = None,
-) -> None:
-    """Run the jobs that have no line yet, and keep each as it ends."""
-    missing = file.missing(jobs)
-    for number, line in enumerate(run(missing), len(jobs) - len(missing) + 1):
-        file.add(line)
-        if progress:
-            progress(number, len(jobs))
 
 
 CONTEXT_FULL = "the context is full"
@@ -111,7 +97,6 @@ class TurnTokens(msgspec.Struct, frozen=True, kw_only=True):
     `prompt` are the ids added since the turn before (all of them for a prompt rendered afresh: `is_continued` False).
     """
 
-    version: str
     is_continued: bool
     prompt: tuple[int, ...]
     sampled: tuple[int, ...]
@@ -154,7 +139,6 @@ class TokenUpstream:
         reply = chat_row(msgspec.structs.replace(parsed.message, reasoning=""))
         self._sent, self._ids, self._sampled = (*messages, _message(reply)), prompt, sampled.token_ids
         tokens = TurnTokens(
-            version=self._sampler.version,
             is_continued=is_continued,
             prompt=added,
             sampled=sampled.token_ids,

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from training.guards import require_eval_mode
 from training.model import Decode, Sampled
+from training.models.render import Qwen3Codec
 from training.samplers.ragged_attention import Attending, ManyRows, OneRow, Place, PrefixTree, in_path_order, ragged
 
 HELD_BYTES = 2 << 30  # 3 KB a token for a few million weights, 147 KB for Qwen3-4B in bf16
@@ -187,6 +188,12 @@ class LocalSampler:
         else:
             chosen = allowed.argmax(dim=-1)
         return chosen, scores.gather(-1, chosen[:, None])[:, 0]
+
+
+def sampler_of(model: Any, codec: Qwen3Codec, version: str, batch_rows: int = 1) -> LocalSampler:
+    """A sampler that ends its turns, and never draws what the template alone writes, as the codec has it."""
+    stop_id, suppressed = codec.stop_id, codec.template_only_ids
+    return LocalSampler(model, stop_id=stop_id, suppressed_ids=suppressed, version=version, batch_rows=batch_rows)
 
 
 @contextlib.contextmanager

@@ -76,7 +76,8 @@ class VllmSampler:
 
     def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> Sampled:
         """One turn. Raises ArenaError U3001 (unknown model), U3002 (server away), U3003 (a reply without tokens)."""
-        answer = self._post(
+        answer = self._ask(
+            "POST",
             "completions",
             {
                 "model": self._model,
@@ -116,13 +117,13 @@ class VllmSampler:
         if name == self._model:
             return
         if name not in self._served():
-            self._post("load_lora_adapter", {"lora_name": name, "lora_path": str(folder.resolve())})
+            self._ask("POST", "load_lora_adapter", {"lora_name": name, "lora_path": str(folder.resolve())})
         held = self._weights_of(name)
         if held and held != digest:
             raise ArenaError("U3001", f"{self._client.base_url} serves weights {held[:16]} as {name}")
         previous, self._model = self._model, name
         if previous in self._loaded:
-            self._post("unload_lora_adapter", {"lora_name": previous})
+            self._ask("POST", "unload_lora_adapter", {"lora_name": previous})
             self._loaded.remove(previous)
         self._loaded.add(name)
 
@@ -153,9 +154,6 @@ class VllmSampler:
         except UNREADABLE_JSON as error:
             raise ArenaError("U3003", f"{error} in the list of models") from error
         return {model.id: model.root for model in listed.data}
-
-    def _post(self, path: str, fields: dict[str, Any]) -> bytes:
-        return self._ask("POST", path, fields)
 
     def _ask(self, method: str, path: str, fields: dict[str, Any] | None) -> bytes:
         try:

@@ -39,7 +39,7 @@ from training.recipe import Recipe
 from training.rollouts.rewards import Reward, Step, mixed_share, reward_of, token_advantages
 from training.rollouts.rollout import EpisodeLine, Job, jobs_of
 from training.run import Outcome, RunFolder
-from training.samplers.in_process import LocalSampler, eval_mode
+from training.samplers.in_process import eval_mode, sampler_of
 from training.samplers.vllm import VllmSampler
 from training.stages.engine import Watch, engine_arguments, run_trainer
 
@@ -239,13 +239,8 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
         """The behaviour policy: the model, which holds its weights now, or the server with its adapter."""
         server, codec = self._ports.server, self._ports.codec
         if server is None:
-            return LocalSampler(
-                model,
-                stop_id=codec.stop_id,
-                suppressed_ids=codec.template_only_ids,
-                version=f"{self._version[:12]}-{self._renewed_at}",
-                batch_rows=self._recipe.sample_rows,
-            )
+            version = f"{self._version[:12]}-{self._renewed_at}"
+            return sampler_of(model, codec, version, self._recipe.sample_rows)
         if self._renewed_at:  # until then it is the parent, which is served
             adapter = Path(self.args.output_dir) / f"behaviour-{self._renewed_at}"
             if not adapter.exists():

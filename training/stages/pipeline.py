@@ -32,7 +32,7 @@ from training.models.opening import find_device, open_parent, placed
 from training.models.render import Qwen3Codec, mask_defect, masked_runs, run_defect
 from training.recipe import Recipe
 from training.rollouts.rewards import Step
-from training.rollouts.rollout import EPISODES, EpisodeFile, EpisodeLine, Job, RunJobs, collect, jobs_of
+from training.rollouts.rollout import EPISODES, EpisodeFile, EpisodeLine, Job, RunJobs, jobs_of
 from training.run import (
     LINEAGE,
     Outcome,
@@ -44,7 +44,7 @@ from training.run import (
     weights_sha256,
 )
 from training.run_context import RunContext
-from training.samplers.in_process import LocalSampler
+from training.samplers.in_process import sampler_of
 from training.samplers.vllm import outside_sampler
 from training.stages.engine import quiet_engine
 from training.stages.sft import train_sft
@@ -137,11 +137,6 @@ def blend(corpus: TokenRows, rollouts: TokenRows, recipe: Mix) -> TokenRows:
         rows=tuple(parts[one.is_corpus][one.index] for one in mix(first, second, recipe)),
         dropped=dict(Counter(corpus.dropped) + Counter(rollouts.dropped)),
     )
-
-
-def stepwise_rows(lines: Sequence[EpisodeLine], codec: Qwen3Codec, recipe: Recipe) -> TokenRows:
-    """One row a step of every full success. Raises GuardStopError when too many masks are inexact."""
-    return by_step(rows_of_traces([trace_of(line) for line in lines if line.result.is_success], codec, recipe))
 
 
 def trace_of(line: EpisodeLine) -> Trace:
@@ -287,7 +282,8 @@ class _StageRun:
                 return self._sft(self._blended(successes))
             case "teacher":
                 lines = self._teacher_lines()
-                rows = stepwise_rows(lines, self.codec, self.recipe)
+                solved = [trace_of(line) for line in lines if line.result.is_success]
+                rows = by_step(rows_of_traces(solved, self.codec, self.recipe))
                 if not rows.rows:
                     raise ArenaError(
                         "V2124", f"none of the teacher's {len(lines)} episodes succeeded: nothing to learn from"
@@ -324,7 +320,7 @@ class _StageRun:
             require_train_pool((job.problem.problem_id for job in jobs), self.bench.train_ids)
             with contextlib.ExitStack() as stack:
                 run = self.run_jobs or self._runner(stack)
-                collect(jobs, EpisodeFile(path), run, report and functools.partial(report, phase))
+                EpisodeFile(path).collect(jobs, run, report and functools.partial(report, phase))
         self.run.processes.wait()
         return EpisodeFile(path).lines()
 
@@ -338,7 +334,7 @@ class _StageRun:
         sampler: Sampler | None = outside_sampler(recipe, self.codec)
         if sampler is None:
             model, version = open_parent(recipe)
-            sampler = self._local(placed(model), version)
+            sampler = sampler_of(placed(model), self.codec, version, recipe.sample_rows)
         return functools.partial(self.bench.sample, sampler=sampler, codec=self.codec, **decoding)
 
     def _teacher_lines(self) -> tuple[EpisodeLine, ...]:
@@ -372,7 +368,7 @@ class _StageRun:
         jobs = jobs_of(self.bench.dev, 1, self.recipe.seed)
 
         def emission(model: Any) -> float:
-            sampler = self._local(model, "dev")
+            sampler = sampler_of(model, self.codec, "dev", self.recipe.sample_rows)
             lines = self.bench.sample(jobs, sampler, self.codec, self.recipe.decode, self.recipe.parallel)
             return emission_rate([line.result for line in lines])
 
@@ -398,12 +394,3 @@ class _StageRun:
             server=outside_sampler(recipe, self.codec),
         )
         return train_grpo(recipe, self.run, ports)
-
-    def _local(self, model: Any, version: str) -> LocalSampler:
-        return LocalSampler(
-            model,
-            stop_id=self.codec.stop_id,
-            suppressed_ids=self.codec.template_only_ids,
-            version=version,
-            batch_rows=self.recipe.sample_rows,
-        )
