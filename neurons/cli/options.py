@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from foundation.errors import ArenaError
-from neurons.settings import flags as wallet_flags
 
 if TYPE_CHECKING:
     from arena.chain.port import Signer
@@ -113,16 +112,27 @@ BankOption = Annotated[str, typer.Option("--bank", help="Hotkey of the bank that
 CorpusArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A corpus.", exists=True, file_okay=False)]
 
 # -- a wallet: the hotkey that a command signs with; settings fill in what no flag says
-WalletNameOption = Annotated[str, typer.Option(*wallet_flags.NAME, help="Coldkey's name of the wallet that signs.")]
-WalletHotkeyOption = Annotated[
-    str, typer.Option(*wallet_flags.HOTKEY, help="The hotkey that signs; on the local network also //NAME.")
+WALLET_SPELLINGS = {  # by setting: the older dotted names first, then those of `btcli` and of other subnets
+    "wallet_name": ("--wallet.name", "--wallet", "--wallet-name", "-w"),
+    "wallet_hotkey": ("--wallet.hotkey", "--wallet-hotkey", "-H"),
+    "wallet_path": ("--wallet.path", "--wallet-path"),
+    "network": ("--subtensor.network", "--subtensor.chain_endpoint", "--network", "-n"),
+}
+WalletNameOption = Annotated[
+    str, typer.Option(*WALLET_SPELLINGS["wallet_name"], help="Coldkey's name of the wallet that signs.")
 ]
-WalletPathOption = Annotated[str, typer.Option(*wallet_flags.PATH, help="Folder of the wallets.")]
+WalletHotkeyOption = Annotated[
+    str,
+    typer.Option(*WALLET_SPELLINGS["wallet_hotkey"], help="The hotkey that signs; on the local network also //NAME."),
+]
+WalletPathOption = Annotated[str, typer.Option(*WALLET_SPELLINGS["wallet_path"], help="Folder of the wallets.")]
 NetworkOption = Annotated[
     str,
-    typer.Option(*wallet_flags.NETWORK, help="local, finney, a chain's ws:// URL, or http:// of a served local chain."),
+    typer.Option(
+        *WALLET_SPELLINGS["network"], help="local, finney, a chain's ws:// URL, or http:// of a served local chain."
+    ),
 ]
-NetuidOption = Annotated[int | None, typer.Option(*wallet_flags.NETUID, min=0, help="The subnet.")]
+NetuidOption = Annotated[int | None, typer.Option("--netuid", min=0, help="The subnet.")]
 
 
 # -- groups

@@ -26,7 +26,6 @@ from neurons.cli.options import (
     command,
 )
 from neurons.cli.presenter import badge, printable, share_text, show
-from neurons.settings import flags as wallet_flags
 
 if TYPE_CHECKING:
     from arena.chain.port import Metagraph, Signer, Subtensor
@@ -64,7 +63,7 @@ class ChainFlags:
         list[str] | None,
         typer.Option("--url", help="A validator's door, http://host:port; repeatable. Default: those the chain names."),
     ] = None
-    netuid: Annotated[str, typer.Option(*wallet_flags.NETUID, help="The subnet.", metavar="INTEGER")] = ""
+    netuid: Annotated[str, typer.Option("--netuid", help="The subnet.", metavar="INTEGER")] = ""
     network: NetworkOption = ""
     state_dir: Annotated[
         str, typer.Option("--state-dir", help="With network local: the validator's folder, where the chain lies.")

@@ -29,7 +29,6 @@ from neurons.cli.options import (
     state_folder,
 )
 from neurons.cli.presenter import echo_json, printable, show_progress
-from neurons.settings import flags as wallet_flags
 
 if TYPE_CHECKING:
     from arena.chain.port import Subtensor
@@ -61,7 +60,7 @@ def verify(
     ] = None,
     checkpoint: _Notes = None,
     chain: _Chain = "",
-    netuid: Annotated[int, typer.Option(*wallet_flags.NETUID, min=0, help="The subnet on --chain.")] = NETUID,
+    netuid: Annotated[int, typer.Option("--netuid", min=0, help="The subnet on --chain.")] = NETUID,
     processes: _Processes = None,
     cluster: ClusterOption = "",
     as_json: JsonOption = False,
