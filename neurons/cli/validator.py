@@ -192,7 +192,7 @@ def doctor(
 ) -> None:
     """Check this host; print the fix for what is missing.
 
-    Looks at Python, memory, disk, the jail for agents, Postgres, the model endpoint, the search engine, the bank's
+    Looks at memory, disk, the jail and the Python of agents, Postgres, the model endpoint, the search engine, the bank's
     stock, and on a real network this hotkey's place there, for a node with these settings: give the flags that `arena
     validator` is started with. Changes no setting. `warn` means it runs with less; exit code 3 that something failed.
     """

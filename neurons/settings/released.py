@@ -78,10 +78,8 @@ def released_policy(store: ReleaseStore, release: FilesRelease) -> Policy | None
             policy = read_canonical(content, Policy)
         except UNREADABLE_JSON as error:
             raise ArenaError(FILE_UNUSABLE, f"policy {file.name} of release {release.sequence}: {error}") from error
-        if unknown := _unknown_key(msgspec.json.decode(content), msgspec.to_builtins(policy)):
-            told = (
-                f"policy {file.name} of release {release.sequence} names {unknown}, which this software does not know"
-            )
+        if canonical_bytes(msgspec.json.decode(content)) != canonical_bytes(policy):
+            told = f"policy {file.name} of release {release.sequence} names rules that this software does not know"
             raise ArenaError(FILE_UNUSABLE, told)
         return policy
     return None
@@ -138,21 +136,10 @@ def index_folder(state_dir: Path, release: FilesRelease) -> Path | None:
 
 
 def _folder_of(settings: Settings, release: FilesRelease, file: SharedFile) -> Path | None:
-    if file.kind == "suite":
-        return suite_folder(settings)
-    if file.kind == "titles":
-        return shared_titles_folder(settings)
-    if file.kind == "batch":
-        return settings.state_dir / "bank"
-    return index_folder(settings.state_dir, release) if file.kind == "catalogue" else None
-
-
-def _unknown_key(raw: object, known: object) -> str:
-    """A key of foreign JSON that the value read from it does not have; "" for none."""
-    if isinstance(raw, dict) and isinstance(known, dict):
-        for key, value in raw.items():
-            if key not in known:
-                return str(key)[:64]
-            if unknown := _unknown_key(value, known[key]):
-                return unknown
-    return ""
+    folders = {
+        "suite": suite_folder(settings),
+        "titles": shared_titles_folder(settings),
+        "batch": settings.state_dir / "bank",
+        "catalogue": index_folder(settings.state_dir, release),
+    }
+    return folders.get(file.kind)
