@@ -192,8 +192,8 @@ def doctor(
 ) -> None:
     """Check this host; print the fix for what is missing.
 
-    Looks at memory, disk, the jail and the Python of agents, Postgres, the model endpoint, the search engine, the bank's
-    stock, and on a real network this hotkey's place there, for a node with these settings: give the flags that `arena
+    Looks at memory, disk, the jail and its Python, Postgres, the model endpoint, the search engine, the bank's stock,
+    and on a real network this hotkey's place there, for a node with these settings: give the flags that `arena
     validator` is started with. Changes no setting. `warn` means it runs with less; exit code 3 that something failed.
     """
     from neurons.node.doctor import CHECKS, examine

@@ -62,6 +62,11 @@ class LocalRun(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     rows: tuple[RunRow, ...]
 
+    def save(self, path: Path) -> None:
+        """Write it to a file of this user alone. Raises OSError."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, msgspec.json.encode(self), mode=0o600)
+
 
 def default_cache_dir() -> Path:
     """The user's cache folder: XDG_CACHE_HOME, else ~/.cache, and `agent-arena` in it. Makes nothing."""
@@ -117,12 +122,6 @@ def json_row(row: RunRow) -> dict[str, object]:
         **{name: getattr(done, name) for name in names},
         "loss": loss_of(done, row.constraints),
     }
-
-
-def save_run(path: Path, run: LocalRun) -> None:
-    """Write a run. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, msgspec.json.encode(run), mode=0o600)
 
 
 def read_run(content: bytes) -> LocalRun | EvaluationBody:
