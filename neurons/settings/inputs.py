@@ -124,8 +124,8 @@ def prepare_suite(
     where the catalogue is the one it is asked of, and its signature is checked each time; over any other catalogue a
     suite of that name is made, and kept as a file.
 
-    Raises ArenaError P4001 when a real network's node has none, P4006 when its answers are not in the catalogue, P4015
-    when there are fewer problems than the policy asks for, P4018 when the suite is not what the operator signed, or no
+    Raises ArenaError P4001 when a real network's node has none, P4006 when its answers are not in the catalogue, P4014
+    when there are fewer problems than the policy asks for, P4010 when the suite is not what the operator signed, or no
     operator is known, V2064 when a suite made here can't be written.
     """
     name, count = policy.qualifying.suite, policy.qualifying.problems
@@ -137,7 +137,7 @@ def prepare_suite(
         with path.open(encoding="utf-8") as lines:
             found = read_problems(lines)
         if len(found) < count:
-            raise ArenaError("P4015", f"{path} holds {len(found)} problems of {count}")
+            raise ArenaError("P4014", f"{path} holds {len(found)} problems of {count}")
         return found
     if name in SUITES:
         shipped, catalogue = open_shipped(name, verify), open_catalogue(catalogue_path(settings))
@@ -193,11 +193,11 @@ def _signed_suite(settings: Settings, name: str, operator: str) -> tuple[Problem
     The catalogue's products are counted, not hashed: over millions that takes minutes, and a start should not.
     """
     if not operator:
-        raise ArenaError("P4018", f"{name}: set bank_hotkey to the operator's key, which signs the suite")
+        raise ArenaError("P4010", f"{name}: set bank_hotkey to the operator's key, which signs the suite")
     suite = read_suite(suite_folder(settings), name, verify, operator)
     catalogue, documents = open_catalogue(catalogue_path(settings)), suite.manifest.catalogue.documents
     if len(catalogue) != documents:
-        raise ArenaError("P4018", f"{name} is asked of {documents} documents, this catalogue holds {len(catalogue)}")
+        raise ArenaError("P4010", f"{name} is asked of {documents} documents, this catalogue holds {len(catalogue)}")
     for problem in suite.problems:
         for item in problem.rewards:
             if catalogue.product(item.product_id) is None:
@@ -206,7 +206,7 @@ def _signed_suite(settings: Settings, name: str, operator: str) -> tuple[Problem
 
 
 def _first_of_each(problems: Sequence[Problem], count: int) -> tuple[Problem, ...]:
-    """`count` problems, the first of each bucket, by `spread_evenly`. Raises ArenaError P4015 for too few."""
+    """`count` problems, the first of each bucket, by `spread_evenly`. Raises ArenaError P4014 for too few."""
     wanted = spread_evenly(count)
     chosen = tuple(
         problem
@@ -214,7 +214,7 @@ def _first_of_each(problems: Sequence[Problem], count: int) -> tuple[Problem, ..
         for problem in [problem for problem in problems if problem.bucket == bucket][: wanted[bucket]]
     )
     if len(chosen) < count:
-        raise ArenaError("P4015", f"the suite holds {len(problems)} problems, the policy asks for {count}")
+        raise ArenaError("P4014", f"the suite holds {len(problems)} problems, the policy asks for {count}")
     return chosen
 
 
@@ -251,7 +251,7 @@ def titles_file(settings: Settings) -> str:
 
 
 def open_titles(path: str) -> TitleMatcher:
-    """The matcher of a release file, or `lexical/1` for "". Raises ArenaError P4012 for a malformed release."""
+    """The matcher of a release file, or `lexical/1` for "". Raises ArenaError P4001 for a malformed release."""
     from problems.titles import LexicalTitles, decode_accepted
 
     return decode_accepted(Path(path).read_bytes()) if path else LexicalTitles()
@@ -259,7 +259,7 @@ def open_titles(path: str) -> TitleMatcher:
 
 def open_released_titles(settings: Settings) -> TitleMatcher:
     """The accepted titles of everything public: `titles*.json` beside the index (a suite's, and those of released
-    batches) and of the operator's release, or `lexical/1` where there are none. Raises ArenaError P4012 for a malformed
+    batches) and of the operator's release, or `lexical/1` where there are none. Raises ArenaError P4001 for a malformed
     release."""
     from problems.titles import LexicalTitles, decode_accepted, join_titles
 
@@ -270,7 +270,7 @@ def open_released_titles(settings: Settings) -> TitleMatcher:
 
 
 def signer_of(settings: Settings) -> Signer:
-    """The hotkey that the settings name. Raises ArenaError V2031 when it can't be read."""
+    """The hotkey that the settings name. Raises ArenaError V2030 when it can't be read."""
     from arena.chain.opening import open_signer
 
     return open_signer(
@@ -283,7 +283,7 @@ def signer_of(settings: Settings) -> Signer:
 
 
 def chain_of(settings: Settings) -> Subtensor:
-    """The chain that the settings name. Raises ArenaError as `open_subtensor` does, and V2031 for a proxy's key."""
+    """The chain that the settings name. Raises ArenaError as `open_subtensor` does, and V2030 for a proxy's key."""
     from arena.chain.opening import open_subtensor
 
     of_proxy = settings.model_copy(update={"wallet_hotkey": settings.wallet_proxy})
