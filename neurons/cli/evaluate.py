@@ -222,7 +222,7 @@ def _examine(
 def _open_endpoint(
     url: str, how: SubjectFlags, plan: EvaluationPlan, bench: RunContext, flags: BenchFlags, stack: ExitStack
 ) -> _Examined:
-    """A model at an endpoint, asked from here or from a cluster. Raises ArenaError V2207, V2060, V2208 for a
+    """A model at an endpoint, asked from here or from a cluster. Raises ArenaError V2207, V2060 for a
     cluster."""
     from training.evaluation.report import by_endpoint
 
@@ -262,7 +262,7 @@ def _open_agent(
     path: Path, how: SubjectFlags, plan: EvaluationPlan, bench: RunContext, flags: BenchFlags, stack: ExitStack
 ) -> _Examined:
     """An agent file, run here or on a cluster. Ends the command for a file that the gate rejects. Raises ArenaError
-    A1001 and A1009 for a file that can't be read, U3001 for an endpoint, V2207, V2060, V2208 for a cluster."""
+    A1001 and A1009 for a file that can't be read, U3001 for an endpoint, V2207, V2060 for a cluster."""
     from harness.tools.registry import profile_schemas
     from neurons.practice.run import RunRow, at_once_here, run_here
     from neurons.settings.inputs import DEFAULT_POLICY

@@ -163,7 +163,7 @@ class WalletFlags:
     network: NetworkOption = ""
 
     def open(self) -> Signer:
-        """Its signer. Raises ArenaError V2031 for a key that can't be read, V2030 for a setting."""
+        """Its signer. Raises ArenaError V2030 for a key that can't be read, or a setting."""
         from neurons.settings.inputs import signer_of
         from neurons.settings.settings import resolve
 
@@ -250,7 +250,7 @@ def run_on_store(
 ) -> T:
     """What `work` returns, given the store of a DSN or a state folder.
 
-    Raises ArenaError V2021, V2022, V2023, V2026, V2028, V2029.
+    Raises ArenaError V2021, V2022, V2023, V2027, V2028, V2029.
     """
 
     async def opened() -> T:
@@ -296,7 +296,7 @@ def state_folder(given: Path | None) -> Path:
 
 
 def location_of(dsn: str, state_dir: Path) -> StoreLocation:
-    """Where the store of a DSN (""; of a state folder) and its bodies are. Raises ArenaError V2021, V2026."""
+    """Where the store of a DSN (""; of a state folder) and its bodies are. Raises ArenaError V2021, V2027."""
     from arena.store.location import StoreLocation, read_location
 
     if dsn:
@@ -305,7 +305,7 @@ def location_of(dsn: str, state_dir: Path) -> StoreLocation:
         )
     location = read_location(state_dir)
     if location is None:
-        raise ArenaError("V2026", str(state_dir))
+        raise ArenaError("V2027", f"no store is known in {state_dir}", fix="give --state-dir of a node, or of a demo")
     return location
 
 

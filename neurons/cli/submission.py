@@ -108,7 +108,7 @@ class MinerSession:
 
 @contextlib.asynccontextmanager
 async def open_session(settings: Settings) -> AsyncIterator[MinerSession]:
-    """The session of the settings' hotkey. Raises ArenaError V2031, U3030."""
+    """The session of the settings' hotkey. Raises ArenaError V2030, U3030."""
     from arena.chain.keys import HttpAuth
     from arena.door.client import DoorClient
     from neurons.settings.inputs import chain_of, signer_of

@@ -165,7 +165,7 @@ def verify_folder(
     `processes` None: one a core, for exports of many records; `cluster`, where given, is in their place. `points`,
     `subtensor`: what stands outside of the export; the chain is asked when the export holds. Ends the command
     with exit code 4 when anything is wrong; the first wrong place is named first. Raises ArenaError V2052 when
-    processes died, and V2207, V2060, V2208 for a cluster.
+    processes died, and V2207, V2060 for a cluster.
     """
     from arena.chain.keys import verify as verify_signature
     from arena.export.files import read_manifest

@@ -70,10 +70,10 @@ STREAMS_MAX = 32  # of the live tail at once
 async def open_node(settings: Settings) -> AsyncIterator[Node]:
     """A node with its worker pool running.
 
-    Raises ArenaError: V2001 or V2003 (jail), V2010 (index), V2014 (address of tail, door, exchange or
-    metrics), V2020 to V2024, V2028 and V2029 (store), V2027 (state folder), V2030, V2114 (sharing), V2031
+    Raises ArenaError: V2001 (jail), V2010 (index), V2014 (address of tail, door, exchange or
+    metrics), V2020 to V2024, V2028 and V2029 (store), V2027 (state folder), V2064 (sharing), V2030
     (wallet), U3001 (model endpoint), U3030 (chain), U3048 and V2105 (the operator's files), V2040 (accepted
-    titles of the suite), P4001, P4006, P4015 or P4018 (the suite), V2062 and U3035 (this node may not race), U3037 (a
+    titles of the suite), P4001, P4006, P4014 or P4010 (the suite), V2062 and U3035 (this node may not race), U3037 (a
     runtime that this release doesn't know, and a permit that was never seen).
     """
     policy_of(settings)  # fail early on an unknown policy
@@ -171,7 +171,7 @@ async def _open_pool(
     judge: Endpoint | None,
     stack: contextlib.AsyncExitStack,
 ) -> WorkerPool:
-    """The node's workers, running. Raises ArenaError V2001 to V2003, V2062."""
+    """The node's workers, running. Raises ArenaError V2001, V2062."""
     log = structlog.get_logger()
     workers = worker_count(settings.workers, usable_memory_bytes(), policy.limits)
     if workers < settings.workers:

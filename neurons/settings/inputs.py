@@ -116,8 +116,8 @@ def prepare_suite(settings: Settings, policy: Policy, own_hotkey: str = "") -> t
     ss58). On the local network a suite that `bank_hotkey` signed serves where one stands; else the shipped suite serves
     where the catalogue can answer it; over any other catalogue a suite of that name is made, and kept as a file.
 
-    Raises ArenaError P4001 when a real network's node has none, P4006 when its answers are not in the catalogue, P4015
-    when there are fewer problems than the policy asks for, P4018 when the suite is not what the operator signed, or no
+    Raises ArenaError P4001 when a real network's node has none, P4006 when its answers are not in the catalogue, P4014
+    when there are fewer problems than the policy asks for, P4010 when the suite is not what the operator signed, or no
     operator is known, V2064 when a suite made here can't be written.
     """
     name, count = policy.qualifying.suite, policy.qualifying.problems
@@ -126,7 +126,7 @@ def prepare_suite(settings: Settings, policy: Policy, own_hotkey: str = "") -> t
     if not is_local(settings.network) or is_signed:
         operator = settings.bank_hotkey or own_hotkey
         if not operator:
-            raise ArenaError("P4018", f"{name}: set bank_hotkey to the operator's key, which signs the suite")
+            raise ArenaError("P4010", f"{name}: set bank_hotkey to the operator's key, which signs the suite")
         suite = read_suite(folder, name, verify, operator)
         if misfit := _misfit(suite, catalogue):
             raise misfit
@@ -167,14 +167,14 @@ def gate_knowledge(settings: Settings, policy: Policy, suite: tuple[Problem, ...
 
 
 def _misfit(suite: ShippedSuite, catalogue: Engine) -> ArenaError | None:
-    """Why the catalogue is not the one that a suite is asked of: P4018 or P4006.
+    """Why the catalogue is not the one that a suite is asked of: P4010 or P4006.
 
     Its products are counted, not hashed: over millions that takes minutes, and a start should not.
     """
     name, documents = suite.manifest.name, suite.manifest.catalogue.documents
     if len(catalogue) != documents:
         held = len(catalogue)
-        return ArenaError("P4018", f"{name} is asked of {documents} documents, this catalogue holds {held}")
+        return ArenaError("P4010", f"{name} is asked of {documents} documents, this catalogue holds {held}")
     for problem in suite.problems:
         for item in problem.rewards:
             if catalogue.product(item.product_id) is None:
@@ -183,7 +183,7 @@ def _misfit(suite: ShippedSuite, catalogue: Engine) -> ArenaError | None:
 
 
 def _first_of_each(problems: Sequence[Problem], count: int) -> tuple[Problem, ...]:
-    """`count` problems, the first of each bucket, by `spread_evenly`. Raises ArenaError P4015 for too few."""
+    """`count` problems, the first of each bucket, by `spread_evenly`. Raises ArenaError P4014 for too few."""
     wanted = spread_evenly(count)
     chosen = tuple(
         problem
@@ -191,7 +191,7 @@ def _first_of_each(problems: Sequence[Problem], count: int) -> tuple[Problem, ..
         for problem in [problem for problem in problems if problem.bucket == bucket][: wanted[bucket]]
     )
     if len(chosen) < count:
-        raise ArenaError("P4015", f"the suite holds {len(problems)} problems, the policy asks for {count}")
+        raise ArenaError("P4014", f"the suite holds {len(problems)} problems, the policy asks for {count}")
     return chosen
 
 
@@ -228,7 +228,7 @@ def titles_file(settings: Settings) -> str:
 
 
 def open_titles(path: str) -> TitleMatcher:
-    """The matcher of a release file, or `lexical/1` for "". Raises ArenaError P4012 for a malformed release."""
+    """The matcher of a release file, or `lexical/1` for "". Raises ArenaError P4001 for a malformed release."""
     from problems.titles import LexicalTitles, decode_accepted
 
     return decode_accepted(Path(path).read_bytes()) if path else LexicalTitles()
@@ -236,7 +236,7 @@ def open_titles(path: str) -> TitleMatcher:
 
 def open_released_titles(settings: Settings) -> TitleMatcher:
     """The accepted titles of everything public: `titles*.json` beside the index (a suite's, and those of released
-    batches) and of the operator's release, or `lexical/1` where there are none. Raises ArenaError P4012 for a malformed
+    batches) and of the operator's release, or `lexical/1` where there are none. Raises ArenaError P4001 for a malformed
     release."""
     from problems.titles import LexicalTitles, decode_accepted, join_titles
 
@@ -247,7 +247,7 @@ def open_released_titles(settings: Settings) -> TitleMatcher:
 
 
 def signer_of(settings: Settings) -> Signer:
-    """The hotkey that the settings name. Raises ArenaError V2031 when it can't be read."""
+    """The hotkey that the settings name. Raises ArenaError V2030 when it can't be read."""
     from arena.chain.opening import open_signer
 
     return open_signer(
@@ -260,7 +260,7 @@ def signer_of(settings: Settings) -> Signer:
 
 
 def chain_of(settings: Settings) -> Subtensor:
-    """The chain that the settings name. Raises ArenaError as `open_subtensor` does, and V2031 for a proxy's key."""
+    """The chain that the settings name. Raises ArenaError as `open_subtensor` does, and V2030 for a proxy's key."""
     from arena.chain.opening import open_subtensor
 
     of_proxy = settings.model_copy(update={"wallet_hotkey": settings.wallet_proxy})
