@@ -18,7 +18,7 @@ import msgspec
 
 from arena.export.conversation import Conversation, ExecutedCall, Turn
 from foundation.errors import ArenaError
-from harness.chat import Call, ChatMessage, Message, Role, calls_of_chat
+from harness.chat import Call, ChatMessage, Message, Role, message_of
 from harness.emission.call_reader import CallReader
 from harness.emission.wording import words_of
 from training.corpus.formats import name_calls, read_turn, split_thinking
@@ -217,7 +217,7 @@ class _Rebuilding:
     def _said(self, reply: ChatMessage, executed: Set[str]) -> _ReadCompletion:
         """What a completion wrote. Calls in its text are those that the host read there (beside native calls: those
         that ran); their arguments are in the very words that the model wrote, where these can be told."""
-        native = (*calls_of_chat(reply.tool_calls, "llm"), *calls_of_chat(reply.echoed_tool_calls, "echoed"))
+        native = message_of(reply, "llm").calls
         text = reply.content
         if "<think>" in text and "</think>" not in text and any(one.startswith(TEXT_CALL) for one in executed):
             text = text.replace("<tool_call>", "</think><tool_call>", 1)  # a call that ran ended the thought
