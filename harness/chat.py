@@ -16,7 +16,7 @@ from harness.trace import Emitter
 Role = Literal["system", "user", "assistant", "tool"]
 Origin = Literal["agent", "code", "echoed"]
 ROLES: tuple[Role, ...] = get_args(Role)
-_ROLE_OF: dict[str, Role] = {**{role: role for role in ROLES}, "developer": "system"}
+ROLE_OF: dict[str, Role] = {**{role: role for role in ROLES}, "developer": "system"}
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,10 +91,14 @@ def chat_of(message: Message) -> ChatMessage:
 def message_of(chat: ChatMessage, emitter: Emitter | None = None) -> Message:
     """The message of `chat_of`, or of a view. `emitter`: of plain calls that name none, which a view knows by where
     they stand. Raises msgspec.ValidationError for a role that no message has."""
-    role = _ROLE_OF.get(chat.role)
+    role = ROLE_OF.get(chat.role)
     if role is None:
         raise msgspec.ValidationError(f"a message of role {chat.role!r}")
-    placed = ((emitter, chat.tool_calls), ("echoed", chat.echoed_tool_calls), ("code", chat.agent_tool_calls))
+    placed: tuple[tuple[Emitter | None, tuple[ChatCall, ...]], ...] = (
+        (emitter, chat.tool_calls),
+        ("echoed", chat.echoed_tool_calls),
+        ("code", chat.agent_tool_calls),
+    )
     return Message(
         role=role,
         content=chat.content,

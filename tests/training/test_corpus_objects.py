@@ -12,7 +12,7 @@ import obstore
 import pytest
 
 from arena.chain.keys import verify
-from arena.export.elsewhere import bring_export
+from arena.export.files import bring_export
 from arena.store.objects import folder_location, open_objects
 from foundation.errors import ArenaError
 from foundation.executors.port import HERE

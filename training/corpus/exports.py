@@ -21,8 +21,7 @@ import msgspec
 from arena.chain.port import Verifier
 from arena.export.agents import AgentRow
 from arena.export.conversation import Conversation
-from arena.export.elsewhere import ExportFiles
-from arena.export.files import AGENTS, MANIFEST, VIEWS, read_manifest, signer_of
+from arena.export.files import AGENTS, MANIFEST, VIEWS, ExportFiles, read_manifest, signer_of
 from arena.export.model import Manifest
 from arena.export.row import ViewRow
 from arena.export.verification import verify_export, wrong_files

@@ -16,16 +16,14 @@ from functools import cached_property, lru_cache
 
 import msgspec
 
-from arena.export.conversation import Conversation, ExecutedCall, Turn
+from arena.export.conversation import TEXT_CALL, Conversation, ExecutedCall, Turn
 from foundation.errors import ArenaError
-from harness.chat import Call, ChatMessage, Message, Role, message_of
+from harness.chat import ROLE_OF, Call, ChatMessage, Message, message_of
 from harness.emission.call_reader import CallReader
 from harness.emission.wording import words_of
 from training.corpus.formats import name_calls, read_turn, split_thinking
 from training.corpus.model import How, Lack, Rebuilt
 
-TEXT_CALL = "text-"  # ids the host gives to calls written as text
-ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "tool": "tool"}
 _ENDING = frozenset({"recommend_product", "terminate"})  # their results tell a model nothing it did not write
 _VALUES_MAX = 2_000  # of one result that are looked for one by one
 _LETTERS_MAX = 2_000_000_000  # of one episode; a second or so
@@ -138,7 +136,7 @@ class _Rebuilding:
         asked = _OwedItem("query", self._query)
         for index in turns[0].request:
             sent = self._all[index]
-            role = ROLES.get(sent.role)
+            role = ROLE_OF.get(sent.role)
             is_kept = all(index in turn.request for turn in turns)
             if role in ("system", "user") and is_kept:
                 messages.append(Message(role=role, content=sent.content))
