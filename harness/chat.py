@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from foundation.errors import ArenaError
 from harness.trace import Emitter
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -90,10 +91,10 @@ def chat_of(message: Message) -> ChatMessage:
 
 def message_of(chat: ChatMessage, emitter: Emitter | None = None) -> Message:
     """The message of `chat_of`, or of a view. `emitter`: of plain calls that name none, which a view knows by where
-    they stand. Raises msgspec.ValidationError for a role that no message has."""
+    they stand. Raises ArenaError V2097 for a role that no message has."""
     role = ROLE_OF.get(chat.role)
     if role is None:
-        raise msgspec.ValidationError(f"a message of role {chat.role!r}")
+        raise ArenaError("V2097", f"a message of role {chat.role!r}")
     placed: tuple[tuple[Emitter | None, tuple[ChatCall, ...]], ...] = (
         (emitter, chat.tool_calls),
         ("echoed", chat.echoed_tool_calls),

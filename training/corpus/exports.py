@@ -123,8 +123,8 @@ def open_export(
 
 
 def trace_of_row(row: ViewRow, *, is_verified: bool) -> Trace:
-    """The trace of an export's row (FORMATS.md says what its facts mean). Raises ArenaError V2097 or
-    msgspec.ValidationError when its conversation holds what is no message."""
+    """The trace of an export's row (FORMATS.md says what its facts mean). Raises ArenaError V2097 when its
+    conversation holds what is no message."""
     told, talk = row.facts, row.conversation
     messages, made = _conversation(row)
     facts = {fact: getattr(told, name) for name, fact in EXPORTED_FACTS.items()}
@@ -173,9 +173,8 @@ class ViewShard(msgspec.Struct, frozen=True, kw_only=True):
             for row in read_rows(folder / self.name, self.group):
                 try:
                     trace = trace_of_row(row, is_verified=self.is_verified)
-                except (ArenaError, msgspec.ValidationError) as error:
-                    detail = error.failure.detail if isinstance(error, ArenaError) else str(error)
-                    yield Quarantined(place=_place(row), code="V2097", detail=detail)
+                except ArenaError as error:
+                    yield Quarantined(place=_place(row), code=error.failure.code, detail=error.failure.detail)
                 else:
                     yield _with_calls(trace, row.conversation) if self.keeps_calls else trace
 
