@@ -26,7 +26,7 @@ def seeds(suite: str) -> list[str]:
 
 @pytest.mark.prove
 def test_honest_agents_score_on_variants_as_on_problems_made_like_the_suites(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Thirty problems of a suite say little; 600 made as the suites were made are what variants are held against."""
     monkeypatch.syspath_prepend(str(GUEST))
@@ -50,18 +50,13 @@ def test_honest_agents_score_on_variants_as_on_problems_made_like_the_suites(
     for name, source in HONEST.items():
         solved = [ground.count(source, asked) for asked in (on_suites, on_fresh, on_variants)]
         shares = [count / len(asked) for count, asked in zip(solved, (on_suites, on_fresh, on_variants), strict=True)]
-        with capsys.disabled():
-            print(
-                f"\n{name}: suites {shares[0]:.3f} of 90, made alike {shares[1]:.3f}, variants {shares[2]:.3f} of 600"
-            )
+        print(f"{name}: suites {shares[0]:.3f} of 90, made alike {shares[1]:.3f}, variants {shares[2]:.3f} of 600")
         assert abs(shares[2] - shares[1]) <= 0.07  # twice the error of a difference of two shares of 600, and a little
 
 
 @pytest.mark.prove
 @pytest.mark.parametrize("honest", ["scripted-careful", "subtask"])
-def test_no_table_gains_over_twenty_agents(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, honest: str
-) -> None:
+def test_no_table_gains_over_twenty_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, honest: str) -> None:
     monkeypatch.syspath_prepend(str(GUEST))
     products = suite_products()
     ground, shelf, maker = Ground(products, tmp_path), TitleIndex(products), VariantMaker(SUITE.problems, products)
@@ -71,7 +66,6 @@ def test_no_table_gains_over_twenty_agents(
     for kind in KINDS:
         full, empty = (table_agent(kind, rows, shelf, HONEST[honest]) for rows in (SUITE.problems, ()))
         gains = [ground.count(full, asked) - ground.count(empty, asked) for asked in (on_suite, on_variants)]
-        with capsys.disabled():
-            print(f"\n{honest} with a table {kind}: {gains[0]:+} of 30 on the suite, {gains[1]:+} of 600 on variants")
+        print(f"{honest} with a table {kind}: {gains[0]:+} of 30 on the suite, {gains[1]:+} of 600 on variants")
         assert gains[0] >= 5
         assert gains[1] <= 0
