@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 os.environ.setdefault("BITTENSOR_RUNTIME_CACHE_DIR", tempfile.mkdtemp(prefix="arena-runtime-"))
@@ -47,20 +48,14 @@ class Impossible(Exception):
     """The step can't be done on this chain; says why in the chain's words."""
 
 
-class Cold:
-    """A wallet whose keys are both the coldkey."""
-
-    def __init__(self, keypair: Keypair) -> None:
-        self.hotkey = self.coldkey = self.coldkeypub = keypair
-
-
 class Localnet:
     """One chain under proof."""
 
     def __init__(self, url: str, netuid: int, coldkey: str, folder: Path) -> None:
         """`folder` is for the senders' locks."""
         self.url, self.netuid, self._folder = url, netuid, folder
-        self.cold = Cold(Keypair.create_from_uri(coldkey))
+        key = Keypair.create_from_uri(coldkey)
+        self.cold = SimpleNamespace(hotkey=key, coldkey=key, coldkeypub=key)
         self.validator, self.miner = generate_signer(), generate_signer()
         self.chain = self.another()
         self.past = 0
@@ -70,10 +65,6 @@ class Localnet:
         """A client of its own, as another process has; on another `machine`, it shares no lock."""
         locks = self._folder / machine
         return BittensorSubtensor(self.url, netuid=netuid or self.netuid, make_client=by, lock_folder=locks)
-
-    def client(self) -> Any:
-        """The SDK's client, shims and all."""
-        return make_client(self.url)
 
     async def rpc(self, method: str, params: list[Any]) -> Any:
         """A raw request. Raises Impossible with the node's words."""
@@ -96,7 +87,7 @@ class Localnet:
 
     async def call(self, call: Any, *, is_sudo: bool = False) -> None:
         """Send a coldkey's call. Raises Impossible with the chain's words."""
-        async with self.client() as client:
+        async with make_client(self.url) as client:
             if is_sudo:
                 call = bittensor.calls.Sudo.sudo(call={call[0]: {call[1]: call[2]}})
             result = await client.submit_call(call, self.cold, signer="coldkey")
@@ -123,7 +114,7 @@ class Localnet:
 
     async def read(self, item: str) -> Any:
         """A storage item of the subnet."""
-        async with self.client() as client:
+        async with make_client(self.url) as client:
             return await client.query(("SubtensorModule", item), [self.netuid])
 
 
@@ -272,14 +263,6 @@ async def refusal_of(asked: Awaitable[object]) -> str:
     raise AssertionError("it was answered")
 
 
-async def seals(net: Localnet) -> str:
-    async with net.changed("sudo_set_commit_reveal_weights_enabled", enabled=(True, False)):
-        result = await net.chain.set_weights(net.validator, (0,), (65_535,))
-        if result.status == "failed":
-            raise Impossible(result.detail)
-        return expect(result, "ok", "sealed until round")
-
-
 async def reveals(net: Localnet) -> str:
     """Sealed to a round that has been published where the node lets its storage be written, as executors do; the pulse
     is then written into it. Elsewhere the node fetches pulses itself, and it takes as long as the subnet says."""
@@ -335,7 +318,6 @@ STEPS: tuple[tuple[str, Step], ...] = (
     ("an unregistered hotkey", refuses_strangers),
     ("one hotkey, two clients", loses_no_extrinsic),
     ("one hotkey, two machines", makes_up_for_a_stale_one),
-    ("weights sealed", seals),
     ("sealed weights are revealed, set and pay", reveals),
 )
 

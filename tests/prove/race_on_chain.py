@@ -36,7 +36,7 @@ async def tick(net: Localnet) -> None:
     """Keep the chain's clock with this host's, for ever; a node that makes blocks by itself needs none of it."""
     with contextlib.suppress(Impossible):
         await net.rpc("dev_timeTravel", [int(time.time() * 1_000)])
-        async with net.client() as client:
+        async with make_client(net.url) as client:
             while True:
                 behind_ms = time.time() * 1_000 - int(await client.query(("Timestamp", "Now")))
                 if behind_ms > 1_000:
