@@ -16,7 +16,7 @@ from typing import Literal
 
 import msgspec
 
-from problems.clusters import find_classes
+from problems.clusters import ProductClasses, find_classes, title_key
 from problems.product import Product
 from problems.titles import title_words
 from tests.problems.disguises import relisted, respelled
@@ -42,6 +42,11 @@ _PLAIN_WORDS = (
     "daily",
 )
 _UNHEARD_WORDS = ("superb", "awesome", "lovely", "handy", "neat")
+
+
+def class_of(classes: ProductClasses, title: str) -> str:
+    """The name of the class that a title belongs to."""
+    return classes.class_of_key.get(title_key(title), title_key(title))
 
 
 class PlantedProduct(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +105,7 @@ def measure_classes(products: Sequence[Product], planted: Sequence[PlantedProduc
     Twins with an unheard word are left out of the pairs and shown by kind: no catalogue tells such a word from a brand.
     """
     classes = find_classes([*products, *(one.product for one in planted)])
-    name_of = [classes.class_of(one.product.title) for one in planted]
+    name_of = [class_of(classes, one.product.title) for one in planted]
     counted = [
         (one.family, one.variant, name) for one, name in zip(planted, name_of, strict=True) if one.kind != _UNHEARD
     ]

@@ -43,10 +43,6 @@ def test_every_disguise_falls_in_its_sources_cluster_by_answers_alone(figures):
     assert figures.made == figures.in_cluster == dict.fromkeys(DISGUISE_KINDS, 60)
 
 
-def test_the_net_is_weaker_than_the_classes(figures):
-    assert figures.net_precision >= 0.95 and 0.5 <= figures.net_recall < 1
-
-
 def test_unrelated_problems_are_not_merged():
     drawn = cheap_problems(_catalogue(), 1_500)
     assert 100 * len(falsely_merged(drawn, _classes())) <= len(drawn)

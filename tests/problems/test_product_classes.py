@@ -8,7 +8,7 @@ import pytest
 
 from problems.clusters import find_classes
 from problems.product import Product
-from tests.problems.planted import measure_classes, plant
+from tests.problems.planted import class_of, measure_classes, plant
 from tests.problems.stand import synthetic_shelf
 
 
@@ -53,8 +53,8 @@ def test_an_often_seen_brand_or_colour_still_parts():
     shelf += [listed(900, "Long iron handle fork")]
     shelf += [listed(901 + place, f"Long iron handle fork {word}", "") for place, word in enumerate(pairs)]
     classes = find_classes(shelf)
-    plain = classes.class_of("Long iron handle fork")
-    assert {word: classes.class_of(f"Long iron handle fork {word}") == plain for word in pairs} == pairs
+    plain = class_of(classes, "Long iron handle fork")
+    assert {word: class_of(classes, f"Long iron handle fork {word}") == plain for word in pairs} == pairs
 
 
 def test_a_small_catalogue_of_one_floor_joins_by_title_keys_alone():

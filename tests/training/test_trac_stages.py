@@ -99,10 +99,8 @@ def annotation(shown: RenderedTrace, kind: str = "call", **changes: object) -> s
     [
         ({"citations": []}, "citations"),
         ({"citations": [{"span": 2, "quote": "no such words anywhere here"}]}, "does not stand"),
-        ({"citations": [{"span": 999, "quote": "no such words anywhere here"}]}, "does not stand in span 999"),
         ({"citations": [{"span": 1, "quote": "short"}]}, "5 characters"),
         ({"score": 1.5}, "not between"),
-        ({"score": "high"}, "agreed form"),
         ({"train_use_decision": True}, "supervisor"),
     ],
 )
@@ -130,7 +128,6 @@ def test_a_refused_annotator_is_told_why_and_then_given_up(shown: RenderedTrace,
         ({"prompt": "an old red lamp, product 12345", "search_terms": ["red lamp"]}, "names the product 12345"),
         ({"prompt": "lamp", "search_terms": ["lamp"]}, "4 characters"),
         ({"prompt": "an old red lamp of brass", "search_terms": [" "]}, "0 search terms"),
-        ({"prompt": "an old red lamp of brass"}, "agreed form"),
     ],
 )
 def test_a_tasklet_that_its_solver_could_not_follow_is_refused(reply: dict[str, object], said: str) -> None:
@@ -146,7 +143,7 @@ def test_a_target_is_grounded_where_the_prompt_s_words_find_it_early_enough() ->
     assert ungrounded(both, shelf, pages=2) == ("2",)
 
 
-@pytest.mark.parametrize(("trials", "chance_e4"), [(1, 500), (4, 100), (4, 500), (16, 1_000)])
+@pytest.mark.parametrize(("trials", "chance_e4"), [(1, 500), (4, 500), (16, 1_000)])
 def test_equal_models_reach_the_margin_no_more_often_than_allowed(trials: int, chance_e4: int) -> None:
     def chance(margin: int, skill: float) -> float:
         weight = [comb(trials, k) * skill**k * (1 - skill) ** (trials - k) for k in range(trials + 1)]
@@ -167,7 +164,7 @@ def attempts(student: int, teacher: int, calls: list[str]) -> Callable[[str, Tas
     return attempt
 
 
-@pytest.mark.parametrize(("student", "teacher"), [(0, 2), (0, 3), (1, 4), (2, 4), (3, 4)])
+@pytest.mark.parametrize(("student", "teacher"), [(0, 2), (1, 4), (3, 4)])
 def test_only_a_gap_beyond_luck_is_accepted(student: int, teacher: int) -> None:
     calls: list[str] = []
     roles = Roles(annotator="", teacher="teacher", student="student")
