@@ -15,14 +15,14 @@ from arena.race.settle import settle
 from arena.records.model import VerdictRecord
 from foundation.errors import Failure
 from judge.verdict import UnscoredVerdict
-from tests.arena.race_stand import BEACON, RACE, candidate, drawn_of, inputs, policy, solves
+from tests.arena.race_stand import BEACON, RACE, batch_of, candidate, drawn_of, inputs, policy, solves
 
 VALS = ("val-a", "val-b", "val-c")
 RULES = policy(validators_per_problem=3, results_required=2)
 FIELD = tuple(map(candidate, "abc"))
 MADE = inputs(FIELD, solves({"a": 10, "b": 6, "c": 1}), rules=RULES, validators=VALS)
-DRAWN = drawn_of(RULES, MADE.batch)
-SEED = race_seed(RACE, MADE.batch.batch_sha256, BEACON)
+DRAWN = drawn_of(RULES, batch_of(RULES))
+SEED = race_seed(RACE, MADE.batch_sha256, BEACON)
 Stopped = Collection[tuple[str, str]]  # (validator, problem) that a budget had no room for
 
 

@@ -26,7 +26,7 @@ from arena.race.events import (
     encode_event,
 )
 from arena.race.machine import open_race, promoted, stream_of
-from arena.race.scores import LoggedRecord, SettlementInputs, control_subject
+from arena.race.scores import LoggedRecord, control_subject
 from arena.race.settle import settle
 from arena.records.body import encode_body
 from arena.records.log import Checkpoint, checkpoint_of, sign_checkpoint, signing_message
@@ -49,7 +49,7 @@ from arena.records.port import StoredSubmission
 from arena.store.postgres import PostgresStore
 from foundation.canonical import text_hash
 from tests.arena.log_stand import CONDITIONS, LEVEL
-from tests.arena.race_stand import BEACON, metagraph
+from tests.arena.race_stand import BEACON, changed, inputs_of
 from tests.arena.tail_stand import Author
 from tests.web.episode_stand import (
     DAY_MS,
@@ -166,20 +166,22 @@ class Site:
                 one.record, subject=control_subject(RULES.race), attempt_id=f"control-{name}:1", outcome=failed
             )
             evaluations.append(self._counted(LoggedRecord[EvaluationRecord], one.seq + 100_000, seen))
+        made = inputs_of(
+            race_id,
+            RULES,
+            batch_of(race_id),
+            field,
+            (self.author.signer.hotkey,),
+            evaluations=tuple(evaluations),
+            verdicts=tuple(verdicts),
+        )
         record = settle(
-            SettlementInputs(
-                race_id=race_id,
-                policy=RULES,
-                batch=batch_of(race_id),
+            changed(
+                made,
                 closing_block=1_000 * race_number + 50,
                 closes_ms=self.closes_ms(race_number),
                 settling_block=1_000 * race_number + 400,
-                field=field,
-                validators=(self.author.signer.hotkey,),
                 beacon=BEACON if is_drawn else None,
-                evaluations=tuple(evaluations),
-                verdicts=tuple(verdicts),
-                metagraph=metagraph([one.subject.miner_hotkey for one in field], (self.author.signer.hotkey,)),
                 incumbent=incumbent,
                 history=tuple(history),
             )
