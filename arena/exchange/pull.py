@@ -28,6 +28,7 @@ from arena.exchange.operator_files import (
     SharedFile,
     SignedRelease,
     check_release,
+    require_room,
 )
 from arena.exchange.peer_logs import HeldLog, PeerLogStore, RowsWriter
 from arena.exchange.port import (
@@ -45,13 +46,11 @@ from arena.export.model import LogRow
 from arena.records.log import Checkpoint, read_checkpoint
 from arena.records.log import note_sha256 as sha256_of
 from foundation.codes.names import (
-    LOG_REWRITTEN,
     LOG_UNFIT,
     PEER_AWAY,
     PEER_LIED,
     PEER_REFUSED,
     RELEASE_OLDER,
-    RELEASE_TWICE,
 )
 from foundation.errors import ArenaError, Failure
 
@@ -208,7 +207,7 @@ class Puller:
         if check.contradicted is None:
             return log, None
         other = f"the {check.contradicted.after_seq} records held before are not the first of its {claim.point.size}"
-        return log, Failure(code=LOG_REWRITTEN, detail=f"{log.validator}: {other}")
+        return log, Failure(code=LOG_UNFIT, detail=f"{log.validator}: {other}")
 
     async def _take_rows(self, peer: Peer, claim: _Claim, check: RowsCheck, writer: RowsWriter, until_s: float) -> None:
         """Take rows up to the note's size, over as many answers as it takes, at the pace that is asked of a peer."""
@@ -273,7 +272,7 @@ def _blaming(peer: Peer, complaints: list[Complaint], codes: Sequence[str]) -> I
 
 
 ASKED_AT_ONCE = 8
-_RELEASE_CODES = (*_PEER_CODES, RELEASE_OLDER, RELEASE_TWICE)
+_RELEASE_CODES = (*_PEER_CODES, RELEASE_OLDER)
 
 
 class ReleaseTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -301,7 +300,7 @@ class ReleasePuller:
         is_new = await self._look(peers, complaints)
         newest = await asyncio.to_thread(self.newest)
         lacking = self._store.missing(newest.release) if newest else ()
-        self._store.require_room(lacking)
+        require_room(self._store.folder, sum(file.size_bytes for file in lacking))
         fetched = []
         answering = list(peers)
         for number, file in enumerate(lacking):

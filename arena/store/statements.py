@@ -95,18 +95,12 @@ VERDICTS_ON = _typed(
 )
 # A body that was stored again on a later day has a row for each; content is null where its object is to be read.
 BODIES = _typed(
-    "select distinct on (sha256) sha256, size, content from arena.body"
+    "select sha256, size, content from arena.body"
     " where validator = :validator and sha256 = any (:body_sha256s) order by sha256, content is null, day",
     validator=Text(),
     body_sha256s=_BYTES,
 )
 
-EVERY_BODY = _typed(
-    "select sha256, size, content from arena.body where validator = :validator and sha256 = any (:body_sha256s)"
-    " order by sha256, day",
-    validator=Text(),
-    body_sha256s=_BYTES,
-)
 BODIES_ELSEWHERE = _typed(
     "select distinct sha256 from arena.body where validator = :validator and content is null"
     " and sha256 >= :low and sha256 < :high",

@@ -75,7 +75,6 @@ class OperatorFacts(msgspec.Struct, frozen=True, kw_only=True):
     lacking: int = 0
     whole_sequence: int = 0  # the newest whose files are all here
     policy_waits: str = ""
-    second_sha256: str = ""  # another release that the operator signed with one number
     unusable: tuple[str, ...] = ()  # files that can't be used here
 
 

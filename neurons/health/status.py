@@ -22,7 +22,6 @@ from foundation.codes.names import (
     MODEL_FAILED,
     NO_BATCH_LEFT,
     POLICY_WAITS,
-    RELEASE_TWICE,
     SLOT_RESTS,
 )
 from foundation.errors import Failure
@@ -194,8 +193,6 @@ def _of_wait(now_ms: int, beat: Heartbeat, wait: Wait) -> Point:
 def _of_release(release: OperatorFacts) -> list[Point]:
     """What waits of the operator's files; a restart and a fault of the operator's wait for a person."""
     points = [_point(FILE_UNUSABLE, about) for about in release.unusable]
-    if release.second_sha256:
-        points.append(_point(RELEASE_TWICE, f"the other is {release.second_sha256[:16]}"))
     if release.policy_waits:
         points.append(_point(POLICY_WAITS, f"{release.policy_waits[:12]} takes effect at the next start"))
     if release.lacking:
