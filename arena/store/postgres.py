@@ -57,22 +57,6 @@ if TYPE_CHECKING:
 LEAVES_PER_PAGE = 5_000
 
 
-class LogStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts of one log. `body_bytes`: before compression; `checkpoint_size`, `anchored_size`: of the largest."""
-
-    validator: str
-    seq: int
-    hash: str
-    bodies: int
-    bodies_elsewhere: int  # of them, in the object store
-    body_bytes: int
-    checkpoints: int
-    checkpoint_size: int
-    anchored_size: int
-    items_open: int
-    items_leased: int
-
-
 class PostgresLog:
     """The log of one validator, and those of others that its login may read."""
 
@@ -245,10 +229,6 @@ class PostgresLog:
             if len(rows) < page:
                 return
             last_seq, last_day = rows[-1].seq, rows[-1].day
-
-    async def statuses(self) -> list[LogStatus]:
-        """What each log that this login may read holds, by hotkey. Counts rows: seconds on a large log."""
-        return [LogStatus(**row._mapping) for row in await self._session.rows(sql.LOG_STATUS)]
 
     # -- checkpoints
 
