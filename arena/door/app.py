@@ -124,7 +124,7 @@ class Door:
         nonce. `netuid`: for which subnet, where the request says so. `check`: by which way of signing; None:
         `btauth/1`.
 
-        Raises ArenaError A1008, V2081, V2110, V2112, V2201 to V2203.
+        Raises ArenaError A1008, V2081, V2110, V2112, V2200 to V2203.
         """
         if netuid not in (None, self.netuid):
             raise ArenaError("V2110", f"it is for netuid {netuid}, and this door is of netuid {self.netuid}")

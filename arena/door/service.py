@@ -98,11 +98,11 @@ class Registration:
         self._turn = asyncio.Lock()
 
     async def metagraph(self) -> Metagraph:
-        """The subnet. Raises ArenaError V2201 while it is not known well enough."""
+        """The subnet. Raises ArenaError V2200 while it is not known well enough."""
         return await self._known(self._refresh_s)
 
     async def require(self, hotkey: str) -> None:
-        """Return for a registered hotkey; one that is not may just have been. Raises ArenaError A1008, V2201."""
+        """Return for a registered hotkey; one that is not may just have been. Raises ArenaError A1008, V2200."""
         metagraph = await self.metagraph()
         if metagraph.uid_of(hotkey) is None:
             metagraph = await self._known(min(_STRANGERS_S, self._refresh_s))
@@ -122,7 +122,7 @@ class Registration:
                     if not error.entry.is_retryable:
                         raise
         if self._metagraph is None or self._monotonic() - self._grew_s > self._stale_s:
-            raise ArenaError("V2201", f"no new final block within {self._stale_s:g} s")
+            raise ArenaError("V2200", f"no new final block within {self._stale_s:g} s")
         return self._metagraph
 
 
@@ -229,7 +229,7 @@ class Desk:
     async def take(self, caller: str, form: SubmissionForm, known: HotkeyState) -> TakenSubmission:
         """Take a submission of the hotkey that signed the request, of which this was `known` when it was let in.
 
-        Raises AgentFileError (A1001 to A1004), ArenaError A1006 to A1008, A1010, A1012, V2200, V2201, V2021, U3030.
+        Raises AgentFileError (A1001 to A1004), ArenaError A1006 to A1008, A1010, A1012, V2200, V2021, U3030.
         """
         require_open(known.event)
         if not is_agent_name(form.agent_name):
@@ -267,7 +267,7 @@ class Desk:
     async def withdraw(self, caller: str, agent_version_id: str) -> None:
         """Take back what waits for the gate. It costs no cooldown; the same file may come again.
 
-        Raises ArenaError A1013 for a version that is decided, V2113 for no version of the caller's.
+        Raises ArenaError A1012 for a version that is decided, V2113 for no version of the caller's.
         """
         rows = await self.store.submissions(EVERY_STATE, miner_hotkey=caller)
         row = next((each for each in rows if each.subject.agent_version_id == agent_version_id), None)
@@ -276,7 +276,7 @@ class Desk:
         if row.state != "withdrawn" and not await self.store.set_submission_state(
             agent_version_id, "withdrawn", was="waiting"
         ):
-            raise ArenaError("A1013", row.name)
+            raise ArenaError("A1012", f"{row.name} no longer waits for the gate", fix="submit another version")
 
     async def _read(self, caller: str, form: SubmissionForm) -> SignedSubmission:
         limit = self.policy.gate.source_bytes

@@ -182,7 +182,7 @@ def test_a_source_goes_to_no_stranger_and_to_no_closed_door(
     [
         (b"x = '\xff'", "A1001", ""),
         (b"def agent_main(problem:", "A1002", ":1: "),
-        (b"x = 1\n", "A1003", ""),
+        (b"x = 1\n", "A1002", ""),
         (b"\nimport os\nx = os.system\n\ndef agent_main(problem): pass\n", "A1005", ":3: "),
     ],
 )
