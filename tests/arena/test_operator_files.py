@@ -17,7 +17,7 @@ from arena.exchange.port import FileQuestion, Peer, Question
 from arena.exchange.pull import ReleasePuller
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import HttpNet, LocalNet, Node
-from tests.arena.local_peers import LocalPeers, PeerFault
+from tests.arena.local_peers import LocalPeers
 from tests.arena.operator_stand import (
     HOUR_MS,
     NETUID,
@@ -98,23 +98,6 @@ async def test_a_killed_download_goes_on_behind_its_last_whole_piece(tmp_path: P
     assert (turn.is_whole, codes(turn), peers.pieces_left) == (True, [], 0)
     assert held(reopened) == {"products.jsonl": content}
     assert not list(part.parent.iterdir())
-
-
-async def test_a_lying_peer_costs_its_answer_and_the_next_one_is_asked(tmp_path: Path) -> None:
-    permits: set[str] = set()
-    honest, liar, reader = (Node(tmp_path, permits) for _ in range(3))
-    make_folder(tmp_path / "files")
-    for node in (honest, liar):
-        publish_folder(node.releases, tmp_path / "files")
-    reader.releases.keep(liar.releases.newest())
-    honest.releases.keep(replace(honest.releases.newest(), signature=""))  # one content, another signature: the same
-    peers = LocalPeers(reader.hotkey)
-    peers.services = {node.hotkey: node.desk for node in (honest, liar)}
-    peers.faults = {liar.hotkey: PeerFault(is_lying=True)}
-    order = [Peer(hotkey=node.hotkey, endpoint="local") for node in (liar, honest)]
-    turn = await puller(reader, peers).turn(order)
-    assert [(each.peer, each.failure.code) for each in turn.complaints] == [(liar.hotkey, "U3042")]
-    assert turn.is_whole and held(reader.releases) == held(honest.releases)
 
 
 class Answering(LocalPeers):
