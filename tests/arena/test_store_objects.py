@@ -7,7 +7,7 @@ from pathlib import Path
 
 import obstore
 import pytest
-from obstore.store import LocalStore, S3Store
+from obstore.store import LocalStore
 
 from arena.chain.keys import verify
 from arena.records.body import restore_frame
@@ -52,7 +52,7 @@ async def spoil(objects: BodyObjects | None, postgres, store: PostgresStore, nam
         )
         return
     key = f"{prefix_of(store.validator)}/{name[:2]}/{name}.zst"
-    inner: LocalStore | S3Store = objects._opened()
+    inner = LocalStore(objects.folder) if objects.folder else objects._at
     frame = change(bytes((await obstore.get_async(inner, key)).bytes()))
     if frame is None:
         await obstore.delete_async(inner, key)
