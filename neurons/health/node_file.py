@@ -112,7 +112,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """How a node ended: with a failure, or (None) because it was told to."""
+    """How a node ended: with a failure, or (None) on demand."""
 
     at_ms: int
     failure: Failure | None = None

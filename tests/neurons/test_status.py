@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import UTC
 from pathlib import Path
 
 import pytest
@@ -73,11 +72,8 @@ BEAT = Heartbeat(
 STORE = StoreFacts(
     hotkey="5Hot",
     records=900,
-    checkpoint_size=890,
-    checkpoint_ms=NOW_MS - 240_000,
-    anchor_size=700,
-    anchor_ms=NOW_MS - HOUR_MS,
-    anchor_block=4_900,
+    checkpoint=StoredCheckpoint(validator="5Hot", size=890, note="", signed_ms=NOW_MS - 240_000),
+    anchor=StoredCheckpoint(validator="5Hot", size=700, note="", signed_ms=NOW_MS - HOUR_MS, anchor_block=4_900),
     race=RaceFacts(
         race_id="race-000002",
         stage="running",
@@ -98,7 +94,7 @@ def urgent(found: Status) -> list[str]:
 
 def test_a_node_that_is_well_needs_nobody_and_the_page_has_every_line() -> None:
     found = status()
-    shown = page(found, UTC)
+    shown = page(found)
     assert (found.needs_person, found.is_running, found.points) == (False, True, ())
     assert shown.startswith("all is well · validator 5Hot on netuid 15")
     assert [line.split()[0] for line in shown.splitlines()[1:]] == [
@@ -139,8 +135,8 @@ def refused(state: str, times: int = 1) -> StoreFacts:
         (status(chain(uid=None, has_permit=False)), ["U3035"]),
         (status(chain(has_permit=False)), ["U3035"]),
         (status(replace(BEAT, bank_until_ms=NOW_MS + 29 * DAY_MS)), ["P4014"]),
-        (status(store=replace(STORE, checkpoint_ms=NOW_MS - HOUR_MS)), ["V2117"]),
-        (status(store=replace(STORE, anchor_ms=NOW_MS - 5 * HOUR_MS)), ["V2117"]),
+        (status(store=replace(STORE, checkpoint=replace(STORE.checkpoint, signed_ms=NOW_MS - HOUR_MS))), ["V2117"]),
+        (status(store=replace(STORE, anchor=replace(STORE.anchor, signed_ms=NOW_MS - 5 * HOUR_MS))), ["V2117"]),
         (status(store=refused("not_registered")), ["U3035"]),
         (status(store=refused("failed")), ["U3031"]),
         (status(store=refused("rate_limited", 80)), ["U3031"]),  # longer than any subnet's limit
@@ -158,7 +154,7 @@ def refused(state: str, times: int = 1) -> StoreFacts:
 def test_what_waits_for_a_person_is_named_by_its_code_with_its_fix(found: Status, codes: list[str]) -> None:
     assert found.needs_person
     assert urgent(found) == codes
-    shown = page(found, UTC)
+    shown = page(found)
     assert shown.startswith("NEEDS A PERSON")
     for code in codes:
         assert f"{code}  " in shown and lookup(code).remedy in shown
@@ -175,7 +171,7 @@ def test_what_waits_for_a_person_is_named_by_its_code_with_its_fix(found: Status
 )
 def test_what_mends_itself_is_shown_and_wakes_nobody(found: Status) -> None:
     assert not found.needs_person
-    assert "mends itself" in page(found, UTC)
+    assert "mends itself" in page(found)
 
 
 # -- deadlines
@@ -271,7 +267,7 @@ def test_the_command_reads_a_node_that_does_not_run_and_exits_with_1() -> None:
     assert report["store"]["race"]["stage"] == "running"
     assert report["store"]["race"]["open_items"] == 2 * POLICY.race.problems  # the agent's and the control's
     assert report["store"]["weights"][0]["status"] == "rate_limited"
-    assert report["store"]["records"] == report["store"]["checkpoint_size"] > 0
+    assert report["store"]["records"] == report["store"]["checkpoint"]["size"] > 0
     assert report["node"]["beat"]["waits"][0]["code"] == "U3030"
     assert "V2116" in {point["code"] for point in report["points"] if point["is_urgent"]}
     assert "race-000001 running" in shown.stdout and "rate limited for race-000001" in shown.stdout
