@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlsplit
 
 import typer
 
@@ -30,7 +29,7 @@ from neurons.settings import flags as wallet_flags
 
 if TYPE_CHECKING:
     from arena.chain.port import Metagraph, Signer, Subtensor
-    from arena.door.client import DoorAnswer, DoorClient
+    from arena.door.client import DoorAnswer, DoorClient, WinnerFile
     from arena.door.service import OwnRace, SubmissionStatus
     from neurons.settings.settings import Settings
 
@@ -222,9 +221,7 @@ def winner(
     file is written if its hash is the one that was committed for that agent version. Until the embargo of the race
     is over exit code 3 says from when on it can be read.
     """
-    from arena.api.client import read_winner
-
-    found = read_winner(asyncio.run(_reads_url(chain.settings(), chain.url)))
+    found = asyncio.run(_winner(chain.settings(), chain.url))
     agent = found.agent.agent
     path = out or Path(f"{agent.agent_version_id[:16]}.py")
     write_whole(path, found.source)
@@ -498,16 +495,15 @@ def _no_door(doors: Sequence[DoorAnswer], otherwise: str) -> ArenaError:
     return ArenaError("U3052", "; ".join(reasons) or otherwise)
 
 
-async def _reads_url(settings: Settings, urls: list[str] | None) -> str:
-    """Where the first validator that can be asked serves its public reads. Raises ArenaError U3052 for none."""
-    from arena.door.client import DoorClient, find_doors
+async def _winner(settings: Settings, urls: list[str] | None) -> WinnerFile:
+    """By the reads of the first validator that can be asked and serves them. Raises ArenaError U3052 for none."""
+    from arena.door.client import DoorClient, at_port, find_doors
     from neurons.settings.inputs import chain_of
 
-    chain = chain_of(settings)
+    metagraph = await chain_of(settings).metagraph()
     async with DoorClient() as client:
-        doors = await find_doors(client, await chain.metagraph(), urls or ())
-    for door in doors:
-        if door.state is not None and door.state.reads_port:
-            host = urlsplit(door.url).hostname or ""
-            return f"http://{f'[{host}]' if ':' in host else host}:{door.state.reads_port}"
+        doors = await find_doors(client, metagraph, urls or ())
+        for door in doors:
+            if door.state is not None and door.state.reads_port:
+                return await client.winner(at_port(door.url, door.state.reads_port))
     raise _no_door(doors, "none serves public reads")

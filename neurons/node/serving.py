@@ -21,8 +21,7 @@ import msgspec
 from arena.api.board import Board
 from arena.chain.keys import HttpCheck
 from arena.chain.opening import open_subtensor
-from arena.door.app import Door
-from arena.door.service import Desk
+from arena.door.service import Desk, Door
 from arena.store.objects import open_objects
 from arena.store.postgres import PostgresStore
 from arena.web.server import DoorServer, TailServer

@@ -19,8 +19,7 @@ from arena.api.board import Board
 from arena.chain.keys import HttpAuth, generate_signer, keypair_signer
 from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.port import Signer
-from arena.door.app import Door, DoorRules
-from arena.door.service import Desk, Registration
+from arena.door.service import Desk, Door, DoorRules, Registration
 from arena.exchange.peer_service import ShareRules
 from arena.policies import policy_by_name
 from arena.store.postgres import PostgresStore

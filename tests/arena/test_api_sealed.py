@@ -16,7 +16,7 @@ import pytest
 from arena.bank.batch import AcceptedProduct, Explained
 from arena.chain.keys import generate_signer
 from arena.records.model import EvaluationRecord
-from arena.sn15.ids import agent_uuid, race_uuid, run_uuid, version_uuid
+from arena.sn15.picture import agent_uuid, race_uuid, run_uuid, version_uuid
 from problems.explanation import Constraint
 from problems.model import POOLS
 from tests.arena.sealed_stand import AGENTS, OPENS_MS, RACES, Secrets, fill

@@ -14,10 +14,9 @@ import httpx2
 import pytest
 
 from arena.chain.keys import HttpAuth, generate_signer
-from arena.door.app import DoorRules
 from arena.door.client import DoorClient
 from arena.door.form import Parser
-from arena.door.service import PauseState, put_pause
+from arena.door.service import DoorRules, PauseState, put_pause
 from arena.exchange.peer_service import ShareRules
 from arena.policies import policy_by_name
 from arena.store.embedded import EmbeddedServer

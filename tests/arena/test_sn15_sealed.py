@@ -15,8 +15,7 @@ from arena.race.machine import stream_of
 from arena.records.model import Subject
 from arena.records.port import StoredSubmission
 from arena.records.sequencer import Sequencer
-from arena.sn15.ids import version_uuid
-from arena.sn15.picture import Picture
+from arena.sn15.picture import Picture, version_uuid
 from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import PostgresStore
 from tests.arena.door_stand import AGENT, WIDE_RULES, Stand, serving, unix_ms
