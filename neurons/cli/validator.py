@@ -66,21 +66,14 @@ def setting_options() -> list[Any]:
     """One option for each setting that a flag can give, in the order and under the headings of `GROUPS`."""
     from neurons.settings.settings import Settings
 
-    def option(name: str, group: str) -> inspect.Parameter:
-        field = Settings.model_fields[name]
-        shown = typer.Option(
-            _FLAGS.get(name, f"--{name.replace('_', '-')}"),
-            help=field.description,
-            metavar="VALUE",
-            rich_help_panel=group,
-        )
-        kind = inspect.Parameter.KEYWORD_ONLY
-        return inspect.Parameter(name, kind, default=None, annotation=Annotated[str | None, shown])
-
     def settings() -> None:
         """Only its signature is read."""
 
-    parameters = [option(name, group) for group, names in GROUPS.items() for name in names.split()]
+    parameters = []
+    for name, group in ((name, group) for group, names in GROUPS.items() for name in names.split()):
+        flag, about = _FLAGS.get(name, f"--{name.replace('_', '-')}"), Settings.model_fields[name].description
+        kind = Annotated[str | None, typer.Option(flag, help=about, metavar="VALUE", rich_help_panel=group)]
+        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind))
     vars(settings)["__signature__"] = inspect.Signature(parameters)
     shown = typer.Typer(add_completion=False)
     shown.command()(settings)

@@ -13,12 +13,12 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from socketserver import ThreadingMixIn
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import msgspec
 from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.exposition import ThreadingWSGIServer
 
 from arena.bank.stock import HORIZON_RACES
 from arena.chain.port import is_local
@@ -28,17 +28,21 @@ from arena.race.schedule import coming_closes_ms, timeline
 from arena.records.model import Stage
 from arena.records.port import Store
 from foundation.errors import ArenaError, Failure
-from neurons.health.node_file import (
+from neurons.health.status import (
+    Deadline,
     Heartbeat,
     NodeFile,
     OperatorFacts,
     PeerSeen,
+    RaceFacts,
+    Status,
+    StoreFacts,
     UnjudgedTrace,
+    assess,
     read_node_file,
     skewed,
     write_node_file,
 )
-from neurons.health.status import Deadline, RaceFacts, Status, StoreFacts, assess
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal
 from neurons.loops.watches import ChainWatch
@@ -280,7 +284,9 @@ class ProbeServer:
         if not port:
             return
         try:
-            server = make_server(host, port, self._answer, server_class=_ProbeListener, handler_class=_ProbeHandler)
+            server = make_server(
+                host, port, self._answer, server_class=ThreadingWSGIServer, handler_class=_ProbeHandler
+            )
         except OSError as error:
             told, fix = f"metrics_port {port} of {host} cannot be had: {error.strerror}", f"--metrics-port {port + 1}"
             raise ArenaError("V2014", told, fix=f"{fix}, or 0 for none") from error
@@ -299,10 +305,6 @@ class ProbeServer:
         points = [] if path == "/healthz" and is_good else status.points
         start("200 OK" if is_good else "503 Service Unavailable", [("Content-Type", "application/json")])
         return [msgspec.json.encode({"is_running": status.is_running, "points": points})]
-
-
-class _ProbeListener(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
 
 
 class _ProbeHandler(WSGIRequestHandler):

@@ -25,15 +25,21 @@ from arena.store.postgres import PostgresStore
 from foundation.codes import lookup
 from foundation.errors import ArenaError, Failure
 from neurons.cli.app import app
-from neurons.health.node_file import (
+from neurons.health.status import (
+    DAY_MS,
     ChainFacts,
+    Deadline,
     Ending,
     Heartbeat,
     NodeFile,
+    RaceFacts,
     RestingSlot,
+    Status,
+    StoreFacts,
     Wait,
+    assess,
+    page,
 )
-from neurons.health.status import DAY_MS, Deadline, RaceFacts, Status, StoreFacts, assess, page
 from neurons.loops.run_loop import StopSignal
 from neurons.loops.watches import ChainWatch
 from neurons.node.reporting import HeartbeatLoop, next_deadline
