@@ -109,6 +109,21 @@ class Miner:
         return httpx2.Request(method, self.stand.address + target, content=body, headers=signed | (headers or {}))
 
 
+class SigningAuth(httpx2.Auth):
+    """Signs each request as a miner's client does."""
+
+    requires_request_body = True
+
+    def __init__(self, miner: Miner) -> None:
+        self.miner = miner
+
+    def auth_flow(self, request: httpx2.Request) -> Iterator[httpx2.Request]:
+        target = request.url.raw_path.decode("ascii")
+        signed = self.miner.auth.sign(request.method, target, self.miner.stand.validator, request.content)
+        request.headers.update({name: each for name, each in signed.items() if name not in request.headers})
+        yield request
+
+
 @contextlib.contextmanager
 def serving(stand: Stand, rules: DoorRules | None = None, **stale: float) -> Iterator[Stand]:
     """Serve the stand's door in a thread until the block ends."""
