@@ -85,7 +85,7 @@ def test_explain_knows_every_code_and_says_whose_fault_it_is() -> None:
 
 @pytest.mark.parametrize(
     ("code", "expected"),
-    [("A1003", 1), ("A1009", 2), ("V2001", 3), ("V2030", 2), ("V2050", 4), ("U3001", 3), ("P4001", 2)],
+    [("A1002", 1), ("A1009", 2), ("V2001", 3), ("V2030", 2), ("V2050", 4), ("U3001", 3), ("P4001", 2)],
 )
 def test_exit_codes_follow_the_owner_of_the_failure(code: str, expected: int) -> None:
     assert exit_code(ArenaError(code)) == expected

@@ -35,7 +35,6 @@ RETRY_S = 5
 _STATUS = {
     "A1001": 422,
     "A1002": 422,
-    "A1003": 422,
     "A1004": 422,
     "A1005": 422,
     "A1006": 429,
@@ -43,7 +42,6 @@ _STATUS = {
     "A1008": 403,
     "A1010": 422,
     "A1012": 409,
-    "A1013": 409,
     "V2021": 503,
     "V2081": 400,
     "V2082": 404,
@@ -127,12 +125,12 @@ def add_refusals(
     """
 
     async def on_failure(request: Request, error: Exception) -> Response:
-        status, headers = 0, {}
+        status, headers = 0, dict[str, str]()
         if isinstance(error, RequestValidationError):
             fault = error.errors()[0]
             error = ArenaError(TAIL_BAD_REQUEST, f"{fault['loc'][-1]}: {fault['msg']}")
         elif isinstance(error, HTTPException):
-            status, headers = error.status_code, error.headers or {}
+            status, headers = error.status_code, dict(error.headers or {})
             code = unknown_route if status == 404 else TAIL_BAD_REQUEST
             error = ArenaError(code, f"{request.method} {request.url.path[:128]!a}: {error.detail}")
         assert isinstance(error, ArenaError)
@@ -140,8 +138,9 @@ def add_refusals(
         is_browser = not request.url.path.startswith("/v1/") and "text/html" in request.headers.get("accept", "")
         if page is not None and is_browser:
             shown = page(request, error, answered.status_code)
-            headers |= {name: answered.headers[name] for name in ("retry-after",) if name in answered.headers}
-            answered, headers = shown, headers | {"vary": "accept"}
+            if wait := answered.headers.get("retry-after"):
+                headers["retry-after"] = wait
+            answered, headers["vary"] = shown, "accept"
         answered.headers.update(headers)
         return answered
 

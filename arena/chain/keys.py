@@ -21,7 +21,6 @@ from typing import Any
 import bittensor_core as core
 
 from arena.chain.port import Signer
-from foundation.codes import lookup
 from foundation.errors import ArenaError
 
 SS58_FORMAT = 42
@@ -71,12 +70,12 @@ class SdkSigner:
 def keypair_signer(uri: str) -> Signer:
     """The signer of a development key such as `//Alice`, or of a mnemonic with an optional path.
 
-    Raises ArenaError V2031 when the text is no key. Derivation takes milliseconds: keep the signer.
+    Raises ArenaError V2030 when the text is no key. Derivation takes milliseconds: keep the signer.
     """
     try:
         return KeypairSigner(core.Keypair.create_from_uri(uri))
     except ValueError as error:
-        raise ArenaError("V2031", "the key URI cannot be read", fix="write it as //Alice") from error
+        raise ArenaError("V2030", "the key URI cannot be read", fix="write it as //Alice") from error
 
 
 def generate_signer() -> Signer:
@@ -91,7 +90,7 @@ def wallet_signer(
 
     An encrypted keyfile takes its password from the first line of `password_file` or, without one, from the environment
     variable that the SDK keeps it in (`BT_PW_...`); there is no prompt, because a validator starts unattended. Raises
-    ArenaError V2031 with the path and the reason.
+    ArenaError V2030 with the path and the reason.
     """
     keyfile = Path(path).expanduser() / name / "hotkeys" / hotkey
     try:
@@ -101,22 +100,24 @@ def wallet_signer(
         keypair = core.deserialize_keypair_from_keyfile_data(data)
         if keypair.crypto_type != SR25519:
             raise ArenaError(
-                "V2031", f"{keyfile} is no sr25519 key", fix="make an sr25519 key: btcli wallet new-hotkey"
+                "V2030", f"{keyfile} is no sr25519 key", fix="make an sr25519 key: btcli wallet new-hotkey"
             )
         signer = KeypairSigner(keypair)
         signer.sign(b"agent-arena/probe/1")  # a public-only keyfile deserialises, but cannot sign
     except FileNotFoundError as error:
         told = f"no hotkey `{hotkey}` in wallet `{name}` ({keyfile})"
-        raise ArenaError("V2031", told, fix=lookup("V2031").remedy) from error
+        raise ArenaError(
+            "V2030", told, fix="local network: --wallet.hotkey //Bob; else: btcli wallet new-hotkey"
+        ) from error
     except (OSError, ValueError, core.KeyfileError, core.WrongPasswordError) as error:
         raise ArenaError(
-            "V2031", f"{keyfile} cannot be read: {error}", fix="check the file and its permissions"
+            "V2030", f"{keyfile} cannot be read: {error}", fix="check the file and its permissions"
         ) from error
     return signer
 
 
 def _decrypted(keyfile: Path, data: bytes, password_file: Path | None) -> bytes:
-    """What an encrypted keyfile holds. Raises ArenaError V2031 without its password, or with another."""
+    """What an encrypted keyfile holds. Raises ArenaError V2030 without its password, or with another."""
     variable = "BT_PW_" + str(keyfile).replace("/", "_").replace(".", "_").upper()
     if password_file is not None:
         source = str(password_file)
@@ -124,7 +125,7 @@ def _decrypted(keyfile: Path, data: bytes, password_file: Path | None) -> bytes:
             password = password_file.read_text("utf-8").partition("\n")[0].removesuffix("\r")
         except (OSError, UnicodeDecodeError) as error:
             raise ArenaError(
-                "V2031",
+                "V2030",
                 f"{keyfile} is encrypted, and its password cannot be read: {error}",
                 fix="check the file that wallet_password_file names, and its permissions",
             ) from error
@@ -133,7 +134,7 @@ def _decrypted(keyfile: Path, data: bytes, password_file: Path | None) -> bytes:
         password = str(core.get_password_from_environment(variable) or "")
     if not password:
         raise ArenaError(
-            "V2031",
+            "V2030",
             f"{keyfile} is encrypted, and {source} holds no password",
             fix="write it into a file and name that: wallet_password_file",
         )
@@ -141,7 +142,7 @@ def _decrypted(keyfile: Path, data: bytes, password_file: Path | None) -> bytes:
         return bytes(core.decrypt_keyfile_data(data, password))
     except (ValueError, core.KeyfileError, core.WrongPasswordError) as error:
         raise ArenaError(
-            "V2031", f"{keyfile} does not open with the password of {source}", fix="put the keyfile's own there"
+            "V2030", f"{keyfile} does not open with the password of {source}", fix="put the keyfile's own there"
         ) from error
 
 

@@ -92,11 +92,10 @@ class DoorClient:
     async def place(self, url: str) -> DoorState | DoorPort:
         """Whose door it is, or at which port of this address it is. Raises ArenaError U3040, U3042, or what the door
         refuses with."""
-        content = await self._ask("GET", url, "/v1/door", bytes, within_s=self._place_s)
-        for kind in (DoorPort, DoorState):
-            with contextlib.suppress(*UNREADABLE_JSON):
-                return msgspec.json.decode(content, type=kind)
-        raise ArenaError(_WRONG, f"{url}: no answer of a door")
+        content = await self._fetch("GET", url, "/v1/door", within_s=self._place_s)
+        with contextlib.suppress(*UNREADABLE_JSON):
+            return msgspec.json.decode(content, type=DoorPort)
+        return _read(url, content, DoorState)
 
     async def submit(self, url: str, receiver: str, submission: SignedSubmission) -> TakenSubmission:
         """Hand in a submission at the door of `receiver`. Raises as `place`."""
@@ -108,42 +107,43 @@ class DoorClient:
         file = {"file": ("agent.py", submission.source.encode(), "text/x-python")}
         made = httpx2.Request("POST", "http://form", data=form, files=file)
         kind = {"content-type": made.headers["content-type"]}
-        return await self._ask("POST", url, "/v1/submissions", TakenSubmission, receiver, made.read(), kind)
+        taken = await self._fetch("POST", url, "/v1/submissions", receiver, made.read(), kind)
+        return _read(url, taken, TakenSubmission)
 
     async def statuses(self, url: str, receiver: str) -> list[SubmissionStatus]:
         """Where all of the own submissions stand. Raises as `place`."""
-        return await self._ask("GET", url, "/v1/submissions", list[SubmissionStatus], receiver)
+        return _read(url, await self._fetch("GET", url, "/v1/submissions", receiver), list[SubmissionStatus])
 
     async def withdraw(self, url: str, receiver: str, agent_version_id: str) -> SubmissionStatus:
         """Take a version back. Raises as `place`."""
-        return await self._ask("DELETE", url, f"/v1/submissions/{agent_version_id}", SubmissionStatus, receiver)
+        left = await self._fetch("DELETE", url, f"/v1/submissions/{agent_version_id}", receiver)
+        return _read(url, left, SubmissionStatus)
 
     async def winner(self, url: str) -> WinnerFile:
         """The agent at the top, by the public reads at `url`, with a file that is the one its version names.
 
         Raises as `place`: V2082 where no race is settled or none has a top, V2089 until the embargo is over.
         """
-        race = (await self._ask("GET", url, "/v1/leaderboard", RaceDetail)).race
+        race = _read(url, await self._fetch("GET", url, "/v1/leaderboard"), RaceDetail).race
         agent = race.top_agent_version_id
         if not agent:
             raise ArenaError("V2082", f"{race.race_id} has no agent at the top")
-        detail = await self._ask("GET", url, f"/v1/agents/{agent}", AgentDetail)
-        source = await self._ask("GET", url, f"/v1/agents/{agent}/source", bytes)
+        detail = _read(url, await self._fetch("GET", url, f"/v1/agents/{agent}"), AgentDetail)
+        source = await self._fetch("GET", url, f"/v1/agents/{agent}/source")
         if agent_version_id(detail.agent.miner_hotkey, hashlib.sha256(source).hexdigest()) != agent:
             raise ArenaError(_WRONG, f"{url}: the file is not the one that agent version {agent[:16]} names")
         return WinnerFile(race_id=race.race_id, agent=detail, source=source)
 
-    async def _ask(
+    async def _fetch(
         self,
         method: str,
         url: str,
         route: str,
-        kind: type[_Value],
         receiver: str = "",
         body: bytes = b"",
         headers: dict[str, str] | None = None,
         within_s: float | None = None,
-    ) -> _Value:
+    ) -> bytes:
         target = url.rstrip("/") + route
         if receiver and self._netuid is not None:
             target += f"?netuid={self._netuid}"
@@ -167,16 +167,20 @@ class DoorClient:
                 if attempt == TRIES or isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
                     raise ArenaError(_AWAY, f"{url}: {str(error) or type(error).__name__}") from error
                 await asyncio.sleep(_PAUSES.pause_ms(attempt) / 1_000)
-        try:
-            if answer.is_success:
-                return answer.content if kind is bytes else msgspec.json.decode(answer.content, type=kind)
-            refused = msgspec.json.decode(answer.content, type=ErrorAnswer)
-        except UNREADABLE_JSON as error:
-            raise ArenaError(_WRONG, f"{url}: status {answer.status_code}, no answer of a validator") from error
+        if answer.is_success:
+            return answer.content
+        refused = _read(url, answer.content, ErrorAnswer)
         if refused.code not in CODES:
             raise ArenaError("U3041", f"{url}: {refused.code[:8]} {refused.message[:300]}")
         detail = refused.message.removeprefix(CODES[refused.code].title)  # alone it stands for no detail
         raise ArenaError(refused.code, f"line {refused.line}: {detail[:500]}" if refused.line else detail[:500])
+
+
+def _read(url: str, content: bytes, kind: type[_Value]) -> _Value:
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except UNREADABLE_JSON as error:
+        raise ArenaError(_WRONG, f"{url}: no answer of a validator") from error
 
 
 class DoorAnswer(msgspec.Struct, frozen=True, kw_only=True):

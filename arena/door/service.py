@@ -104,11 +104,11 @@ class Registration:
         self._turn = asyncio.Lock()
 
     async def metagraph(self) -> Metagraph:
-        """The subnet. Raises ArenaError V2201 while it is not known well enough."""
+        """The subnet. Raises ArenaError V2200 while it is not known well enough."""
         return await self._known(self._refresh_s)
 
     async def require(self, hotkey: str) -> None:
-        """Return for a registered hotkey; one that is not may just have been. Raises ArenaError A1008, V2201."""
+        """Return for a registered hotkey; one that is not may just have been. Raises ArenaError A1008, V2200."""
         metagraph = await self.metagraph()
         if metagraph.uid_of(hotkey) is None:
             metagraph = await self._known(min(_STRANGERS_S, self._refresh_s))
@@ -128,7 +128,7 @@ class Registration:
                     if not error.entry.is_retryable:
                         raise
         if self._metagraph is None or self._monotonic() - self._grew_s > self._stale_s:
-            raise ArenaError("V2201", f"no new final block within {self._stale_s:g} s")
+            raise ArenaError("V2200", f"no new final block within {self._stale_s:g} s")
         return self._metagraph
 
 
@@ -235,7 +235,7 @@ class Desk:
     async def take(self, caller: str, form: SubmissionForm, known: HotkeyState) -> TakenSubmission:
         """Take a submission of the hotkey that signed the request, of which this was `known` when it was let in.
 
-        Raises AgentFileError (A1001 to A1004), ArenaError A1006 to A1008, A1010, A1012, V2200, V2201, V2021, U3030.
+        Raises AgentFileError (A1001 to A1004), ArenaError A1006 to A1008, A1010, A1012, V2200, V2021, U3030.
         """
         if (pause := _pause_of(known.event)).is_paused:
             raise ArenaError("V2200", pause.reason)
@@ -274,14 +274,15 @@ class Desk:
     async def withdraw(self, caller: str, agent_version_id: str) -> None:
         """Take back what waits for the gate. It costs no cooldown; the same file may come again.
 
-        Raises ArenaError A1013 for a version that is decided, V2113 for no version of the caller's.
+        Raises ArenaError A1012 for a version that is decided, V2113 for no version of the caller's.
         """
         for row in await self.store.submissions(EVERY_STATE, miner_hotkey=caller):
             if row.subject.agent_version_id == agent_version_id:
-                if row.state == "withdrawn":
-                    return
-                if not await self.store.set_submission_state(agent_version_id, "withdrawn", was="waiting"):
-                    raise ArenaError("A1013", row.name)
+                is_dropped = row.state == "withdrawn" or await self.store.set_submission_state(
+                    agent_version_id, "withdrawn", was="waiting"
+                )
+                if not is_dropped:
+                    raise ArenaError("A1012", f"{row.name} no longer waits for the gate", fix="submit another version")
                 return
         raise ArenaError("V2113", "no version of this hotkey")
 
@@ -509,7 +510,7 @@ class Door:
         nonce. `netuid`: for which subnet, where the request says so. `check`: by which way of signing; None:
         `btauth/1`.
 
-        Raises ArenaError A1008, V2081, V2110, V2112, V2201 to V2203.
+        Raises ArenaError A1008, V2081, V2110, V2112, V2200 to V2203.
         """
         if netuid not in (None, self.netuid):
             raise ArenaError("V2110", f"it is for netuid {netuid}, and this door is of netuid {self.netuid}")

@@ -196,7 +196,7 @@ class ReleaseStore:
     """One folder of a node."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises ArenaError V2114 when the folder can't be made."""
+        """Raises ArenaError V2064 when the folder can't be made."""
         self.folder = folder
         with _coded(folder):
             for path in (self._files, self._parts):
@@ -206,30 +206,30 @@ class ReleaseStore:
     def newest(self) -> SignedRelease | None:
         """The release with the highest number seen, whether or not its files are here. One that can't be read is none.
 
-        Raises ArenaError V2114."""
+        Raises ArenaError V2064."""
         return self._read(_NEWEST)
 
     def whole(self) -> SignedRelease | None:
-        """The newest release that was whole, if all its files are still here. Raises ArenaError V2114."""
+        """The newest release that was whole, if all its files are still here. Raises ArenaError V2064."""
         whole = self._read(_WHOLE)
         return None if whole is None or self.missing(whole.release) else whole
 
     def second(self) -> SignedRelease | None:
-        """Another release with the number of one that was kept: evidence against the operator. Raises V2114."""
+        """Another release with the number of one that was kept: evidence against the operator. Raises V2064."""
         return self._read(_SECOND)
 
     def keep(self, signed: SignedRelease) -> bool:
         """Keep a checked release; True when it is new here.
 
         Raises ArenaError U3046 for a lower number than the newest of its signer, U3047 for its number with another
-        content, V2114.
+        content, V2064.
         """
         with self._locked():
             return self._keep(signed)
 
     def settle(self) -> bool:
         """Make the newest release the whole one once all its files are here, and forget files of no release kept; True
-        when that happened now. Raises ArenaError V2114."""
+        when that happened now. Raises ArenaError V2064."""
         with self._locked():
             return self._settle()
 
@@ -240,7 +240,7 @@ class ReleaseStore:
     ) -> SignedRelease:
         """Copy files in (kind, name, source), and keep the release that `sign` makes of them and of the newest before.
 
-        Raises ArenaError U3046 and U3047 as `keep` does, V2114; OSError where a source can't be read.
+        Raises ArenaError U3046 and U3047 as `keep` does, V2064; OSError where a source can't be read.
         """
         with self._locked():
             signed = sign(tuple(self._add(*source) for source in sources), self.newest())
@@ -281,14 +281,14 @@ class ReleaseStore:
         return self._files / file.sha256
 
     def content(self, file: SharedFile) -> bytes:
-        """A file's bytes, checked again. Raises ArenaError V2114 for one that was damaged: it is thrown away, and asked
+        """A file's bytes, checked again. Raises ArenaError V2064 for one that was damaged: it is thrown away, and asked
         for anew."""
         path = self.path_of(file)
         with _coded(path):
             content = path.read_bytes()
             if hashlib.sha256(content).hexdigest() != file.sha256:
                 path.unlink()
-                raise ArenaError("V2114", f"{path}: {file.name} was damaged; it is fetched again")
+                raise ArenaError("V2064", f"{path}: {file.name} was damaged; it is fetched again")
         return content
 
     def missing(self, release: FilesRelease) -> tuple[SharedFile, ...]:
@@ -314,13 +314,13 @@ class ReleaseStore:
             return pieces
 
     def add_piece(self, file: SharedFile, piece: bytes) -> None:
-        """Add the next checked piece to the part of a file. Raises ArenaError V2114."""
+        """Add the next checked piece to the part of a file. Raises ArenaError V2064."""
         part = self._parts / file.sha256
         with _coded(part), os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_APPEND, MODE), "wb") as stream:
             stream.write(piece)
 
     def finish(self, file: SharedFile) -> None:
-        """Turn a complete part into the file. Raises ArenaError V2114 when it is not what was checked: it is thrown
+        """Turn a complete part into the file. Raises ArenaError V2064 when it is not what was checked: it is thrown
         away and fetched anew."""
         part = self._parts / file.sha256
         with _coded(part):
@@ -329,7 +329,7 @@ class ReleaseStore:
                 os.fsync(stream.fileno())
             if found != file.sha256:
                 part.unlink()
-                raise ArenaError("V2114", f"{part}: what was written is not what was read; it is fetched again")
+                raise ArenaError("V2064", f"{part}: what was written is not what was read; it is fetched again")
             move_into_place(part, self.path_of(file))
 
     def _add(self, kind: FileKind, name: str, source: Path) -> SharedFile:
@@ -350,7 +350,7 @@ class ReleaseStore:
 
     def piece(self, sha256: str, start: int) -> bytes | None:
         """PIECE_BYTES of a file of a kept release from byte `start` on, or what there is of them; None where the file
-        is not here, or is none that other validators may see. Raises ArenaError V2114."""
+        is not here, or is none that other validators may see. Raises ArenaError V2064."""
         for signed in (self.newest(), self.whole()):
             for file in signed.release.files if signed else ():
                 if file.sha256 == sha256 and self._has(file) and start < max(1, file.size_bytes):
@@ -403,4 +403,4 @@ def _coded(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ArenaError("V2114", f"{path}: {error.strerror or error}") from error
+        raise ArenaError("V2064", f"{path}: {error.strerror or error}") from error

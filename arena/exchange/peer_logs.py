@@ -1,7 +1,7 @@
 """Held logs on disk: what was pulled and checked, so that a restart asks for nothing twice. One process per folder.
 
 A log counts as held once its entry is complete on disk (written beside, synced, renamed), not before. What a
-killed process left is removed when the folder is opened, and never read. A file whose bytes changed is V2114 and its
+killed process left is removed when the folder is opened, and never read. A file whose bytes changed is V2064 and its
 entries are forgotten, so that they are asked for again. Of races the newest few are kept, of qualifying the newest few
 notes of each validator; marks to read on from come from what is kept.
 """
@@ -88,7 +88,7 @@ class PeerLogStore:
     """The held logs of one state folder."""
 
     def __init__(self, folder: Path, *, races_kept: int = RACES_KEPT, is_reader: bool = False) -> None:
-        """Opens or makes the folder and clears what a kill left. Raises ArenaError V2114 when it can't.
+        """Opens or makes the folder and clears what a kill left. Raises ArenaError V2064 when it can't.
 
         `is_reader`: beside the process that owns the folder; nothing is made, swept or taken away.
         """
@@ -130,14 +130,14 @@ class PeerLogStore:
 
     def rows(self, race_id: str, validator: str, *, note_sha256: str = "", after_seq: int = 0) -> list[LogRow]:
         """The whole rows of a held log (of the newest, or of the one of that note), in order. [] for one that is not
-        held; raises ArenaError V2114 for files that were damaged: such a log is no longer held."""
+        held; raises ArenaError V2064 for files that were damaged: such a log is no longer held."""
         found = [log for log in self.held(race_id, validator) if note_sha256 in ("", log.note_sha256)]
         if not found:
             return []
         return [row for row in self.all_rows(found[-1], after_seq) if row.content is not None]
 
     def all_rows(self, log: HeldLog, after_seq: int = 0) -> Iterator[LogRow]:
-        """The rows of a log behind a record, stubs too. Files are compared with their hash first; V2114."""
+        """The rows of a log behind a record, stubs too. Files are compared with their hash first; V2064."""
         for file in log.files:
             if file.last_seq <= after_seq:
                 continue
@@ -150,11 +150,11 @@ class PeerLogStore:
                 for other in list(self._known.values()):
                     if file in other.files:
                         self.forget(other, f"{file.name} was changed")
-                raise ArenaError("V2114", f"{path} was changed; its log is asked for again")
+                raise ArenaError("V2064", f"{path} was changed; its log is asked for again")
             yield from (row for row in read_rows(path) if row.seq > after_seq)
 
     def writer(self, race_id: str) -> RowsWriter:
-        """Where the rows of one pull for a race ("": qualifying) go. Raises ArenaError V2114; V2115 when the disk is
+        """Where the rows of one pull for a race ("": qualifying) go. Raises ArenaError V2064; V2115 when the disk is
         nearly full."""
         return RowsWriter(self._rows, race_id)
 
@@ -170,7 +170,7 @@ class PeerLogStore:
     ) -> HeldLog:
         """Hold a log that was checked up to `point`; `before` is the one whose rows it continues.
 
-        The log is held when this returns. Raises ArenaError V2114; then it is not.
+        The log is held when this returns. Raises ArenaError V2064; then it is not.
         """
         try:
             added = writer.complete()
@@ -186,7 +186,7 @@ class PeerLogStore:
         return log
 
     def keep_note(self, note: str) -> None:
-        """Keep a note of our own that is to be anchored, so that it can be served. Raises ArenaError V2114."""
+        """Keep a note of our own that is to be anchored, so that it can be served. Raises ArenaError V2064."""
         try:
             write_whole(self._notes / sha256_of(note), note.encode())
             newest = sorted(self._notes.iterdir(), key=lambda path: path.stat().st_mtime_ns)
@@ -259,7 +259,7 @@ class RowsWriter:
         )
 
     def write(self, rows: list[LogRow]) -> None:
-        """Add rows that were checked, in order. Raises ArenaError U3043 for more of a race than any writes, V2114, and
+        """Add rows that were checked, in order. Raises ArenaError U3043 for more of a race than any writes, V2064, and
         V2115 when the disk is nearly full."""
         if not rows:
             return
@@ -305,4 +305,4 @@ def _require_room(folder: Path) -> None:
 
 
 def _failed(path: Path, error: OSError) -> ArenaError:
-    return ArenaError("V2114", f"{path}: {error.strerror or error}")
+    return ArenaError("V2064", f"{path}: {error.strerror or error}")

@@ -90,7 +90,7 @@ class PeerService:
     async def answer(self, caller: str, question: msgspec.Struct) -> object | None:
         """The answer to a question of `arena.exchange.port` but rows, or None where there is none.
 
-        Raises ArenaError V2111, V2112, V2114, V2021.
+        Raises ArenaError V2111, V2112, V2064, V2021.
         """
         self._admit(caller)
         match question:

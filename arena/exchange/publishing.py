@@ -85,8 +85,8 @@ def publish(
 ) -> SignedRelease:
     """Sign the next release of these files, and of what the one before held where `is_carried`; kept in `store`.
 
-    Raises ArenaError V2105 for files that can't be one release, P4001, P4012, P4018 for a file that the key
-    did not sign or that is damaged, V2114.
+    Raises ArenaError V2105 for files that can't be one release, P4001, P4010 for a file that the key
+    did not sign or that is damaged, V2064.
     """
     names = [(kind, name) for kind, name, _ in sources]
     if len(set(names)) != len(names):

@@ -146,7 +146,7 @@ async def gather_supplement(store: Store, log: LogRange, request: Request, selec
             continue
         try:
             policy = policy_of(settlement)
-        except ArenaError:  # V2102: it states no policy
+        except ArenaError:  # V2050: it states no policy
             continue
         assert settlement.inputs is not None  # `policy_of` read them
         policies.setdefault(policy.policy_sha256, settlement.inputs.policy)

@@ -79,7 +79,7 @@ async def export_records(
     `start`: the cursor of an earlier export (`continued`). With `signer`, the log's own hotkey, the range ends at the
     log's head under a checkpoint signed for the export, and the manifest is signed; without, at the newest stored one.
     Raises ArenaError V2027 for a folder that holds something else, that another export writes to or that can't be
-    written, V2071 when no checkpoint covers the range, V2073 for a request nothing can be made of, V2050 when the log
+    written, V2053 when no checkpoint covers the range, V2030 for a request nothing can be made of, V2050 when the log
     does not lead to the checkpoint, V2021 when the server is away.
     """
     check_request(request)
@@ -132,12 +132,12 @@ async def export_records(
 
 
 def continued(previous: Manifest, request: Request) -> Cursor:
-    """The cursor a request goes on from. Raises ArenaError V2073 when it asks for other rows than the export before."""
+    """The cursor a request goes on from. Raises ArenaError V2030 when it asks for other rows than the export before."""
     before = previous.request
     if (before.validator, before.filters) != (request.validator, request.filters):
-        raise ArenaError("V2073", "it has another validator or other filters")
+        raise ArenaError("V2030", "it has another validator or other filters")
     if set(before.pools) != set(request.pools):
-        raise ArenaError("V2073", f"it is of the pools {', '.join(before.pools)}")
+        raise ArenaError("V2030", f"it is of the pools {', '.join(before.pools)}")
     return previous.cursor
 
 
@@ -370,7 +370,7 @@ async def _log_range(
     start_note = next((point.note for point in stored if point.size == start.after_seq), "")
     head = await store.head(validator)
     if signer and signer.hotkey != validator:
-        raise ArenaError("V2071", f"{signer.hotkey} can't sign a checkpoint of the log of {validator}")
+        raise ArenaError("V2053", f"{signer.hotkey} can't sign a checkpoint of the log of {validator}")
     if signer and head.seq > max([point.size for point in stored], default=0):
         walk, last_seq, anchor_block = LogWalk(LogStart(validator=validator)), head.seq, 0
         async for leaf in store.leaves(validator, to_seq=last_seq):
@@ -379,7 +379,7 @@ async def _log_range(
     else:
         covering = [point for point in stored if start.after_seq <= point.size <= head.seq]
         if not covering:
-            raise ArenaError("V2071", f"{validator} after record {start.after_seq}")
+            raise ArenaError("V2053", f"{validator} after record {start.after_seq}")
         note, anchor_block = covering[-1].note, covering[-1].anchor_block
         last_seq = read_checkpoint(note, verify_signature).size
     releases = {release.race_id: release async for _, release in releases_in(store, validator, last_seq)}
@@ -410,9 +410,9 @@ async def releases_in(
 
 
 def require_views(request: Request) -> None:
-    """Load what writes views, where any is asked for. Raises ArenaError V2073: better now than half-way."""
+    """Load what writes views, where any is asked for. Raises ArenaError V2030: better now than half-way."""
     if request.forms:
         try:
             import arena.export.forms  # noqa: F401
         except ImportError as error:
-            raise ArenaError("V2073", f"views need pyarrow: {error}") from error
+            raise ArenaError("V2030", f"views need pyarrow: {error}") from error

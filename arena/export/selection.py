@@ -41,7 +41,7 @@ class Selection:
     def __init__(
         self, request: Request, releases: Releases, start: Cursor, embargoed: Collection[str] = frozenset()
     ) -> None:
-        """`embargoed`: the released races whose traces stay sealed for now. Raises ArenaError V2073 when a day of the
+        """`embargoed`: the released races whose traces stay sealed for now. Raises ArenaError V2030 when a day of the
         filters is not a day."""
         self._request = request
         self._releases = releases
@@ -143,15 +143,15 @@ def releases_of(records: Mapping[str, ReleaseRecord]) -> Releases:
 
 
 def check_request(request: Request) -> None:
-    """Raises ArenaError V2073 for a request nothing can be made of."""
+    """Raises ArenaError V2030 for a request nothing can be made of."""
     for day in (request.filters.from_day, request.filters.to_day):
         _day_ms(day)
     if request.rows_per_shard < 1 or request.row_bytes_max < 1:
-        raise ArenaError("V2073", "a shard has at least one row, and a row at least one byte")
+        raise ArenaError("V2030", "a shard has at least one row, and a row at least one byte")
     if not request.pools or not request.formats:
-        raise ArenaError("V2073", "name at least one pool and one format")
+        raise ArenaError("V2030", "name at least one pool and one format")
     if len(set(request.formats)) != len(request.formats) or len(set(request.pools)) != len(request.pools):
-        raise ArenaError("V2073", "a format or pool is named twice")
+        raise ArenaError("V2030", "a format or pool is named twice")
 
 
 def _day_ms(day: str, *, days: int = 0) -> int | None:
@@ -164,7 +164,7 @@ def _day_ms(day: str, *, days: int = 0) -> int | None:
             raise ValueError("not YYYY-MM-DD")
         start += timedelta(days=days)
     except (ValueError, OverflowError) as error:
-        raise ArenaError("V2073", f"{day!r} is not a day: {error}") from error
+        raise ArenaError("V2030", f"{day!r} is not a day: {error}") from error
     return int(datetime.combine(start, time(), UTC).timestamp() * 1000)
 
 

@@ -152,7 +152,7 @@ def wrong_files(folder: Path, manifest: Manifest) -> list[Wrong]:
 
 
 def _read_range(manifest: Manifest, verify_signature: Verifier) -> list[Checkpoint]:
-    """The signed checkpoints of the range's ends, held against request and start. Raises ArenaError V2050, V2073."""
+    """The signed checkpoints of the range's ends, held against request and start. Raises ArenaError V2050, V2030."""
     log, request = manifest.log, manifest.request
     check_request(request)
     require_views(request)

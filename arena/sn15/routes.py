@@ -248,7 +248,6 @@ class Sn15Auth:
 _ANSWERS: dict[str, tuple[int, str]] = {
     "A1001": (400, "INVALID_FILE"),
     "A1002": (422, "CODE_ANALYSIS_ERROR"),
-    "A1003": (422, "CODE_ANALYSIS_ERROR"),
     "A1004": (413, "FILE_TOO_LARGE"),
     "A1005": (422, "CODE_ANALYSIS_ERROR"),
     "A1006": (429, "COOLDOWN_ACTIVE"),

@@ -170,10 +170,10 @@ class JailSandbox:
         self._jails = JailsAhead(open_jail, ahead)
 
     def run(self, job: GuestJob, host: Host) -> GuestExit:
-        """Run one agent. Raises ArenaError V2002 when the jail cannot start or end, V2003 when the level does not
+        """Run one agent. Raises ArenaError V2002 when the jail cannot start or end, V2001 when the level does not
         admit this source, and what the host's call or the watch raised."""
         if self._admitted is not None and (sha256 := text_hash(job.source)) not in self._admitted:
-            raise ArenaError("V2003", f"source {sha256[:12]} is not a shipped reference agent")
+            raise ArenaError("V2001", f"source {sha256[:12]} is not a shipped reference agent")
         with (
             self._slots,
             contextlib.closing(self._jails.take(job.limits)) as jail,

@@ -19,14 +19,11 @@ from foundation.durable_files import write_whole
 from foundation.errors import ArenaError, Failure
 from neurons.cli.options import (
     JsonOption,
+    KeyFlags,
     NetworkOption,
-    WalletHotkeyOption,
-    WalletNameOption,
-    WalletPathOption,
     command,
 )
 from neurons.cli.presenter import badge, printable, share_text, show
-from neurons.settings import flags as wallet_flags
 
 if TYPE_CHECKING:
     from arena.chain.port import Metagraph, Signer, Subtensor
@@ -64,7 +61,7 @@ class ChainFlags:
         list[str] | None,
         typer.Option("--url", help="A validator's door, http://host:port; repeatable. Default: those the chain names."),
     ] = None
-    netuid: Annotated[str, typer.Option(*wallet_flags.NETUID, help="The subnet.", metavar="INTEGER")] = ""
+    netuid: Annotated[str, typer.Option("--netuid", help="The subnet.", metavar="INTEGER")] = ""
     network: NetworkOption = ""
     state_dir: Annotated[
         str, typer.Option("--state-dir", help="With network local: the validator's folder, where the chain lies.")
@@ -77,15 +74,6 @@ class ChainFlags:
 
         flags = {"netuid": self.netuid, "network": self.network, "state_dir": self.state_dir}
         return resolve(flags | more, self.config).settings
-
-
-@dataclass(frozen=True)
-class KeyFlags:
-    """The hotkey that signs."""
-
-    wallet_name: WalletNameOption = ""
-    wallet_hotkey: WalletHotkeyOption = ""
-    wallet_path: WalletPathOption = ""
 
 
 @dataclass(frozen=True)
@@ -109,7 +97,7 @@ class MinerSession:
 
 @contextlib.asynccontextmanager
 async def open_session(settings: Settings, urls: Sequence[str] | None) -> AsyncIterator[MinerSession]:
-    """The session of the settings' hotkey. Raises ArenaError V2031, U3030."""
+    """The session of the settings' hotkey. Raises ArenaError V2030, U3030."""
     from arena.chain.keys import HttpAuth
     from arena.door.client import DoorClient
     from neurons.settings.inputs import chain_of, signer_of

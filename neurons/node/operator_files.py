@@ -53,7 +53,7 @@ async def take_operator_files(
     """The settings as the operator's newest whole release completes them, and what the node keeps of it.
 
     Raises ArenaError V2030 for an operator's key that is none, U3048 where the node has to wait and has nobody to ask,
-    V2105 for a policy that this software does not know, V2064, V2114, V2115, U3030.
+    V2105 for a policy that this software does not know, V2064, V2115, U3030.
     """
     operator = await operator_of(settings, chain)
     if operator is None:

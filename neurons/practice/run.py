@@ -62,6 +62,11 @@ class LocalRun(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     rows: tuple[RunRow, ...]
 
+    def save(self, path: Path) -> None:
+        """Write it to a file of this user alone. Raises OSError."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, msgspec.json.encode(self), mode=0o600)
+
 
 def default_cache_dir() -> Path:
     """The user's cache folder: XDG_CACHE_HOME, else ~/.cache, and `agent-arena` in it. Makes nothing."""
@@ -119,12 +124,6 @@ def json_row(row: RunRow) -> dict[str, object]:
     }
 
 
-def save_run(path: Path, run: LocalRun) -> None:
-    """Write a run. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, msgspec.json.encode(run), mode=0o600)
-
-
 def read_run(content: bytes) -> LocalRun | EvaluationBody:
     """A run, or a body alone. Raises msgspec.MsgspecError for anything else."""
     try:
@@ -146,7 +145,7 @@ def opened_problems(settings: Settings, choice: Choice, *, at_once: int = 1) -> 
     """The problems to run on (as `Choice` describes them), each with the ports that score it.
 
     Raises typer.BadParameter for an id or a number that is not there, ArenaError P4001 to P4009 for a broken file,
-    P4032 for a variant that can't be drawn, V2027 for a recording, U3001 or U3002 for an endpoint.
+    P4013 for a variant that can't be drawn, V2027 for a recording, U3001 or U3002 for an endpoint.
     """
     recording: CompletionFile | None = None
     record, replay = choice.record, choice.replay

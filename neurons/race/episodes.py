@@ -134,7 +134,7 @@ class EpisodeLoop:
     async def _job(self, lease: Lease) -> EvaluateJob:
         """What a worker is sent; a race's problem goes with the accepted titles that its own batch holds for it.
 
-        Raises ArenaError P4006, P4032, V2004, and V2150 for a source that was changed at rest: it is not what
+        Raises ArenaError P4006, P4013, V2004, and V2150 for a source that was changed at rest: it is not what
         was committed.
         """
         context, subject = lease.item.context, lease.item.subject
@@ -147,7 +147,7 @@ class EpisodeLoop:
             drawn = await asyncio.to_thread(self._node.variants.variant, context.problem_id, context.variant_seed)
             found, release = drawn.problem, drawn.titles
         elif self._node.policy.qualifying.variant_blocks:
-            raise ArenaError("P4032", f"{context.problem_id} was enqueued under a policy without variants")
+            raise ArenaError("P4013", f"{context.problem_id} was enqueued under a policy without variants")
         else:
             found = self._node.suite_problems().get(context.problem_id)
         if found is None:

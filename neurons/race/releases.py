@@ -41,7 +41,7 @@ class ReleaseLoop:
         self.facts = OperatorFacts(operator=files.operator.hotkey)
 
     async def turn(self) -> OperatorFacts:
-        """Ask the others, take what came. Raises ArenaError V2064, V2114, V2115."""
+        """Ask the others, take what came. Raises ArenaError V2064, V2115."""
         peers = self._peers()
         if self._puller is not None and peers:
             turn = await self._puller.turn(peers)

@@ -130,7 +130,7 @@ async def test_the_setting_names_a_hotkey_of_the_wallet(stand: NodeStand, tmp_pa
     assert (await chain.commit(ALICE, "cd" * 32)).status == "ok"
     assert nonces(stand) == [(EVE.hotkey, 7)]
     await chain.close()
-    with pytest.raises(ArenaError, match="V2031"):
+    with pytest.raises(ArenaError, match="V2030"):
         chain_of(named.model_copy(update={"wallet_proxy": "Mallory"}))
 
 

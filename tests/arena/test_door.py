@@ -137,13 +137,13 @@ async def test_a_deregistered_hotkey_and_a_stale_chain_are_refused(stand: Stand)
         await Miner(stand).register()  # waits until that is final
         assert await refusal(miner.request(made)) == (403, "A1008")
     with serving(stand, WIDE_RULES, stale_s=-1.0):
-        assert await refusal(miner.request(made)) == (503, "V2201")
+        assert await refusal(miner.request(made)) == (503, "V2200")
 
 
 FILES: list[tuple[bytes, str, int | None]] = [
     (b"x = 1\ny = '\xff'\n", "A1001", 2),
     (b"x = 1\ndef agent_main(problem:\n    pass\n", "A1002", 2),
-    (b"x = 1\n", "A1003", None),
+    (b"x = 1\n", "A1002", None),
     (b"#" * 1_000_001, "A1004", None),
     (b"def agent_main(problem):\n    return " + b"(" * 50_000 + b"\n", "A1002", 2),
 ]
@@ -281,7 +281,7 @@ async def test_a_version_is_withdrawn_while_it_waits(served: Stand) -> None:
     store = await PostgresStore.open(served.dsn, served.validator)
     assert await store.set_submission_state(another.agent_version_id, "review", was="waiting")
     await store.close()
-    assert await refusal(miner.signed("DELETE", f"/v1/submissions/{another.agent_version_id}")) == (409, "A1013")
+    assert await refusal(miner.signed("DELETE", f"/v1/submissions/{another.agent_version_id}")) == (409, "A1012")
 
 
 # -- what it saves itself

@@ -67,7 +67,7 @@ def test_a_changed_file_is_never_read_and_its_log_is_held_no_longer(tmp_path: Pa
     damage(tmp_path / "rows" / file.name)
     with pytest.raises(ArenaError) as caught:
         held.rows("r1", VALIDATOR)
-    assert caught.value.failure.code == "V2114"
+    assert caught.value.failure.code == "V2064"
     assert races(held) == races(PeerLogStore(tmp_path)) == ["r2"]
     assert "r1" in held.damaged[0]
 

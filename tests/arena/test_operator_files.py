@@ -200,7 +200,7 @@ def test_what_is_published_is_what_validators_may_have(tmp_path: Path) -> None:
     assert refused(lambda: publish_folder(store, folder / "bank.jsonl")) == "V2105"
     assert refused(lambda: publish_folder(store, folder / "suites" / "s1.jsonl")) == "V2105"
     (folder / "suites" / "s1.titles.json").write_bytes(b"{}")
-    assert refused(lambda: publish_folder(store, folder)) == "P4018"
+    assert refused(lambda: publish_folder(store, folder)) == "P4010"
     assert store.newest().release.sequence == 2
 
 
@@ -221,7 +221,7 @@ def test_the_next_release_carries_on_but_for_spent_batches(tmp_path: Path) -> No
 def test_batches_of_another_key_or_of_one_round_are_not_published(tmp_path: Path) -> None:
     store = ReleaseStore(tmp_path / "operator")
     seal(tmp_path / "foreign", [NOW_MS + HOUR_MS], signer=STRANGER)
-    assert refused(lambda: publish_folder(store, tmp_path / "foreign")) == "P4018"
+    assert refused(lambda: publish_folder(store, tmp_path / "foreign")) == "P4010"
     (name,) = seal(tmp_path / "one", [NOW_MS + HOUR_MS], seed=3)
     seal(tmp_path / "two", [NOW_MS + HOUR_MS], seed=4)
     (tmp_path / "two" / name).rename(tmp_path / "two" / f"x{name}")

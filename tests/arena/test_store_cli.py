@@ -231,7 +231,7 @@ def test_a_damaged_backup_and_a_taken_place_are_refused(node: Path, fresh: Path)
 
 
 def test_a_folder_without_a_store_and_a_server_that_is_away_are_coded(fresh: Path) -> None:
-    refused("V2026", "status", "--state-dir", fresh)
+    refused("V2027", "status", "--state-dir", fresh)
     refused("V2021", "migrate", "--owner-dsn", f"postgresql://x@/postgres?host={fresh}")
     refused("V2021", "migrate", "--owner-dsn", f"postgresql://x@/postgres?host={fresh}", "--hotkey", "5x")
     assert run_guarded(lambda: app(["status", "--state-dir", str(fresh)], standalone_mode=False)) == 2

@@ -165,7 +165,7 @@ def test_the_reference_level_runs_what_ships_and_refuses_everything_else():
     assert run(TRIVIAL, sandbox=shipped).claim == "1"
     with pytest.raises(ArenaError) as caught:
         run(TRIVIAL + " ", sandbox=shipped)
-    assert caught.value.failure.code == "V2003"
+    assert caught.value.failure.code == "V2001"
 
 
 SCRIPT = """

@@ -176,7 +176,7 @@ async def test_a_file_that_was_damaged_here_is_fetched_again(world: World, is_cu
     content = path.read_bytes()
     path.write_bytes(content[1:] if is_cut else content.replace(b"demo", b"dome"))
     if not is_cut:  # of its length: found when it is read
-        with pytest.raises(ArenaError, match="V2114"):
+        with pytest.raises(ArenaError, match="V2064"):
             await world.take(world.settings())
     again, _ = await world.take(world.settings())
     assert again == settings and path.read_bytes() == content

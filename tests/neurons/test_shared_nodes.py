@@ -127,5 +127,5 @@ def require_named(node: SharedNode, race: str) -> None:
     others = {log["validator"] for log in listed_race(node, race)["inputs"]["logs"]} - {node.signer.hotkey}
     shutil.rmtree(node.folder / "held")
     failed = CliRunner().invoke(race_app, ["replay", *at]).exception
-    assert isinstance(failed, ArenaError) and failed.failure.code == "V2102"
+    assert isinstance(failed, ArenaError) and failed.failure.code == "V2050"
     assert any(other in failed.failure.detail for other in others)

@@ -132,7 +132,7 @@ OVERDUE = replace(STORE, race=replace(STORE.race, deadline=Deadline(what="x", at
 URGENT = [
     (status(replace(BEAT, beat_ms=NOW_MS - HOUR_MS)), ["V2116"]),
     (status(ending=Ending(at_ms=NOW_MS, failure=Failure(code="V2080", detail="cut"))), ["V2080", "V2116"]),
-    (assess(NOW_MS, NodeFile(), None, ROOMY, Failure(code="V2026")), ["V2116", "V2026"]),
+    (assess(NOW_MS, NodeFile(), None, ROOMY, Failure(code="V2027")), ["V2116", "V2027"]),
     (status(free=1 << 30), ["V2115"]),
     (status(chain(is_stale=True)), ["U3034"]),
     (status(chain(has_permit=False)), ["U3035"]),

@@ -71,7 +71,7 @@ def test_an_export_that_nobody_signed_needs_the_word(run: Run, firehose: Firehos
     write_day(firehose, tmp_path / "export", 30)
     (tmp_path / "export" / "manifest.sig").unlink()
     code, _, err = run("build", tmp_path / "export", "--out", tmp_path / "c", *LOOSE)
-    assert code == 4 and "V2096" in err and "--trust-unsigned" in err
+    assert code == 4 and "V2095" in err and "--trust-unsigned" in err
     assert not (tmp_path / "c").exists()
     code, _, _ = run("build", tmp_path / "export", "--out", tmp_path / "c", *LOOSE, "--trust-unsigned")
     assert code == 0

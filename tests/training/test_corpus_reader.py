@@ -109,7 +109,7 @@ def test_an_unsigned_export_is_refused_unless_it_is_trusted_and_said(firehose: F
     folder = tmp_path / "export"
     write_day(firehose, folder, 4)
     (folder / "manifest.sig").unlink()
-    assert refusal(lambda: open_export(folder, verify)) == "V2096"
+    assert refusal(lambda: open_export(folder, verify)) == "V2095"
     trusted = open_export(folder, verify, trust_unsigned=True)
     assert not trusted.is_verified
     assert not any(row.source.is_verified for row in read_traces(trusted) if isinstance(row, Trace))

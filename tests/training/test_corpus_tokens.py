@@ -83,7 +83,7 @@ def test_a_file_that_is_no_chat_tokenizer_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "wrong.json", tmp_path / "absent.json"):
         with pytest.raises(ArenaError) as caught:
             FileCounter(path)
-        assert caught.value.failure.code == "V2121"
+        assert caught.value.failure.code == "V2120"
 
 
 def test_counts_are_kept_by_text_read_again_and_begun_anew_when_damaged(tmp_path: Path) -> None:

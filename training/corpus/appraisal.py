@@ -108,7 +108,7 @@ def codes_under(appraisal: Appraisal, rules: Rules) -> tuple[RejectCode, ...]:
 
 
 def appraise_shard(number: int, rows: Iterable[Trace | Quarantined], task: Task, guard: Guard) -> AppraisedShard:
-    """Read one shard once. Raises ArenaError V2121 when the tokenizer cannot be used."""
+    """Read one shard once. Raises ArenaError V2120 when the tokenizer cannot be used."""
     tally, every = _TokenTally(task), gates(task.known_ids)
     unread: list[UnreadCount] = []
     done: list[msgspec.Raw] = []

@@ -176,7 +176,7 @@ def open_sources(
     locations: Mapping[Path, str] = {},
 ) -> Sources:
     """Verify every export and hash every foreign file. `locations`: from where exports were brought (`bring_export`);
-    machines without the folder read their shards there. Raises ArenaError V2095, V2096, V2050, V2027."""
+    machines without the folder read their shards there. Raises ArenaError V2095, V2050, V2027."""
     shards: list[Shard] = []
     hashes: set[str] = set()
     names: dict[str, str] = {}
@@ -220,7 +220,7 @@ def filter_sources(
     """Read everything once and decide for every arm; several arms are cut to one size.
 
     An arm that keeps nothing is left as it is: `Filtered.funnels` shows it, `write_filtered` refuses it. Raises what
-    reading a shard raises, and ArenaError V2121, V2052, V2027.
+    reading a shard raises, and ArenaError V2120, V2052, V2027.
     """
     task = msgspec.structs.replace(task, arms=tuple(arm.rules for arm in arms))
     report = functools.partial(progress, "filter") if progress else None

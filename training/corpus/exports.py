@@ -91,14 +91,18 @@ def open_export(
 
     `seals` is a folder of finished verifications, None for none; `executor` is where verification looks at rows
     (`verify_export`), with a `verify_signature` that other processes can import. Raises ArenaError V2095 without a
-    readable manifest, V2096 when its validator did not sign it, V2095 when the export
+    readable manifest, V2095 when its validator did not sign it, V2095 when the export
     does not verify, V2052 when processes died.
     """
     manifest = read_manifest(folder)
     signer, validator = signer_of(folder, verify_signature), manifest.log.validator
     if signer != validator and not trust_unsigned:
         whose = f"signed by {signer}" if signer else "not signed"
-        raise ArenaError("V2096", f"{folder}: {whose}; the log is that of {validator}")
+        raise ArenaError(
+            "V2095",
+            f"nobody vouches for {folder}: {whose}; the log is that of {validator}",
+            fix="take one signed by its validator, or repeat with --trust-unsigned: the lineage then says so",
+        )
     manifest_sha256 = hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
     seal = None if seals is None else seals / f"{manifest_sha256}.{SEAL_VERSION}"
     if seal is not None and seal.is_file():
@@ -199,11 +203,11 @@ class ViewShard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def export_shards(export: Export) -> tuple[ViewShard, ...]:
-    """An export in pieces, in the order of its log. Raises ArenaError V2073 for one without the Parquet view."""
+    """An export in pieces, in the order of its log. Raises ArenaError V2030 for one without the Parquet view."""
     import pyarrow.parquet as pq
 
     if "parquet" not in export.manifest.request.forms:
-        raise ArenaError("V2073", f"{export.folder} has no Parquet view; export it again with --format parquet")
+        raise ArenaError("V2030", f"{export.folder} has no Parquet view; export it again with --format parquet")
     names = sorted(file.path for file in export.manifest.files if file.path.startswith(f"{VIEWS}/parquet/"))
     return tuple(
         ViewShard(files=export.files(name), name=name, group=group, is_verified=export.is_verified)

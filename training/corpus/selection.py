@@ -81,7 +81,7 @@ def appraise(
 ) -> Appraised:
     """Read every shard once, where `executor` runs it. Tokens counted anew go into the task's cache, shard by shard.
 
-    `progress` gets shards done and in all. Raises what a shard raises when it is read, ArenaError V2121, V2027 for
+    `progress` gets shards done and in all. Raises what a shard raises when it is read, ArenaError V2120, V2027 for
     tokenizer and cache, and a full disk, and V2052 for a shard that is lost again and again.
     """
     try:

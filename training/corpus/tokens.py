@@ -149,25 +149,25 @@ class StandInCounter:
 
 
 class FileCounter:
-    """A tokenizer.json. Raises ArenaError V2121 without the library, or when the file is not a chat tokenizer's."""
+    """A tokenizer.json. Raises ArenaError V2120 without the library, or when the file is not a chat tokenizer's."""
 
     def __init__(self, path: Path) -> None:
         try:
             library: Any = importlib.import_module("tokenizers")
         except ModuleNotFoundError:
-            raise ArenaError("V2121", f"{path}: the library `tokenizers` is not installed") from None
+            raise ArenaError("V2120", f"{path}: the library `tokenizers` is not installed") from None
         try:
             content = path.read_bytes()
             text = content.decode("utf-8")
         except (OSError, UnicodeDecodeError) as wrong:
-            raise ArenaError("V2121", f"{path}: {wrong}") from None
+            raise ArenaError("V2120", f"{path}: {wrong}") from None
         try:
             self._tokenizer = library.Tokenizer.from_str(text)
         except Exception as wrong:  # noqa: BLE001 - the library has no other type for a text it can't read
-            raise ArenaError("V2121", f"{path}: {wrong}") from None
+            raise ArenaError("V2120", f"{path}: {wrong}") from None
         absent = [mark for mark in CONTEXT_MARKS if self._tokenizer.token_to_id(mark) is None]
         if absent:
-            raise ArenaError("V2121", f"{path}: no token {' or '.join(absent)}")
+            raise ArenaError("V2120", f"{path}: no token {' or '.join(absent)}")
         self.identity = hashlib.sha256(content).hexdigest()
 
     def count(self, text: str) -> int:
