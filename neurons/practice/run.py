@@ -145,7 +145,7 @@ def opened_problems(settings: Settings, choice: Choice, *, at_once: int = 1) -> 
     """The problems to run on (as `Choice` describes them), each with the ports that score it.
 
     Raises typer.BadParameter for an id or a number that is not there, ArenaError P4001 to P4009 for a broken file,
-    P4032 for a variant that can't be drawn, V2027 for a recording, U3001 or U3002 for an endpoint.
+    P4013 for a variant that can't be drawn, V2027 for a recording, U3001 or U3002 for an endpoint.
     """
     recording: CompletionFile | None = None
     record, replay = choice.record, choice.replay

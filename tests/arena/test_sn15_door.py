@@ -19,7 +19,7 @@ from arena.door.service import PauseState, put_pause
 from arena.gate.report import finding, make_report
 from arena.records.model import Subject
 from arena.records.port import WorkItem
-from arena.sn15.ids import agent_uuid, version_uuid
+from arena.sn15.picture import agent_uuid, version_uuid
 from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import PostgresStore
 from foundation.errors import Failure
