@@ -28,8 +28,8 @@ _LOADING: Mapping[str, str] = {
 _REFUSALS: Mapping[str, tuple[StopReason, str]] = {
     "MemoryError": ("memory", "A1030"),
     "OSError: [Errno 12]": ("memory", "A1030"),
-    "BlockingIOError: [Errno 11]": ("processes", "A1030"),  # fork
-    "RuntimeError: can't start new thread": ("processes", "A1030"),
+    "BlockingIOError: [Errno 11]": ("A1030"),  # fork
+    "RuntimeError: can't start new thread": ("A1030"),
     "OSError: [Errno 28]": ("disk", "A1030"),  # the mount is full
     "OSError: [Errno 27]": ("disk", "A1030"),  # the file is as large as one may be
 }
@@ -43,12 +43,11 @@ _BY_END: Mapping[GuestEnd, str] = {
     "frame": "A1029",
     "memory": "A1030",
     "cpu": "A1030",
-    "processes": "A1030",
     "disk": "A1030",
     "resources": "A1030",
 }
 # Which layer noticed these differs between hosts: the record says no more than the stop reason.
-_LAYERED_ENDS = {"memory", "cpu", "processes", "disk", "resources"}
+_LAYERED_ENDS = {"memory", "cpu", "disk", "resources"}
 
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
 _TEMPORARY = re.compile(r"/tmp/\S+")

@@ -199,7 +199,6 @@ BY_END = {
     "frame": "A1029",
     "memory": "A1030",
     "cpu": "A1030",
-    "processes": "A1030",
     "disk": "A1030",
     "resources": "A1030",
 }
