@@ -14,7 +14,7 @@ import typer
 
 from foundation.errors import Failure
 from neurons.cli.exit_codes import EXIT_USAGE
-from neurons.cli.options import JsonOption, NetuidOption, StateDirOption, WalletFlags, command, run_on_store
+from neurons.cli.options import JsonOption, StateDirOption, WalletFlags, command, run_on_store
 from neurons.cli.presenter import echo_json, show
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def publish(
         bool, typer.Option("--replace", help="Drop what the release before held, instead of carrying it on.")
     ] = False,
     state_dir: StateDirOption = None,
-    netuid: NetuidOption = None,
+    netuid: Annotated[int | None, typer.Option(min=0, help="The subnet.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Sign a release of files that validators share; the node of the state folder hands it to all others.

@@ -19,10 +19,8 @@ from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from neurons.cli.options import (
     JsonOption,
+    KeyFlags,
     NetworkOption,
-    WalletHotkeyOption,
-    WalletNameOption,
-    WalletPathOption,
     command,
 )
 from neurons.cli.presenter import badge, printable, share_text, show
@@ -76,15 +74,6 @@ class ChainFlags:
 
         flags = {"netuid": self.netuid, "network": self.network, "state_dir": self.state_dir}
         return resolve(flags | more, self.config).settings
-
-
-@dataclass(frozen=True)
-class KeyFlags:
-    """The hotkey that signs."""
-
-    wallet_name: WalletNameOption = ""
-    wallet_hotkey: WalletHotkeyOption = ""
-    wallet_path: WalletPathOption = ""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from foundation.errors import ArenaError
 from neurons.cli.exit_codes import EXIT_FAILED, EXIT_NOT_READY
-from neurons.cli.options import WALLET_SPELLINGS, JsonOption, StateDirOption, json_flag
+from neurons.cli.options import WALLET_SPELLINGS, JsonOption, StateDirOption
 from neurons.cli.presenter import echo_json, show
 
 _RUN, _WORDS = "run", ("status", "pause")
@@ -106,7 +106,7 @@ doctor_app = typer.Typer()
 def validator(
     context: typer.Context,
     dry_run: Annotated[bool, typer.Option(help="Print every setting with its source, start nothing.")] = False,
-    as_json: Annotated[bool, json_flag("With --dry-run: print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run a validator.
 

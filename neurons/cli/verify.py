@@ -79,7 +79,7 @@ def verify(
     checkpoints given here, and with --chain against the block it names.
 
     """
-    from arena.export.elsewhere import bring_export, is_location
+    from arena.export.files import bring_export, is_location
 
     if cluster and export is None:
         raise typer.BadParameter("a store is verified where it is; give --export", param_hint="--cluster")

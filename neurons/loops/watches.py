@@ -100,33 +100,31 @@ class DatabaseWatch:
     """Keeps one node's embedded server running."""
 
     def __init__(self, node: Node) -> None:
-        self._node = node
+        self._folder, self._log = node.state_dir, node.log
         self._started: list[EmbeddedServer] = []  # our further shares in it
 
     async def run(self, drain: StopSignal) -> None:
-        """Turn until drained, then give back what was started. Only waits where the server is another's."""
-        location = read_location(self._node.state_dir)
+        """Turn until drained, then give back what was started. Nothing to do where the server is another's."""
+        location = read_location(self._folder)
         if location is None or location.kind != "embedded":
             await drain.wait()
             return
         try:
-            await run_loop("database", self.turn, drain, self._node.log, every_s=DATABASE_S)
+            await run_loop("database", self.turn, drain, self._log, every_s=DATABASE_S)
         finally:
             for server in self._started:
                 await asyncio.shield(asyncio.to_thread(server.stop))
 
-    async def turn(self) -> bool:
-        """Start the server if it is gone; True when it was. Raises ArenaError V2021 when it does not start."""
-        folder = self._node.state_dir
-        if await asyncio.to_thread(is_running, folder):
-            return False
-        self._node.log.error("database server is gone; starting it again", folder=str(folder))
+    async def turn(self) -> None:
+        """Start the server if it is gone. Raises ArenaError V2021 when it does not start."""
+        if await asyncio.to_thread(is_running, self._folder):
+            return
+        self._log.error("database server is gone; starting it again", folder=str(self._folder))
         try:
-            self._started.append(await asyncio.to_thread(start_embedded, folder))
+            self._started.append(await asyncio.to_thread(start_embedded, self._folder))
         except ArenaError as error:
             raise ArenaError("V2021", f"the embedded server does not start: {error.failure.detail}") from error
-        self._node.log.info("database server is back", folder=str(folder))
-        return True
+        self._log.info("database server is back", folder=str(self._folder))
 
 
 ENDPOINTS_S = 15.0

@@ -70,29 +70,26 @@ def build_small_catalogue(folder: Path) -> Path:
     return folder / "index"
 
 
-def make_run(
+def lay_run(
     base: Path, catalogue_dir: Path, *, policy: Policy = SMALL, names: tuple[str, ...] = (), **flags
 ) -> DemoRun:
-    """A prepared run: chain, registered miners, submissions that wait. `names` picks agents of the demo."""
+    """A run's folder with its server laid, settings and agents; `names` picks agents of the demo."""
     folder = base / f"run{len(list(base.glob('run*')))}"
     folder.mkdir()
     lay_server(folder)
     (base / "policy.json").write_bytes(msgspec.json.encode(policy))
-    settings: Settings = resolve(
-        {
-            "state_dir": folder,
-            "catalogue_dir": catalogue_dir,
-            "guest_dir": base,
-            "policy": str(base / "policy.json"),
-            "wallet_hotkey": VALIDATOR,
-            "workers": 2,
-            **flags,
-        }
-    ).settings
+    places = {"state_dir": folder, "catalogue_dir": catalogue_dir, "guest_dir": base}
+    own = {"policy": str(base / "policy.json"), "wallet_hotkey": VALIDATOR, "workers": 2}
     ids = tuple(open_catalogue(catalogue_dir).product_ids())[:12]
     agents = tuple(agent for agent in demo_agents(ids) if not names or agent.name in names)
-    asyncio.run(register_and_submit(settings, agents))
-    return DemoRun(folder=folder, settings=settings, agents=agents)
+    return DemoRun(folder=folder, settings=resolve({**places, **own, **flags}).settings, agents=agents)
+
+
+def make_run(base: Path, catalogue_dir: Path, **chosen) -> DemoRun:
+    """As `lay_run`, with a chain, registered miners, and submissions that wait."""
+    run = lay_run(base, catalogue_dir, **chosen)
+    asyncio.run(register_and_submit(run.settings, run.agents))
+    return run
 
 
 async def register_and_submit(settings: Settings, agents: tuple[DemoAgent, ...]) -> None:

@@ -17,7 +17,7 @@ from arena.policies import policy_by_name
 from foundation.errors import ArenaError
 from harness.inference.gateway import UpstreamPrice
 from neurons.cli.validator import app
-from neurons.settings.endpoints import check_endpoints, endpoints_of, local_models, named_endpoints
+from neurons.settings.endpoints import check_endpoints, local_models, named_endpoints
 from neurons.settings.settings import (
     Endpoint,
     Settings,
@@ -133,19 +133,11 @@ def test_a_settings_file_names_endpoints_and_dry_run_shows_no_key(
     assert "ours (http://127.0.0.1:8000/v1: arena-agent)" in shown and "a secret" not in shown
 
 
-def test_a_model_is_asked_of_the_endpoints_that_name_it_else_of_those_that_name_none() -> None:
-    general = Endpoint(name="general", base_url="http://a/v1")
-    own = Endpoint(name="own", base_url="http://b/v1", models=("m",))
-    assert endpoints_of("m", (general, own)) == (own,)
-    assert endpoints_of("other", (general, own)) == (general,)
-    assert endpoints_of("other", (own,)) == ()
-
-
 def test_without_a_model_named_the_endpoints_own_is_chosen_or_the_choice_is_named() -> None:
     demo = policy_by_name("demo")
 
-    def models(base_url: str, **flags: str) -> tuple[str, ...]:
-        return local_models(resolve({"openai_base_url": base_url, **flags}).settings, demo)
+    def models(base_url: str) -> tuple[str, ...]:
+        return local_models(resolve({"openai_base_url": base_url}).settings, demo)
 
     with listing("only") as one:
         assert models(one.base_url) == ("only",)
@@ -156,7 +148,6 @@ def test_without_a_model_named_the_endpoints_own_is_chosen_or_the_choice_is_name
     with OtherServer(listed=status(404)) as silent, pytest.raises(ArenaError, match="it lists no models: name one"):
         models(silent.base_url)
     assert models("http://127.0.0.1:9/v1") == demo.inference.models
-    assert local_models(resolve({}).settings, demo) == demo.inference.models
 
 
 def test_a_model_needs_one_endpoint_that_answers_where_that_is_asked_for() -> None:

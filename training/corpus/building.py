@@ -103,13 +103,6 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
     names: dict[str, str] = {}
 
 
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """What a lineage says beside rules, sources and rows."""
-
-    partition_sha256: str
-    code_commit: str
-
-
 class Filtered(msgspec.Struct, frozen=True, kw_only=True):
     """Sources under some filters, before anything is written. `arms` and `decisions` stand side by side."""
 
@@ -254,13 +247,15 @@ def write_filtered(
     filtered: Filtered,
     out: Path,
     guard: Guard,
-    origin: Origin,
     *,
+    partition_sha256: str,
+    code_commit: str,
     executor: Executor = HERE,
     progress: Progress | None = None,
 ) -> tuple[Built, ...]:
     """Write the corpus to `out`, or for several arms each to a folder of its name in `out`, all of them or none.
 
+    `partition_sha256`, `code_commit`: what the lineage says beside rules, sources and rows.
     Raises ArenaError V2147 when an arm kept nothing (before anything is written), V2099, V2027.
     """
     arms = list(zip(filtered.arms, filtered.decisions, filtered.funnels, strict=True))
@@ -289,8 +284,8 @@ def write_filtered(
                         sources=filtered.sources.hashes,
                         is_trusted_unsigned=filtered.sources.is_trusted_unsigned,
                         tokenizer_sha256=counter_of(filtered.task),
-                        partition_sha256=origin.partition_sha256,
-                        code_commit=origin.code_commit,
+                        partition_sha256=partition_sha256,
+                        code_commit=code_commit,
                         rows_sha256="",
                     ),
                     funnel=funnel,
