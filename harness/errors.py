@@ -28,8 +28,8 @@ _LOADING: Mapping[str, str] = {
 _REFUSALS: Mapping[str, tuple[StopReason, str]] = {
     "MemoryError": ("memory", "A1030"),
     "OSError: [Errno 12]": ("memory", "A1030"),
-    "BlockingIOError: [Errno 11]": ("A1030"),  # fork
-    "RuntimeError: can't start new thread": ("A1030"),
+    "BlockingIOError: [Errno 11]": ("processes", "A1030"),  # fork
+    "RuntimeError: can't start new thread": ("processes", "A1030"),
     "OSError: [Errno 28]": ("disk", "A1030"),  # the mount is full
     "OSError: [Errno 27]": ("disk", "A1030"),  # the file is as large as one may be
 }
