@@ -17,7 +17,7 @@ from arena.exchange.port import Peer
 from arena.exchange.pull import ReleasePuller, ReleaseTurn, of_operator
 from foundation.codes.names import POLICY_WAITS, RELEASE_TWICE
 from foundation.errors import ArenaError, Failure
-from neurons.health.node_file import OperatorFacts
+from neurons.health.status import OperatorFacts
 from neurons.loops.node import Node, OperatorFiles
 from neurons.settings.released import (
     place_files,

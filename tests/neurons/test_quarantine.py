@@ -15,8 +15,7 @@ from arena.records.verification import verify_store
 from foundation.codes.row import Owner
 from foundation.errors import Failure
 from judge.verdict import UnscoredVerdict
-from neurons.health.node_file import NodeFile, RestingSlot
-from neurons.health.status import Status, assess
+from neurons.health.status import NodeFile, RestingSlot, Status, assess
 from neurons.loops.run_loop import StopSignal
 from neurons.loops.watches import ChainWatch
 from neurons.node.reporting import HeartbeatLoop
