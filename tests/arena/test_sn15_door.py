@@ -185,7 +185,7 @@ async def test_pause_cooldown_a_full_queue_and_a_stale_chain_have_their_codes(st
         agents = await miner.get("/v1/miner/agents")
         assert not agents["can_submit"] and agents["next_allowed_at"] > "2020"
     with serving(stand, WIDE_RULES, stale_s=-1.0):
-        assert told(await miner.submit()) == (503, "")
+        assert told(await miner.submit()) == (503, "SUBMISSIONS_PAUSED")
     await store.close()
 
 
