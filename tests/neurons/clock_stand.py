@@ -202,33 +202,32 @@ class Desk:
         coefficient_e4: int = 10_000,
     ) -> None:
         """Record an episode: what it came to, and the judge's verdict unless there is none now."""
-        shown = shown or log_stand.body(next(self._bodies))
+        shown, rubric = shown or log_stand.body(next(self._bodies)), self.policy.rubric
         body = encode_body(shown)
+        about = {"subject": lease.item.subject, "context": lease.item.context}
+        judged = {"body_sha256": body.body_sha256, "rubric_id": rubric.rubric_id}
         verdict: Verdict | UnscoredVerdict = Verdict(
-            body_sha256=body.body_sha256,
-            rubric_id=self.policy.rubric.rubric_id,
-            prompt_sha256=self.policy.rubric.prompt_sha256,
+            **judged,
+            prompt_sha256=rubric.prompt_sha256,
             quality_e4=quality_e4,
             coefficient_e4=coefficient_e4,
             spread_e4=0,
             opinions=(),
         )
         if self.unjudged is not None:
-            verdict = UnscoredVerdict(body_sha256=body.body_sha256, rubric_id=verdict.rubric_id, failure=self.unjudged)
-        about = {"subject": lease.item.subject, "context": lease.item.context}
+            verdict = UnscoredVerdict(**judged, failure=self.unjudged)
+        done = {"attempt_id": lease.attempt_id, "body_sha256": body.body_sha256, **about}
         evaluation = EvaluationRecord(
-            attempt_id=lease.attempt_id,
+            **done,
             conditions=self.node.conditions,
-            body_sha256=body.body_sha256,
             stop="terminated",
             failure=None,
             is_agentic=shown.is_agentic,
             totals=shown.totals,
             outcome=log_stand.outcome(is_success),
-            **about,
         )
-        attempt = AttemptRecord(attempt_id=lease.attempt_id, ended="evaluated", body_sha256=body.body_sha256, **about)
-        await self.node.sequencer.append([attempt, evaluation, VerdictRecord(verdict=verdict, **about)], (body,), lease)
+        records = [AttemptRecord(**done, ended="evaluated"), evaluation, VerdictRecord(**about, verdict=verdict)]
+        await self.node.sequencer.append(records, (body,), lease)
 
     async def turn_until(self, *stages: str, race: int = 1, turns: int = 40, seconds: float = 1.0) -> RaceState:
         """Turn, with time passing between turns, until a race is in one of the stages; returns its state."""
