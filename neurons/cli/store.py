@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from neurons.cli.exit_codes import EXIT_INTEGRITY
-from neurons.cli.options import DsnOption, JsonOption, StateDirOption, location_of, run_on_store, state_folder
+from neurons.cli.options import DsnOption, JsonOption, StateDirOption, StoreFlags, location_of, state_folder
 from neurons.cli.presenter import echo_json, show_progress
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def status(dsn: DsnOption = "", state_dir: StateDirOption = None, as_json: JsonO
     """
     from arena.store.schema import SCHEMA_REVISION
 
-    logs = run_on_store(dsn, state_dir, lambda store: store.statuses())
+    logs = StoreFlags(dsn, state_dir).run(lambda store: store.statuses())
     if as_json:
         echo_json({"schema": SCHEMA_REVISION, "logs": logs}, is_indented=True)
         return
