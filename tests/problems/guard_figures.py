@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
 
 import msgspec
@@ -27,16 +27,10 @@ class GuardFigures(msgspec.Struct, frozen=True, kw_only=True):
     in_cluster: dict[str, int]
 
 
-def measure_guard(
-    problems: Sequence[Problem],
-    *,
-    seed: int,
-    classes: ProductClasses = NO_CATALOGUE,
-    prices_php: Mapping[str, float] | None = None,
-) -> GuardFigures:
-    """Disguise every problem in each way and count. `prices_php` (by product id) lets plain problems get a voucher."""
+def measure_guard(problems: Sequence[Problem], *, seed: int, classes: ProductClasses = NO_CATALOGUE) -> GuardFigures:
+    """Disguise every problem in each way and count."""
     rng = Random(f"leak guard {seed}")
-    pairs = [(kind, source, one) for source in problems for kind, one in disguises(source, rng, prices_php).items()]
+    pairs = [(kind, source, one) for source in problems for kind, one in disguises(source, rng).items()]
     made, in_cluster = defaultdict[str, int](int), defaultdict[str, int](int)
     for kind, source, one in pairs:
         made[kind] += 1

@@ -130,13 +130,6 @@ def test_a_problem_that_joins_two_pools_is_refused_and_both_are_named():
     assert added.pools == {"d": "train", "e": "train"}
 
 
-def test_a_chain_of_new_problems_can_not_join_two_pools_either():
-    partition = OpenPartition(small_freeze([ask("a", 1), ask("b", 2)], [ask("a", 1)]), KEY)
-    added = extend(partition, [ask("n1", 1, 3), ask("n2", 3, 4), ask("n3", 4, 2)])
-    assert added.pools == {"n1": "never_touch", "n2": "never_touch"}
-    assert [one.problem_id for one in added.refused] == ["n3"]
-
-
 def test_a_new_problem_goes_where_its_answer_is_and_an_unknown_one_is_train():
     partition = OpenPartition(small_freeze([ask("a", 1), ask("b", 2)], [ask("a", 1)]), KEY)
     again = replace(ask("z", 1), query="something else entirely")
@@ -151,24 +144,6 @@ def test_clusters_of_one_pool_may_join_and_keep_a_frozen_name():
     joined = next(row for row in added.rows if len(row.problems) == 3)
     assert {joined.cluster, *joined.absorbed} < names and len(added.rows) == 2
     assert_follows(first, added)
-
-
-def test_extending_with_what_is_known_changes_nothing():
-    added = extend(OpenPartition(FROZEN, KEY), BANK)
-    assert added.manifest is FROZEN and added.refused == ()
-    assert added.pools == pools_by_id(FROZEN, BANK)
-
-
-def test_the_headline_set_stays_the_75_frozen_ones():
-    partition = OpenPartition(FROZEN, KEY)
-    evaluated = next(one for one in BANK if touched_pools(one, partition) == ("eval",))
-    added = extend(partition, [replace(evaluated, problem_id="later")])
-    assert added.pools == {"later": "eval"} and added.manifest.headline == FROZEN.headline
-
-
-def test_a_bank_that_is_too_small_is_refused_by_name():
-    with pytest.raises(ArenaError, match=r"P4011.*24 shop.*missing for eval"):
-        freeze([one for one in BANK if one.bucket != "shop"], (), seed=1, key=KEY)
 
 
 def spoiled() -> dict[str, dict[str, object]]:
@@ -205,11 +180,6 @@ def test_a_manifest_that_is_not_sound_can_not_be_made_replaced_or_decoded(fault:
         replace(FROZEN, **spoiled()[fault])
     with pytest.raises(ArenaError, match="P4010"):
         msgspec.json.decode(msgspec.json.encode(fields), type=PartitionManifest)
-
-
-def test_a_manifest_travels_as_bytes() -> None:
-    assert msgspec.json.decode(canonical_bytes(FROZEN), type=PartitionManifest) == FROZEN
-    assert FROZEN.sha256 == hashlib.sha256(canonical_bytes(FROZEN)).hexdigest()
 
 
 def test_whoever_has_catalogue_and_problems_but_no_key_recognises_nothing():

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from foundation.errors import ArenaError
+from tests.training.eval_reports import make
 from tests.training.rollouts import make_result
 from tests.training.stock import EXPERT, ScriptedUpstream, Stock
 from training.evaluation.model_loader import Learnt, require_unseen
 from training.evaluation.report import (
     EvalReport,
-    EvaluationConditions,
     EvaluationPlan,
     compare,
     examine,
@@ -28,22 +28,9 @@ from training.rollouts.rollout import EpisodeFile, EpisodeLine, Job, RunJobs
 GREEDY = Decode(temperature=0.0, top_p=1.0, turns_max=12)
 
 
-def conditions(samples: int = 2, seeds: tuple[int, ...] = (0,)) -> EvaluationConditions:
-    return EvaluationConditions(
-        set=name_set("held", ()),
-        decode=GREEDY,
-        samples=samples,
-        seeds=seeds,
-        tool_profile="paper4",
-        agent_sha256="",
-        prompt_sha256="",
-        catalogue_sha256="",
-        policy_sha256="",
-    )
-
-
-def report(results: list[EpisodeResult], samples: int = 2, seeds: tuple[int, ...] = (0,)) -> EvalReport:
-    return make_report("m", results, conditions(samples, seeds), lineage_sha256="", contamination="")
+def report(results: list[EpisodeResult]) -> EvalReport:
+    conditions = make("m", 1).conditions
+    return make_report("m", results, conditions, lineage_sha256="", contamination="")
 
 
 def test_an_unscored_episode_is_counted_beside_the_numbers_and_never_in_them() -> None:
@@ -59,8 +46,7 @@ def test_an_unscored_episode_is_counted_beside_the_numbers_and_never_in_them() -
 
 
 def test_only_reports_of_equal_conditions_are_compared() -> None:
-    better = report([make_result(problem_id=str(n), reward=1.0) for n in range(8)], samples=1)
-    worse = report([make_result(problem_id=str(n), reward=0.0) for n in range(8)], samples=1)
+    better, worse = make("m", 8), make("m", 0)
     assert compare(better, worse).first_only == 8 and compare(better, worse).p_value < 0.01
     other = msgspec.structs.replace(worse, conditions=msgspec.structs.replace(worse.conditions, tool_profile="sn15"))
     with pytest.raises(ValueError, match="same conditions"):

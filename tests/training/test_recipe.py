@@ -12,22 +12,6 @@ from training.recipe import parse_recipe, read_recipe, require_runnable
 BASE = 'name = "x"\nstage = "sft"\nmodel = "m"\n'
 
 
-def test_defaults_are_the_papers() -> None:
-    recipe = parse_recipe(BASE)
-    assert recipe.data.tokens_max == 14_336  # B.1
-    assert (recipe.samples, recipe.decode.temperature, recipe.decode.top_p, recipe.decode.turns_max) == (
-        8,
-        0.9,
-        0.95,
-        8,
-    )
-    assert recipe.data.rollout_share == 0.5  # B.3
-    assert recipe.kto.beta == 0.02 and recipe.guards.emission_min == 0.9  # B.5
-    assert (recipe.grpo.problems_per_step, recipe.grpo.samples, recipe.grpo.beta) == (8, 6, 0.2)  # B.6, v18
-    assert recipe.decode.context_tokens_max == 32_768
-    assert recipe.lora.dropout == 0.0
-
-
 @pytest.mark.parametrize(
     ("text", "nearest"),
     [

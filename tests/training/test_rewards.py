@@ -18,7 +18,6 @@ from training.rollouts.rewards import (
     group_advantages,
     match_call,
     match_step,
-    mixed_share,
     reward_of,
     token_advantages,
 )
@@ -81,13 +80,6 @@ def test_the_blend_is_at_reward_level() -> None:
     assert found.tool_match == pytest.approx(0.5)  # one of two steps: a short rollout can't win by stopping early
     assert found.value == pytest.approx(0.5 * 0.4 + 0.5 * 0.5)
     assert found.outcome == 0.4 and found.steps == (1.0,)
-
-
-def test_a_group_is_mixed_where_two_of_its_rewards_differ() -> None:
-    values = [1.0, 1.0, 0.0, 0.5, None, 1.0]
-    rewards = [Reward(value=value, outcome=value, tool_match=None) for value in values]
-    assert mixed_share(rewards, 2) == pytest.approx(1 / 3)  # an unscored rollout is no reward
-    assert mixed_share(rewards, 6) == 1.0 and mixed_share([], 2) == 0.0
 
 
 VALUES = st.lists(st.one_of(st.none(), st.floats(0, 1)), min_size=1, max_size=8)

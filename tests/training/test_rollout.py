@@ -15,7 +15,6 @@ from harness.sandbox.port import GuestJob
 from tests.training.rollouts import make_line
 from tests.training.stock import EPISODE, Stock
 from training.agents import distilled_source
-from training.guards import GuardStopError
 from training.model import Decode, Sampled
 from training.models.render import masked_runs
 from training.rollouts.rollout import (
@@ -104,24 +103,6 @@ def test_a_prompt_that_an_agent_rewrites_is_rendered_afresh_and_is_no_rollout(st
     assert read_rollout(evaluation) is None
     assert read_result(job, evaluation).reward == 0.0
     assert sampler.prompts[0] == sampler.prompts[1]
-
-
-class Stopped:
-    """A sampler that a guard stops."""
-
-    version = "stopped"
-    asked = 0
-
-    def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> Sampled:
-        self.asked += 1
-        raise GuardStopError("dropout", "as if")
-
-
-def test_after_a_failure_no_further_job_is_started(stock: Stock) -> None:
-    jobs, sampler = jobs_of(stock.bench.problems[:3], 20, 0), Stopped()
-    with pytest.raises(ArenaError):
-        list(stock.bench.sample(jobs, sampler, stock.codec, EPISODE, 1))
-    assert sampler.asked < len(jobs)
 
 
 def test_only_agents_of_ours_run_outside_a_jail(stock: Stock) -> None:

@@ -124,15 +124,6 @@ def test_a_guard_that_fires_stands_in_the_lineage_and_in_the_exit_code(place: Pa
     assert lineage.stopped_by in shown and lineage.steps > 0
 
 
-def test_lineage_goes_back_to_the_base_model(place: Path) -> None:
-    shown = json.loads(arena(place, "lineage", str(run_of(place, "kto")), "--json").stdout)
-    assert [one["recipe"]["stage"] for one in shown] == ["kto", "teacher", "rejection", "sft"]
-    assert shown[-1]["parent_sha256"] == weights_sha256(place / "smoke" / "model")
-    chain = lineage_chain(run_of(place, "kto"))
-    assert [child.parent_sha256 for _, child in chain[:-1]] == [parent.sha256 for _, parent in chain[1:]]
-    assert "base" in arena(place, "lineage", str(run_of(place, "kto"))).stdout
-
-
 def test_weights_that_were_changed_and_a_parent_that_was_exchanged_are_found(place: Path, tmp_path: Path) -> None:
     copy = tmp_path / "teacher"
     shutil.copytree(run_of(place, "teacher"), copy)

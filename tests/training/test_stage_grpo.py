@@ -17,7 +17,6 @@ from tests.training.vllm_double import VllmDouble, serve
 from training.rollouts.rollout import EpisodeLine, Job
 from training.run import CHECKPOINT, Outcome
 from training.samplers.vllm import VllmSampler
-from training.stages import grpo
 
 
 def train(stock: Stock, out: Path, run_jobs: Any, server: Any = None, **changes: Any) -> Outcome:
@@ -80,27 +79,6 @@ def test_a_run_killed_with_9_goes_on_to_the_same_losses_counts_and_weights(stock
         (tmp_path / name / CHECKPOINT / "adapter_model.safetensors").read_bytes() for name in ("whole", "killed")
     ]
     assert weights[0] == weights[1]
-
-
-def test_advantages_of_the_engine_are_zero_on_tokens_of_the_environment_and_on_padding(
-    stock: Stock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[dict[str, Any]] = []
-
-    def keep(self: Any, inputs: Any) -> dict[str, Any]:
-        seen.append(real(self, inputs))
-        return seen[-1]
-
-    real = grpo._TurnTrainer._generate_and_score_completions
-    monkeypatch.setattr(grpo._TurnTrainer, "_generate_and_score_completions", keep)
-    train(stock, tmp_path / "run", Bandit(stock.codec), steps=1)
-    output = seen[0]
-    outside = (output["completion_mask"] * output["tool_mask"]) == 0
-    assert bool(outside.any()) and not bool(output["advantages"][outside].any())
-    assert bool(output["advantages"].any())
-    groups = output["advantages"][:, 0].reshape(-1, 2).sum(1)
-    assert groups.tolist() == pytest.approx([0, 0], abs=1e-6)  # the group's mean is the baseline
-    assert bool((output["old_per_token_logps"] == output["sampling_per_token_logps"]).all())
 
 
 def test_a_rollout_of_ours_that_failed_is_unscorable_and_one_that_is_no_sequence_is_counted(
