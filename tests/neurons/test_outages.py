@@ -1,4 +1,4 @@
-"""An outage of a model costs time, never a score: attempts are recorded."""
+"""An outage of a model or a judge costs time, never a score: attempts are recorded, verdicts are owed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from msgspec.structs import replace
 from arena.chain.keys import keypair_signer
 from foundation.errors import ArenaError
 from harness.inference.scripted.server import start_scripted_server
-from neurons.demo.demo import VALIDATOR, DemoRun, DemoView, running_validator, watch
+from judge.verdict import UnscoredVerdict, Verdict
+from neurons.demo.demo import RACE, VALIDATOR, DemoRun, DemoView, running_validator, watch
 from neurons.race.log import QUALIFYING
+from tests.judge.endpoint import serving
 from tests.neurons.arena_stand import SMALL, make_run, read_back
 from tests.neurons.shared_nodes_stand import free_port
 
@@ -67,8 +69,28 @@ def test_a_model_outage_leaves_faulted_attempts_and_no_zero(arena_base: Path, sm
             assert status_until(run, lambda shown: "U3002" not in shown).startswith("all is well")
     settlement = view.race.settlement
     assert settlement is not None and settlement.state == "settled"
-    report, (qualifying,) = read_back(run, HOTKEY, (QUALIFYING,))
+    report, (qualifying,) = read_back(run, (QUALIFYING,))
     assert report.is_ok
     assert report.kinds["attempt"] - report.kinds["evaluation"] >= 2
     assert not any(standing.missing for standing in settlement.standings)
     assert len(qualifying.evaluations) == PATIENT.qualifying.problems
+
+
+def test_a_judge_outage_owes_the_verdict_and_keeps_the_trace(arena_base: Path, small_catalogue: Path) -> None:
+    with serving(lambda request: (401, {"error": {"message": "no"}})) as address:
+        run = make_run(arena_base, small_catalogue, names=("expert",), judge_base_url=address)
+        with running_validator(run) as process:
+            wanted = SMALL.qualifying.problems
+            view = follow(run, lambda view: len(view.qualifying.evaluations) == wanted, process)
+            assert {submission.state for submission in view.submissions} == {"accepted"}
+    before, (owing,) = read_back(run, (QUALIFYING,))
+    assert before.is_ok
+    assert {type(row.record.verdict) for row in owing.records.verdicts} == {UnscoredVerdict}
+    assert len(owing.owed(HOTKEY)) == wanted
+    settings = run.settings.model_copy(update={"judge_base_url": ""})
+    back = DemoRun(folder=run.folder, settings=settings, agents=run.agents)
+    with running_validator(back) as process:
+        follow(back, lambda view: view.is_over, process)
+    after, (judged, race) = read_back(run, (QUALIFYING, RACE))
+    assert after.is_ok and not judged.owed(HOTKEY) and race.settlement is not None
+    assert sum(isinstance(row.record.verdict, Verdict) for row in judged.records.verdicts) == wanted
