@@ -27,7 +27,6 @@ from foundation.codes.names import (
     MODEL_FAILED,
     NO_BATCH_LEFT,
     POLICY_WAITS,
-    RELEASE_TWICE,
     SLOT_RESTS,
 )
 from foundation.durable_files import replacing
@@ -93,7 +92,6 @@ class OperatorFacts(msgspec.Struct, frozen=True, kw_only=True):
     lacking: int = 0
     whole_sequence: int = 0  # the newest whose files are all here
     policy_waits: str = ""
-    second_sha256: str = ""  # another release that the operator signed with one number
     unusable: tuple[str, ...] = ()  # files that can't be used here
 
 
@@ -328,8 +326,6 @@ def _of_beat(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
         return
     for about in release.unusable:
         yield _point(FILE_UNUSABLE, about)
-    if release.second_sha256:
-        yield _point(RELEASE_TWICE, f"the other is {release.second_sha256[:16]}")
     if release.policy_waits:
         yield _point(POLICY_WAITS, f"{release.policy_waits[:12]} takes effect at the next start")
     if release.lacking:

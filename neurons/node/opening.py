@@ -260,11 +260,14 @@ async def _open_store(
     store = await PostgresStore.open(dsn, hotkey, is_exclusive=True, objects=objects)
     stack.push_async_callback(store.close)
     named = await store.some_bodies_elsewhere(BODIES_LOOKED_FOR)
-    if objects is not None:
-        await objects.require_writable(store.validator)
-    if named and not (objects and await objects.get(store.validator, named)):
-        place = objects.location if objects else "bodies_url is empty"
-        raise ArenaError("V2029", f"{place}: bodies of this log are not there; copy them there first")
+    try:
+        if objects is not None:
+            await objects.require_writable(store.validator)
+        if named and not (objects and await objects.get(store.validator, named)):
+            place = objects.location if objects else "it is empty"
+            raise ArenaError("V2029", f"{place}, and bodies of this log lie elsewhere; copy them there first")
+    except ArenaError as error:
+        raise ArenaError(error.failure.code, f"bodies_url: {error.failure.detail}") from error
     location = StoreLocation(kind=kind, validator=hotkey, dsn=dsn, objects=settings.bodies_url)
     write_location(settings.state_dir, location)
     return store, location
