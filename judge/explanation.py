@@ -11,11 +11,9 @@ import msgspec
 
 from harness.trace import EvaluationBody
 from judge.citations import ceiling_e4, is_reasoning, is_verbatim, own_text
-from judge.render import RenderedTrace, render
+from judge.render import render
 from judge.rubric import GATES, Gate, Rubric, quality_of
-from judge.verdict import UnscoredVerdict, Verdict
-
-_AROUND = 60  # characters shown on each side of a quote
+from judge.verdict import Citation, UnscoredVerdict, Verdict
 
 
 class CompletionFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,14 +30,10 @@ class CompletionFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlacedQuote(msgspec.Struct, frozen=True, kw_only=True):
-    """A quote of an opinion where it stands: the words before and after it. `is_there` is checked again."""
+    """A quote of an opinion. `is_there`: it stands in its span, checked again."""
 
     model: str
-    gate: Gate
-    span: int
-    before: str
-    quote: str
-    after: str
+    citation: Citation
     is_there: bool
 
 
@@ -63,6 +57,7 @@ def explain_verdicts(
     held = next(count for count in range(len(GATES) + 1) if quality_of(count) == highest_e4)
     newest = verdicts[-1] if verdicts else None
     opinions = newest.opinions if isinstance(newest, Verdict) else ()
+    content = {span.number: span.content for span in trace.spans}
     return Explanation(
         body_sha256=trace.body_sha256,
         completions=tuple(
@@ -82,23 +77,8 @@ def explain_verdicts(
         ceiling_e4=highest_e4,
         verdicts=tuple(verdicts),
         quotes=tuple(
-            _place(trace, opinion.model, citation.gate, citation.span, citation.quote)
+            PlacedQuote(model=opinion.model, citation=one, is_there=is_verbatim(one.quote, content.get(one.span, "")))
             for opinion in opinions
-            for citation in opinion.citations
+            for one in opinion.citations
         ),
-    )
-
-
-def _place(trace: RenderedTrace, model: str, gate: Gate, number: int, quote: str) -> PlacedQuote:
-    content = next((span.content for span in trace.spans if span.number == number), "")
-    text, said = " ".join(content.split()), " ".join(quote.split())
-    start = text.find(said)
-    return PlacedQuote(
-        model=model,
-        gate=gate,
-        span=number,
-        before=text[max(0, start - _AROUND) : start] if start >= 0 else "",
-        quote=said,
-        after=text[start + len(said) : start + len(said) + _AROUND] if start >= 0 else "",
-        is_there=is_verbatim(quote, content),
     )

@@ -15,7 +15,7 @@ import os
 import shutil
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -415,13 +415,14 @@ def document_line(product: Product) -> bytes:
     return orjson.dumps(document) + b"\n"
 
 
-def write_documents(products: Iterable[Product], stream: BinaryIO) -> int:
-    """Write one line a product; returns how many were written."""
-    count = 0
-    for product in products:
+def write_documents(
+    products: Iterable[Product], stream: BinaryIO, on_written: Callable[[int], None] = lambda count: None
+) -> None:
+    """Write one line a product; `on_written` is called now and then with how many there are."""
+    for count, product in enumerate(products, start=1):
         stream.write(document_line(product))
-        count += 1
-    return count
+        if count % STRIDE == 0:
+            on_written(count)
 
 
 def open_documents(path: Path) -> BinaryIO:

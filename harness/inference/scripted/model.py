@@ -17,7 +17,7 @@ import msgspec
 import orjson
 
 from foundation.canonical import foreign_text
-from harness.inference.request import ChatMessage
+from harness.inference.request import AskedMessage
 from harness.inference.scripted.shopper import LEVELS, SKILLS, ShopperTurn, WrittenCall, shop
 
 __all__ = ["MODELS", "RequestError", "complete"]
@@ -47,7 +47,7 @@ class _Tool(msgspec.Struct):
 
 
 class _Request(msgspec.Struct):
-    messages: Annotated[list[ChatMessage], msgspec.Meta(min_length=1)]
+    messages: Annotated[list[AskedMessage], msgspec.Meta(min_length=1)]
     tools: list[_Tool] | None = None
 
 
@@ -195,7 +195,7 @@ def read_text_calls(text: str) -> list[WrittenCall]:
     return calls
 
 
-def _native_results(messages: list[ChatMessage]) -> dict[str, Any]:
+def _native_results(messages: list[AskedMessage]) -> dict[str, Any]:
     key_by_id: dict[str, str] = {}
     results: dict[str, Any] = {}
     for message in messages:
