@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.catalogue.analysis import default_analyzer, stem
-from harness.catalogue.tokenizer import TOKEN_UNITS_MAX, tokens
+from harness.catalogue.analysis import default_analyzer
+from harness.catalogue.tokenizer import tokens
 from tests.harness.catalogue_queries import ALPHABET
 
 
@@ -34,45 +34,6 @@ from tests.harness.catalogue_queries import ALPHABET
 )
 def test_terms_are_lucenes(text: str, terms: list[str]) -> None:
     assert default_analyzer().terms(text) == terms
-
-
-@pytest.mark.parametrize(
-    ("word", "expected"),
-    [
-        ("caresses", "caress"),
-        ("ponies", "poni"),
-        ("feed", "feed"),
-        ("agreed", "agre"),
-        ("hopping", "hop"),
-        ("falling", "fall"),
-        ("filing", "file"),
-        ("sky", "sky"),
-        ("happy", "happi"),
-        ("relational", "relat"),
-        ("conditional", "condit"),
-        ("possibly", "possibl"),  # Martin Porter's Java program: bli -> ble
-        ("analogy", "analog"),  # logi -> log
-        ("adoption", "adopt"),
-        ("controll", "control"),
-        ("rate", "rate"),
-        ("as", "as"),
-    ],
-)
-def test_stems_are_porters(word: str, expected: str) -> None:
-    assert stem(word) == expected
-
-
-def test_a_token_over_the_limit_is_cut_in_pieces() -> None:
-    pieces = tokens("x" * (2 * TOKEN_UNITS_MAX + 3))
-    assert [len(piece) for piece in pieces] == [TOKEN_UNITS_MAX, TOKEN_UNITS_MAX, 3]
-
-
-@settings(deadline=None)
-@given(st.text(max_size=60))
-def test_any_text_has_terms_that_are_short_and_stable(text: str) -> None:
-    terms = default_analyzer().terms(text)
-    assert terms == default_analyzer().terms(text)
-    assert all(0 < len(term) <= TOKEN_UNITS_MAX and not term.isspace() for term in terms)
 
 
 def test_difficult_texts_have_the_terms_that_lucene_gave() -> None:

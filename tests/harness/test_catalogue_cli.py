@@ -44,10 +44,6 @@ def test_malformed_lines_are_printed_and_strict_stops(tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
-def test_a_missing_documents_file_is_a_usage_error(tmp_path: Path) -> None:
-    assert run("build", tmp_path / "none.jsonl", "--out", tmp_path / "index").exit_code == 2
-
-
 @pytest.mark.parametrize("verify", [[], ["--verify"]])
 def test_info_refuses_an_edited_index(tmp_path: Path, verify: list[str]) -> None:
     run("synth", "--count", 20, "--out", tmp_path)

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.catalogue.build import document_line
 from harness.catalogue.engine import open_engine
 from harness.catalogue.native import Kernel, open_catalogue
 from harness.catalogue.port import Catalogue, SearchRequest
 from harness.catalogue.synthetic import generate
 from problems.product import Product
-from tests.harness.catalogue_oracle import Oracle
 from tests.harness.catalogue_queries import varied_products, varied_requests
 from tests.harness.catalogue_stand import catalogue_of, index_of, mixed_requests, product
+from tests.harness.reference_search import ReferenceSearch
 
 LUCENE_PAGES = Path(__file__).with_name("catalogue_lucene_pages.json")
 VARIED_PAGES = Path(__file__).with_name("catalogue_lucene_varied.json")
@@ -53,11 +52,11 @@ def ids(catalogue: Catalogue, request: SearchRequest) -> list[str]:
 
 @pytest.mark.parametrize("kernel", ["numpy", "numba"])
 @pytest.mark.parametrize("cap", [10_000, 60, 7])
-def test_every_page_is_the_brute_force_page(products: list[Product], folder: Path, cap: int, kernel: Kernel) -> None:
-    oracle = Oracle(map(document_line, products))
+def test_every_page_is_the_reference_page(products: list[Product], folder: Path, cap: int, kernel: Kernel) -> None:
+    reference = ReferenceSearch(folder, hit_cap=cap)
     catalogue = open_catalogue(folder, hit_cap=cap, kernel=kernel)
     requests = mixed_requests(products, 250, seed=cap) + EDGES
-    pages = [(request, oracle.page(request, cap), ids(catalogue, request)) for request in requests]
+    pages = [(request, reference.page(request), ids(catalogue, request)) for request in requests]
     assert sum(bool(want) for _, want, _ in pages) > 50
     assert not [(request, want, got) for request, want, got in pages if want != got]
 

@@ -9,36 +9,9 @@ from hypothesis import strategies as st
 from harness.catalogue.port import SearchRequest
 from harness.catalogue.requests import (
     ignored_parameters,
-    read_page,
     read_price,
-    read_query,
     read_request,
-    read_service,
-    read_sort,
 )
-
-
-@pytest.mark.parametrize(
-    ("page", "number"),
-    [
-        ("1", 1),
-        ("5", 5),
-        ("01", 1),
-        ("٣", 3),
-        ("0", None),
-        ("6", None),
-        ("1.0", None),
-        ("-1", None),
-        ("²", None),
-        ("", None),
-        (None, None),
-        (" 1", None),
-        ("one", None),
-        ("9" * 5000, None),
-    ],
-)
-def test_pages_are_one_to_five_in_digits(page: str | None, number: int | None) -> None:
-    assert read_page(page) == number
 
 
 @pytest.mark.parametrize(
@@ -62,51 +35,6 @@ def test_pages_are_one_to_five_in_digits(page: str | None, number: int | None) -
 )
 def test_prices_have_exactly_one_dash(price: str | None, bounds: tuple[float | None, float | None]) -> None:
     assert read_price(price) == bounds
-
-
-@pytest.mark.parametrize(
-    ("service", "names"),
-    [
-        ("COD", ("COD",)),
-        ("COD,official,COD", ("COD", "official")),
-        ("official, COD", ("official",)),
-        ("cod,lazmall,default", ()),
-        ("", ()),
-        (None, ()),
-    ],
-)
-def test_services_are_exact_names_between_commas(service: str | None, names: tuple[str, ...]) -> None:
-    assert read_service(service) == names
-
-
-@pytest.mark.parametrize(
-    ("sort", "order"),
-    [
-        ("order", "order"),
-        ("priceasc", "priceasc"),
-        ("pricedesc", "pricedesc"),
-        ("PRICEASC", "relevance"),
-        ("default", "relevance"),
-        ("relevance", "relevance"),
-        ("", "relevance"),
-        (None, "relevance"),
-    ],
-)
-def test_sorts_are_three_words(sort: str | None, order: str) -> None:
-    assert read_sort(sort) == order
-
-
-@pytest.mark.parametrize(
-    ("q", "text"),
-    [
-        ('a+b-c&d|e!f(g)h{i}j[k]l^m"n~o*p?q:r\\s/t', "a b c d e f g h i j k l m n o p q r s t"),
-        ("  men's 100%, 2.4g_x  ", "men's 100%, 2.4g_x"),
-        ("()", ""),
-        (None, ""),
-    ],
-)
-def test_query_syntax_becomes_blanks(q: str | None, text: str) -> None:
-    assert read_query(q) == text
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from harness.catalogue.port import SearchRequest
 from harness.catalogue.server import (
     PRODUCT_IDS_MAX,
     QUERY_STRING_MAX,
@@ -22,7 +21,6 @@ from harness.catalogue.server import (
     ServedCatalogue,
     answer,
     open_served,
-    read_parameters,
 )
 from tests.harness.catalogue_stand import index_of, product
 
@@ -72,11 +70,6 @@ def test_details_answer_five_fields_in_the_order_asked_for(shelf: ServedCatalogu
     }
 
 
-def test_health_and_index_are_the_references(shelf: ServedCatalogue) -> None:
-    assert get(shelf, "/health") == {"status": "healthy", "service": "search-server"}
-    assert set(get(shelf, "/")) == {"/find_product", "/view_product_information"}
-
-
 QUIRKS = [
     ("/find_product?q=lamp", []),  # no page
     ("/find_product?page=1", []),
@@ -120,22 +113,6 @@ def test_quirks_are_the_references(shelf: ServedCatalogue, target: str, ids: lis
 
 words = st.sampled_from(["lamp", "red", "canvas bag", "größe", "the", "+", "lamp 7", "x" * 300, "\0", "漢字", "🙂"])
 raw_values = st.text(max_size=12) | words
-filters = {
-    "page": st.sampled_from(["1", "2", "5", "6", "01", "", "x", "٢"]),
-    "shop_id": st.sampled_from(["77", "78", "79", "", "no"]),
-    "price": st.sampled_from(["10-20", "-30", "40-", "5", "-", "a-b", "1-2-3", "inf-", " 7 - 9 "]),
-    "sort": st.sampled_from(["order", "priceasc", "pricedesc", "Order", ""]),
-    "service": st.sampled_from(["COD", "COD,official", "cod", ",", ""]),
-}
-
-
-@settings(max_examples=200, deadline=None)
-@given(parameters=st.fixed_dictionaries({}, optional={"q": words | st.text(max_size=20), **filters}))
-def test_an_answer_is_the_engines_page(shelf: ServedCatalogue, parameters: dict[str, str]) -> None:
-    rows = get(shelf, "/find_product?" + urlencode(parameters))
-    expected = shelf.catalogue.search(SearchRequest(**{"page": None, **parameters}))
-    assert [row["product_id"] for row in rows] == [one.product_id for one in expected]
-    assert all(row["price"] == one.price and row["title"] == one.title for row, one in zip(rows, expected, strict=True))
 
 
 # -- what is refused, and how
@@ -186,20 +163,6 @@ def test_no_request_fails_but_for_the_references_reasons(shelf: ServedCatalogue,
     body = json.loads(reply.body)
     assert reply.status in (200, 400, 404) or body["parameter"] in ("page", "product_ids")
     assert reply.body.endswith(b"\n") and reply.body.isascii()
-
-
-@settings(max_examples=300, deadline=None)
-@given(query=encoded | st.binary(max_size=40) | st.text(max_size=30).map(quote).map(str.encode))
-@example(query=b"q=%e2%82%28%ff")
-@example(query=b"q=a+b%2Bc&q=2&page")
-def test_parameters_are_read_as_the_references_framework_reads_them(query: bytes) -> None:
-    wrappers = pytest.importorskip("werkzeug.wrappers", reason="Werkzeug is not installed")
-    try:
-        query.decode()
-    except UnicodeDecodeError:
-        return
-    theirs = wrappers.Request({"QUERY_STRING": query.decode("latin1"), "REQUEST_METHOD": "GET"}).args
-    assert read_parameters(query) == theirs.to_dict(flat=True)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])

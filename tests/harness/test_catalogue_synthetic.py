@@ -27,11 +27,6 @@ def test_a_seed_names_one_catalogue_on_every_machine() -> None:
     assert hashlib.sha256(lines).hexdigest() == "e3075bad0ecc344c16132f400beb3508e697d5ebeeca136a46aa0344278bbf36"
 
 
-def test_a_count_that_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match="count"):
-        next(generate(-1, 1))
-
-
 def test_every_product_is_well_formed_and_ids_are_nine_or_ten_digits(made: list[Product]) -> None:
     assert len({one.product_id for one in made}) == len(made)
     for one in made:
@@ -82,3 +77,8 @@ def test_the_dirt_of_real_documents_is_there(made: list[Product]) -> None:
     assert any(not values for one in made for values in one.attributes.values())
     assert any(not text.isascii() for text in texts)
     assert any(len(values) > 7 for one in made for values in one.attributes.values())
+
+
+def test_a_count_that_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match="count"):
+        next(generate(-1, 1))

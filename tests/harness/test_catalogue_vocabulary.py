@@ -24,12 +24,3 @@ def test_every_term_has_its_number_and_other_words_have_none(terms: set[str], ot
         assert [vocabulary.number(name) for name in names] == list(range(len(names)))
         for other in {*others, "", "\ud800", *(name + "x" for name in names[:40]), *(name[:-1] for name in names[:40])}:
             assert vocabulary.number(other) == (names.index(other) if other in terms else None)
-
-
-def test_blocks_of_every_size_are_whole(tmp_path: Path) -> None:
-    for count in (1, 63, 64, 65, 127, 128, 129, 1_000):
-        names = sorted(f"t{number:04}" for number in range(count))
-        (tmp_path / layout.VOCABULARY).write_bytes("\n".join(names).encode())
-        vocabulary = Vocabulary(tmp_path)
-        assert [vocabulary.number(name) for name in names] == list(range(count))
-        assert vocabulary.number("a") is None and vocabulary.number("u") is None
