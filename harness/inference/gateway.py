@@ -271,14 +271,9 @@ class LedgerLine(msgspec.Struct, frozen=True, kw_only=True):
     completion_tokens: int
 
 
-def ledger_sha256(lines: Iterable[LedgerLine]) -> str:
-    """sha256 hex over the lines in their order."""
-    return content_hash(tuple(lines))
-
-
-def completed_lines(events: Iterable[Event]) -> tuple[LedgerLine, ...]:
-    """The lines that an episode's events tell of."""
-    return tuple(
+def ledger_sha256(events: Iterable[Event]) -> str:
+    """sha256 hex over a line for each completion among an episode's events, in their order."""
+    lines = tuple(
         LedgerLine(
             request_sha256=event.request_sha256,
             response_sha256=text_hash(event.response),
@@ -289,6 +284,7 @@ def completed_lines(events: Iterable[Event]) -> tuple[LedgerLine, ...]:
         for event in events
         if isinstance(event, Completion)
     )
+    return content_hash(lines)
 
 
 class UpstreamPrice(msgspec.Struct, frozen=True, kw_only=True):

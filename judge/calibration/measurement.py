@@ -20,8 +20,7 @@ from foundation.progress import Progress, no_progress
 from judge.budget import Spending
 from judge.calibration.traces import SET_VERSION, LabelledTrace, Trait, families, is_held
 from judge.panel import judge_body
-from judge.port import Judge
-from judge.render import RENDERER
+from judge.render import RENDERER, Judge
 from judge.rubric import QUALITY_LEVELS_E4, Rubric
 from judge.verdict import UnscoredVerdict, Verdict
 

@@ -69,7 +69,7 @@ def build(
     The index appears whole or not at all. Malformed lines are left out, counted and named by line number; two documents
     of one id stop the build. The catalogue's identity does not depend on the order of lines or on compression.
     """
-    from harness.catalogue.engine import build_engine
+    from harness.catalogue.lucene import build_engine
 
     with show_progress() as progress:
         built = build_engine(engine, documents, out, is_strict=strict, progress=progress)

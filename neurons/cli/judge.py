@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from harness.trace import EvaluationBody
     from judge.budget import JudgeMeter
     from judge.calibration.measurement import Calibration
-    from judge.explanation import Explanation
-    from judge.port import Judge
+    from judge.citations import Explanation
+    from judge.render import Judge
     from judge.rubric import Rubric
     from judge.verdict import UnscoredVerdict, Verdict
 
@@ -227,7 +227,7 @@ def explain(
 
     Exit code 1 when the record is not there or is no evaluation, 4 when its body is missing.
     """
-    from judge.explanation import explain_verdicts
+    from judge.citations import explain_verdicts
 
     async def work(logs: PostgresStore) -> tuple[EvaluationBody, list[Verdict | UnscoredVerdict]] | None:
         found = await find_record(logs, record, validator)

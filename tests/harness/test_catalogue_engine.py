@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.catalogue.engine import open_engine
+from harness.catalogue.lucene import open_engine
 from harness.catalogue.native import Kernel, open_catalogue
 from harness.catalogue.port import Catalogue, SearchRequest
 from harness.catalogue.synthetic import generate

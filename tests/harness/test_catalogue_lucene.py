@@ -11,9 +11,8 @@ import pytest
 
 from foundation.codes.row import Owner
 from foundation.errors import ArenaError
-from harness.catalogue.engine import build_engine, open_engine
 from harness.catalogue.layout import LUCENE_MANIFEST as MANIFEST
-from harness.catalogue.lucene import read_lucene_manifest
+from harness.catalogue.lucene import build_engine, open_engine, read_lucene_manifest
 from harness.catalogue.port import Catalogue
 from harness.catalogue.synthetic import generate
 from harness.work import WorkMeter

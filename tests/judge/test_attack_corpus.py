@@ -15,8 +15,7 @@ import pytest
 from harness.trace import EvaluationBody
 from judge.citations import ceiling_e4, is_verbatim
 from judge.panel import judge_body
-from judge.port import Judge, JudgeReply
-from judge.render import RenderedTrace, render
+from judge.render import Judge, JudgeReply, RenderedTrace, render
 from judge.rubric import GATES, quality_of
 from judge.scripted import ScriptedJudge
 from judge.verdict import Verdict

@@ -23,7 +23,7 @@ from judge.calibration.measurement import (
     sign_calibration,
 )
 from judge.calibration.traces import CalibrationShop, families, is_held, make_trace, open_shop, recipes
-from judge.explanation import explain_verdicts
+from judge.citations import explain_verdicts
 from judge.panel import judge_body
 from judge.scripted import ScriptedJudge
 from judge.verdict import UnscoredVerdict, Verdict

@@ -13,8 +13,7 @@ from harness.trace import EvaluationBody
 from judge.citations import QUOTE_LENGTH_MAX, ceiling_e4, check_citations, own_text
 from judge.panel import judge_body
 from judge.parse import RefusedReplyError, parse_reply
-from judge.port import JudgeReply
-from judge.render import RenderedTrace, render
+from judge.render import JudgeReply, RenderedTrace, render
 from judge.rubric import GATES, quality_of
 from judge.verdict import Verdict
 from tests.judge.bodies import (

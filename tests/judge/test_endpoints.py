@@ -7,8 +7,7 @@ import pytest
 from judge.budget import JudgeMeter, MeteredJudge, RaceSpending
 from judge.client import OpenAIJudge, RetryPolicy
 from judge.panel import judge_body
-from judge.port import JudgeReply
-from judge.render import render
+from judge.render import JudgeReply, render
 from judge.scripted import ScriptedJudge
 from judge.verdict import UnscoredVerdict, Verdict
 from tests.judge.bodies import ANALYSED, CITED, COMPARED, RUBRIC, VAGUE, episode

@@ -12,8 +12,7 @@ from foundation.errors import ArenaError
 from judge.citations import check_citations
 from judge.client import OpenAIJudge, RetryPolicy, judge_messages
 from judge.parse import parse_reply
-from judge.port import Judge
-from judge.render import render
+from judge.render import Judge, render
 from judge.rubric import prompt_text
 from judge.scripted import ScriptedJudge
 from tests.judge.bodies import ANALYSED, CITED, COMPARED, RUBRIC, VAGUE, episode

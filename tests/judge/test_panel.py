@@ -9,8 +9,7 @@ import pytest
 
 from foundation.errors import ArenaError
 from judge.panel import judge_body, neutral_twin
-from judge.port import JudgeReply
-from judge.render import RenderedTrace, render
+from judge.render import JudgeReply, RenderedTrace, render
 from judge.rubric import Rubric
 from judge.scripted import ScriptedJudge
 from judge.verdict import Verdict

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.catalogue.build import read_products
-from harness.catalogue.engine import build_engine, open_engine
+from harness.catalogue.lucene import build_engine, open_engine
 from harness.catalogue.port import SearchRequest
 from harness.catalogue.synthetic import generate
 from problems.product import Product
