@@ -7,16 +7,17 @@ there and back, and `chat_row` to the plain objects that templates, endpoints an
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Literal, get_args
 
 import msgspec
 
+from foundation.errors import ArenaError
 from harness.trace import Emitter
 
 Role = Literal["system", "user", "assistant", "tool"]
 Origin = Literal["agent", "code", "echoed"]
 ROLES: tuple[Role, ...] = get_args(Role)
+ROLE_OF: dict[str, Role] = {**{role: role for role in ROLES}, "developer": "system"}
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,12 +89,19 @@ def chat_of(message: Message) -> ChatMessage:
     )
 
 
-def message_of(chat: ChatMessage) -> Message:
-    """The message of `chat_of`. Raises msgspec.ValidationError for a role that no message has."""
-    if chat.role not in ROLES:
-        raise msgspec.ValidationError(f"a message of role {chat.role!r}")
+def message_of(chat: ChatMessage, emitter: Emitter | None = None) -> Message:
+    """The message of `chat_of`, or of a view. `emitter`: of plain calls that name none, which a view knows by where
+    they stand. Raises ArenaError V2097 for a role that no message has."""
+    role = ROLE_OF.get(chat.role)
+    if role is None:
+        raise ArenaError("V2097", f"a message of role {chat.role!r}")
+    placed: tuple[tuple[Emitter | None, tuple[ChatCall, ...]], ...] = (
+        (emitter, chat.tool_calls),
+        ("echoed", chat.echoed_tool_calls),
+        ("code", chat.agent_tool_calls),
+    )
     return Message(
-        role=chat.role,
+        role=role,
         content=chat.content,
         reasoning=chat.reasoning_content,
         calls=tuple(
@@ -101,12 +109,13 @@ def message_of(chat: ChatMessage) -> Message:
                 id=call.id,
                 name=call.function.name,
                 arguments=call.function.arguments,
-                emitter=None if call.emitter is msgspec.UNSET else call.emitter,
+                emitter=by if call.emitter is msgspec.UNSET else call.emitter,
             )
-            for call in chat.tool_calls
+            for by, calls in placed
+            for call in calls
         ),
         call_id=chat.tool_call_id,
-        is_model=chat.weight is None,
+        is_model=chat.weight is None and chat.origin is None,
     )
 
 
@@ -123,10 +132,3 @@ def chat_row(message: Message) -> dict[str, Any]:
     if message.call_id or message.role == "tool":
         row["tool_call_id"] = message.call_id
     return row
-
-
-def calls_of_chat(calls: Iterable[ChatCall], emitter: Emitter) -> tuple[Call, ...]:
-    """Calls of a view, whose emitter is told by where they stand."""
-    return tuple(
-        Call(id=call.id, name=call.function.name, arguments=call.function.arguments, emitter=emitter) for call in calls
-    )

@@ -22,16 +22,16 @@ _LOADING: Mapping[str, str] = {
     "SyntaxError": "A1002",
     "IndentationError": "A1002",
     "TabError": "A1002",
-    "MissingAgentMainError": "A1003",
+    "MissingAgentMainError": "A1002",
 }
 # Refusals by a limit, as the beginning of what the guest tells. It is a claim, but one against the agent itself.
 _REFUSALS: Mapping[str, tuple[StopReason, str]] = {
     "MemoryError": ("memory", "A1030"),
     "OSError: [Errno 12]": ("memory", "A1030"),
-    "BlockingIOError: [Errno 11]": ("processes", "A1032"),  # fork
-    "RuntimeError: can't start new thread": ("processes", "A1032"),
-    "OSError: [Errno 28]": ("disk", "A1033"),  # the mount is full
-    "OSError: [Errno 27]": ("disk", "A1033"),  # the file is as large as one may be
+    "BlockingIOError: [Errno 11]": ("processes", "A1030"),  # fork
+    "RuntimeError: can't start new thread": ("processes", "A1030"),
+    "OSError: [Errno 28]": ("disk", "A1030"),  # the mount is full
+    "OSError: [Errno 27]": ("disk", "A1030"),  # the file is as large as one may be
 }
 _STOP_BY_PHASE: Mapping[str, StopReason] = {"load": "load_failed", "raise": "raised", "not_json": "not_json"}
 # How the sandbox ended it -> code; `final` and `stopped` are the session's to explain.
@@ -42,13 +42,12 @@ _BY_END: Mapping[GuestEnd, str] = {
     "died": "A1028",
     "frame": "A1029",
     "memory": "A1030",
-    "cpu": "A1031",
-    "processes": "A1032",
-    "disk": "A1033",
+    "cpu": "A1030",
+    "disk": "A1030",
     "resources": "A1030",
 }
 # Which layer noticed these differs between hosts: the record says no more than the stop reason.
-_LAYERED_ENDS = {"memory", "cpu", "processes", "disk", "resources"}
+_LAYERED_ENDS = {"memory", "cpu", "disk", "resources"}
 
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
 _TEMPORARY = re.compile(r"/tmp/\S+")
@@ -86,7 +85,7 @@ def classify_guest(ended: GuestExit, limits: EpisodeLimits) -> tuple[StopReason,
         for beginning, (stop, code) in _REFUSALS.items():
             if ended.error.startswith(beginning):
                 return stop, Failure(code=code)
-        code = "A1025" if kind == "not_json" else "A1024"
+        code = "A1027" if kind == "not_json" else "A1024"
         if kind == "load":
             code = _LOADING.get(ended.error.partition(":")[0], code)
         return _STOP_BY_PHASE[kind], Failure(code=code, detail=detail)

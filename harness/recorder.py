@@ -72,9 +72,9 @@ class Recorder:
         try:
             return self._call_tool(params) if method == "tool.call" else self._complete(params)
         except UnreadableError:
-            self._stop("unreadable", "A1035", "")
+            self._stop("unreadable", "A1027", "")
         except WorkExceededError as exceeded:
-            self._stop("host_work", "A1038", str(exceeded))
+            self._stop("host_work", "A1021", str(exceeded))
 
     def events(self) -> tuple[Event, ...]:
         """What happened, in order."""
@@ -106,7 +106,7 @@ class Recorder:
 
     def _call_tool(self, params: dict[str, object]) -> object:
         if self._asked_tools >= self._limits.tool_calls:
-            self._stop("tool_calls", "A1022", f"{self._limits.tool_calls} tool calls")
+            self._stop("tool_calls", "A1021", f"{self._limits.tool_calls} tool calls")
         self._asked_tools += 1
         self._has_acted = True
         self.work.spend(CALL + CALL_BYTE * min(_size(params), self._limits.argument_bytes))
@@ -147,7 +147,7 @@ class Recorder:
         size, limit = len(outcome.result.encode()), self._limits.result_bytes
         self._result_bytes += size
         if limit and self._result_bytes > limit:
-            self._stop("results", "A1036", f"{limit} bytes of tool results")
+            self._stop("results", "A1021", f"{limit} bytes of tool results")
         self.work.spend(RESULT_BYTE * size)
         if outcome.recommended_ids is not None:
             self.recommended, self.recommending = outcome.recommended_ids, index
@@ -168,11 +168,11 @@ class Recorder:
         if self._has_acted and self._rounds >= limits.steps:
             self._stop("steps", "A1021", f"{limits.steps} steps")
         if self._prompt_tokens >= limits.prompt_tokens:
-            self._stop("tokens", "A1023", f"{limits.prompt_tokens} prompt tokens")
+            self._stop("tokens", "A1021", f"{limits.prompt_tokens} prompt tokens")
         if self._completion_tokens >= limits.completion_tokens:
-            self._stop("tokens", "A1023", f"{limits.completion_tokens} completion tokens")
+            self._stop("tokens", "A1021", f"{limits.completion_tokens} completion tokens")
         if limits.cost_micro_usd and self._cost_micro_usd >= limits.cost_micro_usd:
-            self._stop("cost", "A1034", f"{limits.cost_micro_usd} micro-USD")
+            self._stop("cost", "A1021", f"{limits.cost_micro_usd} micro-USD")
         self.work.spend(REQUEST + REQUEST_BYTE * _size(params))
         left = limits.completion_tokens - self._completion_tokens
         try:
@@ -254,9 +254,9 @@ class Recorder:
         with reading_guest_bytes():
             self._shown_bytes += self._shown_bytes_of(event)
         if limits.trace_bytes and self._shown_bytes > limits.trace_bytes:
-            self._stop("trace", "A1036", f"{limits.trace_bytes} bytes of shown trace")
+            self._stop("trace", "A1021", f"{limits.trace_bytes} bytes of shown trace")
         if limits.body_bytes and self._body_bytes > limits.body_bytes:
-            self._stop("body", "A1036", f"{limits.body_bytes} bytes of record")
+            self._stop("body", "A1021", f"{limits.body_bytes} bytes of record")
 
     def _stop(self, stop: StopReason, code: str, detail: str) -> NoReturn:
         self.breach = (stop, Failure(code=code, detail=detail))

@@ -31,7 +31,7 @@ import structlog
 
 from foundation.codes.names import HOTKEY_IN_USE
 from foundation.errors import ArenaError, Failure
-from neurons.health.node_file import note_ending
+from neurons.health.status import note_ending
 from neurons.loops.checkpoints import AnchorLoop, CheckpointLoop
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal, Turning, run_loop
@@ -101,16 +101,11 @@ class Supervisor:
         sharing = SharingLoop(node, node.sharing, clock.race_id) if node.sharing else None
         others = sharing.peers if sharing else tuple
         releases = ReleaseLoop(node, node.operator_files, others) if node.operator_files else None
-        door = exchange = None
-        if node.sharing and sharing:
-            exchange = open_exchange(node, node.sharing, sharing, clock)
-        elif serving and serving.door_address:
-            door = AddressLoop(
-                node,
-                settings.public_endpoint or serving.door_address,
-                whose="door's address",
-                told="miners find the door on chain:",
-            )
+        exchange = open_exchange(node, node.sharing, sharing, clock) if node.sharing and sharing else None
+        door = None
+        if serving and serving.door_address and not sharing:
+            address = settings.public_endpoint or serving.door_address
+            door = AddressLoop(node, address, whose="door's address", told="miners find the door on chain:")
         heart = HeartbeatLoop(
             node,
             watch,

@@ -191,12 +191,12 @@ def _own_marks(item: RewardItem, classes: ProductClasses) -> frozenset[str]:
 def find_clusters(problems: Iterable[Problem], classes: ProductClasses = NO_CATALOGUE) -> Clusters:
     """The leak clusters of a bank. Without `classes` only equal title keys and equal product ids join.
 
-    Raises ArenaError P4007 when two problems share an id.
+    Raises ArenaError P4009 when two problems share an id.
     """
     sets, own_name = DisjointSets(), {}
     for problem in problems:
         if problem.problem_id in own_name:
-            raise ArenaError("P4007", problem.problem_id)
+            raise ArenaError("P4009", problem.problem_id)
         own_name[problem.problem_id] = cluster_id(problem)
         sets.join((f"problem {problem.problem_id}", *answer_marks(problem, classes)))
     members: dict[str, list[str]] = defaultdict(list)

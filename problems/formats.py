@@ -37,7 +37,7 @@ def read_problems(
 ) -> tuple[Problem, ...]:
     """All problems of a file's lines, or of rows already decoded; with `is_web_skipped` without its web problems.
 
-    Raises ArenaError P4001 (not JSON), P4002 to P4004, P4008, P4009 (malformed) or P4007 (two problems with one id),
+    Raises ArenaError P4001 (not JSON), P4003, P4008, P4009 (malformed, or two problems with one id),
     naming the line and the field. Two rows without an id and with the same query are told apart by their order.
     """
     problems: dict[str, Problem] = {}
@@ -55,7 +55,7 @@ def read_problems(
         name, copies = problem.problem_id, 1
         while problem.problem_id in problems:
             if _given_id(row) is not None:
-                raise ArenaError("P4007", f"{place_of[name]} and {place}: {name!r}")
+                raise ArenaError("P4009", f"{place_of[name]} and {place}: {name!r}")
             copies += 1
             problem = msgspec.structs.replace(problem, problem_id=f"{name}-{copies}")
         problems[problem.problem_id] = problem
@@ -67,7 +67,7 @@ def read_problem(row: object) -> Problem:
     """One problem from a decoded row of any of the three formats.
 
     A row without an id is named after its bucket and query alone: a hash over the answer could be guessed from the
-    public catalogue. Raises ArenaError P4002 to P4004, P4008 or P4009 naming the field.
+    public catalogue. Raises ArenaError P4003, P4008 or P4009 naming the field.
     """
     if not isinstance(row, Mapping):
         raise ArenaError("P4009", "a problem is a JSON object")
@@ -173,7 +173,7 @@ def _from_public(row: Mapping[str, object]) -> dict[str, object]:
 
 
 def _bucket_of(row: Mapping[str, object]) -> str:
-    """The bucket, from `category` in any case, else from the shape. Raises P4002 or P4008."""
+    """The bucket, from `category` in any case, else from the shape. Raises P4003 or P4008."""
     category = row.get("category")
     if category is None:
         shape = "shop" if isinstance(row.get("reward"), list) else "product"
@@ -182,7 +182,7 @@ def _bucket_of(row: Mapping[str, object]) -> str:
     if _is_web(row):
         raise ArenaError("P4008", "category is web")
     if bucket not in BUCKETS:
-        raise ArenaError("P4002", f"category is {category!r}")
+        raise ArenaError("P4003", f"category is {category!r}")
     return bucket
 
 

@@ -104,7 +104,7 @@ def freeze(
     """Deal a bank's clusters to the pools. A problem of `suites` may be in `problems` too; it stays a suite's.
 
     `key` is 32 random bytes that stay with the bank, `seed` is published. Raises ArenaError P4011 when the bank has too
-    few problems of a bucket outside the suites' clusters, P4007 when two problems share an id, ValueError for a key of
+    few problems of a bucket outside the suites' clusters, P4009 when two problems share an id, ValueError for a key of
     another length.
     """
     reserved = {problem.problem_id: problem for problem in suites}
@@ -154,12 +154,12 @@ def extend(partition: OpenPartition, problems: Iterable[Problem], classes: Produ
 
     They enter in the order of their ids, whatever order they come in, each seeing those before it: one that would join
     two pools is refused and leaves no trace. Clusters of one pool may be joined; the joined one
-    keeps a frozen name and lists the others. Raises ArenaError P4007 when two of the problems share an id.
+    keeps a frozen name and lists the others. Raises ArenaError P4009 when two of the problems share an id.
     """
     ordered = sorted(problems, key=lambda problem: problem.problem_id)
     for left, right in itertools.pairwise(ordered):
         if left.problem_id == right.problem_id:
-            raise ArenaError("P4007", left.problem_id)
+            raise ArenaError("P4009", left.problem_id)
     before = partition.manifest
     pool_of_row = {row.cluster: row.pool for row in before.rows}
     sets, placed = DisjointSets(), dict[str, str]()
@@ -274,7 +274,7 @@ class PoolRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The pools of a bank, public form. Raises ArenaError P4018 when it is not disjoint, sorted and well formed."""
+    """The pools of a bank, public form. Raises ArenaError P4010 when it is not disjoint, sorted and well formed."""
 
     format: int = FORMAT
     rules: str = RULES
@@ -288,21 +288,21 @@ class PartitionManifest(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuse what is not sound."""
         if (self.format, self.rules) != (FORMAT, RULES):
-            raise ArenaError("P4018", f"format: {self.format} {self.rules} is not {FORMAT} {RULES}")
+            raise ArenaError("P4010", f"format: {self.format} {self.rules} is not {FORMAT} {RULES}")
         if self.serial < 1 or not 0 <= self.seed < _SEED_END or (self.serial == 1) != (self.previous_sha256 == ""):
-            raise ArenaError("P4018", "serial, seed or previous_sha256: out of range")
+            raise ArenaError("P4010", "serial, seed or previous_sha256: out of range")
         rows = self.rows
         token_lists = [(row.cluster,) for row in rows]
         for field in ("answers", "problems", "queries", "absorbed"):
             token_lists += [getattr(row, field) for row in rows]
         tokens = itertools.chain(*token_lists, self.headline, (self.key_commitment,))
         if any(_TOKEN.fullmatch(token) is None for token in tokens):
-            raise ArenaError("P4018", "token: 64 lower-case hex digits are expected")
+            raise ArenaError("P4010", "token: 64 lower-case hex digits are expected")
         sorted_lists = [*token_lists, self.headline, [row.cluster for row in rows]]
         if not all(left < right for tokens in sorted_lists for left, right in itertools.pairwise(tokens)):
-            raise ArenaError("P4018", "rows: not in ascending order, or one token stands twice")
+            raise ArenaError("P4010", "rows: not in ascending order, or one token stands twice")
         if not all(row.answers and row.problems for row in rows):
-            raise ArenaError("P4018", "rows: a cluster without answers or problems")
+            raise ArenaError("P4010", "rows: a cluster without answers or problems")
         for name, lists in (
             ("answer", (row.answers for row in rows)),
             ("problem", (row.problems for row in rows)),
@@ -310,10 +310,10 @@ class PartitionManifest(msgspec.Struct, frozen=True, kw_only=True):
         ):
             repeated = (token for token, times in Counter(itertools.chain.from_iterable(lists)).items() if times > 1)
             if (twice := next(repeated, None)) is not None:
-                raise ArenaError("P4018", f"{name}: {twice[:12]}… stands in two rows")
+                raise ArenaError("P4010", f"{name}: {twice[:12]}… stands in two rows")
         evaluated = {token for row in rows if row.pool == "eval" for token in row.problems}
         if not evaluated.issuperset(self.headline):
-            raise ArenaError("P4018", "headline: holds a problem that is not in the pool eval")
+            raise ArenaError("P4010", "headline: holds a problem that is not in the pool eval")
 
     @property
     def sha256(self) -> str:

@@ -239,20 +239,20 @@ def is_eligible(total_php: float, shop_ids: Iterable[str], voucher: Voucher) -> 
 def discounted_total(total_php: float, voucher: Voucher) -> float:
     """The total after the discount, for an eligible basket. A face value above the total gives a negative price.
 
-    Raises ArenaError P4004 when the voucher lacks the amounts its discount type needs.
+    Raises ArenaError P4003 when the voucher lacks the amounts its discount type needs.
     """
     if voucher.discount_type == "fixed" and voucher.face_value is not None:
         return total_php - voucher.face_value
     if voucher.discount_type == "percentage" and voucher.discount is not None and voucher.cap is not None:
         return max(total_php * (1 - voucher.discount), total_php - voucher.cap)
-    raise ArenaError("P4004", f"a {voucher.discount_type} discount lacks its amounts")
+    raise ArenaError("P4003", f"a {voucher.discount_type} discount lacks its amounts")
 
 
 def settle_bill(prices_php: Sequence[float], shop_ids: Sequence[str], voucher: Voucher) -> Bill:
     """The bill for a basket in slot order.
 
     The budget is met by the plain total as well: no voucher is needed then, even a shop voucher across shops
-    (docs/benchmark.md#voucher). Raises ArenaError P4004 like `discounted_total`.
+    (docs/benchmark.md#voucher). Raises ArenaError P4003 like `discounted_total`.
     """
     total_php = total_price(prices_php)
     applies = is_eligible(total_php, shop_ids, voucher)

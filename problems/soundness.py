@@ -21,7 +21,7 @@ _NEEDS_HIGH = ("less than", "between")
 
 
 def check_problem(problem: Problem) -> None:
-    """Raise ArenaError P4002, P4003, P4004 or P4009 naming the first field that makes the problem unscorable.
+    """Raise ArenaError P4003 or P4009 naming the first field that makes the problem unscorable.
 
     Field types are checked too, since a struct built in code carries whatever it was given.
     """
@@ -32,7 +32,7 @@ def check_problem(problem: Problem) -> None:
     if not typed.problem_id:
         raise ArenaError("P4009", "problem_id is empty")
     if typed.bucket not in BUCKETS:
-        raise ArenaError("P4002", f"{typed.bucket!r}")
+        raise ArenaError("P4003", f"{typed.bucket!r}")
     if not typed.rewards:
         raise ArenaError("P4003", "reward is empty")
     if typed.bucket == "product" and len(typed.rewards) != 1:
@@ -52,7 +52,7 @@ def check_problem(problem: Problem) -> None:
             if rule.mode in _NEEDS_HIGH and rule.high is None:
                 raise ArenaError("P4003", f"{field}.price[{place}]: {rule.mode!r} needs an upper bound")
     if (typed.bucket == "voucher") != (typed.voucher is not None):
-        raise ArenaError("P4004", "voucher is missing" if typed.voucher is None else "only a voucher problem has one")
+        raise ArenaError("P4003", "voucher is missing" if typed.voucher is None else "only a voucher problem has one")
     if typed.voucher is not None:
         _check_voucher(typed.voucher)
 
@@ -60,9 +60,9 @@ def check_problem(problem: Problem) -> None:
 def code_of_field(message: str) -> str:
     """The code for a type error, by the field its message names."""
     if "`$.bucket`" in message:
-        return "P4002"
+        return "P4003"
     if "`$.voucher" in message:
-        return "P4004"
+        return "P4003"
     return "P4003" if "`$.reward" in message else "P4009"
 
 
@@ -76,8 +76,8 @@ def _check_voucher(voucher: Voucher) -> None:
     }
     for name, amount in amounts.items():
         if amount is not None and not math.isfinite(amount):
-            raise ArenaError("P4004", f"voucher.{name} is not finite")
+            raise ArenaError("P4003", f"voucher.{name} is not finite")
     needed = ("face_value",) if voucher.discount_type == "fixed" else ("discount", "cap")
     for name in needed:
         if amounts[name] is None:
-            raise ArenaError("P4004", f"voucher.{name} is missing for a {voucher.discount_type} discount")
+            raise ArenaError("P4003", f"voucher.{name} is missing for a {voucher.discount_type} discount")

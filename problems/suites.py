@@ -59,12 +59,12 @@ class ShippedSuite(msgspec.Struct, frozen=True, kw_only=True):
 
 @functools.cache
 def load_shipped(name: str) -> ShippedSuite:
-    """The shipped suite of that name. Raises ArenaError P4018 when there is none, or a file is not the one pinned."""
+    """The shipped suite of that name. Raises ArenaError P4010 when there is none, or a file is not the one pinned."""
     if name not in SUITES:
-        raise ArenaError("P4018", f"{name!r} is none of {', '.join(SUITES)}")
+        raise ArenaError("P4010", f"{name!r} is none of {', '.join(SUITES)}")
     manifest = decode_manifest(shipped_bytes(f"{name}.manifest.json"))
     if manifest.name != name:
-        raise ArenaError("P4018", f"{name}: the manifest is of {manifest.name!r}")
+        raise ArenaError("P4010", f"{name}: the manifest is of {manifest.name!r}")
     return open_suite(manifest, shipped_bytes(f"{name}.jsonl"), shipped_bytes(TITLES_FILE))
 
 
@@ -75,11 +75,11 @@ def shipped_answers() -> frozenset[str]:
 
 
 def shipped_bytes(file_name: str) -> bytes:
-    """The bytes of a shipped file. Raises ArenaError P4018 when it is missing."""
+    """The bytes of a shipped file. Raises ArenaError P4010 when it is missing."""
     try:
         return resources.files("problems").joinpath(_FOLDER, file_name).read_bytes()
     except OSError as error:
-        raise ArenaError("P4018", f"{file_name}: {error.strerror or error}") from error
+        raise ArenaError("P4010", f"{file_name}: {error.strerror or error}") from error
 
 
 def manifest_bytes(manifest: SuiteManifest) -> bytes:
@@ -88,27 +88,27 @@ def manifest_bytes(manifest: SuiteManifest) -> bytes:
 
 
 def decode_manifest(content: bytes) -> SuiteManifest:
-    """A manifest from its JSON. Raises ArenaError P4018 when it has another shape or version."""
+    """A manifest from its JSON. Raises ArenaError P4010 when it has another shape or version."""
     try:
         manifest = msgspec.json.decode(content, type=SuiteManifest)
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise ArenaError("P4018", str(error)) from error
+        raise ArenaError("P4010", str(error)) from error
     if manifest.version != SUITE_VERSION:
-        raise ArenaError("P4018", f"{manifest.name}: version {manifest.version} is not {SUITE_VERSION}")
+        raise ArenaError("P4010", f"{manifest.name}: version {manifest.version} is not {SUITE_VERSION}")
     return manifest
 
 
 def open_suite(manifest: SuiteManifest, problem_file: bytes, title_file: bytes) -> ShippedSuite:
-    """The suite that a manifest pins. Raises ArenaError P4018 for other bytes, and what the readers raise."""
+    """The suite that a manifest pins. Raises ArenaError P4010 for other bytes, and what the readers raise."""
     for what, content, pinned in (
         ("problems", problem_file, manifest.problems_sha256),
         ("titles", title_file, manifest.titles_sha256),
     ):
         if hashlib.sha256(content).hexdigest() != pinned:
-            raise ArenaError("P4018", f"{manifest.name}: {what} are not the ones the manifest names")
+            raise ArenaError("P4010", f"{manifest.name}: {what} are not the ones the manifest names")
     titles = decode_accepted(title_file)
     if titles.name != manifest.titles:
-        raise ArenaError("P4018", f"{manifest.name}: title release {titles.name!r} is not {manifest.titles!r}")
+        raise ArenaError("P4010", f"{manifest.name}: title release {titles.name!r} is not {manifest.titles!r}")
     return ShippedSuite(manifest=manifest, problems=read_problems(problem_file.splitlines()), titles=titles)
 
 
@@ -156,7 +156,7 @@ class VariantMaker:
     def variant(self, problem_id: str, seed: str) -> Variant:
         """The variant of the suite's problem under a seed.
 
-        Raises ArenaError P4006 when the suite has no such problem, P4032 when the catalogue yields no variant of it.
+        Raises ArenaError P4006 when the suite has no such problem, P4013 when the catalogue yields no variant of it.
         """
         model = self._suite.get(problem_id)
         if model is None:
@@ -167,9 +167,9 @@ class VariantMaker:
             try:
                 drawn = self._maker.make_like(model, seed=number, problem_id=named)
             except TooFewProblemsError as error:
-                raise ArenaError("P4032", f"{problem_id}: {error.failure.detail}") from error
+                raise ArenaError("P4013", f"{problem_id}: {error.failure.detail}") from error
             titles = accept_lexically((drawn,), self._index, "variant")
             if not any(ids & self._answers for ids in titles.accepted.values()):
                 check_problem(drawn)
                 return Variant(problem=drawn, titles=titles)
-        raise ArenaError("P4032", f"{problem_id}: all of {_TRIES} draws resemble answers of the suite")
+        raise ArenaError("P4013", f"{problem_id}: all of {_TRIES} draws resemble answers of the suite")

@@ -86,14 +86,14 @@ def join_titles(releases: Sequence[AcceptedTitles]) -> AcceptedTitles:
 def decode_accepted(text: str | bytes) -> AcceptedTitles:
     """An `AcceptedTitles` from its JSON: `{"name": str, "accepted": {title: [product_id, ...]}}`.
 
-    Raises ArenaError P4012 when it has another shape or takes the name of a built-in matcher.
+    Raises ArenaError P4001 when it has another shape or takes the name of a built-in matcher.
     """
     try:
         release = msgspec.json.decode(text, type=AcceptedTitles)
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise ArenaError("P4012", str(error)) from error
+        raise ArenaError("P4001", str(error)) from error
     if not release.name or release.name in MATCHERS:
-        raise ArenaError("P4012", f"{release.name!r} is not a name for a release")
+        raise ArenaError("P4001", f"{release.name!r} is not a name for a release")
     return release
 
 
@@ -111,11 +111,11 @@ def reward_titles(problems: Iterable[Problem]) -> frozenset[str]:
 def cut_titles(release: AcceptedTitles, problems: Iterable[Problem]) -> AcceptedTitles:
     """What the release says of these problems' reward titles, and of no others, under its name.
 
-    Raises ArenaError P4012 when it does not list one of them.
+    Raises ArenaError P4001 when it does not list one of them.
     """
     wanted = reward_titles(problems)
     if missing := wanted - release.accepted.keys():
-        raise ArenaError("P4012", f"{release.name} does not list the title {min(missing)!r}")
+        raise ArenaError("P4001", f"{release.name} does not list the title {min(missing)!r}")
     return AcceptedTitles(name=release.name, accepted={title: release.accepted[title] for title in sorted(wanted)})
 
 

@@ -4,7 +4,7 @@ A wording that passes names every item by at least two words of its title, in or
 own; within an item's span it says every SKU and attribute value verbatim, beside its key where the value alone could
 mean something else, every service by a known name, every price bound with its figures, and no other bound and no other
 service; and a voucher's scope and figures, all of them and no others. What is missing is a `Flaw` with code P4016 that
-names the constraint, what was added one with P4017. It is strict rather than clever: a good wording that it can't read
+names the constraint, what was added one with P4016. It is strict rather than clever: a good wording that it can't read
 is refused and asked for again, while a constraint that went missing does not pass. It can't tell an attribute that was
 added.
 """
@@ -45,7 +45,7 @@ _NEUTRAL = frozenset(_NEUTRAL_TEXT.split())
 class Flaw(msgspec.Struct, frozen=True, kw_only=True):
     """One thing wrong with a wording. `slot` is the item's place from 0, None for the voucher or the whole."""
 
-    code: str  # P4016: lost, P4017: added
+    code: str  # P4016
     slot: int | None = None
     what: str  # the constraint, in words: `color family: red`, `price above 81 PHP`, `service COD`
 
@@ -76,7 +76,7 @@ def check_wording(problem: Problem, query: str | None = None) -> tuple[Flaw, ...
         added = [f"service {name}" for name in sorted(read_services(before))]
         added += [_price_words(bound) for bound in money.bounds]
         added += [f"amount {amount:.10g}" for amount in money.stray]
-        flaws += [Flaw(code="P4017", what=what) for what in added]
+        flaws += [Flaw(code="P4016", what=what) for what in added]
     if problem.bucket == "shop" and not _A_SHOP.search(goods):
         flaws.append(Flaw(code="P4016", what="all from one shop"))
     for slot, (item, (start, end)) in enumerate(zip(problem.rewards, spans, strict=True)):
@@ -190,7 +190,7 @@ def _item_flaws(item: RewardItem, text: str, slot: int) -> Iterator[Flaw]:
         if name not in said:
             yield Flaw(code="P4016", slot=slot, what=f"service {name}")
     for name in sorted(said.difference(item.service)):
-        yield Flaw(code="P4017", slot=slot, what=f"service {name}")
+        yield Flaw(code="P4016", slot=slot, what=f"service {name}")
     for value in sorted((value for _, value in _pairs(item)), key=len, reverse=True):
         if any(letter.isdigit() for letter in value):  # numbers of asked values are no prices
             text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "\0", text, count=1, flags=re.I)
@@ -202,9 +202,9 @@ def _item_flaws(item: RewardItem, text: str, slot: int) -> Iterator[Flaw]:
     for bound in (asked - Counter(money.bounds)).elements():
         yield Flaw(code="P4016", slot=slot, what=_price_words(bound))
     for bound in (Counter(money.bounds) - asked).elements():
-        yield Flaw(code="P4017", slot=slot, what=_price_words(bound))
+        yield Flaw(code="P4016", slot=slot, what=_price_words(bound))
     for amount in money.stray:
-        yield Flaw(code="P4017", slot=slot, what=f"amount {amount:.10g}")
+        yield Flaw(code="P4016", slot=slot, what=f"amount {amount:.10g}")
 
 
 class _Ink:
@@ -262,7 +262,7 @@ def _voucher_flaws(voucher: Voucher, terms: str) -> Iterator[Flaw]:
     for role, amount in (asked - found).elements():
         yield Flaw(code="P4016", what=f"voucher {role.replace('_', ' ')} {amount:.10g}")
     for role, amount in (found - asked).elements():
-        yield Flaw(code="P4017", what=f"voucher {role.replace('_', ' ')} {amount:.10g}")
+        yield Flaw(code="P4016", what=f"voucher {role.replace('_', ' ')} {amount:.10g}")
 
 
 def _pairs(item: RewardItem) -> list[Pair]:

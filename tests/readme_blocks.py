@@ -62,13 +62,7 @@ def resolve(words: list[str]) -> tuple[TyperCommand | TyperGroup, list[str]]:
 
 def unknown_options(line: str) -> set[str]:
     """Options of an `arena` line that its command does not have."""
-    from neurons.settings.settings import split_flags
-
-    words = shlex.split(line)[1:]
-    command, rest = resolve(words)
-    if words[0] == "validator" and command.name == "run":
-        rest = split_flags(rest)[2]
-    if rest == ["--help"]:
-        return set()
-    options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
-    return {word for word in rest if word.startswith("--")} - options
+    command, rest = resolve(shlex.split(line)[1:])
+    parameters = command.get_params(command.make_context(command.name, [], resilient_parsing=True))
+    options = {option for parameter in parameters for option in (*parameter.opts, *parameter.secondary_opts)}
+    return {word.partition("=")[0] for word in rest if word.startswith("--")} - options

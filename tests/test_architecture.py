@@ -1,4 +1,4 @@
-"""The shape of the project, held by tests: who imports whom, fences, sizes, names, and that importing does nothing."""
+"""The shape of the project that no linter holds: fences, sizes, names, and that importing does nothing."""
 
 from __future__ import annotations
 
@@ -78,15 +78,6 @@ def functions_of(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]
             yield node
 
 
-def public_functions_of(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Public functions at module level and public methods of public classes; nested functions are nobody's border."""
-    for node in body:
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-            yield from public_functions_of(node.body)
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
-            yield node
-
-
 def test_fenced_packages_stay_behind_their_fence() -> None:
     wrong = [
         f"{name_of(path)}:{line} imports {module}"
@@ -131,24 +122,6 @@ def test_no_function_is_longer_than_80_lines() -> None:
     assert not wrong
 
 
-def test_every_module_says_first_what_it_promises() -> None:
-    assert not [
-        name_of(path) for path in SOURCES if path.read_text("utf-8").strip() and not ast.get_docstring(tree_of(path))
-    ]
-
-
-def test_every_public_function_is_fully_annotated() -> None:
-    wrong = []
-    for path in SOURCES:
-        for node in public_functions_of(tree_of(path).body):
-            spec = node.args
-            arguments = [*spec.posonlyargs, *spec.args, *spec.kwonlyargs, *filter(None, (spec.vararg, spec.kwarg))]
-            bare = [a.arg for a in arguments if a.annotation is None and a.arg not in ("self", "cls")]
-            if bare or node.returns is None:
-                wrong.append(f"{name_of(path)}:{node.lineno} {node.name} {bare or 'return'}")
-    assert not wrong
-
-
 def test_no_file_has_a_name_that_says_nothing() -> None:
     wrong = [
         name_of(path)
@@ -158,21 +131,9 @@ def test_no_file_has_a_name_that_says_nothing() -> None:
     assert not wrong
 
 
-def test_no_handler_swallows_every_exception() -> None:
-    wrong = []
-    for path in SOURCES:
-        for node in ast.walk(tree_of(path)):
-            if isinstance(node, ast.ExceptHandler) and all(isinstance(statement, ast.Pass) for statement in node.body):
-                caught = "" if node.type is None else ast.unparse(node.type)
-                if caught in ("", "Exception", "BaseException"):
-                    wrong.append(f"{name_of(path)}:{node.lineno}")
-            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("suppress"):
-                wrong += [
-                    f"{name_of(path)}:{node.lineno}"
-                    for a in node.args
-                    if ast.unparse(a) in ("Exception", "BaseException")
-                ]
-    assert not wrong
+def test_nothing_suppresses_every_exception() -> None:
+    suppressed = re.compile(r"suppress\((?:Base)?Exception\b")
+    assert not [name_of(path) for path in SOURCES if suppressed.search(path.read_text("utf-8"))]
 
 
 def test_no_branch_compares_the_text_of_a_code() -> None:

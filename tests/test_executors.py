@@ -24,7 +24,7 @@ def squared(job: int) -> int:
 
 def wants_42(job: int) -> int:
     if job != 42:
-        raise ArenaError("V2121", f"job {job}")
+        raise ArenaError("V2120", f"job {job}")
     return job
 
 
@@ -71,7 +71,7 @@ def test_an_error_with_a_code_is_raised_as_it_is_behind_the_results_before_it(ex
     assert [next(coming), next(coming)] == [42, 42]
     with pytest.raises(ArenaError) as caught:
         next(coming)
-    assert caught.value.failure == Failure(code="V2121", detail="job 3")
+    assert caught.value.failure == Failure(code="V2120", detail="job 3")
     with pytest.raises(ZeroDivisionError):
         list(executor.map(breaks, [1, 0, 1], died=DIED))
 

@@ -139,10 +139,12 @@ class RunContext:
             raise failed
 
     def require_known(self) -> None:
-        """Raises ArenaError V2165 for problems to learn from where nothing says which others are held out."""
+        """Raises ArenaError V2120 for problems to learn from where nothing says which others are held out."""
         if self.problems and not self.held_out and self.partition is None:
             raise ArenaError(
-                "V2165", f"{len(self.problems)} problems to train on, and neither held-out problems nor a partition"
+                "V2120",
+                f"{len(self.problems)} problems to train on, and neither held-out problems nor a partition",
+                fix="name them with --held-out (evaluation sets, suites s1 to s3), or give the bank's --partition",
             )
 
     def require_split(self) -> None:

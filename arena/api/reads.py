@@ -194,17 +194,11 @@ class Tail:
         asked = ExportRequest(validator=request.validator, pools=request.pools)
         released = await self.releases(request.validator)
         embargoed = embargoed_races(released, self._now_ms())
-        selection = Selection(asked, releases_of(released), Cursor(validator=request.validator), embargoed)
+        start = Cursor(validator=request.validator, after_seq=records[0].seq - 1)
+        selection = Selection(asked, releases_of(released), start, embargoed)
         async with self._assembling:
             page = await load_page(self.store, request.validator, records, selection)
-            return await asyncio.to_thread(
-                assemble,
-                page,
-                selection,
-                first_seq=records[0].seq,
-                last_seq=records[-1].seq,
-                row_bytes_max=asked.row_bytes_max,
-            )
+            return await asyncio.to_thread(assemble, page, selection, records[-1].seq)
 
     async def releases(self, validator: str) -> Mapping[str, ReleaseRecord]:
         """By race: what is released up to the log's known end. Of two releases of one race the first counts."""

@@ -123,8 +123,8 @@ def seal(
     set of its own answers' product classes. `titles` lists the reward titles of these problems and no others, so that
     an opened batch says nothing of one that is still sealed (`problems.titles.cut_titles`).
 
-    Raises ArenaError P4002 to P4004 for an unsound problem, P4007 when two problems share an id, P4029 for one that is
-    never to be raced, P4012 for titles of other problems or too few, ValueError for a salt of another length or another
+    Raises ArenaError P4003 for an unsound problem, P4009 when two problems share an id, P4029 for one that is
+    never to be raced, P4001 for titles of other problems or too few, ValueError for a salt of another length or another
     number of pools or clusters than of problems.
     """
     if len(salt) != SALT_BYTES:
@@ -145,12 +145,12 @@ def seal(
     seen: set[str] = set()
     for problem, pool in zip(problems, batch.pools, strict=True):
         if problem.problem_id in seen:
-            raise ArenaError("P4007", problem.problem_id)
+            raise ArenaError("P4009", problem.problem_id)
         if pool == "never_touch":
             raise ArenaError("P4029", f"{problem.problem_id} shares a cluster with a suite")
         seen.add(problem.problem_id)
     if titles is not None and (odd := reward_titles(problems) ^ titles.accepted.keys()):
-        raise ArenaError("P4012", f"{race_id}: {titles.name} and the problems differ in the title {min(odd)!r}")
+        raise ArenaError("P4001", f"{race_id}: {titles.name} and the problems differ in the title {min(odd)!r}")
     return batch
 
 

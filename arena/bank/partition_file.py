@@ -1,6 +1,6 @@
 """Partition files: a frozen partition manifest on disk, signed; in private together with its key.
 
-A manifest read from here is the one its signer signed, byte for byte (P4018 otherwise), and disjoint as every
+A manifest read from here is the one its signer signed, byte for byte (P4010 otherwise), and disjoint as every
 manifest is. The private file (mode 0600) tells the pool of any problem and grows by `assign`; each manifest it ever was
 is kept beside it in public form, `partitions/<sha256>.json`, since batches and records name manifests by hash. The
 public form holds keyed tokens only: it says nothing of a problem before that problem's tokens are opened.
@@ -80,18 +80,18 @@ def write_partition(path: Path, manifest: PartitionManifest, key: bytes, signer:
 
 
 def read_partition(path: Path, verify: Verifier) -> OpenPartition:
-    """The partition of a private file. Raises ArenaError P4018 unless it is what its signer signed, P4026 for a key of
+    """The partition of a private file. Raises ArenaError P4010 unless it is what its signer signed, P4026 for a key of
     another manifest, P4001 when it can't be read."""
     held = _decoded(path, _PrivateFile)
     _check(held.signed, held.signed.signer, verify, path)
     try:
         return OpenPartition(held.signed.manifest, bytes.fromhex(held.key))
     except ValueError as error:
-        raise ArenaError("P4018", f"{path}: {error}") from error
+        raise ArenaError("P4010", f"{path}: {error}") from error
 
 
 def read_public_manifest(path: Path, bank_hotkey: str, verify: Verifier) -> PartitionManifest:
-    """The manifest of a public form. Raises ArenaError P4018 unless that bank signed it as it stands, P4001 when it
+    """The manifest of a public form. Raises ArenaError P4010 unless that bank signed it as it stands, P4001 when it
     can't be read."""
     signed = _decoded(path, SignedManifest)
     _check(signed, bank_hotkey, verify, path)
@@ -109,7 +109,7 @@ def assign(
 
     `classes` gives those of the catalogue, so that near-identical products of several shops count as one. It is asked
     when a problem enters, and not where all stand there already: finding classes takes a while. Raises ArenaError
-    P4018, P4026 or P4001 as `read_partition`, P4007 when two share an id, V2064 when the successor can't be written.
+    P4010, P4026 or P4001 as `read_partition`, P4009 when two share an id, V2064 when the successor can't be written.
     """
     partition = read_partition(path, verify)
     is_known = all(partition.is_entered(problem) for problem in problems)
@@ -142,13 +142,13 @@ def _cluster(partition: OpenPartition, problem: Problem) -> str:
 
 def _check(signed: SignedManifest, signer: str, verify: Verifier, path: Path) -> None:
     if signed.signer != signer:
-        raise ArenaError("P4018", f"{path}: signed by {signed.signer}, the bank is {signer}")
+        raise ArenaError("P4010", f"{path}: signed by {signed.signer}, the bank is {signer}")
     try:
         signature = bytes.fromhex(signed.signature)
     except ValueError as error:
-        raise ArenaError("P4018", f"{path}: {error}") from error
+        raise ArenaError("P4010", f"{path}: {error}") from error
     if signature.hex() != signed.signature or not verify(signer, _message(signed.manifest), signature):
-        raise ArenaError("P4018", f"{path}: the signature does not fit")
+        raise ArenaError("P4010", f"{path}: the signature does not fit")
 
 
 def _decoded(path: Path, shape: type[_Shape]) -> _Shape:
@@ -158,9 +158,9 @@ def _decoded(path: Path, shape: type[_Shape]) -> _Shape:
     except OSError as error:
         raise ArenaError("P4001", f"{path}: {error.strerror or error}") from error
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise ArenaError("P4018", f"{path}: {error}") from error
+        raise ArenaError("P4010", f"{path}: {error}") from error
     if msgspec.json.encode(held) != content:
-        raise ArenaError("P4018", f"{path}: it was written again by another program")
+        raise ArenaError("P4010", f"{path}: it was written again by another program")
     return held
 
 

@@ -57,7 +57,7 @@ def released_pool(
 ) -> ReleasedPool:
     """The problems of `pool` that `releases` name, out of `batches`. A release given twice counts once.
 
-    Raises ArenaError P4010 for a batch that is not as its release says, P4007 when two problems share an id.
+    Raises ArenaError P4010 for a batch that is not as its release says, P4009 when two problems share an id.
     """
     by_hash = {batch.batch_sha256: batch for batch in batches}
     released = sorted(set(releases), key=lambda one: (one.race_id, one.batch_sha256))
@@ -78,7 +78,7 @@ def released_pool(
         }
         for problem in (problem for problem in batch.problems if problem.problem_id in taken):
             if wanted.setdefault(problem.problem_id, problem) != problem:
-                raise ArenaError("P4007", f"{problem.problem_id} in {release.race_id}, and another before it")
+                raise ArenaError("P4009", f"{problem.problem_id} in {release.race_id}, and another before it")
         if taken:
             races.append(release.race_id)
             titles += [release.race_id] if batch.titles is not None else []

@@ -45,7 +45,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rewording(msgspec.Struct, frozen=True, kw_only=True):
-    """A problem in new words, or as it was where `failure` (P4016 or P4017, of the last reply) says why. `attempts`
+    """A problem in new words, or as it was where `failure` (P4016, of the last reply) says why. `attempts`
     counts replies; 0 where the problem's own query can't be read back."""
 
     problem: Problem

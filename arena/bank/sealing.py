@@ -29,7 +29,7 @@ def deal(assigned: PoolAssignment, races: int, size: int, used_ids: Collection[s
     """`size` problems for each of so many races, in the order of their public ids. Those whose public ids are in
     `used_ids` were sealed before, and are passed over.
 
-    Raises ArenaError P4015 when there are too few problems left, P4007 when two share an id.
+    Raises ArenaError P4014 when there are too few problems left, P4009 when two share an id.
     """
     rows = sorted(
         (
@@ -41,10 +41,10 @@ def deal(assigned: PoolAssignment, races: int, size: int, used_ids: Collection[s
     )
     for before, after in itertools.pairwise(rows):
         if before[0].problem_id == after[0].problem_id:
-            raise ArenaError("P4007", after[0].problem_id)
+            raise ArenaError("P4009", after[0].problem_id)
     if len(rows) < races * size:
         left = f"{len(rows)} problems are left to race, {races} races take {races * size}"
-        raise ArenaError("P4015", f"{left}; they make {len(rows) // size} batches of {size}")
+        raise ArenaError("P4014", f"{left}; they make {len(rows) // size} batches of {size}")
     by_bucket = [row for bucket in BUCKETS for row in rows if row[0].bucket == bucket]
     made = []
     for number in range(races):
@@ -73,7 +73,7 @@ def lock_all(
 ) -> Iterator[SealedFile]:
     """Each batch under a salt of its own, sealed to the first round after its race's close, and signed.
 
-    Of `titles` each batch takes those of its own problems inside. Raises ArenaError P4012 when one is missing.
+    Of `titles` each batch takes those of its own problems inside. Raises ArenaError P4001 when one is missing.
     """
     for one, close_ms in zip(dealt, closes_ms, strict=True):
         batch = seal(
@@ -139,22 +139,22 @@ class SealedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def check_notice(signed: SignedNotice, bank_hotkey: str, verify: Verifier, place: str) -> None:
-    """Raise ArenaError P4018 unless this is a notice of that bank as it signed it; `place` names it in errors.
+    """Raise ArenaError P4010 unless this is a notice of that bank as it signed it; `place` names it in errors.
 
     One signature has one accepted spelling.
     """
     notice = signed.notice
     if notice.version != NOTICE_VERSION:
-        raise ArenaError("P4018", f"{place}: format {notice.version} is not {NOTICE_VERSION}")
+        raise ArenaError("P4010", f"{place}: format {notice.version} is not {NOTICE_VERSION}")
     if notice.signer != bank_hotkey:
-        raise ArenaError("P4018", f"{place}: signed by {notice.signer}, the bank is {bank_hotkey}")
+        raise ArenaError("P4010", f"{place}: signed by {notice.signer}, the bank is {bank_hotkey}")
     try:
         signature = bytes.fromhex(signed.signature)
         message = _message(notice)
     except (ValueError, TypeError) as error:
-        raise ArenaError("P4018", f"{place}: {error}") from error
+        raise ArenaError("P4010", f"{place}: {error}") from error
     if signature.hex() != signed.signature or not verify(bank_hotkey, message, signature):
-        raise ArenaError("P4018", f"{place}: the signature does not fit")
+        raise ArenaError("P4010", f"{place}: the signature does not fit")
 
 
 def lock_batch(
@@ -183,7 +183,7 @@ def open_batch(sealed: SealedFile, beacon_round: BeaconRound | None, *, timelock
     """The batch inside. `beacon_round` is the file's round, None while it is not published.
 
     Raises ArenaError V2085 before the round, saying when it comes; P4026 for another round or another signature; P4010
-    or P4002 to P4007 when the content is not what the notice committed to.
+    or P4003 to P4009 when the content is not what the notice committed to.
     """
     notice = sealed.notice
     if beacon_round is None:
@@ -213,16 +213,16 @@ def notice_bytes(sealed: SealedFile) -> bytes:
 
 
 def decode_sealed(content: bytes, bank_hotkey: str, verify: Verifier, place: str) -> SealedFile:
-    """The file in these bytes. Raises ArenaError P4018 for any bytes but those the bank of that hotkey signed."""
+    """The file in these bytes. Raises ArenaError P4010 for any bytes but those the bank of that hotkey signed."""
     try:
         sealed = msgspec.json.decode(content, type=SealedFile)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise ArenaError("P4018", f"{place}: {error}") from error
+        raise ArenaError("P4010", f"{place}: {error}") from error
     check_notice(sealed.signed, bank_hotkey, verify, place)
     if hashlib.sha256(sealed.ciphertext).hexdigest() != sealed.notice.ciphertext_sha256:
-        raise ArenaError("P4018", f"{place}: the ciphertext is not the one that was signed")
+        raise ArenaError("P4010", f"{place}: the ciphertext is not the one that was signed")
     if encode_sealed(sealed) != content:
-        raise ArenaError("P4018", f"{place}: it was written again by another program")
+        raise ArenaError("P4010", f"{place}: it was written again by another program")
     return sealed
 
 
@@ -232,7 +232,7 @@ def write_sealed(path: Path, sealed: SealedFile) -> None:
 
 
 def read_sealed(path: Path, bank_hotkey: str, verify: Verifier) -> SealedFile:
-    """The sealed batch in a file. Raises ArenaError P4001 when it can't be read, P4018 as `decode_sealed` does."""
+    """The sealed batch in a file. Raises ArenaError P4001 when it can't be read, P4010 as `decode_sealed` does."""
     try:
         content = path.read_bytes()
     except OSError as error:

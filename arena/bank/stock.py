@@ -100,8 +100,8 @@ class Bank:
         """The notice of the batch that opens with that round, the first after the race's close; made where there is
         none and this bank makes its own.
 
-        Raises ArenaError P4027 when there is no such file, or more than one; P4018 when the bank did not sign it; P4030
-        when it was sealed without the partition or the titles it needs; P4015 when it holds too few problems; P4029
+        Raises ArenaError P4014 when there is no such file, or more than one; P4010 when the bank did not sign it; P4014
+        when it was sealed without the partition or the titles it needs; P4014 when it holds too few problems; P4029
         when one of its ids stood in an earlier race's batch; P4011 when no more problems can be made; V2064 when the
         folder can't be written.
         """
@@ -112,11 +112,11 @@ class Bank:
         notice = self._file_for(round_number).notice
         named = f"{notice.race_id} of {notice.signer}"
         if self._is_real and not notice.partition_sha256:
-            raise ArenaError("P4030", f"{named} names no partition manifest")
+            raise ArenaError("P4014", f"{named} names no partition manifest")
         if self._is_real and not notice.titles:
-            raise ArenaError("P4030", f"{named} holds no accepted titles")
+            raise ArenaError("P4014", f"{named} holds no accepted titles")
         if len(notice.problems) < problems_min:
-            raise ArenaError("P4015", f"{named} holds {len(notice.problems)} problems, a race draws {problems_min}")
+            raise ArenaError("P4014", f"{named} holds {len(notice.problems)} problems, a race draws {problems_min}")
         ids = {problem.problem_id for problem in notice.problems}
         for earlier in self._earlier(besides=race_id):
             if shared := ids & earlier.problem_ids:
@@ -127,7 +127,7 @@ class Bank:
         """Open the race's file with the round that its draw follows from, and keep what was in it. Opening twice is
         opening once.
 
-        Raises ArenaError P4026, P4027, P4018 or P4010 when the file does not open to what its notice says; P4029 when
+        Raises ArenaError P4026, P4014, P4010 when the file does not open to what its notice says; P4029 when
         one of its problems was raced before under another id; V2064 when the folder can't be written.
         """
         path = self._batch_path(race_id)
@@ -146,7 +146,7 @@ class Bank:
         return read_kept(self._batch_path(race_id))
 
     def notices(self) -> tuple[BatchNotice, ...]:
-        """The notices of every file here, soonest first. Raises ArenaError P4018 for one that the bank did not sign."""
+        """The notices of every file here, soonest first. Raises ArenaError P4010 for one that the bank did not sign."""
         files = (read_sealed(path, self._bank_hotkey, self._verify) for path in self._paths())
         return tuple(sorted((file.notice for file in files), key=lambda notice: (notice.round, notice.race_id)))
 
@@ -179,7 +179,7 @@ class Bank:
             raise refusal
         if len(signed) != 1:
             names = ", ".join(path.name for path in paths) or f"no file in {self._folder}"
-            raise ArenaError("P4027", f"round {round_number} of {self._beacon.network}: {names}")
+            raise ArenaError("P4014", f"round {round_number} of {self._beacon.network}: {names}")
         return signed[0]
 
     def _labels(self) -> Iterator[tuple[Path, BatchNotice]]:

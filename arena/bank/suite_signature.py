@@ -1,7 +1,7 @@
 """Suite signatures: the operator's key under a suite's manifest.
 
 A signature covers a domain tag and the manifest's canonical bytes, so it holds for one name, version,
-catalogue recipe, problem file and title release, and for nothing else; `check_suite` raises P4018 unless the key is
+catalogue recipe, problem file and title release, and for nothing else; `check_suite` raises P4010 unless the key is
 the one expected. The suites that come with the code are signed with the **well-known development key** `//Owner`,
 whose secret everybody can derive: that proves which files belong together, not who made them. An operator of a real
 network signs suites of its own: `write_suite` and `read_suite`, four files in one folder.
@@ -55,21 +55,21 @@ def sign_suite(manifest: SuiteManifest, signer: Signer) -> SuiteSignature:
 
 
 def check_suite(manifest: SuiteManifest, signature: SuiteSignature, verify: Verifier, operator: str) -> None:
-    """Raises ArenaError P4018 unless `operator` (ss58) signed exactly this manifest."""
+    """Raises ArenaError P4010 unless `operator` (ss58) signed exactly this manifest."""
     if signature.hotkey != operator:
-        raise ArenaError("P4018", f"{manifest.name} is signed by {signature.hotkey}, not by {operator}")
+        raise ArenaError("P4010", f"{manifest.name} is signed by {signature.hotkey}, not by {operator}")
     try:
         content = bytes.fromhex(signature.signature)
     except ValueError:
         content = b""
     if not verify(operator, _message(manifest), content):
-        raise ArenaError("P4018", f"{manifest.name}: the signature of {operator} does not hold")
+        raise ArenaError("P4010", f"{manifest.name}: the signature of {operator} does not hold")
 
 
 def open_shipped(name: str, verify: Verifier, operator: str = DEVELOPMENT_HOTKEY) -> ShippedSuite:
     """A shipped suite whose files match its manifest and whose manifest the operator signed.
 
-    Raises ArenaError P4018 otherwise. The default operator is the development key.
+    Raises ArenaError P4010 otherwise. The default operator is the development key.
     """
     suite = load_shipped(name)
     check_suite(suite.manifest, decode_signature(shipped_bytes(f"{name}.signature.json")), verify, operator)
@@ -86,7 +86,7 @@ def write_suite(
 ) -> SuiteManifest:
     """Write a suite of one's own, signed: problems, their accepted titles, manifest and signature.
 
-    Raises ArenaError P4012 when `titles` lacks one that the suite asks for, OSError when the folder can't be written.
+    Raises ArenaError P4001 when `titles` lacks one that the suite asks for, OSError when the folder can't be written.
     """
     problem_file = "".join(f"{line}\n" for line in write_problems(problems)).encode()
     title_file = encode_accepted(cut_titles(titles, problems))
@@ -115,7 +115,7 @@ def write_suite(
 def read_suite(folder: Path, name: str, verify: Verifier, operator: str) -> ShippedSuite:
     """The suite of that name which the operator (ss58) signed. The catalogue is not looked at.
 
-    Raises ArenaError P4001 naming a file that is not there, P4018 for files that are not the ones `operator` signed.
+    Raises ArenaError P4001 naming a file that is not there, P4010 for files that are not the ones `operator` signed.
     """
     contents = []
     for kind in (_MANIFEST, _SIGNATURE, _PROBLEMS, TITLES):
@@ -127,17 +127,17 @@ def read_suite(folder: Path, name: str, verify: Verifier, operator: str) -> Ship
     manifest_file, signature, problem_file, title_file = contents
     manifest = decode_manifest(manifest_file)
     if manifest.name != name:
-        raise ArenaError("P4018", f"{folder / name}{_MANIFEST}: it is of {manifest.name!r}")
+        raise ArenaError("P4010", f"{folder / name}{_MANIFEST}: it is of {manifest.name!r}")
     check_suite(manifest, decode_signature(signature), verify, operator)
     return open_suite(manifest, problem_file, title_file)
 
 
 def decode_signature(content: bytes) -> SuiteSignature:
-    """A signature from its JSON. Raises ArenaError P4018 when it has another shape."""
+    """A signature from its JSON. Raises ArenaError P4010 when it has another shape."""
     try:
         return msgspec.json.decode(content, type=SuiteSignature)
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise ArenaError("P4018", str(error)) from error
+        raise ArenaError("P4010", str(error)) from error
 
 
 def _message(manifest: SuiteManifest) -> bytes:

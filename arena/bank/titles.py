@@ -181,10 +181,10 @@ def build_release(
 
     `name` is what outcomes carry; `on_progress` is told catalogue titles done, and all of them. Repeat the call after
     an interruption: finished pieces are not embedded again. Raises ArenaError U3001 to U3004 when the endpoint fails,
-    V2064 when the folder can't be written, P4012 for a name without the embedder's in it.
+    V2064 when the folder can't be written, P4001 for a name without the embedder's in it.
     """
     if embedder.name not in name:
-        raise ArenaError("P4012", f"{name!r} does not name its model {embedder.name!r}")
+        raise ArenaError("P4001", f"{name!r} does not name its model {embedder.name!r}")
     accepted: dict[str, set[str]] = {}  # an answer passes its own title
     for problem in problems:
         for item in problem.rewards:

@@ -90,11 +90,11 @@ def open_signer(network: str, *, name: str, hotkey: str, path: str | Path, passw
     """The signer of a wallet's hotkey; on `local`, a hotkey such as `//Alice` is a development key. `password_file`
     opens an encrypted hotkey.
 
-    Raises ArenaError V2031, also for a development key on a real network: everybody has it.
+    Raises ArenaError V2030, also for a development key on a real network: everybody has it.
     """
     if not hotkey.startswith("//"):
         return wallet_signer(name, hotkey, path, password_file=password_file)
     if not is_local(network):
         told = f"{hotkey} is a development key, which everybody has, and the network is {network}"
-        raise ArenaError("V2031", told, fix="name a wallet: --wallet.name and --wallet.hotkey")
+        raise ArenaError("V2030", told, fix="name a wallet: --wallet.name and --wallet.hotkey")
     return keypair_signer(hotkey)

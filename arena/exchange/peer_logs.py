@@ -1,7 +1,7 @@
 """Held logs on disk: what was pulled and checked, so that a restart asks for nothing twice. One process per folder.
 
 A log counts as held once its entry is complete on disk (written beside, synced, renamed), not before. What a
-killed process left is removed when the folder is opened, and never read. A file whose bytes changed is V2114 and its
+killed process left is removed when the folder is opened, and never read. A file whose bytes changed is V2064 and its
 entries are forgotten, so that they are asked for again. Of races the newest few are kept, of qualifying the newest few
 notes of each validator; marks to read on from come from what is kept.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from pathlib import Path
 import msgspec
 import zstandard
 
-from arena.exchange.operator_files import FREE_BYTES_LEAST
+from arena.exchange.operator_files import coded, require_room
 from arena.exchange.port import LogDigest
 from arena.export.files import read_rows
 from arena.export.model import LogRow
@@ -88,7 +87,7 @@ class PeerLogStore:
     """The held logs of one state folder."""
 
     def __init__(self, folder: Path, *, races_kept: int = RACES_KEPT, is_reader: bool = False) -> None:
-        """Opens or makes the folder and clears what a kill left. Raises ArenaError V2114 when it can't.
+        """Opens or makes the folder and clears what a kill left. Raises ArenaError V2064 when it can't.
 
         `is_reader`: beside the process that owns the folder; nothing is made, swept or taken away.
         """
@@ -97,22 +96,16 @@ class PeerLogStore:
         self._races_kept = races_kept
         self._changing = threading.RLock()  # pulls end in threads of their own; `_known` is replaced, never changed
         self.damaged: list[str] = []  # entries that were forgotten since the folder was opened, and why
-        try:
+        with coded(folder):
             for part in () if is_reader else (self._rows, self._entries, self._notes):
                 part.mkdir(parents=True, exist_ok=True)
             self._known = {log.name: log for log in self._read_entries()}
             if is_reader:
                 return
-            named = self._named()  # what no entry names goes: only here, when no pull is under way
-            for path in self._rows.iterdir():
-                if path.name not in named:
+            kept = self._named() | self._known.keys()  # what no entry names goes: only here, when no pull is under way
+            for path in (*self._rows.iterdir(), *self._entries.iterdir(), *self._notes.glob(f"*{SCRATCH}")):
+                if path.name not in kept:
                     path.unlink()
-            for part in (self._entries, self._notes):
-                for path in part.iterdir():
-                    if path.name.endswith(SCRATCH) or (part == self._entries and path.name not in self._known):
-                        path.unlink()
-        except OSError as error:
-            raise _failed(folder, error) from error
 
     def held(self, race_id: str | None = None, validator: str | None = None) -> list[HeldLog]:
         """The logs held for a race ("": qualifying) and a validator (None: of all), oldest first.
@@ -130,14 +123,14 @@ class PeerLogStore:
 
     def rows(self, race_id: str, validator: str, *, note_sha256: str = "", after_seq: int = 0) -> list[LogRow]:
         """The whole rows of a held log (of the newest, or of the one of that note), in order. [] for one that is not
-        held; raises ArenaError V2114 for files that were damaged: such a log is no longer held."""
+        held; raises ArenaError V2064 for files that were damaged: such a log is no longer held."""
         found = [log for log in self.held(race_id, validator) if note_sha256 in ("", log.note_sha256)]
         if not found:
             return []
         return [row for row in self.all_rows(found[-1], after_seq) if row.content is not None]
 
     def all_rows(self, log: HeldLog, after_seq: int = 0) -> Iterator[LogRow]:
-        """The rows of a log behind a record, stubs too. Files are compared with their hash first; V2114."""
+        """The rows of a log behind a record, stubs too. Files are compared with their hash first; V2064."""
         for file in log.files:
             if file.last_seq <= after_seq:
                 continue
@@ -150,11 +143,11 @@ class PeerLogStore:
                 for other in list(self._known.values()):
                     if file in other.files:
                         self.forget(other, f"{file.name} was changed")
-                raise ArenaError("V2114", f"{path} was changed; its log is asked for again")
+                raise ArenaError("V2064", f"{path} was changed; its log is asked for again")
             yield from (row for row in read_rows(path) if row.seq > after_seq)
 
     def writer(self, race_id: str) -> RowsWriter:
-        """Where the rows of one pull for a race ("": qualifying) go. Raises ArenaError V2114; V2115 when the disk is
+        """Where the rows of one pull for a race ("": qualifying) go. Raises ArenaError V2064; V2115 when the disk is
         nearly full."""
         return RowsWriter(self._rows, race_id)
 
@@ -170,30 +163,25 @@ class PeerLogStore:
     ) -> HeldLog:
         """Hold a log that was checked up to `point`; `before` is the one whose rows it continues.
 
-        The log is held when this returns. Raises ArenaError V2114; then it is not.
+        The log is held when this returns. Raises ArenaError V2064; then it is not.
         """
-        try:
+        with coded(self._rows), self._changing:
             added = writer.complete()
-            with self._changing:
-                serial = 1 + max((known.serial for known in self._known.values()), default=0)
-                files = (*(before.files if before else ()), *((added,) if added else ()))
-                log = HeldLog(serial=serial, note=note, point=point, due=due, end=end, files=files)
-                write_whole(self._entries / log.name, msgspec.json.encode(log))
-                self._known = {**self._known, log.name: log}
-                self._drop_old()
-        except OSError as error:
-            raise _failed(self._rows, error) from error
+            serial = 1 + max((known.serial for known in self._known.values()), default=0)
+            files = (*(before.files if before else ()), *((added,) if added else ()))
+            log = HeldLog(serial=serial, note=note, point=point, due=due, end=end, files=files)
+            write_whole(self._entries / log.name, msgspec.json.encode(log))
+            self._known = {**self._known, log.name: log}
+            self._drop_old()
         return log
 
     def keep_note(self, note: str) -> None:
-        """Keep a note of our own that is to be anchored, so that it can be served. Raises ArenaError V2114."""
-        try:
+        """Keep a note of our own that is to be anchored, so that it can be served. Raises ArenaError V2064."""
+        with coded(self._notes):
             write_whole(self._notes / sha256_of(note), note.encode())
             newest = sorted(self._notes.iterdir(), key=lambda path: path.stat().st_mtime_ns)
             for path in newest[: -4 * self._races_kept]:
                 path.unlink()
-        except OSError as error:
-            raise _failed(self._notes, error) from error
 
     def note(self, validator: str, note_sha256: str) -> str | None:
         """A note of a held log, or one of our own that was kept; None where there is none of that hash."""
@@ -248,18 +236,16 @@ class RowsWriter:
     def __init__(self, folder: Path, race_id: str) -> None:
         self._first = self._last = self._bytes = 0
         self._race_id = race_id
-        _require_room(folder)
-        try:
+        require_room(folder)
+        with coded(folder):
             handle, name = tempfile.mkstemp(suffix=SCRATCH, prefix="", dir=folder)
             self._scratch, self._file = Path(name), os.fdopen(handle, "wb")
-        except OSError as error:
-            raise _failed(folder, error) from error
         self._stream = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).stream_writer(
             self._file, closefd=False
         )
 
     def write(self, rows: list[LogRow]) -> None:
-        """Add rows that were checked, in order. Raises ArenaError U3043 for more of a race than any writes, V2114, and
+        """Add rows that were checked, in order. Raises ArenaError U3043 for more of a race than any writes, V2064, and
         V2115 when the disk is nearly full."""
         if not rows:
             return
@@ -269,12 +255,10 @@ class RowsWriter:
         if self._race_id and self._bytes > RACE_BYTES_MAX:
             about = f"the rows of {rows[0].validator} for {self._race_id}"
             raise ArenaError(LOG_UNFIT, f"{about}, stubs too, are over {RACE_BYTES_MAX} bytes")
-        _require_room(self._scratch.parent)
+        require_room(self._scratch.parent)
         self._first, self._last = self._first or rows[0].seq, rows[-1].seq
-        try:
+        with coded(self._scratch):
             self._stream.write(encoded)
-        except OSError as error:
-            raise _failed(self._scratch, error) from error
 
     def complete(self) -> RowsFile | None:
         """Make the file durable under its own name; None, and no file, where nothing was written. Raises OSError."""
@@ -293,16 +277,3 @@ class RowsWriter:
         """Forget what was written. After `complete` it does nothing."""
         self._file.close()
         self._scratch.unlink(missing_ok=True)
-
-
-def _require_room(folder: Path) -> None:
-    try:
-        free = shutil.disk_usage(folder).free
-    except OSError as error:
-        raise _failed(folder, error) from error
-    if free < FREE_BYTES_LEAST:
-        raise ArenaError("V2115", f"{folder}: {free} bytes are free, and rows of other validators are to come")
-
-
-def _failed(path: Path, error: OSError) -> ArenaError:
-    return ArenaError("V2114", f"{path}: {error.strerror or error}")

@@ -28,6 +28,7 @@ from arena.exchange.operator_files import (
     SharedFile,
     SignedRelease,
     check_release,
+    require_room,
 )
 from arena.exchange.peer_logs import HeldLog, PeerLogStore, RowsWriter
 from arena.exchange.port import (
@@ -45,13 +46,11 @@ from arena.export.model import LogRow
 from arena.records.log import Checkpoint, read_checkpoint
 from arena.records.log import note_sha256 as sha256_of
 from foundation.codes.names import (
-    LOG_REWRITTEN,
     LOG_UNFIT,
     PEER_AWAY,
     PEER_LIED,
     PEER_REFUSED,
     RELEASE_OLDER,
-    RELEASE_TWICE,
 )
 from foundation.errors import ArenaError, Failure
 
@@ -113,7 +112,7 @@ class Puller:
         """Hold one log, unless it is held; its author is asked first, then the others in order. Several may be pulled
         at once, some of which then wait for a place. Given up after `within_s`, when nobody needs it any more.
 
-        Raises V2114 when it can't be written, V2115 when the disk is nearly full; all else is in the answer."""
+        Raises V2064 when it can't be written, V2115 when the disk is nearly full; all else is in the answer."""
         lock = self._locks.setdefault(wanted.validator, asyncio.Lock())
         until_s = asyncio.get_running_loop().time() + within_s
         complaints: list[Complaint] = []
@@ -186,7 +185,7 @@ class Puller:
         """Read the rows behind `before` (None: behind the digest's start) from one peer, and hold the log; and what it
         contradicts that was held before.
 
-        Raises ArenaError U3040 to U3043, V2114, V2115; without a peer, when what needs no row does not fit, U3043."""
+        Raises ArenaError U3040 to U3043, V2064, V2115; without a peer, when what needs no row does not fit, U3043."""
         known = [log.end for log in self._logs.held(None, claim.point.validator)]
         start, counted = (before.end, before.due.count) if before else (claim.due.start, Count())
         check = RowsCheck(claim.point, claim.due, self._verify, start, counted, known)
@@ -208,7 +207,7 @@ class Puller:
         if check.contradicted is None:
             return log, None
         other = f"the {check.contradicted.after_seq} records held before are not the first of its {claim.point.size}"
-        return log, Failure(code=LOG_REWRITTEN, detail=f"{log.validator}: {other}")
+        return log, Failure(code=LOG_UNFIT, detail=f"{log.validator}: {other}")
 
     async def _take_rows(self, peer: Peer, claim: _Claim, check: RowsCheck, writer: RowsWriter, until_s: float) -> None:
         """Take rows up to the note's size, over as many answers as it takes, at the pace that is asked of a peer."""
@@ -273,7 +272,7 @@ def _blaming(peer: Peer, complaints: list[Complaint], codes: Sequence[str]) -> I
 
 
 ASKED_AT_ONCE = 8
-_RELEASE_CODES = (*_PEER_CODES, RELEASE_OLDER, RELEASE_TWICE)
+_RELEASE_CODES = (*_PEER_CODES, RELEASE_OLDER)
 
 
 class ReleaseTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -295,13 +294,13 @@ class ReleasePuller:
     async def turn(self, peers: Sequence[Peer]) -> ReleaseTurn:
         """Ask everybody for a newer release, then for the files that are lacking.
 
-        Raises ArenaError V2114 and V2115; what peers did wrong is in the answer.
+        Raises ArenaError V2064 and V2115; what peers did wrong is in the answer.
         """
         complaints: list[Complaint] = []
         is_new = await self._look(peers, complaints)
         newest = await asyncio.to_thread(self.newest)
         lacking = self._store.missing(newest.release) if newest else ()
-        self._store.require_room(lacking)
+        require_room(self._store.folder, sum(file.size_bytes for file in lacking))
         fetched = []
         answering = list(peers)
         for number, file in enumerate(lacking):
@@ -318,7 +317,7 @@ class ReleasePuller:
         )
 
     def newest(self) -> SignedRelease | None:
-        """The newest release kept, if it is this operator's. Raises ArenaError V2114."""
+        """The newest release kept, if it is this operator's. Raises ArenaError V2064."""
         return of_operator(self._store.newest(), self._operator, self._verify)
 
     async def _look(self, peers: Sequence[Peer], complaints: list[Complaint]) -> bool:

@@ -38,7 +38,6 @@ SourceState = Literal[
     "secret",  # open, and held back: it holds what looks like a credential
     "missing",  # open, and not kept by this validator
 ]
-Kept = Literal["secret", "missing"]
 
 
 class AgentRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,13 +56,6 @@ class AgentRow(msgspec.Struct, frozen=True, kw_only=True):
     source: SourceState
     file: str | None
     licence: str | None  # of the file
-
-
-class AgentTally(msgspec.Struct):
-    """What an export's trajectories come to for one agent version."""
-
-    subject: Subject
-    trajectories: int = 0
 
 
 class Promotion(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,21 +95,6 @@ def is_source_open(promotion: Promotion | None, at_ms: int) -> bool:
     return may_see("public", "source", moment, is_winner=True).is_seen
 
 
-def open_agents(agents: Iterable[str], promotions: Mapping[str, Promotion], at_ms: int) -> list[str]:
-    """The agent versions whose sources anybody may see at a moment (unix ms), sorted."""
-    return [agent for agent in sorted(agents) if is_source_open(promotions.get(agent), at_ms)]
-
-
-def source_path(source_sha256: str) -> str:
-    """Where a source stands in the export."""
-    return f"{SOURCES}/{source_sha256}.py"
-
-
-def policy_path(policy_sha256: str) -> str:
-    """Where a policy stands in the export."""
-    return f"{POLICIES}/{policy_sha256}.json"
-
-
 class Supplement(msgspec.Struct, kw_only=True):
     """What stands beside the log of one export."""
 
@@ -126,7 +103,7 @@ class Supplement(msgspec.Struct, kw_only=True):
     promotions: dict[str, Promotion] = {}  # by agent version id, of settlements that may be shown
     rows: dict[int, bytes] = {}  # lines of LogRow of promoting settlements that do not stand whole in the range
     sources: dict[str, bytes] = {}  # by agent version id, of those that are open
-    kept: dict[str, Kept] = {}  # open sources that are not here, and why, as an export states it
+    kept: dict[str, SourceState] = {}  # open sources that are not here, and why, as an export states it
 
     def context(self) -> ViewContext:
         """What views show of it."""
@@ -146,7 +123,7 @@ async def gather_supplement(store: Store, log: LogRange, request: Request, selec
             continue
         try:
             policy = policy_of(settlement)
-        except ArenaError:  # V2102: it states no policy
+        except ArenaError:  # V2050: it states no policy
             continue
         assert settlement.inputs is not None  # `policy_of` read them
         policies.setdefault(policy.policy_sha256, settlement.inputs.policy)
@@ -174,9 +151,9 @@ def stated_supplement(folder: Path, manifest: Manifest) -> Supplement:
         }
     except (OSError, *UNREADABLE_JSON) as error:
         raise ArenaError("V2050", f"{AGENTS}, {POLICIES}/ or {SOURCES}/: {error}") from error
-    if sorted(texts) != sorted(map(policy_path, policies)):
+    if sorted(texts) != sorted(f"{POLICIES}/{name}.json" for name in policies):
         raise ArenaError("V2050", f"{POLICIES}/: a file is not the policy of its hash")
-    kept: dict[str, Kept] = {
+    kept: dict[str, SourceState] = {
         row.agent_version_id: "secret" if row.source == "secret" else "missing" for row in rows if row.file is None
     }
     names = {row.agent_version_id: row.name for row in rows if row.name is not None}
@@ -184,16 +161,22 @@ def stated_supplement(folder: Path, manifest: Manifest) -> Supplement:
 
 
 def write_agents(
-    folder: Path, agents: Mapping[str, AgentTally], policies: Collection[str], supplement: Supplement, at_ms: int
+    folder: Path,
+    agents: Mapping[str, Subject],
+    runs: Mapping[str, int],
+    policies: Collection[str],
+    supplement: Supplement,
+    at_ms: int,
 ) -> tuple[list[ShardFile], tuple[AgentRow, ...]]:
     """Write agents, open sources and policies of an export that was begun at a moment (unix ms): the files, and a row
-    for each agent version, by its id. Raises OSError."""
+    for each agent version, by its id. `runs`: trajectories of each. Raises OSError."""
     files, rows = dict[str, ShardFile](), list[AgentRow]()
     for name in sorted(supplement.policies.keys() & set(policies)):
-        files[policy_path(name)] = write_named(folder, policy_path(name), supplement.policies[name].encode(), 0)
-    for agent, tally in sorted(agents.items()):
-        subject, promotion = tally.subject, supplement.promotions.get(agent)
-        opens_ms, path = promotion.opens_ms if promotion else None, source_path(subject.agent_sha256)
+        path = f"{POLICIES}/{name}.json"
+        files[path] = write_named(folder, path, supplement.policies[name].encode(), 0)
+    for agent, subject in sorted(agents.items()):
+        promotion, path = supplement.promotions.get(agent), f"{SOURCES}/{subject.agent_sha256}.py"
+        opens_ms = promotion.opens_ms if promotion else None
         state: SourceState = "not_promoted" if opens_ms is None else "embargo"
         if is_source_open(promotion, at_ms):
             content = supplement.sources.get(agent, b"")
@@ -210,7 +193,7 @@ def write_agents(
                 miner_hotkey=subject.miner_hotkey,
                 source_sha256=subject.agent_sha256,
                 commitment_block=subject.commitment_block,
-                trajectories=tally.trajectories,
+                trajectories=runs[agent],
                 promoted_race_id=promotion.race_id if promotion else None,
                 settlement_seq=promotion.seq if promotion else None,
                 embargo_ends_ms=opens_ms,

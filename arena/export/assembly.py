@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -94,12 +94,13 @@ async def load_page(store: Store, validator: str, records: list[SignedRecord], s
     return Page(records, contents, reasons, frames, verdicts)
 
 
-def assemble(page: Page, selection: Selection, *, first_seq: int, last_seq: int, row_bytes_max: int) -> list[Assembled]:
-    """The page's records as they go out, in order. `first_seq` and `last_seq` are those of the whole export."""
+def assemble(page: Page, selection: Selection, last_seq: int) -> list[Assembled]:
+    """The page's records as they go out, in order. `last_seq`: the end of the whole export."""
+    most = selection.request.row_bytes_max
     restore = zstandard.ZstdDecompressor()
     bodies: dict[str, bytes | None] = {**page.bodies}  # None: can't be restored
     for name, frame in page.frames.items():
-        if frame.size <= row_bytes_max:
+        if frame.size <= most:
             bodies[name] = None
             with contextlib.suppress(zstandard.ZstdError):
                 is_small = zstandard.frame_content_size(frame.content) <= BODY_BYTES_MAX
@@ -114,16 +115,11 @@ def assemble(page: Page, selection: Selection, *, first_seq: int, last_seq: int,
             if name in page.frames and name not in bodies:
                 rows.append(_row(record, content, "oversize"))
                 continue
-            counted = _counted(page.verdicts.get(name, ()), selection, last_seq, row_bytes_max)
-            rows.append(
-                _evaluation(
-                    record, content, content.payload, bodies.get(name), counted, selection, first_seq, row_bytes_max
-                )
-            )
-        elif isinstance(content.payload, ReleaseRecord):  # always goes out: everything else hangs on it
-            rows.append(_row(record, content))
-        else:
-            rows.append(_row(record, content, _content_reason(record, row_bytes_max)))
+            counted = _counted(page.verdicts.get(name, ()), selection, last_seq)
+            rows.append(_evaluation(record, content, content.payload, bodies.get(name), counted, selection))
+        else:  # a release always goes out: everything else hangs on it
+            is_release = isinstance(content.payload, ReleaseRecord)
+            rows.append(_row(record, content, None if is_release else _content_reason(record, most)))
     return rows
 
 
@@ -131,6 +127,20 @@ def signed_content(content: bytes, content_sha256: str) -> RecordContent | None:
     """The content of these bytes, or None when they are not what was signed, not of this version or not canonical."""
     read = _addressed(content, content_sha256, decode_content)
     return read if read is not None and read.version == RECORD_VERSION else None
+
+
+async def releases_in(
+    store: Store, validator: str, last_seq: int | None = None
+) -> AsyncIterator[tuple[SignedRecord, ReleaseRecord]]:
+    """The release records of a log, up to the end of a range; of two for one race the first counts."""
+    seen: set[str] = set()
+    async for record in store.records(validator, kinds=("release",)):
+        if last_seq is not None and record.seq > last_seq:
+            return
+        content = signed_content(record.content, record.content_sha256)
+        if content and isinstance(content.payload, ReleaseRecord) and content.payload.race_id not in seen:
+            seen.add(content.payload.race_id)
+            yield record, content.payload
 
 
 _T = TypeVar("_T", RecordContent, EvaluationBody)
@@ -199,8 +209,6 @@ def _evaluation(
     stored: bytes | None,
     counted: tuple[SignedRecord, Verdict | UnscoredVerdict, Withheld | None] | None,
     selection: Selection,
-    first_seq: int,
-    row_bytes_max: int,
 ) -> Assembled:
     """The row and trajectory of an evaluation that the release rule lets out."""
     body = _addressed(stored, evaluation.body_sha256, decode_body) if stored else None
@@ -209,7 +217,7 @@ def _evaluation(
     judging, verdict, verdict_withheld = counted or (None, None, None)
     if reason := selection.evaluation_reason(evaluation, body, verdict):
         return _row(record, content, reason)
-    if len(record.content) + len(stored) > row_bytes_max or verdict_withheld == "oversize":
+    if len(record.content) + len(stored) > selection.request.row_bytes_max or verdict_withheld == "oversize":
         return _row(record, content, "oversize")
     is_scrubbed = verdict_withheld == "secret" or holds_secret(record.content) or holds_secret(stored)
     pool, cluster_id = selection.problem(evaluation)
@@ -227,7 +235,7 @@ def _evaluation(
         cluster_id=cluster_id,
     )
     references: tuple[LogRow, ...] = ()
-    if judging and not is_scrubbed and (verdict_withheld or judging.seq < first_seq):
+    if judging and not is_scrubbed and (verdict_withheld or judging.seq <= selection.start.after_seq):
         references = (log_row(judging, content=judging.content),)
     return msgspec.structs.replace(
         _row(record, content, "secret" if is_scrubbed else None, stored),
@@ -238,7 +246,7 @@ def _evaluation(
 
 
 def _counted(
-    verdicts: Sequence[tuple[SignedRecord, RecordContent]], selection: Selection, last_seq: int, row_bytes_max: int
+    verdicts: Sequence[tuple[SignedRecord, RecordContent]], selection: Selection, last_seq: int
 ) -> tuple[SignedRecord, Verdict | UnscoredVerdict, Withheld | None] | None:
     """The first verdict that the release rule lets out, and why its record does not stand whole in `log/`, if it does
     not; later ones on the same body never count."""
@@ -246,7 +254,8 @@ def _counted(
         if record.seq <= last_seq and isinstance(content.payload, VerdictRecord):
             reason = selection.reason(record.seq, content)
             if reason not in ("unreleased", "pool"):
-                return record, content.payload.verdict, _content_reason(record, row_bytes_max) or reason
+                withheld = _content_reason(record, selection.request.row_bytes_max) or reason
+                return record, content.payload.verdict, withheld
     return None
 
 

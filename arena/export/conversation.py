@@ -22,7 +22,7 @@ from harness.trace import Completion, EmittedCall, Emitter, EvaluationBody, Surf
 _AGENT: Origin = "agent"
 
 _THINKING = re.compile(r"<think>.*?</think>", re.DOTALL)
-_TEXT_CALL = "text-"  # ids that the host gives to calls written as text: they are in the content
+TEXT_CALL = "text-"  # ids that the host gives to calls written as text: they are in the content
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -307,7 +307,7 @@ def _decoded(text: str) -> _Sent:
 
 
 def _is_native(call: EmittedCall) -> bool:
-    return not call.call_id.startswith(_TEXT_CALL)
+    return not call.call_id.startswith(TEXT_CALL)
 
 
 def _native(calls: Sequence[EmittedCall]) -> tuple[ChatCall, ...]:

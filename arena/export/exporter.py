@@ -9,6 +9,7 @@ with the same `Writing` and `complete`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -19,8 +20,8 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from arena.chain.port import Signer, Verifier
-from arena.export.agents import AgentTally, Supplement, gather_supplement, open_agents, write_agents
-from arena.export.assembly import Assembled, Page, assemble, load_page, log_row, signed_content
+from arena.export.agents import Supplement, gather_supplement, is_source_open, write_agents
+from arena.export.assembly import Assembled, Page, assemble, load_page, log_row, releases_in
 from arena.export.card import write_card
 from arena.export.files import (
     LAYOUT,
@@ -38,12 +39,12 @@ from arena.export.files import (
     write_manifest,
     write_named,
 )
-from arena.export.model import Cursor, LogRange, Manifest, Request, ShardFile, Trajectory
+from arena.export.model import Cursor, LogRange, Manifest, Request, ShardFile
 from arena.export.row import ViewContext, row_of
 from arena.export.selection import Selection, check_request, race_of, releases_of
 from arena.records.body import decode_content
 from arena.records.log import Checkpoint, LogStart, LogWalk, checkpoint_of, read_checkpoint, sign_checkpoint
-from arena.records.model import ReleaseRecord, SignedRecord
+from arena.records.model import SignedRecord, Subject
 from arena.records.port import Store
 from arena.visibility.rule import embargoed_races
 from foundation.errors import ArenaError
@@ -79,11 +80,10 @@ async def export_records(
     `start`: the cursor of an earlier export (`continued`). With `signer`, the log's own hotkey, the range ends at the
     log's head under a checkpoint signed for the export, and the manifest is signed; without, at the newest stored one.
     Raises ArenaError V2027 for a folder that holds something else, that another export writes to or that can't be
-    written, V2071 when no checkpoint covers the range, V2073 for a request nothing can be made of, V2050 when the log
+    written, V2053 when no checkpoint covers the range, V2030 for a request nothing can be made of, V2050 when the log
     does not lead to the checkpoint, V2021 when the server is away.
     """
     check_request(request)
-    require_views(request)
     begin = start or Cursor(validator=request.validator)
     if (folder / MANIFEST).exists():
         manifest = read_manifest(folder)
@@ -99,14 +99,7 @@ async def export_records(
         supplement = await gather_supplement(store, log, request, selection)
         writing = Writing(made, request, log, supplement.context(), threads)
         assembled = (
-            await asyncio.to_thread(
-                assemble,
-                page,
-                selection,
-                first_seq=log.first_seq,
-                last_seq=log.last_seq,
-                row_bytes_max=request.row_bytes_max,
-            )
+            await asyncio.to_thread(assemble, page, selection, log.last_seq)
             async for page in _ahead(_pages(store, log, selection))
         )
         async for rows in _ahead(assembled):
@@ -118,8 +111,9 @@ async def export_records(
         if Checkpoint(validator=log.validator, size=writing.walk.seq, root=writing.walk.root) != end:
             detail = f"the log of {log.validator} does not lead to its checkpoint of {end.size} records"
             raise ArenaError("V2050", detail)
-        for agent in open_agents(writing.tally.agents, supplement.promotions, now_ms):
-            supplement.sources[agent] = (await store.source(agent) or "").encode()
+        for agent in writing.tally.agents:
+            if is_source_open(supplement.promotions.get(agent), now_ms):
+                supplement.sources[agent] = (await store.source(agent) or "").encode()
         layout = resources.files("arena.export").joinpath(LAYOUT).read_bytes()
         before = {
             release.race_id: (record.seq, msgspec.json.encode(log_row(record, content=record.content)))
@@ -132,12 +126,12 @@ async def export_records(
 
 
 def continued(previous: Manifest, request: Request) -> Cursor:
-    """The cursor a request goes on from. Raises ArenaError V2073 when it asks for other rows than the export before."""
+    """The cursor a request goes on from. Raises ArenaError V2030 when it asks for other rows than the export before."""
     before = previous.request
     if (before.validator, before.filters) != (request.validator, request.filters):
-        raise ArenaError("V2073", "it has another validator or other filters")
+        raise ArenaError("V2030", "it has another validator or other filters")
     if set(before.pools) != set(request.pools):
-        raise ArenaError("V2073", f"it is of the pools {', '.join(before.pools)}")
+        raise ArenaError("V2030", f"it is of the pools {', '.join(before.pools)}")
     return previous.cursor
 
 
@@ -147,9 +141,10 @@ class Tally:
     def __init__(self) -> None:
         self.records, self.withheld = Counter[str](), Counter[str]()
         self.quarantined: list[int] = []
-        self.trajectories = self.scrubbed = 0
+        self.scrubbed = 0
         self.policies, self.partitions, self.races = set[str](), set[str](), set[str]()
-        self.agents: dict[str, AgentTally] = {}  # by agent version id
+        self.agents: dict[str, Subject] = {}  # by agent version id
+        self.runs = Counter[str]()  # trajectories by agent version id
         self.references: dict[int, bytes] = {}  # lines of log rows by record number
         self.referred = set[str]()  # races of these, whose releases have to be shown too
 
@@ -166,17 +161,14 @@ class Tally:
         if row.race_id and (row.trajectory or not row.withheld):
             self.races.add(row.race_id)
         if row.trajectory:
-            self._add_trajectory(row.trajectory, is_scrubbed=row.is_scrubbed)
-
-    def _add_trajectory(self, trajectory: Trajectory, *, is_scrubbed: bool) -> None:
-        evaluation = trajectory.evaluation
-        agent = self.agents.setdefault(evaluation.subject.agent_version_id, AgentTally(evaluation.subject))
-        agent.trajectories += 1
-        self.trajectories += 1
-        self.scrubbed += is_scrubbed
-        self.policies.add(evaluation.conditions.policy_sha256)
-        self.partitions |= {evaluation.context.partition_sha256} - {""}
-        self.races |= {race_of(trajectory.content)} - {""}
+            evaluation = row.trajectory.evaluation
+            agent = evaluation.subject.agent_version_id
+            self.agents.setdefault(agent, evaluation.subject)
+            self.runs[agent] += 1
+            self.scrubbed += row.is_scrubbed
+            self.policies.add(evaluation.conditions.policy_sha256)
+            self.partitions |= {evaluation.context.partition_sha256} - {""}
+            self.races |= {race_of(row.trajectory.content)} - {""}
 
 
 class Writing:
@@ -300,10 +292,10 @@ def complete(
     for race_id in tally.races | tally.referred | {one.race_id for one in outside}:
         if race_id in releases:
             references.update([releases[race_id]])
-    files, agents = write_agents(folder, tally.agents, tally.policies, supplement, exported_ms)
+    files, agents = write_agents(folder, tally.agents, tally.runs, tally.policies, supplement, exported_ms)
     files += [*writing.files, write_named(folder, LAYOUT, layout, 0)]
     if references:
-        with LinesFile(folder / REFERENCES) as lines:
+        with contextlib.closing(LinesFile(folder / REFERENCES)) as lines:
             lines.write([references[seq] for seq in sorted(references)])
         files.append(describe(folder, folder / REFERENCES, len(references)))
     for size, note in {log.first_seq - 1: log.start_note, log.last_seq: log.end_note}.items():
@@ -317,7 +309,7 @@ def complete(
         records=dict(sorted(tally.records.items())),
         withheld=dict(sorted(tally.withheld.items())),
         quarantined=tuple(tally.quarantined),
-        trajectories=tally.trajectories,
+        trajectories=tally.runs.total(),
         scrubbed=tally.scrubbed,
         policies=tuple(sorted(tally.policies)),
         partitions=tuple(sorted(tally.partitions)),
@@ -370,7 +362,7 @@ async def _log_range(
     start_note = next((point.note for point in stored if point.size == start.after_seq), "")
     head = await store.head(validator)
     if signer and signer.hotkey != validator:
-        raise ArenaError("V2071", f"{signer.hotkey} can't sign a checkpoint of the log of {validator}")
+        raise ArenaError("V2053", f"{signer.hotkey} can't sign a checkpoint of the log of {validator}")
     if signer and head.seq > max([point.size for point in stored], default=0):
         walk, last_seq, anchor_block = LogWalk(LogStart(validator=validator)), head.seq, 0
         async for leaf in store.leaves(validator, to_seq=last_seq):
@@ -379,7 +371,7 @@ async def _log_range(
     else:
         covering = [point for point in stored if start.after_seq <= point.size <= head.seq]
         if not covering:
-            raise ArenaError("V2071", f"{validator} after record {start.after_seq}")
+            raise ArenaError("V2053", f"{validator} after record {start.after_seq}")
         note, anchor_block = covering[-1].note, covering[-1].anchor_block
         last_seq = read_checkpoint(note, verify_signature).size
     releases = {release.race_id: release async for _, release in releases_in(store, validator, last_seq)}
@@ -393,26 +385,3 @@ async def _log_range(
         anchor_block=anchor_block,
         embargoed=tuple(sorted(embargoed_races(releases, now_ms))),
     )
-
-
-async def releases_in(
-    store: Store, validator: str, last_seq: int | None = None
-) -> AsyncIterator[tuple[SignedRecord, ReleaseRecord]]:
-    """The release records of a log, up to the end of a range; of two for one race the first counts."""
-    seen: set[str] = set()
-    async for record in store.records(validator, kinds=("release",)):
-        if last_seq is not None and record.seq > last_seq:
-            return
-        content = signed_content(record.content, record.content_sha256)
-        if content and isinstance(content.payload, ReleaseRecord) and content.payload.race_id not in seen:
-            seen.add(content.payload.race_id)
-            yield record, content.payload
-
-
-def require_views(request: Request) -> None:
-    """Load what writes views, where any is asked for. Raises ArenaError V2073: better now than half-way."""
-    if request.forms:
-        try:
-            import arena.export.forms  # noqa: F401
-        except ImportError as error:
-            raise ArenaError("V2073", f"views need pyarrow: {error}") from error

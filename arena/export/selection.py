@@ -41,13 +41,12 @@ class Selection:
     def __init__(
         self, request: Request, releases: Releases, start: Cursor, embargoed: Collection[str] = frozenset()
     ) -> None:
-        """`embargoed`: the released races whose traces stay sealed for now. Raises ArenaError V2073 when a day of the
+        """`embargoed`: the released races whose traces stay sealed for now. Raises ArenaError V2030 when a day of the
         filters is not a day."""
-        self._request = request
+        self.request = request
         self._releases = releases
         self._embargoed = embargoed
-        self._start = start
-        self._races = frozenset(start.races)
+        self.start = start
         self._from_ms = _day_ms(request.filters.from_day)
         self._to_ms = _day_ms(request.filters.to_day, days=1)
 
@@ -59,10 +58,10 @@ class Selection:
         if isinstance(payload, SettlementRecord):
             race_moment: Moment = "settled" if payload.race_id in self._releases else "racing"
             withheld = self._withheld("settlement", settlement_moment(payload, race_moment))
-            is_asked = not self._request.filters.races or payload.race_id in self._request.filters.races
+            is_asked = not self.request.filters.races or payload.race_id in self.request.filters.races
         elif isinstance(payload, GateRecord):
             withheld = self._withheld("gate_verdict", "open")
-            is_asked = not self._request.filters.races and self._is_of_agent(payload.subject)
+            is_asked = not self.request.filters.races and self._is_of_agent(payload.subject)
         else:
             moment, pool = standing_of(payload.context, self._releases, self._embargoed)
             withheld = self._withheld("verdict" if isinstance(payload, VerdictRecord) else "trace", moment, pool)
@@ -72,14 +71,14 @@ class Selection:
         if not is_asked:
             return "filter"
         race = race_of(content)
-        is_exported = seq <= self._start.exported_to and (not race or race in self._races)
+        is_exported = seq <= self.start.exported_to and (not race or race in self.start.races)
         return "exported" if is_exported else None
 
     def evaluation_reason(
         self, evaluation: EvaluationRecord, body: EvaluationBody, verdict: Verdict | UnscoredVerdict | None
     ) -> Withheld | None:
         """Why an evaluation is left out for what its body and verdict say."""
-        filters: Filters = self._request.filters
+        filters: Filters = self.request.filters
         if filters.buckets and body.bucket not in filters.buckets:
             return "filter"
         if filters.is_agentic_only and not evaluation.is_agentic:
@@ -102,13 +101,13 @@ class Selection:
 
     def _withheld(self, thing: Thing, moment: Moment, pool: Pool | None = None) -> Withheld | None:
         """Why a row about this does not go out to everybody."""
-        access = may_see("public", thing, moment, pool=pool, pools=self._request.pools)
+        access = may_see("public", thing, moment, pool=pool, pools=self.request.pools)
         if access.is_seen:
             return None
         return "pool" if access.opens in ("named", "never") else "unreleased"
 
     def _is_asked(self, recorded_ms: int, payload: AboutProblem) -> bool:
-        filters, subject = self._request.filters, payload.subject
+        filters, subject = self.request.filters, payload.subject
         if subject.is_control and subject.agent_version_id not in filters.agents:
             return False  # no miner's work: goes out only when its id is asked for
         if filters.races and payload.context.race_id not in filters.races:
@@ -121,7 +120,7 @@ class Selection:
         return is_late_enough and (self._to_ms is None or recorded_ms < self._to_ms)
 
     def _is_of_agent(self, subject: Subject) -> bool:
-        asked = self._request.filters.agents
+        asked = self.request.filters.agents
         return not asked or bool({subject.agent_version_id, subject.miner_hotkey} & set(asked))
 
 
@@ -143,15 +142,15 @@ def releases_of(records: Mapping[str, ReleaseRecord]) -> Releases:
 
 
 def check_request(request: Request) -> None:
-    """Raises ArenaError V2073 for a request nothing can be made of."""
+    """Raises ArenaError V2030 for a request nothing can be made of."""
     for day in (request.filters.from_day, request.filters.to_day):
         _day_ms(day)
     if request.rows_per_shard < 1 or request.row_bytes_max < 1:
-        raise ArenaError("V2073", "a shard has at least one row, and a row at least one byte")
+        raise ArenaError("V2030", "a shard has at least one row, and a row at least one byte")
     if not request.pools or not request.formats:
-        raise ArenaError("V2073", "name at least one pool and one format")
+        raise ArenaError("V2030", "name at least one pool and one format")
     if len(set(request.formats)) != len(request.formats) or len(set(request.pools)) != len(request.pools):
-        raise ArenaError("V2073", "a format or pool is named twice")
+        raise ArenaError("V2030", "a format or pool is named twice")
 
 
 def _day_ms(day: str, *, days: int = 0) -> int | None:
@@ -164,7 +163,7 @@ def _day_ms(day: str, *, days: int = 0) -> int | None:
             raise ValueError("not YYYY-MM-DD")
         start += timedelta(days=days)
     except (ValueError, OverflowError) as error:
-        raise ArenaError("V2073", f"{day!r} is not a day: {error}") from error
+        raise ArenaError("V2030", f"{day!r} is not a day: {error}") from error
     return int(datetime.combine(start, time(), UTC).timestamp() * 1000)
 
 

@@ -9,6 +9,7 @@ tell why a stub is a stub: that is the exporter's word.
 from __future__ import annotations
 
 import functools
+import itertools
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ import msgspec
 from arena.chain.port import Verifier
 from arena.export.agents import Promotion, first_promotions, promotion_of, stated_supplement
 from arena.export.assembly import Assembled, Page, assemble, signed_content
-from arena.export.exporter import PAGE, Writing, complete, require_views
+from arena.export.exporter import PAGE, Writing, complete
 from arena.export.files import (
     CHECKSUM,
     LAYOUT,
@@ -58,8 +59,6 @@ from foundation.garbage import rare_collections
 from foundation.progress import PhaseProgress
 
 BATCH_LINES, BATCH_BYTES = 128, 8 << 20
-
-_LINES = msgspec.msgpack.Decoder(list[bytes])
 WRONG_KEPT = 100
 _BESIDE = {MANIFEST, CHECKSUM, SIGNATURE}
 
@@ -152,10 +151,9 @@ def wrong_files(folder: Path, manifest: Manifest) -> list[Wrong]:
 
 
 def _read_range(manifest: Manifest, verify_signature: Verifier) -> list[Checkpoint]:
-    """The signed checkpoints of the range's ends, held against request and start. Raises ArenaError V2050, V2073."""
+    """The signed checkpoints of the range's ends, held against request and start. Raises ArenaError V2050, V2030."""
     log, request = manifest.log, manifest.request
     check_request(request)
-    require_views(request)
     end = read_checkpoint(log.end_note, verify_signature)
     points = [end]
     if (end.validator, end.size) != (log.validator, log.last_seq) or request.validator != log.validator:
@@ -197,22 +195,21 @@ class _Rows:
                 self._outside += path == REFERENCES
                 yield line
 
-    def verify(self, scanned: Iterable[ScannedRow]) -> tuple[VerifyReport, list[Wrong]]:
+    def verify(self, looked: Iterable[tuple[bytes, RecordFinding | str]]) -> tuple[VerifyReport, list[Wrong]]:
         """First chain, tree and signatures; then rules, trajectories and every file. Raises ArenaError V2050."""
         log = self._manifest.log
-        for number, row in enumerate(scanned, 1):
-            finding = row.finding
-            if finding is None:
-                raise ArenaError("V2050", f"line {number} of {', '.join(self._paths)}: {row.wrong}")
+        for number, (line, finding) in enumerate(looked, 1):
+            if isinstance(finding, str):
+                raise ArenaError("V2050", f"line {number} of {', '.join(self._paths)}: {finding}")
             if finding.validator != log.validator:
                 raise _wrong(finding.seq, "it is of another log")
-            self._note(finding, row)
+            self._note(finding, line)
             if number > self._outside:
                 self._check.take(finding)
             elif finding.faults or finding.payload is None or finding.seq > log.last_seq:
                 raise _wrong(finding.seq, "a reference is a whole, signed record up to the end of the range")
             else:
-                self._references[finding.seq] = row.line
+                self._references[finding.seq] = line
             if number % PAGE == 0:
                 self._tell(number)
         found = self._check.report()
@@ -224,18 +221,18 @@ class _Rows:
         with tempfile.TemporaryDirectory(prefix="arena-export-") as name, ThreadPoolExecutor(2) as threads:
             return found, _compare(self._manifest, self._remade(Path(name), threads))
 
-    def _note(self, finding: RecordFinding, row: ScannedRow) -> None:
+    def _note(self, finding: RecordFinding, line: bytes) -> None:
         """Keep what other rows refer to of a whole row."""
         payload, seq = finding.payload, finding.seq
         if isinstance(payload, ReleaseRecord):
             self._releases.setdefault(payload.race_id, payload)
             if seq < self._manifest.log.first_seq:
-                self._release_lines.setdefault(payload.race_id, (seq, row.line))
+                self._release_lines.setdefault(payload.race_id, (seq, line))
         elif isinstance(payload, VerdictRecord):
             first = self._verdicts.get(payload.verdict.body_sha256)
             if first is None or seq < first[0]:
-                self._verdicts[payload.verdict.body_sha256] = seq, bytes(row.content)
-        elif isinstance(payload, SettlementRecord) and not holds_secret(bytes(row.content)):
+                self._verdicts[payload.verdict.body_sha256] = seq, bytes(read_row(line).content or b"")
+        elif isinstance(payload, SettlementRecord) and not holds_secret(bytes(read_row(line).content or b"")):
             promotion = promotion_of(seq, payload)
             self._promotions += [promotion] if promotion else []
 
@@ -274,10 +271,9 @@ class _Rows:
 
     def _assembled(self, lines: list[bytes], scrubbed: dict[int, Trajectory], selection: Selection) -> list[Assembled]:
         """Lines of the log as the exporter makes them. Raises ArenaError V2050 for what it would not."""
-        rows, log = [read_row(line) for line in lines], self._manifest.log
+        rows = [read_row(line) for line in lines]
         page = self._page([row for row in rows if row.content is not None], selection)
-        row_bytes_max = self._manifest.request.row_bytes_max
-        whole = assemble(page, selection, first_seq=log.first_seq, last_seq=log.last_seq, row_bytes_max=row_bytes_max)
+        whole = assemble(page, selection, self._manifest.log.last_seq)
         made = {one.seq: one for one in whole}
         if wrong := next((one for one in whole if one.withheld), None):
             raise _wrong(wrong.seq, f"it is whole and should be withheld: {wrong.withheld}")
@@ -368,53 +364,44 @@ def _wrong(seq: int, detail: str) -> ArenaError:
     return ArenaError("V2050", f"record {seq}: {detail}")
 
 
-class ScannedRow(msgspec.Struct, frozen=True, array_like=True):
-    """What one line is by itself. `finding` is None where it can't be read at all, and `wrong` says why. `line` and
-    `content` (the record's bytes) are kept of records that others refer to."""
-
-    wrong: str
-    finding: RecordFinding | None = None
-    line: bytes = b""
-    content: bytes = b""
+_FOUND = msgspec.msgpack.Decoder(list[RecordFinding | str])
 
 
-_LOOKED = msgspec.msgpack.Decoder(list[ScannedRow])
-
-
-def look(line: bytes, verify_signature: Verifier) -> ScannedRow:
-    """One line of `log/` or of the references, without its end."""
+def look(line: bytes, verify_signature: Verifier) -> RecordFinding | str:
+    """What one line of `log/` or of the references, without its end, is by itself, or why it can't be read."""
     try:
         row = read_row(line)
     except ArenaError as error:
-        return ScannedRow(error.failure.detail)
+        return error.failure.detail
     raw = None if row.content is None else bytes(row.content)
     body = None if row.body is None else bytes(row.body)
-    finding = inspect(entry_of(row, raw, body), verify_signature)
-    if isinstance(finding.payload, ReleaseRecord | VerdictRecord | SettlementRecord):
-        return ScannedRow("", finding, line, raw or b"")
-    return ScannedRow("", finding)
+    return inspect(entry_of(row, raw, body), verify_signature)
 
 
-def look_all(lines: Iterable[bytes], verify_signature: Verifier, executor: Executor) -> Iterator[ScannedRow]:
+def look_all(
+    lines: Iterable[bytes], verify_signature: Verifier, executor: Executor
+) -> Iterator[tuple[bytes, RecordFinding | str]]:
     """Every line, in order. `verify_signature` is a function of a module, so that other processes can import it.
 
     Raises ArenaError V2052 for lines that are lost again and again.
     """
-    for packed in executor.map(functools.partial(_look_packed, verify_signature), _batches(lines), died=VERIFIER_DIED):
-        yield from _LOOKED.decode(packed)
+    jobs, given = itertools.tee(_batches(lines))
+    found = executor.map(functools.partial(_look_packed, verify_signature), jobs, died=VERIFIER_DIED)
+    for batch, packed in zip(given, found, strict=True):
+        yield from zip(batch, _FOUND.decode(packed), strict=True)
 
 
-def _look_packed(verify_signature: Verifier, packed: bytes) -> bytes:
-    """What a process does: lines in, what they are out, both as MessagePack."""
-    return msgspec.msgpack.encode([look(line, verify_signature) for line in _LINES.decode(packed)])
+def _look_packed(verify_signature: Verifier, lines: list[bytes]) -> bytes:
+    """What a process does: findings as MessagePack, a fifth of what pickle costs."""
+    return msgspec.msgpack.encode([look(line, verify_signature) for line in lines])
 
 
-def _batches(lines: Iterable[bytes]) -> Iterator[bytes]:
+def _batches(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
     batch, size = list[bytes](), 0
     for line in lines:
         batch.append(line)
         size += len(line)
         if len(batch) == BATCH_LINES or size >= BATCH_BYTES:
-            yield msgspec.msgpack.encode(batch)
+            yield batch
             batch, size = [], 0
-    yield msgspec.msgpack.encode(batch)
+    yield batch

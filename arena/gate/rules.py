@@ -44,7 +44,7 @@ _ROWS = (
     _form("size", "A1004", "more bytes than the policy allows"),
     _form("parse", "A1002", "the validator's Python can't parse it"),
     _form("depth", "A1002", "the syntax tree is deeper than the policy allows"),
-    _form("entry", "A1003", "no `def agent_main(problem)` at module level that takes one argument"),
+    _form("entry", "A1002", "no `def agent_main(problem)` at module level that takes one argument"),
     _form("secret", "A1005", "what looks like a key, token or password of somebody, comments included"),
     _security("invisible", "reject", "format, private-use or NUL characters; bidi controls"),
     _security("identifier", "reject", "names with non-ASCII characters (look-alikes)"),

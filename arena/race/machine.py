@@ -97,11 +97,11 @@ def stream_of(race_id: str) -> str:
 def open_race(race_id: str, policy: Policy, batch: Batch, now_ms: int, closes_ms: int) -> RaceOpened:
     """The first event of a race, and the one that puts another policy in force before it closes.
 
-    Raises ArenaError P4015 when the batch can't serve the policy's draw.
+    Raises ArenaError P4014 when the batch can't serve the policy's draw.
     """
     if len(batch.problems) < policy.race.problems:
         raise ArenaError(
-            "P4015", f"the batch of {race_id} holds {len(batch.problems)} problems, a draw takes {policy.race.problems}"
+            "P4014", f"the batch of {race_id} holds {len(batch.problems)} problems, a draw takes {policy.race.problems}"
         )
     return RaceOpened(
         race_id=race_id,

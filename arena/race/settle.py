@@ -231,7 +231,7 @@ def _id(agent: AgentScore) -> str:
     return agent.candidate.subject.agent_version_id
 
 
-_LEFT_OUT = "V2102"
+_LEFT_OUT = "V2050"
 
 
 def settlement_sha256(record: SettlementRecord) -> str:
@@ -282,7 +282,7 @@ def relevant_history(inputs: SettlementInputs) -> tuple[SettlementRecord, ...]:
 
 
 def policy_of(record: SettlementRecord) -> Policy:
-    """The policy a settlement states. Raises ArenaError V2102 where it states none, or another than it names."""
+    """The policy a settlement states. Raises ArenaError V2050 where it states none, or another than it names."""
     text = _stated(record).policy
     try:
         policy = read_canonical(text, Policy)
@@ -296,7 +296,7 @@ def policy_of(record: SettlementRecord) -> Policy:
 def source_opening_ms(settlement: SettlementRecord) -> int | None:
     """When the source of the agent that a settlement promoted opens; None where it promoted none.
 
-    Raises ArenaError V2102 for a promotion that does not state its inputs, or another policy than it names: such a one
+    Raises ArenaError V2050 for a promotion that does not state its inputs, or another policy than it names: such a one
     names no time.
     """
     if settlement.state != "settled" or not settlement.is_promotion:
@@ -319,7 +319,7 @@ def inputs_again(
 
     `evaluations`, `verdicts` and `attempts` are those of the race in the counted logs, up to each log's size; `history`
     holds earlier settlements in their order, those that `record` names among them. Under another policy, records
-    written under the race's own still count. Raises ArenaError V2102 where the record states no inputs, or its policy,
+    written under the race's own still count. Raises ArenaError V2050 where the record states no inputs, or its policy,
     beacon or history is another than the one it names.
     """
     stated, own = _stated(record), policy_of(record)

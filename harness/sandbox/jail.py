@@ -34,7 +34,7 @@ from harness.sandbox.host_loop import START_MS, GuestConversation, Pipes, build_
 from harness.sandbox.port import GuestEnd, GuestExit, GuestJob, Host, SandboxLevel
 from harness.sandbox.processes import TreeCpu, is_over_memory, reading_as
 
-Limit = Literal["memory", "cpu", "processes", "disk", "resources"]
+Limit = Literal["memory", "cpu", "disk", "resources"]
 Looks = Mapping[Limit, Callable[[], bool]]  # says of each limit whether it is broken right now; looked at in this order
 
 INTERVAL_S = 0.1
@@ -68,7 +68,6 @@ def start_process(
     *,
     folder: str = "/",
     descriptors: tuple[int, ...] = (),
-    uid: int | None = None,
 ) -> subprocess.Popen[bytes]:
     """`command` with a pipe for each standard descriptor, in a session of its own. Raises ArenaError V2002."""
     try:
@@ -81,9 +80,6 @@ def start_process(
             env=environment,
             cwd=folder,
             start_new_session=True,
-            user=uid,
-            group=uid,
-            extra_groups=None if uid is None else [],
         )
     except OSError as error:
         raise ArenaError("V2002", f"{command[0]} cannot be started: {error}") from error
@@ -170,10 +166,10 @@ class JailSandbox:
         self._jails = JailsAhead(open_jail, ahead)
 
     def run(self, job: GuestJob, host: Host) -> GuestExit:
-        """Run one agent. Raises ArenaError V2002 when the jail cannot start or end, V2003 when the level does not
+        """Run one agent. Raises ArenaError V2002 when the jail cannot start or end, V2001 when the level does not
         admit this source, and what the host's call or the watch raised."""
         if self._admitted is not None and (sha256 := text_hash(job.source)) not in self._admitted:
-            raise ArenaError("V2003", f"source {sha256[:12]} is not a shipped reference agent")
+            raise ArenaError("V2001", f"source {sha256[:12]} is not a shipped reference agent")
         with (
             self._slots,
             contextlib.closing(self._jails.take(job.limits)) as jail,

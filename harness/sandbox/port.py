@@ -22,7 +22,6 @@ GuestEnd = Literal[
     "died",
     "memory",
     "cpu",
-    "processes",
     "disk",
     "resources",  # the kernel ended it for a limit that it did not name
 ]
@@ -92,6 +91,6 @@ class Sandbox(Protocol):
     def level(self) -> SandboxLevel: ...
 
     def run(self, job: GuestJob, host: Host) -> GuestExit:
-        """Run one agent to its end in a fresh jail. Raises ArenaError V2002 when the jail cannot start, V2003 when the
+        """Run one agent to its end in a fresh jail. Raises ArenaError V2002 when the jail cannot start, V2001 when the
         level does not admit this source."""
         ...

@@ -6,7 +6,7 @@ import re
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,13 +19,13 @@ from foundation.codes import lookup
 from foundation.codes.names import NOT_RECORDED
 from foundation.errors import ArenaError, render
 from neurons.cli.exit_codes import EXIT_FAILED, exit_code
-from neurons.cli.options import BenchFlags, ClusterOption, JsonOption, command
+from neurons.cli.options import BenchFlags, JsonOption, command
 from neurons.cli.presenter import badge, echo_json, printable, share_text, show
 from neurons.practice.opening import Choice
 
 if TYPE_CHECKING:
     from arena.gate.report import GateReport
-    from neurons.practice.run import Asked, RunRow
+    from neurons.practice.run import RunRow
     from neurons.settings.settings import Settings
 
 app = typer.Typer()
@@ -111,10 +111,9 @@ def check(agent: AgentFile, desk: BenchFlags, as_json: JsonOption = False) -> No
     instead. A `reject` is certain; a `review` asks a person to look. What the gate accepts here it accepts at a
     validator with the same policy and catalogue. Exit code 1 on a reject.
     """
-    source = read_agent(agent)
-
     from arena.gate.rules import what_to_change
 
+    source = read_agent(agent)
     report = report_of(source, desk.settings(is_miner=True))
     if as_json:
         rows = [
@@ -125,8 +124,8 @@ def check(agent: AgentFile, desk: BenchFlags, as_json: JsonOption = False) -> No
             }
             for found in report.findings
         ]
-        failure = report.failure.code if report.failure else ""
-        echo_json({**msgspec.to_builtins(report), "findings": rows, "code": failure})
+        code = report.failure.code if report.failure else ""
+        echo_json({**msgspec.to_builtins(report), "findings": rows, "code": code})
     else:
         show_report(agent, source, report)
     if report.outcome == "reject":
@@ -140,7 +139,6 @@ def run(
     desk: BenchFlags,
     models: ModelFlags,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Problems at a time.")] = 1,
-    cluster: ClusterOption = "",
     watch: Annotated[bool, typer.Option("--watch", help="Stay, and run again when the file changes.")] = False,
     gate: Annotated[bool, typer.Option(help="Gate the file first, as a validator does.")] = True,
     as_json: JsonOption = False,
@@ -159,21 +157,16 @@ def run(
     Without a model endpoint the scripted model answers. It solves what the request says whatever your prompt is, so it
     tests the program and not the prompt. A recording answers exactly the requests that it holds; a changed prompt is
     another request, and is said to be missing. --record and --replay with one file ask the endpoint for the rest.
-    A model folder of your own can be the endpoint: `transformers serve FOLDER`. With --cluster a problem runs on each
-    processor of machines that hold no key, with the same release, index and jail. The last run is kept for `arena view`
+    A model folder of your own can be the endpoint: `transformers serve FOLDER`. The last run is kept for `arena view`
     in the user's cache folder. Exit code 1 when an episode ended in a fault of the agent's own.
     """
-    if cluster and (choice.record or choice.replay or workers > 1):
-        raise typer.BadParameter("leave out --workers, --record and --replay", param_hint="--cluster")
 
     def once(raw: bytes) -> int:
         """One run of one version of the file; the exit code."""
         settings = desk.settings(models.model, models.model_url, is_miner=True)
-        if gate and (report := report_of(raw, settings)).outcome == "reject":
-            show_report(agent, raw, report)
+        if gate and is_rejected(agent, raw, settings):
             return EXIT_FAILED
-        where = Where(desk, models, workers, cluster)
-        return _run_once(agent, source_of(raw), choice, settings, where, as_json=as_json)
+        return _run_once(agent, source_of(raw), choice, settings, workers, as_json=as_json)
 
     if not watch:
         raise typer.Exit(once(read_agent(agent)))
@@ -188,34 +181,6 @@ def run(
         typer.echo("stopped", err=True)
 
 
-@dataclass(frozen=True)
-class Where:
-    """Where an agent's episodes run: so many at a time in this process, or on a cluster under the command's flags."""
-
-    desk: BenchFlags
-    models: ModelFlags
-    at_once: int
-    cluster: str
-    is_judged: bool = True
-
-    def rows(self, source: str, asked: list[Asked], settings: Settings) -> Iterator[RunRow]:
-        """Each problem's row, in the order of the problems. Raises as `run_here` and `run_elsewhere`."""
-        if not self.cluster or not asked:
-            from neurons.practice.run import run_here
-
-            yield from run_here(source, asked, self.at_once)
-            return
-        from neurons.cluster.episodes import AgentEpisodes, Place, alike_of, run_elsewhere
-        from neurons.cluster.ray_executor import open_executor
-        from neurons.settings.inputs import DEFAULT_POLICY
-
-        flags = self.desk.named(**vars(self.models)) | {"policy": settings.policy or DEFAULT_POLICY}
-        place = Place(flags=tuple(flags.items()), alike=alike_of(asked[0][1]))
-        episodes = AgentEpisodes(source=source, place=place, is_judged=self.is_judged)
-        with open_executor(self.cluster, 0, 0, state_dir=self.desk.state_dir) as executor:
-            yield from run_elsewhere(episodes, asked, executor)
-
-
 def _versions(agent: Path) -> Iterator[bytes]:
     """The file's bytes, now and whenever they are others; a moment without the file, as editors save it, is waited
     for."""
@@ -228,32 +193,30 @@ def _versions(agent: Path) -> Iterator[bytes]:
             yield known
 
 
-def _run_once(agent: Path, source: str, choice: Choice, settings: Settings, where: Where, *, as_json: bool) -> int:
+def _run_once(agent: Path, source: str, choice: Choice, settings: Settings, workers: int, *, as_json: bool) -> int:
     """One run; the exit code."""
     from harness.inference.scripted.server import ScriptedUpstream
-    from neurons.practice.run import LocalRun, at_once_here, default_cache_dir, json_row, opened_problems, save_run
+    from neurons.practice.run import LocalRun, at_once_here, default_cache_dir, json_row, opened_problems, run_here
+
+    def say(line: str) -> None:
+        if not as_json:
+            typer.echo(line)
 
     done: list[RunRow] = []
-    where = replace(where, at_once=at_once_here(where.at_once, settings))
-    with opened_problems(settings, choice, at_once=where.at_once) as asked:
+    at_once = at_once_here(workers, settings)
+    with opened_problems(settings, choice, at_once=at_once) as asked:
         is_scripted = any(isinstance(one, ScriptedUpstream) for _, ports in asked[:1] for one in ports.upstreams)
-        if not as_json:
-            typer.echo(_line(tuple(_WIDTHS)))
-        for row in where.rows(source, asked, settings):
-            done.append(row)
-            if not as_json:
-                typer.echo(_line(_cells(row)))
         policy = next((ports.policy.name for _, ports in asked), settings.policy)
+        say(_line(tuple(_WIDTHS)))
+        for row in run_here(source, asked, at_once):
+            done.append(row)
+            say(_line(_cells(row)))
     try:
         kept = LocalRun(agent=str(agent), agent_sha256=text_hash(source), policy=policy, rows=tuple(done))
-        save_run(default_cache_dir() / "last-run.json", kept)
+        kept.save(default_cache_dir() / "last-run.json")
     except OSError as error:
         typer.echo(f"the run is not kept: {error.filename}: {error.strerror}", err=True)
-    if as_json:
-        echo_json([json_row(row) for row in done])
-    else:
-        for line in _summary_lines(done, is_scripted):
-            typer.echo(line)
+    show([json_row(row) for row in done] if as_json else None, _summary_lines(done, is_scripted), as_json=as_json)
     return max((_row_exit(row) for row in done), default=0)
 
 
@@ -348,31 +311,31 @@ def report_of(source: bytes, settings: Settings) -> GateReport:
     return inspect_isolated(source, policy.gate, knowledge)
 
 
+def is_rejected(agent: Path, source: bytes, settings: Settings) -> bool:
+    """Whether the gate rejects a source; then its report is shown."""
+    report = report_of(source, settings)
+    if report.outcome == "reject":
+        show_report(agent, source, report)
+    return report.outcome == "reject"
+
+
 def show_report(agent: Path, source: bytes, report: GateReport) -> None:
-    """Print a report: each finding with its line, what to write instead, and the next command."""
+    """Print a report: each finding with its line, why, and what to write instead; then the next command."""
+    from arena.gate.rules import RULES, what_to_change
+
     typer.echo(f"{badge(report.outcome, _COLOURS[report.outcome])}  {agent}")
     for found in report.findings:
-        for line in finding_lines(agent, source, found.outcome, found.rule, found.line, found.detail):
-            typer.echo(line)
+        typer.echo(f"  {found.outcome}  {agent}{f':{found.line}' if found.line else ''}  {found.rule}")
+        if evidence := source_line(source, found.line):
+            typer.echo(f"      {found.line} | {evidence}")
+        fix = f"fix: {what_to_change(found.rule, found.detail)}"
+        for text in dict.fromkeys(filter(None, (printable(found.detail), RULES[found.rule].meaning, fix))):
+            typer.echo(textwrap.fill(text, WIDTH, initial_indent="      ", subsequent_indent="        "))
     if report.failure is not None:
         typer.echo(f"{report.failure.code}: arena explain {report.failure.code}")
     elif report.outcome == "accept":
         typer.echo(f"  next: arena run {agent}")
-    typer.echo(f"sha256 {report.source_sha256}")
-    typer.echo(f"rules {report.rules_version}, inputs {report.inputs_sha256[:12]}")
-
-
-def finding_lines(agent: Path, source: bytes, outcome: str, rule: str, line: int, detail: str) -> Iterator[str]:
-    """One finding: where, what and why, the line as it stands, and what to write instead."""
-    from arena.gate.rules import RULES, what_to_change
-
-    where = f"{agent}:{line}" if line else f"{agent}"
-    yield f"  {outcome}  {where}  {rule}"
-    if evidence := source_line(source, line):
-        yield f"      {line} | {evidence}"
-    said = [printable(detail), RULES[rule].meaning, f"fix: {what_to_change(rule, detail)}"]
-    for text in dict.fromkeys(filter(None, said)):
-        yield from textwrap.wrap(text, WIDTH, initial_indent="      ", subsequent_indent="        ")
+    typer.echo(f"sha256 {report.source_sha256}\nrules {report.rules_version}, inputs {report.inputs_sha256[:12]}")
 
 
 def source_line(source: bytes, line: int) -> str:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from training.corpus.appraisal import Task
     from training.corpus.building import Built, Filtered
     from training.corpus.funnel import Funnel
-    from training.corpus.model import RejectCode, Rules, TokenWork
+    from training.corpus.model import RejectCode, Rules
     from training.rewriting.writing import RewriteReport
 
 
@@ -46,11 +46,10 @@ app = typer.Typer(
     """,
     no_args_is_help=True,
 )
-_COUNTS = "token_counts"
 
 _StateDir = Annotated[
     Path | None,
-    typer.Option("--state-dir", help="Keeps token counts and finished verifications. Default: ARENA_STATE_DIR."),
+    typer.Option("--state-dir", help="Keeps finished verifications. Default: ARENA_STATE_DIR."),
 ]
 
 
@@ -147,7 +146,7 @@ def build(
     _refuse_existing(out)
     arms, state = building.arms_of(plan, ablation or ()), state_folder(state_dir) / "corpus"
     guard = leaks.guard(catalogue, plan.pool)
-    task = _task(plan, tokenizer and tokenizer.absolute(), state / _COUNTS, catalogue)
+    task = _task(plan, tokenizer and tokenizer.absolute(), catalogue)
     places = _brought(exports or [], state.parent / "exports", is_quiet=as_json, is_absolute=bool(cluster))
     records = building.trajectories_in(list(places))
     executor = context.with_resource(open_executor(cluster, workers, records, state_dir=state_dir))
@@ -157,14 +156,13 @@ def build(
         ways: dict[str, Any] = {"executor": executor, "progress": progress}
         sources = building.open_sources(list(places), named, verify, **kept, **ways)
         sources = with_rewrites(sources, rewritten or (), distilled_prompt())
-        origin = building.Origin(partition_sha256=guard.partition_sha256, code_commit=code_commit())
         filtered = building.filter_sources(sources, task, arms, guard, **ways)
     if not all(one.kept for one in filtered.funnels):
         _show_nothing(filtered, as_json=as_json)
     with show_progress(is_quiet=as_json) as bar:
-        built = building.write_filtered(filtered, out, guard, origin, executor=executor, progress=bar)
-    work = filtered.appraised.work
-    show({"built": built, "tokens": work}, _built_lines(built, work), as_json=as_json)
+        made = {"partition_sha256": guard.partition_sha256, "code_commit": code_commit()}
+        built = building.write_filtered(filtered, out, guard, **made, executor=executor, progress=bar)
+    show({"built": built}, _built_lines(built), as_json=as_json)
 
 
 @app.command("show")
@@ -227,7 +225,7 @@ command(app)(trac)
 
 def _brought(exports: list[str], below: Path, *, is_quiet: bool, is_absolute: bool) -> dict[Path, str]:
     """The exports' folders, and the location of each that was brought here from an object store, else ""."""
-    from arena.export.elsewhere import bring_export, is_location
+    from arena.export.files import bring_export, is_location
 
     found = {}
     with show_progress(is_quiet=is_quiet) as progress:
@@ -239,7 +237,7 @@ def _brought(exports: list[str], below: Path, *, is_quiet: bool, is_absolute: bo
     return found
 
 
-def _task(rules: Rules, tokenizer: Path | None, cache: Path, catalogue: Path | None) -> Task:
+def _task(rules: Rules, tokenizer: Path | None, catalogue: Path | None) -> Task:
     """How traces are appraised; a catalogue says which ids there are."""
     from training.corpus.appraisal import Task
 
@@ -250,7 +248,7 @@ def _task(rules: Rules, tokenizer: Path | None, cache: Path, catalogue: Path | N
         from harness.catalogue.native import open_catalogue
 
         known = frozenset(one.product_id for one in open_catalogue(catalogue).products())
-    return Task(arms=(rules,), tokenizer=tokenizer, cache=cache, known_ids=known)
+    return Task(arms=(rules,), tokenizer=tokenizer, known_ids=known)
 
 
 def _refuse_existing(path: Path) -> None:
@@ -263,14 +261,14 @@ def _show_nothing(filtered: Filtered, *, as_json: bool) -> None:
     """The funnel of every arm that kept nothing, then exit code 1 by way of V2147."""
     empty = {arm.name: one for arm, one in zip(filtered.arms, filtered.funnels, strict=True) if not one.kept}
     if as_json:
-        echo_json({"built": [], "funnels": empty, "tokens": filtered.appraised.work})
+        echo_json({"built": [], "funnels": empty})
     else:
-        typer.echo(_funnel_text(next(iter(empty.values())), filtered.appraised.work))
+        typer.echo(_funnel_text(next(iter(empty.values()))))
     raise ArenaError("V2147", "" if len(filtered.arms) == 1 else f"under {', '.join(empty)}")
 
 
-def _built_lines(built: tuple[Built, ...], work: TokenWork) -> Iterator[str]:
-    yield _funnel_text(built[0].funnel, work)
+def _built_lines(built: tuple[Built, ...]) -> Iterator[str]:
+    yield _funnel_text(built[0].funnel)
     yield ""
     for one in built:
         name = f"  ({one.name})" if len(built) > 1 else ""
@@ -279,10 +277,10 @@ def _built_lines(built: tuple[Built, ...], work: TokenWork) -> Iterator[str]:
     yield f"check by eye: arena corpus sample {built[0].folder} --out SHEET --rows 50"
 
 
-def _funnel_text(funnel: Funnel, work: TokenWork | None = None) -> str:
+def _funnel_text(funnel: Funnel) -> str:
     from training.corpus.report import plain_text, sections
 
-    return plain_text(sections(funnel, work))
+    return plain_text(sections(funnel))
 
 
 @command(app)
@@ -305,9 +303,7 @@ def rewrite(
     parallel: Annotated[int, typer.Option("--parallel", min=1, help="Runs at a time.")] = 4,
     rows: Annotated[int | None, typer.Option("--rows", min=1, help="Only the first runs: to try a writer.")] = None,
     timeout: AnswerTimeoutOption = 180,
-    state_dir: Annotated[
-        Path | None, typer.Option("--state-dir", help="Keeps finished verifications. Default: ARENA_STATE_DIR.")
-    ] = None,
+    state_dir: _StateDir = None,
     as_json: JsonOption = False,
 ) -> None:
     """Have a model write the reasoning of successful runs in which a program chose every call.

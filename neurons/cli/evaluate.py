@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
@@ -17,15 +18,16 @@ import msgspec
 import typer
 
 from foundation.errors import ArenaError
-from neurons.cli.agent import ModelFlags, Where, read_agent, report_of, show_report, source_of
+from neurons.cli.agent import is_rejected, read_agent, source_of
 from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import BenchFlags, ClusterOption, JsonOption, command
-from neurons.cli.presenter import show_progress
-from neurons.cli.report import read_report, show_evaluation
+from neurons.cli.presenter import show, show_progress
+from neurons.cli.report import evaluation_lines
 from neurons.cli.train import say_device
 from neurons.practice.opening import SCRIPTED, open_bench, open_endpoint
 
 if TYPE_CHECKING:
+    from foundation.executors.port import Executor
     from problems.model import Problem
     from training.evaluation.report import EvalReport, EvaluationPlan
     from training.model import Decode
@@ -87,13 +89,32 @@ class _Examined(NamedTuple):
     weights_sha256: str = ""  # of what samples, where that is known
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """What a command line asks for."""
+
+    target: str
+    how: SubjectFlags
+    plan: EvaluationPlan
+    problems: list[Problem]
+    flags: BenchFlags
+
+    @contextlib.contextmanager
+    def executor(self) -> Iterator[Executor]:
+        """The cluster. Raises ArenaError V2207, V2060."""
+        from neurons.cluster.ray_executor import open_executor
+
+        with open_executor(self.how.cluster, 0, 0, state_dir=self.flags.state_dir) as executor:
+            yield executor
+
+
 @command(app, "eval")
 def evaluate_model(
     target: Annotated[
         str,
         typer.Argument(
             metavar="TARGET",
-            help="Folder of a run or a model, `scripted` (with --model), URL of an endpoint, agent file, or a report.",
+            help="Folder of a run or a model, `scripted` (with --model), URL of an endpoint, or agent file.",
         ),
     ],
     how: SubjectFlags,
@@ -106,17 +127,14 @@ def evaluate_model(
         Path | None, typer.Option("--out", help="Report to write (JSON); episodes are kept beside it.")
     ] = None,
     label: Annotated[str, typer.Option(help="Name of the model in tables. Default: TARGET.")] = "",
-    against: Annotated[
-        Path | None, typer.Option("--against", help="Report of another model under the same conditions, to compare.")
-    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Evaluate a model, or an agent file, on a frozen set of problems.
 
     Success by bucket and axis with 95 % intervals over problems (Wilson's where a problem counts 0 or 1, else the
     bootstrap), pass@k by the unbiased estimator, invented ids, and everything it was measured under. First checks that
-    no problem of the set was trained on (else exit code 1). An evaluation that was killed goes on. With --against the
-    two are compared problem by problem (McNemar, exact); with a report for TARGET nothing is run.
+    no problem of the set was trained on (else exit code 1). An evaluation that was killed goes on. `arena report` lays
+    the reports of several beside each other and tests them problem by problem.
 
     TARGET samples in this process, or with --sampler at a vLLM server, greedily or not: token ids go out and come back
     with logprobs, as in rollouts, and the folder still says whose lineage is asked. Whether the server holds these
@@ -130,9 +148,6 @@ def evaluate_model(
 
     arena eval runs/sft --problems s1 --out sft.json --sampler http://127.0.0.1:8000/v1 --model NAME
     """
-    if target.endswith(".json"):
-        show_evaluation(read_report(Path(target)), against, as_json=as_json)
-        return
     from neurons.cli.problems import read_files
     from training.evaluation.report import EvaluationPlan, name_set
 
@@ -147,7 +162,8 @@ def evaluate_model(
         seeds=tuple(range(max(1, how.seeds))),
         parallel=how.parallel,
     )
-    show_evaluation(_examine(target, how, plan, taken, bench, out, is_quiet=as_json), against, as_json=as_json)
+    report = _examine(_Asked(target, how, plan, taken, bench), out, is_quiet=as_json)
+    show({"report": report}, evaluation_lines(report), as_json=as_json)
 
 
 def _is_url(text: str) -> bool:
@@ -178,39 +194,25 @@ def _require_subject(target: str, how: SubjectFlags) -> None:
         require_candidate(target)
 
 
-def _examine(
-    target: str,
-    how: SubjectFlags,
-    plan: EvaluationPlan,
-    problems: list[Problem],
-    flags: BenchFlags,
-    out: Path | None,
-    *,
-    is_quiet: bool,
-) -> EvalReport:
+def _examine(asked: _Asked, out: Path | None, *, is_quiet: bool) -> EvalReport:
     from training.evaluation.report import episodes_path, examine
     from training.rollouts.rollout import EpisodeFile
 
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         folder = "" if out else stack.enter_context(tempfile.TemporaryDirectory())
         place = episodes_path(out) if out else Path(folder) / "episodes.jsonl"
         file = EpisodeFile(place)
         progress = stack.enter_context(show_progress(is_quiet=is_quiet))
-        bench = open_bench(flags.settings(), progress=progress)
-        if _kind_of(target) == "agent":
-            opened = _open_agent(Path(target), how, plan, bench, flags)
-        elif _kind_of(target) == "endpoint":
-            opened = _open_endpoint(target, how, plan, bench, flags)
-        else:
-            opened = _open_folder(Path(target), how, plan, problems, bench)
-        found = stack.enter_context(opened)
+        bench = open_bench(asked.flags.settings(), progress=progress)
+        openers = {"agent": _open_agent, "endpoint": _open_endpoint, "folder": _open_folder}
+        found = openers[_kind_of(asked.target)](asked, bench, stack)
         for line in file.lines():  # two samplers would be one report under one's name
             if found.version and line.result.version != found.version:
                 detail = f"{place} holds episodes of {line.result.version}, not of {found.version}"
                 raise ArenaError("V2124", detail)
         report = examine(
             found.plan,
-            problems,
+            asked.problems,
             file,
             found.run,
             found.bench,
@@ -223,79 +225,75 @@ def _examine(
     return report
 
 
-@contextlib.contextmanager
-def _open_endpoint(
-    url: str, how: SubjectFlags, plan: EvaluationPlan, bench: RunContext, flags: BenchFlags
-) -> Iterator[_Examined]:
-    """A model at an endpoint, asked from here or from a cluster. Raises ArenaError V2207, V2060, V2208 for a
-    cluster."""
+def _open_endpoint(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined:
+    """A model at an endpoint, asked from here or from a cluster."""
     from training.evaluation.report import by_endpoint
 
-    with contextlib.ExitStack() as stack:
-        if how.cluster:
-            from neurons.cluster.episodes import ModelEpisodes, Place, alike_of, by_executor
-            from neurons.cluster.ray_executor import open_executor
+    how, plan = asked.how, asked.plan
+    if how.cluster:
+        from neurons.cluster.episodes import ModelEpisodes, Place, alike_of, by_executor
 
-            place = Place(flags=tuple(flags.named().items()), alike=alike_of(bench))
-            episodes = ModelEpisodes(place=place, url=url, model=how.model, decode=plan.decode)
-            executor = stack.enter_context(open_executor(how.cluster, 0, 0, state_dir=flags.state_dir))
-            run = by_executor(plan.parallel, episodes, executor)
-        else:
-            run = by_endpoint(plan, stack.enter_context(open_endpoint("model", url)), how.model, bench)
-        yield _Examined(run, plan, bench, "nothing is known of its training")
+        place = Place(flags=tuple(asked.flags.named().items()), alike=alike_of(bench))
+        episodes = ModelEpisodes(place=place, url=asked.target, model=how.model, decode=plan.decode)
+        run = by_executor(plan.parallel, episodes, stack.enter_context(asked.executor()))
+    else:
+        run = by_endpoint(plan, stack.enter_context(open_endpoint("model", asked.target)), how.model, bench)
+    return _Examined(run, plan, bench, "nothing is known of its training")
 
 
-@contextlib.contextmanager
-def _open_folder(
-    folder: Path, how: SubjectFlags, plan: EvaluationPlan, problems: list[Problem], bench: RunContext
-) -> Iterator[_Examined]:
+def _open_folder(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined:
     """The model in a folder, sampled here or at the named server. Raises GuardStopError for a run that learnt from the
     set, ArenaError U3001 for a server without the model that is named."""
     from training.evaluation.model_loader import open_candidate
     from training.evaluation.report import by_tokens
     from training.samplers.vllm import VllmSampler
 
+    how, plan = asked.how, asked.plan
+
     def open_server(codec: Qwen3Codec) -> VllmSampler:
-        sampler = VllmSampler(how.sampler, how.model, codec)
-        stack.callback(sampler.close)
-        return sampler
+        return stack.enter_context(contextlib.closing(VllmSampler(how.sampler, how.model, codec)))
 
-    with contextlib.ExitStack() as stack:
-        if not how.sampler:
-            say_device("evaluated")
-        found = open_candidate(folder, problems, open_sampler=open_server if how.sampler else None)
-        run = by_tokens(plan, found.sampler, found.codec, bench)
-        weights = found.weights_sha256
-        yield _Examined(run, plan, bench, found.contamination, found.version, found.sampler.version, weights)
+    if not how.sampler:
+        say_device("evaluated")
+    found = open_candidate(Path(asked.target), asked.problems, open_sampler=open_server if how.sampler else None)
+    run = by_tokens(plan, found.sampler, found.codec, bench)
+    return _Examined(run, plan, bench, found.contamination, found.version, found.sampler.version, found.weights_sha256)
 
 
-@contextlib.contextmanager
-def _open_agent(
-    path: Path, how: SubjectFlags, plan: EvaluationPlan, bench: RunContext, flags: BenchFlags
-) -> Iterator[_Examined]:
+def _open_agent(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined:
     """An agent file, run here or on a cluster. Ends the command for a file that the gate rejects. Raises ArenaError
-    A1001 and A1009 for a file that can't be read, U3001 for an endpoint, V2207, V2060, V2208 for a cluster."""
+    A1001 and A1009 for a file that can't be read, U3001 for an endpoint."""
     from harness.tools.registry import profile_schemas
-    from neurons.practice.run import at_once_here
+    from neurons.practice.run import RunRow, at_once_here, run_here
+    from neurons.settings.inputs import DEFAULT_POLICY
     from neurons.worker.ports import open_local_ports
     from training.evaluation.report import agent_plan, line_of
 
+    path, how, flags = Path(asked.target), asked.how, asked.flags
     raw, settings = read_agent(path), flags.settings(how.model)
-    report = report_of(raw, settings)
-    if report.outcome == "reject":
-        show_report(path, raw, report)
+    if is_rejected(path, raw, settings):
         raise typer.Exit(EXIT_FAILED)
-    source, at_once = source_of(raw), 1 if how.cluster else at_once_here(plan.parallel, settings)
-    where = Where(flags, ModelFlags(model=how.model), at_once, how.cluster, is_judged=False)
-    with open_local_ports(settings, at_once=at_once) as ports:
-        unjudged, tools = replace(ports, judges=()), profile_schemas(ports.policy.tool_profile)
+    source, at_once = source_of(raw), 1 if how.cluster else at_once_here(asked.plan.parallel, settings)
+    ports = replace(stack.enter_context(open_local_ports(settings, at_once=at_once)), judges=())
+    tools = profile_schemas(ports.policy.tool_profile)
 
-        def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
-            rows = where.rows(source, [(job.problem, unjudged) for job in jobs], settings)
-            for job, row in zip(jobs, rows, strict=True):
-                if row.evaluation is None:
-                    raise ArenaError(row.failure.code if row.failure else "V2004")
-                yield line_of(job, row.evaluation, tools)
+    def rows(jobs: Sequence[Job]) -> Iterator[RunRow]:
+        pairs = [(job.problem, ports) for job in jobs]
+        if not how.cluster or not pairs:
+            yield from run_here(source, pairs, at_once)
+            return
+        from neurons.cluster.episodes import AgentEpisodes, Place, alike_of, run_elsewhere
 
-        bench = replace(bench, policy=ports.policy, source=source)
-        yield _Examined(run, agent_plan(plan, ports.policy), bench, "nothing is known of its model's training")
+        named = flags.named(how.model) | {"policy": settings.policy or DEFAULT_POLICY}
+        place = Place(flags=tuple(named.items()), alike=alike_of(ports))
+        with asked.executor() as executor:
+            yield from run_elsewhere(AgentEpisodes(source=source, place=place, is_judged=False), pairs, executor)
+
+    def run(jobs: Sequence[Job]) -> Iterator[EpisodeLine]:
+        for job, row in zip(jobs, rows(jobs), strict=True):
+            if row.evaluation is None:
+                raise ArenaError(row.failure.code if row.failure else "V2004")
+            yield line_of(job, row.evaluation, tools)
+
+    bench = replace(bench, policy=ports.policy, source=source)
+    return _Examined(run, agent_plan(asked.plan, ports.policy), bench, "nothing is known of its model's training")

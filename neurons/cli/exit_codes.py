@@ -20,8 +20,8 @@ _BY_OWNER = {
 # A mistyped path or setting is usage (2) whatever the code's owner; a log that fails verification is 4.
 _BY_EXIT = {
     EXIT_FAILED: "V2123 V2147 V2148",
-    EXIT_USAGE: "A1009 V2026 V2027 V2030 V2073 V2081 V2082 V2105 V2120 V2121 V2149 V2165",
-    EXIT_INTEGRITY: "P4010 P4018 V2050 V2080 V2095 V2096 V2099 V2166",
+    EXIT_USAGE: "A1009 V2027 V2030 V2081 V2082 V2105 V2120",
+    EXIT_INTEGRITY: "P4010 V2050 V2080 V2095 V2099 V2166",
 }
 _BY_CODE = {code: exit_code for exit_code, codes in _BY_EXIT.items() for code in codes.split()}
 

@@ -89,7 +89,7 @@ def export(
     try:
         request = msgspec.convert(asked | {"validator": "", "filters": msgspec.convert(filters, Filters)}, Request)
     except msgspec.ValidationError as error:
-        raise ArenaError("V2073", str(error)) from error
+        raise ArenaError("V2030", str(error)) from error
     check_request(request)
     signer = wallet.open() if wallet.wallet_hotkey else None
     manifest = store.run(lambda log: _export(log, request, out, validator, since_cursor, signer))

@@ -18,6 +18,7 @@ from foundation.errors import ArenaError
 from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import (
     MESSAGE_NOT_FOUND,
+    WALLET_SPELLINGS,
     JsonOption,
     RecordArgument,
     StoreFlags,
@@ -28,7 +29,6 @@ from neurons.cli.options import (
     read_or_none,
 )
 from neurons.cli.presenter import cut, echo_json, make_table, printable, share_text, show_progress
-from neurons.settings import flags as wallet_flags
 
 if TYPE_CHECKING:
     from arena.evaluate import ReplayComparison, ReplayRow
@@ -94,7 +94,10 @@ def calibrate(
     policy: RubricPolicyOption = "demo",
     traces: Annotated[int, typer.Option("--traces", min=1, help="Judge only so many, spread over all.")] = 100_000,
     hotkey: Annotated[
-        str, typer.Option(*wallet_flags.HOTKEY, help="Sign the result with this hotkey; //NAME on the local network.")
+        str,
+        typer.Option(
+            *WALLET_SPELLINGS["wallet_hotkey"], help="Sign the result with this hotkey; //NAME on the local network."
+        ),
     ] = "",
     as_json: JsonOption = False,
 ) -> None:

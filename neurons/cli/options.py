@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from foundation.errors import ArenaError
-from neurons.settings import flags as wallet_flags
 
 if TYPE_CHECKING:
     from arena.chain.port import Signer
@@ -35,18 +34,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def json_flag(about: str) -> Any:
-    """The option `--json`, whose help is `about`."""
-    return typer.Option("--json", help=about)
-
-
-JsonOption = Annotated[bool, json_flag("Print JSON.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 # -- a node: its folder, its store, its policy
 StateDirOption = Annotated[
     Path | None, typer.Option("--state-dir", help="State folder of the node. Default: ARENA_STATE_DIR or the system's.")
 ]
-RunStateDirOption = Annotated[Path | None, typer.Option("--state-dir", help="State folder. Default: ARENA_STATE_DIR.")]
 DsnOption = Annotated[
     str,
     typer.Option(
@@ -64,7 +57,6 @@ ClosesPolicyOption = Annotated[
     str,
     typer.Option("--policy", help="Policy by name or JSON file: it says when races close."),
 ]
-BuiltIndexOption = Annotated[Path | None, typer.Option("--catalogue", help="Built index; else the synthetic one.")]
 
 # -- where work runs
 ClusterOption = Annotated[
@@ -89,7 +81,7 @@ DocumentsOption = Annotated[
     Path | None, typer.Option("--documents", help="The catalogue as product documents, one JSON object a line.")
 ]
 CatalogueOption = Annotated[
-    Path | None, typer.Option("--catalogue", help="The catalogue as an index folder of `arena catalogue build`.")
+    Path | None, typer.Option("--catalogue", help="Index folder of `arena catalogue build`. Default: the node's own.")
 ]
 TitlesOption = Annotated[
     str, typer.Option("--titles", help="Title matcher: lexical/1, or the file of a bank's title release.")
@@ -113,16 +105,18 @@ BankOption = Annotated[str, typer.Option("--bank", help="Hotkey of the bank that
 CorpusArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A corpus.", exists=True, file_okay=False)]
 
 # -- a wallet: the hotkey that a command signs with; settings fill in what no flag says
-WalletNameOption = Annotated[str, typer.Option(*wallet_flags.NAME, help="Coldkey's name of the wallet that signs.")]
-WalletHotkeyOption = Annotated[
-    str, typer.Option(*wallet_flags.HOTKEY, help="The hotkey that signs; on the local network also //NAME.")
-]
-WalletPathOption = Annotated[str, typer.Option(*wallet_flags.PATH, help="Folder of the wallets.")]
+WALLET_SPELLINGS = {  # by setting: the older dotted names first, then those of `btcli` and of other subnets
+    "wallet_name": ("--wallet.name", "--wallet", "--wallet-name", "-w"),
+    "wallet_hotkey": ("--wallet.hotkey", "--wallet-hotkey", "-H"),
+    "wallet_path": ("--wallet.path", "--wallet-path"),
+    "network": ("--subtensor.network", "--subtensor.chain_endpoint", "--network", "-n"),
+}
 NetworkOption = Annotated[
     str,
-    typer.Option(*wallet_flags.NETWORK, help="local, finney, a chain's ws:// URL, or http:// of a served local chain."),
+    typer.Option(
+        *WALLET_SPELLINGS["network"], help="local, finney, a chain's ws:// URL, or http:// of a served local chain."
+    ),
 ]
-NetuidOption = Annotated[int | None, typer.Option(*wallet_flags.NETUID, min=0, help="The subnet.")]
 
 
 # -- groups
@@ -144,16 +138,26 @@ class StoreFlags:
 
 
 @dataclass(frozen=True)
-class WalletFlags:
+class KeyFlags:
     """The hotkey that a command signs with; settings fill in what no flag says."""
 
-    wallet_name: WalletNameOption = ""
-    wallet_hotkey: WalletHotkeyOption = ""
-    wallet_path: WalletPathOption = ""
+    wallet_name: Annotated[
+        str, typer.Option(*WALLET_SPELLINGS["wallet_name"], help="Coldkey's name of the wallet that signs.")
+    ] = ""
+    wallet_hotkey: Annotated[
+        str, typer.Option(*WALLET_SPELLINGS["wallet_hotkey"], help="Hotkey that signs; locally also //NAME.")
+    ] = ""
+    wallet_path: Annotated[str, typer.Option(*WALLET_SPELLINGS["wallet_path"], help="Folder of the wallets.")] = ""
+
+
+@dataclass(frozen=True)
+class WalletFlags(KeyFlags):
+    """The hotkey, and its network."""
+
     network: NetworkOption = ""
 
     def open(self) -> Signer:
-        """Its signer. Raises ArenaError V2031 for a key that can't be read, V2030 for a setting."""
+        """Its signer. Raises ArenaError V2030 for a key that can't be read or a setting."""
         from neurons.settings.inputs import signer_of
         from neurons.settings.settings import resolve
 
@@ -164,17 +168,16 @@ class WalletFlags:
 class BenchFlags:
     """What episodes stand on: index, policy and state folder."""
 
-    catalogue: BuiltIndexOption = None
+    catalogue: CatalogueOption = None
     policy: PolicyOption = None
-    state_dir: RunStateDirOption = None
+    state_dir: StateDirOption = None
 
     def named(self, model: str = "", model_url: str = "") -> dict[str, object]:
         """The settings that these flags give, as they are called from anywhere; `model_url` takes the place of all
         endpoints that are set."""
-        is_file = self.policy and Path(self.policy).exists()
         flags: dict[str, object] = {
             "catalogue_dir": self.catalogue and self.catalogue.absolute(),
-            "policy": str(Path(self.policy).absolute()) if self.policy and is_file else self.policy,
+            "policy": str(Path(self.policy).absolute()) if self.policy and Path(self.policy).exists() else self.policy,
             "state_dir": self.state_dir and self.state_dir.absolute(),
             "models": model,
         }
@@ -204,34 +207,31 @@ def command(
 
 
 def _flat(function: Callable[..., None]) -> Callable[..., None]:
-    hints = get_type_hints(function, include_extras=True)
     groups: dict[str, Any] = {}
-    parameters: list[inspect.Parameter] = []
+    own: list[inspect.Parameter] = []
     shared: list[inspect.Parameter] = []
-    for parameter in inspect.signature(function).parameters.values():
-        hint = hints[parameter.name]
-        if not dataclasses.is_dataclass(hint):
-            parameters.append(parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY))
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    hints = get_type_hints(function, include_extras=True)
+    for name, parameter in inspect.signature(function).parameters.items():
+        if not dataclasses.is_dataclass(hint := hints[name]):
+            own.append(parameter.replace(annotation=hint, kind=keyword))
             continue
-        group: Any = hint
-        groups[parameter.name] = group
-        its_hints = get_type_hints(group, include_extras=True)
-        for field in dataclasses.fields(group):
-            part, default, its_hint = field.name, field.default, its_hints[field.name]
-            shared.append(inspect.Parameter(part, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=its_hint))
+        groups[name] = hint
+        parts = get_type_hints(hint, include_extras=True)
+        for field in dataclasses.fields(hint):
+            shared.append(inspect.Parameter(field.name, keyword, default=field.default, annotation=parts[field.name]))
 
     def call(**given: Any) -> None:
         for name, group in groups.items():
-            given[name] = group(**{part: given.pop(part) for part in vars(group)["__dataclass_fields__"]})
+            given[name] = group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
         function(**given)
 
     call.__name__, call.__doc__ = function.__name__, function.__doc__
-    vars(call)["__signature__"] = inspect.Signature([*parameters, *shared])
+    vars(call)["__signature__"] = inspect.Signature([*own, *shared])
     return call
 
 
 # -- what a command reads from a store
-BODIES_URL_VARIABLE = "ARENA_BODIES_URL"
 MESSAGE_NOT_FOUND = "no record matches {which!r}; give a number, or the beginning of a record, body or attempt id"
 
 
@@ -240,7 +240,7 @@ def run_on_store(
 ) -> T:
     """What `work` returns, given the store of a DSN or a state folder.
 
-    Raises ArenaError V2021, V2022, V2023, V2026, V2028, V2029.
+    Raises ArenaError V2021, V2022, V2023, V2027, V2028, V2029.
     """
 
     async def opened() -> T:
@@ -286,16 +286,15 @@ def state_folder(given: Path | None) -> Path:
 
 
 def location_of(dsn: str, state_dir: Path) -> StoreLocation:
-    """Where the store of a DSN (""; of a state folder) and its bodies are. Raises ArenaError V2021, V2026."""
+    """Where the store of a DSN (""; of a state folder) and its bodies are. Raises ArenaError V2021, V2027."""
     from arena.store.location import StoreLocation, read_location
 
     if dsn:
-        return StoreLocation(
-            kind="external", validator="", dsn=dsn, objects=os.environ.get(BODIES_URL_VARIABLE, "").strip()
-        )
+        bodies_url = os.environ.get("ARENA_BODIES_URL", "").strip()
+        return StoreLocation(kind="external", validator="", dsn=dsn, objects=bodies_url)
     location = read_location(state_dir)
     if location is None:
-        raise ArenaError("V2026", str(state_dir))
+        raise ArenaError("V2027", f"no store is known in {state_dir}", fix="give --state-dir of a node, or of a demo")
     return location
 
 
@@ -311,17 +310,14 @@ async def find_record(
     store: PostgresStore, which: str, validator: str
 ) -> tuple[SignedRecord, RecordContent | None] | None:
     """The first record that `which` names, and its content (None: it can't be decoded); None when there is none."""
-    if which.isdecimal():
-        seq = int(which)
-        for name in await logs_of(store, validator):
-            async for record in store.records(name, after_seq=max(0, seq - 1)):
-                if record.seq == seq:
-                    return record, read_or_none(record)
-                break
-        return None
+    seq = int(which) if which.isdecimal() else None
     for name in await logs_of(store, validator):
-        async for record in store.records(name):
+        async for record in store.records(name, after_seq=max(0, (seq or 1) - 1)):
             content = read_or_none(record)
+            if record.seq == seq:
+                return record, content
+            if seq is not None:
+                break
             payload = getattr(content, "payload", None)
             ids = (record.content_sha256, *(str(getattr(payload, id_, "")) for id_ in ("body_sha256", "attempt_id")))
             if which and any(one.startswith(which) for one in ids):

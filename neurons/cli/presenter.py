@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -99,32 +99,22 @@ _LINE_EVERY_S = 10.0
 
 @contextmanager
 def show_progress(*, is_quiet: bool = False) -> Iterator[Progress]:
-    """The function to report to. Quiet, it shows nothing."""
-    yield no_progress if is_quiet else PhaseLines(lambda line: typer.echo(line, err=True), time.monotonic)
+    """The function to report to: a line when a phase ends, and every ten seconds while one runs, with the time left.
+    A phase's first report may tell of what an earlier run did. Quiet, it shows nothing."""
+    begun: dict[str, tuple[float, int]] = {}  # when a phase was first reported, and how far it was
+    shown_s = time.monotonic()
 
-
-class PhaseLines:
-    """A line when a phase ends, and every ten seconds while one runs, with the time left. `clock` gives seconds.
-
-    A phase's first report may tell of what an earlier run did.
-    """
-
-    def __init__(self, write: Callable[[str], None], clock: Callable[[], float]) -> None:
-        self._write, self._clock = write, clock
-        self._begun: dict[str, tuple[float, int]] = {}  # when a phase was first reported, and how far it was
-        self._shown_s = clock()
-
-    def __call__(self, phase: str, done: int, total: int) -> None:
-        """Take one report."""
-        now_s = self._clock()
-        begun_s, begun_at = self._begun.setdefault(phase, (now_s, done))
-        if done >= total:
-            if begun_at < total:  # said once, unless the phase begins again
-                self._write(f"{phase}: done in {now_s - begun_s:.1f} s")
-            self._begun[phase] = now_s, total
+    def report(phase: str, done: int, total: int) -> None:
+        nonlocal shown_s
+        now_s = time.monotonic()
+        begun_s, begun_at = begun.setdefault(phase, (now_s, done))
+        if done >= total and begun_at < total:  # said once, unless the phase begins again
+            begun[phase] = now_s, total
+            typer.echo(f"{phase}: done in {now_s - begun_s:.1f} s", err=True)
         elif done < begun_at:
-            self._begun[phase] = now_s, done
-        elif now_s - self._shown_s >= _LINE_EVERY_S and done > begun_at:
-            self._shown_s = now_s
-            left_s = (now_s - begun_s) * (total - done) / (done - begun_at)
-            self._write(f"{phase}: {done * 100 // total} %, {left_s:.0f} s left")
+            begun[phase] = now_s, done
+        elif done < total and now_s - shown_s >= _LINE_EVERY_S and done > begun_at:
+            shown_s, left_s = now_s, (now_s - begun_s) * (total - done) / (done - begun_at)
+            typer.echo(f"{phase}: {done * 100 // total} %, {left_s:.0f} s left", err=True)
+
+    yield no_progress if is_quiet else report

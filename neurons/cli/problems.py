@@ -364,7 +364,7 @@ def read_files(paths: Sequence[Path]) -> list[Problem]:
 
 
 def shipped_named(name: str) -> Sequence[Problem]:
-    """The problems of a shipped suite; none when no suite has that name. Raises ArenaError P4018 for damaged files."""
+    """The problems of a shipped suite; none when no suite has that name. Raises ArenaError P4010 for damaged files."""
     from arena.bank.suite_signature import open_shipped
     from arena.chain.keys import verify
     from problems.suites import SUITES
@@ -381,7 +381,7 @@ def read_matcher(name: str) -> TitleMatcher:
 
 
 def read_release(path: Path) -> AcceptedTitles:
-    """The title release in a file. Raises ArenaError P4012 when it is none, typer.BadParameter for an unreadable
+    """The title release in a file. Raises ArenaError P4001 when it is none, typer.BadParameter for an unreadable
     one."""
     from problems.titles import decode_accepted
 

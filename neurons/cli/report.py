@@ -1,7 +1,8 @@
-"""`arena report`, and the tables of evaluations: alone, beside another one, and beside the paper's Table 1."""
+"""`arena report`: evaluations beside each other and beside the paper's Table 1; and one evaluation in words."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,7 @@ import msgspec
 import typer
 
 from neurons.cli.options import JsonOption
-from neurons.cli.presenter import echo_json, make_table
+from neurons.cli.presenter import echo_json, field_lines, make_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,10 +19,7 @@ if TYPE_CHECKING:
     from training.report.document import Document
 
 
-SPEND_NAMES = ("tokens a solved", "USD a solved", "seconds a solved")
-
-
-def read_report(path: Path) -> EvalReport:
+def _read_report(path: Path) -> EvalReport:
     """The report in a file. Raises typer.BadParameter."""
     from training.evaluation.report import EvalReport
 
@@ -31,38 +29,14 @@ def read_report(path: Path) -> EvalReport:
         raise typer.BadParameter(f"{path} is no report: {error}") from error
 
 
-def show_evaluation(report: EvalReport, against: Path | None, *, as_json: bool) -> None:
-    """Print a report, beside the one in the file `against` where one is named. Raises typer.BadParameter for reports
-    that can't be compared."""
-    from rich.console import Console
-
-    from training.evaluation.report import compare
-
-    other = read_report(against) if against else None
-    try:
-        paired = compare(report, other) if other else None
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--against") from error
-    if as_json:
-        echo_json({"report": report, "paired": paired})
-        return
-    shown, measured = [report, other] if other else [report], report.conditions.set
-    labels = [one.label for one in shown]
-    table = make_table("", *labels, title=f"{measured.name}: {measured.problems} problems", right=labels)
-    rows = [_report_rows(one) for one in shown]
-    for name in dict.fromkeys(name for row in rows for name in row):
-        table.add_row(name, *(row.get(name, "") for row in rows))
-    Console().print(table)
+def evaluation_lines(report: EvalReport) -> Iterator[str]:
+    """One report in words."""
+    measured = report.conditions.set
+    yield f"{report.label} on {measured.name}: {measured.problems} problems"
+    yield from field_lines(_report_rows(report).items(), 18)
     names = {"weights": report.weights_sha256, "lineage": report.lineage_sha256}
-    told = (
-        ", ".join(f"{name} {sha256[:16]}" for name, sha256 in names.items() if sha256) or f"asked as {report.weights}"
-    )
-    typer.echo(f"{report.label}: {told}; {report.contamination}")
-    if paired and other:
-        typer.echo(
-            f"{report.label} alone solves {paired.first_only}, {other.label} alone {paired.second_only} of {paired.n}; "
-            f"p = {paired.p_value:.4f} (exact McNemar)"
-        )
+    told = ", ".join(f"{name} {sha256[:16]}" for name, sha256 in names.items() if sha256)
+    yield f"{told or f'asked as {report.weights}'}; {report.contamination}"
 
 
 def _report_rows(report: EvalReport) -> dict[str, str]:
@@ -81,7 +55,7 @@ def _report_rows(report: EvalReport) -> dict[str, str]:
         "recommends": f"{report.emission:.3f}",
         "invented ids": f"{report.hallucinated:.2f}",
         "steps": f"{report.steps:.1f}",
-        **dict(zip(SPEND_NAMES, spend_texts(report.spent), strict=True)),
+        **_spend_rows(report.spent),
         "unscored": f"{report.unscored} of {report.episodes}",
         "overflows": str(report.overflows),
     }
@@ -91,14 +65,16 @@ def _share(estimate: Estimate) -> str:
     return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
 
 
-def spend_texts(spent: SetSpend | None) -> tuple[str, str, str]:
-    """Tokens, dollars and seconds for each solved episode; dashes where nothing was recorded, or nothing solved."""
+def _spend_rows(spent: SetSpend | None) -> dict[str, str]:
+    """Tokens, dollars and seconds for each solved episode; none where nothing was recorded, or nothing solved."""
     if spent is None or not spent.solved:
-        return "-", "-", "-"
-    tokens = (spent.prompt_tokens + spent.completion_tokens) / spent.solved
-    dollars = f"{spent.cost_micro_usd / spent.solved / 1_000_000:.6f}" if spent.cost_micro_usd else "-"
-    seconds = "-" if spent.episode_ms is None else f"{spent.episode_ms / spent.solved / 1_000:.1f}"
-    return f"{tokens:,.0f}", dollars, seconds
+        return {}
+    rows = {"tokens a solved": f"{(spent.prompt_tokens + spent.completion_tokens) / spent.solved:,.0f}"}
+    if spent.cost_micro_usd:
+        rows["USD a solved"] = f"{spent.cost_micro_usd / spent.solved / 1_000_000:.6f}"
+    if spent.episode_ms is not None:
+        rows["seconds a solved"] = f"{spent.episode_ms / spent.solved / 1_000:.1f}"
+    return rows
 
 
 COLUMNS = 80  # where no terminal says how wide it is
@@ -126,7 +102,7 @@ def report(
 
     from training.report.document import make_document, read_run, render_page
 
-    found = [read_report(path) for path in reports or ()]
+    found = [_read_report(path) for path in reports or ()]
     runs = [read_run(folder) for folder in run or ()]
     if not found and not runs:
         raise typer.BadParameter("nothing to report: give a REPORT.json or a --run")
@@ -154,23 +130,23 @@ def _tables(document: Document) -> list[Table]:
 
     figures = ("ASR", "pass@8", "n", "unscored")
     rows = make_table("row", "set", *figures, title=document.title, right=figures, box=SIMPLE)
-    for one in document.published:
-        asr = "-" if one.asr_e3 is None else f"{one.asr_e3 / 10:.1f}%"
-        eight = "-" if one.pass_at_8_e3 is None else f"{one.pass_at_8_e3 / 10:.1f}%"
-        rows.add_row(one.label, one.group[0], asr, eight, "75" if one.group[0] != "P" else "-", "-")
-    for row in document.rows:
-        ours = f"{row.report.asr.value:.1%} [{100 * row.report.asr.low:.1f}, {100 * row.report.asr.high:.1f}]"
-        eighth = f"{row.report.pass_at['8'].value:.1%}" if "8" in row.report.pass_at else "-"
-        unscored = f"{row.report.unscored} of {row.report.episodes}"
-        label = f"{row.report.label} ({row.ending})" if row.ending else row.report.label
-        rows.add_row(
-            label, f"{row.letter}: {row.report.conditions.set.name}", ours, eighth, str(row.report.asr.n), unscored
-        )
     published: dict[str, list[str]] = {}
     for one in document.published:
-        letters = published.setdefault(one.harness, [])
-        letters += [] if one.group[0] in letters else [one.group[0]]
-    rows.caption = "\n".join(f"{', '.join(letters)}: {harness}" for harness, letters in published.items())
+        asr, eight = ("-" if share is None else f"{share / 10:.1f}%" for share in (one.asr_e3, one.pass_at_8_e3))
+        letter = one.group[0]
+        rows.add_row(one.label, letter, asr, eight, "75" if letter != "P" else "-", "-")
+        published.setdefault(one.harness, []).append(letter)
+    for row in document.rows:
+        report = row.report
+        rows.add_row(
+            f"{report.label} ({row.ending})" if row.ending else report.label,
+            f"{row.letter}: {report.conditions.set.name}",
+            f"{report.asr.value:.1%} [{100 * report.asr.low:.1f}, {100 * report.asr.high:.1f}]",
+            f"{report.pass_at['8'].value:.1%}" if "8" in report.pass_at else "-",
+            str(report.asr.n),
+            f"{report.unscored} of {report.episodes}",
+        )
+    rows.caption = "\n".join(f"{', '.join(dict.fromkeys(letters))}: {name}" for name, letters in published.items())
     rows.caption_justify = "left"
     tests = make_table("second against first", "cond.", "difference", "p", "p, Holm", title="Tests", box=SIMPLE)
     for test in document.tests:

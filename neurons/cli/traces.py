@@ -17,7 +17,7 @@ import msgspec
 from arena.bank.batch import Explain, explain_nothing
 from arena.chain.keys import verify
 from arena.export.agents import AgentRow
-from arena.export.exporter import releases_in
+from arena.export.assembly import releases_in
 from arena.export.files import AGENTS, LOG, MANIFEST, read_rows, read_scrubbed
 from arena.export.model import LogRow
 from arena.export.selection import releases_of
@@ -26,6 +26,9 @@ from arena.records.inspection import inspect
 from arena.records.model import EvaluationRecord, RecordContent, ReleaseRecord, SignedRecord, VerdictRecord, entry_of
 from arena.view.reading import Field, TraceView, chain_fact, view_evaluation, view_trace
 from arena.visibility.rule import Thing, Viewer, embargoed_races, may_see, standing_of
+from harness.emission.attribution import EMISSION, emitters_of
+from harness.emission.call_reader import CallReader
+from harness.tools.registry import PROFILES, profile_schemas
 from harness.trace import EvaluationBody, ToolCall
 from judge.verdict import UnscoredVerdict, Verdict
 from neurons.cli.options import find_record, logs_of, read_or_none
@@ -37,18 +40,11 @@ if TYPE_CHECKING:
     from arena.store.postgres import PostgresStore
 
 
-class FoundTrace(NamedTuple):
-    """A trace's view and its body."""
-
-    view: TraceView
-    body: EvaluationBody
-
-
 class FoundTraces(NamedTuple):
-    """What was found, and why the rest is not shown: a line for each reason."""
+    """What was found, each view with its body, and why the rest is not shown: a line for each reason."""
 
     title: str
-    traces: tuple[FoundTrace, ...]
+    traces: tuple[tuple[TraceView, EvaluationBody], ...]
     withheld: tuple[str, ...] = ()
 
 
@@ -64,24 +60,22 @@ class ReadRules(NamedTuple):
     explain: Explain = explain_nothing
 
 
-def traces_of_file(path: Path) -> FoundTraces:
-    """Those of a run or a body in a file. Raises msgspec.MsgspecError for another file, OSError."""
+def traces_of_path(path: Path, most: int) -> FoundTraces:
+    """Those of an export, of a run or a body in a file, or of a folder of these. Raises ArenaError V2050,
+    msgspec.MsgspecError for another file, OSError."""
+    if (path / MANIFEST).exists():
+        return FoundTraces(str(path), tuple(itertools.islice(_exported(path), most)))
+    if path.is_dir():
+        files = sorted(path.glob("*.json"))[:most]
+        return FoundTraces(str(path), tuple(trace for one in files for trace in traces_of_path(one, 1).traces))
     found = read_run(path.read_bytes())
     if not isinstance(found, LocalRun):
-        return FoundTraces(str(path), (FoundTrace(view_trace(found), found),))
+        return FoundTraces(str(path), ((view_trace(found), found),))
     done = [(row.evaluation, row.constraints) for row in found.rows if row.evaluation is not None]
-    traces = tuple(FoundTrace(view_evaluation(one, constraints), one.body) for one, constraints in done)
+    traces = tuple((view_evaluation(one, constraints), one.body) for one, constraints in done)
     failed = [(row.problem.problem_id, row.failure) for row in found.rows if row.failure]
     missing = tuple(f"{problem}: {failure.code} {failure.detail}" for problem, failure in failed)
     return FoundTraces(f"{found.agent} under policy {found.policy}", traces, missing)
-
-
-def traces_of_folder(folder: Path, most: int) -> FoundTraces:
-    """Those of an export, or of a folder of bodies. Raises ArenaError V2050, msgspec.MsgspecError, OSError."""
-    if (folder / MANIFEST).exists():
-        return FoundTraces(str(folder), tuple(itertools.islice(_exported(folder), most)))
-    files = sorted(folder.glob("*.json"))[:most]
-    return FoundTraces(str(folder), tuple(trace for path in files for trace in traces_of_file(path).traces))
 
 
 async def traces_of_store(store: PostgresStore, which: str, rules: ReadRules) -> FoundTraces | None:
@@ -106,8 +100,7 @@ async def traces_of_store(store: PostgresStore, which: str, rules: ReadRules) ->
     logs = {record.validator for record, _ in found}
     releases = {name: {one.race_id: one async for _, one in releases_in(store, name)} for name in logs}
     points = {name: await store.checkpoints(name) for name in logs}
-    traces: list[FoundTrace] = []
-    withheld: Counter[str] = Counter()
+    traces, withheld = list[tuple[TraceView, EvaluationBody]](), Counter[str]()
     for record, evaluation in found:
         name = record.validator
         if reason := withheld_reason(evaluation, releases[name], rules):
@@ -117,7 +110,7 @@ async def traces_of_store(store: PostgresStore, which: str, rules: ReadRules) ->
         if stored is None:
             withheld["its body is not stored"] += 1
             continue
-        body = msgspec.json.decode(stored.content, type=EvaluationBody)
+        body = decode_body(stored.content)
         judging = [decode_content(one.content).payload for one in await store.verdicts_on([stored.body_sha256], name)]
         is_problem_seen = not withheld_reason(evaluation, releases[name], rules, "problem")
         asked = rules.explain(evaluation, body.catalogue_sha256).constraints if is_problem_seen else ()
@@ -130,7 +123,7 @@ async def traces_of_store(store: PostgresStore, which: str, rules: ReadRules) ->
             facts=(*record_facts(evaluation, names), *(attribution_facts(body) if len(found) == 1 else ())),
             proof=(*signature_facts(record), chain_fact(record.seq, points[name])),
         )
-        traces.append(FoundTrace(view, body))
+        traces.append((view, body))
     return FoundTraces(which, tuple(traces), tuple(f"{count} not shown: {why}" for why, count in withheld.items()))
 
 
@@ -166,12 +159,11 @@ def signature_facts(record: SignedRecord | LogRow) -> tuple[Field, ...]:
     return (("record", f"{record.seq} of {record.validator}"), ("signature", holds), ("content", record.content_sha256))
 
 
-def _exported(folder: Path) -> Iterator[FoundTrace]:
+def _exported(folder: Path) -> Iterator[tuple[TraceView, EvaluationBody]]:
     """The trajectories of an export, as its views have them."""
-    agents, shards = folder / AGENTS, sorted((folder / LOG).glob("*.jsonl.zst"))
-    lines = agents.read_bytes().splitlines() if agents.exists() else []
-    rows = [msgspec.json.decode(line, type=AgentRow) for line in lines]
-    names = {row.agent_version_id: row.name or "" for row in rows}
+    shards = sorted((folder / LOG).glob("*.jsonl.zst"))
+    agents = [msgspec.json.decode(line, type=AgentRow) for line in (folder / AGENTS).read_bytes().splitlines()]
+    names = {row.agent_version_id: row.name or "" for row in agents}
     verdicts: dict[str, Verdict | UnscoredVerdict] = {}
     for row in (row for path in shards for row in read_rows(path)):
         payload = None if row.content is None else decode_content(bytes(row.content)).payload
@@ -197,15 +189,11 @@ def _exported(folder: Path) -> Iterator[FoundTrace]:
                 facts=record_facts(evaluation, names),
                 proof=signature_facts(row),
             )
-            yield FoundTrace(view, body)
+            yield view, body
 
 
 def attribution_facts(body: EvaluationBody) -> tuple[Field, ...]:
     """Who wrote the calls, worked out again from the body; none for a profile or a rule that this release lacks."""
-    from harness.emission.attribution import EMISSION, emitters_of
-    from harness.emission.call_reader import CallReader
-    from harness.tools.registry import PROFILES, profile_schemas
-
     if body.tool_profile not in PROFILES or body.emission != EMISSION:
         return ()
     recorded = tuple(event.emitter for event in body.events if isinstance(event, ToolCall))

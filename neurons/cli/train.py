@@ -76,7 +76,7 @@ class LeakFlags:
     def guard(self, catalogue: Path | None, admits: CorpusPool) -> Guard:
         """The leak guard of the partition and the problems named, for a corpus of the pool `admits`.
 
-        Raises ArenaError P4001, P4026, P4018.
+        Raises ArenaError P4001, P4026, P4010.
         """
         from arena.bank.partition_file import read_partition, read_public_manifest
         from arena.chain.keys import verify

@@ -1,12 +1,12 @@
 """`arena validator` and `doctor`: run a validator, and look whether this host is ready.
 
-The settings of a node are options of `arena validator` and `arena doctor`: `neurons.settings.settings` reads them; here
-they are only shown and completed, in groups.
+The settings of a node are options of `arena validator` and `arena doctor`, in groups: `neurons.settings.settings`
+merges them with the environment and the file.
 """
 
 from __future__ import annotations
 
-import copy
+import functools
 import inspect
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,12 +16,11 @@ from typer.core import TyperCommand, TyperGroup
 
 from foundation.errors import ArenaError
 from neurons.cli.exit_codes import EXIT_FAILED, EXIT_NOT_READY
-from neurons.cli.options import JsonOption, StateDirOption, json_flag
+from neurons.cli.options import WALLET_SPELLINGS, JsonOption, StateDirOption
 from neurons.cli.presenter import echo_json, show
 
 _RUN, _WORDS = "run", ("status", "pause")
 _MARK = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
-_ANY_FLAG = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 GROUPS: dict[str, str] = {
     "Who this validator is": "wallet_name wallet_hotkey wallet_path wallet_password_file wallet_proxy network netuid"
@@ -37,54 +36,57 @@ GROUPS: dict[str, str] = {
     "Checkpoints and anchors": "checkpoint_dir",
     "Log and metrics": "log_level metrics_host metrics_port parent_pid",
 }
-_FLAGS = {
-    "wallet_name": "--wallet.name",
-    "wallet_hotkey": "--wallet.hotkey",
-    "wallet_path": "--wallet.path",
-    "network": "--subtensor.network",
-}
+LOG_SWITCHES = ("debug", "info")  # `--logging.debug`, as the ecosystem's launch scripts have it
 
 
 class SettingsCommand(TyperCommand):
-    """Shows every setting in its help and completes it, and leaves reading them to `neurons.settings.settings`."""
+    """A command with an option for every setting; `ctx.obj` is what they resolve to."""
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """The help with one option for each setting, grouped."""
-        super(SettingsCommand, self._with_settings()).format_help(ctx, formatter)
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The command's own parameters, and one for each setting."""
+        return [*super().get_params(ctx), *setting_options()]
 
-    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """Names of options, those of settings included."""
-        return super(SettingsCommand, self._with_settings()).shell_complete(ctx, incomplete)
+    def invoke(self, ctx: Any) -> Any:
+        """Resolve the settings, then run the command. Raises ArenaError V2030."""
+        from neurons.settings.settings import resolve
 
-    def _with_settings(self) -> SettingsCommand:
-        shown = copy.copy(self)
-        shown.params = [*self.params, *setting_options()]
-        return shown
+        given = {option.name: ctx.params.pop(option.name) for option in setting_options()}
+        config = given.pop("config")
+        for level in LOG_SWITCHES:
+            if given.pop(f"logging_{level}"):
+                given["log_level"] = level
+        ctx.obj = resolve(given, config)
+        return super().invoke(ctx)
 
 
-def setting_options() -> list[Any]:
-    """One option for each setting that a flag can give, in the order and under the headings of `GROUPS`."""
+@functools.cache
+def setting_options() -> tuple[Any, ...]:
+    """The options that settings are given by, under the headings of `GROUPS`."""
     from neurons.settings.settings import Settings
 
-    def option(name: str, group: str) -> inspect.Parameter:
-        field = Settings.model_fields[name]
-        shown = typer.Option(
-            _FLAGS.get(name, f"--{name.replace('_', '-')}"),
-            help=field.description,
-            metavar="VALUE",
-            rich_help_panel=group,
-        )
-        kind = inspect.Parameter.KEYWORD_ONLY
-        return inspect.Parameter(name, kind, default=None, annotation=Annotated[str | None, shown])
+    def option(name: str, kind: Any, *spellings: str, **look: Any) -> inspect.Parameter:
+        annotation = Annotated[kind | None, typer.Option(*spellings, **look)]
+        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+    def of_setting(name: str, group: str) -> inspect.Parameter:
+        field, spelled = Settings.model_fields[name], f"--{name.replace('_', '-')}"
+        look = {"help": field.description, "rich_help_panel": group}
+        if field.annotation is bool:
+            return option(name, bool, f"{spelled}/--no-{spelled[2:]}", **look)
+        return option(name, str, *WALLET_SPELLINGS.get(name, (spelled,)), metavar="VALUE", **look)
 
     def settings() -> None:
         """Only its signature is read."""
 
-    parameters = [option(name, group) for group, names in GROUPS.items() for name in names.split()]
+    parameters = [
+        option("config", Path, "--config", help="TOML file with settings instead of arena.toml here."),
+        *(option(f"logging_{level}", bool, f"--logging.{level}", hidden=True) for level in LOG_SWITCHES),
+        *(of_setting(name, group) for group, names in GROUPS.items() for name in names.split()),
+    ]
     vars(settings)["__signature__"] = inspect.Signature(parameters)
     shown = typer.Typer(add_completion=False)
     shown.command()(settings)
-    return list(typer.main.get_command(shown).params)
+    return tuple(typer.main.get_command(shown).params)
 
 
 class _ValidatorGroup(TyperGroup):
@@ -100,11 +102,11 @@ app = typer.Typer(cls=_ValidatorGroup, help="Run a validator.")
 doctor_app = typer.Typer()
 
 
-@app.command(_RUN, cls=SettingsCommand, hidden=True, context_settings=_ANY_FLAG)
+@app.command(_RUN, cls=SettingsCommand, hidden=True)
 def validator(
     context: typer.Context,
     dry_run: Annotated[bool, typer.Option(help="Print every setting with its source, start nothing.")] = False,
-    as_json: Annotated[bool, json_flag("With --dry-run: print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run a validator.
 
@@ -123,9 +125,9 @@ def validator(
     to finish.
     """
     from neurons.settings.inputs import policy_of
-    from neurons.settings.settings import format_rows, resolve_arguments
+    from neurons.settings.settings import format_rows
 
-    resolved = resolve_arguments(context.args)
+    resolved = context.obj
     policy_of(resolved.settings)  # an unknown policy is refused by --dry-run, too
     if dry_run:
         show(resolved.rows, format_rows(resolved.rows), as_json=as_json)
@@ -183,25 +185,22 @@ def pause(
     typer.echo("submissions are taken again" if is_over else f"paused: {said}")
 
 
-@doctor_app.command(cls=SettingsCommand, context_settings=_ANY_FLAG)
+@doctor_app.command(cls=SettingsCommand)
 def doctor(
     context: typer.Context,
-    config: Annotated[Path | None, typer.Option(help="TOML file with settings instead of arena.toml here.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check this host; print the fix for what is missing.
 
-    Looks at Python, memory, disk, the jail for agents, Postgres, the model endpoint, the search engine, the bank's
-    stock, and on a real network this hotkey's place there, for a node with these settings: give the flags that `arena
+    Looks at memory, disk, the jail and its Python, Postgres, the model endpoint, the search engine, the bank's stock,
+    and on a real network this hotkey's place there, for a node with these settings: give the flags that `arena
     validator` is started with. Changes no setting. `warn` means it runs with less; exit code 3 that something failed.
     """
     from neurons.node.doctor import CHECKS, examine
     from neurons.settings.released import with_held_release
-    from neurons.settings.settings import resolve_arguments
 
-    resolved = resolve_arguments([*context.args, *(["--config", str(config)] if config else [])])
     rows = []
-    for row in examine(with_held_release(resolved.settings), CHECKS):
+    for row in examine(with_held_release(context.obj.settings), CHECKS):
         rows.append(row)
         if not as_json:
             mark, colour = _MARK[row.status]

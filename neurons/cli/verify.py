@@ -29,7 +29,6 @@ from neurons.cli.options import (
     state_folder,
 )
 from neurons.cli.presenter import echo_json, printable, show_progress
-from neurons.settings import flags as wallet_flags
 
 if TYPE_CHECKING:
     from arena.chain.port import Subtensor
@@ -61,7 +60,7 @@ def verify(
     ] = None,
     checkpoint: _Notes = None,
     chain: _Chain = "",
-    netuid: Annotated[int, typer.Option(*wallet_flags.NETUID, min=0, help="The subnet on --chain.")] = NETUID,
+    netuid: Annotated[int, typer.Option("--netuid", min=0, help="The subnet on --chain.")] = NETUID,
     processes: _Processes = None,
     cluster: ClusterOption = "",
     as_json: JsonOption = False,
@@ -80,7 +79,7 @@ def verify(
     checkpoints given here, and with --chain against the block it names.
 
     """
-    from arena.export.elsewhere import bring_export, is_location
+    from arena.export.files import bring_export, is_location
 
     if cluster and export is None:
         raise typer.BadParameter("a store is verified where it is; give --export", param_hint="--cluster")
@@ -166,7 +165,7 @@ def verify_folder(
     `processes` None: one a core, for exports of many records; `cluster`, where given, is in their place. `points`,
     `subtensor`: what stands outside of the export; the chain is asked when the export holds. Ends the command
     with exit code 4 when anything is wrong; the first wrong place is named first. Raises ArenaError V2052 when
-    processes died, and V2207, V2060, V2208 for a cluster.
+    processes died, and V2207, V2060 for a cluster.
     """
     from arena.chain.keys import verify as verify_signature
     from arena.export.files import read_manifest

@@ -75,9 +75,8 @@ def view(
     if found is None:
         _show_record(store, target, validator, is_whole=is_whole, as_json=as_json)
         return
-    if trace:
-        kept = tuple(one for one in found.traces if trace == one.view.name or one.body.problem_id.startswith(trace))
-        found = found._replace(traces=kept)
+    kept = [one for one in found.traces if trace == one[0].name or one[1].problem_id.startswith(trace)]
+    found = found._replace(traces=tuple(kept))
     for line in found.withheld:
         typer.echo(line, err=True)
     if not found.traces:
@@ -88,26 +87,21 @@ def view(
     if html is not None:
         _write_pages(found, html)
     elif as_json:
-        echo_json([one.view for one in found.traces])
+        echo_json([view for view, _ in found.traces])
     elif is_as_judged:
         from judge.render import render
 
-        typer.echo("\n\n".join(render(one.body).text for one in found.traces))
+        typer.echo("\n\n".join(render(body).text for _, body in found.traces))
     else:
         _print(found, is_whole=is_whole)
 
 
 def _found(
-    target: str,
-    viewer: str,
-    pools: list[str],
-    validator: str,
-    catalogue: Path | None,
-    store: StoreFlags,
+    target: str, viewer: str, pools: list[str], validator: str, catalogue: Path | None, store: StoreFlags
 ) -> FoundTraces | None:
     """The traces that a target names: a file or folder here, else a record or race of a store; None for a record
     without one."""
-    from neurons.cli.traces import ReadRules, traces_of_file, traces_of_folder, traces_of_store
+    from neurons.cli.traces import ReadRules, traces_of_path, traces_of_store
     from neurons.practice.run import default_cache_dir
     from neurons.race.explaining import open_explainer
     from problems.model import POOLS
@@ -116,10 +110,8 @@ def _found(
     if not target and not path.exists():
         typer.echo("there is no run yet; next: arena run AGENT.py", err=True)
         raise typer.Exit(EXIT_FAILED)
-    if path.is_file():
-        return traces_of_file(path)
-    if path.is_dir():
-        return traces_of_folder(path, TRACES_MAX)
+    if path.exists():
+        return traces_of_path(path, TRACES_MAX)
     if unknown := set(pools) - set(POOLS):
         raise typer.BadParameter(f"no pool {unknown.pop()!r}; there are {', '.join(POOLS)}", param_hint="--pool")
     asked: tuple[Pool, ...] = tuple(pool for pool in POOLS if pool in pools)
@@ -151,21 +143,21 @@ def _print(found: FoundTraces, *, is_whole: bool) -> None:
 
     width = text_width()
     if len(found.traces) == 1:
-        echo_styled(trace_lines(found.traces[0].view, width, is_whole=is_whole))
+        echo_styled(trace_lines(found.traces[0][0], width, is_whole=is_whole))
         return
     typer.echo(f"{found.title}: {len(found.traces)} traces")
-    longest = max(len(one.view.name) for one in found.traces)
-    for one in found.traces:
-        version = dict(one.view.facts).get("version", "")  # of a record: name and hash; a run is of one agent
-        whose = f"{one.body.problem_id[:6]} {version[:10]:<10} " if version else ""
-        typer.echo(f"{one.view.name:<{longest}} {whose}{one.view.result}"[:width])
-    typer.echo(f"\none of them: add --trace {found.traces[0].view.name}; as pages: --html DIR")
+    longest = max(len(view.name) for view, _ in found.traces)
+    for view, body in found.traces:
+        version = dict(view.facts).get("version", "")  # of a record: name and hash; a run is of one agent
+        whose = f"{body.problem_id[:6]} {version[:10]:<10} " if version else ""
+        typer.echo(f"{view.name:<{longest}} {whose}{view.result}"[:width])
+    typer.echo(f"\none of them: add --trace {found.traces[0][0].name}; as pages: --html DIR")
 
 
 def _write_pages(found: FoundTraces, folder: Path) -> None:
     from arena.view.page import trace_pages
 
-    pages = trace_pages(found.title, [one.view for one in found.traces])
+    pages = trace_pages(found.title, [view for view, _ in found.traces])
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in pages.items():
         write_whole(folder / name, content.encode("utf-8", "replace"))

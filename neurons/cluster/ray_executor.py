@@ -52,7 +52,7 @@ def open_executor(cluster: str, processes: int | None, records: int, *, state_di
     """The cluster at that address, or `local`; where that is "", so many processes, with 0 this one, and with None as
     many as so many records are worth. `state_dir`: the command's own; a validator that runs over it is refused.
 
-    Work that was lost is said on standard error and run again. Raises ArenaError V2207, V2060, V2208 for a cluster.
+    Work that was lost is said on standard error and run again. Raises ArenaError V2207, V2060 for a cluster.
     """
     if cluster:
         with open_cluster(cluster, _say_lost, state_dir and state_dir.absolute()) as executor:
@@ -77,8 +77,7 @@ def require_no_keys(state_dir: Path | None) -> None:
     """
     import psutil
 
-    from neurons.health.node_file import read_node_file
-    from neurons.health.status import SILENT_MS
+    from neurons.health.status import SILENT_MS, read_node_file
     from neurons.settings.inputs import unix_ms
     from neurons.settings.settings import resolve
 
@@ -143,7 +142,7 @@ def open_cluster(address: str, told: Told = lambda lost: None, state_dir: Path |
     This process runs on a machine of the cluster (`ray start --address=...`). The token is the one that Ray finds:
     RAY_AUTH_TOKEN, the file in RAY_AUTH_TOKEN_PATH, or ~/.ray/auth_token. `state_dir`: the folder that the command was
     given, None: the one that is set. Raises ArenaError V2207 where this host holds a key or runs a validator, V2060
-    without Ray, V2208 for a cluster that does not answer.
+    without Ray, V2207 for a cluster that does not answer.
     """
     require_no_keys(state_dir)
     if importlib.util.find_spec("ray") is None:
@@ -168,7 +167,7 @@ def open_cluster(address: str, told: Told = lambda lost: None, state_dir: Path |
                 ray.init(address=address, **quiet)
         except (OSError, RayError, RuntimeError, ValueError) as error:
             why = str(error).strip().partition("\n")[0].partition(". ")[0]
-            raise ArenaError("V2208", f"{address}: {why or type(error).__name__}") from error
+            raise ArenaError("V2207", f"{address}: {why or type(error).__name__}") from error
         stack.callback(ray.shutdown)
         yield RayExecutor(told, state_dir)
 

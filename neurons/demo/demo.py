@@ -24,8 +24,7 @@ import msgspec
 from arena.chain.keys import HttpAuth, keypair_signer, verify
 from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.opening import OWNER_URI, local_chain_path
-from arena.chain.port import Signer
-from arena.door.client import DoorClient, deliver, find_doors
+from arena.door.client import DoorAnswer, DoorClient, deliver, find_doors
 from arena.records.port import StoredSubmission, WeightsResult
 from arena.records.verification import VerifyReport, verify_store
 from arena.store.embedded import embedded_server
@@ -41,7 +40,7 @@ from neurons.node.opening import open_bodies
 from neurons.race.explaining import link_catalogue
 from neurons.race.log import QUALIFYING, RaceLog
 from neurons.settings.endpoints import check_endpoints, named_endpoints
-from neurons.settings.inputs import policy_of, prepare_catalogue, unix_ms
+from neurons.settings.inputs import chain_of, policy_of, prepare_catalogue, unix_ms
 from neurons.settings.settings import Settings, environment_of
 
 VALIDATOR = "//Validator"
@@ -83,12 +82,10 @@ class DemoView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_over(self) -> bool:
         """Settled, released and paid; or cancelled."""
-        settlement = self.race.settlement
-        if settlement is None:
-            return False
-        if settlement.state == "cancelled":
+        if self.race.settlement is not None and self.race.settlement.state == "cancelled":
             return True
-        return self.race.release is not None and self.weights is not None and self.weights.status == "ok"
+        is_paid = self.weights is not None and self.weights.status == "ok"
+        return bool(self.race.settlement and self.race.release and is_paid)
 
 
 def demo_agents(product_ids: tuple[str, ...]) -> tuple[DemoAgent, ...]:
@@ -136,7 +133,7 @@ async def prepare_chain(settings: Settings, agents: tuple[DemoAgent, ...]) -> tu
     await chain.set_stake(validator.hotkey, STAKE_RAO)
     made = []
     for agent in agents:
-        miner: Signer = keypair_signer(agent.uri)
+        miner = keypair_signer(agent.uri)
         await chain.register(miner)
         submission, _ = await commit(miner, agent.name, agent.source, subtensor=chain, now_ms=unix_ms())
         made.append(submission)
@@ -148,14 +145,15 @@ async def hand_in(run: DemoRun, process: subprocess.Popen[bytes]) -> None:
 
     Raises ArenaError V2206 when the validator ends first, and what the door refuses with.
     """
-    chain = _chain_of(run)
+    chain, netuid = chain_of(run.settings), run.settings.netuid
     async with DoorClient() as client:
-        while not any(door.state for door in await find_doors(client, await chain.metagraph())):
+        doors: list[DoorAnswer] = []
+        while not any(door.state for door in doors):
             _raise_if_ended(run, process)
             await asyncio.sleep(WATCH_S)
-        doors = await find_doors(client, await chain.metagraph())
+            doors = await find_doors(client, await chain.metagraph())
     for agent, submission in zip(run.agents, run.submissions, strict=True):
-        async with DoorClient(HttpAuth(keypair_signer(agent.uri), time.time_ns), run.settings.netuid) as client:
+        async with DoorClient(HttpAuth(keypair_signer(agent.uri), time.time_ns), netuid) as client:
             (said,) = await deliver(client, submission, doors, wanted=1)
         if said.failure is not None:
             raise ArenaError(said.failure.code, f"{agent.name}: {said.failure.detail}")
@@ -192,19 +190,20 @@ def stop_process(process: subprocess.Popen[bytes]) -> None:
 
 async def watch(run: DemoRun, process: subprocess.Popen[bytes]) -> AsyncIterator[DemoView]:
     """Views until the race is over. Raises ArenaError V2206, with the log's end, when the validator ends first."""
-    store = await _connect(run, process)
+    while (store := await _connected(run)) is None:
+        _raise_if_ended(run, process)
+        await asyncio.sleep(WATCH_S)
     try:
         qualifying, race = RaceLog(store, QUALIFYING), RaceLog(store, RACE)
         while True:
             _raise_if_ended(run, process)
             await qualifying.refresh()
             await race.refresh()
-            results = await store.weights_results(1)
             view = DemoView(
                 submissions=tuple(await store.submissions()),
                 qualifying=qualifying,
                 race=race,
-                weights=results[0] if results else None,
+                weights=next(iter(await store.weights_results(1)), None),
                 records=(await store.head()).seq,
             )
             yield view
@@ -215,17 +214,15 @@ async def watch(run: DemoRun, process: subprocess.Popen[bytes]) -> AsyncIterator
         await store.close()
 
 
-async def _connect(run: DemoRun, process: subprocess.Popen[bytes]) -> PostgresStore:
-    """The validator's store, as soon as it answers."""
-    while True:
-        _raise_if_ended(run, process)
-        try:
-            if location := read_location(run.folder):
-                return await PostgresStore.open(location.dsn, location.validator)
-        except ArenaError as error:
-            if error.failure.code != STORE_AWAY:
-                raise
-        await asyncio.sleep(WATCH_S)
+async def _connected(run: DemoRun) -> PostgresStore | None:
+    """The validator's store; None while it does not answer."""
+    try:
+        location = read_location(run.folder)
+        return await PostgresStore.open(location.dsn, location.validator) if location else None
+    except ArenaError as error:
+        if error.failure.code != STORE_AWAY:
+            raise
+        return None
 
 
 def _raise_if_ended(run: DemoRun, process: subprocess.Popen[bytes]) -> None:
@@ -235,13 +232,9 @@ def _raise_if_ended(run: DemoRun, process: subprocess.Popen[bytes]) -> None:
         raise ArenaError("V2206", f"exit code {process.returncode}, log {log}:\n" + "\n".join(last))
 
 
-def _chain_of(run: DemoRun) -> LocalSubtensor:
-    return LocalSubtensor(local_chain_path(run.folder), now_ms=unix_ms, netuid=run.settings.netuid)
-
-
 async def conclude(run: DemoRun) -> tuple[VerifyReport, dict[str, int]]:
     """Every record verified, and the weights as the chain holds them, by hotkey; after the validator has stopped."""
-    chain, hotkey = _chain_of(run), keypair_signer(VALIDATOR).hotkey
+    chain, hotkey = chain_of(run.settings), keypair_signer(VALIDATOR).hotkey
     hotkeys = {neuron.uid: neuron.hotkey for neuron in (await chain.metagraph()).neurons}
     async with embedded_server(run.folder) as server:
         store = await PostgresStore.open(server.dsn_for(hotkey), hotkey, objects=open_bodies(run.settings))

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from arena.chain.keys import verify
@@ -34,10 +34,9 @@ from arena.records.log import (
 )
 from arena.records.model import StoredCheckpoint
 from foundation.backoff import Backoff, NextTry
-from foundation.codes.names import STORE_REFUSED
 from foundation.durable_files import replacing
 from foundation.errors import ArenaError
-from neurons.health.node_file import ANCHOR_EVERY_S, CHECKPOINT_EVERY_S
+from neurons.health.status import ANCHOR_EVERY_S, CHECKPOINT_EVERY_S
 from neurons.loops.node import Node
 
 FOLDER = "checkpoints"  # in the state folder
@@ -47,8 +46,6 @@ _SUFFIX = ".txt"
 
 def last_size(folder: Path) -> int:
     """The size of the largest checkpoint in `folder`, 0 for none. Raises OSError when it can't be listed."""
-    if not folder.is_dir():
-        return 0
     return max((int(path.stem) for path in folder.glob(f"*{_SUFFIX}") if path.stem.isdecimal()), default=0)
 
 
@@ -93,14 +90,9 @@ class CheckpointLoop:
         Raises ArenaError V2080 when they differ, V2050 when the last note in the store is not one this hotkey signed,
         V2021 when the store is away.
         """
-        stored = await self._node.store.checkpoints()
-        self._last = stored[-1] if stored else None
-        known = [read_checkpoint(self._last.note, verify)] if self._last else []
-        known += await asyncio.to_thread(self._published)
-        await self._catch_up(known)
+        await self._catch_up(await asyncio.to_thread(self._published))
         self._is_open = True
-        self._show()
-        records, signed = self._walk.seq, len(stored)
+        records, signed = self._walk.seq, len(await self._node.store.checkpoints())
         text = (
             f"the log has {records:,} records and stands behind its {signed:,} checkpoints" if records else "a new log"
         )
@@ -128,18 +120,18 @@ class CheckpointLoop:
 
         Raises ArenaError V2080 when the log is not the one that was signed before, V2021 when the store is away.
         """
-        node = self._node
+        node, hotkey = self._node, self._node.signer.hotkey
         async with self._signing:
+            before = self._last
             await self._catch_up()
-            size, hotkey = self._walk.seq, node.signer.hotkey
-            if size == (self._last.size if self._last else 0):
-                return None
+            if self._walk.seq == (self._last.size if self._last else 0):
+                return self._last if self._last != before else None
             note = sign_checkpoint(checkpoint_of(hotkey, self._walk.tree), node.signer)
-            signed = StoredCheckpoint(validator=hotkey, size=size, note=note, signed_ms=node.now_ms())
-            self._last = made = await self._put(signed)
-            self._show()
-            root, text = read_checkpoint(made.note, verify).root[:16], f"the log is signed up to record {made.size:,}"
-            node.log.info("checkpoint", size=made.size, root=root, text=text)
+            made = StoredCheckpoint(validator=hotkey, size=self._walk.seq, note=note, signed_ms=node.now_ms())
+            await node.store.put_checkpoint(made)
+            self._note_last(made)
+            text = f"the log is signed up to record {made.size:,}"
+            node.log.info("checkpoint", size=made.size, root=self._walk.root[:16], text=text)
             return made
 
     async def newest(self) -> StoredCheckpoint | None:
@@ -147,56 +139,43 @@ class CheckpointLoop:
         log. Raises as `sign`."""
         return await self.sign() or self._last
 
-    async def _put(self, checkpoint: StoredCheckpoint) -> StoredCheckpoint:
-        """Store it; where a note of the same size and root was sent before without an answer, that one stands."""
-        try:
-            await self._node.store.put_checkpoint(checkpoint)
-        except ArenaError as error:
-            if error.failure.code != STORE_REFUSED:
-                raise
-            mine = read_checkpoint(checkpoint.note, verify)
-            for other in await self._node.store.checkpoints(after_size=checkpoint.size - 1):
-                if other.size == checkpoint.size and (theirs := read_checkpoint(other.note, verify)) != mine:
-                    detail = f"two roots of {mine.size} records: {mine.root}, {theirs.root}"
-                    raise ArenaError("V2080", detail) from error
-                if other.size == checkpoint.size:
-                    return other
-            raise
-        return checkpoint
-
-    async def _catch_up(self, known: list[Checkpoint] | None = None) -> None:
-        """Take in what was appended since, and compare with checkpoints of sizes passed on the way."""
-        node = self._node
-        roots: dict[int, str] = {}
-        for checkpoint in known or ():
+    async def _catch_up(self, known: Sequence[Checkpoint] = ()) -> None:
+        """Take in what was appended since, and compare it with what was signed: the store's newest checkpoint, which
+        may be one that was sent without an answer, and those `known`."""
+        store, roots, walk = self._node.store, dict[int, str](), self._walk
+        stored = await store.checkpoints(after_size=self._last.size if self._last else 0)
+        for checkpoint in (*known, *(read_checkpoint(one.note, verify) for one in stored[-1:])):
             if roots.setdefault(checkpoint.size, checkpoint.root) != checkpoint.root:
                 raise ArenaError("V2080", f"two roots were signed for {checkpoint.size} records")
-        end = await node.store.head()
-        if end.seq < max([self._walk.seq, *roots]):
-            signed = max([self._walk.seq, *roots])
+        end, signed = await store.head(), max([walk.seq, *roots])
+        if end.seq < signed:
             raise ArenaError("V2080", f"the log ends at record {end.seq}; record {signed} was there: its tail was cut")
-        async for leaf in node.store.leaves(node.signer.hotkey, after_seq=self._walk.seq, to_seq=end.seq):
-            if wrong := self._walk.misplaced(leaf):
+        self._require_root(roots)
+        async for leaf in store.leaves(self._node.signer.hotkey, after_seq=walk.seq, to_seq=end.seq):
+            if wrong := walk.misplaced(leaf):
                 raise ArenaError("V2080", f"record {leaf.seq}: {wrong[1]}")
-            self._walk.take(leaf)
-            if leaf.seq in roots and roots[leaf.seq] != self._walk.root:
-                raise ArenaError("V2080", f"the first {leaf.seq} records do not have the root {roots[leaf.seq]}")
-        if self._walk.head != end:
-            raise ArenaError("V2080", f"the records end at {self._walk.seq}, which is not the head at {end.seq}")
+            walk.take(leaf)
+            self._require_root(roots)
+        if walk.head != end:
+            raise ArenaError("V2080", f"the records end at {walk.seq}, which is not the head at {end.seq}")
+        if stored:
+            self._note_last(stored[-1])
+
+    def _require_root(self, roots: Mapping[int, str]) -> None:
+        size = self._walk.seq
+        if size in roots and roots[size] != self._walk.root:
+            raise ArenaError("V2080", f"the first {size} records do not have the root {roots[size]}")
 
     def _published(self) -> list[Checkpoint]:
         """The last checkpoint in each folder. Files that can't be read, or are not ours, prove nothing and are said."""
         found = []
         for folder in self._folders:
             try:
-                note = read_last(folder)
-                checkpoint = read_checkpoint(note, verify) if note else None
+                if note := read_last(folder):
+                    found.append(read_checkpoint(note, verify))
             except (OSError, ArenaError) as error:
                 self._node.log.warning("checkpoint file is no evidence", folder=str(folder), reason=str(error))
-                continue
-            if checkpoint and checkpoint.validator == self._node.signer.hotkey:
-                found.append(checkpoint)
-        return found
+        return [each for each in found if each.validator == self._node.signer.hotkey]
 
     async def _publish(self) -> None:
         """Bring every folder up to the last checkpoint. One that can't be written is said, and tried again."""
@@ -205,21 +184,19 @@ class CheckpointLoop:
         behind = 0
         for folder in self._folders:
             try:
-                if self._written.get(folder) == self._last.size:
-                    continue
-                size = await asyncio.to_thread(last_size, folder)
-                missing = await self._node.store.checkpoints(after_size=size)
-                await asyncio.to_thread(write_all, folder, missing)
-                self._written[folder] = self._last.size
+                if self._written.get(folder) != self._last.size:
+                    size = await asyncio.to_thread(last_size, folder)
+                    await asyncio.to_thread(write_all, folder, await self._node.store.checkpoints(after_size=size))
+                    self._written[folder] = self._last.size
             except OSError as error:
                 behind += 1
                 self._node.log.warning("checkpoint not written", folder=str(folder), reason=str(error))
         self._node.metrics.checkpoint_folders_behind.set(behind)
 
-    def _show(self) -> None:
-        if self._last:
-            self._node.metrics.checkpoint_size.set(self._last.size)
-            self._node.metrics.checkpoint_ms.set(self._last.signed_ms)
+    def _note_last(self, last: StoredCheckpoint) -> None:
+        self._last = last
+        self._node.metrics.checkpoint_size.set(last.size)
+        self._node.metrics.checkpoint_ms.set(last.signed_ms)
 
 
 PAUSES = Backoff(first_ms=60_000, most_ms=1_200_000)  # up to a hundred blocks of the real chain, its limit
@@ -273,17 +250,12 @@ class AnchorLoop:
             return
         self._retry = PAUSES.after(self._retry, now_ms)  # also when no answer comes: it may stand on chain all the same
         result = await node.chain.commit(node.signer, note_sha256(newest.note))
+        facts = {"size": newest.size, "status": result.status, "detail": result.detail}
         if result.status == "ok":
             text = f"the log up to record {newest.size:,} is committed on chain in block {result.block}"
-            node.log.info("checkpoint committed", size=newest.size, block=result.block, text=text)
-            return
-        node.log.warning(
-            "checkpoint not committed",
-            size=newest.size,
-            status=result.status,
-            detail=result.detail,
-            seconds=self._retry.pause_ms // 1_000,
-        )
+            node.log.info("checkpoint committed", **facts, text=text)
+        else:
+            node.log.warning("checkpoint not committed", **facts, seconds=self._retry.pause_ms // 1_000)
 
     def _keep(self, checkpoint: StoredCheckpoint, block: int) -> None:
         self._anchored = checkpoint

@@ -132,54 +132,44 @@ class Node:
 
 
 class JudgeBudgets:
-    """What judging every race of one node may cost, a file each. One process; not for several threads."""
+    """What judging every race of one node may cost, a file each. One process; not for several threads.
+
+    Every method raises ArenaError V2064 for a file that can't be read or written.
+    """
 
     def __init__(self, folder: Path, tokens: int) -> None:
         """`tokens` of one race's verdicts together; 0: no bound."""
         self._folder, self._tokens = folder, tokens
 
     def plan(self, race_id: str, items: Iterable[WorkItem]) -> None:
-        """Take note of how many pairs this node judges of each problem. Raises ArenaError V2064."""
-        if spending := self._read(race_id):
-            self._keep(race_id, spending.planned(Counter(item.context.problem_id for item in items)))
+        """Take note of how many pairs this node judges of each problem."""
+        counts = Counter(item.context.problem_id for item in items)
+        self._change(race_id, lambda spending: spending.planned(counts))
 
     def refusal(self, race_id: str, problem_id: str) -> Failure | None:
-        """Why nobody's trace of a problem is judged now, or None: then its judging has begun.
-
-        Raises ArenaError V2064.
-        """
-        before = self._read(race_id)
-        if before is None:
-            return None
-        after = before.begun(problem_id, self._tokens)
-        if after is None:
+        """Why nobody's trace of a problem is judged now, or None: then its judging has begun."""
+        before, after = self._change(race_id, lambda spending: spending.begun(problem_id, self._tokens))
+        if after is None and before is not None:
             return Failure(code=JUDGE_BUDGET_SPENT, detail=f"{race_id}: {before.spent.tokens} tokens spent")
-        if after is not before:
-            self._keep(race_id, after)
         return None
 
     def charge(self, race_id: str, problem_id: str, spent: Spending) -> None:
-        """Count what judging one trace cost. Raises ArenaError V2064."""
-        if spending := self._read(race_id):
-            self._keep(race_id, spending.charged(problem_id, spent))
+        """Count what judging one trace cost."""
+        self._change(race_id, lambda spending: spending.charged(problem_id, spent))
 
-    def _read(self, race_id: str) -> RaceSpending | None:
-        """None: it is not bounded."""
+    def _change(
+        self, race_id: str, change: Callable[[RaceSpending], RaceSpending | None]
+    ) -> tuple[RaceSpending | None, RaceSpending | None]:
+        """What was spent, and what is noted now; twice None where it is not bounded."""
         if not (race_id and self._tokens):
-            return None
-        path = self._path(race_id)
+            return None, None
+        path = self._folder / f"{quote(race_id, safe='')}.json"
         try:
-            return msgspec.json.decode(path.read_bytes(), type=RaceSpending) if path.exists() else RaceSpending()
+            before = msgspec.json.decode(path.read_bytes(), type=RaceSpending) if path.exists() else RaceSpending()
+            after = change(before)
+            if after is not None and after is not before:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_whole(path, msgspec.json.encode(after))
         except (OSError, msgspec.DecodeError) as error:
             raise ArenaError("V2064", f"{path}: {error}") from error
-
-    def _keep(self, race_id: str, spending: RaceSpending) -> None:
-        path = self._path(race_id)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, msgspec.json.encode(spending))
-        except OSError as error:
-            raise ArenaError("V2064", f"{path}: {error}") from error
-
-    def _path(self, race_id: str) -> Path:
-        return self._folder / f"{quote(race_id, safe='')}.json"
+        return before, after

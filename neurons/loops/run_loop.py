@@ -19,7 +19,7 @@ from structlog.typing import FilteringBoundLogger
 from arena.records.port import LeaseLostError
 from foundation.backoff import Backoff
 from foundation.errors import ArenaError
-from neurons.health.node_file import Wait
+from neurons.health.status import Wait
 
 PAUSES = Backoff(first_ms=1_000, most_ms=60_000)
 SPREAD = (0.8, 1.2)
@@ -38,9 +38,7 @@ class StopSignal(asyncio.Event):
     ) -> None:
         """`spread` draws a factor between two bounds; `on_failure` hears the loop and the code of every failure."""
         super().__init__()
-        self._now_ms = now_ms
-        self._on_failure = on_failure
-        self._spread = spread
+        self._now_ms, self._on_failure, self._spread = now_ms, on_failure, spread
         self.waits: dict[str, Wait] = {}
 
     def failed(self, loop: str, error: ArenaError) -> None:
@@ -86,25 +84,18 @@ async def run_loop(
     """Call `turn` every `every_s` seconds until drained. Raises the first ArenaError that is not retryable."""
     failures = 0
     while not drain.is_set():
-        try:
-            await _coded(turn)
-            failures = 0
-            drain.went_on(name)
-        except ArenaError as error:
-            if not error.entry.is_retryable:
-                raise
-            failures += 1
-            _say_wait(name, name, error, max(every_s, PAUSES.pause_ms(failures) / 1_000), drain, log)
+        failures = await _attempt(name, turn, failures, drain, log)
         await drained_within(drain, max(every_s, drain.pause_s(failures)))
 
 
-def _say_wait(
-    loop: str, doing: str, error: ArenaError, seconds: float, drain: StopSignal, log: FilteringBoundLogger
+async def persist(
+    name: str, action: Callable[[], Awaitable[object]], drain: StopSignal, log: FilteringBoundLogger
 ) -> None:
-    code, detail = error.failure.code, error.failure.detail
-    text = f"{doing}: {code} {detail or error.entry.title}; tried again in {seconds:.0f} s"
-    log.warning("waiting", loop=loop, seconds=seconds, code=code, detail=detail, text=text)
-    drain.failed(loop, error)
+    """Repeat `action` until it succeeds, with growing pauses. Raises what no retry can mend (a lost lease
+    among it), and the last failure once drained."""
+    failures = 0
+    while failures := await _attempt(name, action, failures, drain, log, is_last=drain.is_set()):
+        await drained_within(drain, drain.pause_s(failures))
 
 
 async def drained_within(drain: StopSignal, seconds: float) -> bool:
@@ -114,27 +105,33 @@ async def drained_within(drain: StopSignal, seconds: float) -> bool:
     return drain.is_set()
 
 
-async def persist(
-    name: str, action: Callable[[], Awaitable[object]], drain: StopSignal, log: FilteringBoundLogger
-) -> None:
-    """Repeat `action` until it succeeds, with growing pauses. Raises what no retry can mend (a lost lease
-    among it), and the last failure once drained."""
-    failures = 0
+async def _attempt(
+    name: str,
+    action: Callable[[], Awaitable[object]],
+    failures: int,
+    drain: StopSignal,
+    log: FilteringBoundLogger,
+    *,
+    is_last: bool = False,
+) -> int:
+    """Do it once: 0, or after a failure that a retry can mend the number of them in a row. Raises any other one, and
+    with `is_last` every one."""
     loop = name.partition(" ")[0]  # what is written may be of many attempts; the wait is one
-    while True:
-        try:
-            await _coded(action)
-            drain.went_on(loop)
-            return
-        except LeaseLostError:
-            drain.went_on(loop)
+    try:
+        await _coded(action)
+    except LeaseLostError:
+        drain.went_on(loop)
+        raise
+    except ArenaError as error:
+        if not error.entry.is_retryable or is_last:
             raise
-        except ArenaError as error:
-            if not error.entry.is_retryable or drain.is_set():
-                raise
-            failures += 1
-            _say_wait(loop, name, error, PAUSES.pause_ms(failures) / 1_000, drain, log)
-        await drained_within(drain, drain.pause_s(failures))
+        code, detail, seconds = error.failure.code, error.failure.detail, PAUSES.pause_ms(failures + 1) / 1_000
+        text = f"{name}: {code} {detail or error.entry.title}; tried again in {seconds:.0f} s"
+        log.warning("waiting", loop=loop, seconds=seconds, code=code, detail=detail, text=text)
+        drain.failed(loop, error)
+        return failures + 1
+    drain.went_on(loop)
+    return 0
 
 
 async def _coded(action: Callable[[], Awaitable[object]]) -> None:

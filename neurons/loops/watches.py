@@ -17,7 +17,7 @@ from arena.store.embedded import EmbeddedServer, is_running, start_embedded
 from arena.store.location import read_location
 from foundation.codes.names import JUDGE_FAILED, MODEL_FAILED
 from foundation.errors import ArenaError
-from neurons.health.node_file import ChainFacts, last_place
+from neurons.health.status import ChainFacts, last_place
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.settings.endpoints import check_endpoints
@@ -50,34 +50,19 @@ class ChainWatch:
         Raises ArenaError U3030 while the chain is away; and, with the facts kept, U3037 and V2032 while
         this release can't do all its work on this chain: the status says so, and whatever doesn't need it goes on.
         """
-        chain, now_ms = self._node.chain, self._node.now_ms()
-        block, finalized = await chain.block(), await chain.finalized_block()
-        grew_ms = self.facts.grew_ms if block == self.facts.block and self.facts.seen_ms else now_ms
+        node, before, now_ms = self._node, self.facts, self._node.now_ms()
+        block, finalized = await node.chain.block(), await node.chain.finalized_block()
+        grew_ms = before.grew_ms if block == before.block and before.seen_ms else now_ms
         is_stale = now_ms - grew_ms > STALE_MS
-        if is_stale and not self.facts.is_stale:
-            self._node.log.error("chain stands still", code="U3034", block=block, seconds=(now_ms - grew_ms) // 1_000)
-        self.facts = msgspec.structs.replace(
-            self.facts, seen_ms=now_ms, block=block, finalized_block=finalized, grew_ms=grew_ms, is_stale=is_stale
+        if is_stale and not before.is_stale:
+            node.log.error("chain stands still", code="U3034", block=block, seconds=(now_ms - grew_ms) // 1_000)
+        facts = msgspec.structs.replace(
+            before, seen_ms=now_ms, block=block, finalized_block=finalized, grew_ms=grew_ms, is_stale=is_stale
         )
-        if not self.facts.placed_block or block - self.facts.placed_block >= METAGRAPH_BLOCKS:
-            metagraph, before = await chain.metagraph(), self.facts
-            own = next((neuron for neuron in metagraph.neurons if neuron.hotkey == self._node.signer.hotkey), None)
-            self.facts = msgspec.structs.replace(
-                before,
-                uid=own.uid if own else None,
-                has_permit=bool(own and own.has_validator_permit),
-                stake_rao=own.stake_rao if own else 0,
-                placed_block=max(1, before.block),
-            )
-            uid, is_good = self.facts.uid, self.facts.has_permit
-            if not before.placed_block or (uid, is_good) != (before.uid, before.has_permit):
-                log = self._node.log.info if is_good else self._node.log.error
-                place = "not registered on the subnet" if uid is None else f"uid {uid} on the subnet"
-                text = (
-                    f"{place}, with a permit" if is_good else f"{place}, without a permit: no weights are set (U3035)"
-                )
-                log("place on the subnet", uid=uid, permit=is_good, code="" if is_good else "U3035", text=text)
-        facts, metrics = self.facts, self._node.metrics
+        self.facts = facts
+        if not facts.placed_block or block - facts.placed_block >= METAGRAPH_BLOCKS:
+            self.facts = facts = await self._placed(facts)
+        metrics = node.metrics
         metrics.chain_block.set(facts.block)
         metrics.chain_finalized_block.set(facts.finalized_block)
         metrics.chain_grew_ms.set(facts.grew_ms)
@@ -85,7 +70,26 @@ class ChainWatch:
         metrics.uid.set(-1 if facts.uid is None else facts.uid)
         metrics.permit.set(facts.has_permit)
         metrics.stake_rao.set(facts.stake_rao)
-        await chain.check(self._node.signer.hotkey)
+        await node.chain.check(node.signer.hotkey)
+        return facts
+
+    async def _placed(self, before: ChainFacts) -> ChainFacts:
+        """The facts with our own place on the subnet; a change of it is said."""
+        metagraph = await self._node.chain.metagraph()
+        own = next((neuron for neuron in metagraph.neurons if neuron.hotkey == self._node.signer.hotkey), None)
+        facts = msgspec.structs.replace(
+            before,
+            uid=own.uid if own else None,
+            has_permit=bool(own and own.has_validator_permit),
+            stake_rao=own.stake_rao if own else 0,
+            placed_block=max(1, before.block),
+        )
+        uid, is_good = facts.uid, facts.has_permit
+        if not before.placed_block or (uid, is_good) != (before.uid, before.has_permit):
+            log = self._node.log.info if is_good else self._node.log.error
+            place = "not registered on the subnet" if uid is None else f"uid {uid} on the subnet"
+            text = f"{place}, with a permit" if is_good else f"{place}, without a permit: no weights are set (U3035)"
+            log("place on the subnet", uid=uid, permit=is_good, code="" if is_good else "U3035", text=text)
         return facts
 
 
@@ -96,33 +100,31 @@ class DatabaseWatch:
     """Keeps one node's embedded server running."""
 
     def __init__(self, node: Node) -> None:
-        self._node = node
+        self._folder, self._log = node.state_dir, node.log
         self._started: list[EmbeddedServer] = []  # our further shares in it
 
     async def run(self, drain: StopSignal) -> None:
-        """Turn until drained, then give back what was started. Only waits where the server is another's."""
-        location = read_location(self._node.state_dir)
+        """Turn until drained, then give back what was started. Nothing to do where the server is another's."""
+        location = read_location(self._folder)
         if location is None or location.kind != "embedded":
             await drain.wait()
             return
         try:
-            await run_loop("database", self.turn, drain, self._node.log, every_s=DATABASE_S)
+            await run_loop("database", self.turn, drain, self._log, every_s=DATABASE_S)
         finally:
             for server in self._started:
                 await asyncio.shield(asyncio.to_thread(server.stop))
 
-    async def turn(self) -> bool:
-        """Start the server if it is gone; True when it was. Raises ArenaError V2021 when it does not start."""
-        folder = self._node.state_dir
-        if await asyncio.to_thread(is_running, folder):
-            return False
-        self._node.log.error("database server is gone; starting it again", folder=str(folder))
+    async def turn(self) -> None:
+        """Start the server if it is gone. Raises ArenaError V2021 when it does not start."""
+        if await asyncio.to_thread(is_running, self._folder):
+            return
+        self._log.error("database server is gone; starting it again", folder=str(self._folder))
         try:
-            self._started.append(await asyncio.to_thread(start_embedded, folder))
+            self._started.append(await asyncio.to_thread(start_embedded, self._folder))
         except ArenaError as error:
             raise ArenaError("V2021", f"the embedded server does not start: {error.failure.detail}") from error
-        self._node.log.info("database server is back", folder=str(folder))
-        return True
+        self._log.info("database server is back", folder=str(self._folder))
 
 
 ENDPOINTS_S = 15.0

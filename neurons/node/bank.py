@@ -88,7 +88,7 @@ def open_bank(
     """The node's bank: the batches sealed by the key that the settings name, or else by the node's own.
 
     A real network's batches name their partition manifest and hold their accepted titles, else they serve no race
-    (P4030). On the local network a node without an operator's key makes a batch where there is none: problems nobody
+    (P4014). On the local network a node without an operator's key makes a batch where there is none: problems nobody
     has seen, none of whose answers is an answer of a public suite or of an earlier batch. Without a `signer` the bank
     can only be looked at.
     """

@@ -36,7 +36,7 @@ from foundation.errors import ArenaError
 from harness.catalogue.server import listen
 from harness.sandbox.port import SandboxLevel
 from neurons.health.metrics import Metrics
-from neurons.health.node_file import RestingSlot, last_place
+from neurons.health.status import RestingSlot, last_place
 from neurons.loops.node import JudgeBudgets, Node, SuiteVariants
 from neurons.loops.serving import NO_SOCKET, Serving, ServingSetup
 from neurons.node.bank import open_bank, prepare_local_chain
@@ -70,13 +70,13 @@ STREAMS_MAX = 32  # of the live tail at once
 async def open_node(settings: Settings) -> AsyncIterator[Node]:
     """A node with its worker pool running.
 
-    Raises ArenaError: V2001 or V2003 (jail), V2010 (index), V2014 (address of tail, door, exchange or
-    metrics), V2020 to V2024, V2028 and V2029 (store), V2027 (state folder), V2030, V2114 (sharing), V2031
+    Raises ArenaError: V2001 (jail), V2010 (index), V2014 (address of tail, door, exchange or
+    metrics), V2020 to V2024, V2028 and V2029 (store), V2027 (state folder), V2064 (sharing), V2030
     (wallet), U3001 (model endpoint), U3030 (chain), U3048 and V2105 (the operator's files), V2040 (accepted
-    titles of the suite), P4001, P4006, P4015 or P4018 (the suite), V2062 and U3035 (this node may not race), U3037 (a
+    titles of the suite), P4001, P4006, P4014 or P4010 (the suite), V2062 and U3035 (this node may not race), U3037 (a
     runtime that this release doesn't know, and a permit that was never seen).
     """
-    policy_of(settings)  # a name that is none is told before anything is opened
+    policy_of(settings)  # fail early on an unknown policy
     objects = open_bodies(settings)
     signer = signer_of(settings)
     chain = chain_of(settings)
@@ -171,7 +171,7 @@ async def _open_pool(
     judge: Endpoint | None,
     stack: contextlib.AsyncExitStack,
 ) -> WorkerPool:
-    """The node's workers, running. Raises ArenaError V2001 to V2003, V2062."""
+    """The node's workers, running. Raises ArenaError V2001, V2062."""
     log = structlog.get_logger()
     workers = worker_count(settings.workers, usable_memory_bytes(), policy.limits)
     if workers < settings.workers:
@@ -187,7 +187,7 @@ async def _open_pool(
     pool = WorkerPool(setups, episode_deadline_s(policy), now_ms=unix_ms, on_rest=say_rest)
     stack.push_async_callback(pool.stop)
     await pool.start()
-    _refuse_wrong_level(policy, pool.sandbox)
+    require_racing_level(policy, pool.sandbox)
     return pool
 
 
@@ -241,12 +241,7 @@ def open_local_chain(settings: Settings, chain: Subtensor, stack: contextlib.Asy
 
 def open_bodies(settings: Settings) -> BodyObjects | None:
     """The object store that `bodies_url` names, unasked; None: bodies are kept in Postgres. Raises ArenaError V2029."""
-    if not settings.bodies_url:
-        return None
-    try:
-        return open_objects(settings.bodies_url)
-    except ArenaError as error:
-        raise ArenaError(error.failure.code, f"bodies_url: {error.failure.detail}") from error
+    return open_objects(settings.bodies_url) if settings.bodies_url else None
 
 
 async def _open_store(
@@ -254,8 +249,8 @@ async def _open_store(
 ) -> tuple[PostgresStore, StoreLocation]:
     """The node's store, to be had before the folders of the exchange: whoever holds the hotkey owns them.
 
-    Refused is a place of bodies that can't be written to, and one where none of the bodies is that the log says lie
-    elsewhere: another than the log was written with. Raises ArenaError V2020 to V2024, V2028, V2029.
+    Refused is a place of bodies that can't be written to, and one that lacks the bodies that the log says lie
+    elsewhere. Raises ArenaError V2020 to V2024, V2028, V2029.
     """
     dsn = settings.database_dsn.get_secret_value()
     kind: Literal["embedded", "external"] = "external"
@@ -265,18 +260,14 @@ async def _open_store(
     store = await PostgresStore.open(dsn, hotkey, is_exclusive=True, objects=objects)
     stack.push_async_callback(store.close)
     named = await store.some_bodies_elsewhere(BODIES_LOOKED_FOR)
-    if objects is None:
-        if named:
-            raise ArenaError("V2029", "bodies_url is empty, and bodies of this log lie in an object store")
-    else:
-        try:
+    try:
+        if objects is not None:
             await objects.require_writable(store.validator)
-            if named and not await objects.get(store.validator, named):
-                raise ArenaError(
-                    "V2029", f"{objects.location}: bodies of this log are not there; copy them there first"
-                )
-        except ArenaError as error:
-            raise ArenaError(error.failure.code, f"bodies_url: {error.failure.detail}") from error
+        if named and not (objects and await objects.get(store.validator, named)):
+            place = objects.location if objects else "it is empty"
+            raise ArenaError("V2029", f"{place}, and bodies of this log lie elsewhere; copy them there first")
+    except ArenaError as error:
+        raise ArenaError(error.failure.code, f"bodies_url: {error.failure.detail}") from error
     location = StoreLocation(kind=kind, validator=hotkey, dsn=dsn, objects=settings.bodies_url)
     write_location(settings.state_dir, location)
     return store, location
@@ -294,15 +285,14 @@ def require_own_folder(state_dir: Path, hotkey: str) -> None:
         raise ArenaError("V2030", told, fix="give this hotkey a --state-dir of its own")
 
 
-def _refuse_wrong_level(policy: Policy, level: SandboxLevel) -> None:
+def require_racing_level(policy: Policy, level: SandboxLevel) -> None:
+    """Raises ArenaError V2062 where agents may not race in this jail, or under another Python than the policy's."""
+    wanted, found = policy.guest.python_version, level.python_version
     if not policy.guest.is_racing_level_required:
         return
     if not level.may_race:
         raise ArenaError("V2062", f"level {level.name} may not race under policy {policy.name}")
-    if level.python_version != policy.guest.python_version:
-        raise ArenaError(
-            "V2062",
-            f"agents race on Python {policy.guest.python_version} under policy {policy.name}; this node is installed on"
-            f" {level.python_version}",
-            fix="`arena doctor` says how to install it on the other one; the host's own Python may stay as it is",
-        )
+    if found != wanted:
+        told = f"agents race on Python {wanted} under policy {policy.name}; this node is installed on {found}"
+        fix = f"make clean install PYTHON=python{wanted} (none here: pip install uv && uv python install {wanted})"
+        raise ArenaError("V2062", told, fix=fix)

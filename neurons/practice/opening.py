@@ -64,7 +64,7 @@ def open_bench(
     """The context over the settings' catalogue, titles and policy.
 
     `partition` is the bank's private file, or with `bank` (its hotkey) the public one, which tells no problem's pool.
-    Raises ArenaError V2010 without an index, P4001, P4026 or P4018 for a partition that can't be used.
+    Raises ArenaError V2010 without an index, P4001, P4026 or P4010 for a partition that can't be used.
     """
     from arena.bank.partition_file import read_partition, read_public_manifest
     from arena.chain.keys import verify

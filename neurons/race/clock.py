@@ -70,7 +70,7 @@ class RaceClock:
 
         A race that has not closed yet is put under it, and keeps its close, to which its batch is sealed. Raises
         ArenaError V2062, naming the policy file to start with, when the race is past its close under another one, and
-        when this release does not ship the policy's control agent; P4015 when the batch is too small for the policy.
+        when this release does not ship the policy's control agent; P4014 when the batch is too small for the policy.
         """
         if self._has_adopted:
             return

@@ -51,7 +51,7 @@ from arena.race.settle import settle
 from arena.records.log import note_sha256, read_checkpoint
 from arena.records.model import ReleaseRecord, Top
 from foundation.errors import ArenaError
-from neurons.health.node_file import BANK_DAYS_MIN
+from neurons.health.status import BANK_DAYS_MIN
 from neurons.loops.checkpoints import CheckpointLoop
 from neurons.loops.node import Node
 from neurons.race.admission import keep_standings
@@ -134,7 +134,7 @@ class RaceEffects:
     async def open(self, state: RaceState, batch: Batch, earlier: list[RaceState], closes_ms: int) -> RaceOpened:
         """The opening of a race under the node's policy, which is kept in a file.
 
-        Raises ArenaError P4015 when the batch can't serve its draw, V2064 when the file can't be written.
+        Raises ArenaError P4014 when the batch can't serve its draw, V2064 when the file can't be written.
         """
         event = open_race(state.race_id, self._node.policy, batch, self._node.now_ms(), closes_ms)
         await self.keep_policy(event)

@@ -213,8 +213,8 @@ async def read_settlements(store: Store, validator: str) -> list[SettlementRecor
 async def read_race(store: Store, held: PeerLogStore | None, given: SettlementRecord) -> RaceRecords:
     """Every record of a settled race in the logs this store shows and in the counted ones that were pulled.
 
-    Raises ArenaError V2050 for a record whose bytes are not those of its hash, V2102 for a counted log that is not
-    here, V2114 for a pulled one that was changed.
+    Raises ArenaError V2050 for a record whose bytes are not those of its hash, or for a counted log that is not
+    here, V2064 for a pulled one that was changed.
     """
     records, race_id = RaceRecords(), given.race_id
     own = await store.validators()
@@ -225,7 +225,7 @@ async def read_race(store: Store, held: PeerLogStore | None, given: SettlementRe
     for log in (log for log in counted if log.validator not in own):
         rows = held.rows(race_id, log.validator, note_sha256=log.note_sha256) if held else []
         if not rows and not (held and any(each.note_sha256 == log.note_sha256 for each in held.held(race_id))):
-            raise ArenaError("V2102", f"{race_id}: the log of {log.validator} is not held here")
+            raise ArenaError("V2050", f"{race_id}: the log of {log.validator} is not held here")
         for row in rows:
             if row.content is not None:
                 payload = _checked(row.validator, row.seq, row.content_sha256, bytes(row.content))
@@ -242,7 +242,7 @@ def replay_race(
     """Settle a race again from its records, under its own policy or another.
 
     `settlements` are those in force, oldest first, the race's own among them. Another policy ranks, promotes and pays;
-    what was drawn, and how many raced each problem, stays as it was. Raises ArenaError V2102 where the record states no
+    what was drawn, and how many raced each problem, stays as it was. Raises ArenaError V2050 where the record states no
     inputs, or something it names is missing or another.
     """
     earlier = list(itertools.takewhile(lambda each: each.race_id != given.race_id, settlements))

@@ -107,7 +107,7 @@ class RacePeers:
 
     async def pull(self, effect: PullLogs, state: RaceState) -> None:
         """Begin to ask for logs, each on its own: one that takes long delays no other, nor a moment of the race. Pulls
-        of logs that are not wanted any more end. Raises V2114 of a pull that ended since, once others have begun."""
+        of logs that are not wanted any more end. Raises V2064 of a pull that ended since, once others have begun."""
         race_id, now_ms = race_of(effect.roll, state), self._node.now_ms()
         logs = (Wanted(validator=log.validator, note_sha256=log.note_sha256, race_id=race_id) for log in effect.logs)
         wanted = [one for one in logs if one not in self._unfit]

@@ -27,7 +27,7 @@ from arena.submissions.model import SignedSubmission, waiting_row
 from foundation.backoff import Backoff, NextTry
 from foundation.errors import ArenaError
 from harness.catalogue.server import listen
-from neurons.health.node_file import PeerSeen
+from neurons.health.status import PeerSeen
 from neurons.loops.node import Node, Permits, Sharing
 from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.race.clock import RaceClock
@@ -99,7 +99,7 @@ async def open_sharing(
 
     `open_store` connects to the node's log once more: what others read takes none of the node's own connections. Raises
     ArenaError V2030 when it has no address that others reach, or the live tail's port, or one that the
-    chain can't hold; V2014 when the port cannot be had; V2114 (folders).
+    chain can't hold; V2014 when the port cannot be had; V2064 (folders).
     """
     if not settings.share:
         yield None
@@ -183,7 +183,7 @@ class SharingLoop:
 
     async def bring_sources(self) -> None:
         """Ask for the sources behind commitments of the newest final block, once a block; not while there is nobody to
-        ask. Raises ArenaError U3030, V2114."""
+        ask. Raises ArenaError U3030, V2064."""
         metagraph, peers = self._metagraph, self.peers()
         if metagraph is None or not peers or metagraph.block == self._relayed:
             return

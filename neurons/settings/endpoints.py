@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -23,7 +22,7 @@ from neurons.settings.settings import Endpoint, Settings
 
 SCRIPTED_PREFIX = "scripted-"
 _SHOWN = 12  # models named in one line
-_LISTING_TIMEOUT_S, _LISTING_PAUSE_S, _LISTING_BYTES = 20, 0.5, 16 << 20
+_LISTING_TIMEOUT_S, _LISTING_BYTES = 20, 16 << 20
 
 
 class _ListedModel(msgspec.Struct, frozen=True):
@@ -104,19 +103,17 @@ def local_models(settings: Settings, policy: Policy) -> tuple[str, ...]:
     wanted, endpoints = policy.inference.models, named_endpoints(settings)
     if settings.models or not endpoints or not all(model.startswith(SCRIPTED_PREFIX) for model in wanted):
         return wanted
-    listed: dict[str, None] = {}
-    for endpoint in endpoints:
-        found = endpoint.models or _listed_models(endpoint)
-        if isinstance(found, str):  # it does not answer: the first request says so
-            return wanted
-        listed.update(dict.fromkeys(sorted(found or ())))
+    answers = [one.models or _listed_models(one) for one in endpoints]
+    if any(isinstance(answer, str) for answer in answers):  # one does not answer: the first request says so
+        return wanted
+    listed = sorted({model for answer in answers for model in answer or ()})
     if known := tuple(model for model in wanted if model in listed):
         return known
     if len(listed) == 1:
         return tuple(listed)
-    shown = ", ".join(list(listed)[:_SHOWN]) + (", ..." if len(listed) > _SHOWN else "")
-    there = f"it lists {shown}" if listed else "it lists no models"
+    shown = ", ".join(listed[:_SHOWN]) + (", ..." if len(listed) > _SHOWN else "")
     place = ", ".join(one.base_url for one in endpoints)
+    there = f"it lists {shown or 'no models'}"
     raise ArenaError(NO_ENDPOINT, f"no model was named for {place}, and {there}: name one with --model")
 
 
@@ -127,30 +124,23 @@ def _listed_models(endpoint: Endpoint) -> frozenset[str] | str | None:
     from foundation.bounded_http import UnfitAnswerError
 
     place = f"{endpoint.name} at {endpoint.base_url}"
-    for is_last in (False, True):  # what may pass is asked twice
-        try:
-            with open_client(endpoint.base_url, endpoint.api_key, _LISTING_TIMEOUT_S) as client:
-                response = client.ask("GET", "models", bytes_max=_LISTING_BYTES, within_s=_LISTING_TIMEOUT_S)
-        except UnfitAnswerError as error:
-            return f"{place}: {error}"
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            line = f"{place} does not answer: {explain_silence(error)}"
-        else:
-            if response.is_success:
-                try:
-                    return frozenset(row.id for row in msgspec.json.decode(response.content, type=_ModelList).data)
-                except UNREADABLE_JSON:
-                    return None
-            line, status = f"{place}: {explain_refusal(response)}", response.status_code
-            if status in (401, 403):
-                raise ArenaError("U3001", line)
-            if status == 404:
-                return None
-            if status not in (408, 409, 429) and status < 500:
-                break
-        if not is_last:
-            time.sleep(_LISTING_PAUSE_S)
-    return line
+    try:
+        with open_client(endpoint.base_url, endpoint.api_key, _LISTING_TIMEOUT_S) as client:
+            response = client.ask("GET", "models", bytes_max=_LISTING_BYTES, within_s=_LISTING_TIMEOUT_S)
+    except UnfitAnswerError as error:
+        return f"{place}: {error}"
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        return f"{place} does not answer: {explain_silence(error)}"
+    if response.status_code in (401, 403):
+        raise ArenaError("U3001", f"{place}: {explain_refusal(response)}")
+    if response.status_code == 404:
+        return None
+    if not response.is_success:
+        return f"{place}: {explain_refusal(response)}"
+    try:
+        return frozenset(row.id for row in msgspec.json.decode(response.content, type=_ModelList).data)
+    except UNREADABLE_JSON:
+        return None
 
 
 def named_endpoints(settings: Settings) -> tuple[Endpoint, ...]:

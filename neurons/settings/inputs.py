@@ -7,7 +7,6 @@ check` opens this module and no chain, worker or judge. Signer and chain that se
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import fcntl
 import shutil
@@ -36,7 +35,7 @@ from neurons.settings.settings import Settings
 from problems.formats import read_problems, write_problems
 from problems.model import BUCKETS, Bucket, Problem
 from problems.product import Product
-from problems.suites import SUITES, products_sha256
+from problems.suites import SUITES, ShippedSuite
 
 if TYPE_CHECKING:
     from problems.titles import TitleMatcher
@@ -62,10 +61,8 @@ def policy_of(settings: Settings) -> Policy:
         raise ArenaError("V2030", told, fix=f"did you mean `{nearest}`?") from error
     except (OSError, msgspec.DecodeError) as error:
         raise ArenaError("V2030", f"policy {named}: {error}", fix="check the file") from error
-    if settings.models:
-        models = tuple(name.strip() for name in settings.models.split(",") if name.strip())
-        policy = with_models(policy, models)
-    return policy
+    models = tuple(name.strip() for name in settings.models.split(",") if name.strip())
+    return with_models(policy, models) if models else policy
 
 
 def with_models(policy: Policy, models: tuple[str, ...]) -> Policy:
@@ -112,38 +109,34 @@ def suite_folder(settings: Settings) -> Path:
     return settings.state_dir / "suites"
 
 
-def prepare_suite(
-    settings: Settings,
-    policy: Policy,
-    own_hotkey: str = "",
-) -> tuple[Problem, ...]:
+def prepare_suite(settings: Settings, policy: Policy, own_hotkey: str = "") -> tuple[Problem, ...]:
     """The active public suite of `policy`: on a real network the one that the operator signed.
 
     The operator is the key that the setting `bank_hotkey` names; where it names none, the node itself (`own_hotkey`,
     ss58). On the local network a suite that `bank_hotkey` signed serves where one stands; else the shipped suite serves
-    where the catalogue is the one it is asked of, and its signature is checked each time; over any other catalogue a
-    suite of that name is made, and kept as a file.
+    where the catalogue can answer it; over any other catalogue a suite of that name is made, and kept as a file.
 
-    Raises ArenaError P4001 when a real network's node has none, P4006 when its answers are not in the catalogue, P4015
-    when there are fewer problems than the policy asks for, P4018 when the suite is not what the operator signed, or no
+    Raises ArenaError P4001 when a real network's node has none, P4006 when its answers are not in the catalogue, P4014
+    when there are fewer problems than the policy asks for, P4010 when the suite is not what the operator signed, or no
     operator is known, V2064 when a suite made here can't be written.
     """
     name, count = policy.qualifying.suite, policy.qualifying.problems
-    is_signed = bool(settings.bank_hotkey) and (suite_folder(settings) / f"{name}.manifest.json").exists()
+    folder, catalogue = suite_folder(settings), open_catalogue(catalogue_path(settings))
+    is_signed = bool(settings.bank_hotkey) and (folder / f"{name}.manifest.json").exists()
     if not is_local(settings.network) or is_signed:
-        return _first_of_each(_signed_suite(settings, name, settings.bank_hotkey or own_hotkey), count)
-    path = suite_folder(settings) / f"{name}-{count}.jsonl"
+        operator = settings.bank_hotkey or own_hotkey
+        if not operator:
+            raise ArenaError("P4010", f"{name}: set bank_hotkey to the operator's key, which signs the suite")
+        suite = read_suite(folder, name, verify, operator)
+        if misfit := _misfit(suite, catalogue):
+            raise misfit
+        return _first_of_each(suite.problems, count)
+    path = folder / f"{name}-{count}.jsonl"
     if path.exists():
         with path.open(encoding="utf-8") as lines:
-            found = read_problems(lines)
-        if len(found) < count:
-            raise ArenaError("P4015", f"{path} holds {len(found)} problems of {count}")
-        return found
-    if name in SUITES:
-        shipped, catalogue = open_shipped(name, verify), open_catalogue(catalogue_path(settings))
-        recipe = shipped.manifest.catalogue
-        if len(catalogue) == recipe.documents and _products_sha256(settings, catalogue) == recipe.products_sha256:
-            return _first_of_each(shipped.problems, count)
+            return read_problems(lines)
+    if name in SUITES and _misfit(shipped := open_shipped(name, verify), catalogue) is None:
+        return _first_of_each(shipped.problems, count)
     from problems.synthesis import synthesize
 
     seed = int(text_hash(f"agent-arena/suite/{name}")[:15], 16)
@@ -173,40 +166,24 @@ def gate_knowledge(settings: Settings, policy: Policy, suite: tuple[Problem, ...
     )
 
 
-def _products_sha256(settings: Settings, catalogue: Engine) -> str:
-    """`products_sha256` of the catalogue's products, kept by the hash of its index: reading every product took a
-    quarter of `arena check`. Where the folder cannot be written it is computed each time."""
-    kept = settings.state_dir / "products_sha256" / catalogue.content_sha256
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        if len(found := kept.read_text("ascii")) == 64:
-            return found
-    computed = products_sha256(catalogue.products())
-    with contextlib.suppress(OSError):
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(kept, computed.encode())
-    return computed
+def _misfit(suite: ShippedSuite, catalogue: Engine) -> ArenaError | None:
+    """Why the catalogue is not the one that a suite is asked of: P4010 or P4006.
 
-
-def _signed_suite(settings: Settings, name: str, operator: str) -> tuple[Problem, ...]:
-    """The suite in the state folder that `operator` signed, over a catalogue that can answer it.
-
-    The catalogue's products are counted, not hashed: over millions that takes minutes, and a start should not.
+    Its products are counted, not hashed: over millions that takes minutes, and a start should not.
     """
-    if not operator:
-        raise ArenaError("P4018", f"{name}: set bank_hotkey to the operator's key, which signs the suite")
-    suite = read_suite(suite_folder(settings), name, verify, operator)
-    catalogue, documents = open_catalogue(catalogue_path(settings)), suite.manifest.catalogue.documents
+    name, documents = suite.manifest.name, suite.manifest.catalogue.documents
     if len(catalogue) != documents:
-        raise ArenaError("P4018", f"{name} is asked of {documents} documents, this catalogue holds {len(catalogue)}")
+        held = len(catalogue)
+        return ArenaError("P4010", f"{name} is asked of {documents} documents, this catalogue holds {held}")
     for problem in suite.problems:
         for item in problem.rewards:
             if catalogue.product(item.product_id) is None:
-                raise ArenaError("P4006", f"{problem.problem_id} of suite {name}: {item.product_id}")
-    return suite.problems
+                return ArenaError("P4006", f"{problem.problem_id} of suite {name}: {item.product_id}")
+    return None
 
 
 def _first_of_each(problems: Sequence[Problem], count: int) -> tuple[Problem, ...]:
-    """`count` problems, the first of each bucket, by `spread_evenly`. Raises ArenaError P4015 for too few."""
+    """`count` problems, the first of each bucket, by `spread_evenly`. Raises ArenaError P4014 for too few."""
     wanted = spread_evenly(count)
     chosen = tuple(
         problem
@@ -214,7 +191,7 @@ def _first_of_each(problems: Sequence[Problem], count: int) -> tuple[Problem, ..
         for problem in [problem for problem in problems if problem.bucket == bucket][: wanted[bucket]]
     )
     if len(chosen) < count:
-        raise ArenaError("P4015", f"the suite holds {len(problems)} problems, the policy asks for {count}")
+        raise ArenaError("P4014", f"the suite holds {len(problems)} problems, the policy asks for {count}")
     return chosen
 
 
@@ -251,7 +228,7 @@ def titles_file(settings: Settings) -> str:
 
 
 def open_titles(path: str) -> TitleMatcher:
-    """The matcher of a release file, or `lexical/1` for "". Raises ArenaError P4012 for a malformed release."""
+    """The matcher of a release file, or `lexical/1` for "". Raises ArenaError P4001 for a malformed release."""
     from problems.titles import LexicalTitles, decode_accepted
 
     return decode_accepted(Path(path).read_bytes()) if path else LexicalTitles()
@@ -259,7 +236,7 @@ def open_titles(path: str) -> TitleMatcher:
 
 def open_released_titles(settings: Settings) -> TitleMatcher:
     """The accepted titles of everything public: `titles*.json` beside the index (a suite's, and those of released
-    batches) and of the operator's release, or `lexical/1` where there are none. Raises ArenaError P4012 for a malformed
+    batches) and of the operator's release, or `lexical/1` where there are none. Raises ArenaError P4001 for a malformed
     release."""
     from problems.titles import LexicalTitles, decode_accepted, join_titles
 
@@ -270,7 +247,7 @@ def open_released_titles(settings: Settings) -> TitleMatcher:
 
 
 def signer_of(settings: Settings) -> Signer:
-    """The hotkey that the settings name. Raises ArenaError V2031 when it can't be read."""
+    """The hotkey that the settings name. Raises ArenaError V2030 when it can't be read."""
     from arena.chain.opening import open_signer
 
     return open_signer(
@@ -283,7 +260,7 @@ def signer_of(settings: Settings) -> Signer:
 
 
 def chain_of(settings: Settings) -> Subtensor:
-    """The chain that the settings name. Raises ArenaError as `open_subtensor` does, and V2031 for a proxy's key."""
+    """The chain that the settings name. Raises ArenaError as `open_subtensor` does, and V2030 for a proxy's key."""
     from arena.chain.opening import open_subtensor
 
     of_proxy = settings.model_copy(update={"wallet_hotkey": settings.wallet_proxy})
@@ -301,9 +278,8 @@ def code_commit() -> str:
     """The commit of this checkout, or the installed distribution's version where there is none."""
     root = Path(__file__).resolve().parents[2]
     if (root / ".git").exists() and shutil.which("git"):
-        answer = subprocess.run(
-            ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=False
-        )
+        command = ["git", "-C", str(root), "rev-parse", "HEAD"]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
         if answer.returncode == 0:
             return answer.stdout.strip()
     from importlib.metadata import PackageNotFoundError, version

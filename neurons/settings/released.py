@@ -32,14 +32,14 @@ AT_START: tuple[FileKind, ...] = ("policy", "suite", "titles", "catalogue")  # a
 
 
 def open_releases(state_dir: Path) -> ReleaseStore:
-    """The operator's files of a state folder. Raises ArenaError V2114."""
+    """The operator's files of a state folder. Raises ArenaError V2064."""
     return ReleaseStore(state_dir / _FOLDER)
 
 
 def with_held_release(settings: Settings) -> Settings:
     """The settings as a node of this state folder would start with them, without asking anybody.
 
-    Raises ArenaError V2105 for a policy that this software does not know, V2114.
+    Raises ArenaError V2105 for a policy that this software does not know, V2064.
     """
     if settings.operator_hotkey == NOBODY or not (settings.state_dir / _FOLDER).is_dir():
         return settings
@@ -56,7 +56,7 @@ def complete_settings(settings: Settings, store: ReleaseStore, release: FilesRel
     """The settings with what a whole release has for those that are empty.
 
     Policy and index are named by path; `bank_hotkey` becomes the operator's where it brings a suite or batches. Raises
-    ArenaError V2105, V2114 or V2064 as the files are written.
+    ArenaError V2105, V2064 as the files are written.
     """
     found: dict[str, object] = {}
     policy = released_policy(store, release)
@@ -71,17 +71,15 @@ def complete_settings(settings: Settings, store: ReleaseStore, release: FilesRel
 
 def released_policy(store: ReleaseStore, release: FilesRelease) -> Policy | None:
     """The policy of a whole release, or None where it has none. Raises ArenaError V2105 for one that can't be read, or
-    names rules that this software does not know, since its races would be others than the network's; V2114."""
+    names rules that this software does not know, since its races would be others than the network's; V2064."""
     for file in release.of_kind("policy"):
         content = store.content(file)
         try:
             policy = read_canonical(content, Policy)
         except UNREADABLE_JSON as error:
             raise ArenaError(FILE_UNUSABLE, f"policy {file.name} of release {release.sequence}: {error}") from error
-        if unknown := _unknown_key(msgspec.json.decode(content), msgspec.to_builtins(policy)):
-            told = (
-                f"policy {file.name} of release {release.sequence} names {unknown}, which this software does not know"
-            )
+        if canonical_bytes(msgspec.json.decode(content)) != canonical_bytes(policy):
+            told = f"policy {file.name} of release {release.sequence} names rules that this software does not know"
             raise ArenaError(FILE_UNUSABLE, told)
         return policy
     return None
@@ -103,7 +101,7 @@ def place_files(
 ) -> tuple[Failure, ...]:
     """Put the files of some kinds of a whole release where this node reads them; those that can't be used (V2105).
 
-    Raises ArenaError V2064 for a folder that can't be written, V2114 for a file that was damaged.
+    Raises ArenaError V2064 for a folder that can't be written, or a file that was damaged.
     """
     failures = []
     for file in release.of_kind(*kinds):
@@ -138,21 +136,10 @@ def index_folder(state_dir: Path, release: FilesRelease) -> Path | None:
 
 
 def _folder_of(settings: Settings, release: FilesRelease, file: SharedFile) -> Path | None:
-    if file.kind == "suite":
-        return suite_folder(settings)
-    if file.kind == "titles":
-        return shared_titles_folder(settings)
-    if file.kind == "batch":
-        return settings.state_dir / "bank"
-    return index_folder(settings.state_dir, release) if file.kind == "catalogue" else None
-
-
-def _unknown_key(raw: object, known: object) -> str:
-    """A key of foreign JSON that the value read from it does not have; "" for none."""
-    if isinstance(raw, dict) and isinstance(known, dict):
-        for key, value in raw.items():
-            if key not in known:
-                return str(key)[:64]
-            if unknown := _unknown_key(value, known[key]):
-                return unknown
-    return ""
+    folders = {
+        "suite": suite_folder(settings),
+        "titles": shared_titles_folder(settings),
+        "batch": settings.state_dir / "bank",
+        "catalogue": index_folder(settings.state_dir, release),
+    }
+    return folders.get(file.kind)

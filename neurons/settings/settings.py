@@ -2,8 +2,7 @@
 
 Precedence: flag > environment (`ARENA_*`, and the plain `OPENAI_*`) > TOML file (`arena.toml` here, or `--config`) >
 default. An unknown key is an error that names its nearest, never a silent nothing. Secrets are never printed. This file
-reads settings; it opens nothing they point at. Wallet, network and subnet have the spellings of the ecosystem's tools:
-the older dotted names first, then `btcli`'s of bittensor 11 (`--wallet`, `--wallet-hotkey`, `-n`) and `oro`'s.
+reads settings; it opens nothing they point at. Flags are parsed where commands are (`neurons.cli.validator`).
 """
 
 from __future__ import annotations
@@ -11,18 +10,18 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import AfterValidator, Field, PlainValidator, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
+from arena.store.location import default_state_dir
 from foundation.codes import lookup
 from foundation.errors import ArenaError
 from harness.inference.gateway import UpstreamPrice
-from neurons.settings import flags as wallet_flags
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,11 +43,6 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 ENVIRONMENT_PREFIX = "ARENA_"
 DEFAULT_CONFIG = Path("arena.toml")
-
-# Beside what the ecosystem's tools call some of our fields: boolean flags that stand for a value.
-_FLAG_CONSTANTS = {"--logging.debug": ("log_level", "debug"), "--logging.info": ("log_level", "info")}
-_SWITCHES = frozenset({"share", "shadow"})  # flags that stand alone, too: `--share` is `--share true`
-_FILE_ONLY = frozenset({"upstreams"})  # tables, which no flag could spell
 _PLAIN_ENVIRONMENT = {"OPENAI_BASE_URL": "openai_base_url", "OPENAI_API_KEY": "openai_api_key"}
 
 
@@ -57,10 +51,15 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _default_state_dir() -> Path:
-    from arena.store.location import default_state_dir
+def _endpoints_of(tables: object) -> tuple[Endpoint, ...]:
+    try:
+        return msgspec.convert(tables, tuple[Endpoint, ...])
+    except msgspec.ValidationError as error:
+        raise ValueError(error) from error
 
-    return default_state_dir()
+
+# A path means the same wherever a process of ours works: its own folder, the jail's or the database's.
+AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 
 
 class Settings(BaseSettings):
@@ -70,11 +69,11 @@ class Settings(BaseSettings):
         env_prefix=ENVIRONMENT_PREFIX, env_ignore_empty=True, frozen=True, extra="forbid", use_attribute_docstrings=True
     )
 
-    state_dir: Path = Field(default_factory=_default_state_dir)
+    state_dir: AbsolutePath = Field(default_factory=default_state_dir, validate_default=True)
     """where this node keeps everything it writes"""
-    catalogue_dir: Path | None = None
+    catalogue_dir: AbsolutePath | None = None
     """built index; empty: a synthetic one in state_dir"""
-    guest_dir: Path | None = None
+    guest_dir: AbsolutePath | None = None
     """where the jail's Python is kept, shared by nodes; empty: in state_dir"""
     policy: str = ""
     """name of a shipped policy, or a path to one as JSON; empty: that of the operator's release, else paper"""
@@ -91,9 +90,9 @@ class Settings(BaseSettings):
     """coldkey's name"""
     wallet_hotkey: str = "default"
     """hotkey's name"""
-    wallet_path: Path = Field(default=Path("~/.bittensor/wallets"), validate_default=True)
+    wallet_path: AbsolutePath = Field(default=Path("~/.bittensor/wallets"), validate_default=True)
     """folder of the wallets"""
-    wallet_password_file: Path | None = None
+    wallet_password_file: AbsolutePath | None = None
     """file whose first line is the password of an encrypted hotkey"""
     wallet_proxy: str = ""
     """another hotkey of the wallet, which the chain knows as a proxy of wallet_hotkey: it signs and pays for
@@ -114,7 +113,7 @@ class Settings(BaseSettings):
     """model endpoint; empty: the scripted model"""
     openai_api_key: SecretStr = SecretStr("")
     """key of the model endpoint"""
-    upstreams: tuple[Endpoint, ...] = ()
+    upstreams: Annotated[tuple[Endpoint, ...], PlainValidator(_endpoints_of)] = ()
     """several model endpoints instead of openai_base_url: [[upstreams]] tables in the settings file, with name,
     base_url, api_key_env, models, requests_at_once, price"""
     models: str = ""
@@ -137,7 +136,7 @@ class Settings(BaseSettings):
     """address of metrics and probes; all who reach it may read"""
     metrics_port: int = Field(default=0, ge=0, le=65535)
     """/metrics for Prometheus, /healthz and /readyz; 0: off"""
-    checkpoint_dir: Path | None = None
+    checkpoint_dir: AbsolutePath | None = None
     """a second folder for signed checkpoints, best on another machine; empty: none"""
     public_host: str = "127.0.0.1"
     """address of the door, the public reads and the exchange; all who reach it may ask"""
@@ -155,20 +154,6 @@ class Settings(BaseSettings):
     """run and settle races, publish them, and set no weights"""
     serve_sn15: bool = False
     """serve reads under the routes of the published SN15 API, too"""
-
-    @field_validator("upstreams", mode="plain")
-    @classmethod
-    def _convert_tables(cls, tables: object) -> tuple[Endpoint, ...]:
-        try:
-            return msgspec.convert(tables, tuple[Endpoint, ...])
-        except msgspec.ValidationError as error:
-            raise ValueError(error) from error
-
-    @field_validator("state_dir", "catalogue_dir", "guest_dir", "wallet_path", "wallet_password_file", "checkpoint_dir")
-    @classmethod
-    def _make_absolute(cls, path: Path | None) -> Path | None:
-        """Folders mean the same wherever a process of ours works: its own, the jail's or the database's."""
-        return path.expanduser().absolute() if path else path
 
 
 for _field in Settings.model_fields.values():
@@ -191,36 +176,19 @@ class ResolvedSettings(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[SettingRow, ...]
 
 
-def resolve_arguments(argv: Sequence[str]) -> ResolvedSettings:
-    """Settings from flags in `argv`, environment, file and defaults, with their sources.
-
-    Raises ArenaError V2030 for an unknown or wrong value, naming its source, and for an argument that is no setting,
-    with its nearest.
-    """
-    flags, config, rest = split_flags(argv)
-    if rest:
-        raise _unknown("", rest[0].partition("=")[0], [*_spellings(), *_FLAG_CONSTANTS])
-    return resolve(flags, config)
-
-
 def resolve(flags: Mapping[str, object], config: Path | None = None) -> ResolvedSettings:
-    """Merge the layers, `flags` (by field name) first. None and "" mean not given. Raises ArenaError V2030."""
-    if config is None and os.environ.get("ARENA_CONFIG"):
-        config = Path(os.environ["ARENA_CONFIG"])
-    if config is not None and not config.is_file():
-        raise ArenaError("V2030", f"--config {config}: there is no such file", fix="check the path")
-    chosen = DEFAULT_CONFIG if config is None and DEFAULT_CONFIG.is_file() else config
-    layers: list[tuple[str, Mapping[str, Any]]] = [
-        ("flag", flags),
-        ("environment", _from_environment()),
-        (str(chosen), _from_file(chosen)),
-    ]
+    """Merge the layers, `flags` (by field name) first. None and "" mean not given.
+
+    Raises ArenaError V2030 for an unknown or wrong value, naming its source.
+    """
+    named = config or (Path(os.environ["ARENA_CONFIG"]) if os.environ.get("ARENA_CONFIG") else None)
+    file = named or (DEFAULT_CONFIG if DEFAULT_CONFIG.is_file() else None)
     merged: dict[str, Any] = {}
     origin: dict[str, str] = {}
-    for source, values in layers:
+    for source, values in (("flag", flags), ("environment", _from_environment()), (str(file), _from_file(file))):
         for name, value in values.items():
             if name not in Settings.model_fields:
-                raise _unknown("" if source == "flag" else f"{source}: ", name, Settings.model_fields)
+                raise _unknown(source, name, Settings.model_fields)
             if name not in merged and value not in (None, ""):
                 merged[name], origin[name] = value, source
     try:
@@ -241,38 +209,6 @@ def resolve(flags: Mapping[str, object], config: Path | None = None) -> Resolved
     return ResolvedSettings(settings=settings, rows=rows)
 
 
-def split_flags(argv: Sequence[str]) -> tuple[dict[str, str], Path | None, list[str]]:
-    """Setting flags by field name, the `--config` path, and everything else in order.
-
-    Raises ArenaError V2030 for a flag without its value.
-    """
-    spellings = _spellings()
-    flags: dict[str, str] = {}
-    config: Path | None = None
-    rest: list[str] = []
-    waiting = list(argv)
-    while waiting:
-        argument = waiting.pop(0)
-        flag, has_value, value = argument.partition("=")
-        if flag in _FLAG_CONSTANTS:
-            name, constant = _FLAG_CONSTANTS[flag]
-            flags[name] = constant
-        elif flag in spellings or flag == "--config":
-            if not has_value and spellings.get(flag) in _SWITCHES and waiting[:1] not in (["true"], ["false"]):
-                value = "true"
-            elif not has_value:
-                if not waiting or waiting[0].startswith("--"):
-                    raise ArenaError("V2030", f"{flag} has no value", fix=f"write {flag} VALUE")
-                value = waiting.pop(0)
-            if flag == "--config":
-                config = Path(value)
-            else:
-                flags[spellings[flag]] = value
-        else:
-            rest.append(argument)
-    return flags, config, rest
-
-
 def format_rows(rows: Sequence[SettingRow]) -> list[str]:
     """The lines of `--dry-run`: name, source and value of every setting. `--help` says what each means."""
     names = max(len(row.name) for row in rows)
@@ -280,16 +216,11 @@ def format_rows(rows: Sequence[SettingRow]) -> list[str]:
     return [f"{row.name:<{names}}  {row.source:<{sources}}  {row.value}".rstrip() for row in rows]
 
 
-def _spellings() -> dict[str, str]:
-    names = [name for name in Settings.model_fields if name not in _FILE_ONLY]
-    return {**{f"--{name.replace('_', '-')}": name for name in names}, **wallet_flags.SETTINGS}
-
-
 def _from_environment() -> dict[str, Any]:
     names = {f"{ENVIRONMENT_PREFIX}{name.upper()}" for name in Settings.model_fields} | {"ARENA_CONFIG"}
     for variable in os.environ:
         if variable.startswith(ENVIRONMENT_PREFIX) and variable not in names:
-            raise _unknown("environment: ", variable, names)
+            raise _unknown("environment", variable, names)
     plain = {name: os.environ[variable] for variable, name in _PLAIN_ENVIRONMENT.items() if os.environ.get(variable)}
     return {**plain, **EnvSettingsSource(Settings)()}
 
@@ -297,6 +228,8 @@ def _from_environment() -> dict[str, Any]:
 def _from_file(path: Path | None) -> Mapping[str, Any]:
     if path is None:
         return {}
+    if not path.is_file():
+        raise ArenaError("V2030", f"--config {path}: there is no such file", fix="check the path")
     try:
         return TomlConfigSettingsSource(Settings, toml_file=path).toml_data
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -306,18 +239,18 @@ def _from_file(path: Path | None) -> Mapping[str, Any]:
 def environment_of(settings: Settings) -> dict[str, str]:
     """The environment under which another process has these settings, keys included; `upstreams` stay in the file."""
     plain: dict[str, str] = {}
-    for name in Settings.model_fields.keys() - _FILE_ONLY:
+    for name in Settings.model_fields.keys() - {"upstreams"}:
         value = getattr(settings, name)
         value = value.get_secret_value() if isinstance(value, SecretStr) else value
         plain[f"{ENVIRONMENT_PREFIX}{name.upper()}"] = "" if value is None else str(value)
     return plain
 
 
-def _unknown(place: str, name: str, known: Sequence[str] | Mapping[str, object] | set[str]) -> ArenaError:
-    """V2030 for a name that is no setting, with the nearest that is one."""
+def _unknown(source: str, name: str, known: Iterable[str]) -> ArenaError:
+    """V2030 for an unknown name, with the nearest known one."""
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     fix = f"did you mean `{matches[0]}`?" if matches else lookup("V2030").remedy
-    return ArenaError("V2030", f"{place}unknown setting `{name}`", fix=fix)
+    return ArenaError("V2030", f"{source}: unknown setting `{name}`", fix=fix)
 
 
 def _shown(value: object) -> str:

@@ -57,7 +57,7 @@ from studies.shopping.market import INDEX, SIGNER, open_partition, read_market
 from studies.shopping.plan import AgentRules, StudyPlan
 from training.agents import distilled_source
 from training.corpus.appraisal import Task
-from training.corpus.building import Origin, arms_of, filter_sources, open_sources, write_filtered
+from training.corpus.building import arms_of, filter_sources, open_sources, write_filtered
 from training.corpus.leak_guard import Guard
 from training.corpus.model import CorpusPool, Rules
 from training.guards import GuardStopError
@@ -269,7 +269,6 @@ MATCHED = "matched"
 def build_corpora(plan: StudyPlan, study: Path, commit: str) -> None:
     """Write `corpora`/full, `corpora`/dev, and `corpora`/matched/ARM for the plan's arms. Raises as the filter does."""
     folder, partition = study / "corpora", open_partition(study / "market")
-    origin = Origin(partition_sha256=partition.manifest.sha256, code_commit=commit)
     sources = open_sources([study / "records" / EXPORT], [], verify, seals=folder / "seals")
     asked: tuple[tuple[str, CorpusPool, tuple[str, ...]], ...] = (
         ("full", "train", ()),
@@ -286,6 +285,7 @@ def build_corpora(plan: StudyPlan, study: Path, commit: str) -> None:
             coefficient_e4_min=plan.coefficient_e4_min, tokens_max=plan.corpus_tokens_max, seed=plan.seed, pool=pool
         )
         task = Task(arms=(rules,), tokenizer=study / "tokenizer" / "tokenizer.json")
-        write_filtered(filter_sources(sources, task, arms_of(rules, wanted), guard), draft, guard, origin)
+        filtered = filter_sources(sources, task, arms_of(rules, wanted), guard)
+        write_filtered(filtered, draft, guard, partition_sha256=guard.partition_sha256, code_commit=commit)
         shutil.rmtree(target, ignore_errors=True)
         move_into_place(draft, target)

@@ -100,7 +100,7 @@ def _refusals(peer: Peer) -> Iterator[None]:
         code = error.failure.code
         if code.startswith("U304"):
             raise
-        away = code.startswith("V202") or code == "V2114"
+        away = code.startswith("V202") or code == "V2064"
         raise ArenaError(
             PEER_AWAY if away else PEER_REFUSED, f"{peer.hotkey}: {code} {error.failure.detail}"
         ) from error

@@ -60,7 +60,7 @@ def test_nothing_published_is_a_plain_hash_of_something_guessable():
 
 
 def test_a_batch_refuses_repeated_ids_unsound_problems_and_short_salts():
-    with pytest.raises(ArenaError, match="P4007"):
+    with pytest.raises(ArenaError, match="P4009"):
         seal("race-1", (*PROBLEMS, PROBLEMS[0]), SALT)
     with pytest.raises(ArenaError, match="P4003"):
         seal("race-1", (replace(PROBLEMS[0], rewards=()),), SALT)
@@ -70,7 +70,7 @@ def test_a_batch_refuses_repeated_ids_unsound_problems_and_short_salts():
 
 @pytest.mark.parametrize("titles", [{}, {**TITLES.accepted, "Kettle": frozenset({"9"})}])
 def test_a_batch_holds_the_accepted_titles_of_its_own_problems_all_of_them_and_no_others(titles):
-    with pytest.raises(ArenaError, match=r"P4012.*race-1"):
+    with pytest.raises(ArenaError, match=r"P4001.*race-1"):
         seal("race-1", PROBLEMS, SALT, titles=replace(TITLES, accepted=titles))
 
 

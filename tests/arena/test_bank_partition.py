@@ -60,7 +60,7 @@ def test_the_private_file_is_its_owners_alone_and_the_public_form_reads_back_equ
 
 def test_a_manifest_of_another_bank_is_refused(path):
     public = path.parent / "partitions" / f"{MANIFEST.sha256}.json"
-    with pytest.raises(ArenaError, match="P4018"):
+    with pytest.raises(ArenaError, match="P4010"):
         read_public_manifest(public, STRANGER.hotkey, verify)
 
 
@@ -74,7 +74,7 @@ def test_a_flipped_byte_anywhere_is_refused(path, is_private):
         file.write_bytes(damaged)
         with pytest.raises(ArenaError) as caught:
             read_partition(file, verify) if is_private else read_public_manifest(file, OPERATOR.hotkey, verify)
-        assert caught.value.failure.code in {"P4018", "P4026"}
+        assert caught.value.failure.code in {"P4010", "P4026"}
 
 
 def test_a_file_that_is_absent_is_named(tmp_path):
@@ -123,9 +123,9 @@ def test_batches_share_no_problem_and_have_one_mix_whatever_the_order(problems):
 
 
 def test_too_few_and_repeated_problems_are_refused_and_sealed_ones_passed_over():
-    with pytest.raises(ArenaError, match=r"P4015.*16 problems are left to race, 4 races take 20"):
+    with pytest.raises(ArenaError, match=r"P4014.*16 problems are left to race, 4 races take 20"):
         deal(unpartitioned(FRESH), 4, 5)
-    with pytest.raises(ArenaError, match="P4007"):
+    with pytest.raises(ArenaError, match="P4009"):
         deal(unpartitioned([*FRESH, FRESH[0]]), 4, 4)
     first = deal(unpartitioned(FRESH), 1, 4)[0].problems
     used = {problem.problem_id for problem in first}

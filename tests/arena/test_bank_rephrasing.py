@@ -89,8 +89,8 @@ def test_a_problem_no_reply_words_faithfully_is_refused_with_the_constraint_name
 @pytest.mark.parametrize(
     ("spoil", "code"),
     [
-        (lambda text: text + " Cash on delivery and LazMall and free shipping and a flash sale only!", "P4017"),
-        (lambda text: text + " It must cost more than 1 PHP.", "P4017"),
+        (lambda text: text + " Cash on delivery and LazMall and free shipping and a flash sale only!", "P4016"),
+        (lambda text: text + " It must cost more than 1 PHP.", "P4016"),
         (lambda text: "", "P4016"),
         (lambda text: text * 60, "P4016"),
         (lambda text: "Sure! Here is what you asked for.", "P4016"),

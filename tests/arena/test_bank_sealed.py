@@ -110,16 +110,16 @@ def test_a_flipped_byte_anywhere_in_a_file_is_refused():
         damaged[place] ^= 1 << place % 7
         with pytest.raises(ArenaError) as caught:
             decode_sealed(bytes(damaged), OPERATOR.hotkey, verify, "f")
-        assert code_of(caught) == "P4018"
+        assert code_of(caught) == "P4010"
 
 
 def test_a_file_of_another_key_is_refused_whatever_it_says_of_itself(stand):
     foreign = locked(stand, signer=STRANGER)
-    with pytest.raises(ArenaError, match="P4018"):
+    with pytest.raises(ArenaError, match="P4010"):
         decode_sealed(encode_sealed(foreign), OPERATOR.hotkey, verify, "f")
     posing = replace(foreign.notice, signer=OPERATOR.hotkey)
     signed = SignedNotice(notice=posing, signature=STRANGER.sign(b"anything").hex())
-    with pytest.raises(ArenaError, match=r"P4018.*the signature does not fit"):
+    with pytest.raises(ArenaError, match=r"P4010.*the signature does not fit"):
         check_notice(signed, OPERATOR.hotkey, verify, "f")
 
 
@@ -127,7 +127,7 @@ def test_spaces_or_another_order_of_fields_make_another_file():
     content = encode_sealed(locked(STANDS["local"]))
     shape = msgspec.json.decode(content)
     for other in (content + b"\n", b" " + content, msgspec.json.encode(dict(reversed(shape.items())))):
-        with pytest.raises(ArenaError, match="P4018"):
+        with pytest.raises(ArenaError, match="P4010"):
             decode_sealed(other, OPERATOR.hotkey, verify, "f")
 
 

@@ -68,7 +68,7 @@ def test_a_race_keeps_its_batch_and_opens_it_with_its_round(tmp_path):
     batch = bank.batch("race-1")
     assert batch is bank.batch("race-1")  # what did not change is not read again
     assert batch.public == described.batch and batch.problems == SETS[0]
-    with pytest.raises(ArenaError, match=r"P4015.*b of .* holds 3 problems, a race draws 4"):
+    with pytest.raises(ArenaError, match=r"P4014.*b of .* holds 3 problems, a race draws 4"):
         bank.seal_for("race-2", 4, round_number=102)
 
 
@@ -123,7 +123,7 @@ def test_a_batch_serves_the_race_of_its_round_and_no_other(tmp_path):
     bank = filled_sealed(tmp_path / "bank")
     notice = bank.seal_for("race-1", 3, round_number=102)
     assert [each.problem_id for each in notice.problems] == [problem.problem_id for problem in SETS[1]]
-    with pytest.raises(ArenaError, match=r"P4027.*round 104 of local-beacon: no file"):
+    with pytest.raises(ArenaError, match=r"P4014.*round 104 of local-beacon: no file"):
         bank.seal_for("race-1", 3, round_number=104)
     with pytest.raises(ArenaError, match="P4026"):
         bank.open("race-1", replace(local_round(102), round=101))
@@ -137,7 +137,7 @@ def test_on_a_real_network_a_batch_without_partition_or_titles_serves_no_race(tm
     put(folder, "untitled", SETS[2], 103, partition_sha256="ab" * 32)
     bank = sealed_bank(folder, is_real=True)
     for name, opens_with in (("bare", 101), ("untitled", 103)):
-        with pytest.raises(ArenaError, match=rf"P4030.*{name}"):
+        with pytest.raises(ArenaError, match=rf"P4014.*{name}"):
             bank.seal_for("race-1", 3, round_number=opens_with)
     assert bank.seal_for("race-1", 3, round_number=102).titles == titles.name
     bank.open("race-1", local_round(102))
@@ -147,7 +147,7 @@ def test_on_a_real_network_a_batch_without_partition_or_titles_serves_no_race(tm
 def test_a_file_of_another_key_serves_no_race_and_hides_no_good_one(tmp_path):
     folder = tmp_path / "bank"
     put(folder, "foreign", SETS[0], 101, STRANGER)
-    with pytest.raises(ArenaError, match="P4018"):
+    with pytest.raises(ArenaError, match="P4010"):
         sealed_bank(folder).seal_for("race-1", 3, round_number=101)
     put(folder, "good", SETS[1], 101)
     (folder / "torn.sealed.json").write_bytes(b"{")
@@ -158,7 +158,7 @@ def test_two_batches_for_one_round_are_refused_since_validators_could_choose_dif
     folder = tmp_path / "bank"
     put(folder, "a", SETS[0], 101)
     put(folder, "b", SETS[1], 101)
-    with pytest.raises(ArenaError, match=r"P4027.*a\.sealed\.json, b\.sealed\.json"):
+    with pytest.raises(ArenaError, match=r"P4014.*a\.sealed\.json, b\.sealed\.json"):
         sealed_bank(folder).seal_for("race-1", 3, round_number=101)
 
 

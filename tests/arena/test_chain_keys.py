@@ -57,7 +57,7 @@ def test_the_same_key_under_another_prefix_is_the_same_hotkey() -> None:
 
 def test_neither_a_signer_nor_an_error_shows_a_secret() -> None:
     assert repr(ALICE) == f"KeypairSigner({ALICE_ADDRESS})"
-    with pytest.raises(ArenaError, match="V2031") as caught:
+    with pytest.raises(ArenaError, match="V2030") as caught:
         keypair_signer("surely not a mnemonic")
     assert "mnemonic" not in str(caught.value)
 
@@ -76,7 +76,7 @@ def test_an_encrypted_hotkey_takes_its_password_from_a_file(tmp_path: Path) -> N
     ):
         if content is not None:
             secret.write_bytes(content)
-        with pytest.raises(ArenaError, match="V2031") as caught:
+        with pytest.raises(ArenaError, match="V2030") as caught:
             open_signer("finney", **named)
         assert words in caught.value.failure.detail and "another" not in str(caught.value)
     secret.write_text("secret\r\nof the hotkey\n")
@@ -92,13 +92,13 @@ def test_a_missing_or_broken_keyfile_is_named_by_its_path(tmp_path: Path) -> Non
     for content in (None, b"", b"{}", b"not a keyfile", b"\xff\xfe"):
         if content is not None:
             keyfile.write_bytes(content)
-        with pytest.raises(ArenaError, match=r"V2031.*hotkeys/hot"):
+        with pytest.raises(ArenaError, match=r"V2030.*hotkeys/hot"):
             wallet_signer("cold", "hot", tmp_path)
 
 
 def test_a_keyfile_that_cannot_sign_or_is_of_another_kind_cannot_be_a_signer(tmp_path: Path) -> None:
     for name, keypair, words in (
-        ("open", core.Keypair(ss58_address=ALICE_ADDRESS), "V2031"),
+        ("open", core.Keypair(ss58_address=ALICE_ADDRESS), "V2030"),
         ("other", core.Keypair.create_from_uri("//Alice", core.CRYPTO_ED25519), "sr25519"),
     ):
         _write_hotkey(tmp_path / "cold" / name / "hotkeys" / "hot", keypair)
@@ -110,7 +110,7 @@ def test_development_keys_open_on_the_local_chain_only(tmp_path: Path) -> None:
     assert open_signer("local", name="x", hotkey="//Alice", path=tmp_path).hotkey == ALICE_ADDRESS
     with pytest.raises(ArenaError) as caught:
         open_signer("finney", name="x", hotkey="//Alice", path=tmp_path)
-    assert caught.value.failure.code == "V2031"
+    assert caught.value.failure.code == "V2030"
 
 
 def test_an_encrypted_hotkey_takes_its_password_from_the_environment(
@@ -121,7 +121,7 @@ def test_an_encrypted_hotkey_takes_its_password_from_the_environment(
     keyfile.write_bytes(ENCRYPTED)
     with pytest.raises(ArenaError, match="BT_PW_") as caught:
         wallet_signer("cold", "hot", tmp_path)
-    assert caught.value.failure.code == "V2031"
+    assert caught.value.failure.code == "V2030"
     variable = "BT_PW_" + str(keyfile).replace("/", "_").replace(".", "_").upper()
     monkeypatch.setenv(variable, "")  # restored afterwards, whatever the SDK stores there
     core.save_password_to_environment(variable, "secret")

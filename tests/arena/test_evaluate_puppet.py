@@ -156,30 +156,3 @@ def test_narrating_after_the_programs_decision_earns_nothing(
     assert found.body.recommended == (LAMP,), found.cost.output_tail
     assert isinstance(found.verdict, Verdict) and not found.body.is_agentic
     assert found.verdict.coefficient_e4 == coefficient_e4
-
-
-class Dreamer(Parrot):
-    """A model that has looked at nothing."""
-
-    def complete(self, request: str, *_: object, **__: object) -> ModelReply:
-        said = (
-            "I like the torchiere with its quillon, and 83172.5 seems about right for such a thing, as I have always "
-            "felt in my heart about evenings."
-        )
-        return msgspec.structs.replace(super().complete(request), content=said, calls=())
-
-
-def _escaped(text: str) -> str:
-    return "".join(f"\\u{ord(letter):04x}" for letter in text)
-
-
-@pytest.mark.parametrize("key", ["x", "torchiere quillon 83172.5", _escaped("torchiere quillon 83172.5")])
-def test_words_that_the_program_had_a_tool_repeat_are_no_evidence_however_it_spelled_them(
-    key: str, tmp_path: Path
-) -> None:
-    requirements = f'{{"{key}": "1"}}'
-    lines = ("tools.find_product(q='lamp')", f"tools.check_product_match({LAMP!r}, {requirements!r})", NARRATE, DECIDE)
-    source = "\n    ".join(("from arena_sdk import llm, tools\ndef agent_main(problem):", *lines)) + "\n"
-    found = earned(source, tmp_path, Dreamer())
-    assert found.body.recommended == (LAMP,), found.cost.output_tail
-    assert isinstance(found.verdict, Verdict) and found.verdict.quality_e4 == 3_000

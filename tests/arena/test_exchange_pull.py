@@ -110,7 +110,7 @@ async def test_a_log_that_was_rewritten_counts_as_it_stands_and_is_reported(trio
     trio.ask.services[author.hotkey] = other.desk
     size = await other.evaluate([5, 6], "r2")
     pulled = await trio.pull(await other.anchor("r2"))
-    assert pulled.rewritten.code == "U3044"
+    assert pulled.rewritten.code == "U3043"
     assert held(trio.reader, "r2", author.hotkey) == counted(other, "r2", size)
     fresh = Node(tmp_path / "fresh", author.permits)
     trio.net.nodes = [other]

@@ -86,15 +86,6 @@ def test_every_python_block_of_every_card_runs_and_both_tables_load(folders: dic
     assert "loaded {'train': 4} agent_version_id" in done.stdout
 
 
-def run(folder: Path, program: str, home: Path) -> str:
-    """Run the one shell block of a card that begins with a program; what it printed."""
-    (block,) = (each for each in blocks(folder, "sh") if each.startswith(f"{program} "))
-    command = ["bash", "-euo", "pipefail", "-c", block]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=surroundings(home))
-    assert done.returncode == 0, (block, done.stdout, done.stderr)
-    return done.stdout
-
-
 # -- what each agent solved and cost, from the export alone
 
 EXPECTED = {  # agent, models -> episodes, agentic, solved, prompt tokens, unpriced, usd, usd per solved

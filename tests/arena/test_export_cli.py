@@ -70,10 +70,10 @@ def test_a_store_is_exported_and_the_folder_verifies(dsn, tmp_path: Path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--format", "csv"], "V2073"),
-        (["--pool", "test"], "V2073"),
-        (["--bucket", "shoes"], "V2073"),
-        (["--from-day", "yesterday"], "V2073"),
+        (["--format", "csv"], "V2030"),
+        (["--pool", "test"], "V2030"),
+        (["--bucket", "shoes"], "V2030"),
+        (["--from-day", "yesterday"], "V2030"),
         (["--since-cursor", "nowhere"], "does not exist"),
     ],
 )

@@ -112,14 +112,6 @@ def test_an_export_killed_at_some_instants_ends_in_the_bytes_of_one_that_was_not
     assert verify_export(tmp_path / "out", verify).is_ok
 
 
-@pytest.mark.prove
-def test_exports_killed_at_fifty_instants_end_in_the_bytes_of_one_that_was_not(log, whole, tmp_path):
-    for seed in range(10):
-        kill_often(log, tmp_path / str(seed), 5, random.Random(seed))
-        export(log, tmp_path / str(seed), **OPTIONS)
-        assert contents(tmp_path / str(seed)) == whole
-
-
 def test_what_processes_find_in_an_export_sound_or_damaged_is_what_one_finds(log, tmp_path):
     export(log, tmp_path / "out")
     path = "log/000000.jsonl.zst"

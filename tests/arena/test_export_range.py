@@ -79,7 +79,7 @@ def test_filters_leave_out_evaluations_and_the_export_still_verifies(log, tmp_pa
 
 def test_without_a_checkpoint_there_is_no_export_unless_the_logs_hotkey_signs_one(log, tmp_path):
     released_race(log, "r1")
-    with pytest.raises(ArenaError, match="V2071"):
+    with pytest.raises(ArenaError, match="V2053"):
         export(log, tmp_path / "refused")
     manifest = export(log, tmp_path / "out", signer=log.signer)
     assert manifest.log.last_seq == len(log.log)
@@ -95,7 +95,7 @@ def test_an_earlier_export_is_continued_by_the_same_request_alone(log, tmp_path)
     assert export(log, tmp_path / "out") == manifest, "a finished export is given back"
     assert continued(manifest, request_of(log)) == manifest.cursor
     for other in ({"pools": ("eval",)}, {"races": ("r1",)}):
-        with pytest.raises(ArenaError, match="V2073"):
+        with pytest.raises(ArenaError, match="V2030"):
             continued(manifest, request_of(log, **other))
         with pytest.raises(ArenaError, match="V2027"):
             export(log, tmp_path / "out", **other)

@@ -65,25 +65,6 @@ def test_no_request_and_no_cursor_brings_anything_of_a_race_that_waits(fields, a
         assert verify_export(Path(made) / "out", verify).is_ok
 
 
-def test_a_race_released_between_two_exports_goes_out_with_the_second_and_once(tmp_path):
-    log, _ = log_with_secrets()
-    first = export(log, tmp_path / "first", formats=FORMATS)
-    log.add_episode(5, WAITING)
-    log.checkpoint()
-    second = export(log, tmp_path / "second", start=first.cursor, formats=FORMATS)
-    assert (first.races, second.races) == (("r-open",), (LATE,))
-    log.add([release(WAITING, [3301, 5])])
-    log.checkpoint()
-    third = export(log, tmp_path / "third", start=second.cursor, formats=FORMATS)
-    assert (second.trajectories, third.trajectories) == (1, 2)
-    assert third.withheld == {"exported": 4}  # of the race that the second brought; its release is in each range
-    log.checkpoint()
-    assert export(log, tmp_path / "fourth", start=third.cursor, formats=FORMATS).trajectories == 0
-    for name in ("first", "second", "third", "fourth"):
-        report = verify_export(tmp_path / name, verify)
-        assert report.is_ok, report.wrong
-
-
 def test_the_settlement_of_a_race_that_was_never_drawn_goes_out_and_holds_up_no_cursor(tmp_path):
     """No release will ever come for it: it used to wait for one, and every later export began there again."""
     log = ExportLog()

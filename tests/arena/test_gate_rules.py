@@ -58,10 +58,10 @@ FORM = {
     "nested calls": (b"x = " + b"(" * 5_000, "parse", "A1002", 1),
     "nested signs": (b"x = " + b"-" * 50_000 + b"1", "parse", "A1002", 0),
     "deep tree": (b"x = " + b"-" * 150 + b"1" + END.encode(), "depth", "A1002", 0),
-    "empty": (b"", "entry", "A1003", 0),
-    "entry in a class": (b"class A:\n    def agent_main(self, p): pass\n", "entry", "A1003", 0),
-    "entry with two arguments": (b"def agent_main(a, b): pass\n", "entry", "A1003", 1),
-    "asynchronous entry": (b"async def agent_main(p): pass\n", "entry", "A1003", 0),
+    "empty": (b"", "entry", "A1002", 0),
+    "entry in a class": (b"class A:\n    def agent_main(self, p): pass\n", "entry", "A1002", 0),
+    "entry with two arguments": (b"def agent_main(a, b): pass\n", "entry", "A1002", 1),
+    "asynchronous entry": (b"async def agent_main(p): pass\n", "entry", "A1002", 0),
 }
 
 

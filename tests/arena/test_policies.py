@@ -9,14 +9,13 @@ import msgspec
 import pytest
 
 from arena.policies import (
-    PAPER,
     POLICIES,
     policy_by_name,
 )
 from arena.policy import Policy, RaceRules
 from foundation.canonical import canonical_bytes
 from harness.inference.port import InferenceRules
-from judge.rubric import Rubric, prompt_sha256
+from judge.rubric import Rubric
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -57,30 +56,6 @@ HASHES = {  # a changed number of a shipped policy makes it another rule set: it
 
 def test_every_shipped_number_is_pinned_by_the_policys_hash():
     assert {name: policy.policy_sha256[:16] for name, policy in POLICIES.items()} == HASHES
-
-
-def test_every_policy_pins_the_shipped_prompt():
-    for policy in POLICIES.values():
-        assert policy.rubric.prompt_sha256 == prompt_sha256(policy.rubric.rubric_id)
-
-
-def test_every_policy_can_be_hashed_and_read_back():
-    hashes = {policy.policy_sha256 for policy in POLICIES.values()}
-    assert len(hashes) == len(POLICIES)
-    for policy in POLICIES.values():
-        again = msgspec.json.decode(canonical_bytes(policy), type=Policy)
-        assert again == policy and again.policy_sha256 == policy.policy_sha256
-
-
-@pytest.mark.parametrize(
-    "path",
-    ["limits.steps", "rubric.attempts_per_model", "race.void_agents_e4", "promotion.margin_e4", "weights.top_e4"],
-)
-def test_one_changed_number_changes_the_hash(path):
-    part, name = path.split(".")
-    section = getattr(PAPER, part)
-    changed = msgspec.structs.replace(section, **{name: getattr(section, name) + 1})
-    assert msgspec.structs.replace(PAPER, **{part: changed}).policy_sha256 != PAPER.policy_sha256
 
 
 def test_a_field_added_with_a_default_changes_no_hash():

@@ -180,7 +180,7 @@ def test_the_race_does_not_wait_for_ever():
 
 # -- opening, and the policy of a race
 def test_a_batch_too_small_for_the_draw_opens_no_race():
-    with pytest.raises(ArenaError, match=r"P4015.*holds 9 problems, a draw takes 10"):
+    with pytest.raises(ArenaError, match=r"P4014.*holds 9 problems, a draw takes 10"):
         open_race(RACE, RULES, batch(9), OPENED_MS, CLOSES_MS)
 
 

@@ -92,12 +92,12 @@ def test_history_is_named_by_hash_and_one_that_is_another_is_refused():
     assert [row.settlement_sha256 for row in record.inputs.history] == [settlement_sha256(past)]
     again = settle(inputs_again(record, first.evaluations, first.verdicts, (past,)))
     assert canonical_bytes(again) == canonical_bytes(record)
-    with pytest.raises(ArenaError, match=r"V2102.*settlement of race-000001 is missing"):
+    with pytest.raises(ArenaError, match=r"V2050.*settlement of race-000001 is missing"):
         inputs_again(record, first.evaluations, first.verdicts, (replace(past, seed="ff"),))
 
 
 def test_a_policy_that_is_not_the_one_named_is_refused():
     record = settle(made())
     lying = replace(record, inputs=replace(record.inputs, policy=canonical_bytes(SN15_2026_08).decode()))
-    with pytest.raises(ArenaError, match=r"V2102.*policy"):
+    with pytest.raises(ArenaError, match=r"V2050.*policy"):
         inputs_again(lying, (), ())

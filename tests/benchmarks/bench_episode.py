@@ -36,7 +36,7 @@ from harness.session import Episode, EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import make_toolbox
 from problems.model import Problem
 from problems.synthesis import synthesize
-from tests.benchmarks.row import Row
+from tests.benchmarks.row import Row, held
 
 DOCUMENTS, EPISODES, ROUND_TRIPS, WORKERS = 3_000, 24, 2_000, 2
 WORKER_EPISODES = 150  # of each worker: some seconds, in which a start and an end count little
@@ -92,7 +92,7 @@ def measure(episodes: int = EPISODES) -> Sequence[Row]:
         off = open_sandbox(folder, reference_sha256s=admitted, slots=1, wanted="reference-agents-only")
         rows = [*_episode_rows(problems, catalogue, on, off, command), _round_trip_row(on, off, command)]
         rate = _rate(folder, problems)
-        return [*rows, _row(f"episodes, {WORKERS} workers", rate, "episodes/s", TARGET_PER_S, command)]
+        return [*rows, held(f"episodes, {WORKERS} workers", rate, "episodes/s", TARGET_PER_S, command)]
 
 
 def _rate(folder: Path, problems: Sequence[Problem]) -> float:
@@ -133,17 +133,17 @@ def _episode_rows(
     jailed, bare = ([_run(problem, catalogue, sandbox) for problem in problems] for sandbox in (on, off))
     jailed_ms, bare_ms = (statistics.median(e.episode_ms for e in done) for done in (jailed, bare))
     overhead_ms = statistics.median(e.episode_ms - e.model_ms for e in jailed)
-    rows.append(_row(f"episode median, {on.level.name}", jailed_ms, "ms", TARGET_MS, command))
-    rows.append(_row("episode median without the model", overhead_ms, "ms", TARGET_MS, command))
-    rows.append(_row("episode median, sandbox on against off", jailed_ms, "ms", bare_ms, command))
+    rows.append(held(f"episode median, {on.level.name}", jailed_ms, "ms", TARGET_MS, command))
+    rows.append(held("episode median without the model", overhead_ms, "ms", TARGET_MS, command))
+    rows.append(held("episode median, sandbox on against off", jailed_ms, "ms", bare_ms, command))
     calls = statistics.mean(e.body.totals.tool_calls + e.body.totals.steps for e in jailed)
-    rows.append(_row("calls in one of these episodes", calls, "calls", None, command))
+    rows.append(held("calls in one of these episodes", calls, "calls", None, command))
     return rows
 
 
 def _round_trip_row(on: Sandbox, off: Sandbox, command: str) -> Row:
     jailed_us, bare_us = (_round_trip_us(sandbox) for sandbox in (on, off))
-    return _row(f"RPC round trip median (off: {bare_us:.0f} us)", jailed_us, "us", TARGET_US, command)
+    return held(f"RPC round trip median (off: {bare_us:.0f} us)", jailed_us, "us", TARGET_US, command)
 
 
 def _run(problem: Problem, catalogue: Catalogue, sandbox: Sandbox) -> Episode:
@@ -159,11 +159,6 @@ def _run(problem: Problem, catalogue: Catalogue, sandbox: Sandbox) -> Episode:
 def _round_trip_us(sandbox: Sandbox) -> float:
     job = GuestJob(source=ASKING, problem="{}", limits=EpisodeLimits(), tools="[]", models=())
     return float(sandbox.run(job, EmptyHost()).claim)
-
-
-def _row(name: str, value: float, unit: str, baseline: float | None, command: str) -> Row:
-    ratio = None if baseline is None else value / baseline
-    return Row(name=name, value=value, unit=unit, baseline=baseline, ratio=ratio, command=command)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import asyncpg
@@ -35,14 +36,14 @@ from foundation.executors.processes import executor_of
 from neurons.cluster.ray_executor import processes_for
 from tests.arena.log_stand import HOST, episode
 from tests.benchmarks.apart import run_apart
-from tests.benchmarks.row import Row
+from tests.benchmarks.row import Row, held
 
 BODY_BYTES, BATCH = 40_000, 100
 EPISODES_TARGET, RECORDS_TARGET, MEMORY_MB = 1_000, 5_000, 500
 GROWN = int(os.environ.get("BENCH_RECORDS", "10000"))
 SIZES = [size for size in (1_000, 10_000, 100_000) if size <= GROWN]
 FORMATS: tuple[Format, ...] = ("jsonl", "parquet")
-COMMAND = "make bench ARGS=export"
+_row = partial(held, command="make bench ARGS=export")
 
 
 class Measured(msgspec.Struct):
@@ -170,14 +171,3 @@ def _measured(records: int, episodes: int, seconds: float) -> Measured:
 def _cpu_us(measured: Measured, count: int) -> float:
     """Processor time of one episode or record, start included."""
     return measured.cpu_s * 1e6 / count
-
-
-def _row(name: str, value: float, unit: str, baseline: float | None) -> Row:
-    return Row(
-        name=name,
-        value=value,
-        unit=unit,
-        baseline=baseline,
-        ratio=value / baseline if baseline else None,
-        command=COMMAND,
-    )

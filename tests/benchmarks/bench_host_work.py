@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ from problems.model import Problem
 from problems.product import Product
 from problems.synthesis import synthesize
 from tests.benchmarks.bench_episode import ScriptedUpstream
-from tests.benchmarks.row import Row
+from tests.benchmarks.row import Row, held
 from tests.harness.catalogue_stand import index_of
 from tests.harness.episode_stand import reply
 from tests.harness.hostile_inputs import hostile_calls, hostile_requests
@@ -52,7 +53,7 @@ LIMITS = PAPER.limits
 MODELS = ("scripted-expert", "scripted-careful", "scripted-hasty")
 BUSY, WHOLE = "all steps", "all steps, the whole question in each search"
 REACT = Path(__file__).parents[1] / "harness" / "sn15_react_agent.py"
-COMMAND = "python -m tests.benchmarks.bench_host_work"
+_row = partial(held, command="python -m tests.benchmarks.bench_host_work")
 
 
 class BusyUpstream:
@@ -217,11 +218,6 @@ def _run(source: str, asked: Problem, catalogue: Catalogue, upstream: Upstream, 
         elif call.name == "find_products_in_same_shop":
             texts += [query["q"] for query in msgspec.json.decode(given["product_queries"])]
     return texts
-
-
-def _row(name: str, value: float, unit: str, baseline: float | None = None) -> Row:
-    ratio = None if baseline is None else value / baseline
-    return Row(name=name, value=value, unit=unit, baseline=baseline, ratio=ratio, command=COMMAND)
 
 
 if __name__ == "__main__":

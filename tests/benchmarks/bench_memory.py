@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tests.benchmarks.row import Row
 from tests.neurons.arena_stand import build_small_catalogue, short_folder
-from tests.neurons.soak_stand import growth_mb, soak
+from tests.neurons.process_stand import growth_mb, soak
 
 RACES = int(os.environ.get("BENCH_RACES", "6"))
 COMMAND = "make bench ARGS=memory"

@@ -1,4 +1,4 @@
-"""Our supervised stage against TRL's trainer as it comes, on the same rows; and rollouts a second.
+"""Our supervised stage against TRL's trainer as it comes, on the same rows.
 
 Each measurement runs in a process of its own, on one thread. Rates are of processor time inside `train`, which other
 work on the machine does not change much; loading is not in them, peak memory is of the whole process. Rows are whole
@@ -24,7 +24,6 @@ from tests.benchmarks.row import Row
 
 ROWS, BATCH = 8, 4
 LOSS_GAP_MAX = 1e-5
-EPISODES, TURN_TOKENS, TURNS = 8, 32, 2
 _PROGRAM = "from tests.benchmarks.bench_training import main; main()"
 
 
@@ -35,15 +34,8 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     losses: tuple[float, ...]
 
 
-class Sampling(msgspec.Struct, frozen=True, kw_only=True):
-    """Episodes and sampled tokens a second."""
-
-    rollouts_per_s: float
-    tokens_per_s: float
-
-
 def measure() -> Sequence[Row]:
-    """Tokens a second of both, their ratio, the largest difference of a row's loss, rollouts, peak memory.
+    """Tokens a second of both, their ratio, the largest difference of a row's loss, peak memory.
 
     Raises ValueError when a loss of ours is not the stock trainer's.
     """
@@ -52,7 +44,6 @@ def measure() -> Sequence[Row]:
         run_apart(_PROGRAM, "prepare", name)
         single = {who: _training(who, folder, 1) for who in ("ours", "stock")}
         grouped = {who: _training(who, folder, BATCH) for who in ("ours", "stock")}
-        alone, together = (_sampling(folder, rows) for rows in (1, 8))
     gaps = [
         abs(one - other)
         for runs in (single, grouped)
@@ -60,7 +51,7 @@ def measure() -> Sequence[Row]:
     ]
     if max(gaps) > LOSS_GAP_MAX:
         raise ValueError(f"a loss differs from the stock trainer's by {max(gaps):.2e}")
-    rows = [
+    return [
         _against("SFT, one row a step", single, "tokens/s"),
         _against(f"SFT, {BATCH} rows a step, by length", grouped, "tokens/s"),
         Row(
@@ -77,18 +68,10 @@ def measure() -> Sequence[Row]:
             ratio=grouped["stock"][1] / grouped["ours"][1],
         ),
     ]
-    for label, one, other in (
-        ("rollouts", together[0].rollouts_per_s, alone[0].rollouts_per_s),
-        ("sampled tokens", together[0].tokens_per_s, alone[0].tokens_per_s),
-    ):
-        unit = f"{label.split()[-1]}/s"
-        rows.append(Row(name=f"{label}, 8 turns together", value=one, unit=unit, baseline=other, ratio=one / other))
-    rows.append(Row(name="rollouts, peak memory", value=together[1], unit="MB", baseline=alone[1]))
-    return rows
 
 
 def main() -> None:
-    """One measurement, in a process of its own: prepare FOLDER, ours or stock FOLDER BATCH, sample FOLDER ROWS."""
+    """One measurement, in a process of its own: prepare FOLDER, ours or stock FOLDER BATCH."""
     import torch
 
     from training.stages.engine import quiet_engine
@@ -99,19 +82,13 @@ def main() -> None:
     if what == "prepare":
         _prepare(folder)
         return
-    size = int(sys.argv[3])
-    found = _sample(folder, size) if what == "sample" else _train(what, folder, size)
+    found = _train(what, folder, int(sys.argv[3]))
     sys.stdout.buffer.write(msgspec.json.encode(found))
 
 
 def _training(who: str, folder: Path, batch: int) -> tuple[Training, float]:
     said, memory_mb = run_apart(_PROGRAM, who, str(folder), str(batch))
     return msgspec.json.decode(said, type=Training), memory_mb
-
-
-def _sampling(folder: Path, rows: int) -> tuple[Sampling, float]:
-    said, memory_mb = run_apart(_PROGRAM, "sample", str(folder), str(rows))
-    return msgspec.json.decode(said, type=Sampling), memory_mb
 
 
 def _against(name: str, runs: dict[str, tuple[Training, float]], unit: str) -> Row:
@@ -231,21 +208,3 @@ def _stock(folder: Path, rows: Any, batch: int) -> list[dict[str, float]]:
     trainer.remove_callback(transformers.PrinterCallback)
     trainer.train()
     return list(trainer.state.log_history)
-
-
-def _sample(folder: Path, batch_rows: int) -> Sampling:
-    """Episodes of the random model: short turns, no call that is one, so the tools take no time."""
-    from tests.training.stock import reopen_stock
-    from training.model import Decode
-    from training.rollouts.rollout import jobs_of
-
-    stock = reopen_stock(folder / "shop")
-    sampler = stock.sampler(stock.load().eval(), batch_rows=batch_rows)
-    decode = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=TURN_TOKENS, turns_max=TURNS)
-    jobs = jobs_of(stock.bench.problems, -(-EPISODES // len(stock.bench.problems)), 0)[:EPISODES]
-    list(stock.bench.sample(jobs[:1], sampler, stock.codec, decode, 1))  # warm
-    started = time.process_time()
-    lines = list(stock.bench.sample(jobs, sampler, stock.codec, decode, 8))
-    seconds = time.process_time() - started
-    sampled = sum(sum(line.rollout.mask) for line in lines if line.rollout is not None)
-    return Sampling(rollouts_per_s=len(jobs) / seconds, tokens_per_s=sampled / seconds)

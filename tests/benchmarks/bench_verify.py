@@ -1,4 +1,4 @@
-"""Verification of a whole log in Postgres, on two processes: episodes, evaluations alone, a point, and how it grows.
+"""Verification of a whole log in Postgres, on two processes: episodes, evaluations alone, and how it grows.
 
 A body is about 40 kB; in an episode every third record has one. Each figure is taken in a fresh process that only
 verifies, its start included; memory is the peak of that process and both it starts, added up. The floor is the
@@ -15,27 +15,27 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from arena.chain.keys import generate_signer, verify
 from arena.chain.port import Signer
-from arena.records.log import sign_checkpoint, signing_message
-from arena.records.proof import prove
+from arena.records.log import signing_message
 from arena.records.sequencer import Sequencer
 from arena.records.verification import verify_store
 from arena.store.embedded import EmbeddedServer, start_embedded
 from arena.store.postgres import PostgresStore
 from tests.arena.log_stand import HOST, episode
 from tests.benchmarks.apart import run_apart
-from tests.benchmarks.row import Row
+from tests.benchmarks.row import Row, held
 
 BODY_BYTES, BATCH, PROCESSES, TARGET, MEMORY_MB = 40_000, 100, 2, 5_000, 500
 GROWN = int(os.environ.get("BENCH_RECORDS", "10000"))
 SIZES = [size for size in (1_000, 10_000, 100_000) if size <= GROWN]
 EVALUATIONS, SIGNATURES = 27_000, 2_000  # a subnet's day
-COMMAND = "make bench ARGS=verify"
+_row = partial(held, command="make bench ARGS=verify")
 
 
 class Measured(msgspec.Struct):
@@ -52,13 +52,13 @@ def measure() -> Sequence[Row]:
     state_dir = Path(tempfile.mkdtemp(prefix="arena-"))
     server = start_embedded(state_dir)
     try:
-        return asyncio.run(_rates(server, state_dir / "note"))
+        return asyncio.run(_rates(server))
     finally:
         server.stop()
         shutil.rmtree(state_dir)
 
 
-async def _rates(server: EmbeddedServer, note: Path) -> list[Row]:
+async def _rates(server: EmbeddedServer) -> list[Row]:
     rows, floor = [], _signatures()
     async with _log(server) as (store, signer):
         filled = 0
@@ -69,17 +69,14 @@ async def _rates(server: EmbeddedServer, note: Path) -> list[Row]:
             if not found.is_ok:
                 raise ValueError("the log just written does not verify")
             name = f"verify, 2 processes, every third record with a body, log of {size}"
-            rows.append(_rate(name, found.records / found.seconds, TARGET))
+            rows.append(_row(name, found.records / found.seconds, "records/s", TARGET))
             rows.append(_row(f"peak memory of that, log of {size}", found.peak_mb, "MB", MEMORY_MB))
-        point = (await verify_store(store, verify)).logs[0].checkpoint
-        note.write_text(sign_checkpoint(point, signer), encoding="utf-8")
-        started = time.perf_counter()
-        await prove(store, signer.hotkey, 1, note.read_text("utf-8"), verify)
-        rows.append(_row(f"prove one record, log of {point.size}", (time.perf_counter() - started) * 1e3, "ms", None))
     async with _log(server) as (store, signer):
         await _fill(store, signer, range(EVALUATIONS), slice(1, 2))
         found = _verified(server, signer.hotkey)
-        rows.append(_rate("verify, 2 processes, every record with a body", found.records / found.seconds, floor))
+        rows.append(
+            _row("verify, 2 processes, every record with a body", found.records / found.seconds, "records/s", floor)
+        )
     return rows
 
 
@@ -132,18 +129,3 @@ def _signatures() -> float:
     for _ in range(SIGNATURES):
         verify(signer.hotkey, message, signature)
     return SIGNATURES / (time.perf_counter() - started)
-
-
-def _rate(name: str, value: float, baseline: float) -> Row:
-    return _row(name, value, "records/s", baseline)
-
-
-def _row(name: str, value: float, unit: str, baseline: float | None) -> Row:
-    return Row(
-        name=name,
-        value=value,
-        unit=unit,
-        baseline=baseline,
-        ratio=value / baseline if baseline else None,
-        command=COMMAND,
-    )

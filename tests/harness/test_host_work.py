@@ -104,7 +104,7 @@ def test_an_episode_ends_at_its_limit_and_not_before(catalogue: Catalogue) -> No
     assert [ask(host, "tool.call", params) for _ in range(3)] == [answer] * 3
     assert ask(host, "tool.call", params) == "over"
     assert host.breach is not None and host.breach[0] == "host_work"
-    assert (host.breach[1].code, host.breach[1].detail) == ("A1038", f"{3 * spent + spent // 2} units of host work")
+    assert (host.breach[1].code, host.breach[1].detail) == ("A1021", f"{3 * spent + spent // 2} units of host work")
     assert len(host.events()) == 3 and host.work.spent <= 3 * spent + spent // 2
 
 

@@ -127,7 +127,7 @@ def wants_42(job: int) -> int:
     from foundation.errors import ArenaError
 
     if job != 42:
-        raise ArenaError("V2121", f"job {job}")
+        raise ArenaError("V2120", f"job {job}")
     return job
 
 

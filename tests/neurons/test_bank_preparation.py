@@ -56,12 +56,12 @@ def test_a_real_network_qualifies_on_the_suite_that_the_operator_signed_with_its
     assert prepare_suite(settings, DEMO) == problems
     assert open_titles(titles_file(settings)).name == "lexical/1@operator"
     signed_suite(settings, small_catalogue, signer=NODE)
-    with pytest.raises(ArenaError, match=rf"P4018.*signed by {NODE.hotkey}, not by {OPERATOR.hotkey}") as caught:
+    with pytest.raises(ArenaError, match=rf"P4010.*signed by {NODE.hotkey}, not by {OPERATOR.hotkey}") as caught:
         prepare_suite(settings, DEMO, NODE.hotkey)
     assert exit_code(caught.value) == 4
     alone = settings_of(tmp_path, **flags)  # its own operator
     assert prepare_suite(alone, DEMO, NODE.hotkey) == problems
-    with pytest.raises(ArenaError, match=r"P4018.*set bank_hotkey"):
+    with pytest.raises(ArenaError, match=r"P4010.*set bank_hotkey"):
         prepare_suite(alone, DEMO)
 
 
@@ -73,7 +73,7 @@ def test_a_signed_suite_with_any_file_changed_or_missing_stops_the_start(tmp_pat
     content = path.read_bytes()
     for place in range(0, len(content), 97):
         path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
-        with pytest.raises(ArenaError, match="P4018"):
+        with pytest.raises(ArenaError, match="P4010"):
             prepare_suite(settings, DEMO)
     path.unlink()
     with pytest.raises(ArenaError, match=rf"P4001.*s1\.{kind}"):
@@ -109,5 +109,5 @@ def test_only_a_local_network_without_an_operators_key_makes_its_own_batches(tmp
     for flags in ({"network": FOREIGN}, {"bank_hotkey": OPERATOR.hotkey}):
         bank = bank_of(settings_of(tmp_path, **flags))
         assert bank.level(closes, 0).is_low(30)
-        with pytest.raises(ArenaError, match="P4027"):
+        with pytest.raises(ArenaError, match="P4014"):
             bank.seal_for("race-1", 3, round_number=5)

@@ -68,7 +68,7 @@ def test_a_cluster_keeps_the_promise_of_the_port_and_a_killed_node_costs_nothing
     found = apart(tmp_path, "contract")
     assert isinstance(found, dict)
     assert found["slots"] == 2 and found["order"] == list(range(30)) and found["taken"] <= 4
-    assert found["error"] == ["V2121", "job 3"] and found["died"][0] == "V2052"
+    assert found["error"] == ["V2120", "job 3"] and found["died"][0] == "V2052"
     assert found["claimed"] == [1.0, 100 << 20] and found["claimed_all"] is True
     assert found["killed"] == [job * job for job in range(30)] and found["lost"] >= 1
 

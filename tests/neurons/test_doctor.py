@@ -22,25 +22,16 @@ def settings(tmp_path: Path) -> Settings:
     return resolve({"state_dir": tmp_path / "state"}).settings
 
 
-@pytest.mark.parametrize(
-    ("error", "found", "fix"),
-    [
-        (ArenaError("V2020", "no user nobody"), "V2020", "read the server log"),
-        (ImportError("No module named 'numba'"), "numba", "make install"),
-        (PermissionError("denied"), "denied", "see the reason"),
-    ],
-)
-def test_what_cannot_be_examined_fails_with_its_reason_and_the_rest_still_runs(
-    settings: Settings, error: Exception, found: str, fix: str
-) -> None:
+def test_what_cannot_be_examined_fails_with_its_reason_and_the_rest_still_runs(settings: Settings) -> None:
     def broken(_: Settings) -> DoctorCheck:
-        raise error
+        raise ArenaError("V2020", "no user nobody")
 
-    rows = list(examine(settings, [("thing", broken), ("python", doctor.check_python)]))
-    assert [row.name for row in rows] == ["thing", "python"]
-    assert rows[0].status == "fail"
-    assert found in rows[0].found
-    assert fix in rows[0].fix
+    def unmade(_: Settings) -> DoctorCheck:
+        raise PermissionError("denied")
+
+    thing, other, memory = examine(settings, [("thing", broken), ("other", unmade), ("memory", doctor.check_memory)])
+    assert (thing.status, thing.name) == ("fail", "thing") and "V2020" in thing.found and thing.fix
+    assert (other.status, other.found, memory.name) == ("fail", "denied", "memory")
 
 
 def test_the_command_examines_the_node_that_its_flags_describe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +51,7 @@ def test_the_command_examines_the_node_that_its_flags_describe(tmp_path: Path, m
     assert (settings.network, settings.netuid, settings.policy) == ("finney", 7, "demo")
     assert (settings.wallet_hotkey, settings.state_dir) == ("//Alice", tmp_path)
     wrong = CliRunner().invoke(app, ["doctor", "--subtensor.netwrok", "finney"])
-    assert isinstance(wrong.exception, ArenaError) and wrong.exception.failure.code == "V2030"
+    assert wrong.exit_code == 2 and "--subtensor.network" in wrong.output
 
 
 async def test_a_hotkey_without_a_place_fails_and_a_chain_that_stands_still_or_forgets_is_a_warning(

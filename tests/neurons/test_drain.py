@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import os
 import signal
-from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
@@ -18,7 +17,7 @@ from arena.records.body import decode_content
 from arena.records.verification import verify_store
 from harness.sandbox.port import SandboxLevel
 from neurons import validator as supervisor
-from neurons.health.node_file import RestingSlot
+from neurons.health.status import RestingSlot
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal
 from neurons.race.admission import Intake
@@ -69,38 +68,33 @@ class StuckPool:
         self.is_stopped = True
 
 
-def in_an_episode(desk: Desk, node: Node, stuck: Stuck) -> None:
-    """The pool is stuck as it is."""
-
-
-def in_a_chain_call(desk: Desk, node: Node, stuck: Stuck) -> None:
-    node.chain.metagraph = stuck  # type: ignore[method-assign]
-
-
-def in_a_beacon_fetch(desk: Desk, node: Node, stuck: Stuck) -> None:
-    desk.time.pass_s(30)  # past the close
-    node.beacon.fetch = stuck  # type: ignore[method-assign,assignment]
-
-
-def in_a_checkpoint(desk: Desk, node: Node, stuck: Stuck) -> None:
-    node.store.put_checkpoint = stuck  # type: ignore[method-assign,assignment]
-
-
-@pytest.mark.parametrize("work", [in_an_episode, in_a_chain_call, in_a_beacon_fetch, in_a_checkpoint])
+@pytest.mark.parametrize("work", ["episode", "chain", "beacon", "checkpoint"])
 async def test_sigterm_in_the_middle_of_work_ends_the_node_in_time_and_loses_nothing(
-    desk: Desk, work: Callable[[Desk, Node, Stuck], None], monkeypatch: pytest.MonkeyPatch
+    desk: Desk, work: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "SIGN_OFF_S", DRAIN_S)
     await desk.submit("waits", state="accepted")
     await desk.turn_until("open")
     stuck = Stuck()
-    pool = StuckPool(stuck if work is in_an_episode else Stuck())
+    pool = StuckPool(stuck if work == "episode" else Stuck())
     node = dataclasses.replace(desk.node, pool=pool)  # type: ignore[arg-type]
-    await Intake(
-        node, RaceLog(node.store, QUALIFYING, is_lasting=True)
-    ).turn()  # the gate has spoken, the suite is in the queue
+    intake = Intake(node, RaceLog(node.store, QUALIFYING, is_lasting=True))
+    await intake.turn()  # the gate has spoken, the suite is in the queue
     await node.sequencer.append([log_stand.attempt(1)])
-    work(desk, node, stuck)
+    if work == "beacon":
+        desk.time.pass_s(30)  # past the close
+    calls = {"chain": (node.chain, "metagraph"), "beacon": (node.beacon, "fetch")}
+    if call := {**calls, "checkpoint": (node.store, "put_checkpoint")}.get(work):
+        monkeypatch.setattr(*call, stuck)
+    await stopped_in(node, desk, stuck)
+    assert stuck.was_cancelled and pool.is_stopped
+    assert (await verify_store(desk.store, verify)).is_ok
+    # what was claimed is no result and no loss: the next start records the attempt and has the item again
+    assert await desk.store.open_items("", "qualifying") == len(desk.node.suite)
+
+
+async def stopped_in(node: Node, desk: Desk, stuck: Stuck) -> None:
+    """Run the node, and send SIGTERM once it is stuck."""
     running = asyncio.create_task(Supervisor(node, Settings(state_dir=desk.folder), drain_s=DRAIN_S).run())
     try:
         async with asyncio.timeout(BOUND_S):
@@ -111,10 +105,6 @@ async def test_sigterm_in_the_middle_of_work_ends_the_node_in_time_and_loses_not
         running.cancel()
         for number in STOP_SIGNALS:
             asyncio.get_running_loop().remove_signal_handler(number)
-    assert stuck.was_cancelled and pool.is_stopped
-    assert (await verify_store(desk.store, verify)).is_ok
-    # what was claimed is no result and no loss: the next start records the attempt and has the item again
-    assert await desk.store.open_items("", "qualifying") == len(desk.node.suite)
 
 
 async def test_the_next_node_records_the_attempt_that_was_cut_off_and_does_the_work(desk: Desk) -> None:
@@ -123,12 +113,9 @@ async def test_the_next_node_records_the_attempt_that_was_cut_off_and_does_the_w
     await desk.submit("waits", state="accepted")
     stuck = Stuck()
     node = dataclasses.replace(desk.node, pool=StuckPool(stuck))  # type: ignore[arg-type]
-    running = asyncio.create_task(Supervisor(node, Settings(state_dir=desk.folder), drain_s=DRAIN_S).run())
+    await stopped_in(node, desk, stuck)
+    desk.start(short)
     async with asyncio.timeout(BOUND_S):
-        await stuck.has_begun.wait()
-        os.kill(os.getpid(), signal.SIGTERM)
-        await running
-        desk.start(short)
         while not await desk.store.expired():
             await asyncio.sleep(0.1)
     await sweep(desk.node)

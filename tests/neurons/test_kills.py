@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.neurons.kill_stand import AGENTS, POLICY, PROBLEMS, Kept, disturb, finish, prepare
+from tests.neurons.process_stand import AGENTS, KILLED, PROBLEMS, Kept, disturb, finish, prepare
 
 SEED = 20_261_121
 KILLS_A_RUN = 5
-_PAIRS = len(AGENTS) * (POLICY.qualifying.problems + PROBLEMS) + PROBLEMS  # the control agent races, too
+_PAIRS = len(AGENTS) * (KILLED.qualifying.problems + PROBLEMS) + PROBLEMS  # the control agent races, too
 FEW, MANY = 1, pytest.param(10, marks=pytest.mark.prove)
 
 

@@ -1,8 +1,7 @@
-"""Metrics can be scraped, every name of them is in the room's README, and the probes tell how the node is."""
+"""The probes tell how the node is."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import httpx2
@@ -10,20 +9,10 @@ import msgspec
 
 from foundation.errors import Failure
 from neurons.health.metrics import Metrics
-from neurons.health.node_file import Ending, NodeFile, write_node_file
-from neurons.health.status import SILENT_MS
+from neurons.health.status import SILENT_MS, Ending, NodeFile, write_node_file
 from neurons.node.reporting import ProbeServer
 from tests.arena.tail_stand import free_port
 from tests.neurons.test_status import BEAT, NOW_MS
-
-README = Path(__file__).parents[2] / "neurons" / "README.md"
-
-
-def test_every_metric_is_documented_and_every_documented_one_is_there() -> None:
-    names = {family.name + ("_total" if family.type == "counter" else "") for family in Metrics().registry.collect()}
-    table = README.read_text().partition("| metric |")[2].partition("\n\n")[0]
-    documented = set(re.findall(r"`(arena_\w+)`", table))
-    assert documented == names
 
 
 def test_the_probes_tell_a_well_node_from_one_that_waits_is_silent_or_ended(tmp_path: Path) -> None:

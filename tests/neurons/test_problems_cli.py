@@ -91,7 +91,7 @@ def test_a_bank_is_partitioned_sealed_stocked_and_opens_round_by_round(tmp_path,
     more = run("seal", bank, "--out", folder, "--races", 2, *asked[2:])
     assert more.exit_code == 0  # it goes on where the folder ends, with problems that were not sealed
     none_left = run("seal", bank, "--out", folder, "--races", 1, *asked[2:])
-    assert isinstance(none_left.exception, ArenaError) and none_left.exception.failure.code == "P4015"
+    assert isinstance(none_left.exception, ArenaError) and none_left.exception.failure.code == "P4014"
 
 
 def test_a_real_networks_batches_are_sealed_under_a_partition_or_not_at_all(tmp_path, bank):
@@ -116,7 +116,7 @@ def test_sealed_batches_take_their_own_part_of_the_accepted_titles_inside(tmp_pa
     short = tmp_path / "short.json"
     assert run("titles", "s1", "--documents", documents, "--name", "short", "--out", short).exit_code == 0
     refused = run("seal", bank, "--out", tmp_path / "no", "--races", 1, "--size", 3, "--titles", short, *KEY)
-    assert isinstance(refused.exception, ArenaError) and refused.exception.failure.code == "P4012"
+    assert isinstance(refused.exception, ArenaError) and refused.exception.failure.code == "P4001"
 
 
 def test_a_suite_is_signed_with_its_titles_and_one_that_cannot_be_solved_is_not(tmp_path, bank, documents):

@@ -130,14 +130,14 @@ async def test_a_folder_that_cannot_be_written_is_said_at_the_next_turn_and_aske
     log = await others.anchor(others.first)
 
     def full(race_id: str) -> None:
-        raise ArenaError("V2114", "no room")
+        raise ArenaError("V2064", "no room")
 
     with monkeypatch.context() as patched:
         patched.setattr(others.me.held, "writer", full)
         await others.pull(log)
         await asyncio.wait_for(others.peers.rest(), PATIENCE_S)
     others.now_ms += PULL_PAUSES.first_ms
-    with pytest.raises(ArenaError, match="V2114"):
+    with pytest.raises(ArenaError, match="V2064"):
         await others.pull(log)
     await asyncio.wait_for(others.peers.rest(), PATIENCE_S)
     assert others.held() == [others.first.hotkey]

@@ -142,5 +142,5 @@ def test_an_edited_batch_file_and_an_unsigned_export_are_refused(node: Node) -> 
     path.write_bytes(kept)
     (node.folder / "export" / "manifest.sig").unlink()
     unsigned = node.run()
-    assert isinstance(unsigned.exception, ArenaError) and unsigned.exception.failure.code == "V2096"
+    assert isinstance(unsigned.exception, ArenaError) and unsigned.exception.failure.code == "V2095"
     assert not node.out().exists()

@@ -100,7 +100,7 @@ async def test_a_batch_that_does_not_open_costs_the_race_and_not_the_node(desk):
     path.unlink()
     state = await desk.turn_until("cancelled", turns=120)
     assert state.draw is None and state.settlement is not None
-    assert state.settlement.reason == "the batch did not open (P4027)"
+    assert state.settlement.reason == "the batch did not open (P4014)"
     deliver(desk, seed=2)
     assert (await desk.turn_until("open", race=2, turns=1)).opened is not None
 

@@ -19,7 +19,7 @@ from harness.agents.registry import baseline_source, reference_agent
 from neurons.cli.operator import app as operator_app
 from neurons.cli.race import app as race_app
 from neurons.demo.demo import DemoAgent
-from neurons.health.node_file import read_node_file
+from neurons.health.status import read_node_file
 from tests.neurons.arena_stand import short_folder
 from tests.neurons.shared_nodes_stand import Network, SharedNode, stop_all, wait_for
 
@@ -127,5 +127,5 @@ def require_named(node: SharedNode, race: str) -> None:
     others = {log["validator"] for log in listed_race(node, race)["inputs"]["logs"]} - {node.signer.hotkey}
     shutil.rmtree(node.folder / "held")
     failed = CliRunner().invoke(race_app, ["replay", *at]).exception
-    assert isinstance(failed, ArenaError) and failed.failure.code == "V2102"
+    assert isinstance(failed, ArenaError) and failed.failure.code == "V2050"
     assert any(other in failed.failure.detail for other in others)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.neurons.soak_stand import Seen, growth_mb, soak
+from tests.neurons.process_stand import Seen, growth_mb, soak
 
 SLACK = 4  # a pool of threads or connections that fills by and by
 

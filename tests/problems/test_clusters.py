@@ -120,7 +120,7 @@ def test_empty_titles_are_nobodys_class():
 
 
 def test_two_problems_of_one_id_are_refused():
-    with pytest.raises(ArenaError, match="P4007"):
+    with pytest.raises(ArenaError, match="P4009"):
         find_clusters([ask("a", 0), ask("a", 1)])
 
 

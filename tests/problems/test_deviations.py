@@ -70,11 +70,11 @@ def test_d18_a_reward_of_the_wrong_shape_is_refused_at_load(row):
     ],
 )
 def test_d19_a_voucher_that_cannot_be_computed_is_refused_at_load_whatever_the_total(voucher):
-    refuses({"category": "voucher", "reward": [ITEM], "voucher": voucher}, "P4004")
+    refuses({"category": "voucher", "reward": [ITEM], "voucher": voucher}, "P4003")
 
 
 def test_d20_an_unknown_voucher_type_is_refused_at_load():
-    refuses({"category": "voucher", "reward": [ITEM], "voucher": {**VOUCHER, "voucher_type": "city"}}, "P4004")
+    refuses({"category": "voucher", "reward": [ITEM], "voucher": {**VOUCHER, "voucher_type": "city"}}, "P4003")
 
 
 def test_d21_a_face_value_above_the_total_scores_the_same_and_is_warned_of():
@@ -160,7 +160,7 @@ def test_d32_every_key_is_there_when_nothing_is_recommended():
 
 
 def test_d39_an_unknown_category_is_refused_at_load():
-    refuses({"category": "grocery", "reward": ITEM}, "P4002")
+    refuses({"category": "grocery", "reward": ITEM}, "P4003")
 
 
 def test_d41_the_answers_own_id_without_its_document_is_no_miss():

@@ -199,11 +199,11 @@ def spoiled() -> dict[str, dict[str, object]]:
 @pytest.mark.parametrize("fault", list(spoiled()))
 def test_a_manifest_that_is_not_sound_can_not_be_made_replaced_or_decoded(fault: str):
     fields = {name: getattr(FROZEN, name) for name in FROZEN.__struct_fields__} | spoiled()[fault]
-    with pytest.raises(ArenaError, match="P4018"):
+    with pytest.raises(ArenaError, match="P4010"):
         PartitionManifest(**fields)
-    with pytest.raises(ArenaError, match="P4018"):
+    with pytest.raises(ArenaError, match="P4010"):
         replace(FROZEN, **spoiled()[fault])
-    with pytest.raises(ArenaError, match="P4018"):
+    with pytest.raises(ArenaError, match="P4010"):
         msgspec.json.decode(msgspec.json.encode(fields), type=PartitionManifest)
 
 

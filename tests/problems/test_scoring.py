@@ -177,13 +177,13 @@ def test_a_malformed_document_is_unscored():
 @pytest.mark.parametrize(
     ("broken", "code"),
     [
-        ({"bucket": "web"}, "P4002"),
+        ({"bucket": "web"}, "P4003"),
         ({"rewards": ()}, "P4003"),
         ({"rewards": None}, "P4003"),
         ({"rewards": (LAMP_ITEM, KETTLE_ITEM)}, "P4003"),
         ({"rewards": (replace(LAMP_ITEM, price=(PriceRule(mode="between", low=1),)),)}, "P4003"),
-        ({"bucket": "voucher"}, "P4004"),
-        ({"voucher": VOUCHER}, "P4004"),
+        ({"bucket": "voucher"}, "P4003"),
+        ({"voucher": VOUCHER}, "P4003"),
         ({"problem_id": ""}, "P4009"),
         ({"query": object()}, "P4009"),
     ],

@@ -100,7 +100,7 @@ def test_two_problems_with_one_query_keep_their_own_rewards():
 
 
 def test_two_problems_with_one_id_are_refused():
-    detail = refused({**UPSTREAM[0], "id": "x"}, {**UPSTREAM[1], "id": "x"}, code="P4007")
+    detail = refused({**UPSTREAM[0], "id": "x"}, {**UPSTREAM[1], "id": "x"}, code="P4009")
     assert "line 1" in detail and "line 2" in detail
 
 
@@ -116,8 +116,8 @@ def test_a_broken_line_is_named():
     [
         ({"query": "q", "reward": ITEM, "category": "web"}, "P4008", "web"),
         ({"query": "q", "reward": ITEM, "Knowledge_Attribute": "Violin"}, "P4008", "web"),
-        ({"query": "q", "reward": ITEM, "category": "grocery"}, "P4002", "grocery"),
-        ({"query": "q", "reward": ITEM, "category": 3}, "P4002", "3"),
+        ({"query": "q", "reward": ITEM, "category": "grocery"}, "P4003", "grocery"),
+        ({"query": "q", "reward": ITEM, "category": 3}, "P4003", "3"),
         ({"query": 5, "reward": ITEM}, "P4009", "query"),
         ({"query": "q", "reward": ITEM, "id": 7}, "P4009", "problem_id"),
         ({"query": "\ud800", "reward": ITEM}, "P4009", ""),

@@ -90,27 +90,27 @@ def test_a_file_that_was_edited_is_refused():
     problems, titles = shipped_bytes("s1.jsonl"), shipped_bytes(TITLES_FILE)
     assert len(open_suite(manifest, problems, titles).problems) == 30
     for edited in ((problems.replace(b"PHP", b"PHp", 1), titles), (problems, titles + b" "), (titles, problems)):
-        with pytest.raises(ArenaError, match="P4018"):
+        with pytest.raises(ArenaError, match="P4010"):
             open_suite(manifest, *edited)
     renamed = replace(manifest, titles="another")
-    with pytest.raises(ArenaError, match=r"P4018.*another"):
+    with pytest.raises(ArenaError, match=r"P4010.*another"):
         open_suite(renamed, problems, titles)
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"\xff", b'{"name":"s1","version":"1"}'])
 def test_a_manifest_or_signature_of_another_shape_is_refused(content):
     for decode in (decode_manifest, decode_signature):
-        with pytest.raises(ArenaError, match="P4018"):
+        with pytest.raises(ArenaError, match="P4010"):
             decode(content)
 
 
 def test_another_version_or_an_unknown_suite_is_refused():
     newer = replace(load_shipped("s1").manifest, version=2)
-    with pytest.raises(ArenaError, match=r"P4018.*version 2"):
+    with pytest.raises(ArenaError, match=r"P4010.*version 2"):
         decode_manifest(manifest_bytes(newer))
-    with pytest.raises(ArenaError, match="P4018"):
+    with pytest.raises(ArenaError, match="P4010"):
         load_shipped("s4")
-    with pytest.raises(ArenaError, match="P4018"):
+    with pytest.raises(ArenaError, match="P4010"):
         shipped_bytes("s4.jsonl")
 
 
@@ -118,7 +118,7 @@ def test_the_shipped_suites_are_signed_with_the_development_key():
     assert keypair_signer(OWNER_URI).hotkey == DEVELOPMENT_HOTKEY
     for name in SUITES:
         assert open_shipped(name, verify).problems == load_shipped(name).problems
-        with pytest.raises(ArenaError, match=r"P4018.*signed by"):
+        with pytest.raises(ArenaError, match=r"P4010.*signed by"):
             open_shipped(name, verify, operator=generate_signer().hotkey)
 
 
@@ -130,7 +130,7 @@ def test_a_signature_holds_for_one_manifest_and_one_operator():
     fields = [name for name in manifest.__struct_fields__ if isinstance(getattr(manifest, name), str)]
     assert {"name", "problems_sha256", "titles_sha256", "seed"} <= set(fields)
     for field in fields:
-        with pytest.raises(ArenaError, match="P4018"):
+        with pytest.raises(ArenaError, match="P4010"):
             check_suite(replace(manifest, **{field: "0" * 64}), signature, verify, operator.hotkey)
     for bad in (
         replace(signature, hotkey=stranger.hotkey),
@@ -138,7 +138,7 @@ def test_a_signature_holds_for_one_manifest_and_one_operator():
         replace(signature, signature="no hex"),
         replace(signature, signature="00" * 64),
     ):
-        with pytest.raises(ArenaError, match="P4018"):
+        with pytest.raises(ArenaError, match="P4010"):
             check_suite(manifest, bad, verify, operator.hotkey)
 
 

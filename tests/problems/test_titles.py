@@ -59,7 +59,7 @@ def test_a_release_is_read_back_and_decides_by_membership():
     "text", ["", "[]", '{"name": ""}', '{"name": "", "accepted": {}}', '{"name": "lexical/1", "accepted": {}}', b"\xff"]
 )
 def test_a_malformed_release_is_refused(text):
-    with pytest.raises(ArenaError, match="P4012"):
+    with pytest.raises(ArenaError, match="P4001"):
         decode_accepted(text)
 
 
@@ -68,7 +68,7 @@ def test_a_release_is_cut_to_the_titles_of_some_problems_and_says_nothing_of_oth
     release = AcceptedTitles(name="qwen/1", accepted={title: frozenset({"101"}) for title in (*wanted, "Kettle")})
     cut = cut_titles(release, PROBLEMS)
     assert cut.name == "qwen/1" and cut.accepted.keys() == wanted and "Kettle" not in cut.accepted
-    with pytest.raises(ArenaError, match=r"P4012.*qwen/1 does not list"):
+    with pytest.raises(ArenaError, match=r"P4001.*qwen/1 does not list"):
         cut_titles(AcceptedTitles(name="qwen/1", accepted={"Kettle": frozenset()}), PROBLEMS)
 
 

@@ -133,4 +133,4 @@ def test_an_unknown_problem_and_a_catalogue_too_small_are_the_problems_fault() -
     nothing_else = [product for product in _products() if product.product_id in answers]
     with pytest.raises(ArenaError) as too_small:
         VariantMaker(_suite(), nothing_else).variant(_suite()[0].problem_id, "s")
-    assert too_small.value.failure.code == "P4032"
+    assert too_small.value.failure.code == "P4013"

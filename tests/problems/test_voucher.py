@@ -47,7 +47,7 @@ def test_a_shop_voucher_asks_for_one_shop_and_a_platform_voucher_for_none():
 
 
 def test_a_discount_without_its_amounts_is_a_problem_fault():
-    with pytest.raises(ArenaError, match="P4004"):
+    with pytest.raises(ArenaError, match="P4003"):
         discounted_total(500.0, replace(PERCENT, cap=None))
 
 

@@ -1,9 +1,8 @@
 """`make prove`: every long proof, each in a process of its own; a run that was stopped goes on.
 
-What has a result in `build/prove/state.json` isn't run again, whatever the commit: `--again` forgets it first, of all
-proofs or of those whose names contain one of the words given. A proof that takes longer than `--limit-min` is ended and
-counts as failed. docs/prove.md gets a row for each proof of this run; what it says of others stays. Exit code 1 where a
-proof failed or never ran, 130 after an interruption.
+docs/prove.md has a row for each proof. What has one of this commit isn't run again unless `--again` is given; words
+choose proofs by name. A proof that takes longer than `--limit-min` is ended and counts as failed. Exit code 1 where a
+proof failed, 130 after an interruption.
 """
 
 from __future__ import annotations
@@ -21,25 +20,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree import ElementTree
 
-import msgspec
-
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "prove.md"
 FOLDER = ROOT / "build" / "prove"
 LIMIT_MIN = 120.0
 _CLEAN_UP_S = 60.0
 _NOTE_CHARACTERS = 160
-
-
-class Result(msgspec.Struct, frozen=True):
-    """How one proof ended: a test function with all its cases."""
-
-    outcome: str  # passed, failed, or not run with a note that says what was missing
-    minutes: float
-    commit: str  # "+" behind it: files were changed since
-    day: str  # UTC, ISO 8601
-    cases: int
-    note: str = ""
 
 
 def collect() -> list[str]:
@@ -62,13 +48,13 @@ def commit_here() -> str:
     return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
 
 
-def run_one(test: str, limit_s: float) -> Result:
-    """Run one proof; its output stands in `build/prove`. It is interrupted after `limit_s`, so that it cleans up as
-    after Ctrl-C, and its process group killed a minute later."""
+def run_one(test: str, commit: str, limit_s: float) -> str:
+    """Run one proof; its row of the page. Its output stands in `build/prove`. It is interrupted after `limit_s`, so
+    that it cleans up as after Ctrl-C, and its process group killed a minute later."""
     name = test.replace("/", ".").replace("::", "-")
     report, log = FOLDER / f"{name}.xml", FOLDER / f"{name}.txt"
     report.unlink(missing_ok=True)
-    commit, started = commit_here(), time.monotonic()
+    started = time.monotonic()
     command = [sys.executable, "-m", "pytest", "-m", "prove", test, f"--junitxml={report}"]
     with log.open("wb") as output:
         proof = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
@@ -84,9 +70,10 @@ def run_one(test: str, limit_s: float) -> Result:
             if isinstance(stop, KeyboardInterrupt):
                 raise
     outcome, cases, note = _read_report(report, proof.returncode)
-    note = note.replace(str(ROOT), ".").replace(str(Path.home()), "~")
+    note = re.sub(r"([|<])", r"\\\1", note.replace(str(ROOT), ".").replace(str(Path.home()), "~").replace("`", "'"))
     minutes = round((time.monotonic() - started) / 60, 1)
-    return Result(outcome, minutes, commit, f"{datetime.now(UTC):%Y-%m-%d}", cases, note)
+    cells = (f"`{test}`", outcome, f"{minutes:g}", commit, f"{datetime.now(UTC):%Y-%m-%d}", f"{cases} passed; {note}")
+    return f"| {' | '.join(cells).rstrip('; ')} |"
 
 
 def _read_report(report: Path, status: int) -> tuple[str, int, str]:
@@ -101,50 +88,46 @@ def _read_report(report: Path, status: int) -> tuple[str, int, str]:
     return ("passed" if passed else "not run"), passed, note
 
 
-def renewed(text: str, tests: Sequence[str], results: dict[str, Result]) -> str:
-    """The page with the rows of these results; rows of proofs that there are no more go, other text stays."""
-    kept = {found[1]: found[0] for found in re.finditer(r"^\| `([^`]+)` \|.*$", text, re.MULTILINE)}
-    for test, one in results.items():
-        note = re.sub(r"([|<])", r"\\\1", one.note.replace("`", "'"))
-        cells = (f"`{test}`", one.outcome, f"{one.minutes:g}", one.commit, one.day, f"{one.cases} passed; {note}")
-        kept[test] = f"| {' | '.join(cells).rstrip('; ')} |"
+def rows_of(text: str) -> dict[str, str]:
+    """The page's rows by the name of their proof."""
+    return {found[1]: found[0] for found in re.finditer(r"^\| `([^`]+)` \|.*$", text, re.MULTILINE)}
+
+
+def write_page(rows: dict[str, str], tests: Sequence[str]) -> None:
+    """Renew the page's table: a row for each proof there is. Other text stays."""
+    text = PAGE.read_text("utf-8")
     head = text[: text.index("| proof |")] if "| proof |" in text else text
-    rows = (kept.get(test, f"| `{test}` | not run | | | | |") for test in tests)
     table = "| proof | result | minutes | commit | day | cases |\n|---|---|---|---|---|---|\n"
-    return head + table + "\n".join(rows) + "\n"
+    body = "\n".join(rows.get(test, f"| `{test}` | not run | | | | |") for test in tests)
+    PAGE.write_text(f"{head}{table}{body}\n", encoding="utf-8")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what has no result yet, and renew the page."""
+    """Run what has no result at this commit, and renew the page after each."""
     parser = argparse.ArgumentParser(prog="make prove", description="Run every long proof; go on where a run stopped.")
     parser.add_argument("words", nargs="*", help="only proofs whose name contains one of these")
-    parser.add_argument("--again", action="store_true", help="forget their results and run them once more")
+    parser.add_argument("--again", action="store_true", help="also those that have a result at this commit")
     parser.add_argument("--limit-min", type=float, default=LIMIT_MIN, help="minutes a proof may take (default: 120)")
     options = parser.parse_args(argv)
-    tests = collect()
+    tests, commit = collect(), commit_here()
     wanted = [test for test in tests if not options.words or any(word in test for word in options.words)]
     if not wanted:
         parser.error(f"no such proof; there are {len(tests)}")
     FOLDER.mkdir(parents=True, exist_ok=True)
-    state = FOLDER / "state.json"
-    results = msgspec.json.decode(state.read_bytes(), type=dict[str, Result]) if state.exists() else {}
-    if options.again:
-        results = {test: result for test, result in results.items() if test not in wanted}
-    status = 0
-    try:
-        for test in [test for test in wanted if test not in results]:
-            print(f"{time.strftime('%H:%M')}  {test} ...", flush=True)
-            results[test] = found = run_one(test, 60 * options.limit_min)
-            state.with_suffix(".part").write_bytes(msgspec.json.encode(results))
-            state.with_suffix(".part").replace(state)
-            print(f"       {found.outcome} in {found.minutes:g} min {found.note}", flush=True)
-    except KeyboardInterrupt:
-        status = 128 + signal.SIGINT
-        print("interrupted: the same command goes on from here", flush=True)
-    PAGE.write_text(renewed(PAGE.read_text("utf-8"), tests, results), encoding="utf-8")
-    bad = [test for test in wanted if test not in results or results[test].outcome == "failed"]
-    print(f"{len(wanted)} proofs, {len(bad)} failed or never run", *bad, sep="\n  ", flush=True)
-    return status or int(bool(bad))
+    rows = rows_of(PAGE.read_text("utf-8"))
+    known = {test for test in wanted if f"| {commit} |" in rows.get(test, "") and not options.again}
+    for test in [test for test in wanted if test not in known]:
+        print(f"{time.strftime('%H:%M')}  {test} ...", flush=True)
+        try:
+            rows[test] = run_one(test, commit, 60 * options.limit_min)
+        except KeyboardInterrupt:
+            print("interrupted: the same command goes on from here", flush=True)
+            return 128 + signal.SIGINT
+        print(f"       {rows[test]}", flush=True)
+        write_page(rows, tests)
+    bad = [test for test in wanted if "| failed |" in rows[test]]
+    print(f"{len(wanted)} proofs, {len(bad)} failed", *bad, sep="\n  ", flush=True)
+    return int(bool(bad))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,36 +19,25 @@ from tests.neurons import cluster_stand
 @pytest.fixture(scope="session")
 def _lucene() -> None:
     """Makes the Lucene engine importable, installing its packages when they are missing; skips where pip cannot."""
-    _require(lucene_stand.PACKAGES, ("--no-deps", "-r", str(lucene_stand.REQUIREMENTS)), lucene_stand.missing_lucene)
+    if lucene_stand.missing_lucene():
+        _install(lucene_stand.PACKAGES, ("--no-deps", "-r", str(lucene_stand.REQUIREMENTS)))
+    if reason := lucene_stand.missing_lucene():
+        pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
 def ray_here() -> Iterator[None]:
     """Makes Ray importable, here and in every process that a test starts, installing what the extra `cluster` names
     when it is missing; skips where pip cannot, or where no network of a test's own can be made."""
-    held, path = list(sys.path), os.environ.get("PYTHONPATH")
-    packages = str(cluster_stand.PACKAGES)
-    sys.path.append(packages)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (packages, path)))
-    constraints = ("-c", str(cluster_stand.ROOT / "constraints.txt"))
-    try:
+    packages, constraints = str(cluster_stand.PACKAGES), str(cluster_stand.ROOT / "constraints.txt")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", packages, prepend=os.pathsep)
+        patch.setattr(sys, "path", [*sys.path, packages])
         if not cluster_stand.is_installed():
-            _install(cluster_stand.PACKAGES, (*constraints, cluster_stand.REQUIREMENT))
+            _install(cluster_stand.PACKAGES, ("-c", constraints, cluster_stand.REQUIREMENT))
         if reason := cluster_stand.missing():
             pytest.skip(reason)
         yield
-    finally:
-        sys.path[:] = held
-        os.environ.pop("PYTHONPATH")
-        if path is not None:
-            os.environ["PYTHONPATH"] = path
-
-
-def _require(folder: Path, words: tuple[str, ...], missing: Callable[[], str]) -> None:
-    if missing():
-        _install(folder, words)
-    if reason := missing():
-        pytest.skip(reason)
 
 
 def _install(folder: Path, words: tuple[str, ...]) -> None:

@@ -1,21 +1,15 @@
-"""`arena corpus build` over a large export, in processes of its own: time, peak memory, and what a kill leaves.
-
-`python -m tests.prove.corpus_scale_run make DIR ROWS SEED...` writes exports of ROWS made records each (16 to 24 kB,
-real episodes with other ids and titles); `build WORKERS OUT STATE EXPORT... -- FLAG...` builds a corpus of them and
-prints one JSON object. `tests/prove/test_corpus_scale.py` is the same as a proof.
-"""
+"""`arena corpus build` over a large export, in processes of its own: time, peak memory, and what a kill leaves."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,30 +40,27 @@ def run_build(
     workers: int = 1,
     kill_when: Callable[[float], bool] | None = None,
 ) -> dict[str, Any]:
-    """A build in a fresh process: seconds, peak memory of it and of the largest of its workers, what it said.
+    """A build in a fresh process: seconds, peak memory of it without its workers, what it said.
 
     `kill_when` is asked with the seconds gone by; the process is killed (SIGKILL) when it says yes.
     """
     words = [*map(str, exports), "--out", str(out), "--state-dir", str(state), "--workers", str(workers), *flags]
     command = [sys.executable, "-m", "neurons.cli.app", "corpus", "build", *words]
-    started, peaks = time.monotonic(), dict[int, int]()
+    started, peak_kb = time.monotonic(), 0
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, cwd=ROOT, env=os.environ)
         while process.poll() is None:
-            for pid in (process.pid, *_children(process.pid)):
-                peaks[pid] = max(peaks.get(pid, 0), _peak_kb(pid))
+            peak_kb = max(peak_kb, _peak_kb(process.pid))
             if kill_when is not None and kill_when(time.monotonic() - started):
                 process.send_signal(signal.SIGKILL)
                 kill_when = None
             time.sleep(_LOOK_EVERY_S)
         said.seek(0)
         lines = said.read().decode().splitlines()
-    parent = peaks.pop(process.pid, 0)
     return {
         "exit_code": process.returncode,
         "seconds": round(time.monotonic() - started, 1),
-        "peak_mb": parent >> 10,
-        "worker_peak_mb": max(peaks.values(), default=0) >> 10,
+        "peak_mb": peak_kb >> 10,
         "said": lines,
     }
 
@@ -83,16 +74,6 @@ def folder_sha256(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _children(pid: int) -> Iterator[int]:
-    try:
-        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    except OSError:
-        return
-    for child in map(int, text.split()):
-        yield child
-        yield from _children(child)
-
-
 def _peak_kb(pid: int) -> int:
     """The most memory a process had, of Linux; 0 for one that has ended."""
     try:
@@ -100,16 +81,3 @@ def _peak_kb(pid: int) -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("VmHWM:")), 0)
-
-
-if __name__ == "__main__":
-    what, *rest = sys.argv[1:]
-    if what == "make":
-        make_exports(Path(rest[0]), int(rest[1]), [int(seed) for seed in rest[2:]])
-    else:
-        split = rest.index("--") if "--" in rest else len(rest)
-        processes, corpus, kept, *days = rest[:split]
-        found = run_build(
-            Path(corpus), Path(kept), [Path(day) for day in days], *rest[split + 1 :], workers=int(processes)
-        )
-        sys.stdout.write(json.dumps(found, indent=1) + "\n")

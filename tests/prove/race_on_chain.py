@@ -13,21 +13,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import bittensor
-import msgspec
 
 from arena.chain.keys import keypair_signer
-from arena.policy import Policy
-from arena.store.embedded import start_embedded
-from arena.store.postgres import PostgresStore
+from arena.chain.real import BittensorSubtensor
 from arena.submissions.model import commit, waiting_row
-from harness.catalogue.native import open_catalogue
-from neurons.demo.demo import VALIDATOR, DemoRun, DemoView, demo_agents, stop_process, watch
-from neurons.settings.settings import Settings, resolve
-from tests.neurons.arena_stand import SMALL, build_small_catalogue, short_folder
-from tests.postgres_stand import lay_server
+from neurons.demo.demo import VALIDATOR, DemoRun, DemoView, stop_process, watch
+from neurons.settings.settings import Settings, environment_of
+from tests.neurons.arena_stand import build_small_catalogue, lay_run, opened_store, short_folder
 from tests.prove.localnet import STAKE_RAO, TEMPO, Impossible, Localnet
+from tests.prove.older_runtime import make_client
 
 AGENTS = ("expert", "careful", "hasty")
 END_S = 400.0
@@ -37,7 +34,7 @@ async def tick(net: Localnet) -> None:
     """Keep the chain's clock with this host's, for ever; a node that makes blocks by itself needs none of it."""
     with contextlib.suppress(Impossible):
         await net.rpc("dev_timeTravel", [int(time.time() * 1_000)])
-        async with net.client() as client:
+        async with make_client(net.url) as client:
             while True:
                 behind_ms = time.time() * 1_000 - int(await client.query(("Timestamp", "Now")))
                 if behind_ms > 1_000:
@@ -58,16 +55,13 @@ async def enrol(net: Localnet, settings: Settings, agents: tuple) -> None:  # ty
         if signer.hotkey not in known:
             await net.call(module.burned_register(netuid=net.netuid, hotkey=signer.hotkey))
     await net.call(module.add_stake(hotkey=validator.hotkey, netuid=net.netuid, amount_staked=10 * STAKE_RAO))
-    server = await asyncio.to_thread(start_embedded, settings.state_dir)
-    store = await PostgresStore.open(await asyncio.to_thread(server.dsn_for, validator.hotkey), validator.hotkey)
-    for agent in agents:
-        now_ms = int(time.time() * 1_000)
-        submission, block = await commit(
-            keypair_signer(agent.uri), agent.name, agent.source, subtensor=net.chain, now_ms=now_ms, is_anew=True
-        )
-        await store.put_submission(waiting_row(submission, block), submission.source)
-    await store.close()
-    await asyncio.to_thread(server.stop)
+    async with opened_store(settings) as store:
+        for agent in agents:
+            miner, now_ms = keypair_signer(agent.uri), int(time.time() * 1_000)
+            submission, block = await commit(
+                miner, agent.name, agent.source, subtensor=net.chain, now_ms=now_ms, is_anew=True
+            )
+            await store.put_submission(waiting_row(submission, block), submission.source)
     while True:
         neurons = (await net.chain.metagraph()).neurons
         if any(neuron.hotkey == validator.hotkey and neuron.has_validator_permit for neuron in neurons):
@@ -75,54 +69,27 @@ async def enrol(net: Localnet, settings: Settings, agents: tuple) -> None:  # ty
         await asyncio.sleep(1)
 
 
-async def race(net: Localnet, base: Path, policy: Policy = SMALL) -> str:
+async def race(net: Localnet, base: Path) -> str:
     """The race's end in words. Raises AssertionError where the chain doesn't hold the settlement's weights."""
-    folder = base / "run"
-    folder.mkdir()
-    await asyncio.to_thread(lay_server, folder)
     catalogue = await asyncio.to_thread(build_small_catalogue, base)
-    (base / "policy.json").write_bytes(msgspec.json.encode(policy))
-    settings = resolve(
-        {
-            "state_dir": folder,
-            "catalogue_dir": catalogue,
-            "guest_dir": base,
-            "policy": str(base / "policy.json"),
-            "wallet_hotkey": VALIDATOR,
-            "netuid": net.netuid,
-        }
-    ).settings
-    ids = tuple(open_catalogue(catalogue).product_ids())[:12]
-    agents = tuple(agent for agent in demo_agents(ids) if agent.name in AGENTS)
+    run = await asyncio.to_thread(lay_run, base, catalogue, names=AGENTS, netuid=net.netuid)
     ticking = asyncio.create_task(tick(net))
     try:
-        await enrol(net, settings, agents)
-        view = await _run(net, DemoRun(folder=folder, settings=settings, agents=agents))
-        settlement = view.race.settlement
+        await enrol(net, run.settings, run.agents)
+        settlement = (await _run(net, run)).race.settlement
         assert settlement is not None and settlement.state == "settled", settlement
         held = await net.chain.weights(keypair_signer(VALIDATOR).hotkey)
         assert held == tuple(sorted(zip(settlement.uids, settlement.weights_u16, strict=True))), held
     finally:
         ticking.cancel()
-    return f"{view.records} records, settled, weights on chain {held}"
+    return f"settled, weights on chain {held}"
 
 
 async def _run(net: Localnet, run: DemoRun) -> DemoView:
-    flags = {
-        "--wallet.hotkey": VALIDATOR,
-        "--subtensor.network": "local",
-        "--netuid": net.netuid,
-        "--policy": run.settings.policy,
-        "--state-dir": run.folder,
-        "--catalogue-dir": run.settings.catalogue_dir,
-        "--guest-dir": run.settings.guest_dir,
-        "--workers": 2,
-        "--parent-pid": os.getpid(),
-    }
-    arguments = [str(part) for flag, value in flags.items() for part in (flag, value)]
+    environment = {**os.environ, **environment_of(run.settings), "ARENA_PARENT_PID": str(os.getpid())}
+    command = [sys.executable, "-m", "tests.prove.race_on_chain", net.url]
     with (run.folder / "validator.log").open("wb") as log:
-        command = [sys.executable, "-m", "tests.prove.validator_on_chain", net.url, *arguments]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
         async with asyncio.timeout(END_S):
             views = [view async for view in watch(run, process)]
@@ -137,6 +104,23 @@ async def race_step(net: Localnet) -> str:
         try:
             return await race(net, base)
         except BaseException:
-            log = base / "run" / "validator.log"
+            log = base / "run0" / "validator.log"
             print(log.read_text()[-3_000:] if log.is_file() else "no validator log", file=sys.stderr)
             raise
+
+
+def main(url: str) -> None:
+    """`arena validator` with its chain on a real runtime, and all else local: where the local twin would be opened,
+    the real adapter is."""
+    from arena.chain import opening
+    from neurons.cli.app import main as arena
+
+    def open_real(path: Path, *, netuid: int, **of_the_twin: Any) -> BittensorSubtensor:
+        return BittensorSubtensor(url, netuid=netuid, make_client=make_client)
+
+    opening.LocalSubtensor = open_real  # type: ignore[assignment,misc]
+    arena(["validator"])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,7 +1,6 @@
 """One phase of a catalogue's life in a process of its own, so that its memory can be told: build, or open and search.
 
-`python -m tests.prove.scale_run table 10000 100000` synthesises, builds and searches each size and prints a table;
-`build DOCUMENTS INDEX BLOCK` and `search INDEX ENGINE REQUESTS` print one JSON object.
+`build DOCUMENTS INDEX [BLOCK]` and `search INDEX ENGINE REQUESTS` print one JSON object.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -81,31 +79,10 @@ def _memory_mb() -> dict[str, int]:
     return {name: int(status[field].split()[0]) >> 10 for name, field in names.items()}
 
 
-def _row(count: int, seconds: float, phases: dict[str, dict[str, Any]]) -> str:
-    built, numba, numpy = phases["build"], phases["numba"], phases["numpy"]
-    cells = [f"{count:,}", f"{seconds:.0f}", f"{built['build_s']:.1f}", built["peak_mb"], built["index_mb"]]
-    for phase in (numba, numpy):
-        cells += [f"{phase['p50_ms']:.2f} / {phase['p99_ms']:.1f}", f"{phase['resident_mb']} ({phase['own_mb']})"]
-    return f"| {' | '.join(map(str, cells))} |\n"
-
-
-def _table(counts: list[int]) -> None:
-    for count in counts:
-        with tempfile.TemporaryDirectory() as name:
-            seconds = synthesise(count, Path(name) / "documents.jsonl")
-            sys.stdout.write(_row(count, seconds, measure(Path(name) / "documents.jsonl", Path(name) / "index")))
-            sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    what, *rest = sys.argv[1:]
-    if what == "table":
-        _table([int(count) for count in rest])
+    what, first, *others = sys.argv[1:]
+    if what == "build":
+        result = build(Path(first), Path(others[0]), *map(int, others[1:]))
     else:
-        first, *others = rest
-        result = (
-            build(Path(first), Path(others[0]), *map(int, others[1:]))
-            if what == "build"
-            else search(Path(first), others[0], int(others[1]))
-        )
-        sys.stdout.write(json.dumps(result))
+        result = search(Path(first), others[0], int(others[1]))
+    sys.stdout.write(json.dumps(result))

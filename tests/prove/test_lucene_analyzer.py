@@ -5,25 +5,20 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
+from importlib import resources
 
 import pytest
 
 from harness.catalogue.analysis import default_analyzer
 from tests.harness.catalogue_queries import ALPHABET, adversarial_text
 from tests.harness.lucene_stand import lucene_terms
+from tests.prove.unicode_classes import FRAMES, POINTS, REPRESENTATIVES, classify, lucene_tokens, table
 
 pytestmark = [pytest.mark.prove, pytest.mark.usefixtures("_lucene")]
 
 SECONDS = 60  # of random search, for each kind of text
 BATCH = 50
 END = " zzqz \n"  # a token of its own that no text joins
-# All assigned planes and some way beyond; surrogates are no characters.
-POINTS = ((0x1, 0xD800), (0xE000, 0x32400), (0xE0000, 0xE1000), (0xF0000, 0xF0040), (0x10FFC0, 0x110000))
-# X is the code point. Between them these frames give every class of the tokenizer a different answer.
-FRAMES = (  # separated by |
-    "qXq|1X1|X|カXカ|XX|אX|אXא|#X|#X\u20e3|🔥X🔥|X\U0001f3fb|🔥X|ะX|🔥\ufe0fX\U000e007f|🔥\ufe0f\U000e0061X|Xq|\u200dX"
-    "|X\u200d🔥|Xカ|q·X|1,X|X'|X\ufe0eq|X\ufe0e|X\ufe0f🔥|\U0001f1e6X|X1|X·q|X,1|X\u20e3|XXXies|X's|中X中|_X_"
-)
 SUFFIXES = (
     "s es ies ed ing ly bli logi ational ization fulness ousness aliti iviti biliti icate ative alize iciti ical "
     "ness ement ment ent ance able ible ion tion sion ism ate iti ous ive ize eed y e ll tt ss"
@@ -42,16 +37,11 @@ def differing(texts: list[str], lucene: Terms) -> Iterator[tuple[str, list[str],
             yield from ((text, lucene(text), own(text)) for text in batch if lucene(text) != own(text))
 
 
-def test_every_code_point_is_of_its_class() -> None:
-    lucene, checked = lucene_terms(), 0
-    for low, high in POINTS:
-        for start in range(low, high, 256):
-            letters = [chr(point) for point in range(start, min(high, start + 256))]
-            for frame in FRAMES.split("|"):
-                texts = [frame.replace("X", letter) for letter in letters]
-                checked += len(texts)
-                assert not list(differing(texts, lucene)), frame
-    print(f"{checked} texts")
+def test_every_code_point_is_of_its_class_and_every_class_is_cut_as_lucene_cuts_it() -> None:
+    kept = resources.files("harness.catalogue").joinpath("unicode_classes.json").read_text("utf-8")
+    assert table(classify(lucene_tokens())) == kept
+    texts = [frame.replace("X", letter) for letter in REPRESENTATIVES.values() for frame in FRAMES.split("|")]
+    assert not list(differing(texts, lucene_terms()))
 
 
 @pytest.mark.parametrize("kind", ["difficult", "any code point", "English", "long"])

@@ -1,4 +1,4 @@
-"""Two machines' worth on one host: a validator, and a miner of another user with a wallet and the chain's address only.
+"""Two machines' worth on one host: a validator, and a miner in a folder of its own who has the chain's address only.
 
 From an example file to the file of the winner after its embargo, by the commands alone. Two to four minutes, most of
 them waiting: closes and embargoes stand at whole minutes.
@@ -7,14 +7,14 @@ them waiting: closes and embargoes stand at whole minutes.
 from __future__ import annotations
 
 import json
-import queue
-import threading
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import IO
 
+import bittensor_core
 import pytest
 from msgspec.structs import replace
 
@@ -22,9 +22,8 @@ from arena.policies import DEMO
 from arena.policy import EmbargoRules, Policy
 from harness.agents.registry import baseline_source
 from neurons.demo.demo import running_validator
+from tests.arena.tail_stand import free_port
 from tests.neurons.arena_stand import build_small_catalogue, make_run, short_folder
-from tests.neurons.outsider_stand import Outsider, why_no_outsider
-from tests.neurons.shared_nodes_stand import free_port
 
 FIRST_S = 100  # until the close: the validator starts, and the agent is submitted and qualifies
 END_S = 300.0
@@ -54,94 +53,68 @@ def calendar_policy(now: datetime) -> Policy:
     return replace(DEMO, name="calendar", qualifying=qualifying, race=race, embargo=embargo)
 
 
-class Screen:
-    """What a running command prints, as it comes."""
+class Miner:
+    """Somebody with a wallet and a folder, who knows the chain's address and no path of the validator's."""
 
-    def __init__(self, stream: IO[str]) -> None:
-        self._lines: queue.Queue[str] = queue.Queue()
-        self.seen: list[str] = []
-        threading.Thread(target=lambda: [self._lines.put(line) for line in stream], daemon=True).start()
+    def __init__(self, folder: Path, network: str) -> None:
+        self.folder = folder
+        key = bittensor_core.Keypair.create_from_mnemonic(bittensor_core.Keypair.generate_mnemonic())
+        path = folder / "wallets" / "mine" / "hotkeys" / "first"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(bytes(bittensor_core.serialized_keypair_to_keyfile_data(key)))
+        self._environment = {
+            "PATH": "/usr/bin:/bin",
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "HOME": str(folder),
+            "ARENA_STATE_DIR": str(folder / "state"),
+            "ARENA_NETWORK": network,
+            "ARENA_WALLET_PATH": str(folder / "wallets"),
+            "ARENA_WALLET_NAME": "mine",
+            "ARENA_WALLET_HOTKEY": "first",
+        }
 
-    def wait_for(self, what: str, within_s: float) -> str:
-        """The first new line that says it."""
-        end_s = time.monotonic() + within_s
-        while True:
-            try:
-                line = self._lines.get(timeout=max(0.0, end_s - time.monotonic()))
-            except queue.Empty:
-                raise AssertionError(f"{what}: not within {within_s} s\n{''.join(self.seen)}") from None
-            self.seen.append(line)
-            if what in line:
-                return line
+    def arena(self, *arguments: object) -> tuple[int, str]:
+        """Exit code and words of a command."""
+        command = [sys.executable, "-m", "neurons.cli.app", *map(str, arguments)]
+        done = subprocess.run(
+            command, cwd=self.folder, env=self._environment, capture_output=True, text=True, check=False
+        )
+        print(f"$ arena {' '.join(map(str, arguments))}\n{done.stdout}{done.stderr}")
+        return done.returncode, done.stdout or done.stderr
 
-
-@pytest.fixture
-def base() -> Iterator[Path]:
-    with short_folder() as folder:
-        yield folder
+    def until(self, is_so: Callable[[int, str], bool], *arguments: object) -> str:
+        """Give a command again until it answers so."""
+        end_s = time.monotonic() + END_S
+        while not is_so(*(answer := self.arena(*arguments))):
+            assert time.monotonic() < end_s, answer
+            time.sleep(3)
+        return answer[1]
 
 
 @pytest.mark.prove
-def test_a_miner_of_another_user_goes_the_whole_way(
-    base: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if reason := why_no_outsider():
-        pytest.skip(reason)
+def test_a_miner_of_another_user_goes_the_whole_way(monkeypatch: pytest.MonkeyPatch) -> None:
     if (datetime.now(UTC) + timedelta(minutes=6)).weekday() >= _SATURDAY:
         pytest.skip("embargoes end on weekdays alone")
-    catalogue = build_small_catalogue(base)
     ports = {name: free_port() for name in ("DOOR_PORT", "SERVE_PORT", "LOCAL_CHAIN_PORT")}
     for name, port in ports.items():
         monkeypatch.setenv(f"ARENA_{name}", str(port))
-    run = make_run(base, catalogue, policy=calendar_policy(datetime.now(UTC)), names=("nobody",))
-    for private in (run.folder / "chain", base / "policy.json"):
-        private.chmod(0o700)
-    run.folder.chmod(0o711)  # its Postgres runs under a user of its own
-    with running_validator(run) as process, capsys.disabled():
-        miner = Outsider(base / "miner", f"http://127.0.0.1:{ports['LOCAL_CHAIN_PORT']}")
-        for theirs in (run.folder, run.folder / "chain", base / "policy.json"):
-            assert not miner.can_read(theirs)
-        agent = miner.folder / "my_agent.py"
-        agent.write_text(baseline_source("scripted-expert"))
-        print(miner.arena("check", agent))
-        print(miner.arena("run", agent, "--count", 2))
-        log = run.folder / "validator.log"
-        until(lambda: '"event":"door\'s address published"' in log.read_text(), process.poll, log)
-        submitted = json.loads(miner.arena("submit", agent, "--register", "--json"))
-        watching = miner.start("status", "--watch")
-        try:
-            assert watching.stdout is not None
-            screen = Screen(watching.stdout)
-            screen.wait_for("qualified", 90)
-            assert "rank 1 of 1, at the top" in screen.wait_for("rank", END_S)
-        finally:
-            watching.terminate()
-            watching.wait()
-        print("".join(screen.seen))
-        sealed = miner.arena("winner", exit_code=3)
-        assert "V2089" in sealed and "until" in sealed, sealed
-        print(sealed)
-        opens = run_until_open(miner)
-        found = json.loads(opens)
-        assert found["agent_version_id"] == submitted["agent_version_id"]
-        assert (miner.folder / "winner.py").read_text() == agent.read_text()
-    assert process.returncode == 0, log.read_text()[-2_000:]
-
-
-def run_until_open(miner: Outsider) -> str:
-    """What `arena winner` prints as soon as the embargo is over."""
-    end_s = time.monotonic() + END_S
-    while True:
-        try:
-            return miner.arena("winner", "--out", miner.folder / "winner.py", "--json")
-        except AssertionError as error:
-            assert "V2089" in str(error) and time.monotonic() < end_s, error
-        time.sleep(3)
-
-
-def until(is_so: Callable[[], bool], ended: Callable[[], int | None], log: Path) -> None:
-    """Wait, while the validator runs, until it is so."""
-    end_s = time.monotonic() + END_S
-    while not is_so():
-        assert ended() is None and time.monotonic() < end_s, log.read_text()[-3_000:]
-        time.sleep(0.2)
+    with short_folder() as base:
+        catalogue = build_small_catalogue(base)
+        run = make_run(base, catalogue, policy=calendar_policy(datetime.now(UTC)), names=("nobody",))
+        with running_validator(run) as process:
+            for name in ports:
+                monkeypatch.delenv(f"ARENA_{name}")
+            miner = Miner(base / "miner", f"http://127.0.0.1:{ports['LOCAL_CHAIN_PORT']}")
+            agent = miner.folder / "my_agent.py"
+            agent.write_text(baseline_source("scripted-expert"))
+            assert miner.arena("check", agent)[0] == miner.arena("run", agent, "--count", 2)[0] == 0
+            told = miner.until(lambda code, _: code == 0, "submit", agent, "--register", "--json")
+            miner.until(lambda _, said: "qualified" in said, "status")
+            miner.until(lambda _, said: "rank 1 of 1, at the top" in said, "status")
+            code, sealed = miner.arena("winner")
+            assert code == 3 and "V2089" in sealed and "until" in sealed, sealed
+            won = miner.folder / "winner.py"
+            found = miner.until(lambda code, _: code == 0, "winner", "--out", won, "--json")
+            assert json.loads(found)["agent_version_id"] == json.loads(told)["agent_version_id"]
+            assert won.read_text() == agent.read_text()
+        assert process.returncode == 0, (run.folder / "validator.log").read_text()[-2_000:]

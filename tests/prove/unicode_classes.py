@@ -69,11 +69,9 @@ def table(classes: Iterator[tuple[int, str]]) -> str:
     """The file: inclusive ranges of every class."""
     ranges: dict[str, list[list[int]]] = {name: [] for name in REPRESENTATIVES if name != "."}
     for point, name in classes:
-        if name == ".":
-            continue
-        if ranges[name] and ranges[name][-1][1] == point - 1:
+        if name != "." and ranges[name] and ranges[name][-1][1] == point - 1:
             ranges[name][-1][1] = point
-        else:
+        elif name != ".":
             ranges[name].append([point, point])
     parts = []
     for name, spans in ranges.items():

@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("--root", type=Path, default=Path(__file__).parents[2], help="the checkout to measure")
     parser.add_argument("--trip", action="store_true", help="also take the trip: some minutes")
     parser.add_argument("--called", type=Path, help="with --trip: write each function called to this file")
-    parser.add_argument("--details", action="store_true", help="also list the circles and citations that are counted")
+    parser.add_argument("--details", action="store_true", help="also list the citations that are counted")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     given = parser.parse_args()
     product = Product(given.root)
@@ -36,8 +36,6 @@ def main() -> None:
         print(table(figures, trip), folders(product), sep="\n\n")
     if given.details:
         print(f"docstring lines for each public function, in hundredths: {static.docstring_lines_e2(product)}")
-        for circle in [*static.circles(product), *static.circles(product, are_folders=True)]:
-            print(f"circle: {' '.join(circle)}")
         for place in static.citations(product):
             print(f"cites a document that is not in the repository: {place}")
 

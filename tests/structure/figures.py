@@ -76,7 +76,6 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     settings: int
     policy_fields: int
     codes: int
-    folder_circles: int
     citations: int
 
 
@@ -120,7 +119,6 @@ def measure(product: Product) -> Figures:
         test_lines=lines_under(root / "tests"),
         study_lines=lines_under(root / "studies"),
         document_words=sum(len(re.findall(r"\S+", page.read_text("utf-8"))) for page in pages),
-        folder_circles=sum(map(len, static.circles(product, are_folders=True))),
         citations=len(static.citations(product)),
         **json.loads(surface.stdout),
     )

@@ -47,20 +47,6 @@ def test_the_product_is_what_is_packaged(tmp_path: Path) -> None:
     assert static.statements(product) == 2
 
 
-def test_which_imports_make_a_circle(tmp_path: Path) -> None:
-    files = {
-        "room/__init__.py": "",
-        "room/in/a.py": "from room.on import b\n",
-        "room/on/b.py": "def f():\n    from room.in.a import g\n".replace("room.in", "room.into"),
-        "room/into/a.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..on.b import f\n",
-        "room/on/c.py": "import room.on.d\n",
-        "room/on/d.py": "from .c import y\n",
-    }
-    product = product_of(tmp_path, {name: text for name, text in files.items() if "/in/" not in name})
-    assert static.circles(product) == [["room.into.a", "room.on.b"], ["room.on.c", "room.on.d"]]
-    assert static.circles(product, are_folders=True) == [["room.into", "room.on"]]
-
-
 def test_citations_of_documents_that_are_not_here(tmp_path: Path) -> None:
     product = product_of(tmp_path, {"room/a.py": '"""DESIGN section 7, sandbox\nnotes, section 3."""\n'})
     assert static.citations(product) == ["room/a.py", "room/a.py"]

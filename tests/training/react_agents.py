@@ -52,19 +52,6 @@ def as_one_message(turns: Sequence[Turn] = TURNS, shown: Callable[[list[str]], s
     return run.body()
 
 
-def as_messages(form: str, turns: Sequence[Turn] = TURNS, answer: str = "") -> EvaluationBody:
-    """ReAct as a list of messages, results in user messages of some form; `answer` is a last turn without a call."""
-    run = Run([*(says(content=spoken(turn)) for turn in turns), says(content=answer)])
-    messages: list[dict[str, object]] = [SYSTEM, USER]
-    for _, calls in turns:
-        messages.append(run.chat(*messages))
-        results = "\n".join(form.format(run.tool(*call)) for call in calls)
-        messages.append({"role": "user", "content": results})
-    if answer:
-        run.chat(*messages)
-    return run.body()
-
-
 def codes(trace: Trace) -> tuple[str, ...]:
     """What the filter holds against a trace, coefficient and surfaced ids aside: the stand has neither."""
     return codes_of(trace, Rules(off=("coefficient", "recommend_arguments", "subtask")), gates())

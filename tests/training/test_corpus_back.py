@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.chat import Call, Message
-from tests.training.firehose import Firehose, trajectory_of
 from tests.training.test_corpus_convert import without_ids
-from tests.training.test_corpus_reader import as_trace
 from tests.training.written_rows import write_chat, write_row
 from training.corpus.foreign import convert_row
 from training.corpus.model import Trace, TraceFacts, TraceSource, assemble_trace
@@ -68,16 +66,3 @@ def test_a_trace_comes_back_from_hermes_text(messages: tuple[Message, ...], tool
     read = convert_row({"text": write_chat(trace)}, SOURCE.place, SOURCE.sha256)
     assert without_ids(read) == without_ids(trace)
     assert read.tools == trace.tools
-
-
-def test_recorded_traces_come_back_with_their_facts(firehose: Firehose) -> None:
-    for made in firehose.make(20):
-        trace = as_trace(trajectory_of(made).body)
-        again = back(trace)
-        assert again.trace_id == trace.trace_id
-        assert again.query == trace.query
-        assert [message.is_model for message in again.messages] == [message.is_model for message in trace.messages]
-        assert msgspec.structs.replace(again.facts, surfaced=trace.facts.surfaced) == trace.facts
-        assert set(again.missing) - set(trace.missing) <= {"emitters", "surfaced", "results"}
-        read = convert_row({"text": write_chat(trace)}, SOURCE.place, SOURCE.sha256)
-        assert without_ids(read) == without_ids(trace)

@@ -13,7 +13,6 @@ from training.corpus.appraisal import Task
 from training.corpus.building import (
     FULL,
     Filtered,
-    Origin,
     ablations,
     arms_of,
     filter_sources,
@@ -25,7 +24,7 @@ from training.corpus.corpus_files import read_rows
 from training.corpus.leak_guard import Guard
 from training.corpus.model import Rules
 
-ORIGIN = Origin(partition_sha256="cd" * 32, code_commit="f6")
+ORIGIN = {"partition_sha256": "cd" * 32, "code_commit": "f6"}
 LOOSE = Rules(coefficient_e4_min=5_000)
 
 
@@ -78,7 +77,7 @@ def test_an_arm_by_tokens_has_as_many_as_the_first_and_never_more(day: Path, tmp
         return sum(row.tokens or 0 for row in read_rows(Path(folder)))
 
     found = filtered(day, LOOSE, names=("no_structural_filter", "no_structural_filter_by_tokens"))
-    built = {one.name: one for one in write_filtered(found, tmp_path / "study", Guard(), ORIGIN)}
+    built = {one.name: one for one in write_filtered(found, tmp_path / "study", Guard(), **ORIGIN)}
     wanted, by_tokens = tokens(built[FULL].folder), built["no_structural_filter_by_tokens"]
     longest = max(row.tokens or 0 for one in built.values() for row in read_rows(Path(one.folder)))
     assert wanted - longest < tokens(by_tokens.folder) <= wanted
@@ -90,6 +89,6 @@ def test_an_arm_that_keeps_nothing_stops_all_of_them_before_a_byte(day: Path, tm
     found = filtered(day, Rules(tokens_max=1), names=("no_tokens",))
     assert [one.kept > 0 for one in found.funnels] == [False, True]
     with pytest.raises(ArenaError, match="under full") as caught:
-        write_filtered(found, tmp_path / "study", Guard(), ORIGIN)
+        write_filtered(found, tmp_path / "study", Guard(), **ORIGIN)
     assert code_of(caught) == "V2147"
     assert list(tmp_path.iterdir()) == []

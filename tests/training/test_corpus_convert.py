@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from harness.chat import Call
 from training.corpus.foreign import convert_row, read_foreign
 from training.corpus.model import Trace
 
@@ -121,14 +120,6 @@ def test_ids_of_the_source_are_kept_and_equal_ones_of_a_step_told_apart() -> Non
     assert [one.id for message in trace.messages for one in message.calls] == ["a1B2c3D4", "a1B2c3D4#2"]
     assert [message.call_id for message in trace.messages[2:]] == ["a1B2c3D4", "a1B2c3D4#2"]
     assert trace.facts.problem_id == "p-1"
-
-
-def test_arguments_keep_the_text_they_were_written_in() -> None:
-    text = '{ "q": "caf\\u00e9",\n "price": 1e2 }'
-    row = {"raw_text": f'<tool_call>{{"name": "find_product", "arguments": {text}}}</tool_call>'}
-    assert converted(row).messages[0].calls == (Call(id="call_1", name="find_product", arguments=text),)
-    quoted = {"messages": [{"role": "assistant", "tool_calls": [{"name": "find_product", "arguments": text}]}]}
-    assert converted(quoted).messages[0].calls[0].arguments == text
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import random
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-
 import msgspec
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +11,6 @@ from harness.chat import Message
 from tests.training.labelled import Maker, disguise, reword
 from tests.training.stories import make_trace
 from training.corpus.duplicates import (
-    SEARCHED_SAME_E4,
     Likeness,
     fingerprint,
     likenesses,
@@ -94,59 +88,3 @@ def test_two_runs_at_one_problem_are_two_lessons(seed: int) -> None:
 def test_numbers_become_ids_signs_or_stay(text: str, words: list[str]) -> None:
     trace = make_trace(Maker(1).goods(), [Message(role="assistant", reasoning=text)], place="a")
     assert normal_words(msgspec.structs.replace(trace, query="q"))[2:] == words
-
-
-def compared_in_memory(prints: Sequence[Fingerprint], near_e4: int | None) -> list[Likeness | None]:
-    """The rule said once more, without a hash of bands and without a file."""
-    bands: dict[tuple[int, bytes, bytes], list[Fingerprint]] = defaultdict(list)
-    normal: set[bytes] = set()
-
-    def same_e4(one: bytes, other: bytes) -> float:
-        return float(np.mean(np.frombuffer(one, "<u4") == np.frombuffer(other, "<u4"))) * 10_000
-
-    answers: list[Likeness | None] = []
-    for one in prints:
-        keys = [(i, one.phrases[16 * i : 16 * i + 16], one.searched[4 * i : 4 * i + 4]) for i in range(32)]
-        is_near = near_e4 is not None and any(
-            same_e4(one.phrases, other.phrases) >= near_e4 and same_e4(one.searched, other.searched) >= SEARCHED_SAME_E4
-            for key in keys
-            for other in bands[key][:32]
-        )
-        answers.append("duplicate" if one.normal_sha in normal else "near_duplicate" if is_near else None)
-        if answers[-1] is None:
-            normal.add(one.normal_sha)
-            for key in keys:
-                bands[key].append(one)
-    return answers
-
-
-def alike_prints(rng: random.Random, count: int, originals: int) -> Iterator[Fingerprint]:
-    """Originals, and copies in which some of the 32 bands are others: none, a few, about the threshold, most."""
-    drawn = [
-        [rng.randbytes(16), *([rng.randbytes(16) for _ in range(32)], [rng.randbytes(4) for _ in range(32)])]
-        for _ in range(originals)
-    ]
-    for _ in range(count):
-        sha, phrases, searched = rng.choice(drawn)
-        changed = rng.choice((0, 0, 2, 9, 10, 15, 31))
-        other = set(rng.sample(range(32), changed))
-        yield Fingerprint(
-            normal_sha=rng.randbytes(16) if changed else sha,
-            phrases=b"".join(rng.randbytes(16) if i in other else one for i, one in enumerate(phrases)),
-            searched=b"".join(rng.randbytes(4) if rng.random() < changed / 40 else one for one in searched),
-        )
-
-
-@given(
-    st.integers(0, 2**32),
-    st.integers(1, 300),
-    st.integers(1, 40),
-    st.sampled_from((NEAR_E4, 9_000, 100, None)),
-)
-@settings(max_examples=25, deadline=None)
-def test_what_is_compared_on_disk_is_what_a_comparison_in_memory_finds(
-    seed: int, count: int, originals: int, near_e4: int | None
-) -> None:
-    prints = list(alike_prints(random.Random(seed), count, originals))
-    found = [likeness for _, likeness in likenesses(enumerate(prints), near_e4)]
-    assert found == compared_in_memory(prints, near_e4)

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 import zstandard
 
-from foundation.errors import ArenaError
 from foundation.executors.processes import executor_of
 from tests.training.labelled import make_labelled, select, stand_guard
 from tests.training.written_rows import write_row
@@ -47,12 +46,3 @@ def test_pieces_and_processes_give_the_same_answer(tmp_path: Path, monkeypatch: 
     for workers in (0, 2):
         found = select(foreign_shards(path), TASK, stand_guard, executor=executor_of(workers))
         assert found.decisions == whole.decisions and found.funnels == whole.funnels
-
-
-def test_a_file_without_a_row_that_can_be_read_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(b"")
-    assert foreign_shards(path) == ()
-    path.write_bytes(b'{"a": 1}\n{"b": 2}\n')
-    with pytest.raises(ArenaError, match=r"V2027.*no row can be read; rows.jsonl:1"):
-        foreign_shards(path)

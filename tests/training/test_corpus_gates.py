@@ -35,16 +35,6 @@ def test_every_trace_is_rejected_for_exactly_what_is_wrong_with_it(
     assert not wrong
 
 
-def test_the_agentic_split_is_exact_where_emitters_or_the_record_tell(labelled: list[Labelled]) -> None:
-    every = gates()
-    wrong = [
-        one.kind
-        for one in labelled
-        if ("subtask" in codes_of(one.trace, Rules(), every)) is not (one.truth == "subtask")
-    ]
-    assert not wrong
-
-
 def test_a_gate_that_is_off_rejects_nothing_and_changes_no_other(labelled: list[Labelled]) -> None:
     every = gates()
     for one in labelled[:200]:

@@ -143,15 +143,6 @@ def test_no_disguise_of_a_held_out_problem_enters_with_its_answer(
     assert made >= 5 * len(held_out["eval"])
 
 
-def test_what_a_foreign_row_says_of_its_pool_can_only_keep_it_out(
-    guard: Guard, held_out: dict[Pool, list[Problem]]
-) -> None:
-    trace = foreign(held_out["eval"][0])
-    assert trace.facts.pool == "train"
-    assert guard(trace) == ("leak",)
-    assert guard(replace(trace, facts=replace(trace.facts, pool="eval"))) == ("pool",)
-
-
 def test_a_query_is_found_behind_another_and_among_other_text(
     guard: Guard, held_out: dict[Pool, list[Problem]], by_pool: dict[Pool, list[Problem]]
 ) -> None:

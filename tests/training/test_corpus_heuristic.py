@@ -8,7 +8,7 @@ from tests.training.firehose import TRUTH, Firehose, dialogue_of
 from tests.training.foreign_agents import STYLES, make_dialogue
 from tests.training.labelled import Maker
 from training.corpus.foreign import convert_row
-from training.corpus.gates import looks_subtask, subtask
+from training.corpus.gates import looks_subtask
 from training.corpus.model import EMITTERS
 
 EACH = 40
@@ -41,11 +41,3 @@ def test_precision_and_recall_on_constructed_styles_stay_above_the_bound(capsys:
     assert recall_e4 >= RECALL_E4_MIN
     right = {style: EACH if truth == "subtask" else 0 for style, truth in STYLES.items()}
     assert {style for style in STYLES if abs(guesses[style] - right[style]) > EACH // 20} <= MISTAKEN
-
-
-def test_a_guess_is_made_only_where_nothing_was_recorded() -> None:
-    maker = Maker(3)
-    guessed = make_dialogue(maker, "narrator")
-    assert subtask(guessed) == "subtask_guess"
-    assert subtask(maker.good("silent").trace) is None
-    assert subtask(maker.emitted("code").trace) == "subtask"

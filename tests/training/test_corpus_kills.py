@@ -12,18 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arena.export.files import whole_folder
-from foundation.errors import ArenaError
 from foundation.executors.processes import executor_of
 from tests.prove.corpus_scale_run import folder_sha256
 from tests.training.labelled import make_labelled, stand_guard
 from training.corpus.appraisal import Task
-from training.corpus.building import Origin, Sources, arms_of, filter_sources, write_filtered
+from training.corpus.building import Sources, arms_of, filter_sources, write_filtered
 from training.corpus.disk import sorted_on_disk
 from training.corpus.model import Rules, Trace
 
 RULES = Rules()
-ORIGIN = Origin(partition_sha256="cd" * 32, code_commit="f6")
+ORIGIN = {"partition_sha256": "cd" * 32, "code_commit": "f6"}
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -56,7 +54,7 @@ def build(out: Path, shards: Sequence[Dealt], *, workers: int = 0, progress: obj
     sources = Sources(shards=tuple(shards), hashes=("ab" * 32,), is_trusted_unsigned=False)
     ways = {"executor": executor_of(workers), "progress": progress}
     filtered = filter_sources(sources, Task(arms=(RULES,)), arms_of(RULES, arms), stand_guard, **ways)
-    write_filtered(filtered, out, stand_guard, ORIGIN, **ways)
+    write_filtered(filtered, out, stand_guard, **ORIGIN, **ways)
 
 
 @pytest.mark.parametrize(("phase", "at", "shards", "workers"), [("filter", 4, 9, 2), ("write", 3, 5, 1)])
@@ -71,28 +69,6 @@ def test_a_killed_build_leaves_nothing_and_ends_in_the_same_bytes(
     build(out, dealt(shards))
     assert folder_sha256(out) == folder_sha256(tmp_path / "whole")
     assert sorted(one.name for one in tmp_path.iterdir()) == ["corpus", "whole"]
-
-
-def test_a_comparison_that_is_stopped_leaves_no_part_of_itself(tmp_path: Path) -> None:
-    def progress(phase: str, done: int, total: int) -> None:
-        if phase == "write" and done == total - 1:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        build(tmp_path / "study", dealt(3), progress=progress, arms=("no_ranking",))
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_has_one_writer_and_is_never_written_over(tmp_path: Path) -> None:
-    out = tmp_path / "corpus"
-    with whole_folder(out) as made:
-        (made / "row").write_text("x")
-        with pytest.raises(ArenaError, match=r"V2027.*another command is writing"), whole_folder(out):
-            pass
-        assert not out.exists()
-    assert (out / "row").read_text() == "x"
-    with pytest.raises(ArenaError, match=r"V2027.*holds something already"), whole_folder(out):
-        pass
 
 
 @given(st.lists(st.tuples(st.binary(max_size=6), st.binary(max_size=6)), max_size=60))

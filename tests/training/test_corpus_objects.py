@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 from pathlib import Path
 
 import boto3
-import msgspec
 import obstore
 import pytest
 
 from arena.chain.keys import verify
-from arena.export.elsewhere import bring_export
+from arena.export.files import bring_export
 from arena.store.objects import folder_location, open_objects
 from foundation.errors import ArenaError
 from foundation.executors.port import HERE
@@ -102,23 +100,3 @@ def test_a_name_that_could_drive_a_terminal_is_refused_before_anything_is_fetche
         main(["records", "verify", "--export", location, "--state-dir", str(tmp_path / "state")])
     said = capsys.readouterr().err
     assert code in said and said.replace("\n", "").isprintable()
-
-
-def test_a_corpus_from_a_store_is_that_of_the_folder_and_the_export_verifies(
-    location: str, day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def call(*words: object) -> str:
-        with pytest.raises(SystemExit) as ended:
-            main(list(map(str, words)))
-        shown = capsys.readouterr()
-        assert not ended.value.code, shown.err
-        return shown.out
-
-    state = ["--state-dir", tmp_path / "state"]
-    found = msgspec.json.decode(call("records", "verify", "--export", location, "--json", *state))
-    assert found["ok"] and found["trajectories"] == 40
-    build = ["--rule", "coefficient_e4_min=5000", *state]
-    call("corpus", "build", day, "--out", tmp_path / "plain", *build)
-    call("corpus", "build", location, "--out", tmp_path / "brought", "--workers", "2", *build)
-    assert folder_sha256(tmp_path / "plain") == folder_sha256(tmp_path / "brought")
-    assert multiprocessing.active_children() == []

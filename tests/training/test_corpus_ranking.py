@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.labelled import Maker
+from training.corpus.appraisal import signals_of
 from training.corpus.model import Appraisal, Signals
-from training.corpus.ranking import choose, merit, shape_distance_e4, signals_of
+from training.corpus.selection import choose, merit, shape_distance_e4
 
 _NAMES = st.sampled_from(["find_product", "view_product_information", "recommend_product", "terminate"])
 _SHAPES = st.lists(_NAMES, max_size=6).map(tuple)

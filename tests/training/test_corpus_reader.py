@@ -20,7 +20,7 @@ from tests.readme_blocks import ROOT, block_under
 from tests.training.conftest import DAY
 from tests.training.export_reading import read_traces
 from tests.training.firehose import Firehose, Made
-from tests.training.firehose_export import write_day, write_records
+from tests.training.firehose_export import write_records
 from training.corpus.exports import Export, export_shards, open_export, trace_of_row
 from training.corpus.model import Trace
 
@@ -103,16 +103,6 @@ def test_a_row_with_a_credential_is_read_scrubbed_and_keeps_its_verdict(firehose
     assert "[REDACTED:" in rows[1].query
     assert made[1].verdict is not None
     assert rows[1].facts.coefficient_e4 == made[1].verdict.coefficient_e4
-
-
-def test_an_unsigned_export_is_refused_unless_it_is_trusted_and_said(firehose: Firehose, tmp_path: Path) -> None:
-    folder = tmp_path / "export"
-    write_day(firehose, folder, 4)
-    (folder / "manifest.sig").unlink()
-    assert refusal(lambda: open_export(folder, verify)) == "V2096"
-    trusted = open_export(folder, verify, trust_unsigned=True)
-    assert not trusted.is_verified
-    assert not any(row.source.is_verified for row in read_traces(trusted) if isinstance(row, Trace))
 
 
 @pytest.mark.parametrize("trust", [False, True])

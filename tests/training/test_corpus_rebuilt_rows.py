@@ -29,10 +29,9 @@ from tests.training.react_agents import (
     spoken,
 )
 from tests.training.test_corpus_reader import as_trace
+from training.corpus.appraisal import signals_of
 from training.corpus.corpus_files import columns_of, row_of
 from training.corpus.model import CorpusRow, Rebuilt
-from training.corpus.ranking import signals_of
-from training.models.render import Qwen3Codec
 
 
 @given(st.data())
@@ -86,13 +85,6 @@ def test_a_row_of_a_corpus_says_where_its_conversation_is_from(body: EvaluationB
     values = columns_of(row)
     assert values["provenance"] == trace.provenance
     assert row_of(values) == row
-
-
-@pytest.fixture(scope="module")
-def codec() -> Qwen3Codec:
-    from tests.training.stock import TOKENIZER  # torch: not for the tests of the corpus
-
-    return Qwen3Codec(TOKENIZER)
 
 
 def _sent(message: dict[str, object]) -> Message:

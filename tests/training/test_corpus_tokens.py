@@ -13,15 +13,11 @@ from foundation.errors import ArenaError
 from harness.chat import Message
 from tests.training.labelled import Maker, stand_guard
 from training.corpus.appraisal import Task
-from training.corpus.disk import TokenCounts
 from training.corpus.model import Rules, Trace, TraceFacts, TraceSource
 from training.corpus.selection import appraise
 from training.corpus.tokens import (
-    STAND_IN,
-    FileCounter,
-    cache_path,
+    open_counter,
     render,
-    text_key,
 )
 
 GOLDEN = [json.loads(line) for line in (Path(__file__).parent / "qwen3_rendered.jsonl").read_text("utf-8").splitlines()]
@@ -67,7 +63,7 @@ def tokenizer_json(folder: Path, *, has_marks: bool = True) -> Path:
 
 @needs_library
 def test_a_tokenizer_file_counts_merges_bytes_and_marks(tmp_path: Path) -> None:
-    counter = FileCounter(tokenizer_json(tmp_path))
+    counter = open_counter(tokenizer_json(tmp_path))
     assert counter.count("<|im_start|>") == 1
     assert counter.count("hello") == 3
     assert counter.count("日") == 3
@@ -78,23 +74,12 @@ def test_a_tokenizer_file_counts_merges_bytes_and_marks(tmp_path: Path) -> None:
 @needs_library
 def test_a_file_that_is_no_chat_tokenizer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArenaError, match="im_start"):
-        FileCounter(tokenizer_json(tmp_path, has_marks=False))
+        open_counter(tokenizer_json(tmp_path, has_marks=False))
     (tmp_path / "wrong.json").write_text("{}", "utf-8")
     for path in (tmp_path / "wrong.json", tmp_path / "absent.json"):
         with pytest.raises(ArenaError) as caught:
-            FileCounter(path)
-        assert caught.value.failure.code == "V2121"
-
-
-def test_counts_are_kept_by_text_read_again_and_begun_anew_when_damaged(tmp_path: Path) -> None:
-    path = cache_path(tmp_path / "deep", STAND_IN)
-    assert TokenCounts(path).get(text_key("b")) is None
-    TokenCounts(path).add([(text_key("b"), 2)])
-    TokenCounts(path).add([(text_key("a"), 1), (text_key("b"), 3)])
-    assert [TokenCounts(path).get(text_key(one)) for one in "abc"] == [1, 2, None]
-    assert cache_path(tmp_path, "x") != cache_path(tmp_path, "y")
-    path.write_bytes(b"half a line" * 200)
-    assert TokenCounts(path).get(text_key("a")) is None
+            open_counter(path)
+        assert caught.value.failure.code == "V2120"
 
 
 def test_only_traces_that_pass_everything_else_are_counted() -> None:
@@ -102,4 +87,3 @@ def test_only_traces_that_pass_everything_else_are_counted() -> None:
     made = [maker.good("silent"), maker.malformed("pool"), maker.malformed("orphan"), maker.malformed("too long")]
     found = appraise([lambda: [one.trace for one in made]], Task(arms=(Rules(),)), stand_guard)
     assert [one.tokens is not None for one in found] == [True, False, False, True]
-    assert (found.work.counted, found.work.counter) == (2, STAND_IN)

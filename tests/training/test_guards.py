@@ -59,7 +59,7 @@ def test_problems_to_train_on_need_somebody_who_knows_what_is_held_out(stock: St
     blind = changed(stock, held_out=())
     with pytest.raises(ArenaError) as wrong:
         blind.require_known()
-    assert wrong.value.failure.code == "V2165" and exit_code(wrong.value) == EXIT_USAGE
+    assert wrong.value.failure.code == "V2120" and exit_code(wrong.value) == EXIT_USAGE
     assert "--held-out" in str(wrong.value) and "--partition" in str(wrong.value)
     for bench in (
         stock.bench,

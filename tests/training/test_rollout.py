@@ -136,7 +136,7 @@ def test_only_agents_of_ours_run_outside_a_jail(stock: Stock) -> None:
 
     with pytest.raises(ArenaError) as refused:
         sandbox.run(guest, Nobody())  # type: ignore[arg-type]
-    assert refused.value.failure.code == "V2003"
+    assert refused.value.failure.code == "V2001"
 
 
 def test_a_file_of_episodes_keeps_whole_lines_and_runs_only_what_is_missing(stock: Stock, tmp_path: Path) -> None:

@@ -7,18 +7,18 @@ reading. Tokens are counted only where every other per-trace rule of some arm le
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import overload
 
 import msgspec
 
-from training.corpus.disk import Spool, TokenCounts
+from training.corpus.disk import Spool
 from training.corpus.duplicates import fingerprint
-from training.corpus.gates import check_rules, codes_by_rules, gates, is_unjudged
-from training.corpus.model import Appraisal, Quarantined, RejectCode, Rules, TokenWork, Trace, UnreadCount
-from training.corpus.ranking import signals_of
-from training.corpus.tokens import TokenCounter, cache_path, open_counter, render, text_key
+from training.corpus.gates import RECOMMEND, check_rules, codes_by_rules, gates, is_unjudged, query_of
+from training.corpus.model import Appraisal, Quarantined, RejectCode, Rules, Signals, Trace, UnreadCount
+from training.corpus.tokens import open_counter, render
 
 Guard = Callable[[Trace], Sequence[RejectCode]]  # `pool` and `leak`, or nothing; picklable
 
@@ -26,14 +26,12 @@ Guard = Callable[[Trace], Sequence[RejectCode]]  # `pool` and `leak`, or nothing
 class Task(msgspec.Struct, frozen=True, kw_only=True):
     """How traces are appraised. `arms` are all the rules that will be decided by; the first is the corpus' own.
 
-    Nothing counts tokens where every arm has `tokens` switched off. `tokenizer` None is the stand-in counter; `cache`
-    None keeps no counts. `known_ids`: what the search server can return, for traces that do not record what it
-    returned.
+    Nothing counts tokens where every arm has `tokens` switched off. `tokenizer` None is the stand-in counter.
+    `known_ids`: what the search server can return, for traces that do not record what it returned.
     """
 
     arms: tuple[Rules, ...]
     tokenizer: Path | None = None
-    cache: Path | None = None
     known_ids: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
@@ -44,13 +42,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AppraisedShard(msgspec.Struct, frozen=True, array_like=True):
-    """A shard that was read: its appraisals in order, each packed, the rows that could not be read, and the tokens
-    counted anew, by `text_key`."""
+    """A shard that was read: its appraisals in order, each packed, and the rows that could not be read."""
 
     traces: list[msgspec.Raw]
     unread: tuple[UnreadCount, ...]
-    counts: dict[str, int]
-    work: TokenWork
 
 
 class Appraised(Sequence[Appraisal]):
@@ -60,18 +55,12 @@ class Appraised(Sequence[Appraisal]):
         """Raises OSError when the disk does not take it."""
         self._spool = Spool()
         self.unread: tuple[UnreadCount, ...] = ()
-        self.work = TokenWork(counter="")
 
     def add(self, shard: AppraisedShard) -> None:
         """Add the next shard. Raises OSError when the disk is full."""
         for packed in shard.traces:
             self._spool.add(bytes(packed))
-        self.unread, own = added_up([*self.unread, *shard.unread]), shard.work
-        self.work = TokenWork(
-            counter=self.work.counter or own.counter,
-            counted=self.work.counted + own.counted,
-            from_cache=self.work.from_cache + own.from_cache,
-        )
+        self.unread = added_up([*self.unread, *shard.unread])
 
     def __len__(self) -> int:
         return len(self._spool)
@@ -87,6 +76,7 @@ class Appraised(Sequence[Appraisal]):
 
 
 _APPRAISAL = msgspec.msgpack.Decoder(Appraisal)
+_VERIFYING = frozenset({"check_product_match", "view_product_information", "view_product"})
 
 
 def added_up(counts: Iterable[UnreadCount]) -> tuple[UnreadCount, ...]:
@@ -108,8 +98,8 @@ def codes_under(appraisal: Appraisal, rules: Rules) -> tuple[RejectCode, ...]:
 
 
 def appraise_shard(number: int, rows: Iterable[Trace | Quarantined], task: Task, guard: Guard) -> AppraisedShard:
-    """Read one shard once. Raises ArenaError V2121 when the tokenizer cannot be used."""
-    tally, every = _TokenTally(task), gates(task.known_ids)
+    """Read one shard once. Raises ArenaError V2120 when the tokenizer cannot be used."""
+    every = gates(task.known_ids)
     unread: list[UnreadCount] = []
     done: list[msgspec.Raw] = []
     for row in rows:
@@ -138,12 +128,11 @@ def appraise_shard(number: int, rows: Iterable[Trace | Quarantined], task: Task,
             is_success=facts.is_success,
         )
         if open_arms := [rules for rules in task.arms if not codes_under(appraisal, rules)]:
-            counts_tokens = any("tokens" not in rules.off for rules in open_arms)
-            appraisal = msgspec.structs.replace(
-                appraisal, fingerprint=fingerprint(row), tokens=tally.count(row) if counts_tokens else None
-            )
+            is_counted = any("tokens" not in rules.off for rules in open_arms)
+            tokens = open_counter(task.tokenizer).count(render(row)) if is_counted else None
+            appraisal = msgspec.structs.replace(appraisal, fingerprint=fingerprint(row), tokens=tokens)
         done.append(msgspec.Raw(msgspec.msgpack.encode(appraisal)))
-    return AppraisedShard(done, added_up(unread), tally.counts, tally.work())
+    return AppraisedShard(done, added_up(unread))
 
 
 def numbered(rows: Iterable[Trace | Quarantined]) -> Iterator[tuple[int, Trace]]:
@@ -159,34 +148,17 @@ def _problem_of(trace: Trace) -> str:
     return "query " + hashlib.sha256(query.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-class _TokenTally:
-    """Counts tokens of one shard's traces, each text once. Opens the tokenizer when first asked."""
-
-    def __init__(self, task: Task) -> None:
-        self._task = task
-        self._counter: TokenCounter | None = None
-        self._known: TokenCounts | None = None
-        self.counts: dict[str, int] = {}
-        self._cached = 0
-
-    def count(self, trace: Trace) -> int:
-        """The tokens of a trace under the task's tokenizer."""
-        if self._counter is None:
-            self._counter = open_counter(self._task.tokenizer)
-            if self._task.cache is not None:
-                self._known = TokenCounts(cache_path(self._task.cache, self._counter.identity))
-        text = render(trace)
-        key = text_key(text)
-        known = self.counts.get(key)
-        if known is None and self._known is not None:
-            known = self._known.get(key)
-        if known is not None:
-            self._cached += 1
-            return known
-        self.counts[key] = tokens = self._counter.count(text)
-        return tokens
-
-    def work(self) -> TokenWork:
-        """What it came to."""
-        counter = "" if self._counter is None else self._counter.identity
-        return TokenWork(counter=counter, counted=len(self.counts), from_cache=self._cached)
+def signals_of(trace: Trace) -> Signals:
+    """The signals of one trace (A.3)."""
+    turns = [message for message in trace.messages if message.role == "assistant"]
+    thoughts = sum(bool(turn.reasoning) or "<think>" in turn.content for turn in turns)
+    calls = [call for turn in turns for call in turn.calls]
+    runs = itertools.groupby((call.name, "".join(call.arguments.split())) for call in calls)  # spacing aside
+    last_recommend = max((i for i, call in enumerate(calls) if call.name == RECOMMEND), default=len(calls))
+    return Signals(
+        depth=thoughts + len(calls),
+        reformulations=len({query for call in calls if (query := query_of(call))}),
+        has_verification=any(call.name in _VERIFYING for call in calls[:last_recommend]),
+        longest_repeat=max((len(list(run)) for _, run in runs), default=0),
+        shape=tuple(call.name for call in calls),
+    )

@@ -103,13 +103,6 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
     names: dict[str, str] = {}
 
 
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """What a lineage says beside rules, sources and rows."""
-
-    partition_sha256: str
-    code_commit: str
-
-
 class Filtered(msgspec.Struct, frozen=True, kw_only=True):
     """Sources under some filters, before anything is written. `arms` and `decisions` stand side by side."""
 
@@ -176,7 +169,7 @@ def open_sources(
     locations: Mapping[Path, str] = {},
 ) -> Sources:
     """Verify every export and hash every foreign file. `locations`: from where exports were brought (`bring_export`);
-    machines without the folder read their shards there. Raises ArenaError V2095, V2096, V2050, V2027."""
+    machines without the folder read their shards there. Raises ArenaError V2095, V2050, V2027."""
     shards: list[Shard] = []
     hashes: set[str] = set()
     names: dict[str, str] = {}
@@ -220,7 +213,7 @@ def filter_sources(
     """Read everything once and decide for every arm; several arms are cut to one size.
 
     An arm that keeps nothing is left as it is: `Filtered.funnels` shows it, `write_filtered` refuses it. Raises what
-    reading a shard raises, and ArenaError V2121, V2052, V2027.
+    reading a shard raises, and ArenaError V2120, V2052, V2027.
     """
     task = msgspec.structs.replace(task, arms=tuple(arm.rules for arm in arms))
     report = functools.partial(progress, "filter") if progress else None
@@ -254,13 +247,15 @@ def write_filtered(
     filtered: Filtered,
     out: Path,
     guard: Guard,
-    origin: Origin,
     *,
+    partition_sha256: str,
+    code_commit: str,
     executor: Executor = HERE,
     progress: Progress | None = None,
 ) -> tuple[Built, ...]:
     """Write the corpus to `out`, or for several arms each to a folder of its name in `out`, all of them or none.
 
+    `partition_sha256`, `code_commit`: what the lineage says beside rules, sources and rows.
     Raises ArenaError V2147 when an arm kept nothing (before anything is written), V2099, V2027.
     """
     arms = list(zip(filtered.arms, filtered.decisions, filtered.funnels, strict=True))
@@ -289,8 +284,8 @@ def write_filtered(
                         sources=filtered.sources.hashes,
                         is_trusted_unsigned=filtered.sources.is_trusted_unsigned,
                         tokenizer_sha256=counter_of(filtered.task),
-                        partition_sha256=origin.partition_sha256,
-                        code_commit=origin.code_commit,
+                        partition_sha256=partition_sha256,
+                        code_commit=code_commit,
                         rows_sha256="",
                     ),
                     funnel=funnel,

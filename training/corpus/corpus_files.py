@@ -162,7 +162,7 @@ def chat_json(messages: Sequence[Message]) -> str:
 
 
 def messages_of(text: str) -> tuple[Message, ...]:
-    """The messages of `chat_json`. Raises msgspec.ValidationError for what is none."""
+    """The messages of `chat_json`. Raises msgspec.ValidationError or ArenaError V2097 for what is none."""
     return tuple(message_of(chat) for chat in _CHAT.decode(text))
 
 
@@ -231,7 +231,7 @@ def read_rows(folder: Path) -> Iterator[CorpusRow]:
                 row = row_of(values)
                 digest.update(_line(row))
                 yield row
-    except (OSError, pa.ArrowException, msgspec.ValidationError, KeyError) as wrong:
+    except (OSError, pa.ArrowException, msgspec.ValidationError, KeyError, ArenaError) as wrong:
         raise ArenaError("V2027", f"{folder / DATA}: {wrong}") from None
     if digest.hexdigest() != read_lineage(folder).rows_sha256:
         raise ArenaError("V2027", f"{folder / DATA}: the rows are not those of the lineage")

@@ -1,5 +1,4 @@
-"""What a build keeps on disk: packed values and what is sorted, in files without a name that go with the process, and
-counts of tokens, in SQLite, which the next build takes up."""
+"""What a build keeps on disk: packed values and what is sorted, in files without a name that go with the process."""
 
 from __future__ import annotations
 
@@ -8,9 +7,6 @@ import sqlite3
 import tempfile
 from array import array
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-
-from foundation.errors import ArenaError
 
 
 @contextlib.contextmanager
@@ -61,41 +57,3 @@ class Spool:
             raise IndexError(number)
         self._file.seek(self._ends[number])
         return self._file.read(self._ends[number + 1] - self._ends[number])
-
-
-class TokenCounts:
-    """Counts by `text_key`, in a file of one tokenizer. One that is damaged is begun anew: it costs a recount."""
-
-    def __init__(self, path: Path) -> None:
-        """Raises ArenaError V2027 when the file cannot be used."""
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                self._open(path)
-            except sqlite3.OperationalError:
-                raise
-            except sqlite3.DatabaseError:
-                path.unlink(missing_ok=True)
-                self._open(path)
-        except (OSError, sqlite3.Error) as wrong:
-            raise ArenaError("V2027", f"{path}: {wrong}") from None
-        self._path = path
-
-    def _open(self, path: Path) -> None:
-        self._store = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
-        self._store.execute("CREATE TABLE IF NOT EXISTS count (key TEXT PRIMARY KEY, tokens INTEGER) WITHOUT ROWID")
-        self._store.execute("SELECT count(*) FROM count").fetchone()
-
-    def get(self, key: str) -> int | None:
-        """The tokens of a text that was counted before."""
-        found = self._store.execute("SELECT tokens FROM count WHERE key = ?", (key,)).fetchone()
-        return None if found is None else int(found[0])
-
-    def add(self, counts: Iterable[tuple[str, int]]) -> None:
-        """Keep counts, all or none of them. Raises ArenaError V2027."""
-        try:
-            self._store.execute("BEGIN IMMEDIATE")
-            self._store.executemany("INSERT OR IGNORE INTO count VALUES (?, ?)", counts)
-            self._store.execute("COMMIT")
-        except sqlite3.Error as wrong:
-            raise ArenaError("V2027", f"{self._path}: {wrong}") from None

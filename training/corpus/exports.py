@@ -21,8 +21,7 @@ import msgspec
 from arena.chain.port import Verifier
 from arena.export.agents import AgentRow
 from arena.export.conversation import Conversation
-from arena.export.elsewhere import ExportFiles
-from arena.export.files import AGENTS, MANIFEST, VIEWS, read_manifest, signer_of
+from arena.export.files import AGENTS, MANIFEST, VIEWS, ExportFiles, read_manifest, signer_of
 from arena.export.model import Manifest
 from arena.export.row import ViewRow
 from arena.export.verification import verify_export, wrong_files
@@ -30,7 +29,7 @@ from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from foundation.executors.port import HERE, Executor
 from foundation.progress import PhaseProgress
-from harness.chat import ChatMessage, Message, calls_of_chat
+from harness.chat import Message, message_of
 from training.corpus.formats import lift
 from training.corpus.model import (
     EXPORTED_FACTS,
@@ -42,7 +41,7 @@ from training.corpus.model import (
     TraceSource,
     assemble_trace,
 )
-from training.corpus.rebuilding import ROLES, rebuild
+from training.corpus.rebuilding import rebuild
 
 SEAL_VERSION = 1  # raised when verification finds more than it used to
 _AGENT = msgspec.json.Decoder(AgentRow)
@@ -91,14 +90,18 @@ def open_export(
 
     `seals` is a folder of finished verifications, None for none; `executor` is where verification looks at rows
     (`verify_export`), with a `verify_signature` that other processes can import. Raises ArenaError V2095 without a
-    readable manifest, V2096 when its validator did not sign it, V2095 when the export
+    readable manifest, V2095 when its validator did not sign it, V2095 when the export
     does not verify, V2052 when processes died.
     """
     manifest = read_manifest(folder)
     signer, validator = signer_of(folder, verify_signature), manifest.log.validator
     if signer != validator and not trust_unsigned:
         whose = f"signed by {signer}" if signer else "not signed"
-        raise ArenaError("V2096", f"{folder}: {whose}; the log is that of {validator}")
+        raise ArenaError(
+            "V2095",
+            f"nobody vouches for {folder}: {whose}; the log is that of {validator}",
+            fix="take one signed by its validator, or repeat with --trust-unsigned: the lineage then says so",
+        )
     manifest_sha256 = hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
     seal = None if seals is None else seals / f"{manifest_sha256}.{SEAL_VERSION}"
     if seal is not None and seal.is_file():
@@ -120,10 +123,8 @@ def open_export(
 
 
 def trace_of_row(row: ViewRow, *, is_verified: bool) -> Trace:
-    """The trace of an export's row (FORMATS.md says what its facts mean).
-
-    Raises ArenaError V2097 when its conversation holds what is no message.
-    """
+    """The trace of an export's row (FORMATS.md says what its facts mean). Raises ArenaError V2097 when its
+    conversation holds what is no message."""
     told, talk = row.facts, row.conversation
     messages, made = _conversation(row)
     facts = {fact: getattr(told, name) for name, fact in EXPORTED_FACTS.items()}
@@ -149,30 +150,10 @@ def _conversation(row: ViewRow) -> tuple[Sequence[Message], Rebuilt | None]:
     """The messages of a row: what the model was sent and wrote, where that is the whole episode in order and no call
     stands in its text; else the episode rebuilt from its events, where that is one conversation."""
     talk = row.conversation
-    sent = [_message(chat) for chat in talk.messages]
+    sent = [message_of(chat, "llm") for chat in talk.messages]
     if talk.is_linear and not any("<tool_call>" in one.content for one in sent if one.role == "assistant"):
         return lift(sent), None
     return rebuild(talk, row.facts.query, row.tools) or (sent, None)
-
-
-def _message(chat: ChatMessage) -> Message:
-    if chat.role == "assistant":
-        calls = (
-            *calls_of_chat(chat.tool_calls, "llm"),
-            *calls_of_chat(chat.echoed_tool_calls, "echoed"),
-            *calls_of_chat(chat.agent_tool_calls, "code"),
-        )
-        return Message(
-            role="assistant",
-            content=chat.content,
-            reasoning=chat.reasoning_content,
-            calls=calls,
-            is_model=chat.origin is None,
-        )
-    role = ROLES.get(chat.role)
-    if role is None:
-        raise ArenaError("V2097", f"a message of role {chat.role!r}")
-    return Message(role=role, content=chat.content, call_id=chat.tool_call_id, is_model=chat.origin is None)
 
 
 class ViewShard(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,11 +180,11 @@ class ViewShard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def export_shards(export: Export) -> tuple[ViewShard, ...]:
-    """An export in pieces, in the order of its log. Raises ArenaError V2073 for one without the Parquet view."""
+    """An export in pieces, in the order of its log. Raises ArenaError V2030 for one without the Parquet view."""
     import pyarrow.parquet as pq
 
     if "parquet" not in export.manifest.request.forms:
-        raise ArenaError("V2073", f"{export.folder} has no Parquet view; export it again with --format parquet")
+        raise ArenaError("V2030", f"{export.folder} has no Parquet view; export it again with --format parquet")
     names = sorted(file.path for file in export.manifest.files if file.path.startswith(f"{VIEWS}/parquet/"))
     return tuple(
         ViewShard(files=export.files(name), name=name, group=group, is_verified=export.is_verified)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import zlib
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from decimal import ROUND_HALF_EVEN, Context, Decimal
 from types import MappingProxyType
 from typing import get_args
 
@@ -235,18 +235,8 @@ def _distribution(counts: Counter[int] | Counter[int | None]) -> Distribution:
     return Distribution(counts=known, missing=sum(counts.values()) - sum(count for _, count in known))
 
 
-_CONTEXT = Context(prec=40, rounding=ROUND_HALF_EVEN)
-
-
 def entropy_mbit(counts: list[int]) -> int:
     """Shannon entropy of a distribution given as counts above 0, in thousandths of a bit; 0 for none or one."""
-    if len(counts) < 2:
-        return 0
-    total = Decimal(sum(counts))
-    weighted = Decimal(0)
-    for count, times in sorted(Counter(counts).items()):
-        value = Decimal(count)
-        weighted = _CONTEXT.add(weighted, _CONTEXT.multiply(value * times, _CONTEXT.ln(value)))
-    nats = _CONTEXT.subtract(_CONTEXT.ln(total), _CONTEXT.divide(weighted, total))
-    bits = _CONTEXT.divide(nats, _CONTEXT.ln(Decimal(2)))
-    return int(_CONTEXT.multiply(bits, Decimal(1000)).to_integral_value(rounding=ROUND_HALF_EVEN))
+    total = sum(counts)
+    weighted = math.fsum(count * math.log2(count) for count in counts)
+    return round(1_000 * (math.log2(total) - weighted / total)) if total else 0

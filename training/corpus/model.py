@@ -335,11 +335,3 @@ class UnreadCount(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     count: int
     example: str
-
-
-class TokenWork(msgspec.Struct, frozen=True, kw_only=True):
-    """What counting tokens came to: traces by a counter ("": nothing was counted), and traces whose count was kept."""
-
-    counter: str
-    counted: int = 0
-    from_cache: int = 0

@@ -16,16 +16,14 @@ from functools import cached_property, lru_cache
 
 import msgspec
 
-from arena.export.conversation import Conversation, ExecutedCall, Turn
+from arena.export.conversation import TEXT_CALL, Conversation, ExecutedCall, Turn
 from foundation.errors import ArenaError
-from harness.chat import Call, ChatMessage, Message, Role, calls_of_chat
+from harness.chat import ROLE_OF, Call, ChatMessage, Message, message_of
 from harness.emission.call_reader import CallReader
 from harness.emission.wording import words_of
 from training.corpus.formats import name_calls, read_turn, split_thinking
 from training.corpus.model import How, Lack, Rebuilt
 
-TEXT_CALL = "text-"  # ids the host gives to calls written as text
-ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "tool": "tool"}
 _ENDING = frozenset({"recommend_product", "terminate"})  # their results tell a model nothing it did not write
 _VALUES_MAX = 2_000  # of one result that are looked for one by one
 _LETTERS_MAX = 2_000_000_000  # of one episode; a second or so
@@ -138,7 +136,7 @@ class _Rebuilding:
         asked = _OwedItem("query", self._query)
         for index in turns[0].request:
             sent = self._all[index]
-            role = ROLES.get(sent.role)
+            role = ROLE_OF.get(sent.role)
             is_kept = all(index in turn.request for turn in turns)
             if role in ("system", "user") and is_kept:
                 messages.append(Message(role=role, content=sent.content))
@@ -217,7 +215,7 @@ class _Rebuilding:
     def _said(self, reply: ChatMessage, executed: Set[str]) -> _ReadCompletion:
         """What a completion wrote. Calls in its text are those that the host read there (beside native calls: those
         that ran); their arguments are in the very words that the model wrote, where these can be told."""
-        native = (*calls_of_chat(reply.tool_calls, "llm"), *calls_of_chat(reply.echoed_tool_calls, "echoed"))
+        native = message_of(reply, "llm").calls
         text = reply.content
         if "<think>" in text and "</think>" not in text and any(one.startswith(TEXT_CALL) for one in executed):
             text = text.replace("<tool_call>", "</think><tool_call>", 1)  # a call that ran ended the thought

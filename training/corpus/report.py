@@ -22,7 +22,7 @@ from foundation.codes import lookup
 from judge.neutral import neutral_name
 from training.charts import Bar, Column, Mark, bars, histogram
 from training.corpus.funnel import Funnel, Slice
-from training.corpus.model import MEANING, Lineage, RejectCode, TokenWork
+from training.corpus.model import MEANING, Lineage, RejectCode
 
 AGENTS_MAX = 12
 BIN_TOKENS = 1_024
@@ -78,12 +78,12 @@ def percent(part: int, whole: int) -> str:
     return f"{part * 100 / whole:.1f} %"
 
 
-def sections(funnel: Funnel, work: TokenWork | None = None, *, is_whole: bool = False) -> tuple[Section, ...]:
+def sections(funnel: Funnel, *, is_whole: bool = False) -> tuple[Section, ...]:
     """The report, the lengths first: a budget is believed after they were looked at. `is_whole`: names are not cut."""
     further = f"{funnel.quarantined:,} further rows could not be read" if funnel.quarantined else ""
     after = [(code, f"{left:,}", f"-{gone:,}", percent(left, funnel.traces)) for code, gone, left in steps(funnel)]
     found = [
-        _lengths(funnel, work),
+        _lengths(funnel),
         Section(
             title="Funnel, in the order rules are applied",
             header=("after", ">left", ">removed", ">of all"),
@@ -144,7 +144,7 @@ def _folded(row: Sequence[str], column: int, width: int) -> Iterator[tuple[str, 
         yield tuple(part if place == column else "" for place in range(len(row)))
 
 
-def _lengths(funnel: Funnel, work: TokenWork | None) -> Section:
+def _lengths(funnel: Funnel) -> Section:
     bins, budget = length_bins(funnel), funnel.rules.tokens_max
     rows = [
         (
@@ -156,8 +156,6 @@ def _lengths(funnel: Funnel, work: TokenWork | None) -> Section:
     ]
     over = sum(count for value, count in funnel.before.tokens.counts if value > budget)
     note = f"{sum(bins):,} counted, {over:,} over the budget of {budget:,}"
-    if work is not None and work.counter:
-        note += f"; {work.counted:,} by {work.counter[:16]}, {work.from_cache:,} from the cache"
     header = (">from", ">traces", "")
     return Section(title="Length in tokens", header=header, rows=tuple(rows) if sum(bins) else (), note=note)
 

@@ -7,7 +7,8 @@ what is compared as possible duplicates lies on disk. A trace that is not kept h
 rule it breaks, or the one set-level rule.
 
 Set-level rules come after the per-trace ones, over the traces those let pass: exact duplicates, near duplicates,
-ranking within each problem, and the seeded draw of a size-matched corpus.
+ranking within each problem by A.3's structural signals (the judge's coefficient gates the pool and has no say in it),
+and the seeded draw of a size-matched corpus.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import sqlite3
 import struct
 import tempfile
 from array import array
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
@@ -36,7 +37,7 @@ from training.corpus.appraisal import (
     codes_under,
     numbered,
 )
-from training.corpus.disk import TokenCounts, sorted_on_disk
+from training.corpus.disk import sorted_on_disk
 from training.corpus.duplicates import likenesses
 from training.corpus.model import (
     Appraisal,
@@ -46,16 +47,18 @@ from training.corpus.model import (
     RejectCode,
     Rejection,
     Rules,
+    Signals,
     Trace,
 )
-from training.corpus.ranking import choose, sort_bytes
-from training.corpus.tokens import cache_path
 
 Shard = Callable[
     [], Iterable[Trace | Quarantined]
 ]  # read twice: the same rows each time; picklable for other processes
 
 _DIED = "V2052"
+Shape = tuple[str, ...]
+_REPEATS_FREE = 2  # asking twice is no loop
+_SHAPES_MAX = 64  # shapes compared pairwise when more tie; the first by name
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,19 +82,16 @@ def appraise(
     executor: Executor = HERE,
     progress: PhaseProgress | None = None,
 ) -> Appraised:
-    """Read every shard once, where `executor` runs it. Tokens counted anew go into the task's cache, shard by shard.
+    """Read every shard once, where `executor` runs it.
 
-    `progress` gets shards done and in all. Raises what a shard raises when it is read, ArenaError V2121, V2027 for
-    tokenizer and cache, and a full disk, and V2052 for a shard that is lost again and again.
+    `progress` gets shards done and in all. Raises what a shard raises when it is read, ArenaError V2120 for a
+    tokenizer, V2027 for a full disk, and V2052 for a shard that is lost again and again.
     """
     try:
         appraised = Appraised()
         work = functools.partial(_appraise_packed, task, guard)
         for done, packed in enumerate(executor.map(work, enumerate(shards), died=_DIED), 1):
-            shard = _UNPACK_SHARD.decode(packed)
-            appraised.add(shard)
-            if task.cache is not None and shard.counts:
-                TokenCounts(cache_path(task.cache, shard.work.counter)).add(shard.counts.items())
+            appraised.add(_UNPACK_SHARD.decode(packed))
             if progress:
                 progress(done, len(shards))
     except OSError as wrong:
@@ -216,3 +216,60 @@ def _without_duplicates(
             codes[index] = (likeness,)
         if progress:
             progress(done, 2 * passing)
+
+
+def merit(signals: Signals) -> tuple[int, ...]:
+    """What sorts the better trace first, equal where A.3's signals tie: no long stretch of identical calls, since a
+    loop also makes a trace deep; then verification, distinct search queries, depth."""
+    loops = max(0, signals.longest_repeat - _REPEATS_FREE)
+    return (loops, -signals.has_verification, -signals.reformulations, -signals.depth)
+
+
+def sort_bytes(candidate: Appraisal) -> bytes:
+    """A total order, as bytes: by merit, then by identity."""
+    trace_id, place = candidate.identity
+    numbers = struct.pack(">4Q", *(part + 2**63 for part in merit(candidate.signals)))  # none below zero
+    return numbers + f"{trace_id}\0{place}".encode("utf-8", "surrogatepass")
+
+
+def choose(candidates: Sequence[Appraisal], most: int) -> list[int]:
+    """Indexes of the taken candidates of one problem, best first, at most `most`.
+
+    All of them, by merit and identity, where there is room. Else, of candidates that tie, the one whose shape differs
+    most from the shapes taken before; for the first two places, the two of the tied that differ most from each other.
+    """
+    order = sorted(range(len(candidates)), key=lambda i: sort_bytes(candidates[i]))
+    if most >= len(order):
+        return order
+    taken: list[int] = []
+    while len(taken) < most:
+        _, group = next(itertools.groupby(order, key=lambda i: merit(candidates[i].signals)))
+        tied = list(group)
+        chosen = tied[0] if len(tied) == 1 else _most_different(candidates, tied, taken, most)
+        taken.append(chosen)
+        order.remove(chosen)
+    return taken
+
+
+def shape_distance_e4(left: Shape, right: Shape) -> int:
+    """0 for equal shapes to 10,000: one minus the Jaccard index of their bags of adjacent pairs, ends included."""
+    bags = [Counter(zip(("", *shape), (*shape, ""), strict=True)) for shape in (left, right)]
+    shared, either = (bags[0] & bags[1]).total(), (bags[0] | bags[1]).total()
+    return 10_000 - 10_000 * shared // either
+
+
+def _most_different(candidates: Sequence[Appraisal], tied: Sequence[int], taken: Sequence[int], most: int) -> int:
+    """Of the tied, in order: the farthest from what is taken; with nothing taken and room for two, the first of the
+    farthest pair."""
+    first_of: dict[Shape, int] = {}
+    for i in tied:
+        first_of.setdefault(candidates[i].signals.shape, i)
+    shapes = sorted(first_of)[:_SHAPES_MAX]
+    if taken:
+        before = [candidates[i].signals.shape for i in taken]
+        return first_of[max(shapes, key=lambda one: min(shape_distance_e4(one, other) for other in before))]
+    if most < 2 or len(shapes) < 2:
+        return tied[0]
+    pairs = [(one, other) for number, one in enumerate(shapes) for other in shapes[number + 1 :]]
+    one, other = max(pairs, key=lambda pair: shape_distance_e4(*pair))
+    return min(first_of[one], first_of[other], key=lambda i: candidates[i].identity)

@@ -1,9 +1,9 @@
-"""How many tokens a trace has under the trainer's tokenizer: its text by Qwen3's chat template, each text counted once.
+"""How many tokens a trace has under the trainer's tokenizer: its text by Qwen3's chat template.
 
 `render` gives the text of Qwen3's chat template (that of TRL 1.16), character by character; golden texts rendered by
 the template itself hold it. Written out because counting the tokens of a day must not need the training engine.
 `open_counter(path)` reads a real tokenizer.json with the `tokenizers` library (extra `train`); `open_counter(None)` is
-the stand-in, which needs nothing and only comes near. Counts are kept in a file by the hash of the text counted.
+the stand-in, which needs nothing and only comes near.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ import hashlib
 import importlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from foundation.errors import ArenaError
 from harness.chat import Message
 from training.corpus.model import Trace
-
-RENDERING = "qwen3-chat/1"
 
 _TOOLS_BEFORE = (
     "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
@@ -120,72 +118,42 @@ _LETTERS_PER_TOKEN = 6
 _SIGNS_PER_TOKEN = 3
 
 
-class TokenCounter(Protocol):
-    """Counts tokens. `identity` is the sha256 of a tokenizer.json, or the name of what stands in for one."""
+class TokenCounter(NamedTuple):
+    """Counts the tokens of a text as the trainer gets them. `identity`: a tokenizer.json's sha256, or `STAND_IN`."""
 
     identity: str
-
-    def count(self, text: str) -> int:
-        """Tokens of a text; marks of the chat format are one each."""
-        ...
-
-
-class StandInCounter:
-    """Counts pieces of words, digits and signs, without a vocabulary. Deterministic; near a real count, never equal."""
-
-    identity = STAND_IN
-
-    def count(self, text: str) -> int:
-        """Tokens of a text, by rule of thumb: six letters, one digit, three signs or one mark a token."""
-        total = 0
-        for piece in _PIECE.findall(text):
-            if piece.isalpha():
-                total += -(-len(piece) // _LETTERS_PER_TOKEN)
-            elif piece.startswith("<|") and piece.endswith("|>"):
-                total += 1
-            else:
-                total += -(-len(piece) // _SIGNS_PER_TOKEN)
-        return total
-
-
-class FileCounter:
-    """A tokenizer.json. Raises ArenaError V2121 without the library, or when the file is not a chat tokenizer's."""
-
-    def __init__(self, path: Path) -> None:
-        try:
-            library: Any = importlib.import_module("tokenizers")
-        except ModuleNotFoundError:
-            raise ArenaError("V2121", f"{path}: the library `tokenizers` is not installed") from None
-        try:
-            content = path.read_bytes()
-            text = content.decode("utf-8")
-        except (OSError, UnicodeDecodeError) as wrong:
-            raise ArenaError("V2121", f"{path}: {wrong}") from None
-        try:
-            self._tokenizer = library.Tokenizer.from_str(text)
-        except Exception as wrong:  # noqa: BLE001 - the library has no other type for a text it can't read
-            raise ArenaError("V2121", f"{path}: {wrong}") from None
-        absent = [mark for mark in CONTEXT_MARKS if self._tokenizer.token_to_id(mark) is None]
-        if absent:
-            raise ArenaError("V2121", f"{path}: no token {' or '.join(absent)}")
-        self.identity = hashlib.sha256(content).hexdigest()
-
-    def count(self, text: str) -> int:
-        """Tokens of a text as the trainer gets them: nothing is added around it, nothing cut off."""
-        return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
+    count: Callable[[str], int]
 
 
 @functools.lru_cache(maxsize=2)
 def open_counter(path: Path | None) -> TokenCounter:
-    """The counter of a tokenizer.json, read once in each process; the stand-in for None."""
-    return StandInCounter() if path is None else FileCounter(path)
+    """The counter of a tokenizer.json, read once in each process; the stand-in for None.
+
+    Raises ArenaError V2120 without the library, or when the file is not a chat tokenizer's.
+    """
+    if path is None:
+        return TokenCounter(STAND_IN, _stand_in_count)
+    try:
+        library: Any = importlib.import_module("tokenizers")
+        content = path.read_bytes()
+        tokenizer = library.Tokenizer.from_str(content.decode("utf-8"))
+    except ModuleNotFoundError:
+        raise ArenaError("V2120", f"{path}: the library `tokenizers` is not installed") from None
+    except Exception as wrong:  # noqa: BLE001 - the library has no other type for a text it can't read
+        raise ArenaError("V2120", f"{path}: {wrong}") from None
+    absent = [mark for mark in CONTEXT_MARKS if tokenizer.token_to_id(mark) is None]
+    if absent:
+        raise ArenaError("V2120", f"{path}: no token {' or '.join(absent)}")
+    return TokenCounter(
+        hashlib.sha256(content).hexdigest(), lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids)
+    )
 
 
-def text_key(text: str) -> str:
-    """What a count is kept under."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def cache_path(folder: Path, identity: str) -> Path:
-    """The file of one tokenizer's counts; another rendering is another file."""
-    return folder / f"{hashlib.sha256(f'{identity} {RENDERING}'.encode()).hexdigest()[:32]}.counts"
+def _stand_in_count(text: str) -> int:
+    """Tokens by rule of thumb, near a real count and never equal: six letters, one digit, three signs or one mark of
+    the chat format a token."""
+    total = 0
+    for piece in _PIECE.findall(text):
+        is_mark = piece.startswith("<|") and piece.endswith("|>")
+        total += 1 if is_mark else -(-len(piece) // (_LETTERS_PER_TOKEN if piece.isalpha() else _SIGNS_PER_TOKEN))
+    return total

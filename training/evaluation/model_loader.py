@@ -141,7 +141,7 @@ def open_candidate(
 ) -> LoadedModel:
     """The model in `folder`, on the GPU in bf16 where there is one, or behind `open_sampler`.
 
-    Raises GuardStopError when it was trained on one of `problems`, ArenaError V2121 or V2124 for a folder that can't be
+    Raises GuardStopError when it was trained on one of `problems`, ArenaError V2120 or V2124 for a folder that can't be
     opened, V2166 for a run whose lineage does not hold.
     """
     require_candidate(str(folder))

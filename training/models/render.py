@@ -129,7 +129,7 @@ class Qwen3Codec:
     """The chat codec over a tokenizer folder (tokenizer.json and tokenizer_config.json)."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises ArenaError V2121 when the folder holds no tokenizer, or its template renders other tokens."""
+        """Raises ArenaError V2120 when the folder holds no tokenizer, or its template renders other tokens."""
         from renderers import Qwen3RendererConfig, create_renderer
         from transformers import AutoTokenizer
 
@@ -137,7 +137,7 @@ class Qwen3Codec:
             self.tokenizer: Any = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
             tokens = (folder / "tokenizer.json").read_bytes()
         except (OSError, ValueError) as error:
-            raise ArenaError("V2121", f"{folder}: {error}") from error
+            raise ArenaError("V2120", f"{folder}: {error}") from error
         self._renderer: Any = create_renderer(self.tokenizer, Qwen3RendererConfig())
         template = str(self.tokenizer.chat_template or "")
         software = f"renderers {version('renderers')} tokenizers {version('tokenizers')}"
@@ -243,7 +243,7 @@ class Qwen3Codec:
         ours = self._renderer.render_ids(messages, tools=tools)
         if list(theirs) != list(ours):
             differing = next((i for i, (a, b) in enumerate(zip(theirs, ours, strict=False)) if a != b), -1)
-            raise ArenaError("V2121", f"{folder}: the chat template and the renderer differ from token {differing} on")
+            raise ArenaError("V2120", f"{folder}: the chat template and the renderer differ from token {differing} on")
 
 
 def _tools(tools: str) -> list[Any] | None:

@@ -25,7 +25,7 @@ BYTES = 256
 def train_tokenizer(source: Path, target: Path, texts: Sequence[str], *, keep: int) -> int:
     """Write `source` with at most `keep` base tokens of its own, learnt from `texts`; return its number of tokens.
 
-    Equal texts give equal files. Raises ArenaError V2121 for a source that can't be read or fewer than 256 tokens.
+    Equal texts give equal files. Raises ArenaError V2120 for a source that can't be read or fewer than 256 tokens.
     """
     from tokenizers import Tokenizer, models, trainers
 
@@ -45,7 +45,7 @@ def train_tokenizer(source: Path, target: Path, texts: Sequence[str], *, keep: i
 
 def _require_bytes(keep: int) -> None:
     if keep < BYTES:
-        raise ArenaError("V2121", f"{keep} tokens: the {BYTES} single bytes are needed")
+        raise ArenaError("V2120", f"{keep} tokens: the {BYTES} single bytes are needed")
 
 
 def _read(source: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -54,7 +54,7 @@ def _read(source: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         tokenizer = msgspec.json.decode((source / "tokenizer.json").read_bytes(), type=dict[str, Any])
         config = msgspec.json.decode((source / "tokenizer_config.json").read_bytes(), type=dict[str, Any])
     except (OSError, msgspec.DecodeError) as error:
-        raise ArenaError("V2121", f"{source}: {error}") from error
+        raise ArenaError("V2120", f"{source}: {error}") from error
     return tokenizer, config
 
 

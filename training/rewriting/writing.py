@@ -4,7 +4,7 @@ The writer is shown what was known before a step and the call that follows, neve
 checked by code (`training.rewriting.grounding`), refused with the reason, asked for again, and given up after
 `REPLIES_MAX` replies. What comes out of `lifted` differs from the record in thoughts and system prompt alone. The
 folder of a run holds thoughts, never rows: a corpus reads the calls from their export again and checks every thought
-once more, so a file that was changed lifts nothing that does not stand (V2149).
+once more, so a file that was changed lifts nothing that does not stand (V2120).
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class LiftedShard(msgspec.Struct, frozen=True, kw_only=True):
             timeline = timeline_of(row)
             reason = "its calls are in no order" if timeline is None else broken(made, timeline)
             if timeline is None or reason is not None:
-                yield Quarantined(place=row.source.place, code="V2149", detail=str(reason))
+                yield Quarantined(place=row.source.place, code="V2120", detail=str(reason))
             else:
                 yield lifted(row, timeline, made.thoughts, self.prompt, made.by)
 
@@ -235,7 +235,7 @@ def with_rewrites(sources: Sources, folders: Sequence[Path], prompt: str, *, is_
     """Sources in which runs with thoughts are lifted; without folders, as they are. The lineage names the files of
     thoughts beside the exports.
 
-    `prompt` is the system prompt of the lifted rows; `is_alone` leaves every other run out. Raises ArenaError V2149 for
+    `prompt` is the system prompt of the lifted rows; `is_alone` leaves every other run out. Raises ArenaError V2120 for
     a file that can't be read.
     """
     if not folders:
@@ -247,7 +247,9 @@ def with_rewrites(sources: Sources, folders: Sequence[Path], prompt: str, *, is_
             data = (folder / THOUGHTS).read_bytes()
             rewrites |= {one.trace_id: one for one in msgspec.json.Decoder(Rewrite).decode_lines(data)}
         except (OSError, msgspec.DecodeError) as wrong:
-            raise ArenaError("V2149", f"{folder / THOUGHTS}: {wrong}") from None
+            raise ArenaError(
+                "V2120", f"{folder / THOUGHTS}: {wrong}", fix="give the unchanged folder of `arena corpus rewrite`"
+            ) from None
         hashes.add(hashlib.sha256(data).hexdigest())
     shards = tuple(
         LiftedShard(shard=with_calls(shard), rewrites=rewrites, prompt=prompt, is_alone=is_alone)

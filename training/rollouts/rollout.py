@@ -435,9 +435,9 @@ class InProcessSandbox:
         return LEVEL
 
     def run(self, job: GuestJob, host: Host) -> GuestExit:
-        """Run an admitted source to its end. Raises ArenaError V2003 for any other."""
+        """Run an admitted source to its end. Raises ArenaError V2001 for any other."""
         if text_hash(job.source) not in self._admitted:
-            raise ArenaError("V2003", f"source {text_hash(job.source)[:12]} is not one of training's own agents")
+            raise ArenaError("V2001", f"source {text_hash(job.source)[:12]} is not one of training's own agents")
         sdk = _sdk(job, host)
 
         def find(name: str, *rest: Any) -> Any:

@@ -230,7 +230,7 @@ def run_stage(
     `run_jobs` runs a rejection's or a teacher's episodes, None: this process does; `environment` names the processes of
     a launcher, which all come here with the same. Raises ArenaError V2124 for a parent of another stage, a folder of
     another recipe, nothing to learn from, or a stage that several processes can't run; V2120 where they can't share out
-    its steps; V2165 where nothing says what is held out; V2166 when the run was begun from another parent than stands
+    its steps; V2120 where nothing says what is held out; V2166 when the run was begun from another parent than stands
     there now; GuardStopError when a guard fired before anything was trained, a problem that shares a leak cluster with
     a held-out one among them.
     """
