@@ -68,8 +68,10 @@ class OpenAIUpstream:
 
         def once() -> httpx2.Response:
             headers = {"content-type": "application/json"}
-            bounds = {"bytes_max": _REPLY_BYTES, "within_s": self._timeout_s}
-            return self._client.ask("POST", "chat/completions", content=request.encode(), headers=headers, **bounds)
+            body, within_s = request.encode(), self._timeout_s
+            return self._client.ask(
+                "POST", "chat/completions", content=body, headers=headers, bytes_max=_REPLY_BYTES, within_s=within_s
+            )
 
         with self._slots.held() if self._slots else contextlib.nullcontext():
             raw = successful(once)

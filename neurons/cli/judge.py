@@ -235,10 +235,8 @@ def explain(
     async def work(logs: PostgresStore) -> tuple[EvaluationBody, list[Verdict | UnscoredVerdict]] | None:
         found = await find_record(logs, record, validator)
         payload = getattr(found[1], "payload", None) if found else None
-        judged = getattr(payload, "verdict", payload)
-        if found is None or not hasattr(judged, "body_sha256"):
-            return None
-        return await body_and_verdicts(logs, found[0].validator, judged.body_sha256)
+        sha256 = getattr(getattr(payload, "verdict", payload), "body_sha256", None)
+        return await body_and_verdicts(logs, found[0].validator, sha256) if found and sha256 else None
 
     found = store.run(work)
     if found is None:
@@ -368,9 +366,9 @@ def _print_explanation(found: Explanation) -> None:
         if isinstance(verdict, UnscoredVerdict):
             typer.echo(f"No verdict: {verdict.failure.code} {printable(verdict.failure.detail)}")
         else:
-            figures = (verdict.quality_e4, verdict.coefficient_e4, verdict.spread_e4)
-            quality, coefficient, spread = map(share_text, figures)
-            typer.echo(f"Verdict by {verdict.rubric_id}: quality {quality}, coefficient {coefficient}, spread {spread}")
+            scores = (verdict.quality_e4, verdict.coefficient_e4, verdict.spread_e4)
+            shown = "quality {}, coefficient {}, spread {}".format(*map(share_text, scores))
+            typer.echo(f"Verdict by {verdict.rubric_id}: {shown}")
             for opinion in verdict.opinions:
                 typer.echo(
                     f"  {opinion.model}: {share_text(opinion.quality_e4)} after {opinion.attempts} replies. "
@@ -380,8 +378,8 @@ def _print_explanation(found: Explanation) -> None:
             whose = "put off by the trace" if refusal.is_by_trace else "no usable reply"
             typer.echo(f"  {refusal.model}: {whose} after {refusal.attempts}. {printable(cut(refusal.reason))}")
     for quote in found.quotes:
-        one, where = quote.citation, "" if quote.is_there else ": NOT IN THE TRACE"
-        typer.echo(f"  [{one.gate}] span {one.span}, {quote.model}{where}\n    »{printable(one.quote)}«")
+        cited, where = quote.citation, "" if quote.is_there else ": NOT IN THE TRACE"
+        typer.echo(f"  [{cited.gate}] span {cited.span}, {quote.model}{where}\n    »{printable(cited.quote)}«")
 
 
 def _print_comparison(found: ReplayComparison) -> None:

@@ -67,22 +67,6 @@ def test_an_edited_manifest_is_refused(index: Path, field: str, value: object) -
     assert code_of(lambda: open_catalogue(index)) == "V2010"
 
 
-def test_identity_depends_on_documents_and_not_on_how_they_came(tmp_path: Path) -> None:
-    lines = [document_line(one) for one in generate(90, 5)]
-    plain, turned, packed = (tmp_path / name for name in ("a.jsonl", "b.jsonl", "c.jsonl.gz"))
-    plain.write_bytes(b"".join(lines))
-    spaced = [json.dumps(json.loads(line), ensure_ascii=True).encode() + b"\n" for line in reversed(lines)]
-    turned.write_bytes(b"".join(spaced))
-    packed.write_bytes(gzip.compress(b"".join(lines)))
-    hashes = {
-        build_index(source, tmp_path / f"index{place}", block_documents=block).manifest.content_sha256
-        for place, (source, block) in enumerate([(plain, 1_000), (turned, 1_000), (packed, 7), (plain, 1)])
-    }
-    assert len(hashes) == 1
-    (tmp_path / "less.jsonl").write_bytes(b"".join(lines[1:]))
-    assert build_index(tmp_path / "less.jsonl", tmp_path / "less").manifest.content_sha256 not in hashes
-
-
 def test_blank_documents_are_dropped_and_stop_words_alone_are_kept(tmp_path: Path) -> None:
     folder = index_of([product("1", "  "), product("2", "the of"), product("3", "lamp")], tmp_path)
     manifest, catalogue = read_manifest(folder), open_catalogue(folder)
@@ -177,3 +161,19 @@ def test_a_build_replaces_an_index_but_nothing_else(index: Path, tmp_path: Path)
     assert code_of(lambda: build_index(source, tmp_path / "home")) == "V2027"
     assert (tmp_path / "home" / "letter.txt").read_text() == "dear"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["documents.jsonl", "home", "index"]
+
+
+def test_identity_depends_on_documents_and_not_on_how_they_came(tmp_path: Path) -> None:
+    lines = [document_line(one) for one in generate(90, 5)]
+    plain, turned, packed = (tmp_path / name for name in ("a.jsonl", "b.jsonl", "c.jsonl.gz"))
+    plain.write_bytes(b"".join(lines))
+    spaced = [json.dumps(json.loads(line), ensure_ascii=True).encode() + b"\n" for line in reversed(lines)]
+    turned.write_bytes(b"".join(spaced))
+    packed.write_bytes(gzip.compress(b"".join(lines)))
+    hashes = {
+        build_index(source, tmp_path / f"index{place}", block_documents=block).manifest.content_sha256
+        for place, (source, block) in enumerate([(plain, 1_000), (turned, 1_000), (packed, 7), (plain, 1)])
+    }
+    assert len(hashes) == 1
+    (tmp_path / "less.jsonl").write_bytes(b"".join(lines[1:]))
+    assert build_index(tmp_path / "less.jsonl", tmp_path / "less").manifest.content_sha256 not in hashes

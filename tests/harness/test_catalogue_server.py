@@ -49,59 +49,23 @@ def get(shelf: ServedCatalogue, target: str) -> Any:
 # -- what the reference's clients read
 
 
-def test_a_search_answers_six_fields_in_the_bytes_of_the_reference(shelf: ServedCatalogue) -> None:
-    reply = ask(shelf, "/find_product?q=gr%C3%B6%C3%9Fe&page=1")
-    assert reply.body == (
-        b'[{"price":300.5,"product_id":"102","service":[],"shop_id":"78","sold_count":9,'
-        b'"title":"Red Canvas Bag Gr\\u00f6\\u00dfe"}]\n'
-    )
-
-
-def test_details_answer_five_fields_in_the_order_asked_for(shelf: ServedCatalogue) -> None:
-    rows = get(shelf, "/view_product_information?product_ids=102,999,101")
-    assert [row["product_id"] for row in rows] == ["102", "101"]
-    assert rows[1] == {
-        "product_id": "101",
-        "short_description": "",
-        "description": "A",
-        "sku_options": {"1": {"size": "s"}},
-        "attributes": {},
-    }
-
-
 QUIRKS = [
     ("/find_product?q=lamp", []),  # no page
-    ("/find_product?page=1", []),
     ("/find_product?q=&page=1", []),
     ("/find_product?q=lamp&page=%C2%B2", []),
-    ("/find_product?q=lamp&page=6", []),
     ("/find_product?q=lamp&page=1.0", []),
-    ("/find_product?q=lamp&page=-1", []),
     ("/find_product?q=%2B%28%29&page=1", []),
-    ("/find_product?q=the+of&page=1", []),
     ("/find_product?q=lamp&page=1&shop_id=nowhere", []),
-    ("/view_product_information?product_ids=", []),
     ("/view_product_information?product_ids=%20101", []),  # not stripped
-    ("/get_product_raw", []),
     ("/get_product_raw?product_ids=101%2C+102", ["101"]),
     ("/get_product_raw?product_ids=101,101", ["101", "101"]),
-    ("/find_product?q=canvas&page=01", ["101", "102"]),
     ("/find_product?q=canvas&page=%D9%A1", ["101", "102"]),  # a digit of another script
     ("/find_product?q=canvas&page=1&page=9", ["101", "102"]),  # the first counts
-    ("/find_product?q=canvas&page=1&price=120", ["101", "102"]),
-    ("/find_product?q=canvas&page=1&price=above:200", ["101", "102"]),
-    ("/find_product?q=canvas&page=1&price=1-2-3", ["101", "102"]),
     ("/find_product?q=canvas&page=1&price=120-120", ["101"]),
     ("/find_product?q=canvas&page=1&price=nan-200", ["101"]),
-    ("/find_product?q=canvas&page=1&price=2e2-", ["102"]),
-    ("/find_product?q=canvas&page=1&service=lazmall", ["101", "102"]),
     ("/find_product?q=canvas&page=1&service=official,+COD", []),
     ("/find_product?q=canvas&page=1&service=COD,lazmall", ["101"]),
-    ("/find_product?q=canvas&page=1&sort=cheapest", ["101", "102"]),
     ("/find_product?q=canvas&page=1&sort=pricedesc", ["102", "101"]),
-    ("/find_product?q=canvas&page=1&sort=order", ["102", "101"]),
-    ("/find_product?q=canvas&page=1&shop_id=", ["101", "102"]),
-    ("/find_product?q=canvas%2B&page=1&unknown=1", ["101", "102"]),
 ]
 
 
@@ -162,3 +126,11 @@ def test_no_request_fails_but_for_the_references_reasons(shelf: ServedCatalogue,
 def test_only_reading_methods_are_answered(shelf: ServedCatalogue, method: str) -> None:
     assert ask(shelf, "/find_product?q=lamp&page=1", method).status == 405
     assert ask(shelf, "/find_product?q=lamp&page=1", "OPTIONS") == HttpAnswer(status=200, body=b"")
+
+
+def test_a_search_answers_six_fields_in_the_bytes_of_the_reference(shelf: ServedCatalogue) -> None:
+    reply = ask(shelf, "/find_product?q=gr%C3%B6%C3%9Fe&page=1")
+    assert reply.body == (
+        b'[{"price":300.5,"product_id":"102","service":[],"shop_id":"78","sold_count":9,'
+        b'"title":"Red Canvas Bag Gr\\u00f6\\u00dfe"}]\n'
+    )

@@ -17,10 +17,8 @@ from harness.sandbox.port import GuestCallError
 from tests.harness.inference_stand import (
     ASK,
     MODEL,
-    Behaviour,
     OtherServer,
     RecordingUpstream,
-    busy,
     hang,
     make_gateway,
 )
@@ -88,17 +86,6 @@ def test_the_ledger_counts_every_admitted_request() -> None:
 # -- models with endpoints of their own
 
 
-def test_an_outage_of_another_models_endpoint_is_looked_for_there() -> None:
-    """An agent that got a bad reply of one model can't make an outage by asking for another one that is down."""
-    general, own = RecordingUpstream("general"), RecordingUpstream("own", *["U3002"] * 99, is_healthy=False)
-    gateway = make_gateway(general, dedicated={"other-model": (own,)}, journal=MemoryJournal())
-    gateway.chat({**ASK, "model": MODEL}, completion_tokens_left=100)
-    with pytest.raises(ArenaError) as caught:
-        gateway.chat({**ASK, "model": "other-model"}, completion_tokens_left=100)
-    assert caught.value.failure.code == "U3007"
-    assert [request["model"] for request in general.probed] == [MODEL]
-
-
 # -- the same contract over two real endpoints
 
 
@@ -130,20 +117,6 @@ def test_a_hanging_server_is_an_outage() -> None:
 # -- Retry-After
 
 
-def pauses_after(*queue: Behaviour) -> list[float]:
-    """What the gateway slept, in seconds, until the server behind the queue answered."""
-    pauses: list[float] = []
-    with OtherServer(*queue) as server:
-        gateway = make_gateway(OpenAIUpstream("http", server.base_url, "", 10_000), pauses=pauses)
-        assert gateway.chat(ASK, completion_tokens_left=100).reply.content == "fine"
-    return pauses
-
-
-def test_a_long_retry_after_is_honoured_up_to_the_policys_cap() -> None:
-    (pause,) = pauses_after(busy(429, retry_after="86400"))
-    assert 5.0 <= pause <= 7.5
-
-
 # -- the ledger's hash
 
 
@@ -151,3 +124,14 @@ def test_a_gateway_without_models_or_endpoints_says_so() -> None:
     with pytest.raises(ArenaError) as caught:
         make_gateway()
     assert caught.value.owner is Owner.UPSTREAM
+
+
+def test_an_outage_of_another_models_endpoint_is_looked_for_there() -> None:
+    """An agent that got a bad reply of one model can't make an outage by asking for another one that is down."""
+    general, own = RecordingUpstream("general"), RecordingUpstream("own", *["U3002"] * 99, is_healthy=False)
+    gateway = make_gateway(general, dedicated={"other-model": (own,)}, journal=MemoryJournal())
+    gateway.chat({**ASK, "model": MODEL}, completion_tokens_left=100)
+    with pytest.raises(ArenaError) as caught:
+        gateway.chat({**ASK, "model": "other-model"}, completion_tokens_left=100)
+    assert caught.value.failure.code == "U3007"
+    assert [request["model"] for request in general.probed] == [MODEL]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.emission.echoes import ProgramText
 from harness.inference.port import InferenceRules
 from harness.inference.request import rebuild
 from harness.limits import EpisodeLimits
@@ -145,30 +143,6 @@ def test_a_template_token_in_a_tool_result_is_broken_apart_because_sellers_write
 )
 def test_malformed_requests_are_the_agents_and_are_never_sent(params: dict[str, object]) -> None:
     assert refusal(**params) == "A1040"
-
-
-def test_every_word_that_an_upstream_is_sent_beside_the_schemas_is_read_as_the_programs_text() -> None:
-    marks = iter(f"mark{chr(97 + n)}" for n in range(26))
-    function = {"name": next(marks), "arguments": json.dumps({next(marks): next(marks)}), "description": next(marks)}
-    messages = [
-        {"role": "system", "content": next(marks), "name": next(marks)},
-        {"role": "user", "content": [{"type": "text", "text": next(marks), "title": next(marks)}]},
-        {"role": "assistant", "content": None, "refusal": next(marks), "prefix": next(marks), "tool_calls": [
-            {"id": next(marks), "type": "function", "index": next(marks), "function": function}]},
-        {"role": "tool", "content": next(marks), "tool_call_id": next(marks)},
-        {"role": "user", "content": next(marks), "metadata": {"note": next(marks)}},
-    ]  # fmt: skip
-    parameters = {"type": "object", "properties": {"q": {"enum": [next(marks)], "default": next(marks)}}}
-    schema = {"type": "function", "function": {"name": "find_product", "parameters": parameters, "x": next(marks)}}
-    upstream = RecordingUpstream()
-    answer = make_gateway(upstream).chat(
-        {**ASK, "messages": messages, "tools": [schema], "user": next(marks), "stop": [next(marks)],
-         "response_format": {"type": "json_schema", "json_schema": {"name": next(marks)}}},
-        completion_tokens_left=1_000,
-    )  # fmt: skip
-    shown = set(re.findall("mark[a-z]", json.dumps(upstream.sent[0])))
-    assert len(shown) == 9
-    assert shown <= set(ProgramText().request(answer.messages).words)
 
 
 def test_a_prefilled_assistant_turn_is_refused() -> None:

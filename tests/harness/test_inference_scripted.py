@@ -9,14 +9,11 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue
 from harness.inference.scripted import MODELS, complete, start_scripted_server
 from harness.inference.scripted.brief import read_brief
-from harness.inference.scripted.model import RequestError, read_text_calls
 from harness.inference.scripted.shopper import CONCISE
 from harness.tools.port import Toolbox
 from harness.tools.registry import make_toolbox
@@ -124,24 +121,6 @@ def test_a_dictated_call_is_repeated_word_by_word() -> None:
     assert call["function"] == {"name": "terminate", "arguments": '{"status":"success"}'}
 
 
-def test_an_agent_that_describes_tools_in_its_prompt_gets_calls_as_text(catalogue: Catalogue) -> None:
-    problem = _problems()[0]
-    toolbox = make_toolbox("sn15", catalogue)
-    prompt = f"Tools: {toolbox.schemas}\nAnswer with <tool_call>{{...}}</tool_call> blocks."
-    messages: list[Message] = [{"role": "system", "content": prompt}, {"role": "user", "content": problem.query}]
-    recommended: tuple[str, ...] = ()
-    for _ in range(STEPS_MAX):
-        content = complete({"model": MODELS[0], "messages": messages})["choices"][0]["message"]["content"]
-        calls = read_text_calls(content)
-        outcomes = [toolbox.dispatch(call.name, json.dumps(call.arguments)) for call in calls]
-        recommended = next((done.recommended_ids for done in outcomes if done.recommended_ids), recommended)
-        if any(done.is_final for done in outcomes):
-            break
-        blocks = "\n".join(f"<tool_response>{done.result}</tool_response>" for done in outcomes)
-        messages += [{"role": "assistant", "content": content}, {"role": "user", "content": blocks}]
-    assert recommended == tuple(item.product_id for item in problem.rewards)
-
-
 def test_a_dialogue_in_one_message_as_sn15_writes_it_is_gone_on_with_in_its_form() -> None:
     form = '<tool_call>[{"name": "", "parameters": {}}]</tool_call>'
     system = f"Tools: find_product, recommend_product, terminate. Write {form}"
@@ -166,33 +145,6 @@ def test_a_dialogue_in_one_message_as_sn15_writes_it_is_gone_on_with_in_its_form
     observed = json.dumps([{"tool_call_id": "x", "results": [hit]}])
     (pick,) = next_calls(f"{history}\n<tool_call>{json.dumps([search])}</tool_call>\n<obs>{observed}</obs>")
     assert pick == {"name": "recommend_product", "parameters": {"product_ids": "7"}}
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**31), 2**31) | st.text(max_size=12),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                ["role", "content", "tool_calls", "function", "name", "arguments", "id", "product_id", "text"]
-            ),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=10,
-)
-
-
-@settings(max_examples=200, deadline=None)
-@given(messages=JSON, tools=JSON)
-def test_any_transcript_gets_an_answer_or_a_refusal(messages: object, tools: object) -> None:
-    try:
-        reply = complete({"model": MODELS[0], "messages": messages, "tools": tools})
-    except RequestError as refused:
-        assert refused.status == 400
-    else:
-        assert isinstance(reply["choices"][0]["message"]["content"], str)
 
 
 # -- reading requests

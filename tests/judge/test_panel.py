@@ -42,17 +42,6 @@ class RecitingJudge:
         return JudgeReply(text=reply)
 
 
-def reply_for(words: str) -> str:
-    """What the scripted judge says of an episode with these words; valid for that episode's body."""
-    return ScriptedJudge().opine(render(episode(words)), RUBRIC).text
-
-
-def lower_reply() -> str:
-    """A reply of quality 0.3, valid for any trace with inference."""
-    gates = {"inference_present": True, "results_analysed": False, "data_cited": False, "candidates_compared": False}
-    return msgspec.json.encode({"gates": gates, "quality": 0.3, "citations": [], "explanation": "flat"}).decode()
-
-
 def panel(*models: str) -> Rubric:
     return msgspec.structs.replace(RUBRIC, models=models)
 
@@ -74,18 +63,6 @@ def test_the_scripted_judge_walks_the_decision_tree(words, quality_e4, coefficie
     assert isinstance(verdict, Verdict)
     assert (verdict.quality_e4, verdict.coefficient_e4) == (quality_e4, coefficient)
     assert verdict.body_sha256 == episode(words).body_hash()
-
-
-def test_a_minority_of_unusable_replies_is_named_and_the_rest_decides():
-    judges = [
-        RecitingJudge("a", reply_for(COMPARED)),
-        RecitingJudge("b", *["?"] * 3),
-        RecitingJudge("c", lower_reply()),
-    ]
-    verdict = judge_body(episode(COMPARED), panel("a", "b", "c"), judges)
-    assert isinstance(verdict, Verdict)
-    assert (verdict.quality_e4, verdict.spread_e4) == (3_000, 6_000)
-    assert [refusal.model for refusal in verdict.refused] == ["b"]
 
 
 class FussyJudge:

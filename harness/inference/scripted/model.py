@@ -167,7 +167,7 @@ def _read(request: Mapping[str, Any]) -> _Conversation:
         asked = msgspec.convert(request, _Request)
     except msgspec.ValidationError as error:
         raise RequestError(400, f"the request is not well formed: {error}") from error
-    texts = [(message.role, message.text) for message in asked.messages]
+    texts: list[tuple[str, str]] = [(message.role, message.text) for message in asked.messages]
     offered = tuple(tool.function.name for tool in asked.tools or ())
     system = "\n".join(text for role, text in texts if role == "system")
     is_text_mode = not offered and "<tool_call>" in system
