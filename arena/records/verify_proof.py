@@ -22,6 +22,8 @@ import bittensor_core as core
 
 FORMAT, RECORD_DOMAIN, ORIGIN = "agent-arena/proof/1", b"agent-arena/record/1", "agent-arena/log/1/"
 FIELDS = {"format", "validator", "seq", "prev", "content_sha256", "signature", "checkpoint", "inclusion", "older"}
+
+
 def require(is_true: object, why: str) -> None:
     if not is_true:
         raise ValueError(why)
