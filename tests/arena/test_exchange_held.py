@@ -78,13 +78,3 @@ def test_a_race_has_no_more_bytes_than_races_have_and_stubs_count(tmp_path: Path
     for _ in range(3):
         of_a_whole_log.write(rows)
     of_a_whole_log.abandon()
-
-
-def test_an_entry_that_cannot_be_read_is_not_believed(tmp_path: Path) -> None:
-    held = PeerLogStore(tmp_path)
-    hold(held, "r1")
-    (path,) = (tmp_path / "entries").iterdir()
-    path.write_bytes(path.read_bytes()[:40])
-    again = PeerLogStore(tmp_path)
-    assert again.held() == []
-    assert list((tmp_path / "rows").iterdir()) == []

@@ -159,16 +159,3 @@ def test_anchors_are_listed_without_a_chain_and_compared_with_one() -> None:
     for other in others:
         report = asyncio.run(verify_store(log, verify, subtensor=OneSlot(other)))
         assert rules(report) == [("anchor", 4)]
-
-
-def test_a_body_of_another_version_is_a_defect_that_says_so() -> None:
-    log = made_log()
-    name, old = next(iter(log.stored.items()))
-    later = old.content.replace(b'"version":1', b'"version":2')
-    sha256 = hashlib.sha256(later).hexdigest()
-    (made, evaluation, _), _ = episode(3)
-    append(log, *[msgspec.structs.replace(payload, body_sha256=sha256) for payload in (made, evaluation)])
-    log.stored[sha256] = msgspec.structs.replace(old, body_sha256=sha256, content=later)
-    (defect,) = asyncio.run(verify_store(log, verify)).defects
-    assert (defect.rule, defect.seq, "version 2" in defect.detail) == ("body", 11, True)
-    assert name != sha256
