@@ -157,9 +157,9 @@ class Inspector:
         """One finding per entry, in order. Raises ArenaError V2052 when a process died."""
         if self._pool is None:
             return await asyncio.to_thread(lambda: [inspect(entry, self._verify) for entry in entries])
-        work = (_inspect_packed, self._verify, _ENCODER.encode(entries))
+        packed, loop = _ENCODER.encode(entries), asyncio.get_running_loop()
         try:
-            return _FINDINGS.decode(await asyncio.get_running_loop().run_in_executor(self._pool, *work))
+            return _FINDINGS.decode(await loop.run_in_executor(self._pool, _inspect_packed, self._verify, packed))
         except BrokenProcessPool as error:
             raise ArenaError("V2052", str(error)) from error
 

@@ -13,10 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arena.chain.keys import keypair_signer, verify
+from arena.chain.port import Commitment
 from arena.records.commitments import cluster_commitment
-from arena.records.log import checkpoint_of, read_checkpoint, sign_checkpoint
+from arena.records.inspection import inspect
+from arena.records.log import Checkpoint, checkpoint_of, head_after, note_sha256, read_checkpoint, sign_checkpoint
 from arena.records.merkle import MerkleFrontier
-from arena.records.model import Context, Payload, ReleasedProblem, StoredBody, Subject, UnscoredOutcome
+from arena.records.model import (
+    Context,
+    Payload,
+    ReleasedProblem,
+    StoredBody,
+    StoredCheckpoint,
+    Subject,
+    UnscoredOutcome,
+)
 from arena.records.sequencer import Sequencer
 from arena.records.verification import BATCH, VerifyReport, verify_store
 from foundation.errors import ArenaError, Failure
@@ -29,6 +39,7 @@ from tests.arena.log_stand import (
     attempt,
     context,
     episode,
+    filed,
     gate,
     release,
     settlement,
@@ -184,6 +195,73 @@ def run(problem: int, **changes: object) -> tuple[list[Payload], StoredBody]:
 )
 def test_the_records_of_a_race_agree(parts: tuple[Part, ...], found: list[tuple[str, int]]) -> None:
     assert defects(*parts) == found
+
+
+# -- signed states, and where the chain holds them
+
+
+def point_at(size: int) -> Checkpoint:
+    log = MemoryLog(ALICE.hotkey)
+    log.log, log.stored = good_log().log[:size], good_log().stored
+    log.end = head_after(log.log[-1])
+    return check(log).logs[0].checkpoint
+
+
+def signed(size: int, anchor_block: int = 0) -> StoredCheckpoint:
+    note = sign_checkpoint(point_at(size), ALICE)
+    return StoredCheckpoint(validator=ALICE.hotkey, size=size, note=note, signed_ms=1, anchor_block=anchor_block)
+
+
+class OneSlot:
+    """The part of a chain that verification asks: one commitment."""
+
+    def __init__(self, held: Commitment | None) -> None:
+        self.held = held
+
+    async def commitment(self, hotkey: str, block: int | None = None) -> Commitment | None:
+        assert (hotkey, block) == (ALICE.hotkey, 70)
+        return self.held
+
+
+def test_stored_checkpoints_are_compared_and_one_that_is_not_its_validators_is_a_defect() -> None:
+    log = MemoryLog(ALICE.hotkey)
+    log.log, log.stored, log.end = good_log().log, good_log().stored, good_log().end
+    log.signed = [signed(size) for size in (1, 4, 9)]
+    assert (check(log).is_ok, check(log).checkpoints, check(log).anchors) == (True, 3, 0)
+    wrong_root = sign_checkpoint(replace(point_at(4), root="00" * 32), ALICE)
+    foreign = sign_checkpoint(Checkpoint(validator=BOB.hotkey, size=4, root="00" * 32), BOB)
+    for note in (wrong_root, foreign, log.signed[0].note, log.signed[1].note.replace("\n4\n", "\n5\n"), ""):
+        log.signed[1] = replace(log.signed[1], note=note)
+        assert [(defect.rule, defect.seq) for defect in check(log).defects] == [("checkpoint", 4)]
+
+
+def test_anchors_are_listed_without_a_chain_and_compared_with_one() -> None:
+    log = MemoryLog(ALICE.hotkey)
+    log.log, log.stored, log.end = good_log().log, good_log().stored, good_log().end
+    log.signed = [signed(4, anchor_block=70), signed(9)]
+    assert (check(log).anchors, check(log).anchors_checked) == (1, 0)
+    held = Commitment(hotkey=ALICE.hotkey, sha256=note_sha256(log.signed[0].note), block=70)
+    report = check(log, subtensor=OneSlot(held))
+    assert (report.is_ok, report.anchors_checked) == (True, 1)
+    for other in (None, replace(held, sha256="00" * 32), replace(held, hotkey=BOB.hotkey), replace(held, block=71)):
+        report = check(log, subtensor=OneSlot(other))
+        assert [(defect.rule, defect.seq) for defect in report.defects] == [("anchor", 4)]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"seq": 0},
+        {"seq": 2**63},
+        {"prev": "AB" * 32},
+        {"content_sha256": "zz" * 32},
+        {"signature": "00" * 63},
+        {"validator": "5é"},
+    ],
+)
+def test_an_envelope_that_is_none_is_a_defect_and_not_an_exception(wrong: dict[str, object]) -> None:
+    found = inspect(replace(filed(good_log().log[0]), **wrong), verify)
+    assert [rule for rule, _ in found.faults] == ["envelope"]
 
 
 # -- in processes
