@@ -130,7 +130,7 @@ def prove(
     """Write a proof that a record stands in the log whose state its validator signed.
 
     Anybody checks it with `python verify_proof.py FILE`: one short script of this package (`arena/records`), which
-    needs Python and bittensor-core. The proof is made under the newest stored checkpoint. It says nothing about what
+    needs nothing but Python. The proof is made under the newest stored checkpoint. It says nothing about what
     the record holds; its content is a file of its own, and not public before the problem's release.
     """
     from arena.records.proof import encode_proof

@@ -1,5 +1,5 @@
 """Proof files: what they prove, and that any change of proof, content or checkpoint is refused, here and by the script
-that strangers are given."""
+that strangers are given, which is run as they would run it: alone, without site packages."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def proven(seq: int, size: int = SIZE, older: int = 0) -> tuple[Proof, SignedRec
 def run_script(folder: Path, proof: bytes, *, content: bytes | None = None, notes: tuple[bytes, ...] = ()):
     """The script as a stranger runs it."""
     (folder / "proof.json").write_bytes(proof)
-    command = [sys.executable, "-I", str(SCRIPT), str(folder / "proof.json")]
+    command = [sys.executable, "-I", "-S", str(SCRIPT), str(folder / "proof.json")]
     if content is not None:
         (folder / "content").write_bytes(content)
         command += ["--content", str(folder / "content")]
@@ -71,7 +71,7 @@ def is_refused(raw: bytes, content: bytes | None = None, notes: tuple[str, ...] 
     return False
 
 
-def test_the_script_alone_checks_a_proof(tmp_path: Path) -> None:
+def test_the_script_alone_checks_a_proof_with_the_standard_library_only(tmp_path: Path) -> None:
     proof, record = proven(4, SIZE, 6)
     held = tuple(note(size).encode() for size in (SIZE, 6))
     done = run_script(tmp_path, encode_proof(proof), content=record.content, notes=held)
