@@ -53,18 +53,6 @@ def test_an_assistant_turn_nobody_wrote_is_the_agents_and_has_no_weight() -> Non
     assert not talk.is_model_written
 
 
-def test_a_result_the_agent_shortened_is_the_agents() -> None:
-    run = Episode([says(SEARCH), says(content="done")])
-    sent = run.chat(USER)
-    run.answer(sent)
-    run.chat(USER, sent, tool_message("c0", "three lamps"))
-    talk = converse(run.body())
-    assert talk.messages[2].origin == "agent"
-    assert talk.calls[0].result is not None
-    assert talk.is_linear
-    assert not talk.is_model_written
-
-
 def test_of_rewritten_prompts_the_path_with_most_turns_is_shown() -> None:
     first, second, third = says(content="one"), says(content="two"), says(content="three")
     run = Episode([first, second, third])

@@ -18,9 +18,7 @@ from arena.policies import DEMO
 from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.native import open_catalogue
 from harness.catalogue.synthetic import generate
-from harness.inference.client import read_reply
-from harness.inference.port import ModelReply
-from harness.inference.scripted.model import complete
+from harness.inference.scripted.server import ScriptedUpstream
 from problems.clusters import find_clusters
 from problems.formats import read_problems, write_problems
 from problems.model import Problem
@@ -49,18 +47,6 @@ POLICY = msgspec.structs.replace(DEMO, tool_profile="paper4")
 DOCUMENTS = 300
 RULES = Rules(off=tuple(code for code in CODES if code not in NEVER_OFF))  # the filter has tests of its own
 EPISODE = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=2_048, turns_max=12, context_tokens_max=32_768)
-
-
-class ScriptedUpstream:
-    """The scripted model without its server."""
-
-    name = "scripted"
-
-    def complete(self, request: str) -> ModelReply:
-        return read_reply(msgspec.json.encode(complete(msgspec.json.decode(request))))
-
-    def probe(self, request: str) -> None:
-        return None
 
 
 @dataclass(frozen=True, kw_only=True)

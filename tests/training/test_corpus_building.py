@@ -37,14 +37,6 @@ def code_of(caught: pytest.ExceptionInfo[ArenaError]) -> str:
     return caught.value.failure.code
 
 
-def test_a_rules_file_is_the_paper_where_it_says_nothing(tmp_path: Path) -> None:
-    toml, plain = tmp_path / "a.toml", tmp_path / "a.json"
-    toml.write_text('coefficient_e4_min = 8000\noff = ["near_duplicate"]\n')
-    plain.write_text('{"coefficient_e4_min": 8000, "off": ["near_duplicate"]}')
-    wanted = Rules(coefficient_e4_min=8_000, off=("near_duplicate",))
-    assert read_rules(toml) == read_rules(plain) == wanted
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
