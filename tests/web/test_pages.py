@@ -22,7 +22,7 @@ from arena.store.postgres import PostgresStore
 from arena.view.reading import Piece, TraceStep, TraceView
 from arena.web.pages import RACES_COMPARED, Pages
 from arena.web.reading import TRACE_CHARS, read_source_lines, shorten_trace
-from neurons.cli.traces import FoundTraces, ReadRules, traces_of_store
+from neurons.cli.view import FoundTraces, ReadRules, traces_of_store
 from tests.arena.log_stand import episode
 from tests.arena.tail_stand import Author, serving
 from tests.web.episode_stand import (
