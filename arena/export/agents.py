@@ -15,11 +15,10 @@ from typing import Literal
 
 import msgspec
 
-from arena.export.assembly import log_row, signed_content
+from arena.export.assembly import Selection, log_row, signed_content
 from arena.export.files import AGENTS, POLICIES, SOURCES, write_named
 from arena.export.model import LogRange, Manifest, Request, ShardFile
 from arena.export.row import ViewContext
-from arena.export.selection import Selection
 from arena.policy import Policy
 from arena.race.settle import policy_of, source_opening_ms
 from arena.records.model import SettlementRecord, Subject

@@ -21,7 +21,18 @@ import msgspec
 
 from arena.chain.port import Signer, Verifier
 from arena.export.agents import Supplement, gather_supplement, is_source_open, write_agents
-from arena.export.assembly import Assembled, Page, assemble, load_page, log_row, releases_in
+from arena.export.assembly import (
+    Assembled,
+    Page,
+    Selection,
+    assemble,
+    check_request,
+    load_page,
+    log_row,
+    race_of,
+    releases_in,
+    releases_of,
+)
 from arena.export.card import write_card
 from arena.export.files import (
     LAYOUT,
@@ -41,7 +52,6 @@ from arena.export.files import (
 )
 from arena.export.model import Cursor, LogRange, Manifest, Request, ShardFile
 from arena.export.row import ViewContext, row_of
-from arena.export.selection import Selection, check_request, race_of, releases_of
 from arena.records.body import decode_content
 from arena.records.log import Checkpoint, LogStart, LogWalk, checkpoint_of, read_checkpoint, sign_checkpoint
 from arena.records.model import SignedRecord, Subject
@@ -52,7 +62,7 @@ from foundation.garbage import rare_collections
 from foundation.progress import PhaseProgress
 
 if TYPE_CHECKING:
-    from arena.export.parquet import ParquetFile
+    from arena.export.forms import ParquetFile
 
 
 PAGE = 128
@@ -232,7 +242,7 @@ class Writing:
             self._part(SCRUBBED).write([msgspec.json.encode(one) for one in scrubbed])
         if shown and self.request.forms:
             if self._view is None:
-                from arena.export.parquet import ParquetFile
+                from arena.export.forms import ParquetFile
 
                 self._view = ParquetFile(self.folder / VIEWS / "parquet" / f"{self._shards:06d}.parquet")
             for trajectory, _ in shown:

@@ -19,7 +19,7 @@ import msgspec
 
 from arena.chain.port import Verifier
 from arena.export.agents import Promotion, first_promotions, promotion_of, stated_supplement
-from arena.export.assembly import Assembled, Page, assemble, signed_content
+from arena.export.assembly import Assembled, Page, Selection, assemble, check_request, releases_of, signed_content
 from arena.export.exporter import PAGE, Writing, complete
 from arena.export.files import (
     CHECKSUM,
@@ -37,7 +37,6 @@ from arena.export.files import (
     signer_of,
 )
 from arena.export.model import Cursor, LogRow, Manifest, ShardFile, Trajectory
-from arena.export.selection import Selection, check_request, releases_of
 from arena.records.body import decode_content
 from arena.records.inspection import RecordFinding, inspect
 from arena.records.log import Checkpoint, read_checkpoint

@@ -29,8 +29,8 @@ from neurons.cli.train import SEALS, LeakFlags
 
 if TYPE_CHECKING:
     from training.corpus.building import Built
-    from training.corpus.funnel import Funnel
     from training.corpus.model import RejectCode
+    from training.corpus.report import Funnel
     from training.rewriting.writing import RewriteReport
 
 

@@ -20,10 +20,9 @@ import typer
 from arena.bank.batch import Explain, explain_nothing
 from arena.chain.keys import verify
 from arena.export.agents import AgentRow
-from arena.export.assembly import releases_in
+from arena.export.assembly import releases_in, releases_of
 from arena.export.files import AGENTS, LOG, MANIFEST, read_rows, read_scrubbed
 from arena.export.model import LogRow
-from arena.export.selection import releases_of
 from arena.records.body import decode_body, decode_content
 from arena.records.inspection import inspect
 from arena.records.model import EvaluationRecord, RecordContent, ReleaseRecord, SignedRecord, VerdictRecord, entry_of

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arena.export.conversation import Conversation, converse
+from arena.export.row import Conversation, converse
 from harness.chat import ChatMessage
 from harness.trace import Completion, EvaluationBody, ToolCall
 from tests.arena.trajectory_stand import (

@@ -14,12 +14,10 @@ import zstandard
 
 from arena.chain.keys import verify
 from arena.export.agents import AgentRow
-from arena.export.conversation import ExecutedCall, Turn
 from arena.export.files import describe
-from arena.export.forms import convert
+from arena.export.forms import ParquetFile, convert, read_rows, schema
 from arena.export.model import FORMATS, Format, ShardFile, Trajectory
-from arena.export.parquet import ParquetFile, read_rows, schema
-from arena.export.row import TrajectoryFacts, ViewContext, row_of
+from arena.export.row import ExecutedCall, TrajectoryFacts, Turn, ViewContext, row_of
 from arena.export.verification import verify_export
 from foundation.errors import Failure
 from harness.chat import ChatMessage

@@ -27,9 +27,9 @@ from problems.titles import LexicalTitles
 from tests.training.labelled import select
 from training.corpus.appraisal import Task
 from training.corpus.corpus_files import write_corpus
-from training.corpus.funnel import CODES
 from training.corpus.gates import NEVER_OFF
 from training.corpus.model import CorpusPool, Lineage, Rules, Trace
+from training.corpus.report import CODES
 from training.corpus.selection import kept_rows
 from training.model import Decode
 from training.models.render import Qwen3Codec

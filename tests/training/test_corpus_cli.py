@@ -16,7 +16,7 @@ from tests.training.firehose import Firehose
 from tests.training.firehose_export import write_day
 from tests.training.test_corpus_foreign import QUERY, upstream
 from training.corpus.corpus_files import read_lineage, read_rows
-from training.corpus.funnel import Funnel
+from training.corpus.report import Funnel
 
 Run = Callable[..., tuple[int, str, str]]
 LOOSE = ("--rule", "coefficient_e4_min=5000")

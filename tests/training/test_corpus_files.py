@@ -33,9 +33,9 @@ from training.corpus.corpus_files import (
     read_rows,
     write_corpus,
 )
-from training.corpus.funnel import Funnel
 from training.corpus.model import CorpusRow, Lineage, Rejection, Rules, Trace
 from training.corpus.report import (
+    Funnel,
     plain_text,
     render_page,
     sections,

@@ -41,7 +41,6 @@ from training.corpus.duplicates import (
     likenesses,
     normal_words,
 )
-from training.corpus.funnel import funnel_of
 from training.corpus.gates import NEVER_OFF, codes_of, gates, recommended_ids, subtask
 from training.corpus.mix import Mix, MixRow, mix
 from training.corpus.model import (
@@ -55,6 +54,7 @@ from training.corpus.model import (
     Signals,
     Trace,
 )
+from training.corpus.report import funnel_of
 from training.corpus.selection import appraise, choose, decide, kept_rows, merit, rejections, shape_distance_e4
 
 # without what the filter's own rules do not ask for

@@ -27,9 +27,9 @@ from training.corpus.appraisal import Appraised, Guard, Task
 from training.corpus.corpus_files import write_corpus
 from training.corpus.exports import export_shards, open_export
 from training.corpus.foreign import foreign_shards
-from training.corpus.funnel import CODES, Funnel, funnel_of
 from training.corpus.gates import NEVER_OFF
 from training.corpus.model import CorpusRow, Lineage, RejectCode, Rules
+from training.corpus.report import CODES, Funnel, funnel_of
 from training.corpus.selection import Decision, Shard, appraise, decide, kept_rows, rejections
 from training.corpus.tokens import open_counter
 

@@ -35,7 +35,6 @@ from foundation.errors import ArenaError
 from harness.chat import ChatMessage, Message, chat_of, message_of
 from training.corpus.appraisal import Guard
 from training.corpus.disk import Spool, sorted_on_disk
-from training.corpus.funnel import Funnel
 from training.corpus.model import (
     CorpusRow,
     Lineage,
@@ -47,7 +46,7 @@ from training.corpus.model import (
     TraceFacts,
     TraceSource,
 )
-from training.corpus.report import render_card, render_page
+from training.corpus.report import Funnel, render_card, render_page
 
 DATA, CARD, LINEAGE, FUNNEL, REJECTED, PAGE = (
     "data/train.parquet",
