@@ -14,7 +14,6 @@ from foundation.canonical import content_hash
 from neurons.cli.app import main
 from tests.training.firehose import Firehose
 from tests.training.firehose_export import write_day
-from tests.training.test_corpus_foreign import QUERY, upstream
 from training.corpus.corpus_files import read_lineage, read_rows
 from training.corpus.report import Funnel
 
@@ -107,23 +106,6 @@ def test_foreign_rows_are_read_beside_an_export_and_kept_out_while_nothing_is_kn
     for told in (run("show", tmp_path / "c")[1], *written):
         assert "V2097" in told and "row cannot be converted" in told and "rows.jsonl:2" in told
     assert len(read_lineage(tmp_path / "c").sources) == 2
-
-
-def test_rows_of_elsewhere_become_a_corpus_without_judge_or_catalogue_and_the_report_says_so(
-    run: Run, tmp_path: Path
-) -> None:
-    lines = [json.dumps(upstream()).replace(QUERY, f"a lamp for room {number}, tall and red") for number in range(3)]
-    (tmp_path / "rollouts.jsonl").write_text("\n".join(lines))
-    held_out = tmp_path / "held.jsonl"
-    reward = {"product_id": "999", "title": ["Stapler of steel"]}
-    held_out.write_text(json.dumps({"query": "a stapler for the drawer", "category": "product", "reward": reward}))
-    words = ("--foreign", tmp_path / "rollouts.jsonl", "--held-out", held_out, "--out", tmp_path / "c")
-    code, out, err = run("build", *words, "--rule", "off=near_duplicate,duplicate")
-    assert code == 0, err
-    said = "3 traces are of a source without a judge"
-    assert said in out and said in (tmp_path / "c" / "README.md").read_text()
-    assert said in (tmp_path / "c" / "report.html").read_text()
-    assert len(list(read_rows(tmp_path / "c"))) == 3
 
 
 def test_show_gives_the_report_as_lines_json_and_page(run: Run, corpus: Path, tmp_path: Path) -> None:

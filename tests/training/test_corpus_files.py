@@ -29,7 +29,6 @@ from training.corpus.corpus_files import (
     FUNNEL,
     LINEAGE,
     REJECTED,
-    read_lineage,
     read_rows,
     write_corpus,
 )
@@ -90,13 +89,6 @@ def test_the_same_rows_in_any_order_are_the_same_bytes(tmp_path: Path, filtered:
     assert one == other
     assert digests(tmp_path / "a") == digests(tmp_path / "b")
     assert sorted(digests(tmp_path / "a")) == sorted([DATA, "README.md", LINEAGE, FUNNEL, REJECTED, "report.html"])
-
-
-def test_rows_come_back_as_they_were(tmp_path: Path, filtered: tuple) -> None:
-    write(tmp_path / "a", filtered)
-    wanted = sorted(filtered[0], key=lambda row: (row.trace.trace_id, row.trace.source.place))
-    assert list(read_rows(tmp_path / "a")) == wanted
-    assert read_lineage(tmp_path / "a").rows_sha256
 
 
 def test_the_folder_loads_as_a_dataset_with_messages_as_text(tmp_path: Path, filtered: tuple) -> None:

@@ -14,19 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from foundation.executors.processes import executor_of
-from harness.chat import Call, Message
 from tests.training.export_reading import read_traces
 from tests.training.firehose import Firehose
 from tests.training.firehose_export import write_day
-from tests.training.labelled import make_labelled, select, stand_guard
-from tests.training.written_rows import write_row
 from training.corpus import foreign as pieces
-from training.corpus.appraisal import Task
 from training.corpus.exports import open_export
-from training.corpus.foreign import ForeignShard, convert_row, foreign_shards, read_foreign
+from training.corpus.foreign import convert_row, foreign_shards, read_foreign
 from training.corpus.gates import codes_of, gates, is_paired, recommend_arguments
-from training.corpus.model import Rules, Trace, TraceFacts, TraceSource, assemble_trace
+from training.corpus.model import Rules, Trace
 
 QUERY = "a red lamp"
 SEARCH = {"q": "red lamp", "page": 1}
@@ -417,59 +412,9 @@ def test_own_exports_of_messages_and_rollouts_read_back_whole(firehose: Firehose
             assert back[name].facts.coefficient_e4 == there[name].facts.coefficient_e4
 
 
-SOURCE = TraceSource(kind="openai", place="rows.jsonl:1", sha256="00" * 32, is_verified=False)
-TEXT = st.text(st.characters(exclude_characters="<", exclude_categories=["Cs"]), max_size=30)
-NAMES = st.sampled_from(["find_product", "view_product_information", "recommend_product", "terminate"])
-OBJECTS = st.dictionaries(
-    TEXT, TEXT | st.integers() | st.booleans() | st.none() | st.lists(TEXT, max_size=2), max_size=3
-)
-ARGUMENTS = OBJECTS.map(lambda value: msgspec.json.encode(value).decode()) | TEXT
-TOOLS = st.lists(
-    st.builds(lambda name, text: {"type": "function", "function": {"name": name, "description": text}}, NAMES, TEXT),
-    max_size=3,
-)
-
-
-@st.composite
-def conversations(draw: st.DrawFn, text: st.SearchStrategy[str] = TEXT) -> tuple[Message, ...]:
-    """Conversations whose calls are all answered, in order, each under an id of its own."""
-    messages = [Message(role="system", content=draw(text.filter(bool)))] if draw(st.booleans()) else []
-    messages.append(Message(role="user", content=draw(text)))
-    number = 0
-    for _ in range(draw(st.integers(0, 4))):
-        calls = [
-            Call(id=f"call_{number + place}", name=draw(NAMES), arguments=draw(ARGUMENTS))
-            for place in range(1, 1 + draw(st.integers(0, 3)))
-        ]
-        number += len(calls)
-        messages.append(Message(role="assistant", content=draw(text), reasoning=draw(text), calls=tuple(calls)))
-        messages += [Message(role="tool", content=draw(text), call_id=call.id) for call in calls]
-    return tuple(messages)
-
-
-def trace_of(messages: tuple[Message, ...], tools: list[object]) -> Trace:
-    return assemble_trace(SOURCE, messages, tools=msgspec.json.encode(tools).decode(), facts=TraceFacts())
-
-
-def back(trace: Trace) -> Trace:
-    """By way of an OpenAI row, as bytes."""
-    row = msgspec.json.decode(msgspec.json.encode(write_row(trace)))
-    return convert_row(row, SOURCE.place, SOURCE.sha256)
-
-
-@given(conversations(), TOOLS)
-def test_a_trace_comes_back_from_an_openai_row(messages: tuple[Message, ...], tools: list[object]) -> None:
-    trace = trace_of(messages, tools)
-    assert back(trace).messages == trace.messages
-    assert back(trace).trace_id == trace.trace_id
-
-
-TASK = Task(arms=(Rules(off=("recommend_arguments",)),))  # what the made searches returned is in no foreign row
-
-
 def put(folder: Path, name: str) -> Path:
     """A file of made traces, lines that are none, and rows of no known format."""
-    lines = [msgspec.json.encode(write_row(one.trace)) for one in make_labelled(90, seed=4)]
+    lines = [msgspec.json.encode(row) for row in [*FORMATS.values()] * 20]
     lines = random.Random(1).sample([*lines, b"not json", b"{", b'{"a": 1}'], len(lines) + 3)
     path, content = folder / name, b"\n\n".join([b"", *lines, b""])  # blank lines are no rows
     path.write_bytes(zstandard.compress(content) if name.endswith(".zst") else content)
@@ -483,16 +428,6 @@ def test_the_pieces_are_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     shards = foreign_shards(path)
     assert [row for shard in shards for row in shard()] == list(read_foreign(path))
     assert 2 < len(shards) <= pieces.SHARDS_MAX
-
-
-def test_pieces_and_processes_give_the_same_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "SHARD_ROWS", 4)
-    path = put(tmp_path, "rows.jsonl")
-    whole = select([ForeignShard(path=str(path), first=1, rows=1_000)], TASK, stand_guard)
-    assert whole.decisions[0].kept
-    for workers in (0, 2):
-        found = select(foreign_shards(path), TASK, stand_guard, executor=executor_of(workers))
-        assert found.decisions == whole.decisions and found.funnels == whole.funnels
 
 
 def test_an_inspect_log_has_a_row_for_each_sample_and_a_broken_one_is_said(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import random
 from collections import Counter
@@ -28,7 +27,7 @@ from tests.training.stories import (
     query_text,
     search,
 )
-from training.corpus.appraisal import Appraised, Task, codes_under, signals_of
+from training.corpus.appraisal import Appraised, Task, codes_under
 from training.corpus.building import (
     PER_TRACE,
     SET_LEVEL,
@@ -55,7 +54,7 @@ from training.corpus.model import (
     Trace,
 )
 from training.corpus.report import funnel_of
-from training.corpus.selection import appraise, choose, decide, kept_rows, merit, rejections, shape_distance_e4
+from training.corpus.selection import appraise, choose, decide, kept_rows, merit, rejections
 
 # without what the filter's own rules do not ask for
 OF_ONE_TRACE: tuple[RejectCode, ...] = tuple(code for code in get_args(RejectCode)[:12] if code != "failed")
@@ -181,17 +180,6 @@ def candidate(name: str, **signals: object) -> Appraisal:
     return candidate_of(name, Signals(**known))
 
 
-def test_signals_of_a_good_trace() -> None:
-    trace = Maker(1).good("on the threshold").trace
-    signals = signals_of(trace)
-    thoughts = sum(bool(message.reasoning) for message in trace.messages)
-    assert signals.shape[-3:] == ("view_product_information", "recommend_product", "terminate")
-    assert signals.depth == thoughts + len(signals.shape)
-    assert signals.reformulations == len(signals.shape) - 3
-    assert signals.has_verification
-    assert signals.longest_repeat == 1
-
-
 def test_each_signal_ranks_as_the_paper_says() -> None:
     plain = candidate("p")
     better = [candidate("b", depth=6), candidate("b", reformulations=3)]
@@ -199,22 +187,6 @@ def test_each_signal_ranks_as_the_paper_says() -> None:
     assert all(merit(one.signals) < merit(plain.signals) for one in better)
     assert all(merit(one.signals) > merit(plain.signals) for one in worse)
     assert merit(candidate("x", longest_repeat=2).signals) == merit(plain.signals)
-
-
-def test_of_ties_the_two_most_different_shapes_are_taken() -> None:
-    tied = [
-        candidate("1", shape=("f", "f", "v", "r")),
-        candidate("2", shape=("f", "v", "r")),
-        candidate("3", shape=("f", "v", "r")),
-        candidate("4", shape=("s", "m", "s", "t")),
-    ]
-    taken = {tied[i].identity[0] for i in choose(tied, 2)}
-    distances = {
-        (a.identity[0], b.identity[0]): shape_distance_e4(a.signals.shape, b.signals.shape)
-        for a, b in itertools.combinations(tied, 2)
-    }
-    assert tuple(sorted(taken)) in {pair for pair, one in distances.items() if one == max(distances.values())}
-    assert "4" in taken
 
 
 @given(st.lists(_SIGNALS, max_size=7), st.integers(0, 3), st.randoms(use_true_random=False))
@@ -438,19 +410,6 @@ def test_the_shares_hold_to_within_a_row_and_no_row_stands_more_often_than_it_ma
     for draw in drawn:
         row = (corpus if draw.is_corpus else rollouts)[draw.index]
         assert draw.copy < (times if row.bucket == "voucher" else 1)
-
-
-def test_the_draw_depends_on_seed_and_keys_and_not_on_the_order_of_rows() -> None:
-    corpus, rollouts = rows(40, "c"), rows(10, "r")
-
-    def keys(corpus: list[MixRow], seed: int) -> list[tuple[str, int]]:
-        return [
-            ((corpus if draw.is_corpus else rollouts)[draw.index].key, draw.copy)
-            for draw in mix(corpus, rollouts, Mix(seed=seed))
-        ]
-
-    assert keys(corpus, 1) == keys(corpus[::-1], 1)
-    assert keys(corpus, 1) != keys(corpus, 2)
 
 
 def test_every_gate_has_an_arm_without_it_and_the_guard_is_in_all() -> None:
