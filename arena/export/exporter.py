@@ -54,7 +54,7 @@ from arena.export.model import Cursor, LogRange, Manifest, Request, ShardFile
 from arena.export.row import ViewContext, row_of
 from arena.records.body import decode_content
 from arena.records.log import Checkpoint, LogStart, LogWalk, checkpoint_of, read_checkpoint, sign_checkpoint
-from arena.records.model import SignedRecord, Subject
+from arena.records.model import ReleaseRecord, SignedRecord, Subject
 from arena.records.port import Store
 from arena.visibility.rule import embargoed_races
 from foundation.errors import ArenaError
@@ -102,8 +102,7 @@ async def export_records(
         return manifest
     # of two threads, one compresses the log's lines and one completes a shard
     with whole_folder(folder) as made, ThreadPoolExecutor(max_workers=2) as threads, rare_collections():
-        log = await _log_range(store, begin, verify_signature, signer, now_ms)
-        releases = [pair async for pair in releases_in(store, log.validator, log.last_seq)]
+        log, releases = await _log_range(store, begin, verify_signature, signer, now_ms)
         released = releases_of({release.race_id: release for _, release in releases})
         selection = Selection(request, released, log.start, log.embargoed)
         supplement = await gather_supplement(store, log, request, selection)
@@ -366,7 +365,8 @@ async def _ahead(items: AsyncIterator[T]) -> AsyncIterator[T]:
 
 async def _log_range(
     store: Store, start: Cursor, verify_signature: Verifier, signer: Signer | None, now_ms: int
-) -> LogRange:
+) -> tuple[LogRange, list[tuple[SignedRecord, ReleaseRecord]]]:
+    """The range that an export from `start` covers, and the releases up to its end."""
     validator = start.validator
     stored = await store.checkpoints(validator, after_size=max(0, start.after_seq - 1))
     start_note = next((point.note for point in stored if point.size == start.after_seq), "")
@@ -384,8 +384,8 @@ async def _log_range(
             raise ArenaError("V2053", f"{validator} after record {start.after_seq}")
         note, anchor_block = covering[-1].note, covering[-1].anchor_block
         last_seq = read_checkpoint(note, verify_signature).size
-    releases = {release.race_id: release async for _, release in releases_in(store, validator, last_seq)}
-    return LogRange(
+    releases = [pair async for pair in releases_in(store, validator, last_seq)]
+    log = LogRange(
         validator=validator,
         first_seq=start.after_seq + 1,
         last_seq=last_seq,
@@ -393,5 +393,6 @@ async def _log_range(
         end_note=note,
         start_note=start_note,
         anchor_block=anchor_block,
-        embargoed=tuple(sorted(embargoed_races(releases, now_ms))),
+        embargoed=tuple(sorted(embargoed_races({release.race_id: release for _, release in releases}, now_ms))),
     )
+    return log, releases

@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 from arena.export.files import LinesFile
 from arena.export.model import Format
 from arena.export.row import AXES, Conversation, ExecutedCall, TrajectoryFacts, Turn, ViewRow, tools_of
-from harness.chat import ChatMessage
+from harness.chat import ROLES, ChatMessage
 from judge.verdict import Opinion
 from problems.model import POOLS
 
@@ -285,7 +285,7 @@ _SUMMARY_FACTS = tuple(
     ["problem_id", "bucket", "pool", "agent_name", "agent_version_id", "miner_hotkey", "stop", "is_agentic"]
 )
 _FINISH = {"stop": "stop", "length": "max_tokens", "tool_calls": "tool_calls", "content_filter": "content_filter"}
-_ROLES = frozenset({"system", "user", "assistant", "tool"})
+_MARKS = ("origin", "echoed_tool_calls", "agent_tool_calls")
 
 
 def _write_eval_log(rows: Path, path: Path, name: str) -> Written:
@@ -382,7 +382,8 @@ def _sample_of(row: ViewRow) -> dict[str, object]:
     if turn is not None:
         choice = {"message": every[turn.reply], "stop_reason": _FINISH.get(turn.finish_reason, "unknown")}
         output = {"model": turn.model, "choices": [choice]}
-    usage = _usage(facts.prompt_tokens, facts.completion_tokens)
+    read, wrote = facts.prompt_tokens, facts.completion_tokens
+    usage = {"input_tokens": read, "output_tokens": wrote, "total_tokens": read + wrote}
     return {
         "id": facts.seq,
         "epoch": 1,
@@ -401,17 +402,6 @@ def _sample_of(row: ViewRow) -> dict[str, object]:
     }
 
 
-def _usage(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
-    total = prompt_tokens + completion_tokens
-    return {"input_tokens": prompt_tokens, "output_tokens": completion_tokens, "total_tokens": total}
-
-
-def _arguments(text: str) -> dict[str, object]:
-    """Arguments as the object that inspect wants; text that is none is kept as an error of parsing."""
-    said = _object_of(text)
-    return {"arguments": {}, "parse_error": text[:_SUMMARY_CHARS]} if said is None else {"arguments": said}
-
-
 def _times(row: ViewRow) -> dict[str, float]:
     """Seconds, as the viewer shows them; nothing where they were not recorded."""
     if row.facts.episode_ms is None:
@@ -421,15 +411,9 @@ def _times(row: ViewRow) -> dict[str, float]:
 
 def _message(message: ChatMessage) -> dict[str, object]:
     """A message in inspect's form: arguments as objects, reasoning as content, our own marks as metadata."""
-    marks: dict[str, object] = {}
-    if message.origin:
-        marks["origin"] = message.origin
-    if message.echoed_tool_calls:
-        marks["echoed_tool_calls"] = message.echoed_tool_calls
-    if message.agent_tool_calls:
-        marks["agent_tool_calls"] = message.agent_tool_calls
+    marks: dict[str, object] = {name: mark for name in _MARKS if (mark := getattr(message, name))}
     fields: dict[str, object] = {"role": message.role, "content": message.content}
-    if message.role not in _ROLES:
+    if message.role not in ROLES:
         fields["role"], marks["role"] = "user", message.role
     if message.role == "assistant":
         fields["source"] = "generate" if message.origin is None else "input"
@@ -438,10 +422,11 @@ def _message(message: ChatMessage) -> dict[str, object]:
                 {"type": "reasoning", "reasoning": message.reasoning_content},
                 {"type": "text", "text": message.content},
             ]
-        calls = [
-            {"id": call.id, "function": call.function.name, "type": "function", **_arguments(call.function.arguments)}
-            for call in message.tool_calls
-        ]
+        calls = []
+        for call in message.tool_calls:
+            said, text = _object_of(call.function.arguments), call.function.arguments[:_SUMMARY_CHARS]
+            given = {"arguments": {}, "parse_error": text} if said is None else {"arguments": said}
+            calls.append({"id": call.id, "function": call.function.name, "type": "function", **given})
         if calls:
             fields["tool_calls"] = calls
     if message.role == "tool":
@@ -496,7 +481,7 @@ def _time(recorded_ms: int) -> str:
 
 
 _VERIFIERS = "0.4.0"
-_FINISH_OF_NODE = {"stop": "stop", "length": "length", "tool_calls": "tool_calls"}
+_FINISHES = ("stop", "length", "tool_calls")
 _COUNTS = ("steps", "tool_calls", "llm_calls", "echoed_calls", "code_calls")
 _TRUTHS = ("is_agentic", "is_one_shop", "is_within_budget")
 
@@ -535,23 +520,13 @@ def _episode_of(row: ViewRow) -> dict[str, object]:
         "calls": calls,
         "rewards": {"reward": {"score": (facts.reward_e4 or 0) / 10_000, "weight": 1.0} if is_scored else None},
         "metrics": _metrics(facts),
-        "info": {
-            **msgspec.structs.asdict(facts),
-            "calls": row.conversation.calls,
-            "opinions": row.opinions,
-        },
+        "info": msgspec.structs.asdict(facts) | {"calls": row.conversation.calls, "opinions": row.opinions},
         "is_completed": True,
         "ok": is_scored,
         "stop_condition": facts.stop,
         "timing": {"start": start_s, "agent": {"start": start_s, "end": end_s}},
     }
-    return {
-        "id": facts.content_sha256[:32],
-        "env": {"id": "agent-arena"},
-        "task": task,
-        "ok": is_scored,
-        "traces": [trace],
-    }
+    return {"id": trace["id"], "env": {"id": "agent-arena"}, "task": task, "ok": is_scored, "traces": [trace]}
 
 
 def _graph(row: ViewRow, recorded_s: float) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
@@ -567,26 +542,20 @@ def _graph(row: ViewRow, recorded_s: float) -> tuple[list[dict[str, object]], li
         for index in path:
             if (at, index) not in place:
                 place[at, index] = len(nodes)
-                node: dict[str, object] = {
-                    "parent": at,
-                    "message": _node_message(every[index]),
-                    "sampled": index in replies,
-                    "timestamp": recorded_s,
-                }
-                nodes.append(node)
+                message, is_reply = _node_message(every[index]), index in replies
+                nodes.append({"parent": at, "message": message, "sampled": is_reply, "timestamp": recorded_s})
             at = place[at, index]
         return at
 
-    calls: list[dict[str, object]] = []
-    for turn in talk.completions:
-        calls.append(
-            {
-                "node": walk((*turn.request, turn.reply)),
-                "model": turn.model,
-                "finish_reason": _FINISH_OF_NODE.get(turn.finish_reason),
-                "usage": {"prompt_tokens": turn.prompt_tokens, "completion_tokens": turn.completion_tokens},
-            }
-        )
+    calls: list[dict[str, object]] = [
+        {
+            "node": walk((*turn.request, turn.reply)),
+            "model": turn.model,
+            "finish_reason": turn.finish_reason if turn.finish_reason in _FINISHES else None,
+            "usage": {"prompt_tokens": turn.prompt_tokens, "completion_tokens": turn.completion_tokens},
+        }
+        for turn in talk.completions
+    ]
     walk(tuple(range(len(talk.messages))))  # what was answered to the last reply
     return nodes, calls
 

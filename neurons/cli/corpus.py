@@ -133,6 +133,7 @@ def build(
     (7000), off (codes between commas), rows, tokens, seed, is_success_needed.
     """
     from arena.chain.keys import verify
+    from arena.export.files import read_manifest
     from harness.catalogue.native import open_catalogue
     from neurons.cluster.ray_executor import open_executor
     from neurons.settings.inputs import code_commit
@@ -151,7 +152,7 @@ def build(
     if tokenizer is not None:
         tokenizer = (tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer).absolute()
     places = _brought(exports or [], state.parent / "exports", is_quiet=as_json)
-    records = building.trajectories_in(list(places))
+    records = sum(read_manifest(folder).trajectories for folder in places)
     executor = context.with_resource(open_executor(cluster, workers, records, state_dir=state_dir))
     with show_progress(is_quiet=as_json) as progress:
         named = [path.absolute() for path in foreign or ()]
@@ -295,14 +296,15 @@ def rewrite(
     key is read from OPENAI_API_KEY. Exit code 1 when the limit of cost ends the run.
     """
     from arena.chain.keys import verify
-    from training.corpus.building import open_sources, read_rules, trajectories_in
+    from arena.export.files import read_manifest
+    from training.corpus.building import open_sources, read_rules
     from training.corpus.gates import codes_of, gates
     from training.corpus.model import ExecutedTrace, Trace
     from training.rewriting import writing
     from training.rollouts.rollout import for_each
     from training.trac.asking import write_results
 
-    plan, trajectories = read_rules(None, rule or ()), trajectories_in(exports)
+    plan, trajectories = read_rules(None, rule or ()), sum(read_manifest(one).trajectories for one in exports)
     guard, every, by = leaks.guard(None, plan.pool), gates(), writing.written_by(writer)
     asker = open_asker(base_url, timeout, out, (writer,), [f"{writer}={price}"] if price else (), price_max)
 

@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from arena.chain.port import Verifier
-from arena.export.files import read_manifest, whole_folder
+from arena.export.files import whole_folder
 from foundation.canonical import file_sha256
 from foundation.errors import ArenaError
 from foundation.executors.port import HERE, Executor
@@ -150,11 +150,6 @@ def arms_of(rules: Rules, names: Collection[str]) -> tuple[Arm, ...]:
     if unknown := sorted(set(names) - every.keys()):
         raise ArenaError("V2120", f"no ablation is called {unknown[0]!r}; there are {', '.join(every)}")
     return tuple(arm for name, arm in every.items() if name == FULL or name in names)
-
-
-def trajectories_in(exports: Sequence[Path]) -> int:
-    """How many trajectories exports say they hold. Raises ArenaError V2095."""
-    return sum(read_manifest(folder).trajectories for folder in exports)
 
 
 def open_sources(
