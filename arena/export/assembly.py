@@ -381,10 +381,7 @@ def _evaluation(
     is_scrubbed = verdict_withheld == "secret" or holds_secret(record.content) or holds_secret(stored)
     pool, cluster_id = selection.problem(evaluation)
     trajectory = Trajectory(
-        validator=record.validator,
-        seq=record.seq,
-        content_sha256=record.content_sha256,
-        signature=record.signature,
+        **{name: getattr(record, name) for name in ("validator", "seq", "content_sha256", "signature")},
         content=content,
         evaluation=evaluation,
         body=body,

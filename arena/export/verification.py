@@ -41,6 +41,7 @@ from arena.records.body import decode_content
 from arena.records.inspection import RecordFinding, inspect
 from arena.records.log import Checkpoint, read_checkpoint
 from arena.records.model import (
+    Envelope,
     EvaluationRecord,
     RecordContent,
     ReleaseRecord,
@@ -213,8 +214,8 @@ class _Rows:
                 self._tell(number)
         found = self._check.report()
         if found.defects:
-            places = [(f"record {one.seq}", f"{one.rule}: {one.detail}") for one in found.defects]
-            return found, [Wrong(place=place, detail=detail) for place, detail in places]
+            places = found.defects
+            return found, [Wrong(place=f"record {one.seq}", detail=f"{one.rule}: {one.detail}") for one in places]
         if (last_seq := self._check.position(log.validator).after_seq) != log.last_seq:
             raise ArenaError("V2050", f"the log ends at record {last_seq}, not {log.last_seq}")
         with tempfile.TemporaryDirectory(prefix="arena-export-") as name, ThreadPoolExecutor(2) as threads:
@@ -311,14 +312,8 @@ class _Rows:
 
 
 def _signed(row: LogRow, seq: int, content: bytes) -> SignedRecord:
-    return SignedRecord(
-        validator=row.validator,
-        seq=seq,
-        prev=row.prev,
-        content_sha256=row.content_sha256,
-        signature=row.signature,
-        content=content,
-    )
+    envelope = {name: getattr(row, name) for name in Envelope.__struct_fields__}
+    return SignedRecord(**envelope | {"seq": seq}, content=content)
 
 
 def _stub(row: LogRow, line: bytes, scrubbed: Trajectory | None) -> Assembled:
@@ -331,16 +326,8 @@ def _stub(row: LogRow, line: bytes, scrubbed: Trajectory | None) -> Assembled:
             raise _wrong(row.seq, "its scrubbed trajectory is of another record")
         if holds_secret(msgspec.json.encode(scrubbed)):
             raise _wrong(row.seq, "its scrubbed trajectory holds what looks like a credential")
-    return Assembled(
-        seq=row.seq,
-        race_id="",
-        prev=row.prev,
-        content_sha256=row.content_sha256,
-        line=line,
-        withheld=row.withheld,
-        trajectory=scrubbed,
-        is_scrubbed=scrubbed is not None,
-    )
+    envelope = {name: getattr(row, name) for name in ("seq", "prev", "content_sha256", "withheld")}
+    return Assembled(**envelope, race_id="", line=line, trajectory=scrubbed, is_scrubbed=scrubbed is not None)
 
 
 def _compare(stated: Manifest, derived: Manifest) -> list[Wrong]:

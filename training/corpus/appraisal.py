@@ -10,7 +10,7 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import overload
+from typing import Any
 
 import msgspec
 
@@ -65,13 +65,7 @@ class Appraised(Sequence[Appraisal]):
     def __len__(self) -> int:
         return len(self._spool)
 
-    @overload
-    def __getitem__(self, index: int) -> Appraisal: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Appraisal]: ...
-    def __getitem__(self, index: int | slice) -> Appraisal | list[Appraisal]:
-        if isinstance(index, slice):
-            return [self[one] for one in range(*index.indices(len(self)))]
+    def __getitem__(self, index: Any) -> Any:  # one by its number: nobody asks for a stretch
         return _APPRAISAL.decode(self._spool.get(index))
 
 

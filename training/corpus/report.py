@@ -173,19 +173,15 @@ class _Measured:
 
     def __init__(self) -> None:
         self.traces = 0
-        self._turns, self._calls, self._queries = Counter[int](), Counter[int](), Counter[int]()
-        self._tokens, self._coefficients = Counter[int | None](), Counter[int | None]()
-        self._agents = Counter[str]()
-        self._teams, self._problems = set[str](), set[str]()
+        self._counts = {name: Counter[int | None]() for name, _ in _MEASURES}
+        self._agents, self._teams, self._problems = Counter[str](), set[str](), set[str]()
         self._shapes = array("Q")
 
     def add(self, one: Appraisal) -> None:
         self.traces += 1
-        self._turns[one.turns] += 1
-        self._calls[len(one.signals.shape)] += 1
-        self._queries[one.signals.reformulations] += 1
-        self._tokens[one.tokens] += 1
-        self._coefficients[one.coefficient_e4] += 1
+        values = (one.turns, len(one.signals.shape), one.signals.reformulations, one.tokens, one.coefficient_e4)
+        for counts, value in zip(self._counts.values(), values, strict=True):
+            counts[value] += 1
         self._agents[one.agent] += 1
         self._teams.add(one.team)
         self._problems.add(one.problem)
@@ -194,11 +190,7 @@ class _Measured:
     def measures(self) -> Measures:
         _, shapes = np.unique(np.asarray(self._shapes), return_counts=True)
         return Measures(
-            turns=_distribution(self._turns),
-            tool_calls=_distribution(self._calls),
-            queries=_distribution(self._queries),
-            tokens=_distribution(self._tokens),
-            coefficient_e4=_distribution(self._coefficients),
+            **{name: _distribution(counts) for name, counts in self._counts.items()},
             teams=len(self._teams - {""}),
             agents=len(self._agents.keys() - {""}),
             problems=len(self._problems),
@@ -241,7 +233,7 @@ def _in_order(counts: Counter[RejectCode]) -> tuple[tuple[RejectCode, int], ...]
     return tuple((code, counts[code]) for code in CODES if counts[code])
 
 
-def _distribution(counts: Counter[int] | Counter[int | None]) -> Distribution:
+def _distribution(counts: Counter[int | None]) -> Distribution:
     known = tuple(sorted((value, count) for value, count in counts.items() if value is not None))
     return Distribution(counts=known, missing=sum(counts.values()) - sum(count for _, count in known))
 
@@ -262,6 +254,10 @@ _MEASURES = (
     ("queries", "distinct search queries"),
     ("tokens", "tokens"),
     ("coefficient_e4", "coefficient, ten-thousandths"),
+)
+_UNJUDGED = (
+    "{:,} traces are of a source without a judge: the judge's gate (`coefficient`) was off for them, and every other "
+    "rule on"
 )
 _COUNTS = (("teams", "teams"), ("agents", "agent versions"), ("problems", "problems"))
 _TITLE_CHARS, _ID_CHARS = 11, 8  # together they fit where an id alone is cut
@@ -309,7 +305,9 @@ def percent(part: int, whole: int) -> str:
 
 def sections(funnel: Funnel, *, is_whole: bool = False) -> tuple[Section, ...]:
     """The report, the lengths first: a budget is believed after they were looked at. `is_whole`: names are not cut."""
-    further = f"{funnel.quarantined:,} further rows could not be read" if funnel.quarantined else ""
+    notes = [f"{funnel.quarantined:,} further rows could not be read"] if funnel.quarantined else []
+    if funnel.unjudged:
+        notes.append(_UNJUDGED.format(funnel.unjudged))
     after = [(code, f"{left:,}", f"-{gone:,}", percent(left, funnel.traces)) for code, gone, left in steps(funnel)]
     found = [
         _lengths(funnel),
@@ -317,7 +315,7 @@ def sections(funnel: Funnel, *, is_whole: bool = False) -> tuple[Section, ...]:
             title="Funnel, in the order rules are applied",
             header=("after", ">left", ">removed", ">of all"),
             rows=(("read", f"{funnel.traces:,}", "", percent(funnel.traces, funnel.traces)), *after),
-            note="; ".join(said for said in (further, _unjudged(funnel)) if said),
+            note="; ".join(notes),
         ),
         Section(
             title="Rows that could not be read",
@@ -439,16 +437,6 @@ def _slices(title: str, slices: Sequence[Slice], *, most: int | None = None, is_
 def _name(name: str) -> str:
     shown = neutral_name(name)
     return (shown or _UNNAMED) if len(shown) <= _NAME_CHARS else f"{shown[:10]}…{shown[-12:]}"
-
-
-def _unjudged(funnel: Funnel) -> str:
-    """What a report says of traces that no judge read; "" without one."""
-    if not funnel.unjudged:
-        return ""
-    return (
-        f"{funnel.unjudged:,} traces are of a source without a judge: the judge's gate (`coefficient`) was off for "
-        "them, and every other rule on"
-    )
 
 
 def render_page(lineage: Lineage, funnel: Funnel) -> str:
