@@ -33,7 +33,7 @@ from arena.export.assembly import (
     releases_in,
     releases_of,
 )
-from arena.export.card import write_card
+from arena.export.card import CARD, render_card
 from arena.export.files import (
     LAYOUT,
     LOG,
@@ -51,7 +51,8 @@ from arena.export.files import (
     write_named,
 )
 from arena.export.model import Cursor, LogRange, Manifest, Request, ShardFile
-from arena.export.row import ViewContext, row_of
+from arena.export.row import row_of
+from arena.policy import Policy
 from arena.records.body import decode_content
 from arena.records.log import Checkpoint, LogStart, LogWalk, checkpoint_of, read_checkpoint, sign_checkpoint
 from arena.records.model import ReleaseRecord, SignedRecord, Subject
@@ -106,7 +107,7 @@ async def export_records(
         released = releases_of({release.race_id: release for _, release in releases})
         selection = Selection(request, released, log.start, log.embargoed)
         supplement = await gather_supplement(store, log, request, selection)
-        writing = Writing(made, request, log, supplement.context(), threads)
+        writing = Writing(made, request, log, supplement, threads)
         assembled = (
             await asyncio.to_thread(assemble, page, selection, log.last_seq)
             async for page in _ahead(_pages(store, log, selection))
@@ -129,7 +130,7 @@ async def export_records(
             for record, release in releases
             if record.seq < log.first_seq
         }
-        manifest = await asyncio.to_thread(complete, writing, cursor, supplement, before, layout, software, now_ms)
+        manifest = await asyncio.to_thread(complete, writing, cursor, before, layout, software, now_ms)
         write_manifest(made, manifest, signer)
         return manifest
 
@@ -188,13 +189,14 @@ class Writing:
         folder: Path,
         request: Request,
         log: LogRange,
-        context: ViewContext,
+        supplement: Supplement,
         threads: Executor,
         on_files: Callable[[Sequence[ShardFile]], None] = lambda _: None,
     ) -> None:
         """`on_files` is called with the files of each complete shard."""
         self.folder, self.request, self.log = folder, request, log
-        self._context, self._threads, self._on_files = context, threads, on_files
+        self.supplement, self._threads, self._on_files = supplement, threads, on_files
+        self._policies = {name: msgspec.json.decode(text, type=Policy) for name, text in supplement.policies.items()}
         self.walk, self.tally, self.files = LogWalk(log.start), Tally(), list[ShardFile]()
         self._front: LogStart | None = None  # where the first record waits for its release
         self._races = set[str]()  # of which records behind that went out
@@ -245,7 +247,7 @@ class Writing:
 
                 self._view = ParquetFile(self.folder / VIEWS / "parquet" / f"{self._shards:06d}.parquet")
             for trajectory, _ in shown:
-                self._view.add(row_of(trajectory, self._context))
+                self._view.add(row_of(trajectory, self.supplement.names, self._policies))
         written.result()
 
     def _part(self, part: str) -> LinesFile:
@@ -286,7 +288,6 @@ class Writing:
 def complete(
     writing: Writing,
     cursor: Cursor,
-    supplement: Supplement,
     releases: Mapping[str, tuple[int, bytes]],
     layout: bytes,
     software: str,
@@ -294,7 +295,7 @@ def complete(
 ) -> Manifest:
     """Write what stands beside log and views, and make the manifest. `releases`: those in front of the range by race,
     as number and line; `layout`: FORMATS.md."""
-    folder, tally, log = writing.folder, writing.tally, writing.log
+    folder, tally, log, supplement = writing.folder, writing.tally, writing.log, writing.supplement
     promoted = [supplement.promotions[agent] for agent in tally.agents if agent in supplement.promotions]
     outside = [one for one in promoted if one.seq in supplement.rows]
     references = tally.references | {one.seq: supplement.rows[one.seq] for one in outside}
@@ -326,7 +327,8 @@ def complete(
         files=tuple(sorted(files, key=lambda file: file.path)),
         software=software,
     )
-    return msgspec.structs.replace(manifest, files=(*manifest.files, write_card(folder, manifest, agents)))
+    card = write_named(folder, CARD, render_card(manifest, agents).encode(), 0)
+    return msgspec.structs.replace(manifest, files=(*manifest.files, card))
 
 
 async def _pages(store: Store, log: LogRange, selection: Selection) -> AsyncIterator[Page]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -441,13 +441,6 @@ class TrajectoryFacts(msgspec.Struct, frozen=True, kw_only=True):
 _NAMES = frozenset(TrajectoryFacts.__struct_fields__)
 
 
-class ViewContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What views show beside the log."""
-
-    names: dict[str, str] = {}  # agent version id -> the name it was submitted under
-    policies: dict[str, Policy] = {}  # by hash
-
-
 class ViewRow(msgspec.Struct, frozen=True, kw_only=True):
     """What a form writes of one trajectory. `tools` is an OpenAI `tools` array, JSON text."""
 
@@ -457,11 +450,12 @@ class ViewRow(msgspec.Struct, frozen=True, kw_only=True):
     opinions: tuple[Opinion, ...]
 
 
-def row_of(trajectory: Trajectory, context: ViewContext = ViewContext()) -> ViewRow:  # noqa: B008 - frozen
-    """The row of a trajectory."""
+def row_of(trajectory: Trajectory, names: Mapping[str, str] = {}, policies: Mapping[str, Policy] = {}) -> ViewRow:
+    """The row of a trajectory. `names` of agents by version id and `policies` by hash: those that stand beside the
+    log."""
     conversation = converse(trajectory.body)
     return ViewRow(
-        facts=_facts_of(trajectory, conversation, context),
+        facts=_facts_of(trajectory, conversation, names, policies),
         conversation=conversation,
         tools=tools_of(trajectory.body.tool_profile, trajectory.body.tools_sha256),
         opinions=trajectory.verdict.opinions if isinstance(trajectory.verdict, Verdict) else (),
@@ -475,15 +469,17 @@ def tools_of(profile: str, tools_sha256: str) -> str:
     return schemas if text_hash(schemas) == tools_sha256 else UNKNOWN_TOOLS
 
 
-def _episode_facts(trajectory: Trajectory, context: ViewContext) -> dict[str, object]:
+def _episode_facts(
+    trajectory: Trajectory, names: Mapping[str, str], policies: Mapping[str, Policy]
+) -> dict[str, object]:
     """Name, cost and times of an episode; each None where it is not known."""
     host, recorded = trajectory.content.host, trajectory.evaluation.totals.cost_micro_usd
     completions = [event for event in trajectory.body.events if isinstance(event, Completion)]
-    policy = context.policies.get(trajectory.evaluation.conditions.policy_sha256)
+    policy = policies.get(trajectory.evaluation.conditions.policy_sha256)
     is_priced = not completions or (policy is not None and is_whole_cost(policy, completions, recorded))
     is_timed = host.episode_ms > 0  # a record without times has 0 in all three
     return {
-        "agent_name": context.names.get(trajectory.evaluation.subject.agent_version_id),
+        "agent_name": names.get(trajectory.evaluation.subject.agent_version_id),
         "priced_micro_usd": recorded if is_priced else None,
         "episode_ms": host.episode_ms if is_timed else None,
         "model_ms": host.model_ms if is_timed else None,
@@ -505,7 +501,9 @@ def is_whole_cost(policy: Policy, completions: Sequence[Completion], recorded_mi
     return priced.issuperset(one.model for one in completions) and sum(costs) == recorded_micro_usd
 
 
-def _facts_of(trajectory: Trajectory, conversation: Conversation, context: ViewContext) -> TrajectoryFacts:
+def _facts_of(
+    trajectory: Trajectory, conversation: Conversation, names: Mapping[str, str], policies: Mapping[str, Policy]
+) -> TrajectoryFacts:
     """The facts of a trajectory, whose conversation was made already: its parts' fields by name, and what follows."""
     evaluation, body, verdict = trajectory.evaluation, trajectory.body, trajectory.verdict
     conditions = evaluation.conditions
@@ -541,7 +539,7 @@ def _facts_of(trajectory: Trajectory, conversation: Conversation, context: ViewC
             met: list[Axis] = [getattr(slot, axis) for slot in outcome.slots]
             values[f"{axis}_hits"] = min(sum(one.hits for one in met), _COUNT_MAX)
             values[f"{axis}_total"] = min(sum(one.total for one in met), _COUNT_MAX)
-    values |= _episode_facts(trajectory, context)
+    values |= _episode_facts(trajectory, names, policies)
     return TrajectoryFacts(**values)  # type: ignore[arg-type]  # by name
 
 

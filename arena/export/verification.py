@@ -250,7 +250,7 @@ class _Rows:
             for file in files:  # its hash is known: a whole export need not fit where this one is made
                 (made / file.path).unlink()
 
-        writing = Writing(made, manifest.request, log, supplement.context(), threads, drop)
+        writing = Writing(made, manifest.request, log, supplement, threads, drop)
         for number, name in enumerate(self._shards):
             scrubbed, lines = read_scrubbed(self._folder, number), list[bytes]()
             for line in read_lines(self._folder / LOG / name):
@@ -265,9 +265,7 @@ class _Rows:
         tally.references |= {seq: self._references[seq] for seq in tally.references if seq in self._references}
         layout = self._folder / LAYOUT
         content = layout.read_bytes() if layout.exists() else b""
-        return complete(
-            writing, cursor, supplement, self._release_lines, content, manifest.software, manifest.exported_ms
-        )
+        return complete(writing, cursor, self._release_lines, content, manifest.software, manifest.exported_ms)
 
     def _assembled(self, lines: list[bytes], scrubbed: dict[int, Trajectory], selection: Selection) -> list[Assembled]:
         """Lines of the log as the exporter makes them. Raises ArenaError V2050 for what it would not."""

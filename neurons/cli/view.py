@@ -26,8 +26,7 @@ from arena.export.model import LogRow
 from arena.records.body import decode_body, decode_content
 from arena.records.inspection import inspect
 from arena.records.model import EvaluationRecord, RecordContent, ReleaseRecord, SignedRecord, VerdictRecord, entry_of
-from arena.view.lines import trace_lines
-from arena.view.page import trace_pages
+from arena.view.page import trace_lines, trace_pages
 from arena.view.reading import Field, TraceView, chain_fact, view_evaluation, view_trace
 from arena.visibility.rule import Thing, Viewer, embargoed_races, may_see, standing_of
 from foundation.durable_files import write_whole

@@ -17,7 +17,7 @@ from arena.export.agents import AgentRow
 from arena.export.files import describe
 from arena.export.forms import ParquetFile, convert, read_rows, schema
 from arena.export.model import FORMATS, Format, ShardFile, Trajectory
-from arena.export.row import ExecutedCall, TrajectoryFacts, Turn, ViewContext, row_of
+from arena.export.row import ExecutedCall, TrajectoryFacts, Turn, row_of
 from arena.export.verification import verify_export
 from foundation.errors import Failure
 from harness.chat import ChatMessage
@@ -29,7 +29,7 @@ from tests.arena.trajectory_stand import appending, narrating, replace, trajecto
 VIEWS: tuple[Format, ...] = tuple(view for view in FORMATS if view != "jsonl")
 PAGE = Path(__file__).parents[2] / "arena" / "export" / "FORMATS.md"
 FAILED = Failure(code="U3002")
-CONTEXT = ViewContext(names={"a1" * 32: "lamps"})
+NAMES = {"a1" * 32: "lamps"}
 
 
 def rows() -> list[Trajectory]:
@@ -50,7 +50,7 @@ def written(folder: Path, view: Format, trajectories: Sequence[Trajectory], **op
     home = folder if view == "parquet" else folder.parent / f"{folder.name}-rows"
     file = ParquetFile(home / "000003.parquet")
     for one in trajectories:
-        file.add(row_of(one, CONTEXT))
+        file.add(row_of(one, NAMES))
     file.close()
     made = [(file.path, file.rows)] if view == "parquet" else convert(view, file.path, folder, 3, **options)
     return tuple(describe(folder, path, count) for path, count in made)
@@ -106,7 +106,7 @@ def test_the_page_names_every_column_and_field() -> None:
 
 def test_a_row_is_read_back_from_parquet_as_it_was_written(tmp_path: Path) -> None:
     (file,) = written(tmp_path, "parquet", rows())
-    assert list(read_rows(tmp_path / file.path)) == [row_of(one, CONTEXT) for one in rows()]
+    assert list(read_rows(tmp_path / file.path)) == [row_of(one, NAMES) for one in rows()]
 
 
 def test_a_parquet_row_group_is_bounded_by_rows_and_by_size(tmp_path: Path) -> None:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from training.corpus.disk import Spool
-from training.corpus.duplicates import fingerprint
+from training.corpus.duplicates import Spool, fingerprint
 from training.corpus.gates import RECOMMEND, check_rules, codes_by_rules, gates, is_unjudged, query_of
 from training.corpus.model import Appraisal, Quarantined, RejectCode, Rules, Signals, Trace, UnreadCount
 from training.corpus.tokens import open_counter, render
@@ -127,11 +126,6 @@ def appraise_shard(number: int, rows: Iterable[Trace | Quarantined], task: Task,
             appraisal = msgspec.structs.replace(appraisal, fingerprint=fingerprint(row), tokens=tokens)
         done.append(msgspec.Raw(msgspec.msgpack.encode(appraisal)))
     return AppraisedShard(done, added_up(unread))
-
-
-def numbered(rows: Iterable[Trace | Quarantined]) -> Iterator[tuple[int, Trace]]:
-    """The traces of a shard with their ordinals."""
-    return enumerate(row for row in rows if isinstance(row, Trace))
 
 
 def _problem_of(trace: Trace) -> str:

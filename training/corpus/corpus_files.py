@@ -34,7 +34,7 @@ from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
 from harness.chat import ChatMessage, chat_of, message_of
 from training.corpus.appraisal import Guard
-from training.corpus.disk import Spool, sorted_on_disk
+from training.corpus.duplicates import Spool, sorted_on_disk
 from training.corpus.model import (
     CorpusRow,
     Lineage,

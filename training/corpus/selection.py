@@ -35,10 +35,8 @@ from training.corpus.appraisal import (
     Task,
     appraise_shard,
     codes_under,
-    numbered,
 )
-from training.corpus.disk import sorted_on_disk
-from training.corpus.duplicates import likenesses
+from training.corpus.duplicates import likenesses, sorted_on_disk
 from training.corpus.model import (
     Appraisal,
     CorpusRow,
@@ -182,7 +180,8 @@ def _appraise_packed(task: Task, guard: Guard, job: tuple[int, Shard]) -> bytes:
 
 def _read_packed(job: tuple[Shard, frozenset[int]]) -> bytes:
     shard, ordinals = job
-    return msgspec.msgpack.encode([pair for pair in numbered(shard()) if pair[0] in ordinals])
+    traces = enumerate(row for row in shard() if isinstance(row, Trace))
+    return msgspec.msgpack.encode([pair for pair in traces if pair[0] in ordinals])
 
 
 def _without_duplicates(
