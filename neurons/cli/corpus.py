@@ -139,7 +139,7 @@ def build(
     from neurons.settings.inputs import code_commit
     from training.agents import distilled_prompt
     from training.corpus import building
-    from training.corpus.appraisal import Task
+    from training.corpus.selection import Task
     from training.rewriting.writing import with_rewrites
 
     if not (exports or foreign):

@@ -25,12 +25,11 @@ from problems.model import Problem
 from problems.synthesis import synthesize
 from problems.titles import LexicalTitles
 from tests.training.labelled import select
-from training.corpus.appraisal import Task
 from training.corpus.corpus_files import write_corpus
 from training.corpus.gates import NEVER_OFF
 from training.corpus.model import CorpusPool, Lineage, Rules, Trace
 from training.corpus.report import CODES
-from training.corpus.selection import kept_rows
+from training.corpus.selection import Task, kept_rows
 from training.model import Decode
 from training.models.render import Qwen3Codec
 from training.models.tiny_model import TinyShape, build_tiny_model

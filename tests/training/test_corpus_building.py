@@ -9,7 +9,6 @@ import pytest
 from arena.chain.keys import verify
 from foundation.errors import ArenaError
 from foundation.executors.processes import executor_of
-from training.corpus.appraisal import Task
 from training.corpus.building import (
     FULL,
     Filtered,
@@ -23,6 +22,7 @@ from training.corpus.building import (
 from training.corpus.corpus_files import read_rows
 from training.corpus.leak_guard import Guard
 from training.corpus.model import Rules
+from training.corpus.selection import Task
 
 ORIGIN = {"partition_sha256": "cd" * 32, "code_commit": "f6"}
 LOOSE = Rules(coefficient_e4_min=5_000)

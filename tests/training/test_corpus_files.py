@@ -22,7 +22,6 @@ from foundation.errors import ArenaError
 from foundation.executors.processes import executor_of
 from tests.prove.corpus_scale_run import folder_sha256
 from tests.training.labelled import make_labelled, select, stand_guard
-from training.corpus.appraisal import Task
 from training.corpus.building import Filtered, Sources, arms_of, filter_sources, write_filtered
 from training.corpus.corpus_files import (
     DATA,
@@ -45,7 +44,7 @@ from training.corpus.sampling import (
     sheet_csv,
     sheet_html,
 )
-from training.corpus.selection import kept_rows, rejections
+from training.corpus.selection import Task, kept_rows, rejections
 
 LINEAGE_VALUE = Lineage(
     rules=Rules(),

@@ -36,10 +36,10 @@ from tests.training.react_agents import (
     spoken,
 )
 from tests.training.test_corpus_reader import as_trace
-from training.corpus.appraisal import signals_of
 from training.corpus.corpus_files import columns_of, row_of
 from training.corpus.gates import codes_of, gates
 from training.corpus.model import CorpusRow, Rebuilt, Rules, Trace
+from training.corpus.selection import signals_of
 from training.models.render import Qwen3Codec
 
 

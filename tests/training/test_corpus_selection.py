@@ -27,12 +27,14 @@ from tests.training.stories import (
     query_text,
     search,
 )
-from training.corpus.appraisal import Appraised, Task, codes_under
 from training.corpus.building import (
     PER_TRACE,
     SET_LEVEL,
     Filtered,
+    Mix,
+    MixRow,
     ablations,
+    mix,
 )
 from training.corpus.duplicates import (
     Likeness,
@@ -41,7 +43,6 @@ from training.corpus.duplicates import (
     normal_words,
 )
 from training.corpus.gates import NEVER_OFF, codes_of, gates, recommended_ids, subtask
-from training.corpus.mix import Mix, MixRow, mix
 from training.corpus.model import (
     Appraisal,
     CorpusRow,
@@ -54,7 +55,17 @@ from training.corpus.model import (
     Trace,
 )
 from training.corpus.report import funnel_of
-from training.corpus.selection import appraise, choose, decide, kept_rows, merit, rejections
+from training.corpus.selection import (
+    Appraised,
+    Task,
+    appraise,
+    choose,
+    codes_under,
+    decide,
+    kept_rows,
+    merit,
+    rejections,
+)
 
 # without what the filter's own rules do not ask for
 OF_ONE_TRACE: tuple[RejectCode, ...] = tuple(code for code in get_args(RejectCode)[:12] if code != "failed")

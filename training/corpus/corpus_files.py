@@ -33,7 +33,6 @@ import zstandard
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
 from harness.chat import ChatMessage, chat_of, message_of
-from training.corpus.appraisal import Guard
 from training.corpus.duplicates import Spool, sorted_on_disk
 from training.corpus.model import (
     CorpusRow,
@@ -47,6 +46,7 @@ from training.corpus.model import (
     TraceSource,
 )
 from training.corpus.report import Funnel, render_card, render_page
+from training.corpus.selection import Guard
 
 DATA, CARD, LINEAGE, FUNNEL, REJECTED, PAGE = (
     "data/train.parquet",

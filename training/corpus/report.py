@@ -30,9 +30,8 @@ from foundation.canonical import content_hash
 from foundation.codes import lookup
 from judge.neutral import neutral_name
 from training.charts import Bar, Column, Mark, bars, histogram
-from training.corpus.appraisal import Appraised
 from training.corpus.model import MEANING, Appraisal, Lineage, RejectCode, Rules, UnreadCount
-from training.corpus.selection import Decision
+from training.corpus.selection import Appraised, Decision
 
 
 class CodeCount(msgspec.Struct, frozen=True, kw_only=True):
