@@ -43,12 +43,11 @@ _BY_END: Mapping[GuestEnd, str] = {
     "frame": "A1029",
     "memory": "A1030",
     "cpu": "A1030",
-    "processes": "A1030",
     "disk": "A1030",
     "resources": "A1030",
 }
 # Which layer noticed these differs between hosts: the record says no more than the stop reason.
-_LAYERED_ENDS = {"memory", "cpu", "processes", "disk", "resources"}
+_LAYERED_ENDS = {"memory", "cpu", "disk", "resources"}
 
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
 _TEMPORARY = re.compile(r"/tmp/\S+")

@@ -31,7 +31,7 @@ import structlog
 
 from foundation.codes.names import HOTKEY_IN_USE
 from foundation.errors import ArenaError, Failure
-from neurons.health.node_file import note_ending
+from neurons.health.status import note_ending
 from neurons.loops.checkpoints import AnchorLoop, CheckpointLoop
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal, Turning, run_loop

@@ -1,35 +1,30 @@
-"""Clients of the public reads: the live tail from another machine, each row checked as it comes, and the agent at the
-top.
+"""The client of the live tail: the rows of a log on another machine, each checked as it comes.
 
 A row is handed on only after its number, link, hash, signature and body were checked against the row before; a break
 is V2050 and ends the stream, whatever the server says afterwards. A connection that ends is opened again behind the
 last row, with growing pauses. Memory is bounded by one row. The first row's `prev` is taken as it is, unless the
 stream begins at the first record: compare the head with a signed checkpoint to know more. Answers are bounded in size
-and time, no redirect is followed, and a file is handed on only if it is the one that its agent version names.
+and time, and no redirect is followed.
 """
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Callable, Iterator
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import httpx2
 import msgspec
 
-from arena.api.rows import AgentDetail, RaceDetail
 from arena.chain.port import Verifier
 from arena.export.files import read_row
 from arena.export.model import LogRow
-from arena.records.commitments import agent_version_id
 from arena.records.inspection import inspect
 from arena.records.log import LogWalk
 from arena.records.model import Head, entry_of
 from foundation.backoff import Backoff
 from foundation.bounded_http import BoundedClient, Lines, UnfitAnswerError
 from foundation.canonical import UNREADABLE_JSON
-from foundation.codes import CODES
 from foundation.codes.names import TAIL_BAD_REQUEST, TAIL_LACKS
 from foundation.errors import ArenaError
 
@@ -197,57 +192,3 @@ class TailClient:
 
 class _AwayError(Exception):
     """The connection ended, or there was none: try again."""
-
-
-READ_S, READ_BYTES_MAX = 30.0, 16 << 20
-
-_Value = TypeVar("_Value")
-
-
-class WinnerFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The agent at the top after the latest settled race, and its file."""
-
-    race_id: str
-    agent: AgentDetail
-    source: bytes
-
-    @property
-    def score_e4(self) -> int | None:
-        """What it scored in that race; None where it did not run in it."""
-        return next((one.standing.race_score_e4 for one in self.agent.races if one.race_id == self.race_id), None)
-
-
-def read_winner(url: str, *, timeout_s: float = READ_S) -> WinnerFile:
-    """The agent at the top, by the public reads at `url`. `timeout_s` bounds each of three answers as a whole.
-
-    Raises ArenaError V2084 where they don't answer or speak something else, V2082 where no race is settled or none has
-    a top, V2089 until the embargo is over.
-    """
-    with BoundedClient(base_url=url, silence_s=timeout_s, connect_s=timeout_s, trust_env=False) as http:
-        race = _value(_get(http, "/v1/leaderboard", timeout_s), RaceDetail).race
-        agent = race.top_agent_version_id
-        if not agent:
-            raise ArenaError("V2082", f"{race.race_id} has no agent at the top")
-        detail = _value(_get(http, f"/v1/agents/{agent}", timeout_s), AgentDetail)
-        source = _get(http, f"/v1/agents/{agent}/source", timeout_s)
-    if agent_version_id(detail.agent.miner_hotkey, hashlib.sha256(source).hexdigest()) != agent:
-        raise ArenaError("V2084", f"{url}: the file is not the one that agent version {agent[:16]} names")
-    return WinnerFile(race_id=race.race_id, agent=detail, source=source)
-
-
-def _get(http: BoundedClient, target: str, timeout_s: float) -> bytes:
-    try:
-        answer = http.ask("GET", target, bytes_max=READ_BYTES_MAX, within_s=timeout_s)
-    except (httpx2.HTTPError, httpx2.InvalidURL, UnfitAnswerError) as error:
-        raise ArenaError("V2084", f"{http.base_url}: {str(error) or type(error).__name__}") from error
-    if answer.is_success:
-        return answer.content
-    refused = _value(answer.content, ServedRefusal)
-    raise ArenaError(refused.code if refused.code in CODES else "V2084", refused.message)
-
-
-def _value(content: bytes, kind: type[_Value]) -> _Value:
-    try:
-        return msgspec.json.decode(content, type=kind)
-    except UNREADABLE_JSON as error:
-        raise ArenaError("V2084", "no answer of an arena's public reads") from error

@@ -112,34 +112,40 @@ def refusal(error: ArenaError, status: int = 0) -> Response:
 
 
 def add_refusals(
-    app: FastAPI, answer: Callable[[ArenaError, int], Response] = refusal, *, unknown_route: str = TAIL_LACKS
+    app: FastAPI,
+    answer: Callable[[ArenaError, int], Response] = refusal,
+    *,
+    unknown_route: str = TAIL_LACKS,
+    page: Callable[[Request, ArenaError, int], Response] | None = None,
 ) -> None:
     """Answer every failure of an application in its one shape.
 
     `answer` gets the failure and a status, 0 for the one that goes with the code; `unknown_route` is the code of a path
-    that is not there.
+    that is not there; `page` answers a browser outside of `/v1/`.
     """
 
-    async def on_failure(_: Request, error: Exception) -> Response:
+    async def on_failure(request: Request, error: Exception) -> Response:
+        status, headers = 0, dict[str, str]()
+        if isinstance(error, RequestValidationError):
+            fault = error.errors()[0]
+            error = ArenaError(TAIL_BAD_REQUEST, f"{fault['loc'][-1]}: {fault['msg']}")
+        elif isinstance(error, HTTPException):
+            status, headers = error.status_code, dict(error.headers or {})
+            code = unknown_route if status == 404 else TAIL_BAD_REQUEST
+            error = ArenaError(code, f"{request.method} {request.url.path[:128]!a}: {error.detail}")
         assert isinstance(error, ArenaError)
-        return answer(error, 0)
-
-    async def on_wrong_parameter(_: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        fault = error.errors()[0]
-        return answer(ArenaError(TAIL_BAD_REQUEST, f"{fault['loc'][-1]}: {fault['msg']}"), 0)
-
-    async def on_wrong_route(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        code = unknown_route if error.status_code == 404 else TAIL_BAD_REQUEST
-        detail = f"{request.method} {request.url.path[:128]!a}: {error.detail}"
-        answered = answer(ArenaError(code, detail), error.status_code)
-        answered.headers.update(error.headers or {})
+        answered = answer(error, status)
+        is_browser = not request.url.path.startswith("/v1/") and "text/html" in request.headers.get("accept", "")
+        if page is not None and is_browser:
+            shown = page(request, error, answered.status_code)
+            if wait := answered.headers.get("retry-after"):
+                headers["retry-after"] = wait
+            answered, headers["vary"] = shown, "accept"
+        answered.headers.update(headers)
         return answered
 
-    app.add_exception_handler(ArenaError, on_failure)
-    app.add_exception_handler(RequestValidationError, on_wrong_parameter)
-    app.add_exception_handler(HTTPException, on_wrong_route)
+    for kind in (ArenaError, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, on_failure)
 
 
 async def require_known(request: Request) -> None:
@@ -158,22 +164,19 @@ def json_response(value: object, status: int = 200, headers: dict[str, str] | No
     return Response(msgspec.json.encode(value), status, kept, media_type="application/json")
 
 
-class RequestLimits:
-    """A share of requests for each address, around an application."""
+def limited(app: ASGIApp, shares: Shares, answer: Callable[[ArenaError], Response] = refusal) -> ASGIApp:
+    """An application that each address has a share of; `answer` refuses with V2112."""
 
-    def __init__(self, app: ASGIApp, shares: Shares, answer: Callable[[ArenaError], Response] = refusal) -> None:
-        """`answer` refuses with V2112."""
-        self._app, self._shares, self._answer = app, shares, answer
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or refuse it."""
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         try:
             if scope["type"] == "http":
-                self._shares.spend_request(network_of(scope["client"][0]) if scope.get("client") else "")
+                shares.spend_request(network_of(scope["client"][0]) if scope.get("client") else "")
         except ArenaError as error:
-            await self._answer(error)(scope, receive, send)
+            await answer(error)(scope, receive, send)
             return
-        await self._app(scope, receive, send)
+        await app(scope, receive, send)
+
+    return serve
 
 
 def deliver(request: Request, content: bytes, media_type: str, *, name: str = "") -> Response:
@@ -233,24 +236,27 @@ _STREAMS_STOP_S = 5
 DISCARD_BYTES, DISCARD_S = 4 << 20, 2.0
 
 
-async def serve_app(
-    app: ASGIApp,
-    listener: socket.socket,
-    connections: Connections,
-    stop: asyncio.Event,
-    closing: asyncio.Event,
-    explain: Callable[[str], bytes] | None = None,
-) -> None:
-    """Serve an application until `stop` is set; `closing` is set then, for streams that would go on for ever.
-    `explain`: what a client reads that was dropped before it had made a request."""
+class _Unsignalled(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:  # whoever runs it decides when it stops
+        yield
 
-    class Unsignalled(uvicorn.Server):
-        @contextlib.contextmanager
-        def capture_signals(self) -> Iterator[None]:  # whoever runs it decides when it stops
-            yield
 
-    server = Unsignalled(
-        uvicorn.Config(
+class Server:
+    """One application on one listening socket. `address`: its base URL."""
+
+    closing: asyncio.Event | None = None  # set when it stops, for streams that would go on for ever
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        listener: socket.socket,
+        connections: Connections,
+        explain: Callable[[str], bytes] | None = None,
+    ) -> None:
+        """`explain`: what a client reads that was dropped before it had made a request."""
+        self.address, self._listener = address_of(listener), listener
+        self._config = uvicorn.Config(
             app,
             http=functools.partial(GuardedProtocol, connections=connections, explain=explain),  # type: ignore[arg-type]
             ws="none",
@@ -261,16 +267,19 @@ async def serve_app(
             server_header=False,
             timeout_graceful_shutdown=_STREAMS_STOP_S,
         )
-    )
-    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-    stopping = asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        stopping.cancel()
-        closing.set()
-        server.should_exit = True
-        await serving
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set."""
+        server = _Unsignalled(self._config)
+        serving, stopping = asyncio.ensure_future(server.serve([self._listener])), asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            if self.closing is not None:
+                self.closing.set()
+            server.should_exit = True
+            await serving
 
 
 def address_of(listener: socket.socket) -> str:

@@ -9,14 +9,9 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
-import sys
-import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import bittensor_core as core
 
@@ -179,42 +174,19 @@ NONCES_MAX = 4_096  # remembered of one hotkey; one that sends more within the w
 _SECOND_NS = 1_000_000_000
 
 
-@functools.cache
-def _http_auth() -> Any:
-    """The SDK's module of signed requests.
-
-    The package's own `__init__` imports a chain client, Ethereum's libraries and QR codes, which takes 0.6 s of a
-    processor where this module takes 0.1 s: it runs when somebody asks the package itself for something.
-    """
-    spec = importlib.util.find_spec("bittensor") if "bittensor" not in sys.modules else None
-    if spec is not None:
-        package = importlib.util.module_from_spec(spec)
-        package.__class__ = _UnopenedPackage
-        sys.modules["bittensor"] = package
+def _http_auth() -> ModuleType:
+    """The SDK's module of signed requests; its package takes half a second to load."""
     return importlib.import_module("bittensor.http_auth")
-
-
-class _UnopenedPackage(ModuleType):
-    """A package whose submodules can be imported and whose own code has not run. One thread opens it."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or self.__spec__ is None or self.__spec__.loader is None:
-            raise AttributeError(name)
-        self.__class__ = ModuleType  # type: ignore[assignment]  # a module may be given another class
-        self.__spec__.loader.exec_module(self)
-        return getattr(self, name)
 
 
 class HttpCheck:
     """Checks requests to one hotkey, which takes no key: a server that strangers reach need not hold one."""
 
-    def __init__(
-        self, hotkey: str, now_ns: Callable[[], int], *, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
-        """`now_ns` is unix nanoseconds; `monotonic` counts seconds, whatever that clock is set to."""
+    def __init__(self, hotkey: str, now_ns: Callable[[], int]) -> None:
+        """`now_ns` is unix nanoseconds."""
         self.hotkey = canonical_hotkey(hotkey) or hotkey
         self._now_ns = now_ns
-        self._seen = _Seen(now_ns(), monotonic)
+        self._seen = _Seen(now_ns())
 
     def claimed(self, headers: Mapping[str, str]) -> str | None:
         """Who a request says it is from, unchecked; None when it names no hotkey."""
@@ -258,11 +230,9 @@ class HttpCheck:
 class HttpAuth(HttpCheck):
     """A `RequestAuth` of one hotkey. Both the server and the client side of a validator use the same one."""
 
-    def __init__(
-        self, signer: Signer, now_ns: Callable[[], int], *, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, signer: Signer, now_ns: Callable[[], int]) -> None:
         """As of `HttpCheck`."""
-        super().__init__(signer.hotkey, now_ns, monotonic=monotonic)
+        super().__init__(signer.hotkey, now_ns)
         self._sdk_signer = SdkSigner(signer)
         self._last_ns = 0
 
@@ -283,56 +253,36 @@ class _KeptElsewhere:
         return True
 
 
-class _Accepted:
-    """What was let through of one hotkey: nonces by value and in order, the highest, and up to where none is taken
-    since the clock was set back, as most of those before are forgotten."""
-
-    def __init__(self) -> None:
-        self.nonces, self.order = set[int](), deque[int]()
-        self.highest = self.floor = 0
-
-
 class _Seen:
-    """Nonces let through, by hotkey, for as long as their age passes. Nonces are times: older ones go first."""
+    """Nonces let through, by hotkey. Nonces are times: one that is far behind a hotkey's highest is taken for known, so
+    that a clock that is set back makes no request fresh again."""
 
-    def __init__(self, since_ns: int, monotonic: Callable[[], float]) -> None:
-        self.retention = 2 * (MAX_AGE_S + SKEW_S)
-        self._since_ns = since_ns
-        self._latest_ns = since_ns  # that the clock showed
-        self._monotonic = monotonic
-        self._rests_until_s = monotonic()
-        self._accepted: dict[bytes, _Accepted] = {}
+    def __init__(self, since_ns: int) -> None:
+        self._since_ns = self._latest_ns = since_ns
+        self._accepted: dict[bytes, tuple[int, set[int]]] = {}  # the highest, and those that are not far behind it
 
     def heed_clock(self, now_ns: int) -> None:
-        """Begin anew when the clock was set back. Raises ArenaError V2110 for as long as a request may be fresh that
-        was let through before."""
+        """Begin anew when the clock was set back: what is fresh by it may have been let through by another process."""
         if now_ns < self._latest_ns - SKEW_S * _SECOND_NS:
-            self._since_ns = self._latest_ns = now_ns
-            self._rests_until_s = self._monotonic() + MAX_AGE_S + SKEW_S
-            for accepted in self._accepted.values():
-                accepted.floor = accepted.highest
-        self._latest_ns = max(self._latest_ns, now_ns)
-        left_s = self._rests_until_s - self._monotonic()
-        if left_s > 0:
-            raise ArenaError("V2110", f"this server's clock was set back; it takes requests again in {left_s:.0f} s")
+            self._since_ns = now_ns + int(SKEW_S * _SECOND_NS)
+        self._latest_ns = now_ns
 
     def check_and_store(self, hotkey_ss58: str, nonce_ns: int) -> bool:
         """True, once, for a nonce not from before the start. The key counts, not the spelling of its address.
 
         Raises ArenaError V2110 with the reason for any other."""
-        accepted = self._accepted.setdefault(public_key(hotkey_ss58) or b"", _Accepted())
-        nonces, order = accepted.nonces, accepted.order
-        while order and order[0] < self._latest_ns - self.retention * _SECOND_NS:
-            nonces.discard(order.popleft())
+        key = public_key(hotkey_ss58) or b""
+        highest, nonces = self._accepted.get(key, (nonce_ns, set[int]()))
+        highest = max(highest, nonce_ns)
+        oldest = highest - int(2 * (MAX_AGE_S + SKEW_S) * _SECOND_NS)
         if nonce_ns < self._since_ns:
             raise ArenaError("V2110", "it was signed before this server began or its clock was set back")
-        if nonce_ns in nonces:
-            raise ArenaError("V2110", "this request was already accepted")
-        if nonce_ns <= accepted.floor:
-            raise ArenaError("V2110", "it may have been accepted while this server's clock was ahead")
+        if nonce_ns in nonces or nonce_ns < oldest:
+            raise ArenaError("V2110", "this request was already accepted, or a much later one was")
         if len(nonces) >= NONCES_MAX:
-            raise ArenaError("V2110", f"more than {NONCES_MAX} requests within {self.retention:g} s")
+            nonces = {nonce for nonce in nonces if nonce >= oldest}
+        if len(nonces) >= NONCES_MAX:
+            raise ArenaError("V2110", f"more than {NONCES_MAX} requests within {2 * (MAX_AGE_S + SKEW_S):g} s")
         nonces.add(nonce_ns)
-        order.append(nonce_ns)
-        accepted.highest = max(accepted.highest, nonce_ns)
+        self._accepted[key] = (highest, nonces)
         return True

@@ -1,4 +1,5 @@
-"""A miner's side of the door: which doors there are, signed requests, answers of bounded size in bounded time.
+"""A miner's side of the door: which doors there are, signed requests, answers of bounded size in bounded time; and the
+agent at the top, by the public reads.
 
 Nothing is sent to a door that is not the named hotkey's word by word: requests are signed for that receiver,
 and no redirect or proxy is followed. A submission is sent again where the line broke: the door answers it alike.
@@ -12,19 +13,21 @@ them by its commitment.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
 from collections.abc import Awaitable, Sequence
 from types import TracebackType
 from typing import Annotated, TypeVar
-from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
 
 from arena.api.http import ErrorAnswer
+from arena.api.rows import AgentDetail, RaceDetail
 from arena.chain.port import Metagraph, RequestAuth
-from arena.door.app import DoorState
-from arena.door.service import SubmissionStatus, TakenSubmission
+from arena.door.service import DoorState, SubmissionStatus, TakenSubmission
 from arena.race.draw import permitted_validators, qualifying_order
+from arena.records.commitments import agent_version_id
 from arena.submissions.model import SignedSubmission
 from foundation.backoff import Backoff
 from foundation.bounded_http import UnfitAnswerError, ask
@@ -46,8 +49,21 @@ class DoorPort(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     port: Annotated[int, msgspec.Meta(ge=1, le=65_535)]
 
 
+class WinnerFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent at the top after the latest settled race, and its file."""
+
+    race_id: str
+    agent: AgentDetail
+    source: bytes
+
+    @property
+    def score_e4(self) -> int | None:
+        """What it scored in that race; None where it did not run in it."""
+        return next((one.standing.race_score_e4 for one in self.agent.races if one.race_id == self.race_id), None)
+
+
 class DoorClient:
-    """Asks doors by their base URLs. Close it when done."""
+    """Asks doors, and the reads beside them, by their base URLs. Close it when done."""
 
     def __init__(
         self,
@@ -57,8 +73,8 @@ class DoorClient:
         place_s: float = PLACE_S,
         answer_s: float = ANSWER_S,
     ) -> None:
-        """`auth` None: only `place` can be asked. `netuid`: signed with every request, so that no other subnet's door
-        takes it. `place_s` and `answer_s`: for one attempt at a whole answer, of `place` and of everything else."""
+        """`auth` None: only `place` and `winner` can be asked. `netuid`: signed with every request, so that no other
+        subnet's door takes it. `place_s`, `answer_s`: for one attempt at a whole answer, of `place` and of all else."""
         self._auth, self._netuid = auth, netuid
         self._place_s, self._answer_s = place_s, answer_s
         self._http = httpx2.AsyncClient(
@@ -76,12 +92,10 @@ class DoorClient:
     async def place(self, url: str) -> DoorState | DoorPort:
         """Whose door it is, or at which port of this address it is. Raises ArenaError U3040, U3042, or what the door
         refuses with."""
-        found = await self._ask("GET", url, "/v1/door", dict[str, msgspec.Raw], within_s=self._place_s)
-        kind: type[DoorPort | DoorState] = DoorPort if found.keys() == {"port"} else DoorState
-        try:
-            return msgspec.json.decode(msgspec.json.encode(found), type=kind)
-        except UNREADABLE_JSON as error:
-            raise ArenaError(_WRONG, f"{url}: no answer of a door") from error
+        content = await self._fetch("GET", url, "/v1/door", within_s=self._place_s)
+        with contextlib.suppress(*UNREADABLE_JSON):
+            return msgspec.json.decode(content, type=DoorPort)
+        return _read(url, content, DoorState)
 
     async def submit(self, url: str, receiver: str, submission: SignedSubmission) -> TakenSubmission:
         """Hand in a submission at the door of `receiver`. Raises as `place`."""
@@ -93,36 +107,50 @@ class DoorClient:
         file = {"file": ("agent.py", submission.source.encode(), "text/x-python")}
         made = httpx2.Request("POST", "http://form", data=form, files=file)
         kind = {"content-type": made.headers["content-type"]}
-        return await self._ask("POST", url, "/v1/submissions", TakenSubmission, receiver, made.read(), kind)
+        taken = await self._fetch("POST", url, "/v1/submissions", receiver, made.read(), kind)
+        return _read(url, taken, TakenSubmission)
 
     async def statuses(self, url: str, receiver: str) -> list[SubmissionStatus]:
         """Where all of the own submissions stand. Raises as `place`."""
-        return await self._ask("GET", url, "/v1/submissions", list[SubmissionStatus], receiver)
+        return _read(url, await self._fetch("GET", url, "/v1/submissions", receiver), list[SubmissionStatus])
 
     async def withdraw(self, url: str, receiver: str, agent_version_id: str) -> SubmissionStatus:
         """Take a version back. Raises as `place`."""
-        return await self._ask("DELETE", url, f"/v1/submissions/{agent_version_id}", SubmissionStatus, receiver)
+        left = await self._fetch("DELETE", url, f"/v1/submissions/{agent_version_id}", receiver)
+        return _read(url, left, SubmissionStatus)
 
-    async def _ask(
+    async def winner(self, url: str) -> WinnerFile:
+        """The agent at the top, by the public reads at `url`, with a file that is the one its version names.
+
+        Raises as `place`: V2082 where no race is settled or none has a top, V2089 until the embargo is over.
+        """
+        race = _read(url, await self._fetch("GET", url, "/v1/leaderboard"), RaceDetail).race
+        agent = race.top_agent_version_id
+        if not agent:
+            raise ArenaError("V2082", f"{race.race_id} has no agent at the top")
+        detail = _read(url, await self._fetch("GET", url, f"/v1/agents/{agent}"), AgentDetail)
+        source = await self._fetch("GET", url, f"/v1/agents/{agent}/source")
+        if agent_version_id(detail.agent.miner_hotkey, hashlib.sha256(source).hexdigest()) != agent:
+            raise ArenaError(_WRONG, f"{url}: the file is not the one that agent version {agent[:16]} names")
+        return WinnerFile(race_id=race.race_id, agent=detail, source=source)
+
+    async def _fetch(
         self,
         method: str,
         url: str,
         route: str,
-        kind: type[_Value],
         receiver: str = "",
         body: bytes = b"",
         headers: dict[str, str] | None = None,
         within_s: float | None = None,
-    ) -> _Value:
+    ) -> bytes:
         target = url.rstrip("/") + route
         if receiver and self._netuid is not None:
             target += f"?netuid={self._netuid}"
         for attempt in range(1, TRIES + 1):
             try:
-                signed = {}
-                if receiver:
-                    assert self._auth is not None, "only a signed request has a receiver"
-                    signed = self._auth.sign(method, httpx2.URL(target).raw_path.decode("ascii"), receiver, body)
+                path = httpx2.URL(target).raw_path.decode("ascii")
+                signed = self._auth.sign(method, path, receiver, body) if self._auth and receiver else {}
                 answer = await ask(
                     self._http,
                     method,
@@ -139,16 +167,20 @@ class DoorClient:
                 if attempt == TRIES or isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
                     raise ArenaError(_AWAY, f"{url}: {str(error) or type(error).__name__}") from error
                 await asyncio.sleep(_PAUSES.pause_ms(attempt) / 1_000)
-        try:
-            if answer.is_success:
-                return msgspec.json.decode(answer.content, type=kind)
-            refused = msgspec.json.decode(answer.content, type=ErrorAnswer)
-        except UNREADABLE_JSON as error:
-            raise ArenaError(_WRONG, f"{url}: status {answer.status_code}, no answer of a door") from error
+        if answer.is_success:
+            return answer.content
+        refused = _read(url, answer.content, ErrorAnswer)
         if refused.code not in CODES:
             raise ArenaError("U3041", f"{url}: {refused.code[:8]} {refused.message[:300]}")
         detail = refused.message.removeprefix(CODES[refused.code].title)  # alone it stands for no detail
         raise ArenaError(refused.code, f"line {refused.line}: {detail[:500]}" if refused.line else detail[:500])
+
+
+def _read(url: str, content: bytes, kind: type[_Value]) -> _Value:
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except UNREADABLE_JSON as error:
+        raise ArenaError(_WRONG, f"{url}: no answer of a validator") from error
 
 
 class DoorAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -230,12 +262,15 @@ async def _or_failure(door: DoorAnswer, asked: Awaitable[DoorAnswer]) -> DoorAns
 async def _look(client: DoorClient, url: str, whose: frozenset[str], netuid: int) -> DoorAnswer:
     place = await client.place(url)
     if not isinstance(place, DoorState):  # an exchange: the door is at the same address
-        parts = urlsplit(url)
-        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-        url = f"{parts.scheme}://{host}:{place.port}"
+        url = at_port(url, place.port)
         place = await client.place(url)
     if not isinstance(place, DoorState) or place.validator not in whose:
         raise ArenaError("U3042", f"{url} is not the door of a validator with a permit on this subnet")
     if place.netuid != netuid:  # whose registrations and commitments are others
         raise ArenaError("U3042", f"{url} is a door of netuid {place.netuid}, and this is netuid {netuid}")
     return DoorAnswer(url=url, state=place)
+
+
+def at_port(url: str, port: int) -> str:
+    """The same host at another port."""
+    return str(httpx2.URL(url).copy_with(port=port, path="/", query=None)).rstrip("/")

@@ -1,4 +1,11 @@
-"""What the door does with a submission: refuse it with a reason, or take it in once and answer the same ever after.
+"""The door: its routes, and what it does with a submission: refuse it with a reason, or take it in once and answer the
+same ever after.
+
+A request is looked at in this order: has its address a share left (`arena.web.server` asks), is the hotkey it names
+registered by a fresh view of the chain, is there a place for its body; then the body is read within a size and a time,
+the signature checked, the nonce spent in the database, and the key's share. Every refusal has the shape of every server
+(`arena.api.http`), and its status goes with the code: what a client sent is answered with 4xx; 503 alone says that this
+node cannot take anything at present.
 
 Nothing is taken that admission would refuse by what is known now (`arena.submissions.admission`), while the operator's
 switch is off, or from who is not registered by a fresh view of the chain; of one hotkey one submission waits at a time,
@@ -10,17 +17,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, Any, Protocol
 
 import msgspec
+from fastapi import FastAPI, Path, Query, Request
+from starlette.responses import Response
 
 from arena.api.board import Board, RaceView
-from arena.api.http import AgentFileError
+from arena.api.http import AgentFileError, add_refusals, discard_body, json_response, make_app, read_body, refused
 from arena.api.rows import RaceRow, is_told, race_row
-from arena.chain.keys import verify
+from arena.chain.keys import HttpCheck, verify
 from arena.chain.port import Metagraph, Subtensor
-from arena.door.form import Parser, SubmissionForm
-from arena.gate.report import Finding, GateReport
+from arena.door.form import PARTS, Parser, SubmissionForm, read_form
+from arena.exchange.peer_service import ShareRules, Shares
+from arena.gate.report import Finding
 from arena.gate.rules import RULES
 from arena.policy import Policy
 from arena.race.admission import hold_ends
@@ -40,8 +53,9 @@ from arena.submissions.admission import admit, hold_of, next_allowed_block, past
 from arena.submissions.model import SignedSubmission, is_agent_name, waiting_row
 from arena.visibility.rule import may_see
 from foundation.canonical import text_hash
-from foundation.codes.names import COOLDOWN
+from foundation.codes.names import COOLDOWN, PEER_LACKS
 from foundation.errors import ArenaError, Failure
+from harness.catalogue.server import network_of
 from judge.verdict import Verdict
 from problems.model import POOLS
 
@@ -60,7 +74,7 @@ class PauseState(msgspec.Struct, frozen=True, kw_only=True):
 async def read_pause(store: Store) -> PauseState:
     """The state now."""
     events = await store.events(STREAM)
-    return _read_state(events[-1] if events else "")
+    return _pause_of(events[-1] if events else "")
 
 
 async def put_pause(store: Store, state: PauseState) -> None:
@@ -69,15 +83,7 @@ async def put_pause(store: Store, state: PauseState) -> None:
     await store.put_event(STREAM, len(events), msgspec.json.encode(state).decode())
 
 
-def require_open(event: str) -> None:
-    """Return where submissions are taken after this event, the stream's last. Raises ArenaError V2200 with the
-    operator's reason."""
-    state = _read_state(event)
-    if state.is_paused:
-        raise ArenaError("V2200", state.reason)
-
-
-def _read_state(event: str) -> PauseState:
+def _pause_of(event: str) -> PauseState:
     return msgspec.json.decode(event, type=PauseState) if event else PauseState()
 
 
@@ -231,7 +237,8 @@ class Desk:
 
         Raises AgentFileError (A1001 to A1004), ArenaError A1006 to A1008, A1010, A1012, V2200, V2021, U3030.
         """
-        require_open(known.event)
+        if (pause := _pause_of(known.event)).is_paused:
+            raise ArenaError("V2200", pause.reason)
         if not is_agent_name(form.agent_name):
             raise ArenaError("A1010", ascii(form.agent_name[:80]))
         submission = await self._read(caller, form)
@@ -269,14 +276,15 @@ class Desk:
 
         Raises ArenaError A1012 for a version that is decided, V2113 for no version of the caller's.
         """
-        rows = await self.store.submissions(EVERY_STATE, miner_hotkey=caller)
-        row = next((each for each in rows if each.subject.agent_version_id == agent_version_id), None)
-        if row is None:
-            raise ArenaError("V2113", "no version of this hotkey")
-        if row.state != "withdrawn" and not await self.store.set_submission_state(
-            agent_version_id, "withdrawn", was="waiting"
-        ):
-            raise ArenaError("A1012", f"{row.name} no longer waits for the gate", fix="submit another version")
+        for row in await self.store.submissions(EVERY_STATE, miner_hotkey=caller):
+            if row.subject.agent_version_id == agent_version_id:
+                is_dropped = row.state == "withdrawn" or await self.store.set_submission_state(
+                    agent_version_id, "withdrawn", was="waiting"
+                )
+                if not is_dropped:
+                    raise ArenaError("A1012", f"{row.name} no longer waits for the gate", fix="submit another version")
+                return
+        raise ArenaError("V2113", "no version of this hotkey")
 
     async def _read(self, caller: str, form: SubmissionForm) -> SignedSubmission:
         limit = self.policy.gate.source_bytes
@@ -333,6 +341,7 @@ class Desk:
 
     async def _status(self, row: StoredSubmission, block: int, allowed: int) -> SubmissionStatus:
         agent, report = row.subject.agent_version_id, read_report(row)
+        is_held = row.state == "review" and hold_of(report) == "heuristic"  # which alone runs out
         counts = await self.store.item_counts(agent) if row.state in GATED else []
         qualifying = None
         if row.state in ("accepted", "qualified", "unqualified"):
@@ -355,7 +364,7 @@ class Desk:
             block=block,
             failure=row.failure or (report.failure if report else None),
             findings=report.findings if report else (),
-            held_until_block=self._held_until(row, report),
+            held_until_block=hold_ends(row.subject, self.policy.admission) if is_held else 0,
             qualifying=qualifying,
             agreed=row.agreed,
             races=tuple(self._race(race, agent, counts) for race in own[: -RACES_SHOWN - 1 : -1]),
@@ -365,15 +374,12 @@ class Desk:
 
     def _race(self, race: RaceView, agent: str, counts: list[ItemCount]) -> OwnRace:
         work = next((each for each in counts if (each.stage, each.race_id) == ("race", race.race_id)), None)
-        told = race.settlement if is_told(race) else None
-        standings = told.standings if told else ()
-        return OwnRace(
-            race=race_row(self._board, race),
-            standing=next((one for one in standings if one.agent_version_id == agent), None),
-            reason=told.reason if told else "",
-            done=work.done if work else 0,
-            total=work.total if work else 0,
-        )
+        done, total = (work.done, work.total) if work else (0, 0)
+        if race.settlement is None or not is_told(race):
+            return OwnRace(race=race_row(self._board, race), done=done, total=total)
+        standing = next((one for one in race.settlement.standings if one.agent_version_id == agent), None)
+        reason = race.settlement.reason
+        return OwnRace(race=race_row(self._board, race), standing=standing, reason=reason, done=done, total=total)
 
     async def _said(self, own: list[RaceView], agent: str) -> tuple[JudgedProblem, ...]:
         """What this validator's judge said of an agent in the newest released race that it was in."""
@@ -399,11 +405,6 @@ class Desk:
                 del self._judged[next(iter(self._judged))]
         return tuple(self._judged[race.race_id].get(agent, ()))
 
-    def _held_until(self, row: StoredSubmission, report: GateReport | None) -> int:
-        """The block from which a hold counts as accepted; 0 where nothing is held, or the hold does not run out."""
-        is_running_out = row.state == "review" and hold_of(report) == "heuristic"
-        return hold_ends(row.subject, self.policy.admission) if is_running_out else 0
-
 
 def _is_of(race: RaceView, agent_version_id: str, state: SubmissionState) -> bool:
     """Whether a race is an agent's: it is in the field, or may be in the field of one that is open."""
@@ -412,3 +413,178 @@ def _is_of(race: RaceView, agent_version_id: str, state: SubmissionState) -> boo
     if race.state.field is None:
         return state == "qualified" and race.state.opened is not None and race.state.settlement is None
     return any(each.subject.agent_version_id == agent_version_id for each in race.state.field.field)
+
+
+_FORM_BYTES = 65_536  # of a body beside the file: heads, name, signature
+_Version = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="Agent version id.")]
+_Netuid = Annotated[
+    int | None, Query(ge=0, le=65_535, description="The subnet that the request is for; another door's is refused.")
+]
+
+
+def form_document(names: tuple[str, ...]) -> dict[str, Any]:
+    """How a document describes a multipart form with these parts."""
+    parts = {name: {"type": "string"} for name in names} | {"file": {"type": "string", "format": "binary"}}
+    schema = {"type": "object", "required": list(names), "properties": parts, "additionalProperties": False}
+    return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
+
+
+def explain_dropped(status: str) -> bytes:
+    """What a client reads whose connection was dropped before it made a request: "408 ..." or "431 ..."."""
+    number, _, words = status.partition(" ")
+    code = "V2203" if number == "408" else "V2202"
+    return msgspec.json.encode(refused(ArenaError(code, words.lower()), int(number)))
+
+
+class DoorRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of the door one client may take. Bodies at once times the policy's size bounds its memory."""
+
+    body_s: float = 20.0
+    bodies: int = 32
+    bodies_per_network: int = 4
+    address: ShareRules = ShareRules(requests_per_s=20.0, requests_burst=200)
+    hotkey: ShareRules = ShareRules(requests_per_s=1.0, requests_burst=30)
+    nonce_keep_ms: int = 300_000
+    nonces_per_hotkey: int = 1_024
+
+
+class DoorState(msgspec.Struct, frozen=True, kw_only=True):
+    """What anybody may know: for whom to sign requests, under which rules, whether submissions are taken, and at which
+    port of the same host races and agents can be read (`arena/api`); 0: nowhere."""
+
+    validator: str
+    netuid: int
+    policy: str
+    policy_sha256: str
+    source_bytes_max: int
+    pause: PauseState
+    reads_port: int = 0
+
+
+class RequestCheck(Protocol):
+    """Whose a signed request is, by one way of signing."""
+
+    def claimed(self, headers: Mapping[str, str]) -> str | None:
+        """Who it says it is from, unchecked."""
+        ...
+
+    def signed(self, headers: Mapping[str, str], method: str, target: str, body: bytes = b"") -> tuple[str, int]:
+        """The hotkey that signed it, and a number that no other request of it has. Raises ArenaError V2110."""
+        ...
+
+
+class Door:
+    """One validator's door: its ports and the shares of its callers."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        auth: HttpCheck,
+        *,
+        reads_port: int = 0,
+        rules: DoorRules | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.desk, self.auth, self.netuid, self.rules = desk, auth, desk.chain.netuid, rules or DoorRules()
+        self._reads_port = reads_port
+        self.addresses = Shares(self.rules.address, monotonic)  # the servers' to ask, before a request gets here
+        self._hotkeys = Shares(self.rules.hotkey, monotonic)
+        self._bodies: Counter[str] = Counter()  # being read, by network
+
+    async def state(self) -> DoorState:
+        """What anybody may know."""
+        return DoorState(
+            validator=self.auth.hotkey,
+            netuid=self.netuid,
+            policy=self.desk.policy.name,
+            policy_sha256=self.desk.policy.policy_sha256,
+            source_bytes_max=self.desk.policy.gate.source_bytes,
+            pause=await read_pause(self.desk.store),
+            reads_port=self._reads_port,
+        )
+
+    async def caller(
+        self, request: Request, *, netuid: int | None = None, check: RequestCheck | None = None
+    ) -> tuple[str, bytes, HotkeyState]:
+        """The hotkey that signed a request, the body, and what is known of the hotkey, in one round trip with the
+        nonce. `netuid`: for which subnet, where the request says so. `check`: by which way of signing; None:
+        `btauth/1`.
+
+        Raises ArenaError A1008, V2081, V2110, V2112, V2200 to V2203.
+        """
+        if netuid not in (None, self.netuid):
+            raise ArenaError("V2110", f"it is for netuid {netuid}, and this door is of netuid {self.netuid}")
+        check, headers = check or self.auth, {name.lower(): value for name, value in request.headers.items()}
+        try:
+            if (claimed := check.claimed(headers)) is None:
+                raise ArenaError("V2110", "no hotkey is named")
+            await self.desk.registration.require(claimed)
+        except ArenaError:
+            await discard_body(request)
+            raise
+        with self._place(network_of(request.client.host) if request.client else ""):
+            most = self.desk.policy.gate.source_bytes + _FORM_BYTES if request.method == "POST" else 0
+            body = await read_body(request, most, self.rules.body_s)
+        query = request.scope["query_string"].decode("latin-1")
+        target = request.scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
+        hotkey, nonce = check.signed(headers, request.method, target, body)
+        keep_ms, most = self.rules.nonce_keep_ms, self.rules.nonces_per_hotkey
+        known = await self.desk.store.spend_and_look(hotkey, nonce, keep_ms=keep_ms, most=most, stream=STREAM)
+        if known is None:
+            raise ArenaError("V2110", "this request was made before, or too many were made at once")
+        self._hotkeys.spend_request(hotkey)
+        return hotkey, body, known
+
+    @contextmanager
+    def _place(self, network: str) -> Iterator[None]:
+        if self._bodies.total() >= self.rules.bodies or self._bodies[network] >= self.rules.bodies_per_network:
+            raise ArenaError("V2112", "too many bodies are being sent at once")
+        self._bodies[network] += 1
+        try:
+            yield
+        finally:
+            self._bodies[network] -= 1
+            self._bodies += Counter()  # forgets who sends nothing
+
+
+def make_door_app(door: Door) -> FastAPI:
+    """The application of one door."""
+    app = make_app("agent-arena door")
+    add_refusals(app, unknown_route=PEER_LACKS)
+
+    @app.get("/v1/door")
+    async def read_door(request: Request) -> Response:
+        """Whose door this is and whether it is open. Not signed."""
+        return json_response(await door.state())
+
+    @app.post("/v1/submissions", status_code=202, openapi_extra=form_document(PARTS))
+    async def submit(request: Request, netuid: _Netuid = None) -> Response:
+        """Hand in an agent file whose commitment stands on chain.
+
+        202: it is in the queue for the gate, and `status_url` tells what becomes of it. The same file again gets the
+        same answer. Signed with `btauth/1` over the whole body.
+        """
+        hotkey, body, known = await door.caller(request, netuid=netuid)
+        taken = await door.desk.take(hotkey, read_form(request.headers.get("content-type", ""), body), known)
+        return json_response(taken, 202, {"location": taken.status_url})
+
+    @app.get("/v1/submissions")
+    async def read_submissions(request: Request, netuid: _Netuid = None) -> Response:
+        """Every version of the hotkey that signed, the newest first, and where it stands."""
+        hotkey, *_ = await door.caller(request, netuid=netuid)
+        return json_response(await door.desk.statuses(hotkey))
+
+    @app.get("/v1/submissions/{version}")
+    async def read_submission(request: Request, version: _Version, netuid: _Netuid = None) -> Response:
+        """Where one of the caller's versions stands."""
+        hotkey, *_ = await door.caller(request, netuid=netuid)
+        return json_response(await door.desk.status(hotkey, version))
+
+    @app.delete("/v1/submissions/{version}")
+    async def withdraw(request: Request, version: _Version, netuid: _Netuid = None) -> Response:
+        """Take a version back that waits for the gate."""
+        hotkey, *_ = await door.caller(request, netuid=netuid)
+        await door.desk.withdraw(hotkey, version)
+        return json_response(await door.desk.status(hotkey, version))
+
+    return app

@@ -18,6 +18,7 @@ from arena.exchange.port import NOTE_BYTES_MAX, ROW_BYTES_MAX, Count, LogDigest
 from arena.export.assembly import signed_content
 from arena.export.model import LogRow
 from arena.records.body import decode_content, is_canonical
+from arena.records.inspection import malformation_of
 from arena.records.log import KEY_ID_BYTES, Checkpoint, LogStart, LogWalk, key_id, message_of
 from arena.records.model import AttemptRecord, EvaluationRecord, GateRecord, RecordContent, VerdictRecord
 from arena.records.port import Store
@@ -142,8 +143,6 @@ def _message(text: str, validator: str, tally: LogDigest) -> bytes:
 
 
 WHOLE_BYTES_MAX = 4 << 30  # of one pull
-_SHA256 = re.compile("[0-9a-f]{64}")
-_SIGNATURE = re.compile("[0-9a-f]{128}")
 
 
 class SeamError(ArenaError):
@@ -187,19 +186,14 @@ class RowsCheck:
         about = f"record {row.seq} of {row.validator}"
         if row.validator != self._point.validator or row.seq != self.at + 1 or row.seq > self._point.size:
             raise ArenaError(PEER_LIED, f"{about} came after record {self.at} of {self._point.validator}")
-        if not (
-            _SHA256.fullmatch(row.prev)
-            and _SHA256.fullmatch(row.content_sha256)
-            and _SIGNATURE.fullmatch(row.signature)
-        ):
-            raise ArenaError(PEER_LIED, f"{about} has a malformed envelope")
+        if malformed := malformation_of(row):
+            raise ArenaError(PEER_LIED, f"{about}: {malformed}")
         if self._walk.misplaced(row):
             detail = f"{about} does not follow record {self.at}"
             raise SeamError(detail) if self.at == self._start.after_seq else ArenaError(PEER_LIED, detail)
-        if row.content is None:
-            if row.withheld is None or row.body is not None:
-                raise ArenaError(PEER_LIED, f"{about} is neither whole nor a stub")
-        else:
+        if (row.content is None) != (row.withheld is not None) or row.body is not None:
+            raise ArenaError(PEER_LIED, f"{about} is neither whole nor a stub")
+        if row.content is not None:
             self._take_whole(row, bytes(row.content), about)
         self._walk.take(row)
         if self.at in self._known and self._known[self.at] != self._walk.position():
@@ -221,8 +215,6 @@ class RowsCheck:
         return self._walk.position()
 
     def _take_whole(self, row: LogRow, content: bytes, about: str) -> None:
-        if row.withheld is not None or row.body is not None:
-            raise ArenaError(PEER_LIED, f"{about} is neither whole nor a stub")
         if len(content) > ROW_BYTES_MAX or hashlib.sha256(content).hexdigest() != row.content_sha256:
             raise ArenaError(PEER_LIED, f"{about}: the content does not have the hash that is signed")
         self._bytes += len(content)

@@ -24,7 +24,7 @@ from arena.chain.keys import canonical_hotkey
 from arena.chain.port import Signer, Verifier
 from arena.visibility.rule import Thing, may_see
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes, content_hash, read_canonical
-from foundation.codes.names import PEER_LIED, RELEASE_OLDER, RELEASE_TWICE
+from foundation.codes.names import PEER_LIED, RELEASE_OLDER
 from foundation.durable_files import move_into_place, write_whole
 from foundation.errors import ArenaError
 
@@ -39,13 +39,6 @@ _DOMAIN = b"agent-arena/operator-files/1\n"
 FileKind = Literal["policy", "suite", "titles", "batch", "catalogue"]  # in the order in which they are fetched
 KINDS: tuple[FileKind, ...] = get_args(FileKind)
 SUITE_ENDINGS = (".jsonl", ".titles.json", ".manifest.json", ".signature.json")
-THING_OF: dict[FileKind, Thing] = {  # what a file is to the rule of who may see what
-    "policy": "policy",
-    "suite": "suite",
-    "titles": "titles",
-    "batch": "sealed_batch",
-    "catalogue": "catalogue",
-}
 _STEM = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}"
 _NAMES: dict[FileKind, re.Pattern[str]] = {
     "policy": re.compile(rf"{_STEM}\.json"),
@@ -140,23 +133,6 @@ def is_file_name(kind: FileKind, name: str) -> bool:
     return _NAMES[kind].fullmatch(name) is not None
 
 
-def kind_by_name(name: str) -> FileKind | None:
-    """What a file seems to be by its name alone; None for none of ours. A policy is known by what it holds."""
-    if is_file_name("batch", name):
-        return "batch"
-    if is_file_name("titles", name):
-        return "titles"
-    return "suite" if is_file_name("suite", name) else None
-
-
-def decode_release(content: bytes) -> SignedRelease | None:
-    """A signed release in its file's bytes, unchecked; None for bytes that are none."""
-    try:
-        return read_canonical(content, SignedRelease)
-    except UNREADABLE_JSON:
-        return None
-
-
 def _fault_of(release: FilesRelease) -> str:
     """What is wrong with the form of a release; "" for nothing."""
     if release.version != RELEASE_VERSION:
@@ -189,7 +165,7 @@ def _message(release: FilesRelease) -> bytes:
 
 MODE = 0o600  # sealed batches are readable by their holder one day
 FREE_BYTES_LEAST = 2 << 30  # left free on the disk by what is fetched
-_NEWEST, _WHOLE, _SECOND = "newest.json", "whole.json", "second.json"
+_NEWEST, _WHOLE = "newest.json", "whole.json"
 
 
 class ReleaseStore:
@@ -198,7 +174,7 @@ class ReleaseStore:
     def __init__(self, folder: Path) -> None:
         """Raises ArenaError V2064 when the folder can't be made."""
         self.folder = folder
-        with _coded(folder):
+        with coded(folder):
             for path in (self._files, self._parts):
                 path.mkdir(parents=True, exist_ok=True, mode=0o700)
 
@@ -214,15 +190,11 @@ class ReleaseStore:
         whole = self._read(_WHOLE)
         return None if whole is None or self.missing(whole.release) else whole
 
-    def second(self) -> SignedRelease | None:
-        """Another release with the number of one that was kept: evidence against the operator. Raises V2064."""
-        return self._read(_SECOND)
-
     def keep(self, signed: SignedRelease) -> bool:
         """Keep a checked release; True when it is new here.
 
-        Raises ArenaError U3046 for a lower number than the newest of its signer, U3047 for its number with another
-        content, V2064.
+        Raises ArenaError U3046 for a lower number than the newest of its signer, or for its number with another
+        content; V2064.
         """
         with self._locked():
             return self._keep(signed)
@@ -240,7 +212,7 @@ class ReleaseStore:
     ) -> SignedRelease:
         """Copy files in (kind, name, source), and keep the release that `sign` makes of them and of the newest before.
 
-        Raises ArenaError U3046 and U3047 as `keep` does, V2064; OSError where a source can't be read.
+        Raises ArenaError U3046 as `keep` does, V2064; OSError where a source can't be read.
         """
         with self._locked():
             signed = sign(tuple(self._add(*source) for source in sources), self.newest())
@@ -251,15 +223,11 @@ class ReleaseStore:
     def _keep(self, signed: SignedRelease) -> bool:
         release, held = signed.release, self.newest()
         if held is not None and (held.release.signer, held.release.netuid) == (release.signer, release.netuid):
-            about = f"release {release.sequence} of {release.signer}"
-            if release.sequence < held.release.sequence:
-                raise ArenaError(RELEASE_OLDER, f"{about}: {held.release.sequence} is held")
-            if release.sequence == held.release.sequence:
-                if release == held.release:
-                    return False
-                self._write(_SECOND, signed)
-                one, other = held.release.release_sha256[:16], release.release_sha256[:16]
-                raise ArenaError(RELEASE_TWICE, f"{about}: {one} is held, {other} was shown")
+            if release == held.release:
+                return False
+            if release.sequence <= held.release.sequence:
+                shown, kept = (f"{one.sequence} ({one.release_sha256[:16]})" for one in (release, held.release))
+                raise ArenaError(RELEASE_OLDER, f"release {shown} of {release.signer}: {kept} is held")
         self._write(_NEWEST, signed)
         return True
 
@@ -269,7 +237,7 @@ class ReleaseStore:
             return False
         self._write(_WHOLE, newest)
         kept = {file.sha256 for file in newest.release.files}
-        with _coded(self.folder):
+        with coded(self.folder):
             for path in (*self._files.iterdir(), *self._parts.iterdir()):
                 if path.name not in kept:
                     path.unlink(missing_ok=True)
@@ -284,7 +252,7 @@ class ReleaseStore:
         """A file's bytes, checked again. Raises ArenaError V2064 for one that was damaged: it is thrown away, and asked
         for anew."""
         path = self.path_of(file)
-        with _coded(path):
+        with coded(path):
             content = path.read_bytes()
             if hashlib.sha256(content).hexdigest() != file.sha256:
                 path.unlink()
@@ -293,20 +261,13 @@ class ReleaseStore:
 
     def missing(self, release: FilesRelease) -> tuple[SharedFile, ...]:
         """The files of a release that are not here, in the order in which they are fetched, each content once."""
-        order: tuple[FileKind, ...] = tuple(THING_OF)
         lacking = {file.sha256: file for file in release.files if not self._has(file)}
-        return tuple(sorted(lacking.values(), key=lambda file: (order.index(file.kind), file.name)))
-
-    def require_room(self, files: tuple[SharedFile, ...]) -> None:
-        """Raises ArenaError V2115 when the disk does not hold these files too."""
-        wanted = sum(file.size_bytes for file in files)
-        if shutil.disk_usage(self.folder).free < wanted + FREE_BYTES_LEAST:
-            raise ArenaError("V2115", f"{self.folder}: {wanted} bytes of the operator's files are to come")
+        return tuple(sorted(lacking.values(), key=lambda file: (KINDS.index(file.kind), file.name)))
 
     def pieces_held(self, file: SharedFile) -> int:
         """How many of its pieces are in the part of a file; what a kill left behind the last of them is cut off."""
         part = self._parts / file.sha256
-        with _coded(part):
+        with coded(part):
             if not part.exists():
                 return 0
             pieces = min(part.stat().st_size // PIECE_BYTES, len(file.piece_sha256s))
@@ -316,14 +277,14 @@ class ReleaseStore:
     def add_piece(self, file: SharedFile, piece: bytes) -> None:
         """Add the next checked piece to the part of a file. Raises ArenaError V2064."""
         part = self._parts / file.sha256
-        with _coded(part), os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_APPEND, MODE), "wb") as stream:
+        with coded(part), os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_APPEND, MODE), "wb") as stream:
             stream.write(piece)
 
     def finish(self, file: SharedFile) -> None:
         """Turn a complete part into the file. Raises ArenaError V2064 when it is not what was checked: it is thrown
         away and fetched anew."""
         part = self._parts / file.sha256
-        with _coded(part):
+        with coded(part):
             with part.open("rb") as stream:
                 found = hashlib.file_digest(stream, "sha256").hexdigest()
                 os.fsync(stream.fileno())
@@ -335,7 +296,7 @@ class ReleaseStore:
     def _add(self, kind: FileKind, name: str, source: Path) -> SharedFile:
         whole, pieces, size_bytes = hashlib.sha256(), list[str](), 0
         scratch = self._parts / "publishing"
-        with source.open("rb") as stream, _coded(scratch):
+        with source.open("rb") as stream, coded(scratch):
             with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, MODE), "wb") as copy:
                 while piece := stream.read(PIECE_BYTES):
                     whole.update(piece)
@@ -354,9 +315,10 @@ class ReleaseStore:
         for signed in (self.newest(), self.whole()):
             for file in signed.release.files if signed else ():
                 if file.sha256 == sha256 and self._has(file) and start < max(1, file.size_bytes):
-                    if not may_see("validator", THING_OF[file.kind], "open").is_seen:
+                    thing: Thing = "sealed_batch" if file.kind == "batch" else file.kind
+                    if not may_see("validator", thing, "open").is_seen:
                         return None
-                    with _coded(self.path_of(file)), self.path_of(file).open("rb") as stream:
+                    with coded(self.path_of(file)), self.path_of(file).open("rb") as stream:
                         stream.seek(start)
                         return stream.read(PIECE_BYTES)
         return None
@@ -376,20 +338,18 @@ class ReleaseStore:
         return self.folder / "parts"
 
     def _read(self, name: str) -> SignedRelease | None:
-        with _coded(self.folder / name):
-            try:
-                return decode_release((self.folder / name).read_bytes())
-            except FileNotFoundError:
-                return None
+        with coded(self.folder / name), contextlib.suppress(FileNotFoundError, *UNREADABLE_JSON):
+            return read_canonical((self.folder / name).read_bytes(), SignedRelease)
+        return None
 
     def _write(self, name: str, signed: SignedRelease) -> None:
-        with _coded(self.folder / name):
+        with coded(self.folder / name):
             write_whole(self.folder / name, msgspec.json.encode(signed), mode=MODE)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """One writer at a time, of all processes."""
-        with _coded(self.folder):
+        with coded(self.folder):
             handle = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, MODE)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
@@ -399,8 +359,17 @@ class ReleaseStore:
 
 
 @contextlib.contextmanager
-def _coded(path: Path) -> Iterator[None]:
+def coded(path: Path) -> Iterator[None]:
+    """What the file system refuses in the block is V2064."""
     try:
         yield
     except OSError as error:
         raise ArenaError("V2064", f"{path}: {error.strerror or error}") from error
+
+
+def require_room(folder: Path, wanted_bytes: int = 0) -> None:
+    """Raises ArenaError V2115 unless the disk of a folder holds so many bytes more of what others send; V2064."""
+    with coded(folder):
+        free = shutil.disk_usage(folder).free
+    if free < wanted_bytes + FREE_BYTES_LEAST:
+        raise ArenaError("V2115", f"{folder}: {free} bytes are free, and {wanted_bytes} or more are to come")

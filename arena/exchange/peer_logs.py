@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from pathlib import Path
 import msgspec
 import zstandard
 
-from arena.exchange.operator_files import FREE_BYTES_LEAST
+from arena.exchange.operator_files import coded, require_room
 from arena.exchange.port import LogDigest
 from arena.export.files import read_rows
 from arena.export.model import LogRow
@@ -97,22 +96,16 @@ class PeerLogStore:
         self._races_kept = races_kept
         self._changing = threading.RLock()  # pulls end in threads of their own; `_known` is replaced, never changed
         self.damaged: list[str] = []  # entries that were forgotten since the folder was opened, and why
-        try:
+        with coded(folder):
             for part in () if is_reader else (self._rows, self._entries, self._notes):
                 part.mkdir(parents=True, exist_ok=True)
             self._known = {log.name: log for log in self._read_entries()}
             if is_reader:
                 return
-            named = self._named()  # what no entry names goes: only here, when no pull is under way
-            for path in self._rows.iterdir():
-                if path.name not in named:
+            kept = self._named() | self._known.keys()  # what no entry names goes: only here, when no pull is under way
+            for path in (*self._rows.iterdir(), *self._entries.iterdir(), *self._notes.glob(f"*{SCRATCH}")):
+                if path.name not in kept:
                     path.unlink()
-            for part in (self._entries, self._notes):
-                for path in part.iterdir():
-                    if path.name.endswith(SCRATCH) or (part == self._entries and path.name not in self._known):
-                        path.unlink()
-        except OSError as error:
-            raise _failed(folder, error) from error
 
     def held(self, race_id: str | None = None, validator: str | None = None) -> list[HeldLog]:
         """The logs held for a race ("": qualifying) and a validator (None: of all), oldest first.
@@ -172,28 +165,23 @@ class PeerLogStore:
 
         The log is held when this returns. Raises ArenaError V2064; then it is not.
         """
-        try:
+        with coded(self._rows), self._changing:
             added = writer.complete()
-            with self._changing:
-                serial = 1 + max((known.serial for known in self._known.values()), default=0)
-                files = (*(before.files if before else ()), *((added,) if added else ()))
-                log = HeldLog(serial=serial, note=note, point=point, due=due, end=end, files=files)
-                write_whole(self._entries / log.name, msgspec.json.encode(log))
-                self._known = {**self._known, log.name: log}
-                self._drop_old()
-        except OSError as error:
-            raise _failed(self._rows, error) from error
+            serial = 1 + max((known.serial for known in self._known.values()), default=0)
+            files = (*(before.files if before else ()), *((added,) if added else ()))
+            log = HeldLog(serial=serial, note=note, point=point, due=due, end=end, files=files)
+            write_whole(self._entries / log.name, msgspec.json.encode(log))
+            self._known = {**self._known, log.name: log}
+            self._drop_old()
         return log
 
     def keep_note(self, note: str) -> None:
         """Keep a note of our own that is to be anchored, so that it can be served. Raises ArenaError V2064."""
-        try:
+        with coded(self._notes):
             write_whole(self._notes / sha256_of(note), note.encode())
             newest = sorted(self._notes.iterdir(), key=lambda path: path.stat().st_mtime_ns)
             for path in newest[: -4 * self._races_kept]:
                 path.unlink()
-        except OSError as error:
-            raise _failed(self._notes, error) from error
 
     def note(self, validator: str, note_sha256: str) -> str | None:
         """A note of a held log, or one of our own that was kept; None where there is none of that hash."""
@@ -248,12 +236,10 @@ class RowsWriter:
     def __init__(self, folder: Path, race_id: str) -> None:
         self._first = self._last = self._bytes = 0
         self._race_id = race_id
-        _require_room(folder)
-        try:
+        require_room(folder)
+        with coded(folder):
             handle, name = tempfile.mkstemp(suffix=SCRATCH, prefix="", dir=folder)
             self._scratch, self._file = Path(name), os.fdopen(handle, "wb")
-        except OSError as error:
-            raise _failed(folder, error) from error
         self._stream = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).stream_writer(
             self._file, closefd=False
         )
@@ -269,12 +255,10 @@ class RowsWriter:
         if self._race_id and self._bytes > RACE_BYTES_MAX:
             about = f"the rows of {rows[0].validator} for {self._race_id}"
             raise ArenaError(LOG_UNFIT, f"{about}, stubs too, are over {RACE_BYTES_MAX} bytes")
-        _require_room(self._scratch.parent)
+        require_room(self._scratch.parent)
         self._first, self._last = self._first or rows[0].seq, rows[-1].seq
-        try:
+        with coded(self._scratch):
             self._stream.write(encoded)
-        except OSError as error:
-            raise _failed(self._scratch, error) from error
 
     def complete(self) -> RowsFile | None:
         """Make the file durable under its own name; None, and no file, where nothing was written. Raises OSError."""
@@ -293,16 +277,3 @@ class RowsWriter:
         """Forget what was written. After `complete` it does nothing."""
         self._file.close()
         self._scratch.unlink(missing_ok=True)
-
-
-def _require_room(folder: Path) -> None:
-    try:
-        free = shutil.disk_usage(folder).free
-    except OSError as error:
-        raise _failed(folder, error) from error
-    if free < FREE_BYTES_LEAST:
-        raise ArenaError("V2115", f"{folder}: {free} bytes are free, and rows of other validators are to come")
-
-
-def _failed(path: Path, error: OSError) -> ArenaError:
-    return ArenaError("V2064", f"{path}: {error.strerror or error}")

@@ -290,41 +290,36 @@ class ShareRules(msgspec.Struct, frozen=True, kw_only=True):
     bytes_burst: int = 128 << 20
 
 
-class _Share:
-    def __init__(self, rules: ShareRules, now_s: float) -> None:
-        self.requests, self.bytes = float(rules.requests_burst), float(rules.bytes_burst)
-        self.read_s = now_s
-
-
 class Shares:
     """The shares of all callers. Those not seen for long are full again, so forgetting them loses nothing; memory is
     bounded by CALLERS_MAX of them."""
 
     def __init__(self, rules: ShareRules, monotonic: Callable[[], float]) -> None:
         self._rules, self._monotonic = rules, monotonic
-        self._shares: dict[str, _Share] = {}
+        self._left: dict[str, tuple[float, float, float]] = {}  # requests, bytes, and when they were counted
 
     def spend_request(self, caller: str) -> None:
         """Take one request. Raises ArenaError V2112 when the share is used up."""
-        share = self._filled(caller)
-        if share.requests < 1:
+        requests, size, now_s = self._filled(caller)
+        if requests < 1:
             raise ArenaError("V2112", f"{self._rules.requests_per_s:g} requests a second")
-        share.requests -= 1
+        self._left[caller] = (requests - 1, size, now_s)
 
     def spend_bytes(self, caller: str, size: int) -> float:
         """Take `size` bytes that are about to be sent; the seconds to wait before sending more."""
-        share = self._filled(caller)
-        share.bytes -= size
-        return max(0.0, -share.bytes / self._rules.bytes_per_s)
+        requests, left, now_s = self._filled(caller)
+        self._left[caller] = (requests, left - size, now_s)
+        return max(0.0, (size - left) / self._rules.bytes_per_s)
 
-    def _filled(self, caller: str) -> _Share:
+    def _filled(self, caller: str) -> tuple[float, float, float]:
         now_s, rules = self._monotonic(), self._rules
-        if len(self._shares) > CALLERS_MAX:
-            by_age = sorted(self._shares.items(), key=lambda item: item[1].read_s)
-            self._shares = dict(by_age[CALLERS_MAX // 2 :])
-        share = self._shares.setdefault(caller, _Share(rules, now_s))
-        passed_s = max(0.0, now_s - share.read_s)
-        share.requests = min(float(rules.requests_burst), share.requests + passed_s * rules.requests_per_s)
-        share.bytes = min(float(rules.bytes_burst), share.bytes + passed_s * rules.bytes_per_s)
-        share.read_s = now_s
-        return share
+        if len(self._left) > CALLERS_MAX:
+            by_age = sorted(self._left.items(), key=lambda item: item[1][2])
+            self._left = dict(by_age[CALLERS_MAX // 2 :])
+        requests, size, read_s = self._left.get(caller, (rules.requests_burst, rules.bytes_burst, now_s))
+        passed_s = max(0.0, now_s - read_s)
+        return (
+            min(rules.requests_burst, requests + passed_s * rules.requests_per_s),
+            min(rules.bytes_burst, size + passed_s * rules.bytes_per_s),
+            now_s,
+        )

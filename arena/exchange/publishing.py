@@ -26,7 +26,6 @@ from arena.exchange.operator_files import (
     SignedRelease,
     check_release,
     is_file_name,
-    kind_by_name,
     sign_release,
 )
 from arena.policy import Policy
@@ -42,15 +41,8 @@ _SUITE_MANIFEST = ".manifest.json"
 Source = tuple[FileKind, str, Path]
 
 
-class Collected(msgspec.Struct, frozen=True, kw_only=True):
-    """Files to be published, and those of the same folders that are none of ours."""
-
-    sources: tuple[Source, ...]
-    skipped: tuple[Path, ...]
-
-
-def collect(paths: Iterable[Path]) -> Collected:
-    """What files and folders (with all below them) hold for validators; named files must be something.
+def collect(paths: Iterable[Path]) -> tuple[list[Source], list[Path]]:
+    """What files and folders (with all below them) hold for validators, and the files that are nothing for them.
 
     Raises ArenaError V2105 for a named file that is nothing validators share, OSError for a path that is not there.
     """
@@ -63,13 +55,13 @@ def collect(paths: Iterable[Path]) -> Collected:
         indexes = {file.parent for file in found if file.name == _INDEX_MANIFEST}
         for file in found:
             kind = _kind_of(file, indexes)
-            if kind is None or (kind == "titles" and path.is_dir()):
-                if not path.is_dir():
-                    raise ArenaError("V2105", f"{path} is nothing that validators share")
+            if kind is not None and not (kind == "titles" and path.is_dir()):
+                sources.append((kind, file.name, file))
+            elif path.is_dir():
                 skipped.append(file)
             else:
-                sources.append((kind, file.name, file))
-    return Collected(sources=tuple(sources), skipped=tuple(skipped))
+                raise ArenaError("V2105", f"{path} is nothing that validators share")
+    return sources, skipped
 
 
 def publish(
@@ -128,10 +120,10 @@ def _kind_of(file: Path, indexes: set[Path]) -> FileKind | None:
         return "catalogue" if is_file_name("catalogue", file.name) else None
     if file.name == POLICY_FILE or file.name.endswith(f".{POLICY_FILE}"):
         return "policy"
-    kind = kind_by_name(file.name)
-    if kind != "suite":
-        return kind
-    return "suite" if (file.parent / f"{_suite_of(file.name)}{_SUITE_MANIFEST}").is_file() else None
+    if is_file_name("suite", file.name) and not is_file_name("batch", file.name):
+        return "suite" if (file.parent / f"{_suite_of(file.name)}{_SUITE_MANIFEST}").is_file() else None
+    named: tuple[FileKind, ...] = ("batch", "titles")
+    return next((kind for kind in named if is_file_name(kind, file.name)), None)
 
 
 def _suite_of(name: str) -> str:

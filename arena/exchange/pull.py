@@ -28,6 +28,7 @@ from arena.exchange.operator_files import (
     SharedFile,
     SignedRelease,
     check_release,
+    require_room,
 )
 from arena.exchange.peer_logs import HeldLog, PeerLogStore, RowsWriter
 from arena.exchange.port import (
@@ -50,7 +51,6 @@ from foundation.codes.names import (
     PEER_LIED,
     PEER_REFUSED,
     RELEASE_OLDER,
-    RELEASE_TWICE,
 )
 from foundation.errors import ArenaError, Failure
 
@@ -272,7 +272,7 @@ def _blaming(peer: Peer, complaints: list[Complaint], codes: Sequence[str]) -> I
 
 
 ASKED_AT_ONCE = 8
-_RELEASE_CODES = (*_PEER_CODES, RELEASE_OLDER, RELEASE_TWICE)
+_RELEASE_CODES = (*_PEER_CODES, RELEASE_OLDER)
 
 
 class ReleaseTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -300,7 +300,7 @@ class ReleasePuller:
         is_new = await self._look(peers, complaints)
         newest = await asyncio.to_thread(self.newest)
         lacking = self._store.missing(newest.release) if newest else ()
-        self._store.require_room(lacking)
+        require_room(self._store.folder, sum(file.size_bytes for file in lacking))
         fetched = []
         answering = list(peers)
         for number, file in enumerate(lacking):

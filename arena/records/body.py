@@ -5,8 +5,8 @@ a reader checks hashes over the bytes it was given. Fields that a format does no
 read is V2050, and never another exception. A new field with a default keeps the version.
 
 A stored body is a zstd frame of the canonical bytes, under the sha256 of the uncompressed ones. Much at once is
-compressed and restored beside the event loop, on all cores; one body of the usual size (40 kB) takes a quarter of a
-millisecond, less than handing it over.
+compressed beside the event loop; one body of the usual size (40 kB) takes a quarter of a millisecond, less than handing
+it over.
 """
 
 from __future__ import annotations
@@ -88,24 +88,17 @@ async def compress_bodies(bodies: Sequence[StoredBody]) -> list[BodyFrame]:
     for body in bodies:
         if len(body.content) > BODY_BYTES_MAX:
             raise ArenaError("V2025", f"body {body.body_sha256} has {len(body.content)} bytes")
-    compressor = zstandard.ZstdCompressor(level=LEVEL)
-    contents: list[bytes | bytearray | memoryview] = [body.content for body in bodies]
-    if sum(map(len, contents)) <= INLINE_BYTES_MAX:
-        frames = [compressor.compress(content) for content in contents]
-    else:
-        many = await asyncio.to_thread(compressor.multi_compress_to_buffer, contents, threads=-1)
-        frames = [many[place].tobytes() for place in range(len(bodies))]
+
+    def compress() -> list[bytes]:
+        compressor = zstandard.ZstdCompressor(level=LEVEL)
+        return [compressor.compress(body.content) for body in bodies]
+
+    is_little = sum(len(body.content) for body in bodies) <= INLINE_BYTES_MAX
+    frames = compress() if is_little else await asyncio.to_thread(compress)
     return [
         BodyFrame(body_sha256=body.body_sha256, content=frame, size=len(body.content))
         for body, frame in zip(bodies, frames, strict=True)
     ]
-
-
-async def restore_bodies(frames: Sequence[BodyFrame]) -> list[StoredBody]:
-    """The bytes of stored frames, unchecked; empty where a frame can't be read."""
-    if sum(frame.size for frame in frames) <= INLINE_BYTES_MAX:
-        return _restore(frames)
-    return await asyncio.to_thread(_restore, frames)
 
 
 def restore_frame(content: bytes, size: int) -> bytes:
@@ -118,14 +111,3 @@ def restore_frame(content: bytes, size: int) -> bytes:
             decompressor: zstandard.ZstdDecompressor = _THREAD.decompressor
             return decompressor.decompress(content, max_output_size=size)
     return b""
-
-
-def _restore(frames: Sequence[BodyFrame]) -> list[StoredBody]:
-    return [StoredBody(body_sha256=one.body_sha256, content=restore_frame(one.content, one.size)) for one in frames]
-
-
-def require_intact(body: StoredBody) -> StoredBody:
-    """The body itself. Raises ArenaError V2050 when its bytes do not have its hash."""
-    if hashlib.sha256(body.content).hexdigest() != body.body_sha256:
-        raise ArenaError("V2050", f"body {body.body_sha256} does not have this hash")
-    return body

@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import multiprocessing
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import asynccontextmanager
@@ -22,7 +22,7 @@ import msgspec
 from arena.chain.port import Verifier
 from arena.records.body import decode_body, decode_content, restore_frame
 from arena.records.log import message_of
-from arena.records.model import Entry, EvaluationRecord, Filing, Payload, filing_of
+from arena.records.model import Entry, Envelope, EvaluationRecord, Filing, Payload, filing_of
 from foundation.errors import ArenaError
 from foundation.executors.processes import begin_process
 
@@ -54,17 +54,13 @@ Rule = Literal[
 ]
 
 
-class RecordFinding(msgspec.Struct, frozen=True, array_like=True):
+class RecordFinding(Envelope, frozen=True, kw_only=True, array_like=True):
     """What one record is, looked at alone.
 
     `faults`: what is wrong with it. `payload`: what it states, None for a stub and where that can't be read.
     `is_envelope`: number and hashes are well formed, so that it has a place in chain and tree.
     """
 
-    validator: str
-    seq: int
-    prev: str
-    content_sha256: str
     faults: tuple[tuple[Rule, str], ...] = ()
     payload: Payload | None = None
     is_stub: bool = False
@@ -73,34 +69,43 @@ class RecordFinding(msgspec.Struct, frozen=True, array_like=True):
 
 def inspect(entry: Entry, verify_signature: Verifier) -> RecordFinding:
     """Everything one record shows by itself."""
-    place = (entry.validator, entry.seq, entry.prev, entry.content_sha256)
-    if malformed := _malformed(entry):
-        return RecordFinding(*place, (("envelope", malformed),), is_stub=entry.content is None, is_envelope=False)
-    faults: list[tuple[Rule, str]] = []
-    if entry.content is not None and hashlib.sha256(entry.content).hexdigest() != entry.content_sha256:
-        faults.append(("content", "the content does not have the hash that was signed"))
-    if not verify_signature(entry.validator, message_of(entry), bytes.fromhex(entry.signature)):
-        faults.append(("signature", f"it is not signed by {entry.validator}"))
-    if entry.content is None:
-        return RecordFinding(*place, tuple(faults), is_stub=True)
-    if entry.filing is not None:
-        held, stated = entry.filing, filing_of(entry.content)
-        if stated is not None and held != stated:
-            wrong = [name for name in Filing.__struct_fields__ if getattr(held, name) != getattr(stated, name)]
-            faults.append(("filing", f"the store files it under another {', '.join(wrong)} than its content states"))
-        elif not entry.is_dated:
-            faults.append(("filing", "the store files it under another day than it arrived on"))
-    try:
-        payload = decode_content(entry.content).payload
-    except ArenaError as error:
-        faults.append(("schema", error.failure.detail))
-        return RecordFinding(*place, tuple(faults))
-    if isinstance(payload, EvaluationRecord) and (unsound := _body_fault(payload, entry)):
-        faults.append(("body", unsound))
-    return RecordFinding(*place, tuple(faults), payload)
+    malformed, faults, payload = malformation_of(entry), list[tuple[Rule, str]](), None
+    if malformed:
+        faults.append(("envelope", malformed))
+    else:
+        if entry.content is not None and hashlib.sha256(entry.content).hexdigest() != entry.content_sha256:
+            faults.append(("content", "the content does not have the hash that was signed"))
+        if not verify_signature(entry.validator, message_of(entry), bytes.fromhex(entry.signature)):
+            faults.append(("signature", f"it is not signed by {entry.validator}"))
+        if entry.content is not None:
+            try:
+                payload = decode_content(entry.content).payload
+            except ArenaError as error:
+                faults.append(("schema", error.failure.detail))
+            else:
+                faults += _filing_faults(entry, payload)
+                if isinstance(payload, EvaluationRecord) and (unsound := _body_fault(payload, entry)):
+                    faults.append(("body", unsound))
+    return RecordFinding(
+        **{name: getattr(entry, name) for name in Envelope.__struct_fields__},
+        faults=tuple(faults),
+        payload=payload,
+        is_stub=entry.content is None,
+        is_envelope=not malformed,
+    )
 
 
-def _malformed(entry: Entry) -> str:
+def _filing_faults(entry: Entry, payload: Payload) -> Iterator[tuple[Rule, str]]:
+    """Where a store would look for a record in vain."""
+    held, stated = entry.filing, filing_of(payload)
+    if held is not None and held != stated:
+        wrong = [name for name in Filing.__struct_fields__ if getattr(held, name) != getattr(stated, name)]
+        yield "filing", f"the store files it under another {', '.join(wrong)} than its content states"
+    elif not entry.is_dated:
+        yield "filing", "the store files it under another day than it arrived on"
+
+
+def malformation_of(entry: Envelope) -> str:
     """What is no hash, number, name or signature in the envelope, or ""."""
     if not 0 < entry.seq <= SEQ_MAX:
         return f"{entry.seq} is no record number"

@@ -11,7 +11,6 @@ from typing import Literal
 
 import msgspec
 
-from foundation.canonical import UNREADABLE_JSON
 from foundation.errors import Failure
 from harness.sandbox.port import SandboxLevel
 from harness.trace import StopReason, Totals
@@ -304,39 +303,18 @@ class Filing(msgspec.Struct, frozen=True, array_like=True):
     body_sha256: str
 
 
-class _Named(msgspec.Struct):
-    race_id: str | None = None
-    body_sha256: str | None = None
-
-
-class _Payload(msgspec.Struct):
-    kind: str
-    race_id: str | None = None
-    body_sha256: str | None = None
-    context: _Named | None = None
-    verdict: _Named | None = None
-
-
-class _Content(msgspec.Struct):
-    payload: _Payload
-
-
-_CONTENT = msgspec.json.Decoder(_Content)
-_NUL, _NOT_NUL = rb"\u0000", rb"\u0001"  # the server's texts hold no NUL
-
-
-def filing_of(content: bytes) -> Filing | None:
-    """How a record of these bytes is filed; None for bytes that say nothing of it."""
-    try:
-        payload = _CONTENT.decode(content.replace(_NUL, _NOT_NUL)).payload
-    except UNREADABLE_JSON:
-        return None
-    race_id, body_sha256 = payload.race_id, payload.body_sha256
-    if payload.context and payload.context.race_id is not None:
-        race_id = payload.context.race_id
-    if body_sha256 is None and payload.verdict:
-        body_sha256 = payload.verdict.body_sha256
-    return Filing(payload.kind, race_id or "", (body_sha256 or "").lower())
+def filing_of(payload: Payload) -> Filing:
+    """What a store finds a record of this payload by; a NUL, which its texts can't hold, stands there as U+0001."""
+    match payload:
+        case GateRecord():
+            race_id, body_sha256 = "", ""
+        case SettlementRecord() | ReleaseRecord():
+            race_id, body_sha256 = payload.race_id, ""
+        case VerdictRecord():
+            race_id, body_sha256 = payload.context.race_id, payload.verdict.body_sha256
+        case EvaluationRecord() | AttemptRecord():
+            race_id, body_sha256 = payload.context.race_id, payload.body_sha256
+    return Filing(str(payload.__struct_config__.tag), race_id.replace("\0", "\1"), body_sha256.lower())
 
 
 class StoredBody(msgspec.Struct, frozen=True, kw_only=True):

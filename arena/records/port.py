@@ -68,6 +68,16 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.item.item_id}:{self.fence}"
 
 
+class Requeue(msgspec.Struct, frozen=True, kw_only=True):
+    """How an item goes back to the queue. It can't be claimed again before `delay_ms` have passed by the server's
+    clock, and stands behind items that wait for nothing. The others raise the lease's counters."""
+
+    delay_ms: int = 0
+    is_fault: bool = False
+    is_counted: bool = False
+    is_refused: bool = False
+
+
 class AgreedStanding(msgspec.Struct, frozen=True, kw_only=True):
     """Where a submission stood with all validators when a race's field was fixed: how many of `speakers` let it through
     the gate or rejected it, and how many passed it on the suite, with how many it takes."""
@@ -220,11 +230,9 @@ class Store(Protocol):
         this hash."""
         ...
 
-    async def frames(
-        self, body_sha256s: Sequence[str], validator: str | None = None, *, is_every: bool = False
-    ) -> list[BodyFrame]:
-        """Those of a validator's bodies (None: our own) that are stored, in any order, as they are: their reader
-        restores and checks them. Each once, or `is_every` copy of a body that was stored on several days."""
+    async def frames(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[BodyFrame]:
+        """Those of a validator's bodies (None: our own) that are stored, as they are, every copy of a body that was
+        stored on several days: their reader restores and checks them."""
         ...
 
     async def verdicts_on(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[SignedRecord]:
@@ -267,20 +275,8 @@ class Store(Protocol):
         that no attempt goes without a record."""
         ...
 
-    async def abandon(
-        self,
-        lease: Lease,
-        record: SignedRecord,
-        *,
-        delay_ms: int = 0,
-        is_fault: bool = False,
-        is_counted: bool = False,
-        is_refused: bool = False,
-    ) -> Head:
-        """Return an unfinished lease to the queue and append its `attempt` record, in one transaction.
-
-        The item can't be claimed again before `delay_ms` have passed by the server's clock, and stands behind items
-        that wait for nothing. `is_fault`, `is_counted` and `is_refused` raise the lease's counters."""
+    async def abandon(self, lease: Lease, record: SignedRecord, requeue: Requeue) -> Head:
+        """Return an unfinished lease to the queue and append its `attempt` record, in one transaction."""
         ...
 
     async def close_items(self, race_id: str, stage: Stage, agent_version_id: str = "") -> int:

@@ -20,12 +20,14 @@ from arena.chain.port import Signer
 from arena.records.body import encode_content
 from arena.records.log import head_after, signing_message
 from arena.records.model import AttemptRecord, Head, HostFacts, Payload, RecordContent, SignedRecord, StoredBody
-from arena.records.port import HeadMovedError, Lease, Store
+from arena.records.port import HeadMovedError, Lease, Requeue, Store
 from foundation.codes.names import STORE_AWAY
 from foundation.errors import ArenaError
 
 SIGNING_ATTEMPTS = 64
 BLIND_BYTES = 16
+
+_AS_IT_WAS = Requeue()
 
 Write = Callable[[list[SignedRecord]], Awaitable[Head]]
 
@@ -79,34 +81,14 @@ class Sequencer:
             tuple(payloads), host or self._host, lambda records: self._store.append(records, bodies, finish)
         )
 
-    async def abandon(
-        self,
-        lease: Lease,
-        payload: AttemptRecord,
-        *,
-        delay_ms: int = 0,
-        is_fault: bool = False,
-        is_counted: bool = False,
-        is_refused: bool = False,
-        host: HostFacts | None = None,
-    ) -> Head:
+    async def abandon(self, lease: Lease, payload: AttemptRecord, requeue: Requeue = _AS_IT_WAS) -> Head:
         """Return an unfinished lease of ours to the queue and append its attempt record, in one transaction.
 
-        For leases that ran out (`Store.expired`) and for attempts that ended in a fault of ours; what the options say
-        of the queue is in `Store.abandon`. Raises as `append`.
+        For leases that ran out (`Store.expired`) and for attempts that ended in a fault of ours. Raises as `append`.
         """
-
-        async def write(records: list[SignedRecord]) -> Head:
-            return await self._store.abandon(
-                lease,
-                records[0],
-                delay_ms=delay_ms,
-                is_fault=is_fault,
-                is_counted=is_counted,
-                is_refused=is_refused,
-            )
-
-        return await self._write((payload,), host or self._host, write)
+        return await self._write(
+            (payload,), self._host, lambda records: self._store.abandon(lease, records[0], requeue)
+        )
 
     async def _write(self, payloads: tuple[Payload, ...], host: HostFacts, write: Write) -> Head:
         if not payloads:

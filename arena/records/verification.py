@@ -10,17 +10,16 @@ path: entries -> `inspect` -> `LogCheck`.
 from __future__ import annotations
 
 import asyncio
-import functools
 import hashlib
 import re
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from arena.chain.port import Subtensor, Verifier
-from arena.records.body import restore_bodies
+from arena.records.body import restore_frame
 from arena.records.commitments import agent_version_id, cluster_commitment, commitment_sha256
 from arena.records.inspection import Inspector, RecordFinding, Rule, open_inspector
 from arena.records.log import (
@@ -45,9 +44,7 @@ from arena.records.model import (
     ReleaseRecord,
     SettlementRecord,
     StoredCheckpoint,
-    Subject,
     VerdictRecord,
-    filing_of,
 )
 from arena.records.port import Store, StoredSource
 from foundation.errors import ArenaError
@@ -96,7 +93,6 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
         return self.defect_count == 0
 
 
-Reference = tuple[str, int, Rule, str]  # validator, seq, rule, detail
 _SALT = re.compile("[0-9a-f]{64}")
 
 
@@ -108,38 +104,42 @@ class _RaceReferences(msgspec.Struct):
     release: tuple[int, ReleaseRecord] | None = None
 
 
+# What is said of a record that refers to what no record of its log states, by what it would take.
+_LACKING: dict[Rule, str] = {
+    "attempt": "no attempt record says that {} made body {}",
+    "evaluation": "no evaluation says what attempt {} came to",
+    "verdict": "no evaluation names body {}",
+    "gate": "no verdict of the gate on {.agent_version_id} stands before it",
+}
+
+
 class References:
     """The facts of all logs, kept by validator: one's records never speak for another's."""
 
     def __init__(self) -> None:
-        self._attempts: dict[tuple[str, str, str], int] = {}  # validator, attempt, body -> seq
-        self._evaluations: dict[tuple[str, str, str], int] = {}
-        self._evaluated: set[tuple[str, str]] = set()  # validator, body
-        self._verdicts: dict[tuple[str, str], int] = {}  # validator, body -> first seq
-        self._counted: dict[tuple[str, ...], int] = {}
+        self._stated: dict[tuple[Any, ...], int] = {}  # rule, validator and fact -> the first record that states it
+        self._wanted: dict[tuple[Any, ...], int] = {}  # the same -> the first record that refers to it
         self._races: dict[tuple[str, str], _RaceReferences] = {}  # validator, race
-        self._gated: set[tuple[str, Subject]] = set()  # validator, submission
-        self._persons: dict[tuple[str, Subject], int] = {}  # persons' words before any of the gate -> seq
 
     def take(self, validator: str, seq: int, payload: Payload) -> tuple[Rule, str] | None:
         """Note one record; what is wrong with it beside the ones before, or None."""
+        stated, wanted = self._stated.setdefault, self._wanted.setdefault
+        if isinstance(payload, AttemptRecord | EvaluationRecord | VerdictRecord) and payload.context.stage == "race":
+            self._race(validator, payload.context.race_id).contexts.setdefault(payload.context, seq)
         match payload:
-            case AttemptRecord():
-                if payload.ended == "evaluated":
-                    self._attempts.setdefault((validator, payload.attempt_id, payload.body_sha256), seq)
-                self._note_context(validator, seq, payload.context)
+            case AttemptRecord(ended="evaluated"):
+                stated(("attempt", validator, payload.attempt_id, payload.body_sha256), seq)
+                wanted(("evaluation", validator, payload.attempt_id, payload.body_sha256), seq)
             case EvaluationRecord():
-                self._evaluated.add((validator, payload.body_sha256))
-                self._evaluations.setdefault((validator, payload.attempt_id, payload.body_sha256), seq)
-                self._note_context(validator, seq, payload.context)
+                stated(("evaluation", validator, payload.attempt_id, payload.body_sha256), seq)
+                stated(("verdict", validator, payload.body_sha256), seq)
+                wanted(("attempt", validator, payload.attempt_id, payload.body_sha256), seq)
                 context, agent = payload.context, payload.subject.agent_version_id
-                key = (validator, context.stage, context.race_id, context.problem_id, agent)
-                is_counted = isinstance(payload.outcome, OutcomeScore)
-                if is_counted and (first := self._counted.setdefault(key, seq)) != seq:
+                key = ("double", validator, context.stage, context.race_id, context.problem_id, agent)
+                if isinstance(payload.outcome, OutcomeScore) and (first := stated(key, seq)) != seq:
                     return "double", f"record {first} already counts for this agent, problem and stage"
             case VerdictRecord():
-                self._verdicts.setdefault((validator, payload.verdict.body_sha256), seq)
-                self._note_context(validator, seq, payload.context)
+                wanted(("verdict", validator, payload.verdict.body_sha256), seq)
             case SettlementRecord():
                 race = self._race(validator, payload.race_id)
                 if race.settlement:
@@ -150,28 +150,19 @@ class References:
                 if race.release:
                     return "release", f"record {race.release[0]} already releases race {payload.race_id}"
                 race.release = (seq, payload)
-            case GateRecord():
-                if payload.decided_by == "gate":
-                    self._gated.add((validator, payload.subject))
-                elif (validator, payload.subject) not in self._gated:
-                    self._persons.setdefault((validator, payload.subject), seq)
+            case GateRecord(decided_by="gate"):
+                stated(("gate", validator, payload.subject), seq)
+            case GateRecord() if ("gate", validator, payload.subject) not in self._stated:
+                wanted(("gate", validator, payload.subject, "before"), seq)
         return None
 
-    def defects(self, whole: Collection[str]) -> Iterator[Reference]:
-        """What does not hold between the records taken. `whole`: the validators whose logs were read from their first
-        record on, every one."""
-        for (validator, attempt, body), seq in self._evaluations.items():
-            if validator in whole and (validator, attempt, body) not in self._attempts:
-                yield validator, seq, "attempt", f"no attempt record says that {attempt} made body {body}"
-        for (validator, attempt, body), seq in self._attempts.items():
-            if validator in whole and (validator, attempt, body) not in self._evaluations:
-                yield validator, seq, "evaluation", f"no evaluation says what attempt {attempt} came to"
-        for (validator, body), seq in self._verdicts.items():
-            if validator in whole and (validator, body) not in self._evaluated:
-                yield validator, seq, "verdict", f"no evaluation names body {body}"
-        for (validator, subject), seq in self._persons.items():
-            if validator in whole:
-                yield validator, seq, "gate", f"no verdict of the gate on {subject.agent_version_id} stands before it"
+    def defects(self, whole: Collection[str]) -> Iterator[tuple[str, int, Rule, str]]:
+        """What does not hold between the records taken: validator, record, rule and detail. `whole`: the validators
+        whose logs were read from their first record on, every one."""
+        for key, seq in self._wanted.items():
+            rule, validator, *about = key
+            if validator in whole and key not in self._stated:
+                yield validator, seq, rule, _LACKING[rule].format(*about)
         for (validator, _), race in self._races.items():
             found: list[tuple[int, Rule, str]] = []
             if race.settlement:
@@ -190,10 +181,6 @@ class References:
 
     def _race(self, validator: str, race_id: str) -> _RaceReferences:
         return self._races.setdefault((validator, race_id), _RaceReferences({}))
-
-    def _note_context(self, validator: str, seq: int, context: Context) -> None:
-        if context.stage == "race":
-            self._race(validator, context.race_id).contexts.setdefault(context, seq)
 
 
 def _settlement_defects(
@@ -372,8 +359,6 @@ BATCH = 128  # records that are loaded, inspected and taken together
 
 BodiesOf = Callable[[Sequence[str], str], Awaitable[Sequence[BodyFrame]]]
 
-_SHA256 = re.compile("[0-9a-f]{64}")
-
 
 async def verify_store(
     store: Store,
@@ -436,7 +421,7 @@ async def _take_log(
     while True:
         before = check.head(validator)
         rows = store.filed_records(validator, after_seq=before.seq)
-        await _take(check, _loaded(rows, functools.partial(store.frames, is_every=True)), inspector, progress)
+        await _take(check, _loaded(rows, store.frames), inspector, progress)
         head = await store.head(validator)
         if head == check.head(validator) or before == check.head(validator):
             break
@@ -487,18 +472,16 @@ async def _loaded(entries: AsyncIterable[Entry], bodies_of: BodiesOf) -> AsyncIt
     """Entries in batches, each evaluation with the body it names where one is stored."""
     async for batch in _batches(entries):
         validator = batch[0].validator  # of all: they are of one log
-        # The body an evaluation names, read as loosely as can be: the content may be no record at all.
-        named = {}
-        for entry in batch:
-            filing = filing_of(entry.content or b"")
-            if filing is not None and filing.kind == _EVALUATION and _SHA256.fullmatch(filing.body_sha256):
-                named[entry.seq] = filing.body_sha256
+        named = {
+            entry.seq: entry.filing.body_sha256
+            for entry in batch
+            if entry.filing and entry.filing.kind == _EVALUATION and entry.filing.body_sha256
+        }
         found: dict[str, BodyFrame] = {}
         for body in await bodies_of(sorted(set(named.values())), validator) if named else ():
-            if found.setdefault(body.body_sha256, body) is not body:
-                content = (await restore_bodies([body]))[0].content
-                if hashlib.sha256(content).hexdigest() != body.body_sha256:
-                    found[body.body_sha256] = body  # of several copies a damaged one is to be seen
+            is_first = found.setdefault(body.body_sha256, body) is body
+            if not is_first and hashlib.sha256(restore_frame(body.content, body.size)).hexdigest() != body.body_sha256:
+                found[body.body_sha256] = body  # of several copies a damaged one is to be seen
         frames = [found.get(named.get(entry.seq, "")) for entry in batch]
         yield [
             msgspec.structs.replace(entry, body=frame.content, frame_size=frame.size) if frame else entry

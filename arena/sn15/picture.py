@@ -9,18 +9,24 @@ Every value comes from the same rows as `arena.api.reads`, so nothing is public 
 miner and the public read one number and one time. A run is what one validator evaluates of one agent version in one
 race, or on the suite; counts of its records are all that is known of it before the race is settled. No run has a lease:
 `lease_expires_at` and `last_heartbeat_at` are when its last record was made.
-"""
+
+
+from __future__ import annotations"""
 
 from __future__ import annotations
 
 import contextlib
-from collections import defaultdict
+import hashlib
+import re
+import uuid
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
 
 from fastapi import Query
 
-from arena.api.board import Board, RaceView, RunCounts
+from arena.api.board import Board, RaceView
 from arena.api.rows import ListedAgent, agent_rows, by_commitment, is_told, standings_of
 from arena.chain.real import BLOCK_MS
 from arena.door.service import SubmissionStatus
@@ -28,16 +34,6 @@ from arena.race.settle import policy_of
 from arena.race.weights import margin_e4
 from arena.records.model import Candidate, SettlementRecord, Standing
 from arena.records.port import StoredSubmission, SubmissionState
-from arena.sn15.ids import (
-    agent_uuid,
-    fraction,
-    problem_uuid,
-    race_uuid,
-    run_uuid,
-    suite_number,
-    utc_text,
-    version_uuid,
-)
 from foundation.errors import ArenaError
 
 RaceStatus = Literal["QUALIFYING_OPEN", "RACE_RUNNING", "RACE_COMPLETE", "RACE_CANCELLED"]
@@ -61,20 +57,17 @@ _STATES: dict[SubmissionState | Literal["unknown"], AgentVersionState] = {
     "unqualified": "ELIGIBLE",  # through the suite, below the bar
 }
 _CLOSED = ("ELIGIBLE", "DISCARDED", "CANCELLED")  # no more runs are wanted
-
-
-class _Run(NamedTuple):
-    row: ListedAgent
-    validator: str
-    race_id: str  # "": on the suite
-    race: RaceView | None
-    counts: RunCounts
-    status: RunStatus
-    score: float | None  # the settled one, on which the validators agree
-
-    @property
-    def uuid(self) -> str:
-        return run_uuid(self.validator, self.race_id, self.row.agent_version_id)
+_EXECUTION = "legacy_shoppingbench"
+_RUN = ("eval_run_id", "agent_version_id", "validator_hotkey", "status")
+_ENDED = (*_RUN, "claimed_at", "completed_at", "is_included")
+RUN_FIELDS = (
+    *(*_ENDED, "suite_id", "lease_expires_at", "last_heartbeat_at", "validator_score", "phase", "race_id"),
+    "race_number",
+)
+ONE_RUN_FIELDS = (*_ENDED, "agent_name", "version_number", "score", "execution_kind")
+UNDER_WAY_FIELDS = (
+    *(*_RUN, "agent_name", "miner_hotkey", "version_number", "started_at", "progress_percent", "phase", "race_id"),
+)
 
 
 class Picture:
@@ -83,16 +76,17 @@ class Picture:
     def __init__(self, board: Board) -> None:
         self._board = board
         self.rows = agent_rows(board)
-        self._races = board.races()
-        self._by_id = {race.race_id: race for race in self._races}
+        self._by_id = {race.race_id: race for race in board.races()}
         self._standings = standings_of(board)
-        self._settled = [(race, record) for race in self._races if (record := _settlement(race)) is not None]
+        settled = [race for race in board.races() if _settlement(race) is not None]
+        self._settled = [(race, record) for race in settled if (record := _settlement(race)) is not None]
         self._numbers: dict[str, int] = {}
-        counts: dict[tuple[str, str], int] = defaultdict(int)
+        counts = Counter[tuple[str, str]]()
         for row in sorted(self.rows.values(), key=by_commitment):
             counts[row.miner_hotkey, row.name] += 1
             self._numbers[row.agent_version_id] = counts[row.miner_hotkey, row.name]
-        self._candidates = {one.subject.agent_version_id: one for race in self._races for one in _field(race)}
+        self._versions = counts  # of each hotkey under each name
+        self._candidates = {one.subject.agent_version_id: one for race in board.races() for one in _field(race)}
         names = list(board.suites) or sorted(set(board.suite_episodes) - {""}) or ["s0"]
         self.suite_names = {suite_number(name): name for name in names}
         self.active_suite = next(iter(self.suite_names))
@@ -105,29 +99,22 @@ class Picture:
 
     def status(self, row: ListedAgent) -> Answer:
         """Where a version stands."""
-        agent = row.agent_version_id
-        stands = self._stands(agent, row.name, row.miner_hotkey, self._state(row), self._seen_at(agent))
-        return stands | self._known(row)
+        return self._stands(row.agent_version_id, row.name, row.miner_hotkey, self._state(row))
 
     def received(self, row: StoredSubmission) -> Answer:
         """Where a submission stands that the gate has not looked at."""
-        agent = row.subject.agent_version_id
-        return self._stands(
-            agent, row.name, row.subject.miner_hotkey, "RECEIVED", self._seen_at(agent, row.received_ms)
-        )
+        subject = row.subject
+        return self._stands(subject.agent_version_id, row.name, subject.miner_hotkey, "RECEIVED", row.received_ms)
 
     def own(self, status: SubmissionStatus) -> Answer:
         """Where one of a miner's own versions stands, with what its door tells beside it."""
-        agent, row = status.agent_version_id, self.rows.get(status.agent_version_id)
         is_running = status.state == "accepted" and status.qualifying is not None and status.qualifying.done > 0
         state = "RUNNING" if is_running else _STATES[status.state]
         violations = [violation(one.rule, one.severity, one.detail, one.line) for one in status.findings]
         if status.failure is not None and not violations:
             violations = [violation(status.failure.code, "", status.failure.detail, 0)]
-        stands = self._stands(agent, status.name, status.hotkey, state, self._seen_at(agent, status.received_ms))
-        return {
-            **stands,
-            **(self._known(row) if row else {}),
+        stands = self._stands(status.agent_version_id, status.name, status.hotkey, state, status.received_ms)
+        return stands | {
             "final_score": fraction(status.qualifying.score_e4) if status.qualifying else None,
             "is_active_qualifier": self._is_in(status, "QUALIFYING_OPEN", "RACE_RUNNING"),
             "detail": status.what_to_do,
@@ -138,17 +125,13 @@ class Picture:
         """A hotkey's agents by name, the newest first, and when it may submit again. `now_ms` is unix milliseconds."""
         racing = next((one for one in statuses if self._is_in(one, "RACE_RUNNING")), None)
         opens_ms = block_time_ms(max((one.next_allowed_block - one.block for one in statuses), default=0), now_ms)
+        agents = []
+        for agent_id in dict.fromkeys(agent_uuid(one.hotkey, one.name) for one in statuses):
+            versions = self.own_history(statuses, agent_id)
+            named = {"agent_id": agent_id, "miner_hotkey": statuses[0].hotkey, "agent_name": versions[0]["agent_name"]}
+            agents.append(named | {"created_at": versions[-1]["submitted_at"], "latest_version": versions[0]})
         return {
-            "agents": [
-                {
-                    "agent_id": agent_id,
-                    "miner_hotkey": versions[0].hotkey,
-                    "agent_name": versions[0].name,
-                    "created_at": self.own(versions[-1])["submitted_at"],
-                    "latest_version": self._listed(versions[0]),
-                }
-                for agent_id, versions in _by_agent(statuses).items()
-            ],
+            "agents": agents,
             "can_submit": opens_ms <= now_ms and not any(one.state == "waiting" for one in statuses),
             "next_allowed_at": utc_text(opens_ms) if opens_ms > now_ms else None,
             "racing_agent_version_id": version_uuid(racing.agent_version_id) if racing else None,
@@ -156,8 +139,10 @@ class Picture:
         }
 
     def own_history(self, statuses: Sequence[SubmissionStatus], agent_id: str) -> list[Answer]:
-        """The versions of the agent with that UUID, the newest first; none where there is no such agent."""
-        return [self._listed(one) for one in _by_agent(statuses).get(agent_id, ())]
+        """The versions of the agent with that UUID, the newest first; none where there is no such agent. Nothing is
+        pinned here: of a hotkey's versions the one that qualified best races."""
+        unpinned = {"is_selected_for_race": False, "is_pinnable": False}
+        return [self.own(one) | unpinned for one in statuses if agent_uuid(one.hotkey, one.name) == agent_id]
 
     def public_version(self, row: ListedAgent) -> Answer:
         """A version whose source is public."""
@@ -176,10 +161,6 @@ class Picture:
     def _state(self, row: ListedAgent) -> AgentVersionState:
         return "RUNNING" if row.state == "accepted" and row.suite_episodes else _STATES[row.state]
 
-    def _seen_at(self, agent_version_id: str, received_ms: int = 0) -> str:
-        """When a version was first seen here; `received_ms`: of one that no record tells of, unix milliseconds."""
-        return utc_text(self._board.first_seen_ms.get(agent_version_id, received_ms))
-
     def _names(self, row: ListedAgent) -> Answer:
         return {
             "agent_version_id": version_uuid(row.agent_version_id),
@@ -188,37 +169,28 @@ class Picture:
             "version_number": self._numbers[row.agent_version_id],
         }
 
-    def _stands(self, agent: str, name: str, hotkey: str, state: AgentVersionState, submitted_at: str) -> Answer:
-        coming = 1 + sum((row.miner_hotkey, row.name) == (hotkey, name) for row in self.rows.values())
+    def _stands(self, agent: str, name: str, hotkey: str, state: AgentVersionState, received_ms: int = 0) -> Answer:
+        """A version in this state, with what everybody may know of how it did. `received_ms`: when it came, of one that
+        no record tells of (unix milliseconds)."""
+        row, candidate, found = self.rows.get(agent), self._candidates.get(agent), self._standings.get(agent)
+        opens_ms, is_public = (row.source.opens_ms, row.source.is_public) if row else (None, False)
         return {
             "agent_version_id": version_uuid(agent),
             "agent_name": name,
             "miner_hotkey": hotkey,
-            "version_number": self._numbers.get(agent, coming),
-            "submitted_at": submitted_at,
+            "version_number": self._numbers.get(agent, 1 + self._versions[hotkey, name]),
+            "submitted_at": utc_text(self._board.first_seen_ms.get(agent, received_ms)),
             "state": state,
             "suite_id": self.active_suite,
             "success_count": int(state == "ELIGIBLE"),  # 1 once the suite is through
             "active_count": int(state == "RUNNING"),
             "is_closed": state in _CLOSED,
-            "final_score": None,
-            "race_score": None,
-            "release_state": "HIDDEN",
-            "code_available_at": None,
-            "is_active_qualifier": False,
-            "required_successes": 1,
-        }
-
-    def _known(self, row: ListedAgent) -> Answer:
-        """What everybody may know of how a version did, in place of the nulls."""
-        found = self._standings.get(row.agent_version_id)
-        opens_ms, candidate = row.source.opens_ms, self._candidates.get(row.agent_version_id)
-        return {
             "final_score": fraction(candidate.qualifying_score_e4) if candidate else None,
             "race_score": fraction(found[-1].standing.race_score_e4) if found else None,
-            "release_state": "RELEASED" if row.source.is_public else "HIDDEN",
+            "release_state": "RELEASED" if is_public else "HIDDEN",
             "code_available_at": utc_text(opens_ms) if opens_ms else None,
             "is_active_qualifier": candidate is not None,
+            "required_successes": 1,
         }
 
     def _is_in(self, status: SubmissionStatus, *wanted: RaceStatus) -> bool:
@@ -226,27 +198,26 @@ class Picture:
         races = (self._by_id.get(one.race.race_id) for one in status.races)
         return any(_race_status(race) in wanted for race in races if race)
 
-    def _listed(self, status: SubmissionStatus) -> Answer:
-        """Nothing is pinned here: of a hotkey's versions the one that qualified best races."""
-        own, names = self.own(status), ("agent_version_id", "version_number", "submitted_at", "state", "final_score")
-        return {name: own[name] for name in names} | {"is_selected_for_race": False, "is_pinnable": False}
-
     # -- races
 
     def one_race(self, race_id: str) -> Answer | None:
         """The race with that UUID and its field, or None."""
-        return next((self._with_field(race) for race in self._races if race_uuid(race.race_id) == race_id), None)
+        return next(
+            (self._with_field(race) for race in self._by_id.values() if race_uuid(race.race_id) == race_id), None
+        )
 
     def current_race(self) -> Answer:
         """The race that is not over yet, else the latest, with its field."""
-        waiting = [race for race in self._races if _race_status(race) in ("QUALIFYING_OPEN", "RACE_RUNNING")]
-        return self._with_field(next(iter([*waiting, *reversed(self._races)]), None))
+        races = list(self._by_id.values())
+        waiting = [race for race in races if _race_status(race) in ("QUALIFYING_OPEN", "RACE_RUNNING")]
+        return self._with_field(next(iter([*waiting, *reversed(races)]), None))
 
     def history(self, suite_id: Suite = "", limit: Limit = 20, offset: Offset = 0) -> Answer:
         """Races that are over, newest first."""
-        over = [race for race in reversed(self._races) if _race_status(race) in ("RACE_COMPLETE", "RACE_CANCELLED")]
-        races = [self.race_public(race) for race in over[offset : offset + limit]]
-        return {"total": len(over), "limit": limit, "offset": offset, "races": races}
+        races = reversed(list(self._by_id.values()))
+        over = [race for race in races if _race_status(race) in ("RACE_COMPLETE", "RACE_CANCELLED")]
+        shown = [self.race_public(race) for race in over[offset : offset + limit]]
+        return {"total": len(over), "limit": limit, "offset": offset, "races": shown}
 
     def _with_field(self, race: RaceView | None) -> Answer:
         return {"race": self.race_public(race) if race else None, "qualifiers": self.qualifiers(race) if race else ()}
@@ -254,7 +225,7 @@ class Picture:
     def race_public(self, race: RaceView) -> Answer:
         """A race; before its settlement without a winner or a score."""
         status, record = _race_status(race), _settlement(race)
-        winner = _standing(record, record.top_agent_version_id) if record and status == "RACE_COMPLETE" else None
+        winner = _top(record) if status == "RACE_COMPLETE" else None
         row = self.rows.get(winner.agent_version_id) if winner else None
         return {
             "race_id": race_uuid(race.race_id),
@@ -300,8 +271,8 @@ class Picture:
         return self._suite(self.active_suite)
 
     def _suite(self, number: int) -> Answer:
-        is_active, kind = number == self.active_suite, "legacy_shoppingbench"
-        return {"suite_id": number, "suite_version": 1, "is_active": is_active, "execution_kind": kind}
+        is_active = number == self.active_suite
+        return {"suite_id": number, "suite_version": 1, "is_active": is_active, "execution_kind": _EXECUTION}
 
     def suite_problems(
         self, suite_id: str, include_embeddings: Annotated[str, Query(max_length=8)] = ""
@@ -363,8 +334,8 @@ class Picture:
         now_ms, standing, margin = self._board.now_ms(), None, None
         if self._settled:
             record = self._settled[-1][1]
-            standing = _standing(record, record.top_agent_version_id)
-            races = self._board.promotions().get(standing.agent_version_id, ()) if standing else ()
+            standing = _top(record)
+            races = self._board.promotions().get(record.top_agent_version_id, ())
             promoted_ms = max((race.closes_ms or 0 for race in races), default=0)
             with contextlib.suppress(ArenaError):  # a policy of another release
                 if record.inputs is not None:
@@ -382,12 +353,12 @@ class Picture:
 
     def top_history(self, suite_id: Suite = "") -> Answer:
         """Who came to the top, newest first."""
-        entries, current = [], self.top()["top_agent_version_id"]
+        entries, current = [], _top(self._settled[-1][1]) if self._settled else None
         for race, record in reversed(self._settled):
-            standing = _standing(record, record.top_agent_version_id) if record.is_promotion else None
+            standing = _top(record) if record.is_promotion else None
             row = self.rows.get(standing.agent_version_id) if standing else None
             if standing is not None and row is not None:
-                is_top = version_uuid(row.agent_version_id) == current
+                is_top = current is not None and standing.agent_version_id == current.agent_version_id
                 score, at = standing.race_score_e4 / 10_000, utc_text(race.closes_ms or 0)
                 shown = {"final_score": score, "top_at": at, "is_current_top": is_top, "was_top": not is_top}
                 entries.append(self._names(row) | shown | {"suite_id": self.active_suite})
@@ -398,48 +369,16 @@ class Picture:
     def runs(self, agent_version_id: str) -> list[Answer] | None:
         """What validators ran of an agent version: the suite, and each race; None for no version."""
         row = self.version(agent_version_id)
-        if row is None:
-            return None
-        found = [
-            {
-                **_run(run),
-                "suite_id": self.active_suite,
-                "lease_expires_at": utc_text(run.counts.last_ms),
-                "last_heartbeat_at": utc_text(run.counts.last_ms),
-                "validator_score": run.score,
-                "phase": "RACE" if run.race else "QUALIFYING",
-                "race_id": race_uuid(run.race.race_id) if run.race else None,
-                "race_number": run.race.number if run.race else None,
-            }
-            for run in self._runs(row.agent_version_id)
-        ]
-        return sorted(found, key=lambda run: (run["claimed_at"], run["eval_run_id"]))
+        found = self._runs(RUN_FIELDS, row.agent_version_id) if row else ()
+        return sorted(found, key=lambda run: (run["claimed_at"], run["eval_run_id"])) if row else None
 
     def run(self, eval_run_id: str) -> Answer | None:
         """The run with that UUID, or None."""
-        for run in self._runs():
-            if run.uuid == eval_run_id:
-                named = {"agent_name": run.row.name, "version_number": self._numbers[run.row.agent_version_id]}
-                return {**_run(run), **named, "score": run.score, "execution_kind": "legacy_shoppingbench"}
-        return None
+        return next((run for run in self._runs(ONE_RUN_FIELDS) if run["eval_run_id"] == eval_run_id), None)
 
     def under_way(self) -> list[Answer]:
         """The runs that are not over. Progress is 0 in a race: how much it draws is told when it is settled."""
-        whole = len(self._board.suites.get(self.suite_names[self.active_suite], ()))
-        return [
-            {
-                **self._names(run.row),
-                "eval_run_id": run.uuid,
-                "validator_hotkey": run.validator,
-                "status": run.status,
-                "started_at": utc_text(run.counts.first_ms),
-                "progress_percent": min(100.0, 100.0 * run.counts.episodes / whole) if whole and not run.race else 0.0,
-                "phase": "RACE" if run.race else "QUALIFYING",
-                "race_id": race_uuid(run.race.race_id) if run.race else None,
-            }
-            for run in self._runs()
-            if run.status == "RUNNING"
-        ]
+        return [run for run in self._runs(UNDER_WAY_FIELDS) if run["status"] == "RUNNING"]
 
     def waiting(self, suite_id: Suite = "", limit: Limit = 100, offset: Offset = 0) -> Answer:
         """Accepted versions of which no run has begun, first in, first out."""
@@ -450,7 +389,7 @@ class Picture:
                 **self._names(row),
                 "work_item_id": run_uuid("", "", row.agent_version_id),
                 "suite_id": self.active_suite,
-                "queued_at": self._seen_at(row.agent_version_id),
+                "queued_at": utc_text(self._board.first_seen_ms.get(row.agent_version_id, 0)),
                 "required_successes": 1,
                 "completed_successes": 0,
                 "active_runs": 0,
@@ -459,7 +398,7 @@ class Picture:
             }
             for row in rows[offset : offset + limit]
         ]
-        active = sum(run.status == "RUNNING" for run in self._runs())
+        active = len(self.under_way())
         summary = {"total_pending": len(rows), "total_runs_needed": len(rows), "total_runs_active": active}
         return {"summary": summary, "items": items}
 
@@ -467,43 +406,60 @@ class Picture:
         """The validators whose logs are served here; one whose log is empty has nothing to show yet. A validator is
         registered since its log begins."""
         latest: dict[str, Answer] = {}
-        for run in sorted(self._runs(), key=lambda run: run.counts.last_ms):
-            if run.status == "RUNNING":
-                latest[run.validator] = {
-                    "agent_name": run.row.name,
-                    "version_id": version_uuid(run.row.agent_version_id),
-                    "version_number": self._numbers[run.row.agent_version_id],
-                    "started_at": utc_text(run.counts.first_ms),
-                }
+        for run in self._runs():
+            if run["status"] == "RUNNING":
+                latest[run["validator_hotkey"]] = run | {"version_id": run["agent_version_id"]}
+        shown = ("agent_name", "version_id", "version_number", "started_at")
         return [
             {
                 "hotkey": name,
                 "status": "evaluating" if name in latest else "available",
                 "registered_at": utc_text(log.first_recorded_ms),
                 "last_seen_at": utc_text(log.last_recorded_ms),
-                "current_agent": latest.get(name),
+                "current_agent": {field: latest[name][field] for field in shown} if name in latest else None,
             }
             for name, log in self._board.logs.items()
             if log.first_recorded_ms is not None and log.last_recorded_ms is not None
         ]
 
-    def _runs(self, agent_version_id: str = "") -> Iterator[_Run]:
-        """All runs, or those of one version."""
-        for (validator, race_id, agent), counts in self._board.runs.items():
+    def _runs(self, fields: Sequence[str] = (), agent_version_id: str = "") -> Iterator[Answer]:
+        """All runs, or those of one version, with these fields or all; the one recorded last is the last."""
+        whole = len(self._board.suites.get(self.suite_names[self.active_suite], ()))
+        for (validator, race_id, agent), counts in sorted(self._board.runs.items(), key=lambda run: run[1].last_ms):
             row, race = self.rows.get(agent), self._by_id.get(race_id)
             if row is None or agent_version_id not in ("", agent):
                 continue
             status: RunStatus = "RUNNING"
-            score = None
+            score, began, last = None, utc_text(counts.first_ms), utc_text(counts.last_ms)
             if not race_id:
                 status = "SUCCESS" if self._state(row) == "ELIGIBLE" else "RUNNING"
-                score = self._known(row)["final_score"]
+                candidate = self._candidates.get(agent)
+                score = fraction(candidate.qualifying_score_e4) if candidate else None
             elif race is not None and _race_status(race) == "RACE_COMPLETE":
-                standing = _standing(_settlement(race), agent)
+                standing = _standing(_settlement(race), agent)  # the settled score, on which the validators agree
                 status, score = "SUCCESS", fraction(standing.race_score_e4) if standing else None
             elif race is not None and _race_status(race) == "RACE_CANCELLED":
                 status = "CANCELLED"
-            yield _Run(row, validator, race_id, race, counts, status, score)
+            made = self._names(row) | {
+                "eval_run_id": run_uuid(validator, race_id, agent),
+                "suite_id": self.active_suite,
+                "validator_hotkey": validator,
+                "status": status,
+                "claimed_at": began,
+                "started_at": began,
+                "completed_at": None if status == "RUNNING" else last,
+                "lease_expires_at": last,
+                "last_heartbeat_at": last,
+                "is_included": status == "SUCCESS",
+                "validator_score": score,
+                "score": score,
+                "progress_percent": min(100.0, 100.0 * counts.episodes / whole) if whole and not race else 0.0,
+                "phase": "RACE" if race else "QUALIFYING",
+                "race_id": race_uuid(race.race_id) if race else None,
+                "race_number": race.number if race else None,
+                "execution_kind": _EXECUTION,
+            }
+            yield {name: made[name] for name in fields or made}
 
 
 def violation(rule: str, severity: str, message: str, line: int) -> Answer:
@@ -514,25 +470,6 @@ def violation(rule: str, severity: str, message: str, line: int) -> Answer:
 def block_time_ms(blocks: int, now_ms: int) -> int:
     """When a block comes that is so many blocks away, at the chain's own pace: an estimate, in unix milliseconds."""
     return now_ms + max(0, blocks) * BLOCK_MS
-
-
-def _run(run: _Run) -> Answer:
-    return {
-        "eval_run_id": run.uuid,
-        "agent_version_id": version_uuid(run.row.agent_version_id),
-        "validator_hotkey": run.validator,
-        "status": run.status,
-        "claimed_at": utc_text(run.counts.first_ms),
-        "completed_at": None if run.status == "RUNNING" else utc_text(run.counts.last_ms),
-        "is_included": run.status == "SUCCESS",
-    }
-
-
-def _by_agent(statuses: Sequence[SubmissionStatus]) -> dict[str, list[SubmissionStatus]]:
-    found: dict[str, list[SubmissionStatus]] = defaultdict(list)
-    for one in statuses:
-        found[agent_uuid(one.hotkey, one.name)].append(one)
-    return found
 
 
 def _settlement(race: RaceView) -> SettlementRecord | None:
@@ -560,3 +497,64 @@ def _field(race: RaceView) -> tuple[Candidate, ...]:
 def _standing(record: SettlementRecord | None, agent_version_id: str) -> Standing | None:
     rows = record.standings if record is not None else ()
     return next((row for row in rows if row.agent_version_id == agent_version_id), None)
+
+
+def _top(record: SettlementRecord | None) -> Standing | None:
+    return _standing(record, record.top_agent_version_id) if record else None
+
+
+_DIGITS = re.compile(r"\d{1,6}$")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def version_uuid(agent_version_id: str) -> str:
+    """The UUID of an agent version."""
+    is_sha256 = _SHA256.fullmatch(agent_version_id)
+    return _uuid8(bytes.fromhex(agent_version_id)) if is_sha256 else _of("version", agent_version_id)
+
+
+def agent_uuid(miner_hotkey: str, name: str) -> str:
+    """The UUID of all versions that a hotkey submits under one name."""
+    return _of("agent", miner_hotkey, name)
+
+
+def race_uuid(race_id: str) -> str:
+    """The UUID of a race."""
+    return _of("race", race_id)
+
+
+def problem_uuid(problem_id: str) -> str:
+    """The UUID of a problem."""
+    return _of("problem", problem_id)
+
+
+def run_uuid(validator: str, race_id: str, agent_version_id: str) -> str:
+    """The UUID of what one validator runs of an agent version: in a race, or ("") on the suite."""
+    return _of("run", validator, race_id, agent_version_id)
+
+
+def suite_number(suite: str) -> int:
+    """The number at the end of a suite's name; 0 for a name without one."""
+    found = _DIGITS.search(suite)
+    return int(found.group()) if found else 0
+
+
+def utc_text(unix_ms: int) -> str:
+    """A time as that API writes it."""
+    return datetime.fromtimestamp(unix_ms / 1000, UTC).isoformat().replace("+00:00", "Z")
+
+
+def fraction(score_e4: int | None) -> float | None:
+    """A score in ten-thousandths as a fraction."""
+    return None if score_e4 is None else score_e4 / 10_000
+
+
+def _of(kind: str, *parts: str) -> str:
+    return _uuid8(hashlib.sha256("\n".join((f"agent-arena/sn15/{kind}", *parts)).encode()).digest())
+
+
+def _uuid8(digest: bytes) -> str:
+    """48 bits, the version, 12 bits, the variant, 62 bits. The standard library makes these from Python 3.14 on."""
+    bits = int.from_bytes(digest[:16])
+    bits = bits & ~(0xF << 76) & ~(0x3 << 62) | 8 << 76 | 2 << 62
+    return str(uuid.UUID(int=bits))

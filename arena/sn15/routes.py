@@ -25,6 +25,7 @@ from arena.api.http import (
     discard_body,
     json_response,
     make_app,
+    read_body,
     routed,
     status_of,
 )
@@ -33,18 +34,16 @@ from arena.api.rows import ListedAgent
 from arena.chain.keys import canonical_hotkey, verify
 from arena.chain.port import Verifier
 from arena.chain.real import BLOCK_MS
-from arena.door.app import Door, form_document
 from arena.door.form import UNSIGNED_PARTS, read_form
-from arena.door.service import CooldownError, SubmissionStatus
+from arena.door.service import CooldownError, Door, SubmissionStatus, form_document
 from arena.records.port import StoredSubmission
-from arena.sn15.ids import agent_uuid, utc_text, version_uuid
-from arena.sn15.picture import Answer, Picture, block_time_ms, violation
+from arena.sn15.picture import Answer, Picture, agent_uuid, block_time_ms, utc_text, version_uuid, violation
 from foundation.canonical import UNREADABLE_JSON
 from foundation.codes.names import NOT_COMMITTED, PEER_LACKS
 from foundation.errors import ArenaError
 
 URL_MS = 3_600_000  # a link says it lasts so long; the file stays public
-REQUEST_BYTES_MAX = 4_096
+REQUEST_BYTES_MAX, REQUEST_S = 4_096, 10.0
 _KINDS = ("AGENT_CODE", "EVAL_LOGS_BUNDLE", "EVAL_PROBLEM_LOGS", "REASONING_DETAILS")
 PROVIDER = "validator"  # who pays for model calls, with every miner
 Waiting = Callable[[], Awaitable[Sequence[StoredSubmission]]]
@@ -74,70 +73,6 @@ async def _nobody() -> Sequence[StoredSubmission]:
     return ()
 
 
-def add_sn15_reads(app: FastAPI, board: Board, waiting: Waiting = _nobody) -> None:
-    """Add the routes. `waiting`: the submissions that the gate has not looked at, where they are known."""
-    router = APIRouter(prefix="/v1/public", dependencies=[Depends(board.refresh)])
-    _add_versions(router, board, waiting)
-    _add_source(router, board, waiting)
-    _add_shown(router, board)
-    app.include_router(router)
-
-
-def _add_versions(router: APIRouter, board: Board, waiting: Waiting) -> None:
-    @router.get("/agent-versions/{agent_version_id}/status")
-    async def get_agent_version_status(request: Request, agent_version_id: str) -> Response:
-        """Where an agent version stands."""
-        picture = Picture(board)
-        row = picture.version(agent_version_id)
-        if row is not None:
-            return deliver_json(request, picture.status(row))
-        arrival = await _arrival(waiting, agent_version_id)
-        return _found(request, picture.received(arrival) if arrival else None, "AGENT_VERSION_NOT_FOUND")
-
-    @router.get("/agent-versions/{agent_version_id}")
-    async def get_agent_version(request: Request, agent_version_id: str) -> Response:
-        """An agent version whose code is released."""
-        picture = Picture(board)
-        row = picture.version(agent_version_id)
-        shown = picture.public_version(row) if row and row.source.is_public else None
-        return _found(request, shown, "ARTIFACT_NOT_RELEASED" if row else "AGENT_VERSION_NOT_FOUND")
-
-
-def _add_source(router: APIRouter, board: Board, waiting: Waiting) -> None:
-    file = described_text("text/x-python", "The agent's file, byte for byte; its sha256 is the ETag.")
-
-    @router.get("/agent-versions/{agent_version_id}/code", **file)
-    async def get_agent_code(request: Request, agent_version_id: str) -> Response:
-        """The file of a released agent version: where `artifacts/download-url` points to."""
-        row = Picture(board).version(agent_version_id)
-        return _closed(row) or await deliver_source(request, board, row.agent_version_id if row else "")
-
-    @router.post("/artifacts/download-url")
-    async def get_artifact_download_url(request: Request) -> Response:
-        """Where the code of a released agent version is."""
-        content = b""
-        async for piece in request.stream():
-            content += piece
-            if len(content) > REQUEST_BYTES_MAX:
-                return _refused(400, "MISSING_PARAMETER", "the request is larger than any of this route")
-        try:
-            asked = msgspec.json.decode(content, type=ArtifactRequest)
-        except UNREADABLE_JSON:
-            return _refused(400, "MISSING_PARAMETER", "artifact_type and agent_version_id")
-        if asked.artifact_type not in _KINDS:
-            return _refused(400, "INVALID_ARTIFACT_TYPE")
-        row = Picture(board).version(asked.agent_version_id)
-        if row is not None and asked.artifact_type != "AGENT_CODE":
-            return _refused(404, "ARTIFACT_NOT_FOUND", "traces: GET /v1/races/{race_id}/trajectories")
-        if row is None and await _arrival(waiting, asked.agent_version_id):
-            return _refused(404, "ARTIFACT_NOT_RELEASED")
-        if refusal := _closed(row):
-            return refusal
-        version = version_uuid(row.agent_version_id if row else "")
-        url = f"{str(request.base_url).rstrip('/')}/v1/public/agent-versions/{version}/code"
-        return json_response({"download_url": url, "expires_at": utc_text(board.now_ms() + URL_MS)})
-
-
 _SHOWN: tuple[tuple[str, Callable[..., object], str], ...] = (
     ("/races/current", Picture.current_race, ""),
     ("/races/history", Picture.history, ""),
@@ -156,14 +91,65 @@ _SHOWN: tuple[tuple[str, Callable[..., object], str], ...] = (
 )
 
 
-def _add_shown(router: APIRouter, board: Board) -> None:
-    """The routes that show what the picture gives; where it gives None they answer 404 with the code beside it."""
+def add_sn15_reads(app: FastAPI, board: Board, waiting: Waiting = _nobody) -> None:
+    """Add the routes. `waiting`: the submissions that the gate has not looked at, where they are known."""
+    router = APIRouter(prefix="/v1/public", dependencies=[Depends(board.refresh)])
 
     def answering(code: str) -> Callable[[Request, object], Response]:
         return lambda request, answer: _found(request, answer, code)
 
     for path, make, code in _SHOWN:
         router.get(path)(routed(make, answering(code), lambda: Picture(board)))
+
+    @router.get("/agent-versions/{agent_version_id}/status")
+    async def get_agent_version_status(request: Request, agent_version_id: str) -> Response:
+        """Where an agent version stands."""
+        picture = Picture(board)
+        row = picture.version(agent_version_id)
+        arrival = None if row else await _arrival(waiting, agent_version_id)
+        shown = picture.status(row) if row else picture.received(arrival) if arrival else None
+        return _found(request, shown, "AGENT_VERSION_NOT_FOUND")
+
+    @router.get("/agent-versions/{agent_version_id}")
+    async def get_agent_version(request: Request, agent_version_id: str) -> Response:
+        """An agent version whose code is released."""
+        picture = Picture(board)
+        row = picture.version(agent_version_id)
+        shown = picture.public_version(row) if row and row.source.is_public else None
+        return _found(request, shown, "ARTIFACT_NOT_RELEASED" if row else "AGENT_VERSION_NOT_FOUND")
+
+    _add_source(router, board, waiting)
+    app.include_router(router)
+
+
+def _add_source(router: APIRouter, board: Board, waiting: Waiting) -> None:
+    file = described_text("text/x-python", "The agent's file, byte for byte; its sha256 is the ETag.")
+
+    @router.get("/agent-versions/{agent_version_id}/code", **file)
+    async def get_agent_code(request: Request, agent_version_id: str) -> Response:
+        """The file of a released agent version: where `artifacts/download-url` points to."""
+        row = Picture(board).version(agent_version_id)
+        return _closed(row) or await deliver_source(request, board, row.agent_version_id if row else "")
+
+    @router.post("/artifacts/download-url")
+    async def get_artifact_download_url(request: Request) -> Response:
+        """Where the code of a released agent version is."""
+        try:
+            asked = msgspec.json.decode(await read_body(request, REQUEST_BYTES_MAX, REQUEST_S), type=ArtifactRequest)
+        except (ArenaError, *UNREADABLE_JSON):
+            return _refused(400, "MISSING_PARAMETER", "artifact_type and agent_version_id")
+        if asked.artifact_type not in _KINDS:
+            return _refused(400, "INVALID_ARTIFACT_TYPE")
+        row = Picture(board).version(asked.agent_version_id)
+        if row is not None and asked.artifact_type != "AGENT_CODE":
+            return _refused(404, "ARTIFACT_NOT_FOUND", "traces: GET /v1/races/{race_id}/trajectories")
+        if row is None and await _arrival(waiting, asked.agent_version_id):
+            return _refused(404, "ARTIFACT_NOT_RELEASED")
+        if refusal := _closed(row):
+            return refusal
+        version = version_uuid(row.agent_version_id if row else "")
+        url = f"{str(request.base_url).rstrip('/')}/v1/public/agent-versions/{version}/code"
+        return json_response({"download_url": url, "expires_at": utc_text(board.now_ms() + URL_MS)})
 
 
 def _found(request: Request, answer: object, code: str) -> Response:
@@ -183,9 +169,8 @@ def _closed(row: ListedAgent | None) -> Response | None:
         return _refused(404, "AGENT_VERSION_NOT_FOUND")
     if row.source.is_public:
         return None
-    return (
-        _refused(403, "RACE_IN_FLIGHT") if row.source.opens == "published" else _refused(404, "ARTIFACT_NOT_RELEASED")
-    )
+    is_promoted = row.source.opens == "published"
+    return _refused(403, "RACE_IN_FLIGHT") if is_promoted else _refused(404, "ARTIFACT_NOT_RELEASED")
 
 
 def _refused(status: int, code: str, detail: str = "") -> Response:
@@ -204,6 +189,20 @@ class HeaderError(ArenaError):
     def __init__(self, reason: str, status: int, detail: str) -> None:
         super().__init__("V2110", detail)
         self.reason, self.status = reason, status
+
+
+_WHY = (
+    "policy `{policy}` wants an agent's commitment on chain and its hotkey's signature over the file, and this API"
+    " makes neither: run `arena submit AGENT.py --url {url}` with the same wallet, which makes both."
+    " `arena commit AGENT.py` alone is enough where a policy says admission.is_commitment_enough"
+)
+
+
+class UnspokenError(ArenaError):
+    """A1007: the policy wants what this API does not make."""
+
+    def __init__(self, policy: str, url: str) -> None:
+        super().__init__(NOT_COMMITTED, _WHY.format(policy=policy, url=url))
 
 
 class Sn15Auth:
@@ -275,6 +274,8 @@ def sn15_refusal(error: ArenaError, status: int = 0) -> Response:
     value = Refused(detail=f"{detail}. {error.entry.remedy}", error_code="" if status else name)
     if isinstance(error, HeaderError):
         answered, value = error.status, Refused(detail={"code": error.reason, "message": error.failure.detail})
+    elif isinstance(error, UnspokenError):
+        value = Refused(detail=error.failure.detail, error_code="SIGNATURE_MISSING")
     elif code in _AUTH:
         value = Refused(detail={"code": _AUTH[code], "message": detail})
     elif code == NOT_COMMITTED:
@@ -290,62 +291,70 @@ def sn15_refusal(error: ArenaError, status: int = 0) -> Response:
     return json_response(value, answered, {"retry-after": str(RETRY_S)} if answered in (429, 503) else {})
 
 
-CLOSED_PATHS = ("/v1/miner/",)
-_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
-_WHY = (
-    "policy `{policy}` wants an agent's commitment on chain and its hotkey's signature over the file, and this API"
-    " makes neither: run `arena submit AGENT.py --url {url}` with the same wallet, which makes both."
-    " `arena commit AGENT.py` alone is enough where a policy says admission.is_commitment_enough"
-)
-
-
-def make_closed_app(door: Door) -> FastAPI:
-    """The application of `CLOSED_PATHS`, over one door."""
-    app = FastAPI(title="agent-arena door", docs_url=None, redoc_url=None, openapi_url=None)
-    add_refusals(app, sn15_refusal, unknown_route=PEER_LACKS)
-
-    @app.api_route("/v1/miner/{path:path}", methods=_METHODS)
-    async def refuse(request: Request, path: str) -> Response:
-        await discard_body(request)
-        url = str(request.base_url).rstrip("/")
-        refused = Refused(detail=_WHY.format(policy=door.desk.policy.name, url=url), error_code="SIGNATURE_MISSING")
-        return json_response(refused, 409, {"connection": "close"})
-
-    return app
-
-
-_PAYER = "validators pay for calls of models here: no credential is needed, taken or held"
-_NO_PIN = "nothing is pinned here: of a hotkey's versions the one that qualified best races"
 PATHS = ("/v1/miner/", "/v1/public/", "/health")
+CLOSED_PATHS = ("/v1/miner/",)  # where the policy has a door not speak this API: each is refused with the way out
 Uuid = Annotated[str, Path(pattern="^[0-9a-f-]{36}$")]
 Provider = Annotated[str, Path(pattern="^[a-z]{1,32}$")]
 
 
 def make_sn15_app(door: Door, board: Board) -> FastAPI:
-    """The application of these routes, over one door and the board of the same store."""
-    app = make_app("agent-arena door: the published SN15 API", version="7.0.2", openapi_url="/v1/public/openapi.json")
-    add_refusals(app, sn15_refusal, unknown_route=PEER_LACKS)
+    """The application of these routes, over one door and the board of the same store. Under a policy that wants a
+    signature over the file it refuses each with what is missing."""
+    policy, store = door.desk.policy, door.desk.store
 
-    auth = Sn15Auth(verify, _now_ms)
-    _add_submission(app, door, auth)
-    _add_own(app, door, auth, board)
-    _add_not_offered(app)
+    async def require_spoken(request: Request) -> None:
+        if not policy.admission.is_commitment_enough:
+            await discard_body(request)
+            raise UnspokenError(policy.name, str(request.base_url).rstrip("/"))
 
     async def waiting() -> list[StoredSubmission]:
-        return await door.desk.store.submissions(("waiting",))
+        return await store.submissions(("waiting",))
 
+    app = make_app(
+        "agent-arena door: the published SN15 API",
+        version="7.0.2",
+        openapi_url="/v1/public/openapi.json",
+        dependencies=[Depends(require_spoken)],
+    )
+    add_refusals(app, sn15_refusal, unknown_route=PEER_LACKS)
+    _add_own(app, door, board)
     add_sn15_reads(app, board, waiting)
 
     @app.get("/health")
     async def read_health() -> dict[str, str]:
         """200 while the store answers."""
-        await door.desk.store.validators()
+        await store.validators()
         return {"status": "ok"}
+
+    @app.api_route("/v1/miner/{path:path}", methods=_OTHERS, include_in_schema=False)
+    async def refuse(path: str) -> Response:
+        """What that API has and this arena does without."""
+        status, detail, code = _NOT_OFFERED.get(path.partition("/")[0], (404, "there is no such route", ""))
+        return json_response(Refused(detail=detail, error_code=code), status)
 
     return app
 
 
-def _add_submission(app: FastAPI, door: Door, auth: Sn15Auth) -> None:
+_OTHERS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+_NOT_OFFERED = {
+    "inference-auth": (400, "validators pay for calls of models here: no credential is needed, taken or held", ""),
+    "race-selection": (
+        404,
+        "nothing is pinned here: of a hotkey's versions the one that qualified best races",
+        "NO_SELECTION",
+    ),
+}
+
+
+def _add_own(app: FastAPI, door: Door, board: Board) -> None:
+    auth = Sn15Auth(verify, _now_ms)
+
+    async def look(request: Request) -> tuple[Picture, list[SubmissionStatus]]:
+        hotkey, *_ = await door.caller(request, check=auth)
+        statuses = await door.desk.statuses(hotkey)
+        await board.refresh()
+        return Picture(board), statuses
+
     @app.post("/v1/miner/submit", openapi_extra=form_document(UNSIGNED_PARTS))
     async def submit_agent(request: Request) -> Response:
         """Hand in an agent file whose commitment stands on chain (`arena commit`)."""
@@ -363,14 +372,6 @@ def _add_submission(app: FastAPI, door: Door, auth: Sn15Auth) -> None:
             "admission_reason": None,
         }
         return json_response(answer)
-
-
-def _add_own(app: FastAPI, door: Door, auth: Sn15Auth, board: Board) -> None:
-    async def look(request: Request) -> tuple[Picture, list[SubmissionStatus]]:
-        hotkey, *_ = await door.caller(request, check=auth)
-        statuses = await door.desk.statuses(hotkey)
-        await board.refresh()
-        return Picture(board), statuses
 
     @app.get("/v1/miner/agent-versions/{agent_version_id}")
     async def get_owned_agent_version_status(request: Request, agent_version_id: Uuid) -> Response:
@@ -409,29 +410,6 @@ def _add_own(app: FastAPI, door: Door, auth: Sn15Auth, board: Board) -> None:
 
 def _provider(name: str) -> Answer:
     return {"connected": name == PROVIDER, "provider": name}
-
-
-_NOT_OFFERED = (
-    ("POST", "/v1/miner/inference-auth/{provider}", 400, _PAYER, ""),
-    ("DELETE", "/v1/miner/inference-auth/{provider}", 400, _PAYER, ""),
-    ("PATCH", "/v1/miner/inference-auth/default", 400, _PAYER, ""),
-    ("PUT", "/v1/miner/race-selection", 400, _NO_PIN, ""),
-    ("DELETE", "/v1/miner/race-selection", 404, _NO_PIN, "NO_SELECTION"),
-)
-
-
-def _add_not_offered(app: FastAPI) -> None:
-    """What that API has and this arena does without: said in words, and no body is read."""
-
-    def refusing(status: int, detail: str, code: str) -> Callable[[], Awaitable[Response]]:
-        async def refuse() -> Response:
-            return json_response(Refused(detail=detail, error_code=code), status)
-
-        return refuse
-
-    for method, path, status, detail, code in _NOT_OFFERED:
-        route = app.api_route(path, methods=[method], name=f"{method} {path}", description=detail)
-        route(refusing(status, detail, code))
 
 
 def _now_ms() -> int:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import fcntl
 import os
 import pwd
@@ -253,7 +252,6 @@ START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 30
 POLL_S = 0.02
 ORPHAN_POLL_S = 0.2
-_STARTS_MAX = 2  # the second, where the server that was adopted was dying
 
 _ORPHANS = b"pre-existing shared memory block"  # processes of a killed server still end
 
@@ -351,12 +349,10 @@ def start_embedded(state_dir: Path) -> EmbeddedServer:
         with _transition(paths):
             share = _open_lock(paths.home / "users.lock")
             try:
-                for _ in range(_STARTS_MAX):
-                    server = EmbeddedServer(paths, user, share, _ensure_running(paths, user))
-                    if _migrate_recovered(paths, server.owner_dsn):
-                        break
-                else:
-                    raise _start_error(paths, "the server ended while its schema was migrated")
+                server = EmbeddedServer(paths, user, share, _ensure_running(paths, user))
+                if not _is_migrated(paths, server.owner_dsn):  # the one that was adopted was ending
+                    _ensure_running(paths, user)
+                    migrate(server.owner_dsn)
             except BaseException:  # a server that cannot be used is stopped again
                 if _try_lock(share, fcntl.LOCK_EX):
                     _stop_postmaster(paths)
@@ -368,22 +364,18 @@ def start_embedded(state_dir: Path) -> EmbeddedServer:
         raise ArenaError("V2020", f"{state_dir}: {error}") from error
 
 
-def _migrate_recovered(paths: ServerPaths, owner_dsn: str) -> bool:
-    """Migrate as soon as the server serves: one that was adopted may still recover from a crash, or be dying already.
-
-    False when it ended meanwhile.
-    """
+def _is_migrated(paths: ServerPaths, owner_dsn: str) -> bool:
+    """Migrate as soon as the server serves: one that was adopted may still recover from a crash. False when it ended
+    meanwhile."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         try:
             migrate(owner_dsn)
             return True
         except ArenaError as error:
-            if not is_recovering(error):
-                raise
-            if _postmaster_of(paths.data) is None:
+            if is_recovering(error) and _postmaster_of(paths.data) is None:
                 return False
-            if time.monotonic() > deadline:
+            if not is_recovering(error) or time.monotonic() > deadline:
                 raise
         time.sleep(POLL_S)
 
@@ -412,15 +404,11 @@ def _initialise(paths: ServerPaths, user: ServerUser, folder: Path) -> Secrets:
     if (paths.data / "PG_VERSION").exists():
         raise _start_error(paths, f"{paths.data} holds a cluster but {paths.secrets} is missing")
     passwords = Secrets(owner=secrets.token_urlsafe(24))
-    for left in paths.home.glob("data.*"):  # of a start that was killed
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while left.exists():  # an initdb that outlived its starter may add to it, or remove it itself as it fails
-            try:
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
-            except OSError as error:
-                if error.errno not in (errno.ENOENT, errno.ENOTEMPTY) or time.monotonic() > deadline:
-                    raise
-                time.sleep(POLL_S)
+    for left in paths.home.glob("data.*"):  # of a start that was killed, whose initdb may still add to it
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
     making = paths.data.with_name(f"data.{secrets.token_hex(4)}")
     making.mkdir(mode=0o700)
     user.own(making)

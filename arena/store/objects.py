@@ -41,7 +41,6 @@ RETRIES = 3
 FRAME_BYTES_MAX = 65 << 20  # a body's limit, and what a frame adds to bytes that do not compress
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,128}")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _S3_OPTIONS = ("endpoint", "region")
 _REFUSALS = {  # S3's answers to a listing, which obstore passes on as text only
     "NoSuchBucket": "there is no such bucket",
@@ -66,16 +65,10 @@ class BodyObjects:
     """The frames of bodies at one location. Safe to share between the tasks of one event loop."""
 
     def __init__(self, location: str, at: Path | S3Store) -> None:
-        self.location = location
-        self._folder = at if isinstance(at, Path) else None
-        self._store: LocalStore | S3Store | None = None if isinstance(at, Path) else at
+        self.location, self._at = location, at
+        self.folder = at if isinstance(at, Path) else None  # None: it is in a bucket
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._lasting: set[Path] = set()  # folders whose own names are durable
-
-    @property
-    def folder(self) -> Path | None:
-        """The folder it is, where it is none in a bucket."""
-        return self._folder
 
     async def put(self, validator: str, frames: Sequence[BodyFrame]) -> None:
         """Write frames of a validator durably, over what stands under their names.
@@ -94,30 +87,16 @@ class BodyObjects:
         """
         prefix = prefix_of(validator)
         with _coded(self.location):
-            store = self._opened()
+            store = _opened(self._at)
             found = await asyncio.gather(*(self._get(store, _key(prefix, name)) for name in body_sha256s))
             if None in found:
                 await self._require_location(store, prefix)
         return {name: content for name, content in zip(body_sha256s, found, strict=True) if content is not None}
 
-    async def stored(self, validator: str, first_byte: int) -> dict[str, int]:
-        """Bytes of each object of a validator whose sha256 begins with this byte (0-255), by that sha256. Raises as
-        `get`."""
-        found: dict[str, int] = {}
-        with _coded(self.location):
-            store = self._opened()
-            await self._require_location(store, prefix_of(validator))
-            async for page in obstore.list(store, prefix=f"{prefix_of(validator)}/{first_byte:02x}"):
-                for meta in page:
-                    name = meta["path"].rpartition("/")[2]
-                    if name.endswith(SUFFIX) and _SHA256.fullmatch(name.removesuffix(SUFFIX)):
-                        found[name.removesuffix(SUFFIX)] = meta["size"]
-        return found
-
     async def require_there(self, validator: str) -> None:
         """Return when the store answers this validator. Writes nothing. Raises as `get`."""
         with _coded(self.location):
-            await self._require_location(self._opened(), prefix_of(validator))
+            await self._require_location(_opened(self._at), prefix_of(validator))
 
     async def require_writable(self, validator: str) -> None:
         """Return when the store takes what this validator writes, and gives it back: tried with a marker beside its
@@ -125,17 +104,17 @@ class BodyObjects:
         key = f"{prefix_of(validator)}/{MARKER}"
         with _coded(self.location):
             await self._write({key: MARKED})
-            if await self._get(self._opened(), key) != MARKED:
+            if await self._get(_opened(self._at), key) != MARKED:
                 raise ValueError("what was written is not what is read")
 
     async def _write(self, contents: dict[str, bytes]) -> None:
         """Durable when it returns."""
-        if self._folder and not self._folder.is_dir():
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        store = self._opened()
+        if self.folder and not self.folder.is_dir():
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        store = _opened(self._at)
         await asyncio.gather(*(self._put(store, key, content) for key, content in contents.items()))
-        if self._folder:
-            await self._sync(self._folder, [self._folder / key for key in contents])
+        if self.folder:
+            await self._sync(self.folder, [self.folder / key for key in contents])
 
     async def _sync(self, root: Path, files: Sequence[Path]) -> None:
         """Files first, then the folders that name them, so that no name outlives a crash without its bytes. Side by
@@ -146,14 +125,6 @@ class BodyObjects:
         for paths in (files, sorted(holding | naming)):
             await asyncio.gather(*(asyncio.to_thread(sync_path, path) for path in paths))
         self._lasting |= folders
-
-    def _opened(self) -> LocalStore | S3Store:
-        """The store; a folder is opened late, since who only looks into it must not make it."""
-        if self._store is None:
-            assert self._folder is not None
-            self._folder.stat()
-            self._store = LocalStore(self._folder)
-        return self._store
 
     async def _put(self, store: LocalStore | S3Store, key: str, content: bytes) -> None:
         async with self._slots:
@@ -170,8 +141,8 @@ class BodyObjects:
     async def _require_location(self, store: LocalStore | S3Store, prefix: str) -> None:
         """Raises where there is no such folder or bucket, which answers of each object that it is not there. Looks
         below the validator's own prefix: it may have no right to list more."""
-        if self._folder:
-            self._folder.stat()
+        if self.folder:
+            self.folder.stat()
             return
         async for _ in obstore.list(store, prefix=f"{prefix}/-", chunk_size=1):
             break
@@ -190,31 +161,30 @@ class ObjectFolder:
 
     def __init__(self, location: str) -> None:
         """Raises as `open_objects`."""
-        place = _open_place(location)
-        self._location, self._folder = location, place if isinstance(place, Path) else None
-        self._bucket = None if isinstance(place, Path) else place
+        self._location, self._at = location, _open_place(location)
 
     def names(self) -> list[str]:
         """Every file below it, sorted. Raises ArenaError V2028 when the store is away, V2029 when it refuses or there
         is no such folder or bucket."""
         with _coded(self._location):
-            return sorted(meta["path"] for page in obstore.list(self._opened()) for meta in page)
+            return sorted(meta["path"] for page in obstore.list(_opened(self._at)) for meta in page)
 
     def fetch(self, name: str, path: Path) -> None:
         """Write a file of it to `path`, whole or not at all. Raises as `names`, V2029 for a file that is not there."""
         with _coded(self._location):
-            stream = obstore.get(self._opened(), name).stream(_FETCHED_AT_ONCE)
+            stream = obstore.get(_opened(self._at), name).stream(_FETCHED_AT_ONCE)
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path) as file:
                 for chunk in stream:
                     file.write(chunk)
 
-    def _opened(self) -> LocalStore | S3Store:
-        if self._folder is None:
-            assert self._bucket is not None
-            return self._bucket
-        self._folder.stat()
-        return LocalStore(self._folder)
+
+def _opened(at: Path | S3Store) -> LocalStore | S3Store:
+    """The store; a folder is opened late, since who only looks into it must not make it."""
+    if not isinstance(at, Path):
+        return at
+    at.stat()
+    return LocalStore(at)
 
 
 def _open_place(location: str) -> Path | S3Store:

@@ -6,6 +6,7 @@ reader holds no transaction open. It reads what its login may see.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterator, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from sqlalchemy import Row, TextClause
 
-from arena.records.body import compress_bodies, require_intact, restore_bodies
+from arena.records.body import compress_bodies, restore_frame
 from arena.records.log import first_head
 from arena.records.model import (
     BodyFrame,
@@ -35,6 +36,7 @@ from arena.records.port import (
     HotkeyState,
     ItemCount,
     Lease,
+    Requeue,
     StoredSource,
     StoredSubmission,
     SubmissionState,
@@ -53,22 +55,6 @@ if TYPE_CHECKING:
 
 
 LEAVES_PER_PAGE = 5_000
-
-
-class LogStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts of one log. `body_bytes`: before compression; `checkpoint_size`, `anchored_size`: of the largest."""
-
-    validator: str
-    seq: int
-    hash: str
-    bodies: int
-    bodies_elsewhere: int  # of them, in the object store
-    body_bytes: int
-    checkpoints: int
-    checkpoint_size: int
-    anchored_size: int
-    items_open: int
-    items_leased: int
 
 
 class PostgresLog:
@@ -103,31 +89,20 @@ class PostgresLog:
         self, records: Sequence[SignedRecord], bodies: Sequence[StoredBody] = (), finish: Lease | None = None
     ) -> Head:
         """Append in order with `bodies` and the finish of a lease; see the port for what it raises."""
-        return await self._append(records, bodies, finish, lease_state="done" if finish else None)
+        return await self._append(records, bodies, finish, "done" if finish else None, Requeue())
 
-    async def abandon(
-        self,
-        lease: Lease,
-        record: SignedRecord,
-        *,
-        delay_ms: int = 0,
-        is_fault: bool = False,
-        is_counted: bool = False,
-        is_refused: bool = False,
-    ) -> Head:
+    async def abandon(self, lease: Lease, record: SignedRecord, requeue: Requeue) -> Head:
         """Return an unfinished lease of ours to the queue and append its attempt record; see the port."""
-        return await self._append(
-            [record],
-            (),
-            lease,
-            lease_state="refused" if is_refused else "abandoned",
-            delay_ms=delay_ms,
-            is_fault=is_fault,
-            is_counted=is_counted,
-        )
+        lease_state = "refused" if requeue.is_refused else "abandoned"
+        return await self._append([record], (), lease, lease_state, requeue)
 
     async def _append(
-        self, records: Sequence[SignedRecord], bodies: Sequence[StoredBody], lease: Lease | None, **lease_end: object
+        self,
+        records: Sequence[SignedRecord],
+        bodies: Sequence[StoredBody],
+        lease: Lease | None,
+        lease_state: str | None,
+        requeue: Requeue,
     ) -> Head:
         if not records:
             raise ArenaError("V2025", "there is nothing to append")
@@ -139,7 +114,6 @@ class PostgresLog:
         frames = await compress_bodies(bodies)
         if self._objects and frames:  # durable before any row says so; an append that fails leaves harmless objects
             await self._objects.put(self._validator, frames)
-        end = {"delay_ms": 0, "is_fault": False, "is_counted": False, **lease_end}
         rows = await self._session.write(
             sql.APPEND,
             validator=self._validator,
@@ -151,7 +125,10 @@ class PostgresLog:
             body_sizes=[frame.size for frame in frames],
             bodies=[None if self._objects else frame.content for frame in frames],
             fence=lease.fence if lease else None,
-            **end,
+            lease_state=lease_state,
+            delay_ms=requeue.delay_ms,
+            is_fault=requeue.is_fault,
+            is_counted=requeue.is_counted,
         )
         return Head(rows[0].head_seq, rows[0].head_hash.hex())
 
@@ -192,20 +169,22 @@ class PostgresLog:
 
     async def body(self, body_sha256: str, validator: str | None = None) -> StoredBody | None:
         """The body, or None. Raises ArenaError V2050 when its bytes do not have this hash."""
-        found = await restore_bodies(await self.frames([body_sha256], validator))
-        return require_intact(found[0]) if found else None
+        for frame in await self.frames([body_sha256], validator):
+            content = restore_frame(frame.content, frame.size)
+            if hashlib.sha256(content).hexdigest() != body_sha256:
+                raise ArenaError("V2050", f"body {body_sha256} does not have this hash")
+            return StoredBody(body_sha256=body_sha256, content=content)
+        return None
 
-    async def frames(
-        self, body_sha256s: Sequence[str], validator: str | None = None, *, is_every: bool = False
-    ) -> list[BodyFrame]:
-        """Those of a validator's bodies (None: of our own) that are stored, as they are; none for one whose object is
-        missing. `is_every`: every copy of a body that was stored on several days.
+    async def frames(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[BodyFrame]:
+        """Those of a validator's bodies (None: of our own) that are stored, as they are, every copy of a body that was
+        stored on several days; none for one whose object is missing.
 
         Raises ArenaError V2029 when they lie in an object store and this store was opened without one.
         """
         name = self._validator if validator is None else validator
         rows = await self._session.rows(
-            sql.EVERY_BODY if is_every else sql.BODIES,
+            sql.BODIES,
             validator=name,
             body_sha256s=[bytes.fromhex(sha256) for sha256 in body_sha256s],
         )
@@ -250,10 +229,6 @@ class PostgresLog:
             if len(rows) < page:
                 return
             last_seq, last_day = rows[-1].seq, rows[-1].day
-
-    async def statuses(self) -> list[LogStatus]:
-        """What each log that this login may read holds, by hotkey. Counts rows: seconds on a large log."""
-        return [LogStatus(**row._mapping) for row in await self._session.rows(sql.LOG_STATUS)]
 
     # -- checkpoints
 

@@ -95,18 +95,12 @@ VERDICTS_ON = _typed(
 )
 # A body that was stored again on a later day has a row for each; content is null where its object is to be read.
 BODIES = _typed(
-    "select distinct on (sha256) sha256, size, content from arena.body"
+    "select sha256, size, content from arena.body"
     " where validator = :validator and sha256 = any (:body_sha256s) order by sha256, content is null, day",
     validator=Text(),
     body_sha256s=_BYTES,
 )
 
-EVERY_BODY = _typed(
-    "select sha256, size, content from arena.body where validator = :validator and sha256 = any (:body_sha256s)"
-    " order by sha256, day",
-    validator=Text(),
-    body_sha256s=_BYTES,
-)
 BODIES_ELSEWHERE = _typed(
     "select distinct sha256 from arena.body where validator = :validator and content is null"
     " and sha256 >= :low and sha256 < :high",
@@ -124,20 +118,6 @@ def shard_bounds(first_byte: int) -> dict[str, bytes]:
     """The bounds of `BODIES_ELSEWHERE` for the hashes that begin with this byte (0-255)."""
     return {"low": bytes([first_byte]), "high": bytes([first_byte + 1]) if first_byte < 255 else b"\xff" * 33}
 
-
-LOG_STATUS = text(
-    f"{_LOGS} select h.validator, coalesce(e.seq, 0) as seq, coalesce(encode(e.hash, 'hex'), '') as hash, b.bodies,"
-    " b.bodies_elsewhere, b.body_bytes, c.checkpoints, c.checkpoint_size, c.anchored_size, i.items_open, i.items_leased"
-    " from log h left join arena.head e using (validator),"
-    " lateral (select count(*) as bodies, count(*) filter (where content is null) as bodies_elsewhere,"
-    " coalesce(sum(size), 0)::bigint as body_bytes from arena.body where validator = h.validator) b,"
-    " lateral (select count(*) as checkpoints, coalesce(max(c.size), 0) as checkpoint_size,"
-    " coalesce(max(a.size), 0) as anchored_size"
-    " from arena.checkpoint c left join arena.anchor a using (validator, size) where c.validator = h.validator) c,"
-    " lateral (select count(*) filter (where state = 'open') as items_open,"
-    " count(*) filter (where state = 'leased') as items_leased from arena.item where validator = h.validator) i"
-    " order by h.validator"
-)
 
 PUT_CHECKPOINT = _typed(
     "select arena.put_checkpoint(:validator, :size, :note, :signed_ms)", size=BigInteger(), signed_ms=BigInteger()

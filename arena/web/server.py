@@ -12,50 +12,45 @@ A browser's refusals are pages with the code and what to do, every other client 
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import re
 import socket
 import time
 from collections.abc import Callable, Mapping
 from importlib.resources import files
-from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Depends, FastAPI, Request
-from fastapi.exceptions import RequestValidationError
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from arena.api.board import Board
 from arena.api.http import (
-    ErrorAnswer,
-    RequestLimits,
+    Server,
     add_refusals,
-    address_of,
     deliver,
+    limited,
     make_app,
     read_body,
     refusal,
+    refused,
     require_known,
     routed,
-    serve_app,
 )
 from arena.api.reads import HEARTBEAT_S, POLL_S, Number, Tail, ValidatorName, add_reads, add_tail
 from arena.api.rows import called
 from arena.bank.batch import Explain, explain_nothing
 from arena.chain.local import LocalSubtensor
 from arena.chain.local_http import EXTRINSICS, QUESTION_BYTES_MAX, READS, ROUTE, ChainAnswer, ChainQuestion
-from arena.door.app import Door, explain_dropped, make_door_app
+from arena.door.service import Door, explain_dropped, make_door_app
 from arena.exchange.peer_service import ShareRules, Shares
 from arena.exchange.routes import Exchange, Places, add_exchange
 from arena.records.port import Store
 from arena.records.proof import encode_proof
-from arena.sn15.routes import CLOSED_PATHS, PATHS, add_sn15_reads, make_closed_app, make_sn15_app, sn15_refusal
+from arena.sn15.routes import CLOSED_PATHS, PATHS, add_sn15_reads, make_sn15_app, sn15_refusal
 from arena.web.pages import Pages
 from arena.web.reading import harmless, moment, sentence
 from foundation.canonical import UNREADABLE_JSON
@@ -82,16 +77,18 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["moment"] = moment
-    made.filters["harmless"] = harmless
-    made.filters["pair"] = lambda text: (text, text)
-    made.filters["sentence"] = sentence
-    made.filters["name"] = lambda text: neutral_name(text).strip()
-    made.filters["percent_between"] = lambda value, low, high: f"{100 * (value - low) / max(1, high - low):.2f}"
-    made.filters["share"] = lambda value_e4: f"{value_e4 / 10_000:.4f}"
-    made.filters["percent"] = lambda value_e4: f"{value_e4 / 100:.1f}\u00a0%"
-    made.filters["short"] = lambda text: f"{text[:6]}…{text[-4:]}" if len(text) > 14 else text
-    made.filters["usd"] = lambda micro: f"${micro / 1e6:.4f}"
+    made.filters |= dict(
+        moment=moment,
+        harmless=harmless,
+        sentence=sentence,
+        pair=lambda text: (text, text),
+        name=lambda text: neutral_name(text).strip(),
+        percent_between=lambda value, low, high: f"{100 * (value - low) / max(1, high - low):.2f}",
+        share=lambda value_e4: f"{value_e4 / 10_000:.4f}",
+        percent=lambda value_e4: f"{value_e4 / 100:.1f}\u00a0%",
+        short=lambda text: f"{text[:6]}…{text[-4:]}" if len(text) > 14 else text,
+        usd=lambda micro: f"${micro / 1e6:.4f}",
+    )
     return made
 
 
@@ -125,37 +122,13 @@ TO_DO = {
 }
 
 
-def refusal_page(request: Request, said: ErrorAnswer, status: int) -> Response:
+def refusal_page(request: Request, error: ArenaError, status: int) -> Response:
     """The page of a refusal."""
+    said = refused(error, status)
     to_do = sentence(TO_DO.get(said.code, said.what_to_do))
     shown = dict(status=status, code=said.code, message=sentence(said.message), what_to_do=to_do)
     answer = Response(render_page("error", page=shown, path=request.url.path), status, media_type="text/html")
     answer.headers.update(SECURITY)
-    return answer
-
-
-def answer_people(app: FastAPI) -> None:
-    """Show the application's refusals as pages to whoever asks for pages."""
-    for kind in (ArenaError, RequestValidationError, HTTPException):
-        app.add_exception_handler(kind, _for_people(app.exception_handlers[kind]))
-
-
-def _for_people(plain: Any) -> Any:
-    async def answer(request: Request, error: Exception) -> Response:
-        plainly: Response = await plain(request, error)
-        if request.url.path.startswith("/v1/") or "text/html" not in request.headers.get("accept", ""):
-            return plainly
-        said = msgspec.json.decode(bytes(plainly.body), type=ErrorAnswer)
-        is_no_page = isinstance(error, HTTPException) and error.status_code == 404
-        if is_no_page:
-            said = msgspec.structs.replace(said, message=f"there is no page {neutral_name(request.url.path)[:64]}")
-        page = refusal_page(request, said, plainly.status_code)
-        for name in ("retry-after", "allow"):
-            if name in plainly.headers:
-                page.headers[name] = plainly.headers[name]
-        page.headers["vary"] = "accept"
-        return page
-
     return answer
 
 
@@ -186,7 +159,6 @@ def add_pages(app: FastAPI, board: Board, tail: Tail, explain: Explain) -> None:
         router.get(path)(routed(make, functools.partial(_show, pages, name)))
     _add_files(router, pages)
     app.include_router(router)
-    answer_people(app)
 
 
 def _show(pages: Pages, name: str, request: Request, page: object) -> Response:
@@ -238,7 +210,7 @@ def make_tail_app(
     published SN15 API.
     """
     app = make_app("agent-arena public reads and live tail")
-    add_refusals(app)
+    add_refusals(app, page=refusal_page)
     add_tail(app, tail, places)
     add_reads(app, board, tail)
     add_pages(app, board, tail, explain)
@@ -255,8 +227,8 @@ def make_exchange_app(exchange: Exchange) -> FastAPI:
     return app
 
 
-class TailServer:
-    """Serves the public reads, pages and live tail of one store on one listening socket."""
+class TailServer(Server):
+    """Serves the public reads, pages and live tail of one store."""
 
     def __init__(
         self,
@@ -277,64 +249,46 @@ class TailServer:
         `is_sn15_served`: also the read routes of the published SN15 API."""
         self.tail = Tail(store, poll_s=poll_s, heartbeat_s=heartbeat_s, now_ms=now_ms)
         self.board = Board(store, now_ms=now_ms, suites=suites or {}, refresh_s=poll_s)
-        self.places = Places(clients)
-        self.address = address_of(listener)
+        self.places, self.closing = Places(clients), self.tail.closing
         rules = ShareRules(requests_per_s=requests_per_s, requests_burst=int(2 * requests_per_s))
         app = make_tail_app(self.tail, self.places, self.board, explain=explain, is_sn15_served=is_sn15_served)
-        self._app, self._listener = RequestLimits(app, Shares(rules, time.monotonic)), listener
-
-    async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set."""
-        room = self.places.limit + _SHORT_REQUESTS
+        room = clients + _SHORT_REQUESTS
         connections = Connections(total=room, per_address=room - room // 4)  # some are left for others
-        await serve_app(self._app, self._listener, connections, stop, self.tail.closing)
+        super().__init__(limited(app, Shares(rules, time.monotonic)), listener, connections)
 
 
-class ExchangeServer:
-    """Serves one exchange on a listening socket of its own."""
+class ExchangeServer(Server):
+    """Serves one exchange on a socket of its own."""
 
     def __init__(self, exchange: Exchange, listener: socket.socket) -> None:
-        self.address = address_of(listener)
-        self._exchange, self._listener = exchange, listener
-
-    async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set."""
-        connections = Connections(total=_EXCHANGE_CONNECTIONS)
-        await serve_app(make_exchange_app(self._exchange), self._listener, connections, stop, asyncio.Event())
+        super().__init__(make_exchange_app(exchange), listener, Connections(total=_EXCHANGE_CONNECTIONS))
 
 
-class DoorServer:
-    """Serves one door on one listening socket."""
+class DoorServer(Server):
+    """Serves one door, the published SN15 API (`arena.sn15`) under its own paths."""
 
     def __init__(
         self, door: Door, listener: socket.socket, board: Board, *, per_address: int = DOOR_CONNECTIONS_PER_ADDRESS
     ) -> None:
-        """`board` answers the public reads of the published SN15 API, where the policy has the door speak it. At most
-        `per_address` connections of one address at once."""
-        self.address = address_of(listener)
-        self.door, self._listener, self._board, self._per_address = door, listener, board, per_address
+        """`board` answers the public reads of that API, where the policy has the door speak it. At most `per_address`
+        connections of one address at once."""
+        own = limited(make_door_app(door), door.addresses)
+        guests = limited(make_sn15_app(door, board), door.addresses, sn15_refusal)
+        paths = PATHS if door.desk.policy.admission.is_commitment_enough else CLOSED_PATHS
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set."""
-        connections = Connections(total=max(DOOR_CONNECTIONS, self._per_address), per_address=self._per_address)
-        is_spoken = self.door.desk.policy.admission.is_commitment_enough
-        sn15 = make_sn15_app(self.door, self._board) if is_spoken else make_closed_app(self.door)
-        own, guests = (
-            RequestLimits(app, self.door.addresses, answer)
-            for app, answer in ((make_door_app(self.door), refusal), (sn15, sn15_refusal))
-        )
-        app = _ClosesUnread(_ByPath(own, guests, PATHS if is_spoken else CLOSED_PATHS))
-        await serve_app(app, self._listener, connections, stop, asyncio.Event(), explain_dropped)
+        async def by_path(scope: Scope, receive: Receive, send: Send) -> None:
+            app = guests if scope.get("path", "").startswith(paths) else own
+            await app(scope, receive, send)
+
+        connections = Connections(total=max(DOOR_CONNECTIONS, per_address), per_address=per_address)
+        super().__init__(_closing_unread(by_path), listener, connections, explain_dropped)
 
 
-class _ClosesUnread:
+def _closing_unread(app: ASGIApp) -> ASGIApp:
     """An application whose answer ends the connection where it comes before the whole body: what is still on its way
     would be read for nothing. Every other connection is kept, since a new one costs both sides more than a refusal."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         is_read = not any(name in _BODY_HEADERS for name, _ in scope["headers"])
 
         async def heard() -> Message:
@@ -348,38 +302,21 @@ class _ClosesUnread:
                 message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
             await send(message)
 
-        await self._app(scope, heard, said)
+        await app(scope, heard, said)
 
-
-class _ByPath:
-    """Two applications on one address, each with its own shape of refusals."""
-
-    def __init__(self, door: ASGIApp, sn15: ASGIApp, paths: tuple[str, ...]) -> None:
-        self._door, self._sn15, self._paths = door, sn15, paths
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._sn15 if scope.get("path", "").startswith(self._paths) else self._door
-        await app(scope, receive, send)
+    return serve
 
 
 _CONNECTIONS, _BODY_S = 64, 10.0
 
 
-class ChainServer:
-    """Serves one local chain on one listening socket."""
+class ChainServer(Server):
+    """Serves one local chain. Its address is `--subtensor.network` of the machines that use it."""
 
     def __init__(self, chain: LocalSubtensor, listener: socket.socket) -> None:
-        self._chain, self._listener = chain, listener
-
-    @property
-    def address(self) -> str:
-        """The base URL: `--subtensor.network` of the machines that use it."""
-        return address_of(self._listener)
-
-    async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set."""
+        self._chain = chain
         app = Starlette(routes=[Route(ROUTE, self._answer, methods=["POST"])])
-        await serve_app(app, self._listener, Connections(total=_CONNECTIONS), stop, asyncio.Event())
+        super().__init__(app, listener, Connections(total=_CONNECTIONS))
 
     async def _answer(self, request: Request) -> Response:
         try:

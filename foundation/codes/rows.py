@@ -330,8 +330,7 @@ UPSTREAM = (
         ("U3040", "another validator is away or too slow", "nothing here; its operator looks at address and port"),
         ("U3041", "another validator refuses to answer", "read why; it asks for a permit and a right clock"),
         ("U3042", "another validator's answer is not what the chain holds", "nothing here; tell its operator which"),
-        ("U3046", "another validator shows an older release than is held here", "nothing, while it catches up"),
-        ("U3047", "operator signed two releases with one number", "the operator publishes one with a higher number"),
+        ("U3046", "another validator shows no newer release than is held here", "nothing, while it catches up"),
         retry=True,
     ),
     *rows(

@@ -14,7 +14,7 @@ import selectors
 import struct
 import subprocess
 from collections.abc import Callable, Iterator
-from typing import IO, Literal
+from typing import IO, Annotated, Literal
 
 import msgspec
 import orjson
@@ -196,8 +196,6 @@ class GuestConversation:
 
 
 _HEADER = struct.Struct(">I")
-_REQUEST_KEYS = {"jsonrpc", "id", "method", "params"}
-_NOTICE_KEYS = {"jsonrpc", "method", "params"}
 _ID_MAX = 2**53 - 1
 _ERROR_NUMBER = -32000  # JSON-RPC's range for errors of the implementation; the registry's code travels as `data`
 
@@ -218,6 +216,15 @@ class GuestRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     request_id: int
     method: str
+    params: dict[str, object]
+
+
+class _Frame(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a guest may send: a request, which has an id, or a notice."""
+
+    jsonrpc: Literal["2.0"]
+    id: Annotated[int, msgspec.Meta(ge=1, le=_ID_MAX)] | msgspec.UnsetType = msgspec.UNSET
+    method: Literal["ready", "tool.call", "llm.chat", "final"]
     params: dict[str, object]
 
 
@@ -262,37 +269,20 @@ class FrameInbox:
     def _read(self, frame: bytes) -> GuestRequest | Final:
         try:
             message = orjson.loads(frame)
-        except orjson.JSONDecodeError as error:
-            raise BreachError("protocol", "a frame that is not JSON") from error
-        if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-            raise BreachError("protocol", "a frame that is not a JSON-RPC 2.0 object")
-        params = message.get("params")
-        if not isinstance(params, dict):
-            raise BreachError("protocol", "a frame without a params object")
-        try:
-            orjson.dumps(params)  # reading allows deeper nesting than writing: refuse here what cannot be recorded
-        except orjson.JSONEncodeError as error:
-            raise BreachError("protocol", "a frame that is nested too deeply") from error
-        method = message.get("method")
-        if message.keys() == _REQUEST_KEYS:
-            request_id = message["id"]
-            if not self._is_ready or not isinstance(method, str) or method not in REQUESTS:
-                raise BreachError("protocol", "a request with an unknown method")
-            if type(request_id) is not int or not self._last_id < request_id <= _ID_MAX:
-                raise BreachError("protocol", "a request whose id does not grow")
-            self._last_id = request_id
-            return GuestRequest(request_id=request_id, method=method, params=params)
-        if message.keys() != _NOTICE_KEYS:
-            raise BreachError("protocol", "a frame with missing or unknown keys")
-        if method == "ready" and not self._is_ready:
+            orjson.dumps(message)  # reading allows deeper nesting than writing: refuse here what cannot be recorded
+            found = msgspec.convert(message, _Frame, strict=True)
+            if found.method == "final" and self._is_ready and found.id is msgspec.UNSET:
+                return msgspec.convert(found.params, Final, strict=True)
+        except (orjson.JSONDecodeError, orjson.JSONEncodeError, msgspec.ValidationError) as error:
+            raise BreachError("protocol", "a malformed frame") from error
+        if found.method == "ready" and not self._is_ready and found.id is msgspec.UNSET:
             self._is_ready = True
-            return GuestRequest(request_id=0, method="ready", params=params)
-        if method != "final" or not self._is_ready:
-            raise BreachError("protocol", "a notice with an unknown method")
-        try:
-            return msgspec.convert(params, Final, strict=True)
-        except msgspec.ValidationError as error:
-            raise BreachError("protocol", "a malformed final notice") from error
+            return GuestRequest(request_id=0, method="ready", params=found.params)
+        is_request = self._is_ready and found.method in REQUESTS
+        if not is_request or found.id is msgspec.UNSET or found.id <= self._last_id:
+            raise BreachError("protocol", "a frame out of turn")
+        self._last_id = found.id
+        return GuestRequest(request_id=found.id, method=found.method, params=found.params)
 
 
 def build_bounds(limits: EpisodeLimits, *, identity: int | None, is_alone_with_uid: bool) -> bytes:

@@ -22,7 +22,6 @@ GuestEnd = Literal[
     "died",
     "memory",
     "cpu",
-    "processes",
     "disk",
     "resources",  # the kernel ended it for a limit that it did not name
 ]

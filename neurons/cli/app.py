@@ -12,7 +12,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -63,13 +63,11 @@ COMMANDS = (
     CommandEntry("store", "store", _OPERATOR, "Back up, restore and prepare the database."),
 )
 _COMPLETION = ("install_completion", "show_completion")
-_ENTRY_BY_NAME = {entry.name: entry for entry in COMMANDS}
 
 
 def load_command(name: str) -> TyperCommand | TyperGroup:
-    """Import the module of command `name` and return the command. KeyError when it is not in the table."""
-    entry = _ENTRY_BY_NAME[name]
-    module, _, application = entry.module.partition(":")
+    """Import the module of command `name` and return the command. StopIteration when it is not in the table."""
+    module, _, application = next(entry.module for entry in COMMANDS if entry.name == name).partition(":")
     command = typer.main.get_command(getattr(importlib.import_module(f"neurons.cli.{module}"), application or "app"))
     if isinstance(command, TyperGroup) and name in command.commands:  # one file may hold several single commands
         command = command.commands[name]
@@ -120,10 +118,7 @@ app = typer.Typer(cls=ArenaGroup, no_args_is_help=True, pretty_exceptions_enable
 
 def _print_version(is_wanted: bool) -> None:
     if is_wanted:
-        try:
-            typer.echo(f"agent-arena {version('agent-arena')}")
-        except PackageNotFoundError:
-            typer.echo("agent-arena (run from a checkout, not installed)")
+        typer.echo(f"agent-arena {version('agent-arena')}")
         raise typer.Exit()
 
 

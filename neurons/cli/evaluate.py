@@ -27,6 +27,7 @@ from neurons.cli.train import say_device
 from neurons.practice.opening import SCRIPTED, open_bench, open_endpoint
 
 if TYPE_CHECKING:
+    from foundation.executors.port import Executor
     from problems.model import Problem
     from training.evaluation.report import EvalReport, EvaluationPlan
     from training.model import Decode
@@ -88,6 +89,25 @@ class _Examined(NamedTuple):
     weights_sha256: str = ""  # of what samples, where that is known
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """What a command line asks for."""
+
+    target: str
+    how: SubjectFlags
+    plan: EvaluationPlan
+    problems: list[Problem]
+    flags: BenchFlags
+
+    @contextlib.contextmanager
+    def executor(self) -> Iterator[Executor]:
+        """The cluster. Raises ArenaError V2207, V2060."""
+        from neurons.cluster.ray_executor import open_executor
+
+        with open_executor(self.how.cluster, 0, 0, state_dir=self.flags.state_dir) as executor:
+            yield executor
+
+
 @command(app, "eval")
 def evaluate_model(
     target: Annotated[
@@ -142,7 +162,7 @@ def evaluate_model(
         seeds=tuple(range(max(1, how.seeds))),
         parallel=how.parallel,
     )
-    report = _examine(target, how, plan, taken, bench, out, is_quiet=as_json)
+    report = _examine(_Asked(target, how, plan, taken, bench), out, is_quiet=as_json)
     show({"report": report}, evaluation_lines(report), as_json=as_json)
 
 
@@ -174,39 +194,25 @@ def _require_subject(target: str, how: SubjectFlags) -> None:
         require_candidate(target)
 
 
-def _examine(
-    target: str,
-    how: SubjectFlags,
-    plan: EvaluationPlan,
-    problems: list[Problem],
-    flags: BenchFlags,
-    out: Path | None,
-    *,
-    is_quiet: bool,
-) -> EvalReport:
+def _examine(asked: _Asked, out: Path | None, *, is_quiet: bool) -> EvalReport:
     from training.evaluation.report import episodes_path, examine
     from training.rollouts.rollout import EpisodeFile
 
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         folder = "" if out else stack.enter_context(tempfile.TemporaryDirectory())
         place = episodes_path(out) if out else Path(folder) / "episodes.jsonl"
         file = EpisodeFile(place)
         progress = stack.enter_context(show_progress(is_quiet=is_quiet))
-        bench = open_bench(flags.settings(), progress=progress)
-        kind = _kind_of(target)
-        if kind == "agent":
-            found = _open_agent(Path(target), how, plan, bench, flags, stack)
-        elif kind == "endpoint":
-            found = _open_endpoint(target, how, plan, bench, flags, stack)
-        else:
-            found = _open_folder(Path(target), how, plan, problems, bench, stack)
+        bench = open_bench(asked.flags.settings(), progress=progress)
+        openers = {"agent": _open_agent, "endpoint": _open_endpoint, "folder": _open_folder}
+        found = openers[_kind_of(asked.target)](asked, bench, stack)
         for line in file.lines():  # two samplers would be one report under one's name
             if found.version and line.result.version != found.version:
                 detail = f"{place} holds episodes of {line.result.version}, not of {found.version}"
                 raise ArenaError("V2124", detail)
         report = examine(
             found.plan,
-            problems,
+            asked.problems,
             file,
             found.run,
             found.bench,
@@ -219,76 +225,69 @@ def _examine(
     return report
 
 
-def _open_endpoint(
-    url: str, how: SubjectFlags, plan: EvaluationPlan, bench: RunContext, flags: BenchFlags, stack: ExitStack
-) -> _Examined:
-    """A model at an endpoint, asked from here or from a cluster. Raises ArenaError V2207, V2060 for a
-    cluster."""
+def _open_endpoint(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined:
+    """A model at an endpoint, asked from here or from a cluster."""
     from training.evaluation.report import by_endpoint
 
+    how, plan = asked.how, asked.plan
     if how.cluster:
         from neurons.cluster.episodes import ModelEpisodes, Place, alike_of, by_executor
-        from neurons.cluster.ray_executor import open_executor
 
-        place = Place(flags=tuple(flags.named().items()), alike=alike_of(bench))
-        episodes = ModelEpisodes(place=place, url=url, model=how.model, decode=plan.decode)
-        executor = stack.enter_context(open_executor(how.cluster, 0, 0, state_dir=flags.state_dir))
-        run = by_executor(plan.parallel, episodes, executor)
+        place = Place(flags=tuple(asked.flags.named().items()), alike=alike_of(bench))
+        episodes = ModelEpisodes(place=place, url=asked.target, model=how.model, decode=plan.decode)
+        run = by_executor(plan.parallel, episodes, stack.enter_context(asked.executor()))
     else:
-        run = by_endpoint(plan, stack.enter_context(open_endpoint("model", url)), how.model, bench)
+        run = by_endpoint(plan, stack.enter_context(open_endpoint("model", asked.target)), how.model, bench)
     return _Examined(run, plan, bench, "nothing is known of its training")
 
 
-def _open_folder(
-    folder: Path, how: SubjectFlags, plan: EvaluationPlan, problems: list[Problem], bench: RunContext, stack: ExitStack
-) -> _Examined:
+def _open_folder(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined:
     """The model in a folder, sampled here or at the named server. Raises GuardStopError for a run that learnt from the
     set, ArenaError U3001 for a server without the model that is named."""
     from training.evaluation.model_loader import open_candidate
     from training.evaluation.report import by_tokens
     from training.samplers.vllm import VllmSampler
 
+    how, plan = asked.how, asked.plan
+
     def open_server(codec: Qwen3Codec) -> VllmSampler:
         return stack.enter_context(contextlib.closing(VllmSampler(how.sampler, how.model, codec)))
 
     if not how.sampler:
         say_device("evaluated")
-    found = open_candidate(folder, problems, open_sampler=open_server if how.sampler else None)
+    found = open_candidate(Path(asked.target), asked.problems, open_sampler=open_server if how.sampler else None)
     run = by_tokens(plan, found.sampler, found.codec, bench)
     return _Examined(run, plan, bench, found.contamination, found.version, found.sampler.version, found.weights_sha256)
 
 
-def _open_agent(
-    path: Path, how: SubjectFlags, plan: EvaluationPlan, bench: RunContext, flags: BenchFlags, stack: ExitStack
-) -> _Examined:
+def _open_agent(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined:
     """An agent file, run here or on a cluster. Ends the command for a file that the gate rejects. Raises ArenaError
-    A1001 and A1009 for a file that can't be read, U3001 for an endpoint, V2207, V2060 for a cluster."""
+    A1001 and A1009 for a file that can't be read, U3001 for an endpoint."""
     from harness.tools.registry import profile_schemas
     from neurons.practice.run import RunRow, at_once_here, run_here
     from neurons.settings.inputs import DEFAULT_POLICY
     from neurons.worker.ports import open_local_ports
     from training.evaluation.report import agent_plan, line_of
 
+    path, how, flags = Path(asked.target), asked.how, asked.flags
     raw, settings = read_agent(path), flags.settings(how.model)
     if is_rejected(path, raw, settings):
         raise typer.Exit(EXIT_FAILED)
-    source, at_once = source_of(raw), 1 if how.cluster else at_once_here(plan.parallel, settings)
+    source, at_once = source_of(raw), 1 if how.cluster else at_once_here(asked.plan.parallel, settings)
     ports = replace(stack.enter_context(open_local_ports(settings, at_once=at_once)), judges=())
     tools = profile_schemas(ports.policy.tool_profile)
 
     def rows(jobs: Sequence[Job]) -> Iterator[RunRow]:
-        asked = [(job.problem, ports) for job in jobs]
-        if not how.cluster or not asked:
-            yield from run_here(source, asked, at_once)
+        pairs = [(job.problem, ports) for job in jobs]
+        if not how.cluster or not pairs:
+            yield from run_here(source, pairs, at_once)
             return
         from neurons.cluster.episodes import AgentEpisodes, Place, alike_of, run_elsewhere
-        from neurons.cluster.ray_executor import open_executor
 
         named = flags.named(how.model) | {"policy": settings.policy or DEFAULT_POLICY}
         place = Place(flags=tuple(named.items()), alike=alike_of(ports))
-        episodes = AgentEpisodes(source=source, place=place, is_judged=False)
-        with open_executor(how.cluster, 0, 0, state_dir=flags.state_dir) as executor:
-            yield from run_elsewhere(episodes, asked, executor)
+        with asked.executor() as executor:
+            yield from run_elsewhere(AgentEpisodes(source=source, place=place, is_judged=False), pairs, executor)
 
     def run(jobs: Sequence[Job]) -> Iterator[EpisodeLine]:
         for job, row in zip(jobs, rows(jobs), strict=True):
@@ -297,4 +296,4 @@ def _open_agent(
             yield line_of(job, row.evaluation, tools)
 
     bench = replace(bench, policy=ports.policy, source=source)
-    return _Examined(run, agent_plan(plan, ports.policy), bench, "nothing is known of its model's training")
+    return _Examined(run, agent_plan(asked.plan, ports.policy), bench, "nothing is known of its model's training")

@@ -64,7 +64,7 @@ def publish(
     folder, and title releases that are named one by one. Other files of a folder are left out and named. What the
     release before held goes on, but for batches whose round is a week past; its number rises by one, so publish through
     one node. That node must share races (`--share`); it may run meanwhile. Without anything to publish it shows the
-    newest release that this folder holds, and a second one that the operator signed with one number.
+    newest release that this folder holds.
     """
     from arena.chain.keys import verify
     from arena.chain.opening import open_timelock
@@ -80,8 +80,7 @@ def publish(
         _show_release(state_dir, as_json=as_json)
         return
     signer = wallet.open()
-    found = collect(paths or ())
-    sources = list(found.sources)
+    sources, skipped = collect(paths or ())
     if policy:
         rules = policy_of(settings)
         sources.append(("policy", "policy.json", write_policy(settings.state_dir, rules, rules.policy_sha256)))
@@ -96,8 +95,8 @@ def publish(
         verify=verify,
         is_carried=not replace,
     )
-    row = _describe(signed, store) | {"left_out": [str(path) for path in found.skipped]}
-    lines = [*_lines(signed, store), *(f"left out: {path} is nothing that validators share" for path in found.skipped)]
+    row = _describe(signed, store) | {"left_out": [str(path) for path in skipped]}
+    lines = [*_lines(signed, store), *(f"left out: {path} is nothing that validators share" for path in skipped)]
     lines.append(f"validators set operator_hotkey = {signer.hotkey}, or take it from the chain as the subnet's owner")
     show(row, lines, as_json=as_json)
 
@@ -109,7 +108,7 @@ def _show_release(state_dir: Path | None, *, as_json: bool) -> None:
 
     settings = resolve({"state_dir": state_dir}).settings
     store = open_releases(settings.state_dir)
-    newest, whole, second = store.newest(), store.whole(), store.second()
+    newest, whole = store.newest(), store.whole()
     if newest is None:
         none = f"no release in {store.folder}: `arena operator publish`, or start a validator that shares races"
         show({"release": None}, [none], as_json=as_json)
@@ -117,13 +116,7 @@ def _show_release(state_dir: Path | None, *, as_json: bool) -> None:
     lines = list(_lines(newest, store))
     if whole is not None and whole != newest:
         lines.append(f"release {whole.release.sequence} is the newest that is whole")
-    if second is not None:
-        about = f"release {second.release.sequence}, {second.release.release_sha256}"
-        lines.append(f"U3047: {second.release.signer} signed another {about}, which is not used")
-    row = _describe(newest, store) | {
-        "whole_sequence": whole.release.sequence if whole else 0,
-        "second_sha256": second.release.release_sha256 if second else "",
-    }
+    row = _describe(newest, store) | {"whole_sequence": whole.release.sequence if whole else 0}
     show(row, lines, as_json=as_json)
 
 

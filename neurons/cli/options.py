@@ -157,7 +157,7 @@ class WalletFlags(KeyFlags):
     network: NetworkOption = ""
 
     def open(self) -> Signer:
-        """Its signer. Raises ArenaError V2031 for a key that can't be read, V2030 for a setting."""
+        """Its signer. Raises ArenaError V2030 for a key that can't be read or a setting."""
         from neurons.settings.inputs import signer_of
         from neurons.settings.settings import resolve
 

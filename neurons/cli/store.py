@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from neurons.cli.exit_codes import EXIT_INTEGRITY
-from neurons.cli.options import DsnOption, JsonOption, StateDirOption, location_of, run_on_store, state_folder
+from neurons.cli.options import JsonOption, StateDirOption, location_of, state_folder
 from neurons.cli.presenter import echo_json, show_progress
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ app = typer.Typer(
     arena store backup --out backup1 --state-dir DIR
 
     arena store restore backup1 --state-dir NEW
-
-    arena store status --state-dir DIR
 
     The database that a node brings with it needs no preparation; `migrate` is for a Postgres server of your own.
     """,
@@ -84,30 +82,6 @@ def migrate(
         password = secrets.token_urlsafe(24)
         provision_validator(owner_dsn, hotkey, password)
         typer.echo(f"role      {role_of(hotkey)}\npassword  {password}")
-
-
-@app.command()
-def status(dsn: DsnOption = "", state_dir: StateDirOption = None, as_json: JsonOption = False) -> None:
-    """Count what each log of a store holds: records, bodies and where they lie, checkpoints, open work.
-
-    A validator's own login counts its own log; the owner's, given with --dsn, all of them.
-    """
-    from arena.store.schema import SCHEMA_REVISION
-
-    logs = run_on_store(dsn, state_dir, lambda store: store.statuses())
-    if as_json:
-        echo_json({"schema": SCHEMA_REVISION, "logs": logs}, is_indented=True)
-        return
-    typer.echo(f"schema {SCHEMA_REVISION}, {len(logs)} logs")
-    for log in logs:
-        typer.echo(
-            f"{log.validator}\n  records {log.seq}, bodies {log.bodies} ({log.body_bytes / 1e6:.1f} MB unpacked;"
-            f" {log.bodies_elsewhere} in the object store)"
-        )
-        typer.echo(
-            f"  checkpoints {log.checkpoints}, the last of {log.checkpoint_size} records, anchored {log.anchored_size}"
-            f"; work: {log.items_open} open, {log.items_leased} leased"
-        )
 
 
 @app.command()

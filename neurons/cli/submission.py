@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlsplit
 
+import msgspec
 import typer
 
 from foundation.codes.row import Owner
 from foundation.durable_files import write_whole
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, Failure
 from neurons.cli.options import (
     JsonOption,
     KeyFlags,
@@ -27,7 +27,7 @@ from neurons.cli.presenter import badge, printable, share_text, show
 
 if TYPE_CHECKING:
     from arena.chain.port import Metagraph, Signer, Subtensor
-    from arena.door.client import DoorAnswer, DoorClient
+    from arena.door.client import DoorAnswer, DoorClient, WinnerFile
     from arena.door.service import OwnRace, SubmissionStatus
     from neurons.settings.settings import Settings
 
@@ -80,23 +80,23 @@ class ChainFlags:
 class MinerSession:
     """A hotkey, its chain, and a client for doors."""
 
-    settings: Settings
     signer: Signer
     chain: Subtensor
     client: DoorClient
+    urls: Sequence[str]
 
-    async def doors(self, urls: Sequence[str] | None, metagraph: Metagraph) -> list[DoorAnswer]:
+    async def doors(self, metagraph: Metagraph) -> list[DoorAnswer]:
         """The doors that can be asked and those that can't, with their reasons. Raises ArenaError U3052 for none."""
         from arena.door.client import find_doors
 
-        found = await find_doors(self.client, metagraph, urls or ())
+        found = await find_doors(self.client, metagraph, self.urls)
         if not any(door.state for door in found):
             raise _no_door(found, "none publishes an address on chain")
         return found
 
 
 @contextlib.asynccontextmanager
-async def open_session(settings: Settings) -> AsyncIterator[MinerSession]:
+async def open_session(settings: Settings, urls: Sequence[str] | None) -> AsyncIterator[MinerSession]:
     """The session of the settings' hotkey. Raises ArenaError V2030, U3030."""
     from arena.chain.keys import HttpAuth
     from arena.door.client import DoorClient
@@ -104,7 +104,7 @@ async def open_session(settings: Settings) -> AsyncIterator[MinerSession]:
 
     signer, chain = signer_of(settings), chain_of(settings)
     async with DoorClient(HttpAuth(signer, time.time_ns), settings.netuid) as client:
-        yield MinerSession(settings=settings, signer=signer, chain=chain, client=client)
+        yield MinerSession(signer, chain, client, urls or ())
 
 
 @command(app)
@@ -210,9 +210,7 @@ def winner(
     file is written if its hash is the one that was committed for that agent version. Until the embargo of the race
     is over exit code 3 says from when on it can be read.
     """
-    from arena.api.client import read_winner
-
-    found = read_winner(asyncio.run(_reads_url(chain.settings(), chain.url)))
+    found = asyncio.run(_winner(chain.settings(), chain.url))
     agent = found.agent.agent
     path = out or Path(f"{agent.agent_version_id[:16]}.py")
     write_whole(path, found.source)
@@ -246,45 +244,47 @@ async def _submit(
 
     if not is_agent_name(name):
         raise ArenaError("A1010", name[:80])
-    async with open_session(settings) as session:
+    async with open_session(settings, urls) as session:
         metagraph = await session.chain.metagraph()
         if not is_registering and metagraph.uid_of(session.signer.hotkey) is None:
             raise ArenaError("A1008", session.signer.hotkey)
-        doors = await session.doors(urls, metagraph)
         version, block = agent_version_id(session.signer.hotkey, text_hash(source)), await session.chain.block() + 1
-        doors = await ask_doors(session.client, doors, version, block, is_registered=not is_registering)
-        refusals = [door.failure for door in doors if door.failure is not None]
-        if len(refusals) == len(doors):  # before anything is committed
-            failure = next((each for each in refusals if each.owner is Owner.AGENT), refusals[0])
-            raise ArenaError(failure.code, failure.detail)
+        found = await session.doors(metagraph)
+        doors = await ask_doors(session.client, found, version, block, is_registered=not is_registering)
+        if all(door.failure for door in doors):  # before anything is committed
+            raise _first_failure([door.failure for door in doors if door.failure])
         if is_registering:
             await _register(session)
         submission, block = await commit(session.signer, name, source, subtensor=session.chain, now_ms=unix_ms())
         wanted = asked_count(policy_of(settings), len(permitted_validators(metagraph)))
         said = await deliver(session.client, submission, doors, wanted)
     taken = [each for each in said if each.taken is not None]
-    refused = [(each, each.failure) for each in said if each.failure is not None]
+    if not taken and any(each.failure and each.failure.owner is Owner.AGENT for each in said):
+        raise _first_failure([each.failure for each in said if each.failure])
     if not taken:
-        for _, failure in refused:
-            if failure.owner is Owner.AGENT:  # it is the miner's to mend, with every validator
-                raise ArenaError(failure.code, failure.detail)
-        raise ArenaError("U3052", "; ".join(f"{at.url}: {failure.code} {failure.detail}" for at, failure in refused))
+        raise _no_door(said, "none is left to ask")
     return {
         "name": name,
         **_commitment_row(submission, block, settings),
         "next_allowed_block": max(each.taken.next_allowed_block for each in taken if each.taken),
         "wanted": wanted,
         "taken_by": [{"validator": each.validator, "url": each.url} for each in taken],
-        "refused_by": [_failure_row(at.url, at.validator, failure) for at, failure in refused],
-        "not_reached": [_failure_row(door.url, door.validator, door.failure) for door in doors if door.failure],
+        "refused_by": _failure_rows(said),
+        "not_reached": _failure_rows(doors),
     }
+
+
+def _first_failure(failures: Sequence[Failure]) -> ArenaError:
+    """The one that is the miner's to mend, with every validator, else the first."""
+    failure = next((each for each in failures if each.owner is Owner.AGENT), failures[0])
+    return ArenaError(failure.code, failure.detail)
 
 
 async def _commit(settings: Settings, source: str, *, is_registering: bool, is_anew: bool) -> dict[str, Any]:
     from arena.submissions.model import commit
     from neurons.settings.inputs import unix_ms
 
-    async with open_session(settings) as session:
+    async with open_session(settings, None) as session:
         if is_registering:
             await _register(session)
         submission, block = await commit(
@@ -343,9 +343,9 @@ def _submit_lines(answer: dict[str, Any]) -> list[str]:
 
 
 async def _withdraw(settings: Settings, version: str, urls: list[str] | None) -> dict[str, Any]:
-    async with open_session(settings) as session:
+    async with open_session(settings, urls) as session:
         having: dict[str, list[DoorAnswer]] = {}
-        for door in await session.doors(urls, await session.chain.metagraph()):
+        for door in await session.doors(await session.chain.metagraph()):
             for each in await session.client.statuses(door.url, door.validator) if door.state else ():
                 if each.agent_version_id.startswith(version):
                     having.setdefault(each.agent_version_id, []).append(door)
@@ -358,10 +358,10 @@ async def _withdraw(settings: Settings, version: str, urls: list[str] | None) ->
                 await session.client.withdraw(door.url, door.validator, agent)
                 dropped.append(door.validator)
             except ArenaError as error:
-                kept.append(_failure_row(door.url, door.validator, error.failure))
+                kept.append(msgspec.structs.replace(door, failure=error.failure))
     if not dropped:
-        raise ArenaError(kept[0]["code"], kept[0]["detail"])
-    return {"agent_version_id": agent, "withdrawn_from": dropped, "kept_by": kept}
+        raise _first_failure([door.failure for door in kept if door.failure])
+    return {"agent_version_id": agent, "withdrawn_from": dropped, "kept_by": _failure_rows(kept)}
 
 
 # -- status
@@ -380,18 +380,18 @@ async def _watch(settings: Settings, urls: list[str] | None, *, is_staying: bool
 
 
 async def _read(settings: Settings, urls: list[str] | None) -> dict[str, Any]:
-    async with open_session(settings) as session:
-        metagraph = await session.chain.metagraph()
-        hotkey = session.signer.hotkey
+    async with open_session(settings, urls) as session:
+        metagraph, hotkey = await session.chain.metagraph(), session.signer.hotkey
         validators, failed = [], []
-        for door in await session.doors(urls, metagraph):
+        for door in await session.doors(metagraph):
             try:
-                if door.failure is not None:
-                    raise ArenaError(door.failure.code, door.failure.detail)
-                told = await session.client.statuses(door.url, door.validator)
-                validators.append({"url": door.url, "validator": door.validator, "submissions": told})
+                told = await session.client.statuses(door.url, door.validator) if door.state else []
             except ArenaError as error:
-                failed.append(_failure_row(door.url, door.validator, error.failure))
+                door = msgspec.structs.replace(door, failure=error.failure)
+            if door.failure is not None:
+                failed.append(door)
+            else:
+                validators.append({"url": door.url, "validator": door.validator, "submissions": told})
         return {
             "hotkey": hotkey,
             "network": settings.network,
@@ -401,7 +401,7 @@ async def _read(settings: Settings, urls: list[str] | None) -> dict[str, Any]:
             "finalized_block": await session.chain.finalized_block(),
             "commitment": await session.chain.commitment(hotkey),
             "validators": validators,
-            "failed": failed,
+            "failed": _failure_rows(failed),
         }
 
 
@@ -477,25 +477,28 @@ def _race_line(own: OwnRace) -> str:
     return f"{race.race_id}: rank {stood.rank} of {race.agents}{top}, {score}"
 
 
-def _failure_row(url: str, validator: str, failure: Any) -> dict[str, Any]:
-    return {"url": url, "validator": validator, "code": failure.code, "detail": failure.detail}
+def _failure_rows(doors: Sequence[DoorAnswer]) -> list[dict[str, str]]:
+    return [
+        {"url": door.url, "validator": door.validator, "code": door.failure.code, "detail": door.failure.detail}
+        for door in doors
+        if door.failure
+    ]
 
 
 def _no_door(doors: Sequence[DoorAnswer], otherwise: str) -> ArenaError:
-    reasons = [f"{door.url}: {door.failure.code} {door.failure.detail}" for door in doors if door.failure]
-    return ArenaError("U3052", "; ".join(reasons) or otherwise)
+    reasons = "; ".join(f"{row['url']}: {row['code']} {row['detail']}" for row in _failure_rows(doors))
+    return ArenaError("U3052", reasons or otherwise)
 
 
-async def _reads_url(settings: Settings, urls: list[str] | None) -> str:
-    """Where the first validator that can be asked serves its public reads. Raises ArenaError U3052 for none."""
-    from arena.door.client import DoorClient, find_doors
+async def _winner(settings: Settings, urls: list[str] | None) -> WinnerFile:
+    """By the reads of the first validator that can be asked and serves them. Raises ArenaError U3052 for none."""
+    from arena.door.client import DoorClient, at_port, find_doors
     from neurons.settings.inputs import chain_of
 
-    chain = chain_of(settings)
+    metagraph = await chain_of(settings).metagraph()
     async with DoorClient() as client:
-        doors = await find_doors(client, await chain.metagraph(), urls or ())
-    for door in doors:
-        if door.state is not None and door.state.reads_port:
-            host = urlsplit(door.url).hostname or ""
-            return f"http://{f'[{host}]' if ':' in host else host}:{door.state.reads_port}"
+        doors = await find_doors(client, metagraph, urls or ())
+        for door in doors:
+            if door.state is not None and door.state.reads_port:
+                return await client.winner(at_port(door.url, door.state.reads_port))
     raise _no_door(doors, "none serves public reads")

@@ -77,8 +77,7 @@ def require_no_keys(state_dir: Path | None) -> None:
     """
     import psutil
 
-    from neurons.health.node_file import read_node_file
-    from neurons.health.status import SILENT_MS
+    from neurons.health.status import SILENT_MS, read_node_file
     from neurons.settings.inputs import unix_ms
     from neurons.settings.settings import resolve
 

@@ -1,18 +1,23 @@
-"""What an operator has to know of a node, which of it needs a person, and the page that says so.
+"""What a node says of itself, what of it needs a person, and the page that says so.
 
-Pure. `assess` says the same of the same facts at the same moment; every point carries a code of the registry,
-so that `arena explain` has more. Points that need a person are kept apart from those that mend themselves; only the
-former set `Status.needs_person`. Ages are compared with the node's own schedules and policy.
-"""
+`node.json` in the state folder holds the last heartbeat and, after the node's end, how it ended: replaced whole or not
+at all, without a secret, and read without a running node or a database. `assess` is pure: it says the same of the same
+facts at the same moment; every point carries a code of the registry, so that `arena explain` has more. Points that need
+a person are kept apart from those that mend themselves; only the former set `Status.needs_person`. Ages are compared
+with the node's own schedules and policy."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, tzinfo
-from zoneinfo import ZoneInfo
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
 
 import msgspec
 
+from arena.records.model import StoredCheckpoint
 from arena.records.port import WeightsResult
+from foundation.canonical import UNREADABLE_JSON
 from foundation.codes import lookup
 from foundation.codes.names import (
     FILE_UNUSABLE,
@@ -22,25 +27,158 @@ from foundation.codes.names import (
     MODEL_FAILED,
     NO_BATCH_LEFT,
     POLICY_WAITS,
-    RELEASE_TWICE,
     SLOT_RESTS,
 )
+from foundation.durable_files import replacing
 from foundation.errors import Failure
-from neurons.health.node_file import (
-    ANCHOR_EVERY_S,
-    BANK_DAYS_MIN,
-    CHECKPOINT_EVERY_S,
-    Heartbeat,
-    NodeFile,
-    OperatorFacts,
-    Wait,
-    skewed,
-)
+
+FILE_NAME = "node.json"
+_MODE = 0o644
+
+CHECKPOINT_EVERY_S, ANCHOR_EVERY_S = 600, 3_600  # between two signatures of a log that grew, and two anchors on chain
+BANK_DAYS_MIN = 30  # a stock of batches that lasts for fewer is warned of
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """What a loop waits for: the failure it met last, how often in a row, and since when (unix milliseconds)."""
+
+    loop: str
+    code: str
+    detail: str
+    since_ms: int
+    failures: int
+
+
+class RestingSlot(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker slot in which no worker could be started, `tries` times in a row, since `since_ms` (unix ms)."""
+
+    slot: int
+    since_ms: int
+    tries: int
+    failure: Failure
+
+
+class ChainFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The chain as this node saw it last. `uid` None: not registered; `seen_ms` 0: never seen."""
+
+    seen_ms: int = 0
+    block: int = 0
+    finalized_block: int = 0
+    grew_ms: int = 0  # when the newest block was first seen
+    uid: int | None = None
+    has_permit: bool = False
+    stake_rao: int = 0
+    placed_block: int = 0  # at which uid, permit and stake were read; 0: never
+    is_stale: bool = False
+
+
+class PeerSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """What another validator last said of its rules (`arena.exchange.port.Progress`), and when it was heard."""
+
+    hotkey: str
+    policy_sha256: str
+    guest_sha256: str
+    seen_ms: int
+
+
+class OperatorFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The operator's files as this node has them. `sequence` 0: no release was seen yet. `policy_waits` is the hash of
+    a released policy that takes effect at the next start, "" for none."""
+
+    operator: str
+    sequence: int = 0
+    release_sha256: str = ""
+    files: int = 0
+    lacking: int = 0
+    whole_sequence: int = 0  # the newest whose files are all here
+    policy_waits: str = ""
+    unusable: tuple[str, ...] = ()  # files that can't be used here
+
+
+class UnjudgedTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """A trace whose judging ended the workers of two slots: its evaluation's record, and the race or ""."""
+
+    seq: int
+    body_sha256: str
+    race_id: str
+
+
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    """A node at one moment. All times are unix milliseconds."""
+
+    hotkey: str
+    netuid: int
+    process_id: int
+    started_ms: int
+    beat_ms: int
+    policy: str
+    policy_sha256: str
+    guest_sha256: str
+    sandbox: str
+    code_commit: str
+    records: int
+    owed_verdicts: int
+    chain: ChainFacts
+    waits: tuple[Wait, ...] = ()
+    peers: tuple[PeerSeen, ...] = ()
+    bank_until_ms: int | None = None  # when the bank's stock is used up; None: it can't run low, or isn't known
+    resting: tuple[RestingSlot, ...] = ()  # worker slots in which none could be started
+    unjudged: tuple[UnjudgedTrace, ...] = ()
+    release: OperatorFacts | None = None  # None: this node takes nobody's files
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """How a node ended: with a failure, or (None) on demand."""
+
+    at_ms: int
+    failure: Failure | None = None
+
+
+class NodeFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The file."""
+
+    beat: Heartbeat | None = None
+    ending: Ending | None = None
+
+
+def skewed(beat: Heartbeat) -> tuple[PeerSeen, ...]:
+    """The peers that run under another policy or guest than this node."""
+    own = (beat.policy_sha256, beat.guest_sha256)
+    return tuple(peer for peer in beat.peers if (peer.policy_sha256, peer.guest_sha256) != own)
+
+
+def write_node_file(state_dir: Path, content: NodeFile) -> None:
+    """Replace the file in one step. Raises OSError when the folder can't be written."""
+    with replacing(state_dir / FILE_NAME) as stream:
+        os.fchmod(stream.fileno(), _MODE)  # whatever the umask says
+        stream.write(msgspec.json.encode(content))
+
+
+def read_node_file(state_dir: Path) -> NodeFile:
+    """What the node last said; an empty value where it never did, or where the file can't be understood."""
+    try:
+        return msgspec.json.decode((state_dir / FILE_NAME).read_bytes(), type=NodeFile)
+    except (OSError, *UNREADABLE_JSON):
+        return NodeFile()
+
+
+def last_place(state_dir: Path, hotkey: str, netuid: int) -> ChainFacts:
+    """Uid, permit and stake as this hotkey's node saw them last, at whatever block; empty where it never did."""
+    beat = read_node_file(state_dir).beat
+    if beat is None or (beat.hotkey, beat.netuid) != (hotkey, netuid):
+        return ChainFacts()
+    seen = beat.chain
+    return ChainFacts(uid=seen.uid, has_permit=seen.has_permit, stake_rao=seen.stake_rao)
+
+
+def note_ending(state_dir: Path, failure: Failure | None, now_ms: int) -> None:
+    """Keep how the node ended beside its last heartbeat. Raises OSError when the folder can't be written."""
+    beat = read_node_file(state_dir).beat
+    write_node_file(state_dir, NodeFile(beat=beat, ending=Ending(at_ms=now_ms, failure=failure)))
+
 
 SILENT_MS = 180_000  # six heartbeats
-OVERDUE_MS = 3_600_000
-WAITING_LONG_MS = 1_800_000
-STARTING_MS = 60_000
+OVERDUE_MS, WAITING_LONG_MS, STARTING_MS = 3_600_000, 1_800_000, 60_000
 CHECKPOINT_LATE, ANCHOR_LATE = 3, 4  # times their schedule
 DISK_LEAST_BYTES = 2 << 30
 LIMIT_LONG_BLOCKS = 720  # two tempos: no subnet's rate limit on weights is as long
@@ -64,24 +202,21 @@ class RaceFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     race_id: str
     stage: str
-    timezone: str = "America/Los_Angeles"
     deadline: Deadline | None = None
     open_items: int = 0
 
 
 class StoreFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store says. Sizes are numbers of records; times unix milliseconds, 0 where there is nothing."""
+    """What the store says: how many records it has, the newest checkpoint and the newest one anchored on chain, and
+    the latest tries to set weights, newest first."""
 
     hotkey: str
     records: int
-    checkpoint_size: int = 0
-    checkpoint_ms: int = 0
-    anchor_size: int = 0
-    anchor_ms: int = 0
-    anchor_block: int = 0
+    checkpoint: StoredCheckpoint | None = None
+    anchor: StoredCheckpoint | None = None
     race: RaceFacts | None = None
     open_qualifying: int = 0
-    weights: tuple[WeightsResult, ...] = ()  # newest first
+    weights: tuple[WeightsResult, ...] = ()
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,15 +245,17 @@ def assess(
 ) -> Status:
     """The status. `store` is None where it could not be read, for the reason `store_failure`."""
     is_running = node.beat is not None and node.ending is None and abs(now_ms - node.beat.beat_ms) <= SILENT_MS
-    points = _of_life(now_ms, node, is_running)
+    points = [] if is_running else list(_of_silence(now_ms, node))
     if disk_free_bytes < DISK_LEAST_BYTES:
         points.append(_point("V2115", f"{disk_free_bytes / (1 << 30):.1f} GiB free"))
     if store_failure is not None:
         points.append(_point(store_failure.code, store_failure.detail))
+    if node.beat is not None and is_running:
+        points += _of_running(now_ms, node.beat)
     if node.beat is not None:
-        points += _of_beat(now_ms, node.beat, is_running)
+        points += _of_beat(now_ms, node.beat)
     if store is not None:
-        points += _of_store(now_ms, node, store)
+        points += _of_store(now_ms, node.beat if node.ending is None else None, store)
     return Status(
         now_ms=now_ms,
         needs_person=any(point.is_urgent for point in points),
@@ -132,163 +269,149 @@ def assess(
 
 def _point(code: str, about: str, *, is_urgent: bool = True) -> Point:
     entry = lookup(code)
-    return Point(
-        code=code, about=f"{entry.title}: {about}" if about else entry.title, fix=entry.remedy, is_urgent=is_urgent
-    )
+    text = f"{entry.title}: {about}" if about else entry.title
+    return Point(code=code, about=text, fix=entry.remedy, is_urgent=is_urgent)
 
 
-def _of_life(now_ms: int, node: NodeFile, is_running: bool) -> list[Point]:
-    if is_running:
-        return []
-    if node.ending is not None:
-        failure = node.ending.failure
-        if failure is None:
-            return [_point("V2116", "it was stopped and has not been started again")]
-        return [_point(failure.code, failure.detail), _point("V2116", f"it ended with {failure.code}")]
-    if node.beat is None:
-        return [_point("V2116", "it never ran with this state folder")]
-    minutes = (now_ms - node.beat.beat_ms) // 60_000
-    age = f"{minutes} minutes old" if minutes >= 0 else f"{-minutes} minutes ahead of this host's clock"
-    return [_point("V2116", f"its last heartbeat is {age}")]
+def _of_silence(now_ms: int, node: NodeFile) -> Iterator[Point]:
+    if node.ending is not None and node.ending.failure is not None:
+        yield _point(node.ending.failure.code, node.ending.failure.detail)
+        yield _point("V2116", f"it ended with {node.ending.failure.code}")
+    elif node.ending is not None:
+        yield _point("V2116", "it was stopped and has not been started again")
+    elif node.beat is None:
+        yield _point("V2116", "it never ran with this state folder")
+    else:
+        age_ms = now_ms - node.beat.beat_ms
+        where = "old" if age_ms >= 0 else "ahead of this host's clock"
+        yield _point("V2116", f"its last heartbeat is {duration(abs(age_ms))} {where}")
 
 
-def _of_beat(now_ms: int, beat: Heartbeat, is_running: bool) -> list[Point]:
-    """What the node's last heartbeat says; of chain and waits only while it runs."""
-    points: list[Point] = []
-    if is_running and beat.chain.is_stale:
-        points.append(_point("U3034", f"block {beat.chain.block}"))
-    if is_running and beat.chain.placed_block and not beat.chain.has_permit:
+def _of_running(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
+    """What the last heartbeat says of chain, waits and slots, which only a running node has."""
+    if beat.chain.is_stale:
+        yield _point("U3034", f"block {beat.chain.block}")
+    if beat.chain.placed_block and not beat.chain.has_permit:
         where = f"uid {beat.chain.uid} without a permit" if beat.chain.uid is not None else "not registered"
-        points.append(_point("U3035", f"{where} at block {beat.chain.placed_block}"))
-    points += [_of_wait(now_ms, beat, wait) for wait in beat.waits if is_running]
-    for slot in beat.resting if is_running else ():
+        yield _point("U3035", f"{where} at block {beat.chain.placed_block}")
+    for wait in beat.waits:  # it mends itself, unless it has gone on for long
+        waited_ms = now_ms - wait.since_ms
+        minutes, is_long = waited_ms // 60_000, waited_ms > WAITING_LONG_MS
+        if (endpoint := _ENDPOINTS.get(wait.code)) is None:
+            yield _point(wait.code, f"{wait.loop} waits for {minutes} min ({wait.detail})", is_urgent=is_long)
+            continue
+        cost, setting = endpoint
+        about = f"{wait.detail}; silent for {minutes} min. It is no agent's fault: {cost}. The node goes on with all"
+        fix = f"start the endpoint, and the node finds it by itself; or set {setting} to where it is and restart it"
+        is_first = wait.since_ms - beat.started_ms < STARTING_MS  # silent from the start: it may have another address
+        yield Point(code=wait.code, about=f"{about} else", fix=fix, is_urgent=is_long or is_first)
+    for slot in beat.resting:
         about = f"slot {slot.slot}, {slot.tries} tries: {slot.failure.code} {slot.failure.detail}".rstrip()
-        points.append(_point(SLOT_RESTS, about, is_urgent=now_ms - slot.since_ms > WAITING_LONG_MS))
+        yield _point(SLOT_RESTS, about, is_urgent=now_ms - slot.since_ms > WAITING_LONG_MS)
+
+
+def _of_beat(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
+    """What the last heartbeat says that stays true after the node's end."""
     for trace in beat.unjudged:
         where = f"record {trace.seq} of {trace.race_id or 'qualifying'}, body {trace.body_sha256}"
         about = f"{where} is not judged; see `arena judge explain {trace.seq}`"
-        points.append(_point(JOB_QUARANTINED, about, is_urgent=False))
+        yield _point(JOB_QUARANTINED, about, is_urgent=False)
     if others := skewed(beat):  # urgent when it is most of them, since then it is us
         about = f"{len(others)} of {len(beat.peers)} others"
-        points.append(_point("U3036", about, is_urgent=2 * len(others) > len(beat.peers)))
+        yield _point("U3036", about, is_urgent=2 * len(others) > len(beat.peers))
     if beat.bank_until_ms is not None and beat.bank_until_ms - now_ms < BANK_DAYS_MIN * DAY_MS:
-        days = max(0, beat.bank_until_ms - now_ms) // DAY_MS
-        about = f"the bank's stock lasts {days} days; {BANK_DAYS_MIN} are wanted"
-        points.append(Point(code=NO_BATCH_LEFT, about=about, fix=lookup(NO_BATCH_LEFT).remedy))
-    return points + (_of_release(beat.release) if beat.release else [])
-
-
-def _of_wait(now_ms: int, beat: Heartbeat, wait: Wait) -> Point:
-    """It mends itself, unless it has gone on for long; an endpoint that was silent from the start may have another
-    address."""
-    minutes, is_long = (now_ms - wait.since_ms) // 60_000, now_ms - wait.since_ms > WAITING_LONG_MS
-    if (endpoint := _ENDPOINTS.get(wait.code)) is None:
-        return _point(wait.code, f"{wait.loop} waits for {minutes} min ({wait.detail})", is_urgent=is_long)
-    cost, setting = endpoint
-    about = f"{wait.detail}; silent for {minutes} min. It is no agent's fault: {cost}. The node goes on with all else"
-    fix = f"start the endpoint, and the node finds it by itself; or set {setting} to where it is and restart the node"
-    is_first = wait.since_ms - beat.started_ms < STARTING_MS
-    return Point(code=wait.code, about=about, fix=fix, is_urgent=is_long or is_first)
-
-
-def _of_release(release: OperatorFacts) -> list[Point]:
-    """What waits of the operator's files; a restart and a fault of the operator's wait for a person."""
-    points = [_point(FILE_UNUSABLE, about) for about in release.unusable]
-    if release.second_sha256:
-        points.append(_point(RELEASE_TWICE, f"the other is {release.second_sha256[:16]}"))
+        about = f"the bank's stock lasts {_bank_days(beat, now_ms)} days; {BANK_DAYS_MIN} are wanted"
+        yield Point(code=NO_BATCH_LEFT, about=about, fix=lookup(NO_BATCH_LEFT).remedy)
+    if (release := beat.release) is None:
+        return
+    for about in release.unusable:
+        yield _point(FILE_UNUSABLE, about)
     if release.policy_waits:
-        points.append(_point(POLICY_WAITS, f"{release.policy_waits[:12]} takes effect at the next start"))
+        yield _point(POLICY_WAITS, f"{release.policy_waits[:12]} takes effect at the next start")
     if release.lacking:
         about = f"{release.lacking} of the {release.files} files of release {release.sequence}"
-        points.append(_point(FILES_LACKING, about, is_urgent=False))
-    return points
+        yield _point(FILES_LACKING, about, is_urgent=False)
 
 
-def _of_store(now_ms: int, node: NodeFile, store: StoreFacts) -> list[Point]:
+def _bank_days(beat: Heartbeat, now_ms: int) -> int:
+    return max(0, (beat.bank_until_ms or 0) - now_ms) // DAY_MS
+
+
+def _of_store(now_ms: int, beat: Heartbeat | None, store: StoreFacts) -> Iterator[Point]:
     """What is late although there is something to do, and refusals of weights that no wait mends."""
-    beat, points = node.beat, []
-    if beat is not None and node.ending is None:
-        signed_ms, anchored_ms = max(store.checkpoint_ms, beat.started_ms), max(store.anchor_ms, beat.started_ms)
-        signing_s, anchoring_s = CHECKPOINT_LATE * CHECKPOINT_EVERY_S, ANCHOR_LATE * ANCHOR_EVERY_S
-        if store.records > store.checkpoint_size and now_ms - signed_ms > 1_000 * signing_s:
-            points.append(_point("V2117", f"records after {store.checkpoint_size} are not signed"))
-        if store.checkpoint_size > store.anchor_size and now_ms - anchored_ms > 1_000 * anchoring_s:
-            points.append(_point("V2117", f"records after {store.anchor_size} are not anchored on chain"))
+    size, anchored = (point.size if point else 0 for point in (store.checkpoint, store.anchor))
+    if beat is not None:
+        signed_ms, anchored_ms = (
+            max(point.signed_ms if point else 0, beat.started_ms) for point in (store.checkpoint, store.anchor)
+        )
+        if store.records > size and now_ms - signed_ms > 1_000 * CHECKPOINT_LATE * CHECKPOINT_EVERY_S:
+            yield _point("V2117", f"records after {size} are not signed")
+        if size > anchored and now_ms - anchored_ms > 1_000 * ANCHOR_LATE * ANCHOR_EVERY_S:
+            yield _point("V2117", f"records after {anchored} are not anchored on chain")
     race = store.race
     if race is not None and race.deadline is not None and now_ms - race.deadline.at_ms > OVERDUE_MS:
         hours = (now_ms - race.deadline.at_ms) // 3_600_000
-        points.append(_point("V2117", f"{race.race_id} is {race.stage}; {race.deadline.what} {hours} h ago"))
-    if store.weights and store.weights[0].status != "ok":
-        latest = store.weights[0]
-        refused = next((n for n, row in enumerate(store.weights) if row.status == "ok"), len(store.weights))
-        about = f"weights of {latest.race_id}: {latest.detail or latest.status} ({refused} tries)"
-        if latest.status == "not_registered":
-            points.append(_point("U3035", about))
-        elif latest.status == "failed":
-            points.append(_point("U3031", about))
-        else:
-            waited = latest.block - store.weights[refused - 1].block
-            about = f"Weights of {latest.race_id} wait for the chain's rate limit: {latest.detail}"
-            fix = "nothing to do, it is retried by itself"
-            if waited > LIMIT_LONG_BLOCKS:
-                points.append(_point("U3031", f"{about}; tried for {waited} blocks, longer than a limit lasts"))
-            else:
-                points.append(Point(code="U3031", about=about, fix=fix, is_urgent=False))
-    return points
+        yield _point("V2117", f"{race.race_id} is {race.stage}; {race.deadline.what} {hours} h ago")
+    if not store.weights or store.weights[0].status == "ok":
+        return
+    latest = store.weights[0]
+    refused = next((n for n, row in enumerate(store.weights) if row.status == "ok"), len(store.weights))
+    about, waited = f"weights of {latest.race_id}: ", latest.block - store.weights[refused - 1].block
+    if latest.status != "rate_limited":
+        code = "U3035" if latest.status == "not_registered" else "U3031"
+        yield _point(code, f"{about}{latest.detail or latest.status} ({refused} tries)")
+        return
+    about = f"Weights of {latest.race_id} wait for the chain's rate limit: {latest.detail}"
+    if waited > LIMIT_LONG_BLOCKS:
+        yield _point("U3031", f"{about}; tried for {waited} blocks, longer than a limit lasts")
+    else:
+        yield Point(code="U3031", about=about, fix="nothing to do, it is retried by itself", is_urgent=False)
 
 
 _SHORT = 12  # digits of a hash
-_PACIFIC = "America/Los_Angeles"
 
 
-def page(status: Status, local: tzinfo | None = None) -> str:
-    """The page. `local` is the reader's time zone; None: this host's."""
-    beat, store = status.node.beat, status.store
+def page(status: Status) -> str:
+    """The page. Times are UTC."""
+    beat, store, now_ms = status.node.beat, status.store, status.now_ms
     hotkey = beat.hotkey if beat else store.hotkey if store else "no hotkey known"
     verdict = "NEEDS A PERSON" if status.needs_person else "all is well"
     lines = [f"{verdict} · validator {hotkey}" + (f" on netuid {beat.netuid}" if beat else "")]
-    rows = [("node", _life(status, local))]
+    rows = [("node", _life(status))]
     if beat is not None:
         guest = beat.guest_sha256[:_SHORT] or "none"
         rules = f"policy {beat.policy} {beat.policy_sha256[:_SHORT]}, guest {guest}, jail {beat.sandbox}"
-        rows += [("rules", rules), ("chain", _chain(beat, status.now_ms))]
+        rows += [("rules", rules), ("chain", _chain(beat, now_ms))]
     if store is not None:
         race = store.race
         text = f"{race.race_id} {race.stage}" if race else "none opened yet"
         if race and race.deadline:
-            text += f"; {race.deadline.what} {moment(race.deadline.at_ms, race.timezone, local)}"
-        rows += [("log", _log(store, status.now_ms)), ("race", text)]
+            text += f"; {race.deadline.what} {moment(race.deadline.at_ms)}"
         work = f"{race.open_items if race else 0} of the race open, {store.open_qualifying} of qualifying open"
-        rows += [("work", work + (f", {beat.owed_verdicts} verdicts owed" if beat else ""))]
-        rows += [("weights", _weights(store, beat))]
+        work += f", {beat.owed_verdicts} verdicts owed" if beat else ""
+        rows += [("log", _log(store, now_ms)), ("race", text), ("work", work), ("weights", _weights(store, beat))]
     if beat is not None:
-        bank = "made here when it is empty, or not measured"
-        if beat.bank_until_ms is not None:
-            days = max(0, beat.bank_until_ms - status.now_ms) // DAY_MS
-            bank = f"{days} days left, {BANK_DAYS_MIN} wanted"
         others = skewed(beat)
         named = ", ".join(f"{peer.hotkey[:8]}… {peer.policy_sha256[:_SHORT]}" for peer in others[:4])
         peers = f"{len(beat.peers)} heard, {len(others)} under other rules" + (f": {named}" if others else "")
-        rows += [("peers", peers if beat.peers else "none heard of"), ("bank", bank)]
-        if beat.release is not None:
-            rows.append(("release", _release(beat.release)))
+        is_counted = beat.bank_until_ms is not None
+        bank = f"{_bank_days(beat, now_ms)} days left, {BANK_DAYS_MIN} wanted" if is_counted else ""
+        rows += [("peers", peers if beat.peers else "none heard of")]
+        rows += [("bank", bank or "made here when it is empty, or not measured")]
+        rows += [("release", _release(beat.release))] if beat.release else []
     rows.append(("disk", f"{status.disk_free_bytes / (1 << 30):.1f} GiB free"))
     lines += [f"  {name:<8}{text}" for name, text in rows]
     for heading, is_urgent in (("needs a person", True), ("mends itself", False)):
         points = [point for point in status.points if point.is_urgent is is_urgent]
-        if points:
-            lines += ["", heading]
-            lines += [
-                line for point in points for line in (f"  {point.code}  {point.about}", f"         fix: {point.fix}")
-            ]
+        lines += ["", heading] if points else []
+        for point in points:
+            lines += [f"  {point.code}  {point.about}", f"         fix: {point.fix}"]
     return "\n".join(lines)
 
 
-def moment(at_ms: int, zone_name: str, local: tzinfo | None) -> str:
-    """A moment in local time and in the races' time: `Sun 22 Nov 2026 04:00 CET (Sat 19:00 PST)`."""
-    here = datetime.fromtimestamp(at_ms / 1_000, UTC).astimezone(local)
-    there = here.astimezone(ZoneInfo(zone_name))
-    return f"{here:%a %d %b %Y %H:%M %Z} ({there:%a %d %b %H:%M %Z})"
+def moment(at_ms: int) -> str:
+    """`Sun 22 Nov 2026 03:00 UTC`."""
+    return f"{datetime.fromtimestamp(at_ms / 1_000, UTC):%a %d %b %Y %H:%M} UTC"
 
 
 def duration(milliseconds: int) -> str:
@@ -299,11 +422,11 @@ def duration(milliseconds: int) -> str:
     return " ".join(f"{count} {unit}" for count, unit in parts[first : first + 2] if count) or "0 s"
 
 
-def _life(status: Status, local: tzinfo | None) -> str:
+def _life(status: Status) -> str:
     beat, ending = status.node.beat, status.node.ending
     if ending is not None:
         how = f"ended with {ending.failure.code}" if ending.failure else "stopped"
-        return f"{how} {duration(status.now_ms - ending.at_ms)} ago, {moment(ending.at_ms, _PACIFIC, local)}"
+        return f"{how} {duration(status.now_ms - ending.at_ms)} ago, {moment(ending.at_ms)}"
     if beat is None:
         return "never ran with this state folder"
     age, up = duration(status.now_ms - beat.beat_ms), duration(status.now_ms - beat.started_ms)
@@ -325,34 +448,28 @@ def _release(release: OperatorFacts) -> str:
     if not release.sequence:
         return f"none seen of operator {release.operator}"
     text = f"{release.sequence} ({release.release_sha256[:_SHORT]}) of operator {release.operator[:8]}…: "
-    text += f"{release.files - release.lacking} of {release.files} files here"
-    if release.lacking and release.whole_sequence:
-        text += f"; {release.whole_sequence} is whole"
-    waits = f"; its policy {release.policy_waits[:_SHORT]} takes effect at the next start"
-    return text + (waits if release.policy_waits else "")
+    whole = f"; {release.whole_sequence} is whole" if release.lacking and release.whole_sequence else ""
+    return f"{text}{release.files - release.lacking} of {release.files} files here{whole}"
 
 
 def _log(store: StoreFacts, now_ms: int) -> str:
-    signed = f"{store.checkpoint_size} signed {duration(now_ms - store.checkpoint_ms)} ago"
-    anchored = f"{store.anchor_size} anchored in block {store.anchor_block}, {duration(now_ms - store.anchor_ms)} old"
-    return "; ".join(
-        [
-            f"{store.records} records",
-            signed if store.checkpoint_size else "none signed",
-            anchored if store.anchor_size else "none anchored",
-        ]
-    )
+    signed, anchored = "none signed", "none anchored"
+    if point := store.checkpoint:
+        signed = f"{point.size} signed {duration(now_ms - point.signed_ms)} ago"
+    if point := store.anchor:
+        anchored = f"{point.size} anchored in block {point.anchor_block}, {duration(now_ms - point.signed_ms)} old"
+    return f"{store.records} records; {signed}; {anchored}"
 
 
 def _weights(store: StoreFacts, beat: Heartbeat | None) -> str:
     if not store.weights:
         return "never tried"
-    latest = store.weights[0]
+    latest, last_ok = store.weights[0], next((row for row in store.weights if row.status == "ok"), None)
     age = f", {beat.chain.block - latest.block} blocks ago" if beat and beat.chain.block >= latest.block else ""
-    if latest.status == "ok":
-        return f"set for {latest.race_id} in block {latest.block}{age}"
-    text = f"{latest.status.replace('_', ' ')} for {latest.race_id} in block {latest.block}{age}"
-    last_ok = next((row for row in store.weights if row.status == "ok"), None)
+    where = f"for {latest.race_id} in block {latest.block}{age}"
+    if last_ok is latest:
+        return f"set {where}"
+    text = f"{latest.status.replace('_', ' ')} {where}"
     if last_ok is None:
         return f"{text}; last set before the latest tries"
     return f"set for {last_ok.race_id} in block {last_ok.block}; {text}"

@@ -36,7 +36,7 @@ from arena.records.model import StoredCheckpoint
 from foundation.backoff import Backoff, NextTry
 from foundation.durable_files import replacing
 from foundation.errors import ArenaError
-from neurons.health.node_file import ANCHOR_EVERY_S, CHECKPOINT_EVERY_S
+from neurons.health.status import ANCHOR_EVERY_S, CHECKPOINT_EVERY_S
 from neurons.loops.node import Node
 
 FOLDER = "checkpoints"  # in the state folder

@@ -19,7 +19,7 @@ from structlog.typing import FilteringBoundLogger
 from arena.records.port import LeaseLostError
 from foundation.backoff import Backoff
 from foundation.errors import ArenaError
-from neurons.health.node_file import Wait
+from neurons.health.status import Wait
 
 PAUSES = Backoff(first_ms=1_000, most_ms=60_000)
 SPREAD = (0.8, 1.2)

@@ -1,8 +1,9 @@
 """A node's handle on its serving process: started with the loops, started again when it ends, stopped with them.
 
 The node owns the listening sockets: a client that comes while the process starts again waits and is not refused. The
-node survives if the process exits: the loop waits (V2206), longer each time. Both speak JSON lines over pipes; a DSN's
-password travels there, never on a command line, and a hotkey's key does not travel.
+node survives if the process exits: the loop waits (V2206), longer each time. What to serve goes over its standard
+input, which holds a DSN's password and never a hotkey's key; it serves until that pipe is closed, by whatever end of
+the node.
 """
 
 from __future__ import annotations
@@ -56,14 +57,6 @@ class ServingState(msgspec.Struct, frozen=True, kw_only=True):
     failure: Failure | None = None
 
 
-STOP_LINE = b'"stop"\n'
-
-
-def encode_line(value: ServingSetup | ServingState) -> bytes:
-    """One line."""
-    return msgspec.json.encode(value) + b"\n"
-
-
 TURN_S = 1.0
 STEADY_S = 60.0  # one that served for so long is started again without a growing pause
 STOP_S = 10.0
@@ -83,7 +76,6 @@ class Serving:
         """`reads` and `door` are the listening sockets that `setup` names, None for what is not served."""
         self._setup, self._log = setup, log
         self._listeners = [each for each in (reads, door) if each is not None]
-        self.hotkey = setup.hotkey
         self.clients = 0
         self.door_address = address_of(door) if door is not None else ""
         self.door_port = int(door.getsockname()[1]) if door is not None else 0
@@ -99,21 +91,25 @@ class Serving:
     async def live(self, drain: StopSignal) -> None:
         """One life of the process. Raises ArenaError V2206, or what it says of itself, when it ended by itself."""
         started_s = time.monotonic()
-        process = await self.start()
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "neurons.node.serving"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=child_environment(kept_prefix=_OF_BODIES),
+            pass_fds=[each.fileno() for each in self._listeners],
+            start_new_session=True,  # a Ctrl-C at the terminal is the node's to handle
+        )
         hearing = asyncio.create_task(self._hear(process, drain))
         draining = asyncio.create_task(drain.wait())
         try:
             await asyncio.wait((hearing, draining), return_when=asyncio.FIRST_COMPLETED)
             if drain.is_set():
                 assert process.stdin is not None
-                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                    process.stdin.write(STOP_LINE)
-                    await process.stdin.drain()
+                process.stdin.close()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(process.wait(), STOP_S)
                 return
-            last = await hearing
-            status = await process.wait()
+            last, status = await hearing, await process.wait()
         finally:
             self.clients = 0
             for task in (hearing, draining):
@@ -129,25 +125,12 @@ class Serving:
             raise error
         self._log.warning("serving process ended", code=error.failure.code, detail=error.failure.detail)
 
-    async def start(self) -> asyncio.subprocess.Process:
-        """The process, told what to serve."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "neurons.node.serving"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env=child_environment(kept_prefix=_OF_BODIES),
-            pass_fds=[each.fileno() for each in self._listeners],
-            start_new_session=True,  # a Ctrl-C at the terminal is the node's to handle
-        )
-        assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended, which is heard next
-            process.stdin.write(encode_line(self._setup))
-            await process.stdin.drain()
-        return process
-
     async def _hear(self, process: asyncio.subprocess.Process, drain: StopSignal) -> ServingState:
-        """Follow what it says until it ends; the last word."""
-        assert process.stdout is not None
+        """Say what to serve, and follow what the process says until it ends; the last word."""
+        assert process.stdin is not None and process.stdout is not None
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended, which is heard next
+            process.stdin.write(msgspec.json.encode(self._setup) + b"\n")
+            await process.stdin.drain()
         last = ServingState()
         while line := await process.stdout.readline():
             last = msgspec.json.decode(line, type=ServingState)

@@ -17,7 +17,7 @@ from arena.store.embedded import EmbeddedServer, is_running, start_embedded
 from arena.store.location import read_location
 from foundation.codes.names import JUDGE_FAILED, MODEL_FAILED
 from foundation.errors import ArenaError
-from neurons.health.node_file import ChainFacts, last_place
+from neurons.health.status import ChainFacts, last_place
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.settings.endpoints import check_endpoints

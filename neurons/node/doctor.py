@@ -22,7 +22,7 @@ from arena.chain.port import LOCAL_NETWORK, Subtensor
 from foundation.codes import lookup
 from foundation.codes.names import CHAIN_STANDS, NO_PERMIT, NO_SANDBOX, STATE_PRUNED
 from foundation.errors import ArenaError
-from neurons.health.node_file import BANK_DAYS_MIN
+from neurons.health.status import BANK_DAYS_MIN
 from neurons.settings.endpoints import check_endpoints, open_endpoints
 from neurons.settings.inputs import chain_of, policy_of, signer_of, unix_ms
 from neurons.settings.settings import Settings

@@ -36,7 +36,7 @@ from foundation.errors import ArenaError
 from harness.catalogue.server import listen
 from harness.sandbox.port import SandboxLevel
 from neurons.health.metrics import Metrics
-from neurons.health.node_file import RestingSlot, last_place
+from neurons.health.status import RestingSlot, last_place
 from neurons.loops.node import JudgeBudgets, Node, SuiteVariants
 from neurons.loops.serving import NO_SOCKET, Serving, ServingSetup
 from neurons.node.bank import open_bank, prepare_local_chain
@@ -260,11 +260,14 @@ async def _open_store(
     store = await PostgresStore.open(dsn, hotkey, is_exclusive=True, objects=objects)
     stack.push_async_callback(store.close)
     named = await store.some_bodies_elsewhere(BODIES_LOOKED_FOR)
-    if objects is not None:
-        await objects.require_writable(store.validator)
-    if named and not (objects and await objects.get(store.validator, named)):
-        place = objects.location if objects else "bodies_url is empty"
-        raise ArenaError("V2029", f"{place}: bodies of this log are not there; copy them there first")
+    try:
+        if objects is not None:
+            await objects.require_writable(store.validator)
+        if named and not (objects and await objects.get(store.validator, named)):
+            place = objects.location if objects else "it is empty"
+            raise ArenaError("V2029", f"{place}, and bodies of this log lie elsewhere; copy them there first")
+    except ArenaError as error:
+        raise ArenaError(error.failure.code, f"bodies_url: {error.failure.detail}") from error
     location = StoreLocation(kind=kind, validator=hotkey, dsn=dsn, objects=settings.bodies_url)
     write_location(settings.state_dir, location)
     return store, location

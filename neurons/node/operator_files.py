@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import structlog
 
@@ -21,7 +20,7 @@ from arena.policy import Policy
 from arena.race.machine import runs_under_another
 from arena.records.port import Store
 from foundation.backoff import Backoff
-from foundation.codes.names import FILES_LACKING, POLICY_WAITS, RUNTIME_UNKNOWN
+from foundation.codes.names import FILES_LACKING, POLICY_WAITS
 from foundation.errors import ArenaError
 from neurons.loops.node import OperatorFiles, Sharing
 from neurons.race.log import race_names, read_state
@@ -93,30 +92,17 @@ async def take_operator_files(
 
 
 async def operator_of(settings: Settings, chain: Subtensor) -> Operator | None:
-    """Whose files this node takes: the key that the settings name, else the subnet owner's; and where the chain's
-    runtime was changed so that the owner can't be read, whoever signed the release that is here. None: nobody's.
+    """Whose files this node takes: the key that the settings name, else the subnet owner's. None: nobody's.
 
-    Raises ArenaError V2030 for a key that is none, U3030.
+    Raises ArenaError V2030 for a key that is none, U3030, U3037.
     """
     if settings.operator_hotkey == NOBODY:
         return None
-    named = settings.operator_hotkey or await _owner_of(settings.state_dir, chain)
+    named = settings.operator_hotkey or await chain.owner_hotkey()
     hotkey = canonical_hotkey(named) if named else None
     if named and hotkey is None:
         raise ArenaError("V2030", f"operator_hotkey {named!r} is no ss58 address")
     return Operator(hotkey=hotkey, netuid=chain.netuid) if hotkey else None
-
-
-async def _owner_of(state_dir: Path, chain: Subtensor) -> str | None:
-    try:
-        return await chain.owner_hotkey()
-    except ArenaError as error:
-        if error.failure.code != RUNTIME_UNKNOWN:
-            raise
-        told = {"code": error.failure.code, "detail": error.failure.detail}
-        structlog.get_logger().warning("the subnet's owner is the one of the release that is here", **told)
-        held = open_releases(state_dir).whole()
-        return held.release.signer if held else None  # it was checked against the chain when it was kept
 
 
 async def _first_release(

@@ -13,33 +13,36 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from socketserver import ThreadingMixIn
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import msgspec
 from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.exposition import ThreadingWSGIServer
 
 from arena.bank.stock import HORIZON_RACES
 from arena.chain.port import is_local
-from arena.policy import RaceRules
 from arena.race.agreement import is_sole
 from arena.race.machine import RaceState
 from arena.race.schedule import coming_closes_ms, timeline
-from arena.records.model import Stage, StoredCheckpoint
+from arena.records.model import Stage
 from arena.records.port import Store
 from foundation.errors import ArenaError, Failure
-from neurons.health.node_file import (
+from neurons.health.status import (
+    Deadline,
     Heartbeat,
     NodeFile,
     OperatorFacts,
     PeerSeen,
+    RaceFacts,
+    Status,
+    StoreFacts,
     UnjudgedTrace,
+    assess,
     read_node_file,
     skewed,
     write_node_file,
 )
-from neurons.health.status import Deadline, RaceFacts, Status, StoreFacts, assess
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal
 from neurons.loops.watches import ChainWatch
@@ -54,42 +57,36 @@ def banner(settings: Settings, node: Node, race: RaceFacts | None) -> str:
     """Ten lines, and one for each model endpoint that does not answer. `race`: the current one as the store knows it,
     None before the first."""
     policy, sandbox = node.policy, node.conditions.sandbox
+
+    def address(host: str, port: int | None, setting: str) -> str:
+        return f"http://{host}:{port}" if port else f"off (--{setting})"
+
     key = f" ({settings.wallet_hotkey})" if settings.wallet_hotkey.startswith("//") else ""
     store = "your Postgres" if settings.database_dsn.get_secret_value() else f"{settings.state_dir}/postgres"
     models = settings.openai_base_url or "; ".join(one.base_url for one in settings.upstreams)
-    door = (
-        f"http://{settings.public_host}:{node.serving.door_port}"
-        if node.serving and node.serving.door_port
-        else "off (--door-port)"
-    )
-    reads = f"http://{settings.public_host}:{settings.serve_port}" if settings.serve_port else "off (--serve-port)"
-    metrics = (
-        f"http://{settings.metrics_host}:{settings.metrics_port}/metrics"
-        if settings.metrics_port
-        else "off (--metrics-port)"
-    )
-    network = "the local network" if is_local(settings.network) else settings.network
+    door = address(settings.public_host, node.serving.door_port if node.serving else None, "door-port")
+    reads = address(settings.public_host, settings.serve_port, "serve-port")
+    metrics = address(settings.metrics_host, settings.metrics_port, "metrics-port")
+    if race is not None and race.deadline is not None:
+        coming = f"{race.race_id}, {race.stage}: {race.deadline.what} {clock(race.deadline.at_ms)}"
+    else:
+        closes = clock(coming_closes_ms(node.now_ms(), policy.race, 1)[0])
+        coming = f"the next race opens and closes to submissions about {closes}; weights follow once it is settled"
     rows = [
         ("state", f"{settings.state_dir}"),
         ("log", f"{store}; checkpoints in {settings.state_dir}/checkpoints"),
         ("rules", f"policy {policy.name} {short(policy.policy_sha256)}: {policy.race.problems} problems a race"),
         ("agents", f"{node.pool.size} at once in {sandbox.name}"),
         ("models", f"{models or 'scripted, on this machine'}; judge {settings.judge_base_url or 'scripted'}"),
+        *(("DEAD", f"{line}. {_DEAD}") for line in node.silent),
         ("miners", f"submit at {door}"),
-        ("reads", f"{reads}; metrics {metrics}"),
-        ("next", _next(node, race)),
+        ("reads", f"{reads}; metrics {metrics}" + ("/metrics" if settings.metrics_port else "")),
+        ("next", coming),
         ("stop", f"Ctrl-C; how it is: arena validator status --state-dir {settings.state_dir}"),
     ]
-    rows[5:5] = [("DEAD", f"{line}. {_DEAD}") for line in node.silent]
+    network = "the local network" if is_local(settings.network) else settings.network
     head = f"validator {short(node.signer.hotkey)}{key} on netuid {settings.netuid} of {network}"
     return "\n".join([head, *(f"  {name:<7}{text}" for name, text in rows)])
-
-
-def _next(node: Node, race: RaceFacts | None) -> str:
-    if race is not None and race.deadline is not None:
-        return f"{race.race_id}, {race.stage}: {race.deadline.what} {clock(race.deadline.at_ms)}"
-    closes = clock(coming_closes_ms(node.now_ms(), node.policy.race, 1)[0])
-    return f"the next race opens and closes to submissions about {closes}; weights follow once it is settled"
 
 
 EVERY_S = 30.0
@@ -110,9 +107,7 @@ class HeartbeatLoop:
     ) -> None:
         """`logs` are those in which verdicts may be owed; `peers` are the other validators heard of; `release` says how
         the operator's files stand here."""
-        self._release = release
-        self._node, self._watch = node, watch
-        self._logs, self._peers = logs, peers
+        self._node, self._watch, self._logs, self._peers, self._release = node, watch, logs, peers, release
         self._started_ms = node.now_ms()
         self._open_since_ms: dict[Stage, int] = {}  # since when there has been open work; 0: there is none
         self._bank_until_ms: int | None = None
@@ -122,24 +117,11 @@ class HeartbeatLoop:
 
     async def beat(self, drain: StopSignal) -> Heartbeat:
         """Gather, show and keep one heartbeat. Raises ArenaError V2021 while the store is away."""
-        node, sandbox = self._node, self._node.conditions.sandbox
-        node.metrics.disk_free_bytes.set(shutil.disk_usage(node.state_dir).free)
-        head = await node.store.head()
+        node, sandbox, hotkey = self._node, self._node.conditions.sandbox, self._node.signer.hotkey
         await self._look_at_bank()
-        store, metrics = node.store, node.metrics  # a status reads these from the store
-        race = await read_race(store, node.now_ms())
-        metrics.race_stage.clear()
-        if race is not None:
-            metrics.race_stage.labels(race.stage).set(1)
-            metrics.race_deadline_ms.set(race.deadline.at_ms if race.deadline else 0)
-        self._show_queue("race", race.open_items if race is not None else 0)
-        self._show_queue("qualifying", await store.open_items(QUALIFYING, "qualifying"))
-        metrics.weights_status.clear()
-        for latest in await store.weights_results(1):
-            metrics.weights_status.labels(latest.status).set(1)
-            metrics.weights_block.set(latest.block)
+        facts = await read_store(node.store, node.now_ms())
         made = Heartbeat(
-            hotkey=node.signer.hotkey,
+            hotkey=hotkey,
             netuid=node.chain.netuid,
             process_id=os.getpid(),
             started_ms=self._started_ms,
@@ -149,8 +131,8 @@ class HeartbeatLoop:
             guest_sha256=sandbox.guest_sha256,
             sandbox=sandbox.name,
             code_commit=node.conditions.code_commit,
-            records=head.seq,
-            owed_verdicts=sum(len(log.owed(node.signer.hotkey)) for log in self._logs()),
+            records=facts.records,
+            owed_verdicts=sum(len(log.owed(hotkey)) for log in self._logs()),
             chain=self._watch.facts,
             waits=tuple(drain.waits[name] for name in sorted(drain.waits)),
             peers=self._peers(),
@@ -159,25 +141,33 @@ class HeartbeatLoop:
             unjudged=tuple(
                 UnjudgedTrace(seq=row.seq, body_sha256=row.record.body_sha256, race_id=row.record.context.race_id)
                 for log in self._logs()
-                for row in log.records.quarantined(node.signer.hotkey)
+                for row in log.records.quarantined(hotkey)
             ),
             release=self._release(),
         )
-        self._show(made)
+        self._show(made, facts)
         try:
             write_node_file(node.state_dir, NodeFile(beat=made))
         except OSError as error:
             node.log.warning("heartbeat not written", code="V2115", reason=str(error))
         return made
 
-    def _show_queue(self, stage: Stage, open_items: int) -> None:
-        metrics = self._node.metrics
-        metrics.open_items.labels(stage).set(open_items)
-        self._open_since_ms[stage] = (self._open_since_ms.get(stage) or self._node.now_ms()) if open_items else 0
-        metrics.queue_since_ms.labels(stage).set(self._open_since_ms[stage])
-
-    def _show(self, beat: Heartbeat) -> None:
-        metrics = self._node.metrics
+    def _show(self, beat: Heartbeat, facts: StoreFacts) -> None:
+        metrics, race = self._node.metrics, facts.race
+        metrics.disk_free_bytes.set(shutil.disk_usage(self._node.state_dir).free)
+        metrics.race_stage.clear()
+        if race is not None:
+            metrics.race_stage.labels(race.stage).set(1)
+            metrics.race_deadline_ms.set(race.deadline.at_ms if race.deadline else 0)
+        queues: dict[Stage, int] = {"race": race.open_items if race else 0, "qualifying": facts.open_qualifying}
+        for stage, count in queues.items():
+            metrics.open_items.labels(stage).set(count)
+            self._open_since_ms[stage] = (self._open_since_ms.get(stage) or beat.beat_ms) if count else 0
+            metrics.queue_since_ms.labels(stage).set(self._open_since_ms[stage])
+        metrics.weights_status.clear()
+        for latest in facts.weights[:1]:
+            metrics.weights_status.labels(latest.status).set(1)
+            metrics.weights_block.set(latest.block)
         metrics.records.set(beat.records)
         metrics.heartbeat_ms.set(beat.beat_ms)
         metrics.waiting.set(len(beat.waits))
@@ -187,15 +177,8 @@ class HeartbeatLoop:
         metrics.peers_skewed.set(len(skewed(beat)))
         if beat.bank_until_ms is not None:
             metrics.bank_lasts_ms.set(max(0, beat.bank_until_ms - beat.beat_ms))
-        self._node.log.debug(
-            "heartbeat",
-            hotkey=beat.hotkey,
-            records=beat.records,
-            policy=beat.policy_sha256[:12],
-            guest=beat.guest_sha256[:12],
-            sandbox=beat.sandbox,
-            waiting=[f"{wait.loop} {wait.code}" for wait in beat.waits],
-        )
+        waiting = [f"{wait.loop} {wait.code}" for wait in beat.waits]
+        self._node.log.debug("heartbeat", hotkey=beat.hotkey, records=beat.records, waiting=waiting)
 
     async def _look_at_bank(self) -> None:
         """How long the stock lasts, now and again: measuring opens files."""
@@ -228,21 +211,14 @@ _MOMENTS = {
 async def read_store(store: Store, now_ms: int) -> StoreFacts:
     """What the store says of its hotkey. Raises ArenaError V2021 when it goes away, V2023 for another schema."""
     head = await store.head()
-    found: list[StoredCheckpoint] = []
-    for after in (max(0, head.seq - _RECENT), 0):
-        found = await store.checkpoints(after_size=after)
-        if after == 0 or any(checkpoint.anchor_block for checkpoint in found):
-            break
-    newest = found[-1] if found else None
-    anchored = next((checkpoint for checkpoint in reversed(found) if checkpoint.anchor_block), None)
+    found = await store.checkpoints(after_size=max(0, head.seq - _RECENT))
+    if not any(checkpoint.anchor_block for checkpoint in found):
+        found = await store.checkpoints(after_size=0)
     return StoreFacts(
         hotkey=store.validator,
         records=head.seq,
-        checkpoint_size=newest.size if newest else 0,
-        checkpoint_ms=newest.signed_ms if newest else 0,
-        anchor_size=anchored.size if anchored else 0,
-        anchor_ms=anchored.signed_ms if anchored else 0,
-        anchor_block=anchored.anchor_block if anchored else 0,
+        checkpoint=found[-1] if found else None,
+        anchor=next((checkpoint for checkpoint in reversed(found) if checkpoint.anchor_block), None),
         race=await read_race(store, now_ms),
         open_qualifying=await store.open_items(QUALIFYING, "qualifying"),
         weights=tuple(await store.weights_results(WEIGHTS_SHOWN)),
@@ -258,7 +234,6 @@ async def read_race(store: Store, now_ms: int) -> RaceFacts | None:
     return RaceFacts(
         race_id=name,
         stage=state.stage,
-        timezone=state.opened.policy.race.timezone if state.opened else RaceRules().timezone,
         deadline=next_deadline(state, store.validator, now_ms),
         open_items=await store.open_items(name, "race"),
     )
@@ -295,9 +270,6 @@ def next_deadline(state: RaceState, validator: str, now_ms: int) -> Deadline | N
     return Deadline(what="results accepted until", at_ms=max(closes_ms, drawn_ms) + rules.run_ms)
 
 
-REQUEST_S = 10  # a slow client's connection ends
-
-
 class ProbeServer:
     """The listener of one node. Reads what is asked for at each request and keeps nothing."""
 
@@ -312,13 +284,12 @@ class ProbeServer:
         if not port:
             return
         try:
-            server = make_server(host, port, self._answer, server_class=_ProbeListener, handler_class=_ProbeHandler)
+            server = make_server(
+                host, port, self._answer, server_class=ThreadingWSGIServer, handler_class=_ProbeHandler
+            )
         except OSError as error:
-            raise ArenaError(
-                "V2014",
-                f"metrics_port {port} of {host} cannot be had: {error.strerror}",
-                fix=f"--metrics-port {port + 1}, or 0 for none",
-            ) from error
+            told, fix = f"metrics_port {port} of {host} cannot be had: {error.strerror}", f"--metrics-port {port + 1}"
+            raise ArenaError("V2014", told, fix=f"{fix}, or 0 for none") from error
         threading.Thread(target=server.serve_forever, daemon=True).start()
 
     def _answer(self, environ: dict[str, Any], start: Callable[..., object]) -> Iterable[bytes]:
@@ -329,20 +300,15 @@ class ProbeServer:
         if path not in ("/healthz", "/readyz"):
             start("404 Not Found", [("Content-Type", "text/plain")])
             return [b"/metrics, /healthz and /readyz are here\n"]
-        free = shutil.disk_usage(self._state_dir).free
-        status = assess(self._now_ms(), read_node_file(self._state_dir), None, free)
+        status = look(self._state_dir, None, self._now_ms())
         is_good = status.is_running and (path == "/healthz" or not status.needs_person)
         points = [] if path == "/healthz" and is_good else status.points
         start("200 OK" if is_good else "503 Service Unavailable", [("Content-Type", "application/json")])
         return [msgspec.json.encode({"is_running": status.is_running, "points": points})]
 
 
-class _ProbeListener(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
-
-
 class _ProbeHandler(WSGIRequestHandler):
-    timeout = REQUEST_S
+    timeout = 10  # seconds: a slow client's connection ends
 
     def log_message(self, format: str, *args: object) -> None:
         """Requests of probes are no events."""

@@ -2,14 +2,13 @@
 
 It holds no hotkey's key, signs nothing and appends nothing to the log; what it takes in stands in the database
 before it is answered, so that it may die at any instant. Signals of a terminal or a service manager are the node's to
-heed: it stops when the node says so, and ends at once when the node's pipe closes.
+heed: it takes no more connections and ends when the node's pipe closes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import socket
 import sys
@@ -21,23 +20,21 @@ import msgspec
 from arena.api.board import Board
 from arena.chain.keys import HttpCheck
 from arena.chain.opening import open_subtensor
-from arena.door.app import Door
-from arena.door.service import Desk
+from arena.door.service import Desk, Door
 from arena.store.objects import open_objects
 from arena.store.postgres import PostgresStore
 from arena.web.server import DoorServer, TailServer
 from foundation.errors import ArenaError
-from neurons.loops.serving import LINE_BYTES_MAX, NO_SOCKET, STOP_LINE, ServingSetup, ServingState, encode_line
+from neurons.loops.serving import LINE_BYTES_MAX, NO_SOCKET, ServingSetup, ServingState
 from neurons.race.explaining import open_explainer
 from neurons.settings.observe import configure_logs
 
-ORPHANED = 3  # exit status when the node is gone
 REPORT_S = 1.0
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def main() -> None:
-    """Serve until the node says stop."""
+    """Serve until the node's pipe closes."""
     try:
         asyncio.run(serve())
     except ArenaError as error:
@@ -46,7 +43,7 @@ def main() -> None:
 
 
 async def serve() -> None:
-    """Serve what the node's first line names, until the node says stop. Raises ArenaError V2021, V2029, V2030."""
+    """Serve what the node's first line names, until its pipe closes. Raises ArenaError V2021, V2029, V2030."""
     loop = asyncio.get_running_loop()
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, lambda: None)
@@ -55,20 +52,13 @@ async def serve() -> None:
     setup = msgspec.json.decode(await lines.readline(), type=ServingSetup)
     configure_logs(setup.log_level)
     stop = asyncio.Event()
-    heeding = asyncio.create_task(heed_node(lines, stop))
+    closed = asyncio.create_task(lines.read())
+    closed.add_done_callback(lambda _: stop.set())
     async with contextlib.AsyncExitStack() as stack:
         tail = await open_tail(setup, stack)
         door = await open_door(setup, stack, tail)
         servers = [server.run(stop) for server in (tail, door) if server is not None]
         await asyncio.gather(report(tail, stop), *servers)
-    heeding.cancel()
-
-
-async def heed_node(lines: asyncio.StreamReader, stop: asyncio.Event) -> None:
-    """Set `stop` when the node says so; end the process when the node is gone."""
-    if await lines.readline() != STOP_LINE:
-        os._exit(ORPHANED)  # the next node needs the address now
-    stop.set()
 
 
 async def report(tail: TailServer | None, stop: asyncio.Event) -> None:
@@ -121,7 +111,7 @@ async def _open_store(setup: ServingSetup, stack: contextlib.AsyncExitStack) -> 
 
 
 def _say(state: ServingState) -> None:
-    sys.stdout.buffer.write(encode_line(state))
+    sys.stdout.buffer.write(msgspec.json.encode(state) + b"\n")
     sys.stdout.buffer.flush()
 
 

@@ -157,37 +157,27 @@ def opened_problems(settings: Settings, choice: Choice, *, at_once: int = 1) -> 
     if replay and not record:
         settings = settings.model_copy(update={"openai_base_url": _NOWHERE, "upstreams": ()})
     elif endpoints := named_endpoints(settings):
-        silent = check_endpoints(endpoints, local_models(settings, policy_of(settings)), must_answer=True)
-        for line in silent:
+        for line in check_endpoints(endpoints, local_models(settings, policy_of(settings)), must_answer=True):
             typer.echo(f"{line}; the others are asked", err=True)
+
+    def recorded(upstreams: Sequence[Upstream]) -> tuple[Upstream, ...]:
+        if recording is None:
+            return tuple(upstreams)
+        live = upstreams if record else [None] * len(upstreams)
+        return tuple(RecordedUpstream(recording, one, is_replayed=replay is not None) for one in live)
+
     with open_local_ports(settings, at_once=at_once) as ports:
-        if recording is not None:
-
-            def recorded(upstreams: Sequence[Upstream]) -> tuple[Upstream, ...]:
-                live = upstreams if record else [None] * len(upstreams)
-                return tuple(RecordedUpstream(recording, one, is_replayed=replay is not None) for one in live)
-
-            dedicated = {model: recorded(own) for model, own in ports.dedicated.items()}
-            ports = dataclasses.replace(ports, upstreams=recorded(ports.upstreams), dedicated=dedicated)
+        dedicated = {model: recorded(own) for model, own in ports.dedicated.items()}
+        ports = dataclasses.replace(ports, upstreams=recorded(ports.upstreams), dedicated=dedicated)
         yield _chosen(settings, ports, choice)
 
 
 def _chosen(settings: Settings, ports: EvaluatePorts, choice: Choice) -> list[Asked]:
     """The wanted problems, or the first `count`: of a file or suite, else of the policy's suite, as a validator opens
     it, buckets in turn."""
-    known: Sequence[Problem]
-    file, variant, wanted = choice.problems, choice.variant, choice.problem or ()
-    if is_suite := file is not None and not file.exists() and str(file) in SUITES:
-        from arena.bank.suite_signature import open_shipped
-        from arena.chain.keys import verify
-
-        known = open_shipped(str(file), verify).problems
-    elif file is not None:
-        known = read_problem_file(file)
-    else:  # buckets in turn
-        suite = prepare_suite(settings, policy_of(settings))
-        by_bucket = [[one for one in suite if one.bucket == bucket] for bucket in BUCKETS]
-        known = [one for group in itertools.zip_longest(*by_bucket) for one in group if one]
+    file, wanted = choice.problems, choice.problem or ()
+    is_suite = file is not None and not file.exists() and str(file) in SUITES
+    known = _known(settings, file, is_suite=is_suite)
     by_id = {problem.problem_id: problem for problem in known}
     if missing := [name for name in wanted if name not in by_id]:
         raise typer.BadParameter(f"no problem {missing[0]}; there are {', '.join(list(by_id)[:3])} and others")
@@ -196,22 +186,29 @@ def _chosen(settings: Settings, ports: EvaluatePorts, choice: Choice) -> list[As
         raise typer.BadParameter(f"there are {len(known)} problems; give a file with --problems for more")
     chosen = [by_id[name] for name in wanted] if wanted else list(known[:count])
     _say_missing(chosen, ports.catalogue)
-    if variant is None:
+    if choice.variant is None:
         return [(one, ports) for one in chosen]
     maker = VariantMaker(known, ports.catalogue.products())
-    drawn = [maker.variant(problem.problem_id, variant) for problem in chosen]
+    drawn = [maker.variant(problem.problem_id, choice.variant) for problem in chosen]
     return [(one.problem, dataclasses.replace(ports, titles=one.titles)) for one in drawn]
 
 
-def read_problem_file(file: Path) -> tuple[Problem, ...]:
-    """The problems of a file but its web problems, which are counted on stderr. Raises ArenaError P4001 to P4009."""
+def _known(settings: Settings, file: Path | None, *, is_suite: bool) -> Sequence[Problem]:
+    """The problems to choose from; of a file all but its web problems, which are counted on stderr."""
+    if file is None:
+        suite = prepare_suite(settings, policy_of(settings))
+        by_bucket = [[one for one in suite if one.bucket == bucket] for bucket in BUCKETS]
+        return [one for group in itertools.zip_longest(*by_bucket) for one in group if one]
+    if is_suite:
+        from arena.bank.suite_signature import open_shipped
+        from arena.chain.keys import verify
+
+        return open_shipped(str(file), verify).problems
     try:
         lines = file.read_bytes().splitlines()
-    except FileNotFoundError as error:
-        told = f"no suite and no file `{file}`; suites are {', '.join(SUITES)}"
-        raise ArenaError("P4001", told, fix="name one of them, or a problem file") from error
     except OSError as error:
-        raise ArenaError("P4001", f"{file}: {error.strerror}", fix="check the file") from error
+        told = f"{file}: {error.strerror}; suites are {', '.join(SUITES)}"
+        raise ArenaError("P4001", told, fix="name one of them, or a problem file") from error
     problems = read_problems(lines, is_web_skipped=True)
     if left_out := count_web(lines):
         typer.echo(f"{left_out} web problems skipped, {len(problems)} left", err=True)

@@ -51,7 +51,7 @@ from arena.race.settle import settle
 from arena.records.log import note_sha256, read_checkpoint
 from arena.records.model import ReleaseRecord, Top
 from foundation.errors import ArenaError
-from neurons.health.node_file import BANK_DAYS_MIN
+from neurons.health.status import BANK_DAYS_MIN
 from neurons.loops.checkpoints import CheckpointLoop
 from neurons.loops.node import Node
 from neurons.race.admission import keep_standings

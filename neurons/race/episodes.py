@@ -25,7 +25,7 @@ from arena.race.decider import after_fault, is_last_attempt, may_diverge, witnes
 from arena.race.scores import LoggedRecord
 from arena.records.body import decode_body, encode_body
 from arena.records.model import AttemptRecord, EvaluationRecord, Stage, VerdictRecord
-from arena.records.port import AttemptUsage, Lease, LeaseLostError, Store, WorkItem
+from arena.records.port import AttemptUsage, Lease, LeaseLostError, Requeue, Store, WorkItem
 from foundation.backoff import Backoff, NextTry
 from foundation.canonical import text_hash
 from foundation.codes.names import JOB_QUARANTINED, JUDGE_UNUSABLE, STORE_CANNOT_HOLD
@@ -257,14 +257,10 @@ class EpisodeLoop:
             await self._node.sequencer.append([record], (), lease)
 
         async def give_back() -> None:
-            await self._node.sequencer.abandon(
-                lease,
-                record,
-                delay_ms=retry.delay_ms,
-                is_fault=True,
-                is_counted=retry.is_counted,
-                is_refused=retry.is_refused,
+            requeue = Requeue(
+                delay_ms=retry.delay_ms, is_fault=True, is_counted=retry.is_counted, is_refused=retry.is_refused
             )
+            await self._node.sequencer.abandon(lease, record, requeue)
 
         is_written = await self._write(lease, close if is_closing else give_back, is_end=is_closing)
         if is_written and witness is not None and (is_closing or failure.owner is Owner.VALIDATOR):
@@ -317,7 +313,7 @@ async def sweep(node: Node) -> None:
             _forgive(node, journals, lease)
         with contextlib.suppress(LeaseLostError):
             # behind the others: what ends the whole process must not be the first thing it meets again
-            await node.sequencer.abandon(lease, record, is_fault=True)
+            await node.sequencer.abandon(lease, record, Requeue(is_fault=True))
             node.log.warning("abandoned", attempt=lease.attempt_id)
     await journals.sweep(node.store)
 

@@ -15,9 +15,9 @@ from arena.chain.keys import verify
 from arena.exchange.operator_files import FilesRelease, ReleaseStore
 from arena.exchange.port import Peer
 from arena.exchange.pull import ReleasePuller, ReleaseTurn, of_operator
-from foundation.codes.names import POLICY_WAITS, RELEASE_TWICE
+from foundation.codes.names import POLICY_WAITS
 from foundation.errors import ArenaError, Failure
-from neurons.health.node_file import OperatorFacts
+from neurons.health.status import OperatorFacts
 from neurons.loops.node import Node, OperatorFiles
 from neurons.settings.released import (
     place_files,
@@ -58,14 +58,9 @@ class ReleaseLoop:
     def _look(self) -> OperatorFacts:
         """Place what a newer whole release brought, also one that was published here, and tell how it stands."""
         files, log = self._files, self._node.log
-        newest, whole, second = (
-            of_operator(signed, files.operator, verify)
-            for signed in (files.store.newest(), files.store.whole(), files.store.second())
+        newest, whole = (
+            of_operator(signed, files.operator, verify) for signed in (files.store.newest(), files.store.whole())
         )
-        if second and newest and second.release.sequence < newest.release.sequence:
-            second = None  # a higher number has ended the dispute
-        if second is not None and not self.facts.second_sha256:
-            log.error("two releases of one number", code=RELEASE_TWICE, release=second.release.sequence)
         waits = ""
         if whole is not None:
             if whole.release != self._placed:
@@ -92,7 +87,6 @@ class ReleaseLoop:
             lacking=len(files.store.missing(newest.release)) if newest else 0,
             whole_sequence=whole.release.sequence if whole else 0,
             policy_waits=waits,
-            second_sha256=second.release.release_sha256 if second else "",
             unusable=self._unusable,
         )
 

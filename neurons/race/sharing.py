@@ -27,7 +27,7 @@ from arena.submissions.model import SignedSubmission, waiting_row
 from foundation.backoff import Backoff, NextTry
 from foundation.errors import ArenaError
 from harness.catalogue.server import listen
-from neurons.health.node_file import PeerSeen
+from neurons.health.status import PeerSeen
 from neurons.loops.node import Node, Permits, Sharing
 from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.race.clock import RaceClock

@@ -278,9 +278,8 @@ def code_commit() -> str:
     """The commit of this checkout, or the installed distribution's version where there is none."""
     root = Path(__file__).resolve().parents[2]
     if (root / ".git").exists() and shutil.which("git"):
-        answer = subprocess.run(
-            ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=False
-        )
+        command = ["git", "-C", str(root), "rev-parse", "HEAD"]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
         if answer.returncode == 0:
             return answer.stdout.strip()
     from importlib.metadata import PackageNotFoundError, version

@@ -23,7 +23,7 @@ from foundation.canonical import text_hash
 from foundation.codes.names import HOST_FAILED, JOB_QUARANTINED, WORKER_DIED
 from foundation.errors import ArenaError, Failure
 from harness.sandbox.port import SandboxLevel
-from neurons.health.node_file import RestingSlot
+from neurons.health.status import RestingSlot
 from neurons.worker.protocol import (
     LENGTH_BYTES,
     REPLIES,

@@ -19,8 +19,7 @@ from arena.api.board import Board
 from arena.chain.keys import HttpAuth, generate_signer, keypair_signer
 from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.port import Signer
-from arena.door.app import Door, DoorRules
-from arena.door.service import Desk, Registration
+from arena.door.service import Desk, Door, DoorRules, Registration
 from arena.exchange.peer_service import ShareRules
 from arena.policies import policy_by_name
 from arena.store.postgres import PostgresStore
@@ -108,6 +107,21 @@ class Miner:
     def signed(self, method: str, target: str, body: bytes = b"", headers: dict | None = None) -> httpx2.Request:
         signed = self.auth.sign(method, target, self.stand.validator, body)
         return httpx2.Request(method, self.stand.address + target, content=body, headers=signed | (headers or {}))
+
+
+class SigningAuth(httpx2.Auth):
+    """Signs each request as a miner's client does."""
+
+    requires_request_body = True
+
+    def __init__(self, miner: Miner) -> None:
+        self.miner = miner
+
+    def auth_flow(self, request: httpx2.Request) -> Iterator[httpx2.Request]:
+        target = request.url.raw_path.decode("ascii")
+        signed = self.miner.auth.sign(request.method, target, self.miner.stand.validator, request.content)
+        request.headers.update({name: each for name, each in signed.items() if name not in request.headers})
+        yield request
 
 
 @contextlib.contextmanager

@@ -8,7 +8,6 @@ emits nothing. A test can make it reorganise, stand still, prune, or hang up in 
 from __future__ import annotations
 
 import bisect
-import functools
 import itertools
 import json
 from hashlib import blake2b
@@ -16,10 +15,11 @@ from typing import Any
 
 import bittensor_core
 import websockets
+from bittensor._transport.codec import RuntimeCodec
 
 from tests.arena.fakepallets import FakePallets
-from tests.arena.runtime_apis import TRANSACTION_VERSION, RuntimeApis, as_option, grow_metadata, make_codec
 
+TRANSACTION_VERSION = 1
 GENESIS = "0x" + "11" * 32
 FIRST_NONCE = 7
 STALE = {"code": 1010, "message": "Invalid Transaction", "data": "Transaction is outdated"}
@@ -31,6 +31,11 @@ _INFO = {"weight": {"ref_time": 1, "proof_size": 1}, "class": "Normal", "pays_fe
 BLOCK_MS = 12_000
 FIRST_MS = 1_700_000_000_000  # block 1's timestamp where no block was skipped
 _NUMBER_BITS = 64
+
+
+def _text(name: str) -> bytes:
+    """A name of the metadata, in SCALE."""
+    return bytes([len(name) << 2]) + name.encode()
 
 
 def _arguments(call: dict[str, Any]) -> dict[str, Any]:
@@ -64,11 +69,18 @@ class FakeNode:
     ) -> None:
         """`metadata` in version 15. `renamed`: names of storages and calls that this runtime has under another name of
         the same length; give it a `spec_version` of its own, by which the SDK caches metadata."""
-        metadata = grow_metadata(metadata, renamed)
+        for old, new in renamed:
+            metadata = metadata.replace(_text(old), _text(new))
         self.spec_version = spec_version
-        self._metadata_hex = "0x" + as_option(metadata).hex()
-        self._codec = make_codec(metadata, spec_version)
-        self._apis = RuntimeApis(self._codec)
+        length = len(metadata) << 2 | 2  # SCALE `Option<OpaqueMetadata>`, as a node hands metadata out
+        self._metadata_hex = "0x01" + length.to_bytes(4, "little").hex() + metadata.hex()
+        self._codec = RuntimeCodec(
+            metadata,
+            spec_version=spec_version,
+            transaction_version=TRANSACTION_VERSION,
+            spec_name="node-subtensor",
+            ss58_format=42,
+        )
         self.netuid = netuid
         self.block = 0
         self.finality = 2
@@ -153,11 +165,6 @@ class FakeNode:
     def stake(self, hotkey: str, rao: int, *, has_permit: bool) -> None:
         """Put stake behind a hotkey and decide on its validator permit."""
         self.pallets.stake(hotkey, rao, has_permit=has_permit)
-
-    def publish(self, pulse_round: int, signature_hex: str) -> None:
-        """A pulse of the beacon reaches the chain: the next block reveals what was sealed to its round."""
-        self.advance()
-        self.pallets.reveal(self.block, pulse_round, signature_hex)
 
     def block_hash(self, number: int) -> str:
         """Block hashes of this node are the block's number, and how often it was replaced."""
@@ -311,9 +318,6 @@ class FakeNode:
                 }
             case "state_call" if p[0] == "Metadata_metadata_at_version":
                 return self._metadata_hex
-            case "state_call":
-                at = self._kept(p, 2)
-                return self._apis.answer(p[0], p[1], self.netuid, at, functools.partial(self.value, at))
             case "state_getStorageAt" | "state_getStorage":
                 return self._read(p[0], self._kept(p, 1))
             case "state_queryStorageAt":

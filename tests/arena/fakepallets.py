@@ -7,9 +7,7 @@ the chain does it, and set. There is no consensus.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
-
-import bittensor_core
+from typing import Any
 
 Refusal = tuple[str, str]  # pallet and error
 _SUBNETS_MAX = 4_096  # weights of mechanism m stand under m * 4096 + netuid
@@ -26,13 +24,6 @@ SUBNET_DEFAULTS = {
 }
 
 
-class _Sealed(NamedTuple):
-    hotkey: str
-    mechanism: int
-    commit: bytes
-    reveal_round: int
-
-
 class FakePallets:
     """One subnet's neurons and what they sent. `write` puts a value into storage in the current block."""
 
@@ -41,13 +32,11 @@ class FakePallets:
         self.netuid = netuid
         self.refuses_commitments = False
         self.stake_threshold = 0  # rao that setting weights takes
-        self.last_pulse = 0
         self._uids: dict[str, int] = {}
         self._stakes: dict[str, int] = {}
         self._permits: dict[str, bool] = {}
         self._updates: dict[int, dict[str, int]] = {0: {}}  # by mechanism
         self._served: dict[str, int] = {}
-        self._sealed: list[_Sealed] = []
         for item, value in SUBNET_DEFAULTS.items():
             write("SubtensorModule", item, [netuid], value)
 
@@ -77,19 +66,6 @@ class FakePallets:
             at = [mechanism * _SUBNETS_MAX + self.netuid]
             self._write("SubtensorModule", "LastUpdate", at, [updates.get(key, 0) for key in in_order])
         self._write("SubtensorModule", "ValidatorPermit", [self.netuid], permits)
-
-    def reveal(self, block: int, pulse_round: int, signature_hex: str) -> None:
-        """Set what was sealed to that round, and drop what its hotkey didn't write or may not set."""
-        self.last_pulse = max(self.last_pulse, pulse_round)
-        opened = [one for one in self._sealed if one.reveal_round == pulse_round]
-        self._sealed = [one for one in self._sealed if one.reveal_round != pulse_round]
-        for one in opened:
-            length = (len(one.commit) << 2 | 1).to_bytes(2, "little")
-            envelope = length + one.commit + pulse_round.to_bytes(8, "little")
-            payload = bytes(bittensor_core.decrypt_with_signature(envelope, signature_hex))
-            author, uids, weights = read_payload(payload)
-            if author == bytes(bittensor_core.ss58_decode(one.hotkey)) and self._weights_refusal(one.hotkey) is None:
-                self._set(block, one.hotkey, one.mechanism, uids, weights)
 
     # -- what is sent
     def guard(self, block: int, hotkey: str, function: str, arguments: dict[str, Any]) -> Refusal | None:
@@ -153,9 +129,7 @@ class FakePallets:
         refusal = self._weights_refusal(hotkey)
         if refusal is not None:
             return refusal
-        if "commit" in arguments:
-            commit = bytes.fromhex(str(arguments["commit"]).removeprefix("0x"))
-            self._sealed.append(_Sealed(hotkey, arguments["mecid"], commit, arguments["reveal_round"]))
+        if "commit" in arguments:  # it stays sealed: this chain sees no pulses
             self._updates.setdefault(arguments["mecid"], {})[hotkey] = block
             self._write_vectors()
             return None
@@ -170,14 +144,3 @@ class FakePallets:
         self._write("SubtensorModule", "Weights", at, pairs)
         self._updates.setdefault(mechanism, {})[hotkey] = block
         self._write_vectors()
-
-
-def read_payload(payload: bytes) -> tuple[bytes, list[int], list[int]]:
-    """(hotkey's public key, uids, weights) of what sealed weights hold: `WeightsTlockPayload` in SCALE."""
-    at, rows = 1 + (payload[0] >> 2), []
-    for _ in range(2):
-        count, at = payload[at] >> 2, at + 1
-        rows.append([int.from_bytes(payload[at + 2 * i : at + 2 * i + 2], "little") for i in range(count)])
-        at += 2 * count
-    assert len(payload) == at + 8, "the version key ends it"
-    return payload[1 : 1 + (payload[0] >> 2)], rows[0], rows[1]

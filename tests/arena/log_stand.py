@@ -8,12 +8,13 @@ from collections.abc import Sequence
 import msgspec
 import zstandard
 
-from arena.records.body import encode_body
+from arena.records.body import decode_content, encode_body
 from arena.records.model import (
     AttemptRecord,
     BodyFrame,
     Conditions,
     Context,
+    Entry,
     EvaluationRecord,
     GateRecord,
     HostFacts,
@@ -27,8 +28,10 @@ from arena.records.model import (
     StoredCheckpoint,
     Subject,
     VerdictRecord,
+    filing_of,
 )
 from arena.records.port import StoredSubmission, WorkItem
+from foundation.errors import ArenaError
 from harness.sandbox.port import SandboxLevel
 from harness.trace import Completion, EmittedCall, EvaluationBody, Surfaced, ToolCall, Totals
 from judge.verdict import Citation, Opinion, Verdict
@@ -245,6 +248,15 @@ class Clock:
         return self.now_ms
 
 
+def filed(record: SignedRecord) -> Entry:
+    """A record as a store that files it rightly holds it."""
+    try:
+        filing = filing_of(decode_content(record.content).payload)
+    except ArenaError:
+        filing = None
+    return Entry(**msgspec.structs.asdict(record), filing=filing)
+
+
 class MemoryLog:
     """The part of a store a sequencer writes to, in memory; `refusals` are raised first, one per append."""
 
@@ -291,13 +303,10 @@ class MemoryLog:
                 yield record
 
     async def filed_records(self, validator, *, after_seq=0):
-        from arena.records.model import Entry, Filing, filing_of
-
         async for record in self.records(validator, after_seq=after_seq):
-            filing = filing_of(record.content) or Filing("", "", "")
-            yield Entry(**msgspec.structs.asdict(record), filing=filing)
+            yield filed(record)
 
-    async def frames(self, names: Sequence[str], validator=None, *, is_every=False) -> list[BodyFrame]:
+    async def frames(self, names: Sequence[str], validator=None) -> list[BodyFrame]:
         found = [self.stored[name] for name in names if name in self.stored]
         compress = zstandard.ZstdCompressor(level=1).compress
         return [BodyFrame(body_sha256=b.body_sha256, content=compress(b.content), size=len(b.content)) for b in found]

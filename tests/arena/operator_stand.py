@@ -77,7 +77,7 @@ def make_folder(folder: Path, signer: Signer = OPERATOR_KEY) -> set[str]:
 def publish_folder(store: ReleaseStore, *paths: Path, **options) -> SignedRelease:
     """What `arena operator publish` does."""
     given = {"signer": OPERATOR_KEY, "netuid": NETUID, "now_ms": NOW_MS} | options
-    return publish(store, collect(paths).sources, timelock=LocalTimelock(), verify=verify, **given)
+    return publish(store, collect(paths)[0], timelock=LocalTimelock(), verify=verify, **given)
 
 
 def release_of(*files: SharedFile, sequence: int = 1, signer: Signer = OPERATOR_KEY, **fields) -> SignedRelease:

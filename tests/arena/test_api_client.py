@@ -1,15 +1,10 @@
-"""The client of the live tail: it believes nothing, and comes back by itself. With `arena records tail` and `serve`."""
+"""The client of the live tail: it believes nothing, and comes back by itself."""
 
 from __future__ import annotations
 
 import asyncio
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
-import httpx2
 import msgspec
 import pytest
 from hypothesis import given
@@ -22,14 +17,11 @@ from arena.export.assembly import log_row
 from arena.export.files import read_row
 from arena.records.model import SignedRecord
 from arena.records.sequencer import Sequencer
-from arena.store.location import StoreLocation, write_location
 from foundation.errors import ArenaError
 from neurons.cli.app import main
 from neurons.cli.exit_codes import EXIT_INTEGRITY
 from tests.arena.log_stand import HOST, Clock, MemoryLog, attempt, episode
 from tests.arena.tail_stand import Author, client, free_port, serving
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -137,14 +129,12 @@ def test_a_follower_goes_on_behind_its_last_row_when_the_server_was_restarted(au
     assert any("after record 2" in text for text in told)
 
 
-@pytest.mark.parametrize("records", [0, 1])
-def test_a_log_that_got_shorter_is_a_break(postgres, author: Author, records: int) -> None:
+def test_a_log_that_got_shorter_is_a_break(postgres, author: Author) -> None:
     """The server comes back over another store: rows that were read are not there any more."""
     author.append([attempt(1), attempt(2)])
     other = generate_signer()
     shorter = Author(postgres.dsn_for(other.hotkey), other)
-    if records:
-        shorter.append([attempt(1)])
+    shorter.append([attempt(1)])
     port = free_port()
     lines = client(f"http://127.0.0.1:{port}").lines(is_following=True)
     with serving(author.dsn, port):
@@ -179,29 +169,3 @@ def test_a_break_ends_tail_with_the_integrity_code(author: Author, capsys, monke
         code, out, err = arena(capsys, "records", "tail", "--url", server.address, "--after", 0)
     assert (code, out) == (EXIT_INTEGRITY, "")
     assert "V2050" in err and "record 1 of" in err
-
-
-@pytest.fixture
-def state_dir(author: Author, tmp_path: Path) -> Path:
-    location = StoreLocation(kind="external", validator=author.signer.hotkey, dsn=author.dsn)
-    write_location(tmp_path, location)
-    return tmp_path
-
-
-def start(*words: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "neurons.cli.app", *(str(word) for word in words)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def test_serve_answers_until_it_is_told_to_stop(author: Author, state_dir: Path) -> None:
-    author.append([attempt(1)])
-    process = start("records", "serve", "--port", 0, "--state-dir", state_dir)
-    try:
-        said = process.stdout.readline()
-        address = said.split(" at ")[1].split(";")[0]
-        assert httpx2.get(f"{address}/v1/head").json()[0]["seq"] == 1
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0, process.stderr.read()
-    finally:
-        process.kill()
-        process.communicate()

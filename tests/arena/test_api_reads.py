@@ -15,10 +15,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from arena.api.client import read_winner
-from arena.api.http import RequestLimits, deliver
+from arena.api.http import deliver, limited
 from arena.api.rows import PageStart, page_of, read_cursor, write_cursor
 from arena.chain.keys import generate_signer
+from arena.door.client import DoorClient, WinnerFile
 from arena.exchange.peer_service import ShareRules, Shares
 from arena.records.commitments import agent_version_id
 from arena.records.model import Subject
@@ -92,7 +92,7 @@ class Asked:
         self.now_s = 0.0
         app = Starlette(routes=[Route("/", lambda request: PlainTextResponse("here"), methods=["GET"])])
         rules = ShareRules(requests_per_s=2, requests_burst=4)
-        self.limits = RequestLimits(app, Shares(rules, lambda: self.now_s))
+        self.limits = limited(app, Shares(rules, lambda: self.now_s))
 
     async def get(self, address: str, method: str = "GET") -> httpx2.Response:
         transport = httpx2.ASGITransport(app=self.limits, client=(address, 1))
@@ -186,6 +186,14 @@ def crown(author: Author, source: str) -> None:
     asyncio.run(submit())
 
 
+def read_winner(url: str) -> WinnerFile:
+    async def read() -> WinnerFile:
+        async with DoorClient() as client:
+            return await client.winner(url)
+
+    return asyncio.run(read())
+
+
 def test_the_file_of_the_winner_is_read_after_the_embargo(crowned: Author) -> None:
     crown(crowned, SOURCE)
     now = [OPENS_MS - 1]
@@ -201,5 +209,5 @@ def test_the_file_of_the_winner_is_read_after_the_embargo(crowned: Author) -> No
 
 def test_another_file_than_the_committed_one_is_refused(crowned: Author) -> None:
     crown(crowned, SOURCE + "# other\n")
-    with serving(crowned.dsn, now_ms=lambda: OPENS_MS) as server, pytest.raises(ArenaError, match="V2084"):
+    with serving(crowned.dsn, now_ms=lambda: OPENS_MS) as server, pytest.raises(ArenaError, match="U3042"):
         read_winner(server.address)

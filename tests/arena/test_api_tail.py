@@ -26,9 +26,6 @@ def author(postgres, signer) -> Author:
     return Author(postgres.dsn_for(signer.hotkey), signer)
 
 
-# -- cursors
-
-
 # -- the release rule
 
 
@@ -41,6 +38,26 @@ def seen(server, **parameters) -> dict[str, list[str | None]]:
     return found
 
 
+class Stream:
+    """One follower's rows, one at a time, over an open connection."""
+
+    def __init__(self, address: str) -> None:
+        self._stream = httpx2.stream("GET", f"{address}/v1/tail", params={"follow": "true"}, timeout=30)
+
+    def __enter__(self) -> Stream:
+        self._lines = self._stream.__enter__().iter_lines()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.__exit__(None, None, None)
+
+    def next(self) -> LogRow:
+        for line in self._lines:
+            if line:
+                return read_row(line.encode())
+        raise AssertionError("the stream ended")
+
+
 def test_nothing_of_a_race_leaves_before_its_release_whatever_is_asked_for(author: Author) -> None:
     author.race("r1", [1, 2])
     with serving(author.dsn) as server:
@@ -49,22 +66,9 @@ def test_nothing_of_a_race_leaves_before_its_release_whatever_is_asked_for(autho
             assert b"p0001" not in httpx2.get(f"{server.address}/v1/tail", params=pools).content
 
 
-def test_a_released_race_goes_out_whole_with_its_bodies(author: Author) -> None:
-    author.race("r1", [1, 2])
-    author.finish("r1", [1, 2])
-    with serving(author.dsn) as server:
-        found = rows(server.address)
-        assert [row.withheld for row in found] == [None] * 8
-        evaluations = [row for row in found if row.body is not None]
-        assert len(evaluations) == 2
-        for row in evaluations:
-            named = msgspec.json.decode(row.content)["payload"]["body_sha256"]
-            assert hashlib.sha256(bytes(row.body)).hexdigest() == named
-
-
 def test_a_follower_of_an_open_race_sees_its_release_and_then_fetches_its_rows(author: Author) -> None:
     author.race("r1", [1, 2])
-    with serving(author.dsn) as server, following(server.address) as stream:
+    with serving(author.dsn) as server, Stream(server.address) as stream:
         assert [stream.next().withheld for _ in range(6)] == ["unreleased"] * 6
         answer = httpx2.get(f"{server.address}/v1/records", params={"race": "r1"})
         assert (answer.status_code, answer.json()["code"]) == (404, "V2082")
@@ -75,62 +79,25 @@ def test_a_follower_of_an_open_race_sees_its_release_and_then_fetches_its_rows(a
         assert (payload["kind"], payload["race_id"]) == ("release", "r1")
         now = rows(server.address, "/v1/records", race=payload["race_id"])
         assert [(row.seq, row.withheld) for row in now] == [(seq, None) for seq in range(1, 9)]
+        for row in (row for row in now if row.body is not None):
+            named = msgspec.json.decode(row.content)["payload"]["body_sha256"]
+            assert hashlib.sha256(bytes(row.body)).hexdigest() == named
         assert rows(server.address, "/v1/records", race="r1", after=6, limit=1)[0].seq == 7
-
-
-# -- following
-
-
-class Stream:
-    """One follower's rows, one at a time."""
-
-    def __init__(self, answer: httpx2.Response) -> None:
-        self._lines = answer.iter_lines()
-        self.empty = 0
-
-    def next(self) -> LogRow:
-        for line in self._lines:
-            if line:
-                return read_row(line.encode())
-            self.empty += 1
-        raise AssertionError("the stream ended")
-
-    def heartbeat(self) -> None:
-        assert next(self._lines) == ""
-
-
-class following:
-    """A follower's open connection."""
-
-    def __init__(self, address: str, **parameters) -> None:
-        self._stream = httpx2.stream("GET", f"{address}/v1/tail", params={"follow": "true", **parameters}, timeout=30)
-
-    def __enter__(self) -> Stream:
-        return Stream(self._stream.__enter__())
-
-    def __exit__(self, *_) -> None:
-        self._stream.__exit__(None, None, None)
 
 
 def test_stopping_the_server_ends_its_followers(author: Author) -> None:
     author.append([attempt(1)])
-    with serving(author.dsn) as server, following(server.address) as stream:
+    with serving(author.dsn) as server, Stream(server.address) as stream:
         stream.next()
         server.end()
         with pytest.raises(AssertionError, match="ended"):
             stream.next()
 
 
-# -- clients that read slowly, or too many
-
-
-# -- the rest
-
-
 def test_a_store_that_goes_away_never_looks_like_the_end_of_the_log(author: Author) -> None:
     author.append([attempt(number) for number in range(PAGE_ROWS)])
     with serving(author.dsn) as server:
-        with following(server.address) as stream:
+        with Stream(server.address) as stream:
             for _ in range(PAGE_ROWS):
                 stream.next()
             server.store.is_away = True

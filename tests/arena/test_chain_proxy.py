@@ -57,19 +57,6 @@ async def test_what_a_proxy_sends_is_the_hotkeys(stand: NodeStand) -> None:
     assert metagraph.neurons[0].endpoint == "http://203.0.113.7:8750"
 
 
-async def test_a_refused_call_of_a_proxy_is_refused_though_its_extrinsic_went_through(stand: NodeStand) -> None:
-    stand.node.pallets.refuses_commitments = True
-    result = await stand.chain.commit(ALICE, "ab" * 32)
-    assert result.status == "rate_limited" and "SpaceLimitExceeded" in result.detail
-    stand.node.pallets.stake_threshold = 10**15
-    result = await stand.chain.set_weights(ALICE, *VECTOR)
-    assert result.status == "failed" and result.detail.startswith("too little stake")
-    stand.node.pallets.forget(ALICE.hotkey)
-    assert (await stand.chain.publish(ALICE, "http://203.0.113.7:8750")).status == "not_registered"
-    stranger = await stand.chain.commit(EVE, "ab" * 32)
-    assert stranger.status == "not_registered", "the proxy itself is nobody"
-
-
 @pytest.mark.parametrize(
     ("added", "words"),
     [
@@ -96,20 +83,6 @@ async def test_a_proxy_that_the_chain_would_refuse_is_told_before_anything_is_se
         assert words in caught.value.failure.detail and caught.value.entry.is_retryable
         assert EVE.hotkey in caught.value.failure.detail and ALICE.hotkey in caught.value.failure.detail
     assert stand.node.extrinsics == []
-
-
-async def test_a_runtime_without_proxies_is_told_where_one_is_named() -> None:
-    node = make_node(renamed=(("Proxy", "Proxi"),), spec_version=9_343)
-    async with node_stand(node) as made:
-        await made.enrol(ALICE)
-        await made.chain.check()
-        chain = BittensorSubtensor(
-            made.url, netuid=NETUID, make_client=make_client, lock_folder=made.lock_folder, proxy=EVE
-        )
-        with pytest.raises(ArenaError, match="U3037") as caught:
-            await chain.check()
-        await chain.close()
-        assert "missing Proxy.proxy, Proxy.Proxies" in caught.value.failure.detail
 
 
 def wallet_with(folder: Path, *names: str) -> None:

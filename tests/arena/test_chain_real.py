@@ -72,16 +72,6 @@ async def test_what_the_chain_would_change_or_a_coldkey_has_to_sign_is_not_sent(
     assert stand.node.extrinsics == []
 
 
-async def test_the_chains_own_limits_are_rate_limits(stand: NodeStand) -> None:
-    assert (await stand.chain.publish(ALICE, "http://203.0.113.7:8750")).status == "ok"
-    assert (await stand.chain.publish(ALICE, "http://203.0.113.8:8750")).status == "rate_limited"
-    stand.node.advance(60)
-    assert (await stand.chain.publish(ALICE, "http://203.0.113.8:8750")).status == "ok"
-    stand.node.pallets.refuses_commitments = True
-    result = await stand.chain.commit(ALICE, "ab" * 32)
-    assert result.status == "rate_limited" and result.detail
-
-
 async def test_what_is_no_hash_and_no_address_reads_as_none(stand: NodeStand) -> None:
     record = {"deposit": 0, "block": 1, "info": {"fields": [[{"Raw5": "0x68656c6c6f"}]]}}
     stand.node.write("Commitments", "CommitmentOf", [NETUID, BOB.hotkey], record)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import sys
 from pathlib import Path
@@ -62,36 +61,6 @@ async def test_a_stale_answer_to_what_has_landed_sends_nothing_again(chain_stand
     assert (result.status, len(chain_stand.node.extrinsics)) == ("ok", 1)
     held = await chain_stand.chain.commitment(ALICE.hotkey)
     assert held is not None and held.block == result.block
-
-
-def _hold(folder: str, ready: object, leave: object) -> None:
-    async def hold() -> None:
-        async with turn_of("0x11", "someone", folder=Path(folder), wait_s=1):
-            ready.set()  # type: ignore[attr-defined]
-            await asyncio.to_thread(leave.wait, 30)  # type: ignore[attr-defined]
-
-    asyncio.run(hold())
-
-
-async def test_a_turn_ends_with_its_process_and_is_kept_by_hotkey_and_chain(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    ready, leave = context.Event(), context.Event()
-    other = context.Process(target=_hold, args=(str(tmp_path), ready, leave))
-    other.start()
-    try:
-        assert await asyncio.to_thread(ready.wait, 30)
-        with pytest.raises(TurnTakenError, match="another process"):
-            async with turn_of("0x11", "someone", folder=tmp_path, wait_s=0.1):
-                pass
-        for genesis, hotkey in (("0x12", "someone"), ("0x11", "another")):
-            async with turn_of(genesis, hotkey, folder=tmp_path, wait_s=0.1):
-                pass
-        other.kill()
-        async with turn_of("0x11", "someone", folder=tmp_path, wait_s=10):
-            pass
-    finally:
-        other.kill()
-        other.join()
 
 
 async def test_without_a_folder_to_write_in_the_lock_is_held_in_the_spare_one(

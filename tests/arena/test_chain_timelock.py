@@ -89,11 +89,3 @@ def test_a_round_that_cannot_be_is_refused(stand):
     for round_number in (0, -1, 1 << 63):
         with pytest.raises(ValueError, match="rounds count from 1"):
             stand.timelock.encrypt(CONTENT, round_number)
-
-
-def test_the_sdk_reads_the_same_round_and_moment_out_of_what_quicknet_sealed():
-    from bittensor import timelock as sdk
-
-    parsed = sdk.Timelocked.parse(QuicknetTimelock().encrypt(CONTENT, 1_000))
-    assert parsed.reveal_round == 1_000
-    assert QuicknetTimelock().opens_ms(1_000) == parsed.reveal_at.timestamp() * 1_000

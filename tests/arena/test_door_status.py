@@ -10,15 +10,16 @@ import pytest
 from msgspec.structs import replace
 
 from arena.api.board import Board
-from arena.door.service import RACES_SHOWN, Desk, SubmissionStatus
+from arena.door.service import Desk, SubmissionStatus
 from arena.gate.report import finding, make_report
 from arena.policies import PAPER, policy_by_name
 from arena.policy import Policy
 from arena.race.admission import hold_ends
-from arena.race.machine import race_name, stream_of
+from arena.race.machine import stream_of
 from arena.records.model import Subject
 from arena.records.port import AgreedStanding, StoredSubmission, SubmissionState, WorkItem
 from arena.records.sequencer import Sequencer
+from arena.sn15.picture import Picture
 from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import PostgresStore
 from foundation.errors import Failure
@@ -72,6 +73,11 @@ class Life:
             text = msgspec.json.encode(report).decode() if report else ""
             await self.store.set_submission_state(AGENT, state, text, **fields)
 
+    def picture(self, found: SubmissionStatus) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The same version and its race as the published SN15 API tells them."""
+        shown = Picture(self.board)
+        return shown.own(found), shown.race_public(self.board.race(RACE))
+
     def hold(self, policy: Policy) -> int:
         """The block at which a hold ends under this policy, which is the door's from now on."""
         self.desk = Desk(self.store, self.stand.chain, policy, self.board)
@@ -91,27 +97,28 @@ async def life(store: PostgresStore, postgres: EmbeddedServer, tmp_path: Path) -
     return Life(store, stand)
 
 
-@pytest.mark.parametrize(
-    ("state", "report", "failure", "said"),
-    [
-        ("waiting", None, None, "waiting.*final"),
-        ("withdrawn", None, None, "withdrawn"),
-        ("refused", None, Failure(code="A1006", detail="allowed from block 3607"), "A1006 allowed from block 3607"),
-        ("rejected", REJECTED, None, "line 6.*arena check"),
-        ("rejected", REJECTED, Failure(code="A1005", detail="a person rejected it"), "a person rejected it"),
-        ("review", HELD, None, "a person looks at it"),
-    ],
-)
-async def test_every_end_of_the_gate_is_told_with_what_to_do(life: Life, state, report, failure, said) -> None:
-    await life.decide(state, report, failure=failure)
-    found, shown = await life.told()
-    assert found.state == state and found.failure == (failure or (report.failure if report else None))
-    assert [each.line for each in found.findings] == [each.line for each in report.findings] if report else True
-    costs_nothing = state in ("refused", "withdrawn")
-    allowed = 7 + life.stand.policy.cooldown.accepted_blocks
-    assert found.next_allowed_block == (0 if costs_nothing else allowed) or state == "rejected"
-    assert bool(found.held_until_block) is (state == "review")  # by a heuristic: it runs out
-    assert all(part in shown for part in said.split(".*"))
+GATE = [
+    ("waiting", None, None, "waiting.*final"),
+    ("withdrawn", None, None, "withdrawn"),
+    ("refused", None, Failure(code="A1006", detail="allowed from block 3607"), "A1006 allowed from block 3607"),
+    ("rejected", REJECTED, None, "line 6.*arena check"),
+    ("rejected", REJECTED, Failure(code="A1005", detail="a person rejected it"), "a person rejected it"),
+    ("review", HELD, None, "a person looks at it"),
+]
+
+
+async def test_every_end_of_the_gate_is_told_with_what_to_do(life: Life) -> None:
+    for state, report, failure, said in GATE:
+        await life.decide("waiting")
+        await life.decide(state, report, failure=failure)
+        found, shown = await life.told()
+        assert found.state == state and found.failure == (failure or (report.failure if report else None))
+        assert [each.line for each in found.findings] == [each.line for each in (report.findings if report else ())]
+        costs_nothing = state in ("refused", "withdrawn")
+        allowed = 7 + life.stand.policy.cooldown.accepted_blocks
+        assert found.next_allowed_block == (0 if costs_nothing else allowed) or state == "rejected"
+        assert bool(found.held_until_block) is (state == "review")  # by a heuristic: it runs out
+        assert all(part in shown for part in said.split(".*"))
 
 
 async def test_a_hold_and_where_an_agent_stands_with_all_validators(life: Life) -> None:
@@ -155,22 +162,17 @@ async def test_nothing_of_a_race_is_told_before_it_is_settled_and_released(life:
         (own,) = found.races
         stages.append(own.race.stage)
         assert own.standing is None and "rank" not in shown and found.judged == () and "judge" not in shown
+        guest, race = life.picture(found)
+        assert guest["race_score"] is race["winner_score"] is None and guest["is_active_qualifier"]
     assert list(dict.fromkeys(stages)) == ["open", "closed", "running", "settling", "settled"]
     await sequencer.append([release(RACE, (1,))], [])
     found, shown = await life.told()
+    guest, race = life.picture(found)
+    assert (race["status"], guest["is_active_qualifier"]) == ("RACE_COMPLETE", False)
+    assert guest["race_score"] is not None and race["winner_score"] is not None
     (own,) = found.races
     assert own.standing is not None and (own.standing.rank, own.race.agents) == (1, 2)
     assert own.race.top_agent_version_id == AGENT and "rank 1 of 2, at the top" in shown
     assert own.standing.low_e4 <= own.standing.race_score_e4 <= own.standing.high_e4
     assert [each.sentences for each in found.judged] == [("It searches before it answers.",)]
     assert "It searches before it answers." in shown
-
-
-async def test_a_year_of_races_is_told_of_by_its_newest(life: Life) -> None:
-    await life.decide("qualified")
-    names = [race_name(number) for number in range(1, 8)]
-    for name in names:
-        for index, event in enumerate(finished().stream):
-            await life.store.put_event(stream_of(name), index, event.replace(RACE, name))
-    found, _ = await life.told()
-    assert [own.race.race_id for own in found.races] == names[::-1][:RACES_SHOWN]

@@ -1,8 +1,7 @@
-"""A released race whose embargo still runs: its traces are in no export and no tail before the moment, then in both."""
+"""A released race whose embargo still runs: its traces are in no export before the moment, then in the next."""
 
 from __future__ import annotations
 
-import httpx2
 import pytest
 from msgspec.structs import replace
 
@@ -13,7 +12,6 @@ from arena.export.verification import verify_export
 from problems.model import POOLS
 from tests.arena.export_stand import ExportLog, export, released_race
 from tests.arena.log_stand import release, settlement
-from tests.arena.tail_stand import Author, rows, serving
 from tests.arena.test_export_poison import everything
 
 OPENS_MS = 2_000_000_000_000
@@ -64,20 +62,3 @@ def test_an_export_that_brings_an_embargoed_trace_is_found_out(tmp_path):
     write_manifest(tmp_path / "out", replace(made, log=replace(made.log, embargoed=(SEALED,))), None)
     report = verify_export(tmp_path / "out", verify)
     assert not report.is_ok and "should be withheld: unreleased" in str(report.wrong)
-
-
-@pytest.fixture
-def author(postgres, signer) -> Author:
-    return Author(postgres.dsn_for(signer.hotkey), signer)
-
-
-@pytest.mark.parametrize("is_over", [False, True])
-def test_the_tail_shows_an_embargoed_race_as_stubs_until_the_moment(author, is_over):
-    author.race(SEALED, [1])
-    author.append([settlement(SEALED), replace(release(SEALED, [1]), opens_ms=1 if is_over else 2**52)])
-    with serving(author.dsn) as server:
-        shown = [row.withheld for row in rows(server.address, pool=list(POOLS))]
-        answer = httpx2.get(f"{server.address}/v1/records", params={"race": SEALED, "pool": list(POOLS)})
-    assert shown == ([None] * 5 if is_over else ["unreleased"] * 3 + [None] * 2)
-    assert answer.status_code == (200 if is_over else 404)
-    assert is_over or "under embargo until 9999" in answer.json()["message"]

@@ -30,7 +30,7 @@ class Clock:
         self.now_ns += int(seconds * SECOND_NS)
 
     def auth(self, signer: Signer) -> HttpAuth:
-        return HttpAuth(signer, self, monotonic=lambda: self.passed_s)
+        return HttpAuth(signer, self)
 
 
 @pytest.fixture

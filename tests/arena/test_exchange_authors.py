@@ -11,7 +11,7 @@ import pytest
 
 from arena.chain.keys import generate_signer, verify
 from arena.exchange.log_digest import add_tally, read_tally
-from arena.exchange.port import ROW_BYTES_MAX, Count
+from arena.exchange.port import Count
 from arena.exchange.pull import Pulled, Wanted
 from arena.records.log import LogStart, note_sha256
 from foundation.errors import ArenaError
@@ -96,14 +96,6 @@ async def test_a_record_that_is_none_makes_the_log_unfit_and_blames_no_peer(case
         assert (pulled.unfit is None) == is_held
 
 
-async def test_a_record_over_the_limit_is_not_counted_for_anybody(case: Case) -> None:
-    record = case.author.store.log[1]
-    large = record.content.replace(b'"scoring/1"', b'"' + b"x" * ROW_BYTES_MAX + b'"')
-    author = Handmade([large])
-    pulled = await case.reader.puller(author, pace=FAST).pull(author.wanted, [author.peer])
-    assert pulled.log is None
-
-
 async def test_a_note_without_a_tally_of_the_race_holds_no_log_and_blames_its_author(case: Case) -> None:
     note = await case.author.note()
     twice = f"{note}—{note.rpartition(chr(10) + chr(8212))[2]}"
@@ -111,9 +103,3 @@ async def test_a_note_without_a_tally_of_the_race_holds_no_log_and_blames_its_au
         pulled = await anchored(case, wrong)
         assert (pulled.log, pulled.complaints) == (None, ())
         assert pulled.unfit.code == "U3043"
-
-
-async def test_a_note_of_another_validator_holds_no_log(case: Case) -> None:
-    note = await case.relay.note()
-    pulled = await anchored(case, note)
-    assert pulled.log is None

@@ -48,16 +48,6 @@ def test_a_kill_at_any_instant_leaves_whole_logs_and_nothing_else(tmp_path: Path
         assert {path.name for path in (tmp_path / "rows").iterdir()} == named
 
 
-def test_the_newest_races_are_kept_and_no_file_of_older_ones(tmp_path: Path) -> None:
-    held = PeerLogStore(tmp_path, races_kept=2)
-    for race_id in ("r1", "r2", "r3"):
-        hold(held, race_id)
-    assert races(held) == ["r2", "r3"]
-    assert held.rows("r1", VALIDATOR) == []
-    assert len(list((tmp_path / "rows").iterdir())) == len(list((tmp_path / "entries").iterdir())) == 2
-    assert races(PeerLogStore(tmp_path, races_kept=2)) == ["r2", "r3"]
-
-
 @pytest.mark.parametrize("damage", [lambda path: path.write_bytes(path.read_bytes()[:-5]), Path.unlink])
 def test_a_changed_file_is_never_read_and_its_log_is_held_no_longer(tmp_path: Path, damage) -> None:
     held = PeerLogStore(tmp_path)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import gzip
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx2
-import msgspec
 import pytest
 
 from arena.exchange.http_peers import HttpPeers
@@ -17,6 +13,7 @@ from arena.exchange.port import (
     NoteQuestion,
     Peer,
     ProgressQuestion,
+    Question,
     ReleaseQuestion,
     RowsQuestion,
     SettlementQuestion,
@@ -24,6 +21,7 @@ from arena.exchange.port import (
 )
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import RACE, HttpNet, Node
+from tests.hostile_http import DRIPS, HostileServer, bomb, endless, says
 
 ROUTES = (
     "/v1/exchange/note?validator=5X&sha256=" + "ab" * 32,
@@ -95,80 +93,6 @@ async def test_the_exchange_is_an_application_of_its_own(served: Served) -> None
     assert set(signed) == {"/v1/exchange/{kind}", "/v1/door"}  # which says a port alone
 
 
-# -- hostile peers
-
-OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\nconnection: close\r\n"
-
-
-class Hostile:
-    """A server that answers every request with one behaviour, and counts what it could send."""
-
-    def __init__(self, behave) -> None:
-        self._behave, self.sent = behave, 0
-
-    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
-            await reader.readuntil(b"\r\n\r\n")
-            async for piece in self._behave():
-                writer.write(piece)
-                await writer.drain()
-                self.sent += len(piece)
-        writer.close()
-
-
-@contextlib.asynccontextmanager
-async def hostile(behave) -> AsyncIterator[tuple[Hostile, Peer]]:
-    made = Hostile(behave)
-    server = await asyncio.start_server(made, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    try:
-        yield made, Peer(hotkey="5Hostile", endpoint=f"http://127.0.0.1:{port}")
-    finally:
-        server.close()
-
-
-async def endless_garbage():
-    yield OK + b"\r\n"
-    while True:
-        yield b"x" * 65_536
-
-
-async def endless_rows():
-    row = msgspec.json.encode({"validator": "5X", "seq": 1, "prev": "", "content_sha256": "", "signature": "",
-                               "content": None, "body": None, "withheld": "unreleased"})  # fmt: skip
-    yield OK + b"\r\n"
-    while True:
-        yield (row + b"\n") * 100
-
-
-async def nested_json():
-    yield OK + b"\r\n" + b"[" * 200_000 + b"\n"
-
-
-async def a_bomb():
-    body = gzip.compress(b"x" * 5_000_000)
-    yield OK + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(body) + body
-
-
-async def a_redirect():
-    yield b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n"
-
-
-async def half_a_row():
-    yield OK + b'\r\n{"validator":"5X"'
-
-
-async def silence():
-    await asyncio.sleep(20)
-    yield b""
-
-
-async def endless_headers():
-    yield b"HTTP/1.1 200 OK\r\n"
-    while True:
-        yield b"x-more: " + b"y" * 1_000 + b"\r\n"
-
-
 VALUES = (
     NoteQuestion(validator="5X", sha256="ab" * 32),
     SubmissionQuestion(hotkey="5X", sha256="ab" * 32),
@@ -177,24 +101,29 @@ VALUES = (
     ReleaseQuestion(),
 )
 SOCKET_BYTES = 16 << 20  # what the kernel may hold between the two
-LIES = {endless_garbage, endless_rows, nested_json, a_bomb, half_a_row}
-ABSENT = {a_redirect, silence, endless_headers}
+LIES = {
+    "garbage": endless(),
+    "nested JSON": says(b"[" * 200_000 + b"\n"),
+    "a bomb": bomb("gzip"),
+    "half a row": says(b'{"validator":"5X"'),
+}
+ABSENT = {"a redirect": says(b"", b"302 Found", b"location: http://127.0.0.1:1/"), "drips": DRIPS["header"]}
 
 
-@pytest.mark.parametrize("behave", sorted(LIES | ABSENT, key=lambda one: one.__name__))
-async def test_a_hostile_answer_ends_soon_and_costs_little(behave, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [*LIES, *ABSENT])
+async def test_a_hostile_answer_ends_soon_and_costs_little(name: str, tmp_path: Path) -> None:
+    async def ask(question: Question | RowsQuestion) -> object:
+        if isinstance(question, RowsQuestion):
+            return [row async for row in peers.rows(peer, question)]
+        return await peers.ask(peer, question)
+
     node = Node(tmp_path, set())
-    async with hostile(behave) as (server, peer), HttpPeers(node.auth, silence_s=0.5, answer_s=1.0) as peers:
-        for question in (*VALUES, RowsQuestion(validator="5X", to=300, race=RACE)):
-            server.sent = 0
-            with pytest.raises(ArenaError) as caught:
-                if isinstance(question, RowsQuestion):
-                    await everything(peers.rows(peer, question))
-                else:
-                    await peers.ask(peer, question)
-            assert caught.value.failure.code in (("U3042", "U3040") if behave in LIES else ("U3040",))
-            assert server.sent < ProgressQuestion.bytes_max + SOCKET_BYTES
-
-
-async def everything(rows) -> list:
-    return [row async for row in rows]
+    with HostileServer((LIES | ABSENT)[name]) as server:
+        peer = Peer(hotkey="5Hostile", endpoint=server.url)
+        async with HttpPeers(node.auth, silence_s=0.5, answer_s=1.0) as peers:
+            for question in (*VALUES, *((RowsQuestion(validator="5X", to=300, race=RACE),) if name in LIES else ())):
+                server.sent = 0
+                with pytest.raises(ArenaError) as caught:
+                    await ask(question)
+                assert caught.value.failure.code in (("U3042", "U3040") if name in LIES else ("U3040",))
+                assert server.sent < ProgressQuestion.bytes_max + SOCKET_BYTES

@@ -13,7 +13,6 @@ from arena.exchange.sources import SourceRelay, require_committed
 from arena.submissions.model import SignedSubmission, make_submission
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import LocalNet, Node
-from tests.arena.local_peers import PeerFault
 
 SOURCE = "def agent_main(problem):\n    return None\n"
 MINER = generate_signer()
@@ -68,15 +67,6 @@ async def test_an_unsigned_one_is_relayed_only_where_the_policy_takes_its_commit
     )
     fetched = await relay.fetch([commitment()], relaying.peers)
     assert fetched.delivered == (SUBMISSION.commitment_sha256,)
-
-
-async def test_one_that_lies_is_named_and_the_next_is_asked(relaying: Relaying) -> None:
-    await relaying.first.hold_source(SUBMISSION)
-    await relaying.second.hold_source(SUBMISSION)
-    relaying.ask.faults[relaying.first.hotkey] = PeerFault(is_lying=True)
-    fetched = await relaying.fetch()
-    assert fetched.delivered == (SUBMISSION.commitment_sha256,)
-    assert [(c.peer, c.failure.code) for c in fetched.complaints] == [(relaying.first.hotkey, "U3042")]
 
 
 def test_only_the_source_that_the_hotkey_committed_and_signed_is_taken() -> None:

@@ -10,13 +10,12 @@ from contextlib import ExitStack
 import msgspec
 import pytest
 
-from arena.api.client import TailClient, read_winner
+from arena.api.client import TailClient
 from arena.bank.titles import EmbeddingsEndpoint
 from arena.chain.keys import HttpAuth, generate_signer, verify
 from arena.chain.port import Metagraph, Neuron
-from arena.door.app import DoorState
 from arena.door.client import DoorClient, find_doors
-from arena.door.service import PauseState
+from arena.door.service import DoorState, PauseState
 from foundation.errors import ArenaError
 from tests.hostile_http import DRIPS, GUARD_S, Behaviour, HostileServer, bomb, ended, endless, says
 
@@ -55,8 +54,6 @@ def test_the_sizes_of_logs(which: str) -> None:
         b'[{"validator":"a","seq":1e999}]',
         b'[{"validator":"a","seq":' + b"9" * 10_000 + b"}]",
         b'[{"validator":"a","seq":-1}]',
-        b'[{"validator":["a"],"seq":1}]',
-        b'[{"validator":"a"}]',
         b'[{"validator":"a","seq":1,"more":' + DEEP + b"}]",
         b'{"validator":"a"}',
         b"\xff",
@@ -71,16 +68,6 @@ def test_sizes_that_are_none(body: bytes) -> None:
 def test_the_rows_of_a_log(which: str) -> None:
     error = failure_of(HOSTILE[which], lambda url: list(tail(url).lines()))
     assert error.failure.code == "V2084"
-
-
-def test_a_compressed_stream_is_not_unpacked_to_be_refused() -> None:
-    for ask in (lambda url: list(tail(url).lines()), lambda url: tail(url).heads(), read_winner):
-        assert "compressed" in failure_of(bomb("zstd"), ask).failure.detail
-
-
-@pytest.mark.parametrize("which", HOSTILE)
-def test_the_agent_at_the_top(which: str) -> None:
-    assert failure_of(HOSTILE[which], lambda url: read_winner(url, timeout_s=0.5)).failure.code == "V2084"
 
 
 @pytest.mark.parametrize("which", HOSTILE)
@@ -118,10 +105,11 @@ async def test_one_hostile_door_keeps_nobody_from_the_others() -> None:
 
 
 @pytest.mark.parametrize("which", HOSTILE)
-async def test_what_a_door_says_of_submissions(which: str) -> None:
+async def test_what_a_door_says_of_submissions_and_of_the_agent_at_the_top(which: str) -> None:
     auth = HttpAuth(generate_signer(), time.time_ns)
     with HostileServer(HOSTILE[which]) as server:
         async with asyncio.timeout(GUARD_S), DoorClient(auth, answer_s=0.3 if which in DRIPS else GUARD_S) as client:
-            with pytest.raises(ArenaError) as caught:
-                await client.statuses(server.url, auth.hotkey)
-    assert caught.value.failure.code == ("U3040" if which in DRIPS else "U3042")
+            for asked in (client.statuses(server.url, auth.hotkey), client.winner(server.url)):
+                with pytest.raises(ArenaError) as caught:
+                    await asked
+                assert caught.value.failure.code == ("U3040" if which in DRIPS else "U3042")

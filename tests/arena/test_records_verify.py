@@ -90,30 +90,6 @@ def test_any_flipped_byte_of_content_signature_or_prev_names_its_record(data: st
     assert (report.defects[0].validator, report.defects[0].seq) == (ALICE.hotkey, record.seq)
 
 
-@given(st.integers(0, 8), st.sampled_from(["drop", "double", "swap"]))
-def test_any_dropped_doubled_or_swapped_record_is_found(place: int, change: str) -> None:
-    log = good_log()
-    records = list(log.log)
-    if change == "drop":
-        del records[place]
-    elif change == "double":
-        records.insert(place, records[place])
-    else:
-        other = (place + 1) % len(records)
-        records[place], records[other] = records[other], records[place]
-    report = check(log, records, heads={ALICE.hotkey: log.end})
-    assert not report.is_ok
-    assert report.defects[0].seq <= place + 2 or change == "swap"
-
-
-def test_a_cut_tail_is_found_by_the_head_and_by_a_checkpoint() -> None:
-    log = good_log()
-    point = check(log, log.log).logs[0].checkpoint
-    assert [d.rule for d in check(log, log.log[:-1], heads={ALICE.hotkey: log.end}).defects] == ["tail"]
-    assert [d.rule for d in check(log, log.log[:-1], checkpoints=[point]).defects] == ["checkpoint"]
-    assert check(log, log.log, checkpoints=[point]).is_ok
-
-
 @pytest.mark.parametrize(
     ("fact", "value"),
     [

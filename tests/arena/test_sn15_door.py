@@ -19,7 +19,7 @@ from arena.door.service import PauseState, put_pause
 from arena.gate.report import finding, make_report
 from arena.records.model import Subject
 from arena.records.port import WorkItem
-from arena.sn15.ids import agent_uuid, version_uuid
+from arena.sn15.picture import agent_uuid, version_uuid
 from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import PostgresStore
 from foundation.errors import Failure
@@ -185,7 +185,7 @@ async def test_pause_cooldown_a_full_queue_and_a_stale_chain_have_their_codes(st
         agents = await miner.get("/v1/miner/agents")
         assert not agents["can_submit"] and agents["next_allowed_at"] > "2020"
     with serving(stand, WIDE_RULES, stale_s=-1.0):
-        assert told(await miner.submit()) == (503, "")
+        assert told(await miner.submit()) == (503, "SUBMISSIONS_PAUSED")
     await store.close()
 
 

@@ -29,7 +29,6 @@ from arena.store.location import StoreLocation, read_location, write_location
 from arena.store.objects import BodyObjects, folder_location, open_objects
 from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError, Failure
-from neurons.cli.app import run_guarded
 from neurons.cli.records import app as records_app
 from neurons.cli.store import app
 from tests.arena.log_stand import HOST, Clock, attempt, episode, item
@@ -227,11 +226,6 @@ def test_a_damaged_backup_and_a_taken_place_are_refused(node: Path, fresh: Path)
     assert "not what the manifest counts" in refused("V2056", "restore", fresh / "b", "--state-dir", fresh / "n")
 
 
-# -- status
-
-
-def test_a_folder_without_a_store_and_a_server_that_is_away_are_coded(fresh: Path) -> None:
-    refused("V2027", "status", "--state-dir", fresh)
+def test_a_server_that_is_away_is_coded(fresh: Path) -> None:
     refused("V2021", "migrate", "--owner-dsn", f"postgresql://x@/postgres?host={fresh}")
     refused("V2021", "migrate", "--owner-dsn", f"postgresql://x@/postgres?host={fresh}", "--hotkey", "5x")
-    assert run_guarded(lambda: app(["status", "--state-dir", str(fresh)], standalone_mode=False)) == 2

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
-import asyncpg
 import pytest
 
 from arena.chain.port import Signer
-from arena.records.sequencer import Sequencer
 from arena.store.embedded import EmbeddedServer
 from foundation.errors import ArenaError
 from tests.arena.conftest import OpenStore
-from tests.arena.log_stand import HOST, Clock, attempt
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,20 +29,3 @@ async def test_the_server_lets_go_of_a_killed_holder(
         holder.send_signal(signal.SIGKILL)
         holder.wait()
     await open_store(signer.hotkey, is_exclusive=True)
-
-
-async def test_a_new_holder_waits_for_an_append_of_the_old_one_that_still_commits(
-    postgres: EmbeddedServer, open_store: OpenStore, signer: Signer
-) -> None:
-    store = await open_store(signer.hotkey)
-    await Sequencer(store, signer, Clock(), HOST).append([attempt(1)])
-    dead = await asyncpg.connect(postgres.owner_dsn)
-    running = dead.transaction()
-    await running.start()
-    await dead.execute(f"select from arena.head where validator = '{signer.hotkey}' for update")
-    opening = asyncio.create_task(open_store(signer.hotkey, is_exclusive=True))
-    await asyncio.sleep(0.3)
-    assert not opening.done()
-    await running.commit()
-    await dead.close()
-    await opening

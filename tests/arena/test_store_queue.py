@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from arena.records.port import LeaseLostError
+from arena.records.port import LeaseLostError, Requeue
 from arena.store.postgres import PostgresStore
 from tests.arena.log_stand import attempt, episode, item
 
@@ -57,17 +57,17 @@ async def test_an_expired_lease_stays_listed_until_it_is_abandoned_with_its_reco
 async def test_a_fault_abandons_a_running_lease_and_the_next_lease_knows_of_it(store, sequencer, race_id) -> None:
     lease = await claim_one(store, race_id)
     assert (lease.faults, lease.counted) == (0, 0)
-    await sequencer.abandon(lease, attempt(1, ended="faulted"), is_fault=True)
+    await sequencer.abandon(lease, attempt(1, ended="faulted"), Requeue(is_fault=True))
     with pytest.raises(LeaseLostError):
-        await sequencer.abandon(lease, attempt(1, ended="faulted"), is_fault=True)
+        await sequencer.abandon(lease, attempt(1, ended="faulted"), Requeue(is_fault=True))
     (again,) = await store.claim(1, LONG_MS)
     assert (again.faults, again.counted) == (1, 0)
-    await sequencer.abandon(again, attempt(2, ended="faulted"), is_fault=True, is_counted=True)
+    await sequencer.abandon(again, attempt(2, ended="faulted"), Requeue(is_fault=True, is_counted=True))
     (third,) = await store.claim(1, LONG_MS)
     assert (third.faults, third.counted, third.refused) == (2, 1, 0)
-    await sequencer.abandon(third, attempt(3, ended="faulted"), is_fault=True, is_refused=True)
+    await sequencer.abandon(third, attempt(3, ended="faulted"), Requeue(is_fault=True, is_refused=True))
     with pytest.raises(LeaseLostError):
-        await sequencer.abandon(third, attempt(3, ended="faulted"), is_fault=True, is_refused=True)
+        await sequencer.abandon(third, attempt(3, ended="faulted"), Requeue(is_fault=True, is_refused=True))
     (fourth,) = await store.claim(1, 1)
     assert (fourth.faults, fourth.counted, fourth.refused) == (3, 1, 1)
     assert (await store.head()).seq == 3

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
-from arena.bank.titles import VectorFolder, Vectors, build_lexical, build_release
+from arena.bank.titles import VectorFolder, Vectors, build_release
 from foundation.errors import ArenaError
 from problems.model import BUCKETS, Problem
 from problems.product import Product
 from problems.score import score
 from problems.synthesis import measure_ambiguity, synthesize
 from problems.title_index import TitleIndex
-from problems.titles import LexicalTitles, decode_accepted, encode_accepted, title_words
+from problems.titles import decode_accepted, encode_accepted
 from tests.arena.scripted_embeddings import HashedWords
 from tests.problems.stand import synthetic_shelf
 
@@ -83,23 +81,6 @@ def test_every_answer_scores_one_under_the_release(release):
         ids = [item.product_id for item in problem.rewards]
         assert score(problem, ids, _shelf().product, read_back).is_success
         assert measure_ambiguity(problem, _shelf(), read_back).accepted
-
-
-def test_the_lexical_release_is_the_lexical_matcher_and_its_report_counts_shares_of_words():
-    shortened = [
-        replace(product, product_id=f"{lost}{product.product_id}", title=" ".join(product.title.split()[:-lost]))
-        for product in (_shelf().product(item.product_id) for problem in _problems() for item in problem.rewards)
-        for lost in (1, 2, 3, 4)
-    ]
-    products = [*_products(), *shortened]
-    titles, report = build_lexical(_problems(), TitleIndex(products), "test")
-    assert titles.name == "lexical/1@test"
-    uncertain = 0
-    for title, product in itertools.product(_reward_titles(), products):
-        assert (product.product_id in titles.accepted[title]) == LexicalTitles().matches(product, title)
-        ours, theirs = title_words(title), title_words(product.title)
-        uncertain += 6_900 <= 10_000 * len(ours & theirs) / len(ours | theirs) < 7_100
-    assert report.uncertain == uncertain
 
 
 def test_an_interrupted_build_goes_on_where_it_stopped(tmp_path: Path, release):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-import msgspec
-
 from arena.chain.port import Verifier
 from arena.records.inspection import open_inspector
 from arena.records.log import Checkpoint
 from arena.records.model import Entry, Head, SignedRecord
 from arena.records.verification import BodiesOf, LogCheck, VerifyReport, _loaded, _take
+from tests.arena.log_stand import filed
 
 
 async def verify_records(
@@ -26,7 +25,7 @@ async def verify_records(
 
     async def rows() -> AsyncIterator[Entry]:
         for record in records:
-            yield Entry(**msgspec.structs.asdict(record))
+            yield filed(record)
 
     check = LogCheck(checkpoints)
     async with open_inspector(verify_signature, processes) as inspector:

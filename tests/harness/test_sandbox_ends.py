@@ -27,22 +27,18 @@ from harness.sandbox.jail import JailsAhead
 from harness.sandbox.landlock import sweep_work_directories
 from harness.sandbox.processes import descendants
 from tests.harness.jail_stand import (
-    IS_ROOT,
     CallHost,
     best_landlock,
     best_sandbox,
-    is_alive,
     made_by,
     needs_jail,
-    newborn,
     open_state_dir,
     remade,
     run,
     sandbox_of,
-    started_at,
     state_dir,
-    wait_for,
 )
+from tests.harness.process_stand import is_alive, newborn, started_at, wait_for
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -222,10 +218,7 @@ def agent_main(p):
         with pytest.raises(ArenaError) as caught:
             run(DAEMON, CallHost(kill_warden), best_landlock())
         assert caught.value.failure.code == "V2002"
-        left = guests_left()
-        for pid in left:
-            os.kill(pid, signal.SIGKILL)
-        assert not left or not IS_ROOT  # without a uid of its own, a daemon without its warden is one among others
+        assert not guests_left()
 
     def test_one_that_could_signal_its_host_refuses_before_any_guest_exists(self):
         """In a child that is confined by nothing but its parent's user: the check is what stops it."""
@@ -316,15 +309,6 @@ class TestAhead:
         assert jails[0].done == ["confined", "closed"]
         assert (taken.limits, taken.done) == (LIMITS, [])
 
-    def test_a_jail_that_could_not_be_opened_is_passed_over_and_the_next_refusal_is_raised(self):
-        def refuse(limits):
-            raise ArenaError("V2002", "no more")
-
-        ahead = JailsAhead(refuse, 1)
-        ahead.prepare(LIMITS)
-        with pytest.raises(ArenaError, match="no more"):
-            ahead.take(LIMITS)
-
     def test_jails_that_wait_are_closed_when_nobody_can_ask_for_them(self, jails, opener):
         ahead = JailsAhead(opener, 3)
         for _ in range(3):
@@ -372,7 +356,7 @@ class TestAheadInJails:
         after_first, in_second, after_second, in_third = seen[1:5]
         assert after_first <= in_second and not after_first & after_second
         assert after_second <= in_third
-        if made_by(sandbox).entry != "user":
+        if made_by(sandbox).entry == "root":
             assert all(one[1] != two[1] for one, two in itertools.pairwise(claims))
         del sandbox
         gc.collect()
@@ -394,23 +378,3 @@ class TestAheadInJails:
         assert (status()["Uid"].split()[0] == str(os.getuid())) == (how.entry == "user")
         assert f"Max address space         {LIMITS.memory_bytes}" in (runner / "limits").read_text()
         assert how.cgroups is None or "/arena-jail-" in (runner / "cgroup").read_text()
-
-    def test_it_ends_with_its_host(self, tmp_path):
-        host = os.fork()
-        if host == 0:
-            try:
-                others, sandbox = runners(), remade(best_sandbox(), ahead=1)
-                run(LOOKS, None, sandbox)
-                if wait_for(lambda: len(runners() - others) == 1):
-                    (tmp_path / "waits").touch()
-                time.sleep(60)
-            finally:
-                os._exit(0)
-        try:
-            assert wait_for((tmp_path / "waits").exists)
-            assert marked(host_mark(host))
-            mark = host_mark(host)
-        finally:
-            os.kill(host, signal.SIGKILL)
-            os.waitpid(host, 0)
-        assert wait_for(lambda: not marked(mark))

@@ -12,7 +12,7 @@ import pytest
 from harness.limits import EpisodeLimits
 from harness.sandbox.cgroup import Cgroups, JailGroup, find_cgroups, open_group, own_groups, sweep_groups
 from harness.sandbox.processes import FIRST_UID, TreeCpu, descendants, lease_uid, memory_of
-from tests.harness.jail_stand import wait_for
+from tests.harness.process_stand import wait_for
 
 
 def test_a_process_tree_is_found_whole_with_its_memory():

@@ -18,18 +18,8 @@ from foundation.errors import ArenaError
 from harness.sandbox.jail import FILES_AT_MOST, Watch
 from harness.sandbox.landlock import make_work_directory, measure, remove, sweep_work_directories
 from harness.sandbox.processes import UNMEASURABLE, descendants, held_bytes, memory_of, socket_bytes
-from tests.harness.jail_stand import (
-    EVERY_JAIL,
-    IS_ROOT,
-    CallHost,
-    best_landlock,
-    is_alive,
-    newborn,
-    open_state_dir,
-    run,
-    sandbox_of,
-    wait_for,
-)
+from tests.harness.jail_stand import EVERY_JAIL, IS_ROOT, CallHost, best_landlock, open_state_dir, run, sandbox_of
+from tests.harness.process_stand import is_alive, newborn, wait_for
 
 REPOSITORY = Path(__file__).parents[2]
 ENOUGH = 1 << 40
@@ -70,11 +60,6 @@ class TestTheWatch:
         ended = run(BEHIND_THE_HOST.format(work=work), CallHost(long_work), sandbox_of(name), **limits)
         assert was_ended == [True]
         assert ended.end == next(iter(limits)).partition("_")[0]
-
-    @EVERY
-    def test_a_silent_guest_is_looked_at_too(self, name):
-        source = BEHIND_THE_HOST.format(work="busy").replace('tools.call("work")', "time.sleep(60)")
-        assert run(source, None, sandbox_of(name), cpu_time_s=1).end == "cpu"
 
     def test_the_first_broken_limit_is_told_and_the_guest_is_ended_once(self):
         looks, ends = iter([False, False, True]), []
@@ -234,7 +219,7 @@ def agent_main(p):
         assert ended.end == "final" and json.loads(ended.claim) > 0, ended
 
     def test_any_tree_can_be_measured_and_removed(self, tmp_path):
-        work = make_work_directory(None)
+        work = make_work_directory(os.geteuid())
         (work.path / "file").write_bytes(b"x" * 100_000)
         (work.path / "link").symlink_to(tmp_path)
         (tmp_path / "kept").write_text("kept")
@@ -251,27 +236,6 @@ def agent_main(p):
         assert measure(work, (), 1 << 20) == UNMEASURABLE
         remove(work.path)
         assert not work.path.exists() and (tmp_path / "kept").read_text() == "kept"
-
-    def test_a_folder_that_its_owner_closed_can_be_removed_by_an_ordinary_user(self, monkeypatch):
-        with tempfile.TemporaryDirectory(prefix="arena-closed-") as folder:
-            Path(folder).chmod(0o777)
-            monkeypatch.setattr(tempfile, "tempdir", folder)
-            child = os.fork()
-            if child == 0:
-                try:
-                    if IS_ROOT:
-                        os.setgroups([])
-                        os.setresgid(65534, 65534, 65534)
-                        os.setresuid(65534, 65534, 65534)
-                    inner = make_work_directory(None).path / "a" / "b"
-                    inner.mkdir(parents=True)
-                    (inner / "file").touch()
-                    inner.chmod(0)
-                    inner.parent.chmod(0)
-                    remove(inner.parent.parent)
-                finally:
-                    os._exit(len(list(Path(folder).iterdir())))
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
     def test_directories_of_dead_hosts_are_swept_and_others_stay(self, tmp_path):
         parent = Path(tempfile.gettempdir())

@@ -15,7 +15,7 @@ from harness.errors import classify_guest, stable_text
 from harness.inference.port import GatewayAnswer
 from harness.limits import EpisodeLimits, ModelPrice, completion_cost
 from harness.sandbox.port import GuestExit
-from harness.session import EpisodePorts, EpisodeRules, run_episode
+from harness.session import EpisodePorts, run_episode
 from harness.tools.port import ToolOutcome
 from harness.trace import FailedCompletion
 from harness.work import WorkMeter
@@ -83,13 +83,6 @@ def test_every_end_has_its_reason_and_is_the_agents(case):
     got = body(source, **limits)
     assert (got.stop, got.failure.code if got.failure else None) == (stop, code)
     assert got.failure is None or got.failure.owner is Owner.AGENT
-
-
-def test_a_limit_is_counted_before_anything_is_executed():
-    gateway = StandGateway()
-    got = body(LOOP, gateway, steps=4)
-    assert gateway.asked == got.totals.steps == 4
-    assert body(agent("while True: tools.find_product(q='x')"), tool_calls=3).totals.tool_calls == 3
 
 
 def test_after_terminate_no_call_is_executed_and_nothing_changes_the_end():
@@ -162,18 +155,7 @@ def test_a_source_that_no_guest_takes_is_the_agents_and_never_started(source, co
 FOUND = "tools.find_product(q='red lamp')"
 
 
-def test_the_surfaced_rule_can_be_switched_off_by_policy():
-    source = agent(f"tools.recommend_product('{IDS[2]}')")
-    off = EpisodeRules(policy_sha256="0", catalogue_sha256="1", is_surfaced_rule_on=False)
-    assert run_episode(source, problem(), ports(reference_sandbox(source)), off).body.unsurfaced == ()
-
-
 # -- agentic or not
-
-
-def test_calls_written_by_python_are_code_and_the_run_is_not_agentic():
-    got = body(agent(FOUND, f"tools.recommend_product('{IDS[0]}')"), StandGateway())
-    assert {event.emitter for event in got.events} == {"code"} and not got.is_agentic
 
 
 # -- what happened and when, against the code it gets
@@ -199,7 +181,6 @@ BY_END = {
     "frame": "A1029",
     "memory": "A1030",
     "cpu": "A1030",
-    "processes": "A1030",
     "disk": "A1030",
     "resources": "A1030",
 }
@@ -281,14 +262,6 @@ ROWS: dict[str, tuple[int, str, str, str]] = {
     "trace_bytes": (900, limited("while True: tools.find_product(q='x')"), "trace", "A1021"),
     "body_bytes": (900, limited("while True: tools.find_product(q='x')"), "body", "A1021"),
 }
-OFF_BY_DEFAULT = {
-    "completions",
-    "cost_micro_usd",
-    "host_work",
-    "result_bytes",
-    "trace_bytes",
-    "body_bytes",
-}  # 0: not limited
 
 
 def jailed(source: str, gateway: StandGateway | None = None, **limits: object):
@@ -317,13 +290,6 @@ def test_where_completions_have_a_limit_of_their_own_a_step_is_a_round_of_comple
     assert (got.stop, got.failure.detail, got.totals.steps) == ("steps", "5 completions", 5)
     got = jailed(limited(*ROUND), steps=2)
     assert (got.failure.detail, got.totals.steps, got.totals.tool_calls) == ("2 steps", 2, 0)
-
-
-@needs_jail
-def test_a_small_agent_stays_within_every_limit_that_the_policy_ships():
-    got = jailed(limited(ASK, "tools.find_product(q='x')", "open('note', 'w').write('x')", "print('x')", "return 1"))
-    assert (got.stop, got.failure.code) == ("returned", "A1060")
-    assert all(getattr(EpisodeLimits(), limit) > ROWS[limit][0] for limit in ROWS.keys() - OFF_BY_DEFAULT)
 
 
 @needs_jail

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import asyncpg
@@ -95,29 +95,35 @@ def make_run(base: Path, catalogue_dir: Path, **chosen) -> DemoRun:
 async def register_and_submit(settings: Settings, agents: tuple[DemoAgent, ...]) -> None:
     """Agents that wait before their validator runs."""
     submissions = await prepare_chain(settings, agents)
-    chain, hotkey = chain_of(settings), keypair_signer(VALIDATOR).hotkey
-    async with embedded_server(settings.state_dir) as server:
-        store = await PostgresStore.open(server.dsn_for(hotkey), hotkey)
+    chain = chain_of(settings)
+    async with opened_store(settings) as store:
         for submission in submissions:
             slot = await chain.commitment(submission.hotkey)
             assert slot is not None
             await store.put_submission(waiting_row(submission, slot.block), submission.source)
-        await store.close()
 
 
-def read_back(run: DemoRun, hotkey: str, race_ids: tuple[str, ...]) -> tuple[VerifyReport, list[RaceLog]]:
+@asynccontextmanager
+async def opened_store(settings: Settings) -> AsyncIterator[PostgresStore]:
+    """The demo validator's store; its server runs while the block does."""
+    hotkey = keypair_signer(VALIDATOR).hotkey
+    async with embedded_server(settings.state_dir) as server:
+        store = await PostgresStore.open(server.dsn_for(hotkey), hotkey, objects=open_bodies(settings))
+        try:
+            yield store
+        finally:
+            await store.close()
+
+
+def read_back(run: DemoRun, race_ids: tuple[str, ...]) -> tuple[VerifyReport, list[RaceLog]]:
     """Start the run's store again, verify everything in it, and read the logs of some races."""
 
     async def read() -> tuple[VerifyReport, list[RaceLog]]:
-        async with embedded_server(run.folder) as server:
-            store = await PostgresStore.open(server.dsn_for(hotkey), hotkey, objects=open_bodies(run.settings))
-            try:
-                logs = [RaceLog(store, race_id) for race_id in race_ids]
-                for log in logs:
-                    await log.refresh()
-                return await verify_store(store, verify), logs
-            finally:
-                await store.close()
+        async with opened_store(run.settings) as store:
+            logs = [RaceLog(store, race_id) for race_id in race_ids]
+            for log in logs:
+                await log.refresh()
+            return await verify_store(store, verify), logs
 
     return asyncio.run(read())
 

@@ -193,39 +193,30 @@ class Desk:
         return done
 
     async def _finish(self, lease: Lease, is_success: bool) -> None:
-        body = encode_body(log_stand.body(next(self._bodies)))
-        subject, context = lease.item.subject, lease.item.context
+        body, rubric = encode_body(log_stand.body(next(self._bodies))), self.policy.rubric
+        about = {"subject": lease.item.subject, "context": lease.item.context}
+        judged = {"body_sha256": body.body_sha256, "rubric_id": rubric.rubric_id}
         verdict: Verdict | UnscoredVerdict = Verdict(
-            body_sha256=body.body_sha256,
-            rubric_id=self.policy.rubric.rubric_id,
-            prompt_sha256=self.policy.rubric.prompt_sha256,
+            **judged,
+            prompt_sha256=rubric.prompt_sha256,
             quality_e4=9_000,
             coefficient_e4=10_000,
             spread_e4=0,
             opinions=(),
         )
         if self.unjudged is not None:
-            verdict = UnscoredVerdict(body_sha256=body.body_sha256, rubric_id=verdict.rubric_id, failure=self.unjudged)
+            verdict = UnscoredVerdict(**judged, failure=self.unjudged)
+        done = {"attempt_id": lease.attempt_id, "body_sha256": body.body_sha256, **about}
         evaluation = EvaluationRecord(
-            attempt_id=lease.attempt_id,
-            subject=subject,
-            context=context,
+            **done,
             conditions=self.node.conditions,
-            body_sha256=body.body_sha256,
             stop="terminated",
             failure=None,
             is_agentic=True,
             totals=Totals(),
             outcome=log_stand.outcome(is_success),
         )
-        attempt = AttemptRecord(
-            attempt_id=lease.attempt_id,
-            subject=subject,
-            context=context,
-            ended="evaluated",
-            body_sha256=body.body_sha256,
-        )
-        records = [attempt, evaluation, VerdictRecord(subject=subject, context=context, verdict=verdict)]
+        records = [AttemptRecord(**done, ended="evaluated"), evaluation, VerdictRecord(**about, verdict=verdict)]
         await self.node.sequencer.append(records, (body,), lease)
 
     async def turn_until(self, *stages: str, race: int = 1, turns: int = 40, seconds: float = 1.0) -> RaceState:

@@ -25,12 +25,11 @@ from arena.records.body import decode_content
 from arena.records.model import AttemptRecord, EvaluationRecord
 from arena.records.verification import verify_store
 from arena.store.embedded import embedded_server
-from arena.store.postgres import PostgresStore
 from harness.catalogue.native import open_catalogue
 from neurons.demo.demo import RACE, VALIDATOR, DemoRun, running_validator, watch
 from neurons.race.log import QUALIFYING
 from tests.arena.bank_stand import problems_of, put_sealed, sealed_file
-from tests.neurons.arena_stand import SMALL, make_run
+from tests.neurons.arena_stand import SMALL, make_run, opened_store
 
 HOTKEY = keypair_signer(VALIDATOR).hotkey
 AGENTS = ("expert", "subtask")
@@ -170,16 +169,14 @@ def _find(run: DemoRun, process: subprocess.Popen[bytes], kind: str) -> list[lis
 
 async def _read_kept(run: DemoRun) -> Kept:
     """Verify the log of a finished run and read what it counts."""
-    async with embedded_server(run.folder) as server, contextlib.AsyncExitStack() as stack:
-        store = await PostgresStore.open(server.dsn_for(HOTKEY), HOTKEY)
-        stack.push_async_callback(store.close)
+    async with opened_store(run.settings) as store, embedded_server(run.folder) as server:
         report = await verify_store(store, verify)
         assert report.is_ok, report.defects
         kinds = ("evaluation", "attempt")
         payloads = [decode_content(row.content).payload async for row in store.records(HOTKEY, kinds=kinds)]
         connection = await asyncpg.connect(server.owner_dsn)
-        stack.push_async_callback(connection.close)
         fences = await connection.fetch("select item_id, fence from arena.lease")
+        await connection.close()
     # kills take their time: the race may be over before the last, and the next one have begun; a worker's death has a
     # witness, which is no result of anybody
     evaluations = [

@@ -17,7 +17,7 @@ from arena.records.body import decode_content
 from arena.records.verification import verify_store
 from harness.sandbox.port import SandboxLevel
 from neurons import validator as supervisor
-from neurons.health.node_file import RestingSlot
+from neurons.health.status import RestingSlot
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal
 from neurons.race.admission import Intake

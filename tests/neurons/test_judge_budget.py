@@ -34,11 +34,6 @@ def test_a_problem_without_room_is_refused_for_every_agent_and_after_a_restart(t
     assert refused is not None and refused.code == "U3022" and "90000 tokens" in refused.detail
     assert again.refusal("r/1", "q") is None
     assert JudgeBudgets(tmp_path, 10**6).refusal("r/1", "s") is None  # the operator gave more
-
-
-def test_a_file_that_cannot_be_read_stops_the_node_and_is_no_fresh_budget(tmp_path: Path):
-    JudgeBudgets(tmp_path, BUDGET).plan("r", ITEMS)
-    (tmp_path / "r.json").write_text("{")
-    with pytest.raises(ArenaError) as caught:
-        JudgeBudgets(tmp_path, BUDGET).refusal("r", "p")
-    assert caught.value.failure.code == "V2064"
+    next(tmp_path.glob("*.json")).write_text("{")  # what can't be read is no fresh budget
+    with pytest.raises(ArenaError, match="V2064"):
+        again.refusal("r/1", "q")

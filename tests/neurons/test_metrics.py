@@ -9,8 +9,7 @@ import msgspec
 
 from foundation.errors import Failure
 from neurons.health.metrics import Metrics
-from neurons.health.node_file import Ending, NodeFile, write_node_file
-from neurons.health.status import SILENT_MS
+from neurons.health.status import SILENT_MS, Ending, NodeFile, write_node_file
 from neurons.node.reporting import ProbeServer
 from tests.arena.tail_stand import free_port
 from tests.neurons.test_status import BEAT, NOW_MS

@@ -177,21 +177,9 @@ def test_a_source_goes_to_no_stranger_and_to_no_closed_door(
     assert (code, "U3040" in err) == (3, True)
 
 
-@pytest.mark.parametrize(
-    ("source", "code", "line"),
-    [
-        (b"x = '\xff'", "A1001", ""),
-        (b"def agent_main(problem:", "A1002", ":1: "),
-        (b"x = 1\n", "A1002", ""),
-        (b"\nimport os\nx = os.system\n\ndef agent_main(problem): pass\n", "A1005", ":3: "),
-    ],
-)
-def test_a_file_the_gate_would_reject_costs_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], source: bytes, code: str, line: str
-) -> None:
+def test_a_file_the_gate_would_reject_costs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "agent.py"
-    path.write_bytes(source)
+    path.write_bytes(b"\nimport os\nx = os.system\n\ndef agent_main(problem): pass\n")
     exit_code, _, err = _arena(capsys, "submit", path, "--register", *_flags(tmp_path))
-    assert exit_code == 1
-    assert code in err and line in err
+    assert exit_code == 1 and "A1005" in err and ":3: " in err
     assert not (tmp_path / "state" / "chain").exists()

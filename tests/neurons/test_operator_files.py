@@ -167,21 +167,6 @@ async def test_a_running_node_takes_batches_at_once_and_says_that_a_policy_waits
     assert node.metrics.registry.get_sample_value("arena_policy_waits") == 1
 
 
-@pytest.mark.parametrize("is_cut", [True, False])
-async def test_a_file_that_was_damaged_here_is_fetched_again(world: World, is_cut: bool) -> None:
-    publish_folder(world.giver.releases, world.folder / "files")
-    settings, files = await world.take(world.settings())
-    (damaged,) = files.started_with.of_kind("policy")
-    path = files.store.path_of(damaged)
-    content = path.read_bytes()
-    path.write_bytes(content[1:] if is_cut else content.replace(b"demo", b"dome"))
-    if not is_cut:  # of its length: found when it is read
-        with pytest.raises(ArenaError, match="V2064"):
-            await world.take(world.settings())
-    again, _ = await world.take(world.settings())
-    assert again == settings and path.read_bytes() == content
-
-
 def arena(*arguments: object) -> tuple[int, str, Exception | None]:
     done = CliRunner().invoke(app, [str(argument) for argument in arguments])
     return done.exit_code, done.stdout, done.exception if isinstance(done.exception, ArenaError) else None

@@ -69,7 +69,7 @@ def test_a_model_outage_leaves_faulted_attempts_and_no_zero(arena_base: Path, sm
             assert status_until(run, lambda shown: "U3002" not in shown).startswith("all is well")
     settlement = view.race.settlement
     assert settlement is not None and settlement.state == "settled"
-    report, (qualifying,) = read_back(run, HOTKEY, (QUALIFYING,))
+    report, (qualifying,) = read_back(run, (QUALIFYING,))
     assert report.is_ok
     assert report.kinds["attempt"] - report.kinds["evaluation"] >= 2
     assert not any(standing.missing for standing in settlement.standings)
@@ -83,7 +83,7 @@ def test_a_judge_outage_owes_the_verdict_and_keeps_the_trace(arena_base: Path, s
             wanted = SMALL.qualifying.problems
             view = follow(run, lambda view: len(view.qualifying.evaluations) == wanted, process)
             assert {submission.state for submission in view.submissions} == {"accepted"}
-    before, (owing,) = read_back(run, HOTKEY, (QUALIFYING,))
+    before, (owing,) = read_back(run, (QUALIFYING,))
     assert before.is_ok
     assert {type(row.record.verdict) for row in owing.records.verdicts} == {UnscoredVerdict}
     assert len(owing.owed(HOTKEY)) == wanted
@@ -91,6 +91,6 @@ def test_a_judge_outage_owes_the_verdict_and_keeps_the_trace(arena_base: Path, s
     back = DemoRun(folder=run.folder, settings=settings, agents=run.agents)
     with running_validator(back) as process:
         follow(back, lambda view: view.is_over, process)
-    after, (judged, race) = read_back(run, HOTKEY, (QUALIFYING, RACE))
+    after, (judged, race) = read_back(run, (QUALIFYING, RACE))
     assert after.is_ok and not judged.owed(HOTKEY) and race.settlement is not None
     assert sum(isinstance(row.record.verdict, Verdict) for row in judged.records.verdicts) == wanted

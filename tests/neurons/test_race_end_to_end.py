@@ -80,7 +80,7 @@ def test_every_agent_and_problem_is_counted_once_and_every_attempt_recorded(
     finished: tuple[DemoRun, DemoView],
 ) -> None:
     run, view = finished
-    report, (race,) = read_back(run, HOTKEY, (RACE,))
+    report, (race,) = read_back(run, (RACE,))
     assert report.kinds["attempt"] == report.kinds["evaluation"] == report.kinds["verdict"]
     counts = pairs(race.evaluations)
     assert set(counts.values()) == {1}

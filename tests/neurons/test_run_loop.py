@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 from collections.abc import Callable
 
 import pytest
@@ -65,16 +64,9 @@ async def test_what_a_loop_waits_for_is_kept_until_it_goes_on(monkeypatch: pytes
     assert stage.drain.waits == {}
 
 
-async def test_a_full_disk_is_waited_for_under_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = Stage(monkeypatch, spread=lambda low, high: 1.0)
-    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/state/inbox")
-    await stage.play(full, None)
-    assert stage.heard == [("loop", "V2115")]
-
-
 async def test_what_is_to_stand_is_written_again_until_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(monkeypatch, spread=lambda low, high: 1.0)
-    answers: list[BaseException | None] = [OSError(errno.ENOSPC, "full"), away(), None]
+    answers: list[BaseException | None] = [OSError(errno.ENOSPC, "full", "/state/inbox"), away(), None]
 
     async def write() -> None:
         if (act := answers.pop(0)) is not None:

@@ -19,7 +19,7 @@ from harness.agents.registry import baseline_source, reference_agent
 from neurons.cli.operator import app as operator_app
 from neurons.cli.race import app as race_app
 from neurons.demo.demo import DemoAgent
-from neurons.health.node_file import read_node_file
+from neurons.health.status import read_node_file
 from tests.neurons.arena_stand import short_folder
 from tests.neurons.shared_nodes_stand import Network, SharedNode, stop_all, wait_for
 

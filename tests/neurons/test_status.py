@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import UTC
 from pathlib import Path
 
 import pytest
@@ -26,15 +25,21 @@ from arena.store.postgres import PostgresStore
 from foundation.codes import lookup
 from foundation.errors import ArenaError, Failure
 from neurons.cli.app import app
-from neurons.health.node_file import (
+from neurons.health.status import (
+    DAY_MS,
     ChainFacts,
+    Deadline,
     Ending,
     Heartbeat,
     NodeFile,
+    RaceFacts,
     RestingSlot,
+    Status,
+    StoreFacts,
     Wait,
+    assess,
+    page,
 )
-from neurons.health.status import DAY_MS, Deadline, RaceFacts, Status, StoreFacts, assess, page
 from neurons.loops.run_loop import StopSignal
 from neurons.loops.watches import ChainWatch
 from neurons.node.reporting import HeartbeatLoop, next_deadline
@@ -73,11 +78,8 @@ BEAT = Heartbeat(
 STORE = StoreFacts(
     hotkey="5Hot",
     records=900,
-    checkpoint_size=890,
-    checkpoint_ms=NOW_MS - 240_000,
-    anchor_size=700,
-    anchor_ms=NOW_MS - HOUR_MS,
-    anchor_block=4_900,
+    checkpoint=StoredCheckpoint(validator="5Hot", size=890, note="", signed_ms=NOW_MS - 240_000),
+    anchor=StoredCheckpoint(validator="5Hot", size=700, note="", signed_ms=NOW_MS - HOUR_MS, anchor_block=4_900),
     race=RaceFacts(
         race_id="race-000002",
         stage="running",
@@ -92,13 +94,9 @@ def status(beat: Heartbeat = BEAT, store: StoreFacts | None = STORE, *, free: in
     return assess(NOW_MS, NodeFile(beat=beat, **node), store, free)  # type: ignore[arg-type]
 
 
-def urgent(found: Status) -> list[str]:
-    return [point.code for point in found.points if point.is_urgent]
-
-
 def test_a_node_that_is_well_needs_nobody_and_the_page_has_every_line() -> None:
     found = status()
-    shown = page(found, UTC)
+    shown = page(found)
     assert (found.needs_person, found.is_running, found.points) == (False, True, ())
     assert shown.startswith("all is well · validator 5Hot on netuid 15")
     assert [line.split()[0] for line in shown.splitlines()[1:]] == [
@@ -126,56 +124,42 @@ def refused(state: str, times: int = 1) -> StoreFacts:
     return replace(STORE, weights=(*rows, OK))
 
 
-@pytest.mark.parametrize(
-    ("found", "codes"),
-    [
-        (status(replace(BEAT, beat_ms=NOW_MS - HOUR_MS)), ["V2116"]),
-        (status(replace(BEAT, beat_ms=NOW_MS + HOUR_MS)), ["V2116"]),
-        (status(ending=Ending(at_ms=NOW_MS, failure=Failure(code="V2080", detail="cut"))), ["V2080", "V2116"]),
-        (status(ending=Ending(at_ms=NOW_MS)), ["V2116"]),
-        (assess(NOW_MS, NodeFile(), None, ROOMY, Failure(code="V2027")), ["V2116", "V2027"]),
-        (status(free=1 << 30), ["V2115"]),
-        (status(chain(is_stale=True)), ["U3034"]),
-        (status(chain(uid=None, has_permit=False)), ["U3035"]),
-        (status(chain(has_permit=False)), ["U3035"]),
-        (status(replace(BEAT, bank_until_ms=NOW_MS + 29 * DAY_MS)), ["P4014"]),
-        (status(store=replace(STORE, checkpoint_ms=NOW_MS - HOUR_MS)), ["V2117"]),
-        (status(store=replace(STORE, anchor_ms=NOW_MS - 5 * HOUR_MS)), ["V2117"]),
-        (status(store=refused("not_registered")), ["U3035"]),
-        (status(store=refused("failed")), ["U3031"]),
-        (status(store=refused("rate_limited", 80)), ["U3031"]),  # longer than any subnet's limit
-        (
-            status(
-                store=replace(STORE, race=replace(STORE.race, deadline=Deadline(what="x", at_ms=NOW_MS - 2 * HOUR_MS)))
-            ),
-            ["V2117"],
-        ),
-        (status(replace(BEAT, waits=(waiting(HOUR_MS),))), ["U3030"]),
-        (status(replace(BEAT, resting=(resting(HOUR_MS),))), ["V2007"]),
-        (assess(NOW_MS, NodeFile(beat=BEAT), None, ROOMY, Failure(code="V2021", detail="refused")), ["V2021"]),
-    ],
-)
+def late(what: str, age_ms: int) -> StoreFacts:
+    return replace(STORE, **{what: replace(getattr(STORE, what), signed_ms=NOW_MS - age_ms)})
+
+
+OVERDUE = replace(STORE, race=replace(STORE.race, deadline=Deadline(what="x", at_ms=NOW_MS - 2 * HOUR_MS)))
+URGENT = [
+    (status(replace(BEAT, beat_ms=NOW_MS - HOUR_MS)), ["V2116"]),
+    (status(ending=Ending(at_ms=NOW_MS, failure=Failure(code="V2080", detail="cut"))), ["V2080", "V2116"]),
+    (assess(NOW_MS, NodeFile(), None, ROOMY, Failure(code="V2027")), ["V2116", "V2027"]),
+    (status(free=1 << 30), ["V2115"]),
+    (status(chain(is_stale=True)), ["U3034"]),
+    (status(chain(has_permit=False)), ["U3035"]),
+    (status(replace(BEAT, bank_until_ms=NOW_MS + 29 * DAY_MS)), ["P4014"]),
+    (status(store=late("checkpoint", HOUR_MS)), ["V2117"]),
+    (status(store=late("anchor", 5 * HOUR_MS)), ["V2117"]),
+    (status(store=refused("not_registered")), ["U3035"]),
+    (status(store=refused("failed")), ["U3031"]),
+    (status(store=refused("rate_limited", 80)), ["U3031"]),  # longer than any subnet's limit
+    (status(store=OVERDUE), ["V2117"]),
+    (status(replace(BEAT, waits=(waiting(HOUR_MS),))), ["U3030"]),
+    (status(replace(BEAT, resting=(resting(HOUR_MS),))), ["V2007"]),
+]
+
+
+@pytest.mark.parametrize(("found", "codes"), URGENT)
 def test_what_waits_for_a_person_is_named_by_its_code_with_its_fix(found: Status, codes: list[str]) -> None:
-    assert found.needs_person
-    assert urgent(found) == codes
-    shown = page(found, UTC)
-    assert shown.startswith("NEEDS A PERSON")
-    for code in codes:
-        assert f"{code}  " in shown and lookup(code).remedy in shown
+    shown = page(found)
+    assert found.needs_person and shown.startswith("NEEDS A PERSON")
+    assert [point.code for point in found.points if point.is_urgent] == codes
+    assert all(f"{code}  " in shown and lookup(code).remedy in shown for code in codes)
 
 
-@pytest.mark.parametrize(
-    "found",
-    [
-        status(replace(BEAT, waits=(waiting(60_000),))),
-        status(replace(BEAT, resting=(resting(60_000),))),
-        status(store=refused("rate_limited")),
-        status(store=refused("rate_limited", 20)),  # races of seconds outpace the limit
-    ],
-)
-def test_what_mends_itself_is_shown_and_wakes_nobody(found: Status) -> None:
-    assert not found.needs_person
-    assert "mends itself" in page(found, UTC)
+def test_what_mends_itself_is_shown_and_wakes_nobody() -> None:
+    waits = (status(replace(BEAT, waits=(waiting(60_000),))), status(replace(BEAT, resting=(resting(60_000),))))
+    for found in (*waits, status(store=refused("rate_limited", 20))):  # races of seconds outpace the limit
+        assert not found.needs_person and "mends itself" in page(found)
 
 
 # -- deadlines
@@ -196,28 +180,20 @@ def test_the_next_deadline_follows_the_stage_and_the_policy() -> None:
         assert deadline is not None and deadline.at_ms == wanted
     assert next_deadline(RaceState(race_id="race-000001", stage="settled", opened=opened), "5Hot", NOW_MS) is None
     assert next_deadline(RaceState(race_id="race-000001"), "5Hot", NOW_MS) is None
-
-
-def test_a_shared_race_goes_by_the_moments_of_its_timeline() -> None:
-    problems = tuple(SealedProblem(problem_id=f"p{n}") for n in range(PAPER.race.batch_problems))
-    opened = open_race("race-000001", PAPER, Batch(batch_sha256="d" * 64, problems=problems), NOW_MS, NOW_MS + 15_000)
     neurons = tuple(Neuron(uid=n, hotkey=f"5{n}", has_validator_permit=True, stake_rao=10**15) for n in range(3))
     metagraph = Metagraph(netuid=15, block=9, tempo=360, neurons=neurons)
     read = ChainRead(moment="closing", block=9, commitments=(), metagraph=metagraph)
-    state = RaceState(race_id="race-000001", stage="running", opened=opened, reads=(read,))
-    moments = timeline(opened.closes_ms, PAPER.race)
+    problems = tuple(SealedProblem(problem_id=f"p{n}") for n in range(PAPER.race.batch_problems))
+    opened = open_race("race-000001", PAPER, Batch(batch_sha256="d" * 64, problems=problems), NOW_MS, NOW_MS + 15_000)
+    shared = RaceState(race_id="race-000001", stage="running", opened=opened, reads=(read,))
+    moments = timeline(opened.closes_ms, PAPER.race)  # one that is shared goes by these
     for before_ms, wanted_ms in (
         (moments.closing_ms, moments.field_anchor_ms),
-        (moments.field_receipt_ms, moments.settling_ms),
         (moments.settling_ms, moments.results_receipt_ms),
-        (moments.countersign_ms, moments.give_up_ms),
         (moments.abandon_ms + 1, moments.abandon_ms),
     ):
-        deadline = next_deadline(state, "50", before_ms)
+        deadline = next_deadline(shared, "50", before_ms)
         assert deadline is not None and deadline.at_ms == wanted_ms
-
-
-# -- the file
 
 
 # -- the command, on a real store
@@ -271,7 +247,7 @@ def test_the_command_reads_a_node_that_does_not_run_and_exits_with_1() -> None:
     assert report["store"]["race"]["stage"] == "running"
     assert report["store"]["race"]["open_items"] == 2 * POLICY.race.problems  # the agent's and the control's
     assert report["store"]["weights"][0]["status"] == "rate_limited"
-    assert report["store"]["records"] == report["store"]["checkpoint_size"] > 0
+    assert report["store"]["records"] == report["store"]["checkpoint"]["size"] > 0
     assert report["node"]["beat"]["waits"][0]["code"] == "U3030"
     assert "V2116" in {point["code"] for point in report["points"] if point["is_urgent"]}
     assert "race-000001 running" in shown.stdout and "rate limited for race-000001" in shown.stdout

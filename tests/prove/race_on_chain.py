@@ -19,12 +19,10 @@ import bittensor
 
 from arena.chain.keys import keypair_signer
 from arena.chain.real import BittensorSubtensor
-from arena.store.embedded import start_embedded
-from arena.store.postgres import PostgresStore
 from arena.submissions.model import commit, waiting_row
 from neurons.demo.demo import VALIDATOR, DemoRun, DemoView, stop_process, watch
 from neurons.settings.settings import Settings, environment_of
-from tests.neurons.arena_stand import build_small_catalogue, lay_run, short_folder
+from tests.neurons.arena_stand import build_small_catalogue, lay_run, opened_store, short_folder
 from tests.prove.localnet import STAKE_RAO, TEMPO, Impossible, Localnet
 from tests.prove.older_runtime import make_client
 
@@ -57,16 +55,13 @@ async def enrol(net: Localnet, settings: Settings, agents: tuple) -> None:  # ty
         if signer.hotkey not in known:
             await net.call(module.burned_register(netuid=net.netuid, hotkey=signer.hotkey))
     await net.call(module.add_stake(hotkey=validator.hotkey, netuid=net.netuid, amount_staked=10 * STAKE_RAO))
-    server = await asyncio.to_thread(start_embedded, settings.state_dir)
-    store = await PostgresStore.open(await asyncio.to_thread(server.dsn_for, validator.hotkey), validator.hotkey)
-    for agent in agents:
-        now_ms = int(time.time() * 1_000)
-        submission, block = await commit(
-            keypair_signer(agent.uri), agent.name, agent.source, subtensor=net.chain, now_ms=now_ms, is_anew=True
-        )
-        await store.put_submission(waiting_row(submission, block), submission.source)
-    await store.close()
-    await asyncio.to_thread(server.stop)
+    async with opened_store(settings) as store:
+        for agent in agents:
+            miner, now_ms = keypair_signer(agent.uri), int(time.time() * 1_000)
+            submission, block = await commit(
+                miner, agent.name, agent.source, subtensor=net.chain, now_ms=now_ms, is_anew=True
+            )
+            await store.put_submission(waiting_row(submission, block), submission.source)
     while True:
         neurons = (await net.chain.metagraph()).neurons
         if any(neuron.hotkey == validator.hotkey and neuron.has_validator_permit for neuron in neurons):

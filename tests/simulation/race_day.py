@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from arena.records.body import decode_content, restore_bodies
-from arena.records.model import EvaluationRecord
+from arena.records.body import decode_content, restore_frame
+from arena.records.model import EvaluationRecord, StoredBody
 from tests.arena.chain_faults import deregister, reorg, set_finality_lag
 from tests.neurons.shared_stand import HOUR_MS
 from tests.simulation.faults import FaultPlan, fault_towards, plan_faults
@@ -139,7 +139,10 @@ class RaceDay:
                 break
         if payloads:
             named = [payload.body_sha256 for payload in payloads if isinstance(payload, EvaluationRecord)]
-            bodies = await restore_bodies(await shown.frames(named))
+            bodies = [
+                StoredBody(body_sha256=frame.body_sha256, content=restore_frame(frame.content, frame.size))
+                for frame in await shown.frames(named)
+            ]
             for liar in self.plan.liars:
                 await self.world.desks[liar].node.sequencer.append(payloads, bodies)
                 self.world.desks[liar].has_copied = True

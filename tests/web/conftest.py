@@ -15,8 +15,7 @@ from arena.records.model import EvaluationRecord
 from tests.arena.conftest import running_server
 from tests.arena.tail_stand import Author, serving
 from tests.web.browser_stand import Visitor, open_browser
-from tests.web.episode_stand import NAMES, NOW_MS, Words, explain
-from tests.web.site_stand import Site
+from tests.web.site_stand import NAMES, NOW_MS, Site, Words, explain
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

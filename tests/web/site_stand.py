@@ -1,4 +1,5 @@
-"""A node for the pages: three finished races (the last under embargo), one void, one running, in a real signed log.
+"""A node for the pages: three finished races (the last under embargo), one void, one running, in a real signed log; and
+every page of it by the state it is in.
 
 Settlements are computed from the records written (`arena.race.settle`), so standings, intervals and
 promotions on the pages are those of this log.
@@ -7,13 +8,19 @@ promotions on the pages are those of this log.
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Sequence
+from typing import NamedTuple
 
+import httpx2
 import msgspec
 from msgspec.structs import replace
 
-from arena.gate.report import Finding, GateReport
+from arena.bank.batch import AcceptedProduct, Batch, Explained, SealedProblem
+from arena.gate.report import finding, make_report
+from arena.policies import DEMO
+from arena.race.draw import draw_problems, race_seed
 from arena.race.events import (
     BatchReleased,
     Event,
@@ -29,10 +36,9 @@ from arena.race.machine import open_race, promoted, stream_of
 from arena.race.scores import LoggedRecord, SettlementInputs, control_subject
 from arena.race.settle import settle
 from arena.records.body import encode_body
-from arena.records.log import Checkpoint, checkpoint_of, sign_checkpoint, signing_message
+from arena.records.log import checkpoint_of, sign_checkpoint, signing_message
 from arena.records.merkle import MerkleFrontier
 from arena.records.model import (
-    AttemptRecord,
     Candidate,
     Context,
     EvaluationRecord,
@@ -42,46 +48,160 @@ from arena.records.model import (
     SettlementRecord,
     StoredBody,
     StoredCheckpoint,
+    Subject,
     Top,
     VerdictRecord,
 )
 from arena.records.port import StoredSubmission
 from arena.store.postgres import PostgresStore
 from foundation.canonical import text_hash
-from tests.arena.log_stand import CONDITIONS, LEVEL
+from harness.trace import Completion, EvaluationBody, ToolCall
+from judge.rubric import coefficient_e4
+from judge.verdict import Citation
+from problems.explanation import Constraint, ConstraintAxis
+from problems.outcome import Axis, OutcomeScore
+from tests.arena.log_stand import CONDITIONS, LEVEL, body, episode, outcome
 from tests.arena.race_stand import BEACON, metagraph
 from tests.arena.tail_stand import Author
-from tests.web.episode_stand import (
-    DAY_MS,
-    EMBARGOED,
-    HOUR_MS,
-    NAMES,
-    NOW_MS,
-    PLAIN,
-    RACES,
-    RULES,
-    RUNNING,
-    SECOND_VERSION,
-    VOID,
-    Words,
-    batch_of,
-    body_of,
-    drawn_of,
-    outcome_of,
-    subject,
-    verdict_on,
+
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+NOW_MS = 1_790_000_000_000 + 30 * DAY_MS
+NAMES = (
+    "lamp-finder",
+    "budget-first",
+    "careful-shopper",
+    "voucher-hound",
+    "two-step",
+    "title-matcher",
+    "plain",
+    "hasty",
 )
+SECOND_VERSION = 6  # of the miner of agent 2
+PROBLEMS, DRAWN, ANSWER = 12, 10, "2020"
+RULES = replace(DEMO, race=replace(DEMO.race, problems=DRAWN, batch_problems=PROBLEMS, control_sha256=""))
+PUBLISHED, EMBARGOED, VOID, RUNNING = ("race-000001", "race-000002"), "race-000003", "race-000004", "race-000005"
+RACES = (*PUBLISHED, EMBARGOED, VOID, RUNNING)
+BUCKETS = ("product", "shop", "voucher")
+
+
+class Words(NamedTuple):
+    """Every foreign text of the site, so that it can be filled with hostile ones."""
+
+    names: tuple[str, ...] = NAMES
+    query: str = "a blue cotton shirt under 500 pesos"
+    said: str = "The first lamp costs 480 pesos and ships free, so it fits the budget."
+    product: str = "Blue cotton shirt, official store"
+    judged: str = "It compares the price with the budget before it chooses."
+    source: str = "def agent_main(problem):\n    return []\n"
+    finding: str = "a constant that looks like a product id"
+    long: str = ""  # said by one agent on one problem of a race
+
+
+PLAIN = Words()
+
+
+def agent_id(number: int) -> str:
+    return f"{number + 16:02x}" * 32
+
+
+def subject(number: int, words: Words) -> Subject:
+    return Subject(
+        agent_version_id=agent_id(number),
+        miner_hotkey=f"5Miner{'ABCDEFGHJK'[2 if number == SECOND_VERSION else number]}{'x' * 41}",
+        agent_sha256=text_hash(words.source + str(number)),
+        commitment_block=100 + number,
+    )
+
+
+def body_of(number: int, problem_id: str, words: Words, rng: random.Random, *, is_agentic: bool) -> EvaluationBody:
+    """A trace of some turns; the longer, the more the agent searches."""
+    turns, plain = 1 + rng.randrange(2 + number % 3), body(number, 0)
+    spoke, called = plain.events
+    assert isinstance(spoke, Completion) and isinstance(called, ToolCall)
+    said = words.said + (words.long if number == 0 and problem_id == drawn_of(problem_id[:-4])[0] else "")
+    events: list[Completion | ToolCall] = []
+    for step in range(1, turns + 1):
+        found = [{"product_id": f"10{step}{n}", "title": f"{words.product} {n}", "price": 480 + n} for n in range(3)]
+        (call,) = spoke.calls
+        call, content = replace(call, call_id=f"c{step}"), said if step == turns else spoke.content
+        thought = "The buyer asks for cotton." if step == 1 else ""
+        calls = (call,) if is_agentic else ()
+        events.append(replace(spoke, step=step, content=content, reasoning=thought, calls=calls))
+        made = replace(called, index=step - 1, step=step, result=json.dumps(found), emitted_call_id=f"c{step}")
+        events.append(made if is_agentic else replace(made, emitter="code", emitted_call_id=""))
+    by_model, by_code = (turns, 0) if is_agentic else (0, turns)
+    totals = replace(plain.totals, steps=turns, tool_calls=turns, llm_calls=by_model, code_calls=by_code)
+    return replace(
+        plain,
+        problem_id=problem_id,
+        bucket=BUCKETS[int(problem_id[-2:]) % 3],
+        query=words.query,
+        agent_sha256=subject(number, words).agent_sha256,
+        messages=(json.dumps({"role": "user", "content": words.query}),),
+        events=tuple(events),
+        recommended=("1010",),
+        is_agentic=is_agentic,
+        totals=replace(totals, prompt_tokens=400 * turns, completion_tokens=60 * turns, cost_micro_usd=100 * turns),
+    )
+
+
+def outcome_of(problem_id: str, rng: random.Random, *, is_success: bool) -> OutcomeScore:
+    plain = outcome(is_success)
+    (slot,) = plain.slots
+    price = Axis(1, 1) if is_success or rng.random() < 0.4 else Axis(0, 1)
+    slot = replace(slot, recommended_id="1010", price=price, attribute=Axis(1, 1) if is_success else Axis(1, 2))
+    rule_e4 = 10_000 if is_success else 5_000 * rng.randrange(2)
+    bucket = BUCKETS[int(problem_id[-2:]) % 3]
+    return replace(plain, bucket=bucket, slots=(slot,), rule_e4=rule_e4, reward_e4=10_000 if is_success else 0)
+
+
+def explain(record: EvaluationRecord, _: str, words: Words = PLAIN) -> Explained:
+    """What the problem asked, as many constraints of each axis as the outcome counts; in place of a batch's answers.
+    What was solved recommended the answer, or another product that counts as well."""
+    if not isinstance(record.outcome, OutcomeScore):
+        return Explained()
+    values: dict[ConstraintAxis, tuple[str, str, str]] = {
+        "title": ("Blue cotton shirt", words.product, words.product),
+        "price": ("at most 500 PHP", "480 PHP", "620 PHP"),
+        "sku": ("size: L", "size: L, M", "no size"),
+        "attribute": ("material: cotton", "material: cotton", "material: polyester"),
+    }
+    constraints = tuple(
+        Constraint(
+            slot=slot, axis=axis, asked=asked, found=has if place < counted.hits else lacks, is_met=place < counted.hits
+        )
+        for slot, scored in enumerate(record.outcome.slots, 1)
+        for axis, (asked, has, lacks) in values.items()
+        for counted in (getattr(scored, axis),)
+        for place in range(counted.total)
+    )
+    ids = {ANSWER: True, "1010": False} if record.outcome.is_success else {ANSWER: True}
+    accepted = tuple(
+        AcceptedProduct(slot=1, product_id=name, title=words.product, price="480 PHP", is_answer=is_answer)
+        for name, is_answer in ids.items()
+    )
+    return Explained(constraints=constraints, accepted=accepted)
+
+
+def batch_of(race_id: str) -> Batch:
+    return Batch(
+        batch_sha256=text_hash(f"batch {race_id}"),
+        partition_sha256=text_hash("partition"),
+        problems=tuple(SealedProblem(problem_id=f"{race_id}-p{n:02}") for n in range(PROBLEMS)),
+    )
+
+
+def drawn_of(race_id: str) -> tuple[str, ...]:
+    seed = race_seed(race_id, batch_of(race_id).batch_sha256, BEACON)
+    return draw_problems(seed, (one.problem_id for one in batch_of(race_id).problems), DRAWN)
 
 
 class Site:
     """Writes the log of a site and knows what stands where."""
 
     def __init__(self, author: Author, words: Words = PLAIN) -> None:
-        self.author, self.words = author, words
-        self.size = 0
-        self.policy_sha256 = RULES.policy_sha256
+        self.author, self.words, self.size = author, words, 0
         self._most = len(NAMES)
-        self._events: dict[str, list[Event]] = {}
 
     def racers(self, race_number: int) -> tuple[int, ...]:
         """Later races have two agents more; one of them takes the place of its miner's first version."""
@@ -101,46 +221,48 @@ class Site:
         payloads: list[Payload] = []
         bodies: list[StoredBody] = []
         evaluations, verdicts = [], []
-        for number in agents:
+        conditions = replace(CONDITIONS, policy_sha256=RULES.policy_sha256, sandbox=LEVEL)
+        for number, (problem, problem_id) in ((n, each) for n in agents for each in enumerate(problem_ids)):
             skill = 0.95 - 0.09 * number + 0.04 * (race_number if number == 1 else 0)
-            for problem, problem_id in enumerate(problem_ids):
-                is_agentic = rng.random() < 0.9 - 0.08 * number
-                body = body_of(number, problem_id, self.words, rng, is_agentic=is_agentic)
-                stored = encode_body(body)
-                is_success = rng.random() < skill
-                about = {
-                    "subject": subject(number, self.words),
-                    "context": Context(
-                        stage="race",
-                        race_id=race_id,
-                        problem_id=problem_id,
-                        batch_sha256=batch_of(race_id).batch_sha256,
-                    ),
-                }
-                attempt = f"{race_id}-{number}-{problem}:1"
-                payloads.append(
-                    AttemptRecord(attempt_id=attempt, ended="evaluated", body_sha256=stored.body_sha256, **about)
-                )
-                evaluation = EvaluationRecord(
-                    attempt_id=attempt,
-                    conditions=replace(CONDITIONS, policy_sha256=self.policy_sha256, sandbox=LEVEL),
+            is_agentic = rng.random() < 0.9 - 0.08 * number
+            made = body_of(number, problem_id, self.words, rng, is_agentic=is_agentic)
+            stored, is_success = encode_body(made), rng.random() < skill
+            at = Context(
+                stage="race", race_id=race_id, problem_id=problem_id, batch_sha256=batch_of(race_id).batch_sha256
+            )
+            about = {"subject": subject(number, self.words), "context": at}
+            (attempt, plain, verdict), _ = episode(problem, attempt_id=f"{race_id}-{number}-{problem}:1")
+            evaluation = replace(
+                plain,
+                conditions=conditions,
+                body_sha256=stored.body_sha256,
+                is_agentic=is_agentic,
+                totals=made.totals,
+                outcome=outcome_of(problem_id, rng, is_success=is_success),
+                **about,
+            )
+            seq = self.size + len(payloads) + 2
+            payloads += [replace(attempt, body_sha256=stored.body_sha256, **about), evaluation]
+            bodies.append(stored)
+            evaluations.append(self._counted(LoggedRecord[EvaluationRecord], seq, evaluation))
+            if is_success:
+                quality_e4 = (9_000, 8_000, 6_000)[(number + problem) % 3] if is_agentic else 3_000
+                quote = Citation(span=2, quote="The buyer asks for cotton.", gate="inference_present")
+                if len(made.events) == 2:
+                    quote = Citation(span=2, quote=self.words.said[:60], gate="data_cited")
+                (opinion,) = verdict.verdict.opinions
+                opinion = replace(opinion, quality_e4=quality_e4, citations=(quote,), explanation=self.words.judged)
+                given = replace(
+                    verdict.verdict,
                     body_sha256=stored.body_sha256,
-                    stop="terminated",
-                    failure=None,
-                    is_agentic=is_agentic,
-                    totals=body.totals,
-                    outcome=outcome_of(problem_id, rng, is_success=is_success),
-                    **about,
+                    rubric_id=RULES.rubric.rubric_id,
+                    prompt_sha256=RULES.rubric.prompt_sha256,
+                    quality_e4=quality_e4,
+                    coefficient_e4=coefficient_e4(quality_e4),
+                    opinions=(opinion,),
                 )
-                seq = self.size + len(payloads) + 1
-                payloads.append(evaluation)
-                evaluations.append(self._counted(LoggedRecord[EvaluationRecord], seq, evaluation))
-                if is_success:
-                    quality = (9_000, 8_000, 6_000)[(number + problem) % 3] if is_agentic else 3_000
-                    said = VerdictRecord(verdict=verdict_on(stored, body, self.words, quality), **about)
-                    payloads.append(said)
-                    verdicts.append(self._counted(LoggedRecord[VerdictRecord], seq + 1, said))
-                bodies.append(stored)
+                payloads.append(said := VerdictRecord(verdict=given, **about))
+                verdicts.append(self._counted(LoggedRecord[VerdictRecord], seq + 1, said))
         self.size = self.author.append(payloads, bodies)
         return evaluations, verdicts
 
@@ -151,39 +273,36 @@ class Site:
     def settle(
         self, race_number: int, incumbent: Top | None, history: Sequence[SettlementRecord], *, is_drawn: bool = True
     ) -> SettlementRecord:
-        race_id, field = RACES[race_number], self.field(race_number)
-        evaluations, verdicts = (
-            self.run(race_number, self.racers(race_number), drawn_of(race_id)) if is_drawn else ([], [])
-        )
+        race_id, field, validators = RACES[race_number], self.field(race_number), (self.author.signer.hotkey,)
+        racing = self.racers(race_number)
+        evaluations, verdicts = self.run(race_number, racing, drawn_of(race_id)) if is_drawn else ([], [])
         if race_number == 1:  # two agents have no result on one problem, so that it counts for nobody
-            lost = {drawn_of(race_id)[3]}
-            evaluations = [one for one in evaluations if one.record.context.problem_id not in lost]
-            verdicts = [one for one in verdicts if one.record.context.problem_id not in lost]
+            lost = drawn_of(race_id)[3]
+            evaluations = [one for one in evaluations if one.record.context.problem_id != lost]
+            verdicts = [one for one in verdicts if one.record.context.problem_id != lost]
         of_problem = {one.record.context.problem_id: one for one in evaluations}
         for name, one in of_problem.items():  # the control agent fails all, and so has a result on each
             failed = outcome_of(name, random.Random(0), is_success=False)
-            seen = replace(
-                one.record, subject=control_subject(RULES.race), attempt_id=f"control-{name}:1", outcome=failed
-            )
+            about = {"subject": control_subject(RULES.race), "attempt_id": f"control-{name}:1", "outcome": failed}
+            seen = replace(one.record, **about)
             evaluations.append(self._counted(LoggedRecord[EvaluationRecord], one.seq + 100_000, seen))
-        record = settle(
-            SettlementInputs(
-                race_id=race_id,
-                policy=RULES,
-                batch=batch_of(race_id),
-                closing_block=1_000 * race_number + 50,
-                closes_ms=self.closes_ms(race_number),
-                settling_block=1_000 * race_number + 400,
-                field=field,
-                validators=(self.author.signer.hotkey,),
-                beacon=BEACON if is_drawn else None,
-                evaluations=tuple(evaluations),
-                verdicts=tuple(verdicts),
-                metagraph=metagraph([one.subject.miner_hotkey for one in field], (self.author.signer.hotkey,)),
-                incumbent=incumbent,
-                history=tuple(history),
-            )
+        inputs = SettlementInputs(
+            race_id=race_id,
+            policy=RULES,
+            batch=batch_of(race_id),
+            closing_block=1_000 * race_number + 50,
+            closes_ms=self.closes_ms(race_number),
+            settling_block=1_000 * race_number + 400,
+            field=field,
+            validators=validators,
+            beacon=BEACON if is_drawn else None,
+            evaluations=tuple(evaluations),
+            verdicts=tuple(verdicts),
+            metagraph=metagraph([one.subject.miner_hotkey for one in field], validators),
+            incumbent=incumbent,
+            history=tuple(history),
         )
+        record = settle(inputs)
         self.size = self.author.append([record])
         return record
 
@@ -191,95 +310,103 @@ class Site:
         return NOW_MS - (len(RACES) - 1 - race_number) * 7 * DAY_MS - DAY_MS // 2
 
     def release(self, race_number: int) -> None:
-        race_id = RACES[race_number]
-        last = drawn_of(race_id)[-1]
+        race_id, batch = RACES[race_number], batch_of(RACES[race_number])
         opens_ms = NOW_MS + DAY_MS if race_id == EMBARGOED else self.closes_ms(race_number) + DAY_MS
         problems = tuple(
             ReleasedProblem(
                 problem_id=one.problem_id,
-                pool="eval" if one.problem_id == last else "train",
+                pool="eval" if one.problem_id == drawn_of(race_id)[-1] else "train",
                 cluster_id=text_hash(f"c{n // 2}")[:16],
             )
-            for n, one in enumerate(batch_of(race_id).problems)
+            for n, one in enumerate(batch.problems)
         )
-        batch = batch_of(race_id)
-        self.size = self.author.append(
-            [
-                ReleaseRecord(
-                    race_id=race_id,
-                    batch_sha256=batch.batch_sha256,
-                    problems=problems,
-                    salt="99" * 32,
-                    opens_ms=opens_ms,
-                )
-            ]
-        )
+        about = {"race_id": race_id, "batch_sha256": batch.batch_sha256, "salt": "99" * 32, "opens_ms": opens_ms}
+        self.size = self.author.append([ReleaseRecord(problems=problems, **about)])
 
     def fill(self, agents: int = 0) -> None:
         """Write everything; with `agents`, of the first so many agents of each race alone."""
         self._most = agents or len(NAMES)
-        top, history = None, []
+        top, history, events = None, [], {}
         for number in range(3):
-            before = top
-            record = self.settle(number, top, history)
+            before, record = top, self.settle(number, top, history)
             history.append(record)
             top = promoted(record, self.closes_ms(number)) if record.is_promotion else top
             self.release(number)
-            self._events[RACES[number]] = self.events(number, before, record)
-        void = self.settle(3, top, history, is_drawn=False)
-        self._events[VOID] = self.events(3, top, void)
+            events[RACES[number]] = self.events(number, before, record)
+        events[VOID] = self.events(3, top, self.settle(3, top, history, is_drawn=False))
         self.run(4, self.racers(4)[:3], drawn_of(RUNNING)[:4])
-        self._events[RUNNING] = self.events(4, top, None)
-        asyncio.run(self._others())
+        events[RUNNING] = self.events(4, top, None)
+        asyncio.run(self._store(events))
 
     def events(self, race_number: int, top: Top | None, settlement: SettlementRecord | None) -> list[Event]:
         """The stream of a race until now."""
         race_id, closes_ms = RACES[race_number], self.closes_ms(race_number)
-        drawing: list[Event] = [
-            ProblemsDrawn(beacon=BEACON, seed="ab" * 32, drawn=drawn_of(race_id), drawn_ms=closes_ms + 60_000),
-            ItemsEnqueued(items=80),
-        ]
-        ending: list[Event] = []
-        if settlement is not None:
-            ending = [SettlementDue(settling_block=1_400, why="all done"), RaceSettled(settlement=settlement)]
-        if settlement is not None and settlement.drawn:
-            ending.append(BatchReleased(batch_sha256=batch_of(race_id).batch_sha256))
-        return [
+        found: list[Event] = [
             open_race(race_id, RULES, batch_of(race_id), closes_ms - DAY_MS, closes_ms=closes_ms),
             RaceClosed(closing_block=1_050, beacon_network=BEACON.network, beacon_round=BEACON.round),
             FieldFixed(field=self.field(race_number), validators=(self.author.signer.hotkey,), incumbent=top),
-            *(drawing if settlement is None or settlement.drawn else ()),
-            *ending,
         ]
+        if settlement is None or settlement.drawn:
+            drawn = drawn_of(race_id)
+            found.append(ProblemsDrawn(beacon=BEACON, seed="ab" * 32, drawn=drawn, drawn_ms=closes_ms + 60_000))
+            found.append(ItemsEnqueued(items=80))
+        if settlement is not None:
+            found += [SettlementDue(settling_block=1_400, why="all done"), RaceSettled(settlement=settlement)]
+        if settlement is not None and settlement.drawn:
+            found.append(BatchReleased(batch_sha256=batch_of(race_id).batch_sha256))
+        return found
 
-    async def _others(self) -> None:
-        store = await PostgresStore.open(self.author.dsn, self.author.signer.hotkey)
-        try:
-            for race_id, events in self._events.items():
-                for index, event in enumerate(events):
-                    await store.put_event(stream_of(race_id), index, encode_event(event))
-            for number, name in enumerate(self.words.names):
-                found = Finding(
-                    rule="id-table", outcome="review", severity="integrity", line=2, detail=self.words.finding
-                )
-                report = GateReport(
-                    outcome="review", findings=(found,), rules_version="gate/3", source_sha256="1", inputs_sha256="2"
-                )
-                stored = StoredSubmission(
-                    subject=subject(number, self.words),
-                    name=name,
-                    state="qualified" if number < 6 else "review",
-                    report=msgspec.json.encode(report).decode(),
-                )
-                await store.put_submission(stored, self.words.source)
-            await self._checkpoint(store)
-        finally:
-            await store.close()
+    async def _store(self, events: dict[str, list[Event]]) -> None:
+        signer, tree = self.author.signer, MerkleFrontier()
+        store = await PostgresStore.open(self.author.dsn, signer.hotkey)
+        for race_id, stream in events.items():
+            for index, event in enumerate(stream):
+                await store.put_event(stream_of(race_id), index, encode_event(event))
+        found = finding("id-table", 2, self.words.finding)
+        report = make_report([found], rules_version="gate/3", source_sha256="1", inputs_sha256="2")
+        text = msgspec.json.encode(report).decode()
+        for number, name in enumerate(self.words.names):
+            who, state = subject(number, self.words), "qualified" if number < 6 else "review"
+            stored = StoredSubmission(subject=who, name=name, state=state, report=text)
+            await store.put_submission(stored, self.words.source)
+        async for leaf in store.leaves(signer.hotkey):
+            tree.append(signing_message(signer.hotkey, leaf.seq, leaf.prev, leaf.content_sha256))
+        point = checkpoint_of(signer.hotkey, tree)
+        note = sign_checkpoint(point, signer)
+        signed = StoredCheckpoint(validator=signer.hotkey, size=point.size, note=note, signed_ms=NOW_MS)
+        await store.put_checkpoint(signed)
+        await store.close()
 
-    async def _checkpoint(self, store: PostgresStore) -> None:
-        validator, tree = self.author.signer.hotkey, MerkleFrontier()
-        async for leaf in store.leaves(validator):
-            tree.append(signing_message(validator, leaf.seq, leaf.prev, leaf.content_sha256))
-        point: Checkpoint = checkpoint_of(validator, tree)
-        note = sign_checkpoint(point, self.author.signer)
-        await store.put_checkpoint(StoredCheckpoint(validator=validator, size=point.size, note=note, signed_ms=NOW_MS))
+
+ASKED = drawn_of(PUBLISHED[1])[0]
+
+
+def traces_of(http: httpx2.Client, problem_id: str) -> list[str]:
+    """The traces of a problem of the second race, as `VALIDATOR/SEQ`, in log order."""
+    rows = http.get(f"/v1/races/{PUBLISHED[1]}/trajectories", params={"problem": problem_id}).json()["items"]
+    return [row["href"].removeprefix("/v1/trajectories/").partition("?")[0] for row in rows]
+
+
+def every_page(http: httpx2.Client) -> dict[str, str]:
+    """Name of each page and state, and its path."""
+    first, second = traces_of(http, ASKED)[:2]
+    return {
+        "leaderboard": "/",
+        "races": "/races",
+        "race": f"/races/{PUBLISHED[1]}",
+        "race-under-embargo": f"/races/{EMBARGOED}",
+        "race-void": f"/races/{VOID}",
+        "race-running": f"/races/{RUNNING}",
+        "problem": f"/races/{PUBLISHED[1]}/problems/{ASKED}",
+        "problem-sealed": f"/races/{RUNNING}/problems/{drawn_of(RUNNING)[0]}",
+        "agents": "/agents",
+        "agent": f"/agents/{agent_id(0)}",
+        "agent-sealed": f"/agents/{agent_id(7)}",
+        "trace": f"/traces/{first}",
+        "compare": f"/traces/{first}?with={second}",
+        "firehose": "/firehose",
+        "validators": "/validators",
+        "verify": "/verify",
+        "api": "/api",
+        "error": "/races/race-none",
+    }

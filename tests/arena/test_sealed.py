@@ -1,26 +1,37 @@
-"""A crawler that knows what is sealed looks for it in every answer of every route, before and after the embargo."""
+"""Crawlers that know what is sealed look for it in every answer of every route, before and after the embargo: of the
+public reads and pages, of the door and of the SN15 routes as a registered miner, and of the exchange."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import html
 import itertools
 import json
 import re
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import quote, urlencode
 
 import httpx2
 import pytest
 
 from arena.bank.batch import AcceptedProduct, Explained
-from arena.chain.keys import generate_signer
+from arena.chain.keys import generate_signer, keypair_signer
+from arena.exchange.port import QUESTIONS
 from arena.records.model import EvaluationRecord
-from arena.sn15.ids import agent_uuid, race_uuid, run_uuid, version_uuid
+from arena.sn15.picture import agent_uuid, race_uuid, run_uuid, version_uuid
+from arena.submissions.model import make_submission
 from problems.explanation import Constraint
 from problems.model import POOLS
-from tests.arena.sealed_stand import AGENTS, OPENS_MS, RACES, Secrets, fill
+from tests.arena.door_stand import WIDE_RULES, Miner, SigningAuth, Stand
+from tests.arena.door_stand import serving as serving_door
+from tests.arena.exchange_stand import HttpNet, Node
+from tests.arena.operator_stand import make_folder, publish_folder
+from tests.arena.sealed_stand import AGENTS, OPENS_MS, RACES, RUNNING, Secrets, fill, source_of
 from tests.arena.sealed_stand import SECRETS as OF_THE_RECORDS
+from tests.arena.sn15_stand import LegacyAuth, open_to_commitments
 from tests.arena.tail_stand import Author, serving
 
 _IN_PATH = re.compile(r"{(\w+)}")
@@ -29,16 +40,9 @@ PAGES += ("/agents", "/agents/{agent_version_id}", "/firehose", "/validators", "
 PAGES += ("/proofs/{validator}/{seq}", "/no/such/page")
 FILTERS = {"/races": ("stage", "promotion"), "/races/{race_id}": ("show",), "/agents": ("name", "state")}
 FILTERS |= {"/firehose": ("race", "agent", "wrote"), "/traces/{validator}/{seq}": ("with",)}
-PAGES_BY_POOL = PAGES[2:5]
 ALL_POOLS = [("pool", pool) for pool in POOLS]
 STREAMS = ("/v1/tail", "/v1/records")
-OF_THE_LOG = (
-    *STREAMS,
-    "/v1/head",
-    "/v1/checkpoints",
-    "/v1/validators",
-    "/proofs/{validator}/{seq}",
-)  # hashes cover what is sealed, by design
+OF_THE_LOG = ("/v1/head", "/v1/checkpoints", "/v1/validators", "/proofs/{validator}/{seq}")  # hashes, by design
 
 # what a node knows of problems besides its records, out of the batches that it keeps
 ANSWERS = Secrets(
@@ -59,16 +63,24 @@ def answer_of(record: EvaluationRecord, _: str) -> Explained:
     return Explained(constraints=(asked,), accepted=(accepted,))
 
 
+def holders(answers: list[tuple[str, httpx2.Response]], secret: bytes) -> set[str]:
+    """The addresses whose answers hold a secret: plain, in hex or in base64, in body or headers."""
+    forms = (secret, secret.hex().encode(), base64.b64encode(secret)[:-4])
+    shown = ((target, answer.content + repr(answer.headers.raw).encode()) for target, answer in answers)
+    return {target for target, everything in shown if any(form in everything for form in forms)}
+
+
 class Crawler:
     """Asks everything that the document, a cursor or a link names, in every way, and keeps every answer."""
 
     def __init__(self, http: httpx2.Client, validator: str, size: int, document: str = "/openapi.json") -> None:
-        self.http, self.size, self.document = http, size, document
+        self.http, self.document = http, document
         stranger = generate_signer()
         self.known = {
             "race_id": [*RACES, *map(race_uuid, RACES), "race-none", "..%2f"],
             "race": [*RACES, "race-none"],
             "agent_version_id": [*AGENTS, *map(version_uuid, AGENTS), "nobody"],
+            "version": [*AGENTS, "ab" * 32, "x"],
             "agent_id": [agent_uuid("5miner", "winner"), agent_uuid("5miner", "loser")],
             "eval_run_id": [run_uuid(validator, race, agent) for race in ("", *RACES) for agent in AGENTS],
             "provider": ["validator", "openrouter"],
@@ -96,15 +108,16 @@ class Crawler:
         self.answers: list[tuple[str, httpx2.Response]] = []
         self.asked: set[str] = set()
 
-    def crawl(self) -> None:
+    def crawl(self, pages: tuple[str, ...] = ()) -> None:
         """Until nothing new is named."""
         for version, kind in itertools.product(map(version_uuid, AGENTS), ("AGENT_CODE", "EVAL_PROBLEM_LOGS", "x")):
             target = f"/v1/public/artifacts/download-url {kind} {version}"
             body = {"artifact_type": kind, "agent_version_id": version}
-            self.answers.append((target, self.http.post(target.partition(" ")[0], json=body)))
-        document = self.http.get(self.document)
-        self.answers.append((self.document, document))
-        pages = PAGES if self.document == "/openapi.json" else ()  # the door has none
+            answer = self.http.post(target.partition(" ")[0], json=body)
+            self.answers.append((target, answer))
+            if link := answer.json().get("download_url"):
+                self.get(link)
+        document = self.get(self.document)
         routes = [*document.json()["paths"].items(), *map(page_route, pages)]
         waiting = list(dict.fromkeys(itertools.chain.from_iterable(map(self.targets, routes))))
         while waiting:
@@ -116,12 +129,10 @@ class Crawler:
     def targets(self, route: tuple[str, dict]) -> Iterator[str]:
         """Addresses of one route: every known value of its path, and of each parameter alone and with all pools."""
         path, operations = route
-        if "get" not in operations:
-            return
-        parameters = operations["get"].get("parameters", [])
+        parameters = operations.get("get", {}).get("parameters", [])
         inside = [one["name"] for one in parameters if one["in"] == "path"]
         queries = [one["name"] for one in parameters if one["in"] == "query" and one["name"] != "follow"]
-        for values in itertools.product(*(self.known[name] for name in inside)):
+        for values in itertools.product(*(self.known[name] for name in inside)) if "get" in operations else ():
             place = path.format(**dict(zip(inside, values, strict=True)))
             needed = [[("race", race)] for race in self.known["race"]] if path == "/v1/records" else [[]]
             pools = [[], ALL_POOLS] if "pool" in queries else [[]]
@@ -141,8 +152,7 @@ class Crawler:
             return []  # the same question in other forms was refused before
         self.refused |= {route} if answer.status_code != 200 else set()
         etag = answer.headers.get("etag", '"none"')
-        ways = ({"range": "bytes=0-99"}, {"if-none-match": etag})
-        for headers in (self.stranger, *ways):
+        for headers in (self.stranger, {"range": "bytes=0-99"}, {"if-none-match": etag}):
             self.get(target, headers=headers, told=f"{target} {headers}")
         self.answers.append((f"POST {target}", self.http.post(target)))
         if answer.status_code == 200 and "html" in answer.headers["content-type"]:
@@ -163,100 +173,95 @@ class Crawler:
                 yield f"{target.partition('&cursor')[0]}&cursor={value['next']}"
             if value.get("href"):
                 yield str(value["href"])
-            for part in value.values():
-                yield from self.links(target, part)
-        elif isinstance(value, list):
-            for part in value:
-                yield from self.links(target, part)
-
-    def holders(self, secret: bytes) -> set[str]:
-        """The addresses whose answers hold a secret: plain, in hex or in base64, in body or headers."""
-        forms = (secret, secret.hex().encode(), base64.b64encode(secret)[:-4])
-        found = set()
-        for target, answer in self.answers:
-            everything = answer.content + repr(answer.headers.raw).encode()
-            if any(form in everything for form in forms):
-                found.add(target)
-        return found
+        for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+            yield from self.links(target, part)
 
 
 def page_route(path: str) -> tuple[str, dict]:
     """A page as the document would name it."""
     inside = [{"name": name, "in": "path"} for name in _IN_PATH.findall(path)]
-    query = [{"name": "pool", "in": "query"}] if path in PAGES_BY_POOL else []
+    query = [{"name": "pool", "in": "query"}] if path in PAGES[2:5] else []
     asked = [{"name": name, "in": "query"} for name in FILTERS.get(path, ())]
     return path, {"get": {"parameters": inside + query + asked}}
 
 
 @pytest.fixture(scope="module")
-def author(postgres) -> tuple[Author, int]:
-    signer = generate_signer()
-    made = Author(postgres.dsn_for(signer.hotkey), signer)
-    return made, fill(made)
+def sealed(postgres) -> tuple[str, Author, int]:
+    """A log of a validator, its key's name, and its size."""
+    uri = f"//Sealed{generate_signer().hotkey[-8:]}"
+    author = Author(postgres.dsn_for(keypair_signer(uri).hotkey), keypair_signer(uri))
+    return uri, author, fill(author)
 
 
-@pytest.fixture(scope="module", params=["before", "after"])
-def crawled(request, author) -> Iterator[tuple[str, Crawler]]:
-    writer, size = author
-    now_ms = OPENS_MS - 1 if request.param == "before" else OPENS_MS
-    with (
-        serving(
-            writer.dsn, now_ms=lambda: now_ms, explain=answer_of, requests_per_s=1e6, is_sn15_served=True
-        ) as server,
-        httpx2.Client(base_url=server.address, timeout=30) as http,
-    ):
-        crawler = Crawler(http, writer.signer.hotkey, size)
-        crawler.crawl()
-        yield request.param, crawler
+@pytest.fixture(scope="module", params=itertools.product(("reads", "sn15", "door"), ("before", "after")), ids="-".join)
+def crawled(request, sealed, tmp_path_factory) -> Iterator[tuple[str, str, Crawler]]:
+    (server, moment), (uri, author, size) = request.param, sealed
+    now_ms = OPENS_MS - 1 if moment == "before" else OPENS_MS
+    if server == "reads":
+        with (
+            serving(
+                author.dsn, now_ms=lambda: now_ms, explain=answer_of, requests_per_s=1e6, is_sn15_served=True
+            ) as tail,
+            httpx2.Client(base_url=tail.address, timeout=30) as http,
+        ):
+            crawler = Crawler(http, author.signer.hotkey, size)
+            crawler.crawl(PAGES)
+            yield server, moment, crawler
+        return
+    stand = open_to_commitments(Stand(tmp_path_factory.mktemp("door"), author.dsn, uri))
+    stand.now_ms, stand.refresh_s = lambda: now_ms, 60.0
+    with serving_door(stand, WIDE_RULES):
+        miner = asyncio.run(Miner(stand).register())
+        auth = LegacyAuth(miner.signer) if server == "sn15" else SigningAuth(miner)
+        document = "/v1/public/openapi.json" if server == "sn15" else "/openapi.json"
+        with httpx2.Client(base_url=stand.address, timeout=30, auth=auth) as http:
+            crawler = Crawler(http, stand.validator, size, document)
+            crawler.crawl()
+            yield server, moment, crawler
 
 
-def test_the_crawler_meets_what_is_public(crawled):
-    moment, crawler = crawled
-    assert len(crawler.asked) > 300
-    open_now = SECRETS.always + (SECRETS.after + SECRETS.named if moment == "after" else ())
-    assert [each for each in open_now if not crawler.holders(each)] == []
-
-
-def test_nothing_sealed_is_in_any_answer(crawled):
-    moment, crawler = crawled
-    sealed = SECRETS.never + (() if moment == "after" else SECRETS.after + SECRETS.named)
-    found = {each: sorted(crawler.holders(each)) for each in sealed}
-    asked_for = {each: [where for where in found[each] if each.decode() not in where] for each in found}
-    assert {each: places for each, places in asked_for.items() if places} == {}
-
-
-def test_a_pool_that_was_not_named_is_in_no_answer(crawled):
-    _, crawler = crawled
-    for secret in SECRETS.named:
-        assert [where for where in crawler.holders(secret) if "pool=eval" not in where] == []
+def test_what_is_public_is_met_and_nothing_sealed_is_in_any_answer(crawled):
+    server, moment, crawler = crawled
+    assert len(crawler.asked) > {"reads": 300, "sn15": 80, "door": 5}[server]
+    if server == "reads":
+        open_now = SECRETS.always + (SECRETS.after + SECRETS.named if moment == "after" else ())
+        assert [each for each in open_now if not holders(crawler.answers, each)] == []
+        for secret in SECRETS.named:
+            assert [where for where in holders(crawler.answers, secret) if "pool=eval" not in where] == []
+    if server == "sn15":
+        assert bool(holders(crawler.answers, b"SOURCE-OF-THE-WINNER")) == (moment == "after")
+    kept = SECRETS.never + (() if moment == "after" else SECRETS.after)
+    kept += () if (server, moment) == ("reads", "after") else SECRETS.named
+    found = {each: holders(crawler.answers, each) for each in kept}
+    assert {each: told for each in found if (told := {at for at in found[each] if each.decode() not in at})} == {}
 
 
 def test_the_score_of_a_race_follows_from_no_count(crawled):
     """Every episode of every race was a success; days tell it of released races alone."""
-    _, crawler = crawled
+    server, _, crawler = crawled
     days = [answer.json() for target, answer in crawler.answers if target == "/v1/stats/days?"]
     totals = {(row["episodes"], row["scored"], row["solved"]) for each in days for row in each.get("items", ())}
-    assert totals == {(12, 8, 8)}
+    assert totals == ({(12, 8, 8)} if server == "reads" else set())
 
 
-def test_every_refusal_has_the_one_shape(crawled):
-    _, crawler = crawled
-    shape = {"code", "message", "whose_fault", "what_it_costs", "what_to_do"}
-    of_sn15 = {"detail", "error_code"}
-    refused = [(target, answer) for target, answer in crawler.answers if answer.status_code >= 400]
-    assert len(refused) > 50
+def test_every_refusal_has_the_one_shape_of_its_api(crawled):
+    server, _, crawler = crawled
+    shape, of_sn15 = {"code", "message", "whose_fault", "what_it_costs", "what_to_do"}, {"detail", "error_code"}
+    refused = [(target, answer) for target, answer in crawler.answers if answer.status_code >= 400 and answer.content]
+    assert len(refused) > 5
     for target, answer in refused:
         if "html" in answer.headers["content-type"]:
             assert re.search(r'class="note">[AVUP]\d{4} ', answer.text), target
-        else:
+        elif answer.status_code != 416 or server == "reads":  # that API knows no ranges
             found = set(json.loads(answer.content))
-            assert found - {"head"} == shape or (target.startswith("/v1/public/") and found == of_sn15), target
+            is_sn15 = "/v1/public/" in target or server == "sn15"
+            assert found - {"head"} == shape or (is_sn15 and found <= of_sn15), target
         assert "access-control-allow-origin" not in answer.headers
 
 
-def test_what_is_sealed_changes_no_answer(postgres, author):
+def test_what_is_sealed_changes_no_answer(postgres, sealed):
     """Two logs that differ in every sealed word, and in its length, are answered alike: body, length and ETag."""
-    writer, _ = author
+    _, writer, _ = sealed
     other = Author(postgres.dsn_for((signer := generate_signer()).hotkey), signer)
     size = fill(other, more=" and more of it" * 9)
     seen = []
@@ -268,7 +273,7 @@ def test_what_is_sealed_changes_no_answer(postgres, author):
             crawler = Crawler(http, one.signer.hotkey, size)
             pages = [page_route(page) for page in PAGES if page not in ("/traces/{validator}/{seq}", "/validators")]
             paths = [*http.get("/openapi.json").json()["paths"].items(), *pages]
-            targets = [target for path in paths if path[0] not in OF_THE_LOG for target in crawler.targets(path)]
+            targets = [each for path in paths if path[0] not in STREAMS + OF_THE_LOG for each in crawler.targets(path)]
             plain = [target for target in targets if "cursor" not in target and "limit" not in target]
             seen.append({blind(target, one): look(http, target, one) for target in plain})
     first, second = seen
@@ -289,8 +294,69 @@ def look(http: httpx2.Client, target: str, author: Author) -> tuple[int, str, st
 def blind(text: str, author: Author) -> str:
     """A body's hash is there so that a trace can be checked when it opens; what it covers no one can guess. A run's id
     is of its validator."""
-    for number, (race, agent) in enumerate(itertools.product(("", *RACES), AGENTS)):
-        text = text.replace(run_uuid(author.signer.hotkey, race, agent), f"RUN-{number}")
     hotkey = author.signer.hotkey
+    for number, (race, agent) in enumerate(itertools.product(("", *RACES), AGENTS)):
+        text = text.replace(run_uuid(hotkey, race, agent), f"RUN-{number}")
     text = re.sub(r"http://127\.0\.0\.1:\d+", "SERVER", text.replace(f"{hotkey[:6]}…{hotkey[-4:]}", "VALIDATOR"))
     return re.sub(r'("body_sha256":)"[0-9a-f]{64}"', r"\1", text.replace(hotkey, "VALIDATOR"))
+
+
+async def test_a_copy_of_a_sealed_source_is_taken_like_any_other(sealed, tmp_path: Path) -> None:
+    uri, author, _ = sealed
+    stand = Stand(tmp_path, author.dsn, uri)
+    with serving_door(stand, WIDE_RULES):
+        for name, more in itertools.product(("WINNER", "LOSER"), ("", "\n# nearly")):
+            copier = await Miner(stand).register()
+            made = await copier.commit(source_of(name) + more, name=name.lower())
+            async with httpx2.AsyncClient(timeout=30) as http:
+                taken = await http.send(copier.request(made))
+                told = await http.send(copier.signed("GET", f"/v1/submissions/{made.agent_version_id}"))
+            assert (taken.status_code, told.json()["state"]) == (202, "waiting")
+            assert not any(holders([("", taken), ("", told)], secret) for secret in SECRETS.never + SECRETS.after)
+
+
+async def test_the_exchange_tells_nobody_without_a_permit_and_no_peer_too_early(sealed, tmp_path: Path) -> None:
+    uri, author, _ = sealed
+    _, store = await Stand(tmp_path, author.dsn, uri).open_door()
+    permits: set[str] = set()
+    node, peer, stranger = Node(tmp_path, permits, store, author.signer), Node(tmp_path, permits), Node(tmp_path, set())
+    node.races = set(RACES)
+    made = make_submission(generate_signer(), "loser", source_of("LOSER"), time.time_ns() // 1_000_000)
+    await node.hold_source(made)
+    assert await node.note(RUNNING)
+    make_folder(tmp_path / "files")
+    released = publish_folder(node.releases, tmp_path / "files").release.files
+    net = HttpNet()
+    base = (await net.join(node)).endpoint
+    asked = {
+        "validator": [node.hotkey, peer.hotkey],
+        "hotkey": [made.hotkey],
+        "sha256": ["ab" * 32, made.commitment_sha256, *(file.sha256 for file in released)],
+        "known": [""],
+        "start": ["0"],
+        "race": [*RACES, ""],
+        "to": ["1", "9", "1000"],
+        "after": ["0"],
+    }
+    by_others: list[tuple[str, httpx2.Response]] = []
+    by_peer: list[tuple[str, httpx2.Response]] = []
+    async with httpx2.AsyncClient(base_url=base, timeout=30) as http:
+        for kind, question in QUESTIONS.items():
+            names = question.__struct_fields__
+            for values in itertools.product(*(asked[name] for name in names)):
+                target = str(httpx2.URL(f"/v1/exchange/{kind}", params=dict(zip(names, values, strict=True))))
+                signed = [stranger.auth.sign("GET", target, node.hotkey), peer.auth.sign("GET", target, peer.hotkey)]
+                by_others += [(target, await http.get(target, headers=headers)) for headers in ({}, *signed)]
+                signed = peer.auth.sign("GET", target, node.hotkey)
+                by_peer.append((target, await http.get(target, headers=signed)))
+    await net.close()
+    await store.close()
+    kept = (*SECRETS.never, *SECRETS.after, *SECRETS.named)
+    assert len(by_others) > 100 and {answer.status_code for _, answer in by_others} == {401, 403}
+    assert not any(holders(by_others, secret) for secret in kept)
+    relayed = {target for target, answer in by_peer if b"SOURCE-OF-THE-LOSER" in answer.content}
+    read = {target for target, answer in by_peer if "/v1/exchange/file" in target and answer.status_code == 200}
+    assert len(read) == len({file.sha256 for file in released})
+    assert relayed and all("/v1/exchange/submission" in target for target in relayed)  # permit holders run the agents
+    early = [(target, answer) for target, answer in by_peer if "/v1/exchange/submission" not in target]
+    assert not any(holders(early, secret) for secret in kept)
