@@ -235,9 +235,9 @@ def _cells(row: RunRow) -> tuple[str, ...]:
     from judge.verdict import Verdict
     from problems.outcome import OutcomeScore
 
+    asked = row.problem.problem_id, row.problem.bucket
     if row.evaluation is None:
-        code = row.failure.code if row.failure else ""
-        return (row.problem.problem_id, row.problem.bucket, "not run", "-", "-", "-", code)
+        return (*asked, "not run", "-", "-", "-", row.failure.code if row.failure else "")
     body, outcome, verdict = row.evaluation.body, row.evaluation.outcome, row.evaluation.verdict
     success, met = "unscored", "-"
     if isinstance(outcome, OutcomeScore):
@@ -246,8 +246,7 @@ def _cells(row: RunRow) -> tuple[str, ...]:
         met = f"{sum(axis.hits for axis in axes)}/{sum(axis.total for axis in axes)}"
     coefficient = share_text(verdict.coefficient_e4) if isinstance(verdict, Verdict) else "-"
     ended = f"{body.failure.code} {body.stop}" if body.failure else body.stop
-    is_agentic = "yes" if body.is_agentic else "no"
-    return (body.problem_id, body.bucket, success, met, coefficient, is_agentic, ended)
+    return (*asked, success, met, coefficient, "yes" if body.is_agentic else "no", ended)
 
 
 def _summary_lines(done: Sequence[RunRow], is_scripted: bool) -> Iterator[str]:
@@ -255,9 +254,8 @@ def _summary_lines(done: Sequence[RunRow], is_scripted: bool) -> Iterator[str]:
     from arena.view.reading import loss_of
 
     evaluations = [row.evaluation for row in done if row.evaluation is not None]
-    solved = sum(1 for evaluation in evaluations if (evaluation.score_e4 or 0) > 0)
     scores = [evaluation.score_e4 for evaluation in evaluations if evaluation.score_e4 is not None]
-    mean = sum(scores) / len(scores) / 10_000 if scores else 0.0
+    solved, mean = sum(score > 0 for score in scores), sum(scores) / max(1, len(scores)) / 10_000
     yield f"\nsolved {solved} of {len(done)}; mean score {mean:.4f} over {len(scores)} scored (outcome x coefficient)"
     losses = [loss for row in done if row.evaluation and (loss := loss_of(row.evaluation, row.constraints))]
     if losses:
@@ -265,23 +263,20 @@ def _summary_lines(done: Sequence[RunRow], is_scripted: bool) -> Iterator[str]:
     for loss in losses:
         yield ""
         yield from (line.text for line in loss_lines(loss, WIDTH))
-    not_run = [(row.problem.problem_id, row.failure) for row in done if row.failure is not None]
-    if missing := [(name, failure.detail) for name, failure in not_run if failure.code == NOT_RECORDED]:
+    missing = [row for row in done if row.failure and row.failure.code == NOT_RECORDED]
+    if missing:
         yield f"\nnot run: {len(missing)} of {len(done)} problems, because the recording holds no reply:"
-        yield from (f"  {name}: {detail}" for name, detail in missing)
+        yield from (f"  {row.problem.problem_id}: {row.failure.detail}" for row in missing if row.failure)
         yield "The agent asks something else than when it was recorded. Record again, or give"
         yield "--record and --replay the same file to ask the endpoint for what is missing."
-    for name, failure in not_run:
-        if failure.code != NOT_RECORDED:
-            yield f"{name}: {render(lookup(failure.code), failure.detail)}"
-    for one in evaluations:
-        if fault := one.body.failure:
-            yield f"{one.body.problem_id}: {render(lookup(fault.code), fault.detail)}"
-            if tail := one.cost.output_tail[-_TAIL_CHARS:].strip():
+    for row in done:
+        fault = row.failure or (row.evaluation and row.evaluation.body.failure)
+        if fault and row not in missing:
+            yield f"{row.problem.problem_id}: {render(lookup(fault.code), fault.detail)}"
+            if row.evaluation and (tail := row.evaluation.cost.output_tail[-_TAIL_CHARS:].strip()):
                 yield printable(tail)
     if is_scripted:
-        yield ""
-        yield from _SCRIPTED_SAYS
+        yield from ("", *_SCRIPTED_SAYS)
 
 
 def read_agent(path: Path) -> bytes:

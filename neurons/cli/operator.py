@@ -14,7 +14,7 @@ import typer
 
 from foundation.errors import Failure
 from neurons.cli.exit_codes import EXIT_USAGE
-from neurons.cli.options import JsonOption, StateDirOption, WalletFlags, command, run_on_store
+from neurons.cli.options import JsonOption, StateDirOption, StoreFlags, WalletFlags, command
 from neurons.cli.presenter import echo_json, show
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def list_submissions(
     from arena.records.port import EVERY_STATE
     from neurons.race.sentences import short
 
-    stored = run_on_store("", state_dir, lambda store: store.submissions(EVERY_STATE))
+    stored = StoreFlags(state_dir=state_dir).run(lambda store: store.submissions(EVERY_STATE))
     found = [submission for submission in stored if state in ("all", submission.state)]
     if as_json:
         echo_json(found)
@@ -230,5 +230,5 @@ def _decide(state_dir: Path | None, agent: str, state: Literal["accepted", "reje
         await store.set_submission_state(version, state, was="review", failure=failure)
         return matches[0]
 
-    decided = run_on_store("", state_dir, decide)
+    decided = StoreFlags(state_dir=state_dir).run(decide)
     typer.echo(f"{decided.subject.agent_version_id[:16]}  {state}  {decided.name}")

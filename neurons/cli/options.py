@@ -128,8 +128,13 @@ class StoreFlags:
     state_dir: StateDirOption = None
 
     def run(self, work: Callable[[PostgresStore], Coroutine[Any, Any, T]], *, is_owner: bool = False) -> T:
-        """What `work` returns, given the store. Raises as `run_on_store`."""
-        return run_on_store(self.dsn, self.state_dir, work, is_owner=is_owner)
+        """What `work` returns, given the store. Raises ArenaError as `open_store`."""
+
+        async def opened() -> T:
+            async with open_store(self.dsn, self.state_dir, is_owner=is_owner) as store:
+                return await work(store)
+
+        return asyncio.run(opened())
 
     @property
     def folder(self) -> Path:
@@ -235,24 +240,10 @@ def _flat(function: Callable[..., None]) -> Callable[..., None]:
 MESSAGE_NOT_FOUND = "no record matches {which!r}; give a number, or the beginning of a record, body or attempt id"
 
 
-def run_on_store(
-    dsn: str, state_dir: Path | None, work: Callable[[PostgresStore], Coroutine[Any, Any, T]], *, is_owner: bool = False
-) -> T:
-    """What `work` returns, given the store of a DSN or a state folder.
-
-    Raises ArenaError V2021, V2022, V2023, V2027, V2028, V2029.
-    """
-
-    async def opened() -> T:
-        async with open_store(dsn, state_dir, is_owner=is_owner) as store:
-            return await work(store)
-
-    return asyncio.run(opened())
-
-
 @contextlib.asynccontextmanager
 async def open_store(dsn: str, state_dir: Path | None, *, is_owner: bool = False) -> AsyncIterator[PostgresStore]:
-    """The store of a DSN or a state folder; an embedded server runs while the block does.
+    """The store of a DSN or a state folder; an embedded server runs while the block does. Raises ArenaError V2021,
+    V2022, V2023, V2027, V2028, V2029.
 
     `is_owner`: as the owner of a state folder's server, who reads every log in it.
     """

@@ -144,7 +144,7 @@ def status(state_dir: StateDirOption = None, as_json: JsonOption = False) -> Non
     One line per thing: node, rules, chain, log, race with its next deadline, work, weights, peers, bank, disk. Below
     them what needs a person, each with its fix, and what mends itself. Exit code 1 when something needs a person.
     """
-    from neurons.cli.options import run_on_store, state_folder
+    from neurons.cli.options import StoreFlags, state_folder
     from neurons.health.status import page
     from neurons.node.reporting import look, read_store
     from neurons.settings.inputs import unix_ms
@@ -152,7 +152,7 @@ def status(state_dir: StateDirOption = None, as_json: JsonOption = False) -> Non
     folder, now_ms = state_folder(state_dir), unix_ms()
     facts = failure = None
     try:
-        facts = run_on_store("", folder, lambda store: read_store(store, now_ms))
+        facts = StoreFlags(state_dir=folder).run(lambda store: read_store(store, now_ms))
     except ArenaError as error:  # a store that can't be read is part of the status
         failure = error.failure
     found = look(folder, facts, now_ms, failure)
@@ -173,14 +173,14 @@ def pause(
     validator that does not run at present.
     """
     from arena.door.service import REASON_CHARS_MAX, PauseState, put_pause
-    from neurons.cli.options import run_on_store
+    from neurons.cli.options import StoreFlags
     from neurons.settings.inputs import unix_ms
 
     reason = reason.strip()
     if is_over is bool(reason) or len(reason) > REASON_CHARS_MAX or not reason.isprintable():
         raise typer.BadParameter(f"give a --reason of one line, at most {REASON_CHARS_MAX} characters, or --end")
     state = PauseState(is_paused=not is_over, reason=reason, since_ms=unix_ms())
-    run_on_store("", state_dir, lambda store: put_pause(store, state))
+    StoreFlags(state_dir=state_dir).run(lambda store: put_pause(store, state))
     said = "submissions are answered 503 with this reason; next: arena validator pause --end"
     typer.echo("submissions are taken again" if is_over else f"paused: {said}")
 

@@ -65,24 +65,21 @@ def check_memory(settings: Settings) -> DoctorCheck:
     """Memory that can be used now, for the index, Postgres and the jails."""
     import psutil
 
-    return _judge_bytes(psutil.virtual_memory().available, *MEMORY_BYTES)
+    return _judge_bytes("", psutil.virtual_memory().available, *MEMORY_BYTES)
 
 
 def check_disk(settings: Settings) -> DoctorCheck:
     """Space and write access where the state folder is or will be."""
     folder = settings.state_dir
-    made = folder  # or its nearest parent that is there: the first start makes the rest
-    while not made.exists():
-        made = made.parent
+    made = next(one for one in (folder, *folder.parents) if one.exists())  # the first start makes the rest
     if not made.is_dir() or not os.access(made, os.W_OK | os.X_OK):
         fix = f'sudo install -d -o "$(id -un)" {folder}, or choose another place with --state-dir'
         return DoctorCheck("fail", f"{made} is not a folder we may write to", fix)
-    found = _judge_bytes(shutil.disk_usage(made).free, *DISK_BYTES)
-    return msgspec.structs.replace(found, found=f"{folder}: {found.found}")
+    return _judge_bytes(f"{folder}: ", shutil.disk_usage(made).free, *DISK_BYTES)
 
 
-def _judge_bytes(free: int, least: int, good: int) -> DoctorCheck:
-    found = f"{free / (1 << 30):.1f} GiB free"
+def _judge_bytes(place: str, free: int, least: int, good: int) -> DoctorCheck:
+    found = f"{place}{free / (1 << 30):.1f} GiB free"
     if free < least:
         return DoctorCheck("fail", found, f"free at least {least >> 30} GiB; {good >> 30} GiB is comfortable")
     if free < good:

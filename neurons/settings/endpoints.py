@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -150,13 +151,15 @@ def named_endpoints(settings: Settings) -> tuple[Endpoint, ...]:
     if settings.openai_base_url:
         key = settings.openai_api_key.get_secret_value()
         return (Endpoint(name="model", base_url=settings.openai_base_url, api_key=key),)
-    made: dict[str, Endpoint] = {}
-    for one in settings.upstreams:
-        if one.name in made:
-            raise ArenaError("V2030", f"two entries of [[upstreams]] are called {one.name}")
-        key = os.environ.get(one.api_key_env, "") if one.api_key_env else ""
-        if one.api_key_env and not key:
-            raise ArenaError("V2030", f"{one.api_key_env}, the key of upstream {one.name}, is not in the environment")
-        slots_dir = str(settings.state_dir / "upstreams" / one.name) if one.requests_at_once else ""
-        made[one.name] = msgspec.structs.replace(one, api_key=key, slots_dir=slots_dir)
-    return tuple(made.values())
+    names = [one.name for one in settings.upstreams]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise ArenaError("V2030", f"two entries of [[upstreams]] are called {twice}")
+    return tuple(_opened(one, settings.state_dir / "upstreams") for one in settings.upstreams)
+
+
+def _opened(one: Endpoint, slots: Path) -> Endpoint:
+    key = os.environ.get(one.api_key_env, "") if one.api_key_env else ""
+    if one.api_key_env and not key:
+        raise ArenaError("V2030", f"{one.api_key_env}, the key of upstream {one.name}, is not in the environment")
+    slots_dir = str(slots / one.name) if one.requests_at_once else ""
+    return msgspec.structs.replace(one, api_key=key, slots_dir=slots_dir)

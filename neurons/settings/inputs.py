@@ -23,7 +23,7 @@ from arena.bank.suite_signature import open_shipped, read_suite
 from arena.chain.keys import verify
 from arena.chain.port import Signer, Subtensor, is_local
 from arena.gate.knowledge import GateKnowledge, make_knowledge
-from arena.policies import POLICIES, policy_by_name
+from arena.policies import POLICIES
 from arena.policy import Policy
 from foundation.canonical import content_hash, text_hash
 from foundation.durable_files import write_whole
@@ -49,16 +49,12 @@ def policy_of(settings: Settings) -> Policy:
     """The policy the settings name, shipped or a JSON file, `paper` where they name none; `models` replaces its model
     list, and so its hash."""
     named = settings.policy or DEFAULT_POLICY
-    path = Path(named)
-    try:
-        policy = (
-            msgspec.json.decode(path.read_bytes(), type=Policy) if path.suffix == ".json" else policy_by_name(named)
-        )
-    except KeyError as error:
+    if not named.endswith(".json") and named not in POLICIES:
         (nearest,) = difflib.get_close_matches(named, POLICIES, n=1, cutoff=0.0)
-        known = ", ".join(POLICIES)
-        told = f"no policy `{named}`; there are {known}, or a path that ends in .json"
-        raise ArenaError("V2030", told, fix=f"did you mean `{nearest}`?") from error
+        told = f"no policy `{named}`; there are {', '.join(POLICIES)}, or a path that ends in .json"
+        raise ArenaError("V2030", told, fix=f"did you mean `{nearest}`?")
+    try:
+        policy = POLICIES.get(named) or msgspec.json.decode(Path(named).read_bytes(), type=Policy)
     except (OSError, msgspec.DecodeError) as error:
         raise ArenaError("V2030", f"policy {named}: {error}", fix="check the file") from error
     models = tuple(name.strip() for name in settings.models.split(",") if name.strip())
@@ -227,23 +223,20 @@ def titles_file(settings: Settings) -> str:
     return str(release)
 
 
-def open_titles(path: str) -> TitleMatcher:
-    """The matcher of a release file, or `lexical/1` for "". Raises ArenaError P4001 for a malformed release."""
-    from problems.titles import LexicalTitles, decode_accepted
+def open_titles(*paths: str | Path) -> TitleMatcher:
+    """The matcher of some release files together, or `lexical/1` for none ("" is none). Raises ArenaError P4001 for a
+    malformed release."""
+    from problems.titles import LexicalTitles, decode_accepted, join_titles
 
-    return decode_accepted(Path(path).read_bytes()) if path else LexicalTitles()
+    releases = tuple(decode_accepted(Path(path).read_bytes()) for path in paths if path)
+    return join_titles(releases) if releases else LexicalTitles()
 
 
 def open_released_titles(settings: Settings) -> TitleMatcher:
     """The accepted titles of everything public: `titles*.json` beside the index (a suite's, and those of released
-    batches) and of the operator's release, or `lexical/1` where there are none. Raises ArenaError P4001 for a malformed
-    release."""
-    from problems.titles import LexicalTitles, decode_accepted, join_titles
-
+    batches) and of the operator's release. Raises ArenaError as `open_titles`."""
     folders = (catalogue_path(settings), shared_titles_folder(settings))
-    paths = [path for folder in folders for path in sorted(folder.glob("titles*.json"))]
-    releases = tuple(decode_accepted(path.read_bytes()) for path in paths)
-    return join_titles(releases) if releases else LexicalTitles()
+    return open_titles(*(path for folder in folders for path in sorted(folder.glob("titles*.json"))))
 
 
 def signer_of(settings: Settings) -> Signer:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import asyncpg
 import msgspec
+import numpy as np
 import psutil
 from msgspec.structs import replace
 
@@ -141,17 +142,18 @@ def _kill(run: DemoRun, process: subprocess.Popen[bytes], dice: random.Random, k
     One kill in four may fall into the start; the others come once the loops run.
     """
     is_early = dice.random() < 0.25
-    while process.poll() is None:
-        if (is_early or '"event":"log stands"' in log_of(run)) and _find(run, process, kind):
-            time.sleep(dice.uniform(0.0, 4.0))
-            found = _find(run, process, kind)
-            if found and process.poll() is None:
-                for each in dice.choice(found):
-                    with contextlib.suppress(psutil.NoSuchProcess):
-                        each.kill()
-                return True
+    while not ((is_early or '"event":"log stands"' in log_of(run)) and _find(run, process, kind)):
+        if process.poll() is not None:
+            return False
         time.sleep(0.1)
-    return False
+    time.sleep(dice.uniform(0.0, 4.0))
+    found = _find(run, process, kind)
+    if process.poll() is not None or not found:
+        return process.poll() is None and _kill(run, process, dice, kind)
+    for each in dice.choice(found):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.kill()
+    return True
 
 
 def _find(run: DemoRun, process: subprocess.Popen[bytes], kind: str) -> list[list[psutil.Process]]:
@@ -198,7 +200,6 @@ async def _read_kept(run: DemoRun) -> Kept:
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """One race: the most memory of all processes while it ran, and what stood open when it was settled."""
 
-    race: int
     most_mb: float
     own_mb: float  # the validator's own process
     processes: int
@@ -234,10 +235,8 @@ def soak(base: Path, catalogue: Path, races: int) -> Soaked:
 
 def growth_mb(seen: list[Seen]) -> float:
     """MB that a race adds, by least squares over the later two thirds: the first races fill caches."""
-    later = seen[len(seen) // 3 :]
-    middle = sum(one.race for one in later) / len(later)
-    spread = sum((one.race - middle) ** 2 for one in later)
-    return sum((one.race - middle) * one.most_mb for one in later) / spread if spread else 0.0
+    later = [one.most_mb for one in seen[len(seen) // 3 :]]
+    return float(np.polyfit(range(len(later)), later, 1)[0])
 
 
 def _race(run: DemoRun, process: subprocess.Popen[bytes], race: int) -> Seen:
@@ -249,7 +248,6 @@ def _race(run: DemoRun, process: subprocess.Popen[bytes], race: int) -> Seen:
         if len({one["race"] for one in races if one["stage"] == "settled"}) >= race:
             break
     return Seen(
-        race=race,
         most_mb=most_mb,
         own_mb=_held_mb([own]),
         processes=len(family),

@@ -107,24 +107,6 @@ async def stopped_in(node: Node, desk: Desk, stuck: Stuck) -> None:
             asyncio.get_running_loop().remove_signal_handler(number)
 
 
-async def test_the_next_node_records_the_attempt_that_was_cut_off_and_does_the_work(desk: Desk) -> None:
-    short = replace(desk.policy, race=replace(desk.policy.race, lease_ms=600))  # leases that run out at once
-    desk.start(short)
-    await desk.submit("waits", state="accepted")
-    stuck = Stuck()
-    node = dataclasses.replace(desk.node, pool=StuckPool(stuck))  # type: ignore[arg-type]
-    await stopped_in(node, desk, stuck)
-    desk.start(short)
-    async with asyncio.timeout(BOUND_S):
-        while not await desk.store.expired():
-            await asyncio.sleep(0.1)
-    await sweep(desk.node)
-    ended = [decode_content(r.content).payload.ended async for r in desk.store.records(kinds=("attempt",))]
-    assert ended == ["abandoned"]
-    assert (await verify_store(desk.store, verify)).is_ok
-    assert await desk.work(stages=("qualifying",)) == len(desk.node.suite)
-
-
 async def test_a_lease_that_is_lost_stops_its_episode_at_once_and_leaves_one_attempt(desk: Desk) -> None:
     desk.start(replace(desk.policy, race=replace(desk.policy.race, lease_ms=900)))
     subject = await desk.submit("slow", state="accepted")
