@@ -25,7 +25,7 @@ from foundation.errors import ArenaError, Failure
 from harness.sandbox.port import SandboxLevel
 from neurons.health.status import RestingSlot
 from neurons.worker.protocol import (
-    LENGTH_BYTES,
+    LINE_BYTES_MAX,
     REPLIES,
     EvaluateJob,
     Faulted,
@@ -36,8 +36,7 @@ from neurons.worker.protocol import (
     Request,
     WorkerSetup,
     child_environment,
-    encode_frame,
-    frame_length,
+    encode_line,
 )
 
 RESTS = Backoff(first_ms=1_000, most_ms=300_000)  # of a slot, by failed starts in a row
@@ -64,6 +63,7 @@ class _Worker:
             *(sys.executable, *_MODULE),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            limit=LINE_BYTES_MAX,
             env=child_environment(),
             start_new_session=True,  # a Ctrl-C at the terminal is the supervisor's to handle
         )
@@ -85,13 +85,12 @@ class _Worker:
     async def run(self, request: Request) -> Reply:
         assert self.process.stdin is not None and self.process.stdout is not None
         try:
-            self.process.stdin.write(encode_frame(request))
+            self.process.stdin.write(encode_line(request))
             await self.process.stdin.drain()
-            prefix = await self.process.stdout.readexactly(LENGTH_BYTES)
-            return REPLIES.decode(await self.process.stdout.readexactly(frame_length(prefix)))
+            return REPLIES.decode(await self.process.stdout.readuntil(b"\n"))
         except (BrokenPipeError, ConnectionResetError, asyncio.IncompleteReadError) as error:
             raise ArenaError(WORKER_DIED, f"worker {self.setup.slot}, process {self.process.pid}") from error
-        except (ValueError, msgspec.DecodeError) as error:
+        except (asyncio.LimitOverrunError, msgspec.DecodeError) as error:
             raise ArenaError(WORKER_DIED, f"worker {self.setup.slot} sent an unknown reply: {error}") from error
 
     async def kill(self) -> None:
