@@ -22,7 +22,7 @@ from arena.submissions.admission import CooldownClass, Submitted, cooldown_block
 from foundation.codes.names import JOB_QUARANTINED, JUDGE_UNUSABLE
 from foundation.codes.row import Owner
 from judge.rubric import lower_median
-from judge.verdict import Verdict
+from judge.verdict import UnscoredVerdict, Verdict
 from problems.outcome import OutcomeScore
 
 Outcome = Literal["accept", "review", "reject"]
@@ -120,37 +120,34 @@ REFUSALS_MAX = 3  # tries of the judge at one body, after which nobody asks agai
 
 
 class RaceRecords:
-    """Evaluations, verdicts and closings of one race (or of qualifying), in the order they were taken; and for
-    qualifying what gates say of submissions: by submission, then by validator."""
+    """Evaluations, verdicts and attempts of one race (or of qualifying), in the order they were taken; and what they
+    say by themselves: results of qualifying, and the words of gates on submissions, by submission and validator.
 
-    def __init__(self) -> None:
+    Of qualifying, which never ends, a node keeps no verdicts, and only evaluations that owe one (`is_lasting`).
+    """
+
+    def __init__(self, *, is_lasting: bool = False) -> None:
+        self.is_lasting = is_lasting
         self.evaluations: list[LoggedRecord[EvaluationRecord]] = []
         self.verdicts: list[LoggedRecord[VerdictRecord]] = []
         self.attempts: list[LoggedRecord[AttemptRecord]] = []  # of a race: those that gave no result
         self.words: dict[Subject, dict[str, GateWord]] = {}
-        self._first: dict[tuple[str, str], Verdict] = {}  # by validator and body
+        self.first: dict[tuple[str, str], Subject] = {}  # by validator and agent: which submission it qualified
+        self._owing: dict[tuple[str, str], list[LoggedRecord[EvaluationRecord]]] = {}  # by validator and body
         self._refusals: Counter[tuple[str, str]] = Counter()  # by validator and body
         self._quarantined: set[tuple[str, str]] = set()  # validator and body
-        self._of_agent: dict[str, list[LoggedRecord[EvaluationRecord]]] = {}
-        self._compacted: dict[str, list[tuple[str, QualifyingResult]]] = {}  # by agent: policy hash and result
+        self._results: dict[tuple[str, str], list[QualifyingResult]] = {}  # by agent and policy hash
         self._closings: dict[str, dict[tuple[str, str], Owner]] = {}  # by agent, then by validator and problem id
 
     def take(self, validator: str, seq: int, content_sha256: str, payload: Payload) -> None:
         """Take in one record; kinds that say nothing about a result are passed over. Logs come in their order."""
         logged = partial(LoggedRecord, validator=validator, seq=seq, content_sha256=content_sha256)
         if isinstance(payload, EvaluationRecord):
-            row = logged(record=payload)
-            self.evaluations.append(row)
-            self._of_agent.setdefault(payload.subject.agent_version_id, []).append(row)
+            self._take_evaluation(logged(record=payload))
         elif isinstance(payload, VerdictRecord):
-            self.verdicts.append(logged(record=payload))
-            key = (validator, payload.verdict.body_sha256)
-            if isinstance(payload.verdict, Verdict):
-                self._first.setdefault(key, payload.verdict)
-            elif payload.verdict.failure.code == JUDGE_UNUSABLE:
-                self._refusals[key] += 1
-            elif payload.verdict.failure.code == JOB_QUARANTINED:
-                self._quarantined.add(key)
+            if not self.is_lasting:
+                self.verdicts.append(logged(record=payload))
+            self._take_verdict((validator, payload.verdict.body_sha256), payload.verdict)
         elif isinstance(payload, AttemptRecord):
             if payload.ended != "evaluated" and payload.context.stage == "race":
                 self.attempts.append(logged(record=payload))
@@ -164,98 +161,78 @@ class RaceRecords:
             if word is not None:
                 self.words.setdefault(payload.subject, said)[validator] = word
 
+    def _take_evaluation(self, row: LoggedRecord[EvaluationRecord]) -> None:
+        record = row.record
+        if not self.is_lasting:
+            self.evaluations.append(row)
+        if record.context.stage == "qualifying":
+            self.first.setdefault((row.validator, record.subject.agent_version_id), record.subject)
+        if isinstance(record.outcome, OutcomeScore):
+            self._owing.setdefault((row.validator, record.body_sha256), []).append(row)
+            if not record.outcome.is_success:
+                self._found(row, (0,))
+        else:
+            self._found(row, _SCORES.get(record.outcome.failure.owner))
+
+    def _take_verdict(self, key: tuple[str, str], said: Verdict | UnscoredVerdict) -> None:
+        if isinstance(said, Verdict):
+            for row in self._owing.pop(key, ()):
+                if is_success(row.record):
+                    self._found(row, (said.coefficient_e4,))
+        elif said.failure.code == JUDGE_UNUSABLE:
+            self._refusals[key] += 1
+        elif said.failure.code == JOB_QUARANTINED:
+            self._quarantined.add(key)
+
+    def _found(self, row: LoggedRecord[EvaluationRecord], score: tuple[int | None] | None) -> None:
+        """Keep what an evaluation says of its problem: a score, None for a withdrawn one; nothing for no `score`."""
+        record = row.record
+        if score is not None and record.context.stage == "qualifying":
+            agent = (intern(record.subject.agent_version_id), intern(record.conditions.policy_sha256))
+            result = QualifyingResult(
+                validator=intern(row.validator), problem_id=intern(record.context.problem_id), score_e4=score[0]
+            )
+            self._results.setdefault(agent, []).append(result)
+
     def owed(self, validator: str) -> list[LoggedRecord[EvaluationRecord]]:
         """A validator's evaluations with an outcome and no verdict yet, successes first, then oldest first.
 
         A body that the judge refused `REFUSALS_MAX` times is not asked about again, nor in a race one that is
         quarantined.
         """
-        rows = [row for row in self.evaluations if row.validator == validator and self._is_owed(row)]
-        return sorted(rows, key=lambda row: not is_success(row.record))
+        rows = [
+            row
+            for key, owing in self._owing.items()
+            for row in owing
+            if row.validator == validator
+            and self._refusals[key] < REFUSALS_MAX
+            and not (row.record.context.stage == "race" and key in self._quarantined)
+        ]
+        return sorted(rows, key=lambda row: (not is_success(row.record), row.seq))
 
     def quarantined(self, validator: str) -> list[LoggedRecord[EvaluationRecord]]:
         """A validator's evaluations whose judging ended the workers of two slots, and that have no verdict."""
-        keys = self._quarantined - self._first.keys()
-        return [row for row in self.evaluations if row.validator == validator and _key(row) in keys]
-
-    def compact(self) -> None:
-        """Keep of evaluations on which nothing is owed their qualifying results alone, and of verdicts nothing else."""
-        kept: list[LoggedRecord[EvaluationRecord]] = []
-        for row in self.evaluations:
-            if self._is_owed(row):
-                kept.append(row)
-                continue
-            result = self._result(row)
-            if result is None:  # it never says anything
-                continue
-            policy_sha256, agent = row.record.conditions.policy_sha256, row.record.subject.agent_version_id
-            small = QualifyingResult(
-                validator=intern(result.validator), problem_id=intern(result.problem_id), score_e4=result.score_e4
-            )
-            self._compacted.setdefault(agent, []).append((intern(policy_sha256), small))
-        bodies = {_key(row) for row in kept}
-        self.evaluations, self.verdicts, self._of_agent = kept, [], {}
-        for row in kept:
-            self._of_agent.setdefault(row.record.subject.agent_version_id, []).append(row)
-        self._first = {key: verdict for key, verdict in self._first.items() if key in bodies}
-        self._refusals = Counter({key: count for key, count in self._refusals.items() if key in bodies})
-        self._quarantined &= bodies
+        return [row for key in self._quarantined for row in self._owing.get(key, ()) if row.validator == validator]
 
     def forget(self, agent_version_id: str, policy_sha256: str) -> None:
-        """Let go of an agent's compacted results under a policy: it was decided."""
-        rows = self._compacted.pop(agent_version_id, [])
-        left = [(policy, result) for policy, result in rows if policy != policy_sha256]
-        if left:
-            self._compacted[agent_version_id] = left
+        """Let go of an agent's results under a policy: it was decided."""
+        self._results.pop((agent_version_id, policy_sha256), None)
 
     def qualifying_results(self, agent_version_id: str, policy_sha256: str) -> Iterator[QualifyingResult]:
         """What validators found of an agent under a policy: outcome x coefficient, zeros, withdrawn problems."""
-        for policy, result in self._compacted.get(agent_version_id, ()):
-            if policy == policy_sha256:
-                yield result
-        for row in self._of_agent.get(agent_version_id, ()):
-            if row.record.conditions.policy_sha256 == policy_sha256:
-                found = self._result(row)
-                if found is not None:
-                    yield found
+        yield from self._results.get((agent_version_id, policy_sha256), ())
         for (validator, problem_id), owner in self._closings.get(agent_version_id, {}).items():
-            closed = _unscored(validator, problem_id, owner)
-            if closed is not None:
-                yield closed
+            for score_e4 in _SCORES.get(owner) or ():
+                yield QualifyingResult(validator=validator, problem_id=problem_id, score_e4=score_e4)
 
-    def _result(self, row: LoggedRecord[EvaluationRecord]) -> QualifyingResult | None:
-        """Outcome x coefficient of an evaluation, or None while that is owed."""
-        outcome, problem_id = row.record.outcome, row.record.context.problem_id
-        if not isinstance(outcome, OutcomeScore):
-            return _unscored(row.validator, problem_id, outcome.failure.owner)
-        if not outcome.is_success:
-            return QualifyingResult(validator=row.validator, problem_id=problem_id, score_e4=0)
-        verdict = self._first.get(_key(row))
-        if verdict is None:
-            return None
-        return QualifyingResult(validator=row.validator, problem_id=problem_id, score_e4=verdict.coefficient_e4)
 
-    def _is_owed(self, row: LoggedRecord[EvaluationRecord]) -> bool:
-        key = _key(row)
-        is_judgeable = isinstance(row.record.outcome, OutcomeScore) and key not in self._first
-        is_over = row.record.context.stage == "race" and key in self._quarantined
-        return is_judgeable and not is_over and self._refusals[key] < REFUSALS_MAX
+# What an item without an outcome says, by who was at fault: withdrawn, zero, or nothing.
+_SCORES: dict[Owner, tuple[int | None]] = {Owner.PROBLEM: (None,), Owner.AGENT: (0,)}
 
 
 def is_success(record: EvaluationRecord) -> bool:
     """Whether the episode solved its problem."""
     return isinstance(record.outcome, OutcomeScore) and record.outcome.is_success
-
-
-def _key(row: LoggedRecord[EvaluationRecord]) -> tuple[str, str]:
-    return row.validator, row.record.body_sha256
-
-
-def _unscored(validator: str, problem_id: str, owner: Owner) -> QualifyingResult | None:
-    """What an item without an outcome says: withdrawn, zero, or nothing."""
-    if owner is Owner.PROBLEM:
-        return QualifyingResult(validator=validator, problem_id=problem_id, score_e4=None)
-    return QualifyingResult(validator=validator, problem_id=problem_id, score_e4=0) if owner is Owner.AGENT else None
 
 
 def field_standings(
@@ -345,17 +322,12 @@ def _results_by_subject(
 ) -> dict[Subject, dict[str, list[QualifyingResult]]]:
     """By submission and validator: its qualifying results. A validator's first evaluation of an agent says which
     submission it is about."""
-    first: dict[tuple[str, str], Subject] = {}
-    for evaluation in records.evaluations:
-        subject = evaluation.record.subject
-        if evaluation.validator in permitted and evaluation.record.context.stage == "qualifying":
-            first.setdefault((evaluation.validator, subject.agent_version_id), subject)
     found: dict[Subject, dict[str, list[QualifyingResult]]] = {}
-    for agent in {agent for _, agent in first}:
+    for agent in {agent for _, agent in records.first}:
         for result in records.qualifying_results(agent, policy.policy_sha256):
-            if (result.validator, agent) in first:
-                by_validator = found.setdefault(first[result.validator, agent], {})
-                by_validator.setdefault(result.validator, []).append(result)
+            subject = records.first.get((result.validator, agent))
+            if subject is not None and result.validator in permitted:
+                found.setdefault(subject, {}).setdefault(result.validator, []).append(result)
     return found
 
 

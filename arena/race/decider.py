@@ -55,8 +55,8 @@ from arena.race.events import (
 from arena.race.logs import AnchoredLog, anchored_logs, lacking, own_log, receipt
 from arena.race.machine import RaceState
 from arena.race.schedule import Moment, Roll, Timeline, anchor_of, receipt_of, timeline
-from arena.race.scores import NO_BEACON, control_subject, witness_subject
-from arena.race.settle import settlement_sha256
+from arena.race.scores import control_subject, witness_subject
+from arena.race.settle import NO_BEACON, settlement_sha256
 from arena.records.model import Context, Stage, Subject
 from arena.records.port import WorkItem
 from foundation.canonical import content_hash

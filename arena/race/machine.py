@@ -38,7 +38,7 @@ from arena.race.logs import ProgressClaims
 from arena.race.schedule import Moment, closing_ms, race_number, shared_closes_ms, timeline
 from arena.race.scores import SettlementInputs
 from arena.race.weights import WeightVector, chain_vector
-from arena.records.model import Candidate, CountedLog, SettlementRecord, Subject, Top
+from arena.records.model import Candidate, CountedLog, RaceInputs, SettlementRecord, SettlingNeuron, Subject, Top
 from arena.records.port import WeightsResult
 from foundation.errors import ArenaError
 
@@ -301,23 +301,33 @@ def settlement_inputs(
     """
     if state.stage != "settling" or state.opened is None or state.closed is None or state.due is None:
         raise IllegalEventError(f"{state.race_id} is {state.stage}, not settling")
+    opened, field, draw = state.opened, state.field, state.draw
     return SettlementInputs(
         race_id=state.race_id,
-        policy=state.opened.policy,
-        batch=state.opened.batch,
+        policy=opened.policy,
+        batch_sha256=opened.batch.batch_sha256,
         closing_block=state.closed.closing_block,
-        closes_ms=state.opened.closes_ms,
         settling_block=state.due.settling_block,
-        field=state.field.field if state.field else (),
-        validators=state.field.validators if state.field else (),
-        beacon=state.draw.beacon if state.draw else None,
-        undrawn_why=state.due.why,
+        beacon_round=draw.beacon.round if draw else 0,
+        stated=RaceInputs(
+            policy="",
+            problem_ids=tuple(problem.problem_id for problem in opened.batch.problems),
+            closes_ms=opened.closes_ms,
+            field=field.field if field else (),
+            validators=field.validators if field else (),
+            neurons=tuple(
+                SettlingNeuron(uid=each.uid, hotkey=each.hotkey, stake_rao=each.stake_rao) for each in metagraph.neurons
+            ),
+            incumbent=field.incumbent if field else None,
+            history=(),
+            eliminated=before.eliminated,
+            logs=logs,
+            beacon_network=draw.beacon.network if draw else "",
+            beacon_signature=draw.beacon.signature if draw else "",
+            undrawn_why=state.due.why,
+        ),
         evaluations=tuple(records.evaluations),
         verdicts=tuple(records.verdicts),
         attempts=tuple(records.attempts),
-        metagraph=metagraph,
-        incumbent=state.field.incumbent if state.field else None,
         history=before.history,
-        eliminated=before.eliminated,
-        logs=logs,
     )

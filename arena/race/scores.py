@@ -15,18 +15,15 @@ from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from arena.bank.batch import Batch
-from arena.chain.port import BeaconRound, Metagraph
 from arena.policy import Policy, RaceRules
 from arena.race.draw import assign
 from arena.records.model import (
     AttemptRecord,
     Candidate,
-    CountedLog,
     EvaluationRecord,
+    RaceInputs,
     SettlementRecord,
     Subject,
-    Top,
     VerdictRecord,
 )
 from foundation.canonical import content_hash
@@ -53,37 +50,27 @@ class LoggedRecord(msgspec.Struct, Generic[Kind], frozen=True, kw_only=True):
     record: Kind
 
 
-NO_BEACON = "the beacon did not come"
-
-
 class SettlementInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a settlement depends on. Order of the tuples never matters.
+    """Everything a settlement depends on. The order of its tuples never matters.
 
-    `validators` hold a permit at the closing block; `metagraph` is the subnet at the settling block. `beacon` is None
-    when nothing was drawn; `undrawn_why` then says why: it never came, or the batch did not open with it. `history`
-    holds earlier settlements, newest last; `eliminated` the agents that had left the races before this one; `logs` is
-    what the evaluations and verdicts were read from, empty where one validator settles from its own log alone.
+    `stated` is what the record will state, as far as the caller knows it: `settle` sorts it, and adds the policy and
+    the names of the past settlements. Its neurons are those of the settling block; its `logs` are what the records were
+    read from, none where one validator settles from its own log alone. `history` holds earlier settlements, newest
+    last; `recorded_under` is the hash of the policy the records were written under, "" for that of `policy`.
     """
 
     race_id: str
     policy: Policy
-    batch: Batch
+    batch_sha256: str
     closing_block: int
-    closes_ms: int
     settling_block: int
-    field: tuple[Candidate, ...]
-    validators: tuple[str, ...]
-    beacon: BeaconRound | None
-    undrawn_why: str = NO_BEACON
+    beacon_round: int
+    stated: RaceInputs
     evaluations: tuple[LoggedRecord[EvaluationRecord], ...]
     verdicts: tuple[LoggedRecord[VerdictRecord], ...]
-    attempts: tuple[LoggedRecord[AttemptRecord], ...] = ()  # without a result; for a control agent
-    metagraph: Metagraph
-    incumbent: Top | None = None
+    attempts: tuple[LoggedRecord[AttemptRecord], ...] = ()
     history: tuple[SettlementRecord, ...] = ()
-    eliminated: tuple[str, ...] = ()
-    logs: tuple[CountedLog, ...] = ()
-    recorded_under: str = ""  # hash of the policy the records were written under; "": of `policy`
+    recorded_under: str = ""
 
 
 class TrajectoryResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -350,7 +337,7 @@ def counted_attempts(inputs: SettlementInputs) -> tuple[LoggedRecord[AttemptReco
     for attempt in rows:
         if attempt.record.is_closing:
             _note_last(last, attempt)
-    kept = [row for row in rows if inputs.logs or row.record.is_closing or row.seq < last.get(_key(row), 0)]
+    kept = [row for row in rows if inputs.stated.logs or row.record.is_closing or row.seq < last.get(_key(row), 0)]
     return tuple(sorted(kept, key=lambda row: (row.validator, row.seq)))
 
 
@@ -440,18 +427,18 @@ def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -
     charged = _charged(inputs, drawn)
     tried: dict[Pair, set[str]] = {}  # the validators with an attempt that gave no result
     for row in counted_attempts(inputs):
-        if row.validator in inputs.validators and _is_in_race(row, inputs):
+        if row.validator in inputs.stated.validators and _is_in_race(row, inputs):
             pair = (row.record.subject.agent_version_id, row.record.context.problem_id)
             tried.setdefault(pair, set()).add(row.validator)
     copies = inputs.policy.race.validators_per_problem
     counted: dict[Pair, PairCount] = {}
-    for candidate in inputs.field:
+    for candidate in inputs.stated.field:
         agent = candidate.subject.agent_version_id
         for problem_id in drawn:
             given, faulted = available.get((agent, problem_id), {}), charged.get((agent, problem_id), frozenset())
             present: Iterable[str] = given.keys() | faulted
             if len(given.keys() | faulted) > 1:
-                order = assign(seed, agent, problem_id, inputs.validators, copies).order
+                order = assign(seed, agent, problem_id, inputs.stated.validators, copies).order
                 present = [hotkey for hotkey in order if hotkey in given or hotkey in faulted][:copies]
             results = tuple(given[hotkey] for hotkey in present if hotkey not in faulted)
             counted[agent, problem_id] = PairCount(
@@ -466,7 +453,7 @@ def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -
 
 def pairs_given(inputs: SettlementInputs) -> dict[str, frozenset[tuple[str, str]]]:
     """By validator: the (agent, problem) pairs of the field for which the records hold a result of its own."""
-    problem_ids = frozenset(problem.problem_id for problem in inputs.batch.problems)
+    problem_ids = frozenset(inputs.stated.problem_ids)
     given: dict[str, set[tuple[str, str]]] = {}
     for pair, results in _results_by_validator(inputs, problem_ids, _agents(inputs)).items():
         for validator in results:
@@ -477,7 +464,7 @@ def pairs_given(inputs: SettlementInputs) -> dict[str, frozenset[tuple[str, str]
 def compared_with_others(inputs: SettlementInputs, validator: str) -> tuple[int, int]:
     """How many results of others the records hold on pairs of the field that `validator` has a result on too, and how
     many of them have another outcome."""
-    problem_ids = frozenset(problem.problem_id for problem in inputs.batch.problems)
+    problem_ids = frozenset(inputs.stated.problem_ids)
     differs = [
         other.is_success != given[validator].is_success
         for given in _results_by_validator(inputs, problem_ids, _agents(inputs)).values()
@@ -489,12 +476,12 @@ def compared_with_others(inputs: SettlementInputs, validator: str) -> tuple[int,
 
 
 def _agents(inputs: SettlementInputs) -> frozenset[str]:
-    return frozenset(candidate.subject.agent_version_id for candidate in inputs.field)
+    return frozenset(candidate.subject.agent_version_id for candidate in inputs.stated.field)
 
 
 def _charged(inputs: SettlementInputs, drawn: tuple[str, ...]) -> dict[Pair, frozenset[str]]:
     """By pair of the field: the validators whose fault on it stands against the agent."""
-    attempts, permitted = counted_attempts(inputs), frozenset(inputs.validators)
+    attempts, permitted = counted_attempts(inputs), frozenset(inputs.stated.validators)
     if not attempts:
         return {}
     policy_sha256 = inputs.recorded_under or inputs.policy.policy_sha256
@@ -537,7 +524,7 @@ def _results_by_validator(
         and said.record.context.race_id == inputs.race_id
         and (said.validator, said.record.verdict.body_sha256) not in verdicts
     }
-    permitted = frozenset(inputs.validators)
+    permitted = frozenset(inputs.stated.validators)
     policy_sha256 = inputs.recorded_under or inputs.policy.policy_sha256
     found: dict[Pair, dict[str, TrajectoryResult]] = {}
     for row in sorted(inputs.evaluations, key=lambda row: (row.validator, row.seq)):
@@ -565,11 +552,7 @@ def _results_by_validator(
 
 def _is_in_race(row: LoggedRecord[AttemptRecord | EvaluationRecord], inputs: SettlementInputs) -> bool:
     context = row.record.context
-    return (
-        context.stage == "race"
-        and context.race_id == inputs.race_id
-        and context.batch_sha256 == inputs.batch.batch_sha256
-    )
+    return context.stage == "race" and context.race_id == inputs.race_id and context.batch_sha256 == inputs.batch_sha256
 
 
 def _is_of_race(row: LoggedRecord[EvaluationRecord], inputs: SettlementInputs, policy_sha256: str) -> bool:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import msgspec
+from msgspec.structs import replace
 
-from arena.bank.batch import Batch, SealedProblem
 from arena.chain.port import BeaconRound, Metagraph, Neuron
 from arena.policy import Policy, PromotionRules
 from arena.race.draw import draw_problems, race_seed
@@ -51,7 +50,6 @@ from arena.records.model import (
     PastSettlement,
     RaceInputs,
     SettlementRecord,
-    SettlingNeuron,
     Standing,
     Top,
     VerdictRecord,
@@ -62,35 +60,61 @@ from foundation.errors import ArenaError
 _UNIT = 10_000
 
 
+NO_BEACON = "the beacon did not come"
+
+
 def settle(inputs: SettlementInputs) -> SettlementRecord:
     """Settle a race. Raises ValueError only for inputs that contradict themselves (a batch too small for its draw)."""
+    stated = _in_order(inputs)
     blank = cancelled_settlement(
         race_id=inputs.race_id,
         policy_sha256=inputs.policy.policy_sha256,
         closing_block=inputs.closing_block,
         settling_block=inputs.settling_block,
-        batch_sha256=inputs.batch.batch_sha256,
+        batch_sha256=inputs.batch_sha256,
         record_set_sha256=record_set_sha256((*inputs.evaluations, *inputs.verdicts, *counted_attempts(inputs))),
-        incumbent=inputs.incumbent,
-        inputs=state_inputs(inputs),
+        incumbent=stated.incumbent,
+        inputs=stated,
     )
-    if not inputs.field:
-        return msgspec.structs.replace(blank, reason="no agent raced")
-    if not inputs.validators:
-        return msgspec.structs.replace(blank, reason="no validator holds a permit")
-    if inputs.beacon is None:
-        return msgspec.structs.replace(blank, reason=inputs.undrawn_why)
-    seed = race_seed(inputs.race_id, inputs.batch.batch_sha256, inputs.beacon)
-    drawn = draw_problems(seed, (problem.problem_id for problem in inputs.batch.problems), inputs.policy.race.problems)
-    blank = msgspec.structs.replace(blank, seed=seed, beacon_round=inputs.beacon.round, drawn=drawn)
+    if not stated.field:
+        return replace(blank, reason="no agent raced")
+    if not stated.validators:
+        return replace(blank, reason="no validator holds a permit")
+    if not stated.beacon_signature:
+        return replace(blank, reason=stated.undrawn_why)
+    beacon = BeaconRound(network=stated.beacon_network, round=inputs.beacon_round, signature=stated.beacon_signature)
+    seed = race_seed(inputs.race_id, inputs.batch_sha256, beacon)
+    drawn = draw_problems(seed, stated.problem_ids, inputs.policy.race.problems)
+    blank = replace(blank, seed=seed, beacon_round=beacon.round, drawn=drawn)
     counted = count_results(inputs, seed, drawn)
     if not any(counted.control.values()):
-        return msgspec.structs.replace(blank, reason="no validator gave a result")
-    scores = score_field(inputs.field, drawn, counted, inputs.policy.race, len(inputs.validators))
+        return replace(blank, reason="no validator gave a result")
+    scores = score_field(stated.field, drawn, counted, inputs.policy.race, len(stated.validators))
     if len(scores.void) * _UNIT > inputs.policy.race.cancel_void_e4 * len(drawn):
-        reason = f"{len(scores.void)} of {len(drawn)} problems are void"
-        return msgspec.structs.replace(blank, void=scores.void, reason=reason)
+        return replace(blank, void=scores.void, reason=f"{len(scores.void)} of {len(drawn)} problems are void")
     return _settled(inputs, blank, scores)
+
+
+def _in_order(inputs: SettlementInputs) -> RaceInputs:
+    """What a settlement states, sorted throughout: equal inputs in any order are equal bytes."""
+    stated, top = inputs.stated, inputs.stated.incumbent
+    hotkeys = {candidate.subject.miner_hotkey for candidate in stated.field} | set(stated.validators)
+    hotkeys |= {top.miner_hotkey} if top else set()
+    neurons = (neuron for neuron in stated.neurons if neuron.hotkey in hotkeys)
+    past = relevant_history(inputs)
+    return replace(
+        stated,
+        policy=canonical_bytes(inputs.policy).decode(),
+        problem_ids=tuple(sorted(stated.problem_ids)),
+        field=tuple(sorted(stated.field, key=lambda candidate: candidate.subject.agent_version_id)),
+        validators=tuple(sorted(stated.validators)),
+        neurons=tuple(sorted(neurons, key=lambda neuron: neuron.uid)),
+        history=tuple(PastSettlement(race_id=each.race_id, settlement_sha256=settlement_sha256(each)) for each in past),
+        eliminated=tuple(sorted(set(stated.eliminated))),
+        logs=tuple(sorted(stated.logs, key=lambda log: log.validator)),
+        beacon_signature=bytes.fromhex(stated.beacon_signature).hex(),
+        undrawn_why="" if stated.beacon_signature else stated.undrawn_why,
+    )
 
 
 def cancelled_settlement(
@@ -166,10 +190,11 @@ def _settled(inputs: SettlementInputs, blank: SettlementRecord, scores: FieldSco
                 faulted=sum(problem.state == "faulted" for problem in agent.problems),
             )
         )
-    vector = chain_vector(
-        [standing.miner_hotkey for standing in standings], top_hotkey, inputs.metagraph, inputs.policy.weights
-    )
-    return msgspec.structs.replace(
+    neurons = tuple(Neuron(uid=row.uid, hotkey=row.hotkey) for row in inputs.stated.neurons)
+    subnet = Metagraph(netuid=0, block=inputs.settling_block, tempo=0, neurons=neurons)
+    hotkeys = [standing.miner_hotkey for standing in standings]
+    vector = chain_vector(hotkeys, top_hotkey, subnet, inputs.policy.weights)
+    return replace(
         blank,
         state="settled",
         void=scores.void,
@@ -190,13 +215,17 @@ def _top(
     """(agent version id, hotkey) at the top after this race. A challenger that scored nothing never gets there."""
     best = max(ranked, key=lambda agent: crown[_id(agent)])  # the first of equals: the better ranked
     incumbent = _incumbent_score(inputs, ranked)
-    if inputs.incumbent is None or incumbent is None:
+    if inputs.stated.incumbent is None or incumbent is None:
         if exact_score(best, 0) > 0:
             return _id(best), best.candidate.subject.miner_hotkey
-        return (inputs.incumbent.agent_version_id, inputs.incumbent.miner_hotkey) if inputs.incumbent else ("", "")
+        return (
+            (inputs.stated.incumbent.agent_version_id, inputs.stated.incumbent.miner_hotkey)
+            if inputs.stated.incumbent
+            else ("", "")
+        )
     if best is not incumbent and _is_promoted(inputs, best, incumbent, crown, duels):
         return _id(best), best.candidate.subject.miner_hotkey
-    return inputs.incumbent.agent_version_id, inputs.incumbent.miner_hotkey
+    return inputs.stated.incumbent.agent_version_id, inputs.stated.incumbent.miner_hotkey
 
 
 def _is_promoted(
@@ -207,14 +236,14 @@ def _is_promoted(
     duels: Mapping[str, tuple[int, int]],
 ) -> bool:
     rules: PromotionRules = inputs.policy.promotion
-    top = inputs.incumbent
+    top = inputs.stated.incumbent
     if top is None:
         return True
     if rules.kind == "sequential":
         earlier = past_duels(_id(best), top.agent_version_id, inputs.history)
         wins, losses = duels[_id(best)]
         return is_evidence_enough(wins + earlier[0], losses + earlier[1], rules.alpha_e4)
-    reign_ms = inputs.closes_ms - top.promoted_ms
+    reign_ms = inputs.stated.closes_ms - top.promoted_ms
     if rules.kind == "window":
         return beats_margin(crown[_id(best)], crown[_id(incumbent)], rules, reign_ms)
     lambda_e4 = inputs.policy.race.lambda_e4
@@ -222,9 +251,9 @@ def _is_promoted(
 
 
 def _incumbent_score(inputs: SettlementInputs, ranked: Sequence[AgentScore]) -> AgentScore | None:
-    if inputs.incumbent is None:
+    if inputs.stated.incumbent is None:
         return None
-    return next((agent for agent in ranked if _id(agent) == inputs.incumbent.agent_version_id), None)
+    return next((agent for agent in ranked if _id(agent) == inputs.stated.incumbent.agent_version_id), None)
 
 
 def _id(agent: AgentScore) -> str:
@@ -239,35 +268,6 @@ def settlement_sha256(record: SettlementRecord) -> str:
     return content_hash(record)
 
 
-def state_inputs(inputs: SettlementInputs) -> RaceInputs:
-    """What a settlement says it follows from, sorted throughout: equal inputs in any order are equal bytes."""
-    hotkeys = {candidate.subject.miner_hotkey for candidate in inputs.field} | set(inputs.validators)
-    if inputs.incumbent is not None:
-        hotkeys.add(inputs.incumbent.miner_hotkey)
-    neurons = (neuron for neuron in inputs.metagraph.neurons if neuron.hotkey in hotkeys)
-    return RaceInputs(
-        policy=canonical_bytes(inputs.policy).decode(),
-        problem_ids=tuple(sorted(problem.problem_id for problem in inputs.batch.problems)),
-        closes_ms=inputs.closes_ms,
-        field=tuple(sorted(inputs.field, key=lambda candidate: candidate.subject.agent_version_id)),
-        validators=tuple(sorted(inputs.validators)),
-        neurons=tuple(
-            SettlingNeuron(uid=neuron.uid, hotkey=neuron.hotkey, stake_rao=neuron.stake_rao)
-            for neuron in sorted(neurons, key=lambda neuron: neuron.uid)
-        ),
-        incumbent=inputs.incumbent,
-        history=tuple(
-            PastSettlement(race_id=past.race_id, settlement_sha256=settlement_sha256(past))
-            for past in relevant_history(inputs)
-        ),
-        eliminated=tuple(sorted(set(inputs.eliminated))),
-        logs=tuple(sorted(inputs.logs, key=lambda log: log.validator)),
-        beacon_network=inputs.beacon.network if inputs.beacon else "",
-        beacon_signature=bytes.fromhex(inputs.beacon.signature).hex() if inputs.beacon else "",
-        undrawn_why="" if inputs.beacon else inputs.undrawn_why,
-    )
-
-
 def relevant_history(inputs: SettlementInputs) -> tuple[SettlementRecord, ...]:
     """The earlier settlements that the policy's promotion rule looks at: none (`margin`), the rest of the window
     (`window`), or the races of the incumbent's reign (`sequential`)."""
@@ -275,8 +275,8 @@ def relevant_history(inputs: SettlementInputs) -> tuple[SettlementRecord, ...]:
     settled = tuple(past for past in inputs.history if past.state == "settled")
     if rules.kind == "window" and rules.window_races > 1:
         return settled[-(rules.window_races - 1) :]
-    if rules.kind == "sequential" and inputs.incumbent is not None:
-        top = inputs.incumbent.agent_version_id
+    if rules.kind == "sequential" and inputs.stated.incumbent is not None:
+        top = inputs.stated.incumbent.agent_version_id
         return tuple(past for past in settled if past.top_agent_version_id == top and not past.is_promotion)
     return ()
 
@@ -327,41 +327,20 @@ def inputs_again(
     for past in stated.history:
         if past.settlement_sha256 not in known:
             raise ArenaError(_LEFT_OUT, f"{record.race_id}: settlement of {past.race_id} is missing, or another")
+    named = tuple(known[past.settlement_sha256] for past in stated.history)
     sizes = {log.validator: log.size for log in stated.logs}
-    beacon = None
-    if stated.beacon_signature:
-        beacon = BeaconRound(
-            network=stated.beacon_network, round=record.beacon_round, signature=stated.beacon_signature
-        )
     return SettlementInputs(
         race_id=record.race_id,
         policy=own if policy is None else policy,
-        batch=Batch(
-            batch_sha256=record.batch_sha256,
-            problems=tuple(SealedProblem(problem_id=problem_id) for problem_id in stated.problem_ids),
-        ),
+        batch_sha256=record.batch_sha256,
         closing_block=record.closing_block,
-        closes_ms=stated.closes_ms,
         settling_block=record.settling_block,
-        field=stated.field,
-        validators=stated.validators,
-        beacon=beacon,
-        undrawn_why=stated.undrawn_why,
+        beacon_round=record.beacon_round,
+        stated=stated,
         evaluations=tuple(row for row in evaluations if _is_counted(row, sizes)),
         verdicts=tuple(row for row in verdicts if _is_counted(row, sizes)),
         attempts=tuple(row for row in attempts if _is_counted(row, sizes)),
-        metagraph=Metagraph(
-            netuid=0,
-            block=record.settling_block,
-            tempo=0,
-            neurons=tuple(Neuron(uid=row.uid, hotkey=row.hotkey, stake_rao=row.stake_rao) for row in stated.neurons),
-        ),
-        incumbent=stated.incumbent,
-        history=tuple(history)
-        if policy is not None
-        else tuple(known[past.settlement_sha256] for past in stated.history),
-        eliminated=stated.eliminated,
-        logs=stated.logs,
+        history=named if policy is None else tuple(history),
         recorded_under=own.policy_sha256,
     )
 

@@ -141,7 +141,7 @@ class HeartbeatLoop:
             unjudged=tuple(
                 UnjudgedTrace(seq=row.seq, body_sha256=row.record.body_sha256, race_id=row.record.context.race_id)
                 for log in self._logs()
-                for row in log.records.quarantined(hotkey)
+                for row in log.quarantined(hotkey)
             ),
             release=self._release(),
         )

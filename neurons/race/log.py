@@ -19,42 +19,31 @@ from msgspec.structs import replace
 
 from arena.exchange.peer_logs import PeerLogStore
 from arena.policy import Policy
-from arena.race.admission import REFUSALS_MAX, GateWord, RaceRecords, is_success
+from arena.race.admission import GateWord, RaceRecords, is_success
 from arena.race.draw import Qualification, qualify
 from arena.race.machine import RaceState, coming_race, replay, stream_of
-from arena.race.scores import LoggedRecord
 from arena.race.settle import differences, inputs_again, policy_of, settle
 from arena.records.body import decode_content
-from arena.records.model import EvaluationRecord, Payload, ReleaseRecord, SettlementRecord, SignedRecord, Subject
+from arena.records.model import Payload, ReleaseRecord, SettlementRecord, SignedRecord, Subject
 from arena.records.port import Store
 from foundation.errors import ArenaError
 
-__all__ = ["QUALIFYING", "REFUSALS_MAX", "RaceLog"]
-
 QUALIFYING = ""  # the race id under which qualifying runs
-COMPACT_EVERY = 5_000  # records, while a long log is read for the first time
 
 
-class RaceLog:
+class RaceLog(RaceRecords):
     """The records of one race, of every validator whose log the store shows."""
 
     def __init__(self, store: Store, race_id: str, *, is_lasting: bool = False) -> None:
-        """`is_lasting`: forget what nobody asks for again; qualifying alone, since a settlement needs every record."""
-        self._store = store
-        self._race_id = race_id
-        self._is_lasting = is_lasting and race_id == QUALIFYING
+        """`is_lasting`: keep what is owed or undecided and no more; for qualifying, since a settlement needs every
+        record."""
+        super().__init__(is_lasting=is_lasting)
+        self._store, self._race_id = store, race_id
         self._reading = asyncio.Lock()
         self._last_seq: dict[str, int] = {}
-        self.records = RaceRecords()
-        self._fresh = 0  # records taken since they were compacted
         self._decided: dict[tuple[str, str], Qualification] = {}  # by agent and policy hash
         self.settlement: SettlementRecord | None = None
         self.release: ReleaseRecord | None = None
-
-    @property
-    def evaluations(self) -> list[LoggedRecord[EvaluationRecord]]:
-        """Evaluations in the order they were read."""
-        return self.records.evaluations
 
     async def refresh(self) -> None:
         """Read what was appended since the last call."""
@@ -65,24 +54,16 @@ class RaceLog:
                     if record.seq <= self._last_seq.get(validator, 0):
                         continue
                     payload = decode_content(record.content).payload
-                    self.records.take(validator, record.seq, record.content_sha256, payload)
+                    self.take(validator, record.seq, record.content_sha256, payload)
                     if validator == self._store.validator and isinstance(payload, SettlementRecord):
                         self.settlement = self.settlement or payload
                     if validator == self._store.validator and isinstance(payload, ReleaseRecord):
                         self.release = self.release or payload
                     self._last_seq[validator] = record.seq
-                    self._fresh += 1
-                    if self._fresh >= COMPACT_EVERY:
-                        self._compact()
-            self._compact()
 
     def own_word(self, subject: Subject) -> GateWord | None:
         """What this validator said last of a submission, or None."""
-        return self.records.words.get(subject, {}).get(self._store.validator)
-
-    def owed(self, validator: str) -> list[LoggedRecord[EvaluationRecord]]:
-        """A validator's evaluations that wait for a verdict (`RaceRecords.owed`)."""
-        return self.records.owed(validator)
+        return self.words.get(subject, {}).get(self._store.validator)
 
     def owed_successes(self) -> int:
         """Own evaluations whose success may still get its verdict: what a settlement waits for."""
@@ -98,16 +79,11 @@ class RaceLog:
         agent = (agent_version_id, policy.policy_sha256)
         if agent in self._decided:
             return self._decided[agent]
-        found = qualify(self.records.qualifying_results(*agent), problem_ids, policy)
-        if self._is_lasting and found.state != "pending":
+        found = qualify(self.qualifying_results(*agent), problem_ids, policy)
+        if self.is_lasting and found.state != "pending":
             self._decided[agent] = found
-            self.records.forget(*agent)
+            self.forget(*agent)
         return found
-
-    def _compact(self) -> None:
-        if self._is_lasting and self._fresh:
-            self._fresh = 0
-            self.records.compact()
 
 
 async def race_names(store: Store) -> list[str]:
@@ -156,7 +132,6 @@ class RaceList:
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """A race settled again. `differing` names what came out otherwise than recorded; empty: equal bytes."""
 
-    given: SettlementRecord
     made: SettlementRecord
     differing: tuple[str, ...]
     evaluations: int
@@ -181,7 +156,11 @@ async def read_settled(store: Store, validator: str) -> list[Settled]:
 
     Raises ArenaError V2050 for a record whose bytes are not those of its hash.
     """
-    own = {each.race_id: each for each in await read_settlements(store, validator)}
+    own: dict[str, SettlementRecord] = {}  # the first of each race
+    async for record in store.records(validator, kinds=("settlement",)):
+        payload = _payload(record)
+        if isinstance(payload, SettlementRecord):
+            own.setdefault(payload.race_id, payload)
     found = {name: Settled(settlement=each, force="") for name, each in own.items()}
     for name in await race_names(store) if store.validator == validator else ():
         state = await read_state(store, name)
@@ -195,19 +174,6 @@ async def read_settled(store: Store, validator: str) -> list[Settled]:
             force: Force = "own" if mine == state.settlement else "none"
             found[state.race_id] = Settled(settlement=mine, force=force)
     return sorted(found.values(), key=lambda each: each.settlement.inputs.closes_ms if each.settlement.inputs else 0)
-
-
-async def read_settlements(store: Store, validator: str) -> list[SettlementRecord]:
-    """The settlements of a validator's log, the first of each race, oldest first.
-
-    Raises ArenaError V2050 for a record whose bytes are not those of its hash.
-    """
-    found: dict[str, SettlementRecord] = {}
-    async for record in store.records(validator, kinds=("settlement",)):
-        payload = _payload(record)
-        if isinstance(payload, SettlementRecord):
-            found.setdefault(payload.race_id, payload)
-    return list(found.values())
 
 
 async def read_race(store: Store, held: PeerLogStore | None, given: SettlementRecord) -> RaceRecords:
@@ -252,7 +218,6 @@ def replay_race(
     )
     made = settle(inputs)
     return Replay(
-        given=given,
         made=made,
         differing=differences(made, given),
         evaluations=len(inputs.evaluations),

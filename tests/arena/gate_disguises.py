@@ -64,15 +64,6 @@ def constant_branches(source: str, rnd: random.Random) -> str:
     return _inserted(source, rnd, 2, lambda count, rnd: rnd.choice(kinds).format(n=count))
 
 
-def wrapped_in_true(source: str, rnd: random.Random) -> str:
-    """Every second function body inside `if 1:`."""
-    tree = ast.parse(source)
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    for function in functions[::2]:
-        function.body = [ast.If(test=ast.Constant(value=1), body=function.body, orelse=[])]
-    return ast.unparse(ast.fix_missing_locations(tree))
-
-
 def renamed(source: str, rnd: random.Random) -> str:
     """Every name of the file's own replaced."""
     tree = ast.parse(source)
@@ -150,29 +141,6 @@ def extra_parameters(source: str, rnd: random.Random) -> str:
     return ast.unparse(ast.fix_missing_locations(tree))
 
 
-def noop_assignments(source: str, rnd: random.Random) -> str:
-    """`x = x` after every assignment, and `x += 1` as `x = x + 1`."""
-    tree = ast.parse(source)
-    for block in list(_statements(tree)):
-        made: list[ast.stmt] = []
-        for statement in block:
-            made.append(statement)
-            if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-                name = statement.targets[0].id
-                made += ast.parse(f"{name} = {name}").body
-        block[:] = made
-    return ast.unparse(ast.fix_missing_locations(tree))
-
-
-def unreachable_code(source: str, rnd: random.Random) -> str:
-    """Code behind every return."""
-    tree = ast.parse(source)
-    for block in list(_statements(tree)):
-        if isinstance(block[-1], ast.Return):
-            block += ast.parse("leftover = [item.strip() for item in open_items]\nprint(sorted(leftover)[3])").body
-    return ast.unparse(ast.fix_missing_locations(tree))
-
-
 def temporaries(source: str, rnd: random.Random) -> str:
     """Every third returned or passed call first put into a variable."""
     tree = ast.parse(source)
@@ -207,7 +175,7 @@ def padded(source: str, rnd: random.Random) -> str:
 def all_at_once(source: str, rnd: random.Random) -> str:
     """One after the other."""
     chain = (renamed, other_texts, reordered, dead_statements, constant_branches, in_functions, unused_functions)
-    for disguise in (*chain, extra_parameters, noop_assignments, unreachable_code):
+    for disguise in (*chain, extra_parameters):
         source = disguise(source, rnd)
     return source
 
@@ -215,11 +183,8 @@ def all_at_once(source: str, rnd: random.Random) -> str:
 EQUAL: tuple[Disguise, ...] = (
     dead_statements,
     constant_branches,
-    wrapped_in_true,
     renamed,
     reordered,
     unused_functions,
-    noop_assignments,
-    unreachable_code,
 )
 NEAR: tuple[Disguise, ...] = (dead_calls, other_texts, in_functions, extra_parameters, temporaries, padded, all_at_once)

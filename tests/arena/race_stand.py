@@ -17,7 +17,18 @@ from arena.race.draw import draw_problems, race_seed
 from arena.race.events import FieldFixed, ProblemsDrawn
 from arena.race.machine import RaceState, open_race
 from arena.race.scores import LoggedRecord, SettlementInputs, control_subject, witness_subject
-from arena.records.model import AttemptRecord, Candidate, Conditions, Context, EvaluationRecord, Subject, VerdictRecord
+from arena.race.settle import NO_BEACON
+from arena.records.model import (
+    AttemptRecord,
+    Candidate,
+    Conditions,
+    Context,
+    EvaluationRecord,
+    RaceInputs,
+    SettlingNeuron,
+    Subject,
+    VerdictRecord,
+)
 from foundation.errors import Failure
 from harness.sandbox.port import SandboxLevel
 from harness.trace import Totals
@@ -222,22 +233,63 @@ def raced(
             for problem_id in drawn:
                 _run(log, who, problem_id, outcomes, faults, lacks_witness)
         logs.append(log)
-    made = SettlementInputs(
-        race_id=RACE,
-        policy=chosen,
-        batch=batch_of(chosen),
-        closing_block=50,
-        closes_ms=1_000_000,
-        settling_block=100,
-        field=racers,
-        validators=validators,
-        beacon=BEACON,
+    made = inputs_of(
+        RACE,
+        chosen,
+        batch_of(chosen),
+        racers,
+        validators,
         evaluations=tuple(row for log in logs for row in log.evaluations),
         verdicts=tuple(row for log in logs for row in log.verdicts),
         attempts=tuple(row for log in logs for row in log.attempts),
-        metagraph=metagraph([who.subject.miner_hotkey for who in racers], validators),
     )
-    return replace(made, **changes)
+    return changed(made, **changes)
+
+
+def inputs_of(
+    race_id: str,
+    rules: Policy,
+    sealed: Batch,
+    field: Iterable[Candidate],
+    validators: tuple[str, ...],
+    **records: object,
+) -> SettlementInputs:
+    """What a race of these settles from: drawn with `BEACON`, closed at 1,000,000 and settled in block 100."""
+    racers = tuple(field)
+    neurons = metagraph([who.subject.miner_hotkey for who in racers], validators).neurons
+    return SettlementInputs(
+        race_id=race_id,
+        policy=rules,
+        batch_sha256=sealed.batch_sha256,
+        closing_block=50,
+        settling_block=100,
+        beacon_round=BEACON.round,
+        stated=RaceInputs(
+            policy="",
+            problem_ids=tuple(problem.problem_id for problem in sealed.problems),
+            closes_ms=1_000_000,
+            field=racers,
+            validators=validators,
+            neurons=tuple(SettlingNeuron(uid=each.uid, hotkey=each.hotkey, stake_rao=0) for each in neurons),
+            incumbent=None,
+            history=(),
+            eliminated=(),
+            logs=(),
+            beacon_network=BEACON.network,
+            beacon_signature=BEACON.signature,
+            undrawn_why=NO_BEACON,
+        ),
+        **records,
+    )
+
+
+def changed(made: SettlementInputs, **changes: object) -> SettlementInputs:
+    """Inputs with other fields, of their own or of what they state; `beacon=None`: it never came."""
+    if "beacon" in changes and changes.pop("beacon") is None:
+        changes |= {"beacon_signature": "", "beacon_network": ""}
+    names = (set(RaceInputs.__struct_fields__) - {"policy", "history"}) & changes.keys()
+    stated = {name: changes.pop(name) for name in names}
+    return replace(made, stated=replace(made.stated, **stated), **changes)
 
 
 def inputs(

@@ -58,12 +58,6 @@ def test_the_private_file_is_its_owners_alone_and_the_public_form_reads_back_equ
     assert KEY.hex().encode() not in public.read_bytes()
 
 
-def test_a_manifest_of_another_bank_is_refused(path):
-    public = path.parent / "partitions" / f"{MANIFEST.sha256}.json"
-    with pytest.raises(ArenaError, match="P4010"):
-        read_public_manifest(public, STRANGER.hotkey, verify)
-
-
 @pytest.mark.parametrize("is_private", [True, False])
 def test_a_flipped_byte_anywhere_is_refused(path, is_private):
     file = path if is_private else path.parent / "partitions" / f"{MANIFEST.sha256}.json"
@@ -75,11 +69,6 @@ def test_a_flipped_byte_anywhere_is_refused(path, is_private):
         with pytest.raises(ArenaError) as caught:
             read_partition(file, verify) if is_private else read_public_manifest(file, OPERATOR.hotkey, verify)
         assert caught.value.failure.code in {"P4010", "P4026"}
-
-
-def test_a_file_that_is_absent_is_named(tmp_path):
-    with pytest.raises(ArenaError, match=r"P4001.*nothing\.json"):
-        read_partition(tmp_path / "nothing.json", verify)
 
 
 # -- new problems

@@ -10,15 +10,12 @@ import msgspec
 import pytest
 
 from arena.bank.rephrasing import Sampling, reword
-from foundation.errors import ArenaError
-from harness.inference.client import OpenAIUpstream
 from harness.inference.port import ModelReply
 from problems.clusters import cluster_id
 from problems.constraints import say_problem, say_voucher
 from problems.model import BUCKETS, Problem
 from problems.synthesis import synthesize
 from problems.wording import check_rewording, said_names
-from tests.harness.inference_stand import OtherServer, answer, status
 from tests.problems.stand import make_catalogue
 
 PROBLEMS = synthesize(make_catalogue(600), seed=21, counts=dict.fromkeys(BUCKETS, 8))
@@ -110,17 +107,6 @@ def test_the_model_sees_neither_ids_nor_voucher():
         sent = json.dumps(writer.requests)
         assert problem.problem_id not in sent and "voucher" not in sent
         assert not any(item.product_id in sent for item in problem.rewards)
-
-
-def test_any_openai_compatible_endpoint_will_do_and_its_faults_are_its_own():
-    problem = PROBLEMS[0]
-    with OtherServer(answer(other_words(problem)), then=status(503)) as server:
-        upstream = OpenAIUpstream("words", server.base_url, "", 10_000)
-        first = reword(problem, upstream, SAMPLING)
-        assert first.failure is None
-        assert server.bodies[0]["model"] == "wordy" and server.bodies[0]["max_tokens"] == 1_024
-        with pytest.raises(ArenaError, match="U3002"):
-            reword(problem, upstream, SAMPLING)
 
 
 def test_a_problem_that_does_not_say_its_own_constraints_is_not_worded():

@@ -60,12 +60,6 @@ def test_before_its_round_nobody_reads_it_and_the_refusal_says_when_it_opens():
     assert caught.value.entry.is_retryable
 
 
-def test_with_its_rounds_signature_it_gives_the_batch_whole(stand):
-    opened = open_batch(locked(stand), stand.published, timelock=stand.timelock)
-    assert opened == BATCH
-    assert opened.released_problems == BATCH.released_problems
-
-
 def test_accepted_titles_lie_inside_and_cannot_be_read_before_the_round(stand):
     sealed = locked(stand, TITLED)
     held, public = encode_sealed(sealed), notice_bytes(sealed)
@@ -141,13 +135,6 @@ def test_a_file_lies_readable_by_its_owner_only_and_reads_back_equal(tmp_path, s
 
 
 # -- what is public
-def test_the_public_form_is_the_notice_alone_and_a_race_describes_the_same_batch_from_it(stand):
-    sealed = locked(stand)
-    signed = msgspec.json.decode(notice_bytes(sealed), type=SignedNotice)
-    check_notice(signed, OPERATOR.hotkey, verify, "f")
-    notice = signed.notice
-    assert notice == sealed.notice
-    assert notice.batch == BATCH.public
 
 
 def test_the_salt_opens_every_commitment_of_the_notice(stand):

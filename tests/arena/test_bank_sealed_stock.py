@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from arena.bank.batch import seal
-from arena.bank.sealing import encode_sealed, lock_batch
+from arena.bank.sealing import lock_batch, write_sealed
 from arena.bank.stock import Bank
-from arena.chain.beacon import LocalBeacon, QuicknetTimelock, local_round
+from arena.chain.beacon import LocalBeacon, local_round
 from arena.chain.keys import keypair_signer, verify
-from arena.chain.opening import open_beacon
 from arena.policies import PAPER
 from arena.race.schedule import coming_closes_ms
 from foundation.errors import ArenaError
 from problems.model import Problem
 from problems.suites import accept_lexically
 from problems.title_index import TitleIndex
-from problems.titles import AcceptedTitles
 from tests.arena.bank_stand import OPERATOR, TIMELOCK, SeededMaker, open_bank, problems_of
-from tests.arena.test_chain_beacon import ROUND_1
 from tests.problems.stand import make_catalogue
 
 CATALOGUE = make_catalogue(160)
@@ -31,22 +29,13 @@ STRANGER, BEACON = keypair_signer("//Stranger"), LocalBeacon(lambda: 10**12)
 ROUNDS = (101, 102, 103)
 
 
-def put(
-    folder: Path,
-    name: str,
-    problems: tuple[Problem, ...],
-    round_number: int,
-    signer=OPERATOR,
-    partition_sha256: str = "",
-    titles: AcceptedTitles | None = None,
-) -> Path:
+def put(folder: Path, name: str, problems: Sequence[Problem], opens_with: int, signer=OPERATOR, **more: object) -> None:
     """A sealed file of the operator in a node's folder."""
-    batch = seal(name, problems, os.urandom(32), partition_sha256=partition_sha256, titles=titles)
-    sealed = lock_batch(batch, round_number, timelock=TIMELOCK, signer=signer, made_ms=5_000)
+    sealed = lock_batch(
+        seal(name, problems, bytes(range(32)), **more), opens_with, timelock=TIMELOCK, signer=signer, made_ms=5_000
+    )
     folder.mkdir(exist_ok=True)
-    path = folder / f"{name}.sealed.json"
-    path.write_bytes(encode_sealed(sealed))
-    return path
+    write_sealed(folder / f"{name}.sealed.json", sealed)
 
 
 def sealed_bank(folder: Path, *, is_real: bool = False) -> Bank:
@@ -96,27 +85,6 @@ def test_a_bank_with_a_maker_makes_what_it_lacks_under_its_own_key_and_repeats_n
     (tmp_path / "bank" / "old.batch.json").write_bytes(b"{")
     with pytest.raises(ArenaError, match=r"P4001.*old\.batch\.json"):
         bank.seal_for("race-000002", 3, round_number=102)
-
-
-def test_before_its_draw_a_race_has_nothing_to_read(tmp_path):
-    bank = filled_sealed(tmp_path / "bank")
-    bank.seal_for("race-1", 3, round_number=101)
-    with pytest.raises(ArenaError, match="P4001"):
-        bank.batch("race-1")
-    assert not any(
-        problem.query.encode() in b"".join(p.read_bytes() for p in (tmp_path / "bank").iterdir()) for problem in SETS[0]
-    )
-
-
-def test_after_the_round_the_published_signature_opens_a_real_timelock(tmp_path):
-    folder, timelock = tmp_path / "bank", QuicknetTimelock()
-    folder.mkdir()
-    batch = seal("close", SETS[0], os.urandom(32))
-    sealed = lock_batch(batch, 1, timelock=timelock, signer=OPERATOR, made_ms=5_000)
-    (folder / "close.sealed.json").write_bytes(encode_sealed(sealed))
-    bank = Bank(folder, OPERATOR.hotkey, verify, timelock, open_beacon("finney", lambda: 10**12))
-    bank.open("race-1", ROUND_1)  # drand's own first round, offline
-    assert bank.batch("race-1") == batch
 
 
 def test_a_batch_serves_the_race_of_its_round_and_no_other(tmp_path):

@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 
 from arena.gate.inspection import inspect
-from arena.gate.isolation import inspect_isolated
 from arena.gate.knowledge import GateKnowledge, make_knowledge
 from arena.gate.likeness import Author, Neighbour, make_sketch, shared_e4
 from arena.gate.report import GateReport
 from harness.agents.registry import published_sources
 from harness.tools.registry import printed_tools, profile_schemas
 from tests.arena.gate_disguises import EQUAL, NEAR, renamed, reordered
-from tests.arena.gate_stand import END, RULES, knowledge, make_neighbour, rules_met
+from tests.arena.gate_stand import RULES, knowledge, make_neighbour, rules_met
 from tests.arena.gate_wrappers import WRAPPERS
 
 REACT = (Path(__file__).parents[1] / "harness" / "sn15_react_agent.py").read_text(encoding="utf-8")
@@ -100,7 +99,7 @@ def test_a_copy_in_another_disguise_is_found() -> None:
 def test_a_copy_in_wrappers_is_found(every: int) -> None:
     tried = [(wrap, source) for source in _victims() for wrap in WRAPPERS][::every]
     missed = [wrap.__name__ for wrap, source in tried if not _met(wrap(source, random.Random(7)), _victims()[source])]
-    assert len(missed) <= 3
+    assert len(missed) <= 1
 
 
 def test_equal_code_under_other_names_is_a_copy() -> None:
@@ -144,7 +143,7 @@ def test_an_owners_own_versions_are_no_matter(shared: str) -> None:
 def test_what_is_public_belongs_to_nobody() -> None:
     assert _met(_near(), _victims()[REACT], known=make_knowledge([], [], [REACT, _near()], RULES)) == set()
     winner = _committed(REACT, "winner", 1, is_winner=True)
-    assert _met(EQUAL[0](REACT, random.Random(2)), winner, _committed(EQUAL[5](REACT, random.Random(1)))) == set()
+    assert _met(EQUAL[0](REACT, random.Random(2)), winner, _committed(EQUAL[4](REACT, random.Random(1)))) == set()
     assert _met(REACT, winner) == {"copy"}
     for place, source in enumerate(published_sources()):
         others = [_committed(other, f"o{index}", index) for index, other in enumerate(published_sources())]
@@ -161,7 +160,7 @@ def test_what_three_owners_share_is_common_but_copies_make_nothing_common() -> N
         {"similarity"},
         set(),
     )
-    held = [_committed(EQUAL[5](_near(index), random.Random(index)), f"sybil{index}", 6 + index) for index in range(4)]
+    held = [_committed(EQUAL[4](_near(index), random.Random(index)), f"sybil{index}", 6 + index) for index in range(4)]
     assert _met(_near(9), _victims()[REACT], *held) == {"similarity"}
 
 
@@ -171,15 +170,10 @@ def test_who_copies_an_agent_gets_no_hold_on_its_next_version() -> None:
         _committed(REACT, "mine1", 1, miner_hotkey="me"),
         _committed(EQUAL[0](REACT, random.Random(1)), "c", 6),
     )
-    assert _met(EQUAL[5](REACT, random.Random(2)), first, copy, author=mine) == set()
-    assert _met(EQUAL[5](REACT, random.Random(2)), copy, author=mine) == {"similarity"}
+    assert _met(EQUAL[4](REACT, random.Random(2)), first, copy, author=mine) == set()
+    assert _met(EQUAL[4](REACT, random.Random(2)), copy, author=mine) == {"similarity"}
     late = _committed(REACT, "mine1", 7, miner_hotkey="me")  # a thief's own copy is no ground
-    assert _met(EQUAL[5](REACT, random.Random(2)), late, copy, author=mine) == {"similarity"}
-
-
-def test_nobody_owns_an_idiom() -> None:
-    idiom = "def step_%d(words):\n    return [word.strip() for word in words if word]\n" * 12 % tuple(range(12)) + END
-    assert _met(idiom + "x = 1\n", _committed(idiom)) == set()
+    assert _met(EQUAL[4](REACT, random.Random(2)), late, copy, author=mine) == {"similarity"}
 
 
 @pytest.mark.parametrize(("mine", "theirs"), [(False, False), (True, False), (False, True), (True, True)])
@@ -276,10 +270,3 @@ def test_short_published_and_listed_texts_belong_to_nobody() -> None:
     assert [_met(mine, _committed(theirs), known=PUBLIC) for mine, theirs in pairs] == [set()] * 5
     source = _other(repr(f"{MINE} {_prompt(9, 5)}"))
     assert _met(source, _committed(_with(MINE), is_winner=True), known=PUBLIC) == set()
-
-
-def test_a_held_text_says_the_same_in_the_child() -> None:
-    source, earlier = _other(repr(MINE)), _committed(_with(MINE))
-    report = _report(source, earlier, known=PUBLIC)
-    assert [(found.line, found.detail) for found in report.findings] == [(0, "")]
-    assert inspect_isolated(source, RULES, PUBLIC, [earlier], _author("later", 900)) == report

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -15,14 +14,14 @@ from arena.race.settle import settle
 from arena.records.model import VerdictRecord
 from foundation.errors import Failure
 from judge.verdict import UnscoredVerdict
-from tests.arena.race_stand import BEACON, RACE, candidate, drawn_of, inputs, policy, solves
+from tests.arena.race_stand import BEACON, RACE, batch_of, candidate, drawn_of, inputs, policy, solves
 
 VALS = ("val-a", "val-b", "val-c")
 RULES = policy(validators_per_problem=3, results_required=2)
 FIELD = tuple(map(candidate, "abc"))
 MADE = inputs(FIELD, solves({"a": 10, "b": 6, "c": 1}), rules=RULES, validators=VALS)
-DRAWN = drawn_of(RULES, MADE.batch)
-SEED = race_seed(RACE, MADE.batch.batch_sha256, BEACON)
+DRAWN = drawn_of(RULES, batch_of(RULES))
+SEED = race_seed(RACE, MADE.batch_sha256, BEACON)
 Stopped = Collection[tuple[str, str]]  # (validator, problem) that a budget had no room for
 
 
@@ -69,14 +68,3 @@ def test_a_problem_that_all_stop_is_void_and_costs_nobody():
     record = settle(stop(MADE, {(validator, DRAWN[3]) for validator in VALS}))
     assert record.void == (DRAWN[3],)
     assert {row.missing for row in record.standings} == {0}
-
-
-@pytest.mark.parametrize("judged", [1, 4])
-def test_a_problem_counts_again_once_all_of_it_is_judged(judged):
-    stopped = {("val-a", DRAWN[0])}
-    later = [row for row in MADE.verdicts if (row.validator, row.record.context.problem_id) in stopped]
-    again = tuple(replace(row, seq=10_000 + row.seq, content_sha256="ef" * 32) for row in later[:judged])
-    made = stop(MADE, stopped)
-    counted = count_results(replace(made, verdicts=(*made.verdicts, *again)), SEED, DRAWN)
-    found = {len(counted.pairs[who.subject.agent_version_id, DRAWN[0]].results) for who in FIELD}
-    assert found == ({3} if judged == len(FIELD) + 1 else {2})

@@ -53,10 +53,6 @@ def test_a_minute_that_the_clocks_skip_or_repeat_closes_once():
     assert closing_ms(first, RaceRules(closes_at_minute=90)) == at("2026-11-02T01:30")
 
 
-def test_a_race_may_close_a_fixed_time_after_it_opened():
-    assert closing_ms(1_000, RaceRules(closes_after_ms=15_000)) == 16_000
-
-
 @pytest.mark.parametrize(
     ("promoted", "opens"),
     [

@@ -10,10 +10,9 @@ from msgspec.structs import replace
 from arena.policies import AGENTIC, DEMO, PAPER, SN15_2026_08
 from arena.policy import Policy, QualifyingRules
 from arena.race.admission import lone_race_refusal, select_candidates
-from arena.race.decider import item_id, qualifying_items, race_items
-from arena.race.draw import QualifyingResult, assign, draw_problems, permitted_validators, qualify, race_seed
-from arena.records.model import Context
-from tests.arena.race_stand import BEACON, RACE, candidate, controlled, drawn_race, metagraph, policy
+from arena.race.decider import race_items
+from arena.race.draw import QualifyingResult, assign, draw_problems, qualify, race_seed
+from tests.arena.race_stand import BEACON, RACE, candidate, controlled, drawn_race, policy
 
 SEED = race_seed(RACE, "b" * 64, BEACON)
 SUITE = ("s1", "s2", "s3", "s4")
@@ -142,10 +141,6 @@ def test_a_batch_that_cannot_serve_the_draw_is_refused(ids, count):
 VALIDATORS = [f"val-{n}" for n in range(7)]
 
 
-def test_only_permit_holders_validate():
-    assert permitted_validators(metagraph(["m1", "m2"], ("val-b", "val-a"))) == ("val-a", "val-b")
-
-
 # -- work items
 def items(names: str, problems: tuple[str, ...] = ("p001", "p000"), validator: str = "val-0", **changes: int):
     field = [candidate(name) for name in names]
@@ -165,19 +160,6 @@ def test_each_pair_is_an_item_of_the_validators_it_is_assigned_to(validators, co
         ]
         assert sorted(assigned) == sorted(assign(SEED, "v-x", problem_id, permits, 3).assigned)
         assert len(assigned) == copies
-
-
-def test_qualifying_and_race_items_of_the_same_problem_differ():
-    subject = candidate("x").subject
-    (item,) = qualifying_items(subject, ("p001",), TWO_OF_THREE)
-    assert (item.context.stage, item.context.suite) == ("qualifying", "s1")
-    race = Context(stage="race", race_id="", problem_id="p001")
-    assert item.item_id != item_id(race, subject.agent_version_id)
-
-
-def test_a_problem_that_is_not_in_the_batch_is_refused():
-    with pytest.raises(KeyError):
-        items("x", ("p999",))
 
 
 # -- one validator alone

@@ -10,12 +10,10 @@ import json
 import random
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from arena.race.settle import settle
 from arena.records.model import CountedLog, Top
 from tests.arena import agreement_world
-from tests.arena.race_stand import candidate, controlled, raced
+from tests.arena.race_stand import candidate, changed, controlled, raced
 
 GOLDEN = Path(__file__).parent / "golden" / "settlements.json"
 COUNTS = (1, 2, 3, 5)
@@ -57,7 +55,7 @@ def settled(count: int, seed: int) -> dict[str, object]:
         else (),
     )
     if chance.random() < 0.1:
-        made = replace(made, beacon=None)
+        made = changed(made, beacon=None)
     found = settle(made)
     return {
         "state": found.state,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from arena.chain.port import Commitment, Metagraph, Neuron
 from arena.policies import POLICIES
 from arena.race.agreement import countersign_value, quorum_value, stakes_by_value
-from arena.race.draw import is_work_due, qualifying_order
+from arena.race.draw import is_work_due
 from arena.race.logs import (
     VALIDATORS_MAX,
     RollName,
@@ -133,14 +133,6 @@ def test_every_shipped_policy_leaves_time_to_agree_before_the_next_close(name):
 
 
 # -- whose work
-def test_the_agent_itself_says_in_which_order_validators_qualify_it():
-    order = qualifying_order("aa" * 32, VALIDATORS)
-    assert sorted(order) == list(VALIDATORS)
-    assert order == qualifying_order("aa" * 32, reversed(VALIDATORS))
-    orders = {qualifying_order(digest(n), VALIDATORS)[0] for n in range(60)}
-    assert orders == set(VALIDATORS)  # each comes first for some agent
-    without = tuple(hotkey for hotkey in order if hotkey != order[1])
-    assert qualifying_order("aa" * 32, without) == without  # one that leaves moves nobody else's place
 
 
 @given(st.permutations(VALIDATORS), st.integers(0, 5), st.sets(st.sampled_from(VALIDATORS)), st.integers(0, 40))

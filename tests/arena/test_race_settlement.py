@@ -31,6 +31,7 @@ from tests.arena.race_stand import (
     LEVEL,
     batch,
     candidate,
+    changed,
     controlled,
     drawn_of,
     inputs,
@@ -73,15 +74,8 @@ def shuffled(made: SettlementInputs, seed: int) -> SettlementInputs:
     def mixed(rows):
         return tuple(chance.sample(rows, len(rows)))
 
-    return replace(
-        made,
-        field=mixed(made.field),
-        validators=mixed(made.validators),
-        evaluations=mixed(made.evaluations),
-        verdicts=mixed(made.verdicts),
-        batch=replace(made.batch, problems=mixed(made.batch.problems)),
-        metagraph=replace(made.metagraph, neurons=mixed(made.metagraph.neurons)),
-    )
+    names = ("evaluations", "verdicts", "field", "validators", "problem_ids", "neurons")
+    return changed(made, **{name: mixed(getattr(made, name, None) or getattr(made.stated, name)) for name in names})
 
 
 @given(st.integers(0, 2**32))
@@ -142,7 +136,7 @@ def test_results_beyond_the_assigned_count_only_where_an_assigned_validator_gave
         return validator == "val-a", 9_000
 
     everybody = settle(inputs(ABC, outcomes, rules=rules, validators=VALS))
-    alone = settle(replace(inputs(ABC, outcomes, rules=rules, validators=("val-a",)), validators=VALS))
+    alone = settle(changed(inputs(ABC, outcomes, rules=rules, validators=("val-a",)), validators=VALS))
     assert 0 < everybody.standings[0].race_score_e4 < 10_000
     assert [row.race_score_e4 for row in alone.standings] == [10_000] * 3
 
@@ -208,7 +202,7 @@ def test_a_jail_that_may_not_race_counts_only_where_the_policy_says_so():
 )
 def test_a_race_that_could_not_run_is_cancelled_and_keeps_the_top(changes, reason):
     top = Top(agent_version_id="v-a", miner_hotkey="hk-a", promoted_ms=0)
-    record = settle(replace(inputs(ABC, solves(SCORES), incumbent=top), **changes))
+    record = settle(changed(inputs(ABC, solves(SCORES), incumbent=top), **changes))
     assert record.state == "cancelled" and record.reason.startswith(reason)
     assert (record.top_agent_version_id, record.is_promotion, record.uids) == ("v-a", False, ())
 

@@ -29,7 +29,7 @@ FIELD = (stand.candidate("a"), stand.candidate("b"))
 
 
 def settled(number: int, shares: dict[str, int], incumbent: Top | None = None):
-    made = settle(replace(stand.inputs(FIELD, stand.solves(shares)), incumbent=incumbent))
+    made = settle(stand.inputs(FIELD, stand.solves(shares), incumbent=incumbent))
     return replace(made, race_id=f"race-{number:06d}")
 
 

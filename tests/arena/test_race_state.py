@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,30 +12,23 @@ from arena.race.admission import RaceRecords
 from arena.race.agreement import TOO_LATE
 from arena.race.decider import decide
 from arena.race.events import (
-    Effect,
-    Event,
     FixField,
-    RaceObservation,
     RaceSettled,
     SettlementDue,
     encode_event,
 )
-from arena.race.logs import own_log
 from arena.race.machine import (
     IllegalEventError,
-    RaceState,
     Succession,
     apply,
     open_race,
     replay,
     runs_under_another,
     settlement_inputs,
-    stream_of,
     top_after,
 )
 from arena.race.schedule import timeline
 from arena.records.model import Top
-from foundation.errors import ArenaError
 from tests.arena.race_stand import RACE, batch, metagraph
 from tests.arena.race_world import CLOSES_MS, FIELD, OPENED_MS, RULES, World, at_close, finished, running
 
@@ -86,13 +76,6 @@ def test_a_driver_that_dies_between_effect_and_event_asks_for_the_same_again(tur
 
 
 # -- the close
-
-
-def test_what_a_validator_alone_counts_is_its_own_log():
-    world = at_close()
-    world.turn()
-    world.turn()
-    assert decide(world.state, world.facts()) == (FixField(closing_block=41, logs=(own_log("val-a"),)),)
 
 
 def test_a_policy_that_admits_by_agreement_follows_the_chain_and_gives_up_with_the_others():
@@ -179,9 +162,6 @@ def test_the_race_does_not_wait_for_ever():
 
 
 # -- opening, and the policy of a race
-def test_a_batch_too_small_for_the_draw_opens_no_race():
-    with pytest.raises(ArenaError, match=r"P4014.*holds 9 problems, a draw takes 10"):
-        open_race(RACE, RULES, batch(9), OPENED_MS, CLOSES_MS)
 
 
 OTHER = replace(RULES, race=replace(RULES.race, closes_after_ms=60_000, run_ms=5))
@@ -218,38 +198,3 @@ def test_inputs_exist_only_while_settling_and_a_top_only_afterwards():
 
 
 # -- the README
-class EventStream:
-    """The event part of a store, in memory."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    async def events(self, stream: str) -> list[str]:
-        assert stream == stream_of(RACE)
-        return list(self.texts)
-
-    async def put_event(self, stream: str, index: int, event: str) -> None:
-        assert index == len(self.texts)
-        self.texts.append(event)
-
-
-async def test_the_loop_in_the_readme_drives_a_race_to_its_end():
-    text = (Path(__file__).parents[2] / "arena" / "race" / "README.md").read_text("utf-8")
-    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    readme: dict[str, object] = {}
-    exec(block, readme)  # the documented loop itself is what is tested
-    world, store = World(), EventStream()
-
-    async def gather_facts(state: RaceState) -> RaceObservation:
-        return world.facts()
-
-    async def carry_out(effect: Effect, state: RaceState) -> Event | None:
-        world.stream = store.texts
-        return world.carry_out(effect)
-
-    for _ in range(12):
-        state = await readme["turn"](store, RACE, gather_facts, carry_out)
-        world.later(15_000)
-        if state.items is not None:
-            world.open_items = 0
-    assert state.is_finished and state.stage == "settled"

@@ -15,7 +15,7 @@ from arena.records.model import CountedLog, RecordContent, SettlementRecord, Top
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
 from tests.arena import log_stand
-from tests.arena.race_stand import candidate, inputs, policy, solves
+from tests.arena.race_stand import candidate, changed, inputs, policy, solves
 
 FIELD = (candidate("a"), candidate("b"), candidate("c"))
 VALS = ("val-a", "val-b")
@@ -26,7 +26,7 @@ SOLVES = solves({"a": 8, "b": 5, "c": 2})
 def made(**changes: object):
     given = inputs(FIELD, SOLVES, validators=VALS, rules=policy(validators_per_problem=2))
     top = Top(agent_version_id="v-b", miner_hotkey="hk-b", promoted_ms=5)
-    return replace(given, **{"logs": LOGS, "incumbent": top, **changes})
+    return changed(given, **{"logs": LOGS, "incumbent": top, **changes})
 
 
 @given(st.booleans(), st.integers(0, 20), st.sampled_from(["", "batch"]))
@@ -35,7 +35,7 @@ def test_a_settlement_is_made_again_from_records_alone_byte_for_byte(has_beacon,
     within = [row for row in first.evaluations if row.seq <= size]
     first = replace(first, evaluations=tuple(within), verdicts=tuple(row for row in first.verdicts if row.seq <= size))
     if not has_beacon:
-        first = replace(first, beacon=None, undrawn_why=why or first.undrawn_why)
+        first = changed(first, beacon=None, undrawn_why=why or first.stated.undrawn_why)
     record = settle(first)
     everything = made()  # the whole logs: what stands beyond the anchored size does not count
     again = settle(inputs_again(record, everything.evaluations, everything.verdicts))

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from arena.race.agreement import NO_QUORUM, explain_end
-from arena.race.decider import STAND_INS_WAITING, decide, race_items
-from arena.race.draw import assign
+from arena.race.decider import STAND_INS_WAITING, decide
 from arena.race.events import EnqueueStandIns, RaceSettled
 from arena.race.machine import apply, paid_race
 from tests.arena.agreement_world import PLAN, RULES, STEP_MS, Member, Network, run
@@ -57,15 +56,6 @@ def test_liars_cost_no_quorum_while_honest_validators_are_there_and_hear_each_ot
     assert not any(member.state.is_adopted for member in network.members.values())
 
 
-def test_nobody_at_all_taking_part_ends_without_a_quorum():
-    network = run(HONEST, {}, seed=3, away=1.0)
-    for member in network.members.values():
-        member.is_away = False
-        member.turn()
-        assert member.state.stage == "cancelled"
-        assert "no quorum" in member.state.settlement.reason
-
-
 def test_a_validator_that_slept_through_the_race_goes_on_from_what_the_others_settled():
     network = run(HONEST, {}, seed=5, wakes_ms={"val-c": PLAN.countersign_ms + 3_600_000})
     late = network.members["val-c"].state
@@ -107,29 +97,6 @@ def running(hotkey: str):
     return network.members[hotkey].state, network.members[hotkey].facts()
 
 
-def test_stand_ins_take_over_what_nobody_says_is_done_each_in_its_turn():
-    work: dict[int, set[str]] = {0: set(), 1: set(), 2: set()}
-    for hotkey in HONEST:
-        state, facts = running(hotkey)
-        enqueued = race_items_of(state, hotkey)
-        work[0] |= enqueued
-        for place in (1, 2):
-            later = replace(facts, now_ms=state.draw.drawn_ms + place * RULES.race.stand_in_ms - 1, done={})
-            assert len(stand_ins(state, later)) == (0 if place == 1 else len(work_of(state, hotkey, 1)))
-            due = stand_ins(state, replace(later, now_ms=later.now_ms + 1))
-            assert not due & enqueued
-            work[place] |= due
-    every = {item for items in work.values() for item in items}
-    assert work[0] == every and work[1] == every  # each pair has one validator and a first stand-in
-    state, facts = running("val-a")
-    pairs = frozenset(
-        (who.subject.agent_version_id, problem) for who in state.field.field for problem in state.draw.drawn
-    )
-    done = {name: pairs for name in HONEST if name != "val-a"}
-    late = replace(facts, now_ms=state.draw.drawn_ms + 2 * RULES.race.stand_in_ms, done=done)
-    assert stand_ins(state, late) == set()
-
-
 def test_stand_ins_never_pile_up_in_the_queue_and_none_begins_once_logs_may_be_anchored():
     state, facts = running("val-a")
     late = replace(facts, now_ms=state.draw.drawn_ms + 2 * RULES.race.stand_in_ms, done={})
@@ -143,17 +110,3 @@ def test_stand_ins_never_pile_up_in_the_queue_and_none_begins_once_logs_may_be_a
 
 def stand_ins(state, facts) -> set[str]:
     return {item.item_id for due in decide(state, facts) if isinstance(due, EnqueueStandIns) for item in due.items}
-
-
-def work_of(state, hotkey: str, place: int) -> set[str]:
-    """The pairs for which a validator stands at a place of the order; 0: it is assigned."""
-    return {
-        f"{who.subject.agent_version_id} {problem}"
-        for who in state.field.field
-        for problem in state.draw.drawn
-        if assign(state.draw.seed, who.subject.agent_version_id, problem, HONEST, 1).order[place] == hotkey
-    }
-
-
-def race_items_of(state, hotkey: str) -> set[str]:
-    return {item.item_id for item in race_items(state, hotkey) if not item.subject.is_control}

@@ -27,7 +27,7 @@ from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import PostgresStore
 from arena.submissions.model import SignedSubmission, make_submission, waiting_row
 from foundation.errors import Failure
-from harness.trace import Totals
+from harness.trace import EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict
 from neurons.health.metrics import Metrics
 from neurons.loops.checkpoints import CheckpointLoop
@@ -192,15 +192,25 @@ class Desk:
                 done += 1
         return done
 
-    async def _finish(self, lease: Lease, is_success: bool) -> None:
-        body, rubric = encode_body(log_stand.body(next(self._bodies))), self.policy.rubric
+    async def _finish(
+        self,
+        lease: Lease,
+        is_success: bool,
+        *,
+        shown: EvaluationBody | None = None,
+        quality_e4: int = 9_000,
+        coefficient_e4: int = 10_000,
+    ) -> None:
+        """Record an episode: what it came to, and the judge's verdict unless there is none now."""
+        shown, rubric = shown or log_stand.body(next(self._bodies)), self.policy.rubric
+        body = encode_body(shown)
         about = {"subject": lease.item.subject, "context": lease.item.context}
         judged = {"body_sha256": body.body_sha256, "rubric_id": rubric.rubric_id}
         verdict: Verdict | UnscoredVerdict = Verdict(
             **judged,
             prompt_sha256=rubric.prompt_sha256,
-            quality_e4=9_000,
-            coefficient_e4=10_000,
+            quality_e4=quality_e4,
+            coefficient_e4=coefficient_e4,
             spread_e4=0,
             opinions=(),
         )
@@ -212,8 +222,8 @@ class Desk:
             conditions=self.node.conditions,
             stop="terminated",
             failure=None,
-            is_agentic=True,
-            totals=Totals(),
+            is_agentic=shown.is_agentic,
+            totals=shown.totals,
             outcome=log_stand.outcome(is_success),
         )
         records = [AttemptRecord(**done, ended="evaluated"), evaluation, VerdictRecord(**about, verdict=verdict)]

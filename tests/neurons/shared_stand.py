@@ -23,8 +23,8 @@ from arena.race.decider import qualifying_items
 from arena.race.machine import RaceState
 from arena.race.schedule import race_number
 from arena.records.model import Subject
-from arena.records.port import Lease, Store, StoredSubmission
-from arena.submissions.model import SignedSubmission, make_submission
+from arena.records.port import Store, StoredSubmission
+from arena.submissions.model import make_submission
 from neurons.loops.checkpoints import AnchorLoop
 from neurons.loops.node import Permits, Sharing
 from tests.arena import log_stand
@@ -104,22 +104,15 @@ class SharedDesk(Desk):
             settled=self.clock.settlement,
         )
 
-    async def take(self, submission: SignedSubmission, block: int) -> None:
+    async def take(self, subject: Subject, name: str, source: str) -> None:
         """An agent that the gate accepted, with this validator's qualifying results."""
-        subject = Subject(
-            agent_version_id=submission.agent_version_id,
-            miner_hotkey=submission.hotkey,
-            agent_sha256=submission.agent_sha256,
-            commitment_block=block,
-            commitment_sha256=submission.commitment_sha256,
-        )
-        self.names[subject.agent_version_id] = submission.name
-        stored = StoredSubmission(subject=subject, name=submission.name, state="accepted")
-        await self.store.put_submission(stored, submission.source)
+        agent = subject.agent_version_id
+        self.names[agent] = name
+        await self.store.put_submission(StoredSubmission(subject=subject, name=name, state="accepted"), source)
         await self.store.enqueue(qualifying_items(subject, [problem.problem_id for problem in SUITE], self.policy))
         await self.work(lambda _: True, stages=("qualifying",))
-        await self.store.set_submission_state(subject.agent_version_id, "qualified")
-        said = log_stand.gate_word(subject, self.policy.policy_sha256, self.gate(submission.name))
+        await self.store.set_submission_state(agent, "qualified")
+        said = log_stand.gate_word(subject, self.policy.policy_sha256, self.gate(name))
         await self.node.sequencer.append([said])
 
     async def turn(self) -> None:
@@ -160,23 +153,21 @@ async def enrol(desks: Sequence[SharedDesk], stakes: Sequence[int], folder: Path
         desk.peers.services = {other.signer.hotkey: other.door for other in desks}
 
 
-async def submit(desks: Sequence[SharedDesk], name: str) -> str:
-    """A miner's agent, committed on chain and accepted everywhere; returns its version id."""
-    miner, chain = generate_signer(), desks[0].chain
+async def submit(desks: Sequence[SharedDesk], name: str, miner: Signer | None = None) -> Subject:
+    """A miner's agent, committed on chain and accepted everywhere."""
+    miner, chain = miner or generate_signer(), desks[0].chain
     await chain.register(miner)
-    submission = make_submission(miner, name, f"def agent_main(problem):\n    return '{name}'\n", desks[0].time.ms)
-    await chain.commit(miner, submission.commitment_sha256)
+    made = make_submission(miner, name, f"def agent_main(problem):\n    return '{name}'\n", desks[0].time.ms)
+    await chain.commit(miner, made.commitment_sha256)
     committed = await chain.commitment(miner.hotkey)
+    assert committed is not None
+    subject = Subject(
+        agent_version_id=made.agent_version_id,
+        miner_hotkey=miner.hotkey,
+        agent_sha256=made.agent_sha256,
+        commitment_block=committed.block,
+        commitment_sha256=made.commitment_sha256,
+    )
     for desk in desks:
-        await desk.take(submission, committed.block)
-    return submission.agent_version_id
-
-
-def flips(desk: SharedDesk) -> Outcome:
-    """The opposite of what happened."""
-    honest = desk.solves
-
-    def lie(lease: Lease) -> bool:
-        return not honest(lease)
-
-    return lie
+        await desk.take(subject, name, made.source)
+    return subject

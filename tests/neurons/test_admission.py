@@ -12,16 +12,17 @@ from msgspec.structs import replace
 from arena.chain.keys import generate_signer
 from arena.chain.port import Signer
 from arena.gate.knowledge import make_knowledge
-from arena.gate.rules import RULES_VERSION
 from arena.policies import PAPER
 from arena.race.schedule import embargo_ends_ms
 from arena.records.body import decode_content
-from arena.records.model import GateRecord, RaceInputs, SettlementRecord, Subject
-from arena.records.port import EVERY_STATE, StoredSubmission
+from arena.records.model import GateRecord
+from arena.records.port import EVERY_STATE
 from arena.submissions.model import SignedSubmission, make_submission, waiting_row
 from neurons.race.admission import Admissions, Intake
 from neurons.race.log import QUALIFYING, RaceLog
 from tests.arena.chain_faults import set_finality_lag
+from tests.arena.log_stand import settlement
+from tests.arena.race_stand import inputs, solves
 from tests.neurons.clock_stand import POLICY, Desk, open_desk
 
 HOLD_BLOCKS = 50
@@ -122,25 +123,6 @@ async def test_a_persons_decision_is_said_once_and_a_hold_that_runs_out_is_none(
     assert await state(desk, other) == "rejected"
 
 
-async def test_what_a_kill_left_unsaid_is_said_at_the_next_start(desk):
-    made = await commit(desk, "plain", PLAIN)
-    slot = await desk.chain.commitment(made.hotkey)
-    subject = Subject(
-        agent_version_id=made.agent_version_id,
-        miner_hotkey=made.hotkey,
-        agent_sha256=made.agent_sha256,
-        commitment_block=slot.block,
-        commitment_sha256=made.commitment_sha256,
-    )
-    stored = StoredSubmission(subject=subject, name="plain", state="accepted")
-    await desk.store.put_submission(stored, made.source)
-    intake = restart(desk)
-    await turns(intake)
-    (said,) = await words(desk)
-    assert (said.subject, said.outcome, said.policy_sha256) == (subject, "accept", RULES.policy_sha256)
-    assert said.knowledge_sha256 == desk.node.knowledge.inputs_sha256 and said.rules_version == RULES_VERSION
-
-
 async def test_a_kill_between_a_state_and_its_word_is_taken_for_no_persons_decision(desk, monkeypatch):
     intake = restart(desk)
     first, copy = await commit(desk, "first", LONG), await commit(desk, "copy", LONG)
@@ -198,7 +180,13 @@ async def test_a_winners_code_is_free_from_the_block_at_which_its_embargo_ended(
     await turns(intake, 2)
     early = await commit(desk, "early", LONG.replace("Ended with", "It ended with"))
     closes_ms = desk.time.ms
-    await desk.node.sequencer.append([_promotion(winner, closes_ms)])
+    promotion = replace(
+        settlement("race-000001"),
+        top_agent_version_id=winner.agent_version_id,
+        is_promotion=True,
+        inputs=replace(inputs((), solves({})).stated, closes_ms=closes_ms),
+    )
+    await desk.node.sequencer.append([promotion])
     desk.time.ms = embargo_ends_ms(closes_ms, RULES.embargo)
     desk.time.pass_s(5)
     built_on = await commit(desk, "built-on", LONG.replace("Ended with", "So it ended with"))
@@ -213,43 +201,6 @@ async def test_a_winners_code_is_free_from_the_block_at_which_its_embargo_ended(
     said = len(await words(desk))
     await turns(restart(desk))  # another process reads the same reveals and finds nothing to say
     assert len(await words(desk)) == said
-
-
-def _promotion(made: SignedSubmission, closes_ms: int) -> SettlementRecord:
-    inputs = RaceInputs(
-        policy="{}",
-        problem_ids=(),
-        closes_ms=closes_ms,
-        field=(),
-        validators=(),
-        neurons=(),
-        incumbent=None,
-        history=(),
-        eliminated=(),
-        logs=(),
-        beacon_network="",
-        beacon_signature="",
-        undrawn_why="",
-    )
-    return SettlementRecord(
-        race_id="race-000001",
-        policy_sha256=RULES.policy_sha256,
-        closing_block=1,
-        settling_block=2,
-        beacon_round=0,
-        seed="",
-        batch_sha256="",
-        record_set_sha256="",
-        drawn=(),
-        void=(),
-        state="settled",
-        standings=(),
-        top_agent_version_id=made.agent_version_id,
-        is_promotion=True,
-        uids=(),
-        weights_u16=(),
-        inputs=inputs,
-    )
 
 
 # -- what waits

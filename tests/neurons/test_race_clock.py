@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from unittest import mock
 
 import pytest
@@ -9,12 +11,12 @@ from msgspec.structs import replace
 
 from arena.chain.keys import generate_signer
 from arena.records.body import decode_content
-from arena.records.model import SettlementRecord
 from foundation.errors import ArenaError
 from neurons.loops.watches import STALE_MS, ChainWatch
 from neurons.race.weights import WeightsLoop
 from tests.arena.chain_faults import deregister
 from tests.neurons.clock_stand import POLICY, Desk
+from tests.simulation.faults import Crash, CrashAt, FaultyStore
 
 OTHER = replace(POLICY, name="other", race=replace(POLICY.race, closes_after_ms=20_000))
 
@@ -65,24 +67,31 @@ async def test_weights_are_set_again_every_tempo_and_a_winner_that_left_is_paid_
     assert (again.status, again.uids, again.weights_u16) == ("ok", (0,), (65_535,))
 
 
-async def test_a_process_that_dies_between_settlement_record_and_event_settles_once(desk, monkeypatch):
+async def test_a_race_killed_at_any_of_its_writes_goes_on_to_the_same_settlement(desk):
+    """Race after race, each killed before one write later."""
     await desk.submit("good")
-    await desk.turn_until("running")
-    await desk.clock.turn()
-    await desk.work()
-    await desk.turn_until("settling")
-    with monkeypatch.context() as patch:
-
-        async def die(*_: object) -> None:
-            raise ArenaError("V2021", "the process dies here")
-
-        patch.setattr(desk.store, "put_event", die)
-        with pytest.raises(ArenaError, match="V2021"):
-            await desk.clock.turn()
+    await desk.submit("weak")
+    desk.store, ends, deaths = FaultyStore(desk.store, counts := Counter()), [], itertools.count()
     desk.start(POLICY)
-    state = await desk.turn_until("settled")
-    records = [decode_content(record.content).payload async for record in desk.store.records(kinds=("settlement",))]
-    assert records == [state.settlement] and isinstance(records[0], SettlementRecord)
+    while sum(counts.values()) == (number := next(deaths)):
+        desk.store.arm(CrashAt(desk=0, at=0.0, writes=number + 1, is_before=True))
+        for _ in range(80):
+            try:
+                state = await desk.clock.turn()
+                with desk.store.spared():
+                    await desk.work(solves(desk, "good"))
+                state = next((each for each in await desk.clock.states() if each.race_id == state.race_id), state)
+            except Crash:
+                desk.start(POLICY)
+                continue
+            if state.is_finished:
+                break
+            desk.time.pass_s(1)
+        kinds = [record async for record in desk.store.records(kinds=("settlement", "release"), race_id=state.race_id)]
+        made = [decode_content(record.content).payload for record in kinds]
+        assert made[0] == state.settlement and len(made) == 2, number
+        ends.append([(row.agent_version_id, row.race_score_e4, row.missing) for row in made[0].standings])
+    assert number > 10 and ends == [ends[0]] * len(ends) and [score for _, score, _ in ends[0]] == [10_000, 0]
 
 
 @pytest.mark.parametrize("unforeseen", [KeyError("Z"), OverflowError("too large"), TypeError("not hashable")])

@@ -10,7 +10,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from arena.chain.keys import keypair_signer
 from arena.race.scores import LoggedRecord
@@ -18,7 +17,6 @@ from arena.records.model import EvaluationRecord
 from arena.store.location import read_location
 from arena.store.objects import folder_location
 from foundation.errors import ArenaError
-from neurons.cli.app import app
 from neurons.demo.demo import RACE, VALIDATOR, DemoRun, DemoView, conclude, running_validator, watch
 from neurons.node.opening import open_node
 from problems.formats import read_problems
@@ -122,25 +120,6 @@ def test_a_local_run_gives_the_body_hash_the_validator_recorded(
         assert answer.returncode == 0, answer.stderr
         (local,) = json.loads(answer.stdout)
         assert recorded == {(seed, local["body_sha256"])}
-
-
-def arena(*words: str | Path) -> str:
-    """What an `arena` command that must succeed prints."""
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert result.exit_code == 0, (result.output, result.exception)
-    return result.stdout
-
-
-def test_every_body_lies_in_the_folder_and_is_found_by_every_reader(
-    finished: tuple[DemoRun, DemoView], tmp_path: Path
-) -> None:
-    state = ("--state-dir", finished[0].folder)
-    (log,) = json.loads(arena("store", "status", *state, "--json"))["logs"]
-    assert log["bodies_elsewhere"] == log["bodies"] > 0
-    assert json.loads(arena("records", "verify", *state, "--json"))["ok"]
-    pools = [part for pool in ("train", "dev", "eval") for part in ("--pool", pool)]
-    exported = json.loads(arena("records", "export", "--out", tmp_path / "out", *state, *pools, "--json"))
-    assert exported["trajectories"] > 0
 
 
 @pytest.mark.parametrize(

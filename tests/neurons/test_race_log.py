@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator, Sequence
 from msgspec.structs import replace
 
 from arena.policy import Policy
+from arena.race.admission import REFUSALS_MAX
 from arena.records.body import encode_content
 from arena.records.model import AttemptRecord, Context, Payload, RecordContent, SignedRecord, VerdictRecord
 from foundation.errors import Failure
 from judge.verdict import UnscoredVerdict
-from neurons.race.log import REFUSALS_MAX, RaceLog
+from neurons.race.log import RaceLog
 from tests.arena import log_stand
 from tests.arena import race_stand as stand
 
@@ -134,10 +135,10 @@ async def test_results_read_one_by_one_come_to_what_they_come_to_read_at_once():
     for payload in [*all_but("p3", is_success=False), owing]:
         logs.add(payload)
         await log.refresh()
-    assert [row.record for row in log.evaluations] == [row.record for row in log.owed(ME)] == [owing]
+    assert [row.record for row in log.owed(ME)] == [owing]
     assert log.qualification(AGENT.subject.agent_version_id, SUITE, POLICY).state == "pending"
     logs.add(verdict(owing))
     await log.refresh()
     found = log.qualification(AGENT.subject.agent_version_id, SUITE, POLICY)
     assert (found.state, found.score_e4) == await state_of(logs) == ("qualified", 2_500)
-    assert log.evaluations == []
+    assert not log.owed(ME) and log.evaluations == log.verdicts == []

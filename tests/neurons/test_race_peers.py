@@ -19,12 +19,13 @@ from arena.race.events import AdoptSettlement, ChainRead, PullLogs
 from arena.race.logs import AnchoredLog
 from arena.race.machine import RaceState
 from arena.race.settle import settlement_sha256
-from arena.records.model import PastSettlement, RaceInputs
+from arena.records.model import PastSettlement
 from foundation.errors import ArenaError
 from neurons.race.peers import PULL_PAUSES, RacePeers
 from tests.arena.exchange_stand import RACE, LocalNet, Node
 from tests.arena.local_peers import LocalPeers, PeerFault
 from tests.arena.log_stand import settlement
+from tests.arena.race_stand import inputs, solves
 
 LONG_MS = 3_600_000
 PATIENCE_S = 30.0  # of a test with what would wait for ever
@@ -143,32 +144,13 @@ async def test_a_folder_that_cannot_be_written_is_said_at_the_next_turn_and_aske
     assert others.held() == [others.first.hotkey]
 
 
-def settled(history: tuple[PastSettlement, ...]):
-    """A settlement that names earlier ones."""
-    inputs = RaceInputs(
-        policy="{}",
-        problem_ids=(),
-        closes_ms=0,
-        field=(),
-        validators=(),
-        neurons=(),
-        incumbent=None,
-        history=history,
-        eliminated=(),
-        logs=(),
-        beacon_network="",
-        beacon_signature="",
-        undrawn_why="",
-    )
-    return replace(settlement(RACE), inputs=inputs)
-
-
 @pytest.mark.parametrize("fault", [PeerFault(slow_s=1), PeerFault(is_lying=True), PeerFault(is_away=True)])
 async def test_a_settlement_and_its_history_are_adopted_from_whoever_shows_them(
     others: Others, fault: PeerFault
 ) -> None:
     past = settlement("r0")
-    found = settled((PastSettlement(race_id="r0", settlement_sha256=settlement_sha256(past)),))
+    named = PastSettlement(race_id="r0", settlement_sha256=settlement_sha256(past))
+    found = replace(settlement(RACE), inputs=replace(inputs((), solves({})).stated, history=(named,)))
     for node in (others.first, others.second):
         node.settlements = {RACE: found, "r0": past}
         node.desk = node.make_desk()

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from arena.evaluate import EpisodeCost, Evaluation
 from arena.race.decider import qualifying_items
-from arena.records.body import decode_content
 from foundation.errors import Failure
 from harness.catalogue.native import open_catalogue
 from harness.inference.journal import FileJournal, open_journal
@@ -79,14 +78,6 @@ async def attempts(desk: Desk, *codes: str) -> Faulty:
         while len(pool.jobs) < len(codes):
             await loop.turn()
     return pool
-
-
-async def test_refusals_are_counted_in_qualifying_too_and_the_last_attempt_knows_that_it_is(desk: Desk) -> None:
-    pool = await attempts(desk, *["U3006"] * (CAP - 1), "ok")
-    assert [job.is_last for job in pool.jobs] == [False, False, True]
-    ended = [decode_content(r.content).payload.ended async for r in desk.store.records(kinds=("attempt",))]
-    assert ended == ["faulted", "faulted", "evaluated"]
-    assert await desk.store.open_items("", "qualifying") == 0
 
 
 @pytest.mark.parametrize(

@@ -103,14 +103,3 @@ async def test_a_batch_that_does_not_open_costs_the_race_and_not_the_node(desk):
     assert state.settlement.reason == "the batch did not open (P4014)"
     deliver(desk, seed=2)
     assert (await desk.turn_until("open", race=2, turns=1)).opened is not None
-
-
-async def test_a_node_killed_between_opening_and_draw_draws_once_it_is_back(desk):
-    deliver(desk)
-    await desk.submit("good")
-    state = await desk.turn_until("closed")
-    desk.time.pass_s(5)
-    beacon = await desk.beacon.fetch(state.closed.beacon_round)
-    desk.stock.open("race-000001", beacon)
-    desk.start(POLICY)
-    assert (await desk.turn_until("running")).draw.beacon == beacon

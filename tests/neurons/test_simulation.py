@@ -11,7 +11,7 @@ from pathlib import Path
 from arena.store.embedded import EmbeddedServer
 from tests.neurons.shared_stand import HOUR_MS
 from tests.simulation.faults import CrashAt, FaultPlan, ReorgAt
-from tests.simulation.run import show, simulate
+from tests.simulation.run import simulate
 from tests.simulation.world import Size
 
 SEED = 20_261_121
@@ -51,9 +51,7 @@ def test_every_kind_of_fault_leaves_honest_validators_with_equal_settlements_and
     server: EmbeddedServer, tmp_path: Path
 ) -> None:
     figures = asyncio.run(simulate(SMALL, SEED, tmp_path, server, plans=PLANS))
-    print(show(figures))
-    assert (figures.races, figures.disagreements) == (3, 0)
-    assert figures.settled >= 2 and figures.flips_named == figures.settled
+    assert len(figures.ended) == 3 and figures.ended.count("settled") >= 2
     assert figures.records["attempt"] >= figures.records["evaluation"] - figures.faults["records copied"]
     assert {name for name, count in figures.faults.items() if count} >= {
         "countersignatures of nonsense",
@@ -77,7 +75,6 @@ def test_validators_that_say_they_are_done_and_show_nothing_spoil_one_race_at_mo
     server: EmbeddedServer, tmp_path: Path
 ) -> None:
     figures = asyncio.run(simulate(BOASTED, SEED + 1, tmp_path, server, plans=(FaultPlan(), BOAST, BOAST)))
-    print(show(figures))
     assert figures.ended == ("settled", "settled", "settled")
 
 
@@ -87,7 +84,8 @@ def test_sybils_that_provoke_faults_are_charged_for_them_and_nobody_else_is(
     """With the node's own queue, log and exchange; what it is worth to them: `tests/arena/test_race_control.py`."""
     size = Size(stakes=(40, 30, 29), miners=7, races=1, problems=4, step_ms=HOUR_MS)
     figures = asyncio.run(simulate(size, SEED + 2, tmp_path, server, plans=(FaultPlan(),), sybils=2))
-    (settlement,) = figures.settlements
+    settlement = figures.ends[0].settlement
+    assert settlement is not None
     assert (settlement.state, settlement.void) == ("settled", ())
     faulted = {row.agent_version_id: row.faulted for row in settlement.standings}
     assert {agent for agent, count in faulted.items() if count} == figures.sybils

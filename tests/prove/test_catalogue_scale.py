@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.catalogue.engine import open_engine
+from harness.catalogue.lucene import open_engine
 from tests.harness.catalogue_stand import drawn_requests
 from tests.harness.reference_search import ReferenceSearch
 from tests.prove.scale_run import measure, synthesise

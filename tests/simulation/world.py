@@ -17,19 +17,16 @@ from msgspec.structs import replace
 
 from arena.chain.beacon import LocalBeacon
 from arena.chain.keys import keypair_signer
-from arena.chain.port import Commitment, Signer
+from arena.chain.port import Signer
 from arena.exchange.peer_service import PeerService, RaceTerms, ShareRules
 from arena.exchange.port import Progress
 from arena.policy import Policy
 from arena.race.machine import race_name
 from arena.race.schedule import Timeline, race_number, timeline
-from arena.records.body import encode_body
-from arena.records.model import AttemptRecord, EvaluationRecord, Subject, VerdictRecord
-from arena.records.port import Lease, LeaseLostError, StoredSubmission
+from arena.records.model import Subject
+from arena.records.port import Lease, LeaseLostError
 from arena.store.postgres import PostgresStore
-from arena.submissions.model import make_submission
 from foundation.errors import Failure
-from judge.verdict import Verdict
 from neurons.loops.run_loop import StopSignal
 from neurons.race.episodes import EpisodeLoop, sweep
 from problems.product import Product
@@ -37,7 +34,7 @@ from tests.arena import log_stand
 from tests.arena.bank_stand import problems_of, put_sealed, sealed_file
 from tests.arena.chain_faults import deregister
 from tests.neurons.clock_stand import Time
-from tests.neurons.shared_stand import CLOSES_MS, DAILY, HOUR_MS, LyingChain, SharedDesk, chain_at
+from tests.neurons.shared_stand import CLOSES_MS, DAILY, HOUR_MS, LyingChain, SharedDesk, chain_at, submit
 from tests.problems.stand import make_catalogue
 from tests.simulation.faults import Crash, FaultyStore
 
@@ -146,30 +143,16 @@ class World:
         """A new miner whose agent is accepted everywhere."""
         number = len(self.known)
         signer = keypair_signer(f"//simulated//{self.seed}//miner{number}")
-        await self.chain.register(signer)
-        source = f"def agent_main(problem):\n    return {number}\n"
-        made = make_submission(signer, f"agent-{number}", source, self.time.ms)
-        await self.chain.commit(signer, made.commitment_sha256)
-        committed = await self.chain.commitment(signer.hotkey)
-        assert isinstance(committed, Commitment)
-        subject = Subject(
-            agent_version_id=made.agent_version_id,
-            miner_hotkey=signer.hotkey,
-            agent_sha256=made.agent_sha256,
-            commitment_block=committed.block,
-            commitment_sha256=made.commitment_sha256,
-        )
+        subject = await submit(self.desks, f"agent-{number}", signer)
         miner = Miner(
             signer=signer,
-            agent_version_id=made.agent_version_id,
+            agent_version_id=subject.agent_version_id,
             subject=subject,
             skill=0.3 + 0.65 * self.dice.random(),
             quality_e4=self.dice.randrange(8_000, 10_001),
         )
         self.miners.append(miner)
-        self.known[made.agent_version_id] = miner
-        for desk in self.desks:
-            await desk.admit(subject, made.name, source)
+        self.known[subject.agent_version_id] = miner
         return miner
 
     def is_provoked(self, agent: str, problem_id: str) -> bool:
@@ -237,20 +220,13 @@ class SimulatedDesk(SharedDesk):
             rules=SHARES,
         )
 
-    async def admit(self, subject: Subject, name: str, source: str) -> None:
-        """An agent that the gate accepted, with this validator's qualifying results, whatever it takes."""
+    async def take(self, subject: Subject, name: str, source: str) -> None:
+        """An agent that the gate accepted, whatever it takes."""
         try:
-            await self._admit(subject, name, source)
+            await super().take(subject, name, source)
         except Crash:
             await self.restart()
-            await self._admit(subject, name, source)
-
-    async def _admit(self, subject: Subject, name: str, source: str) -> None:
-        stored = StoredSubmission(subject=subject, name=name, state="accepted")
-        await self.real_store.put_submission(stored, source)
-        await self.qualify(subject)
-        await self.real_store.set_submission_state(subject.agent_version_id, "qualified")
-        await self.node.sequencer.append([log_stand.gate_word(subject, self.policy.policy_sha256)])
+            await super().take(subject, name, source)
 
     async def turn(self) -> None:
         """One turn of every loop; a death in it is followed by a new start."""
@@ -350,35 +326,12 @@ class SimulatedDesk(SharedDesk):
                 is_solved = not is_solved
                 self.world.counts["results lied about"] += 1
         shown = log_stand.body(noise.randrange(1 << 40), 60)
-        body = encode_body(
-            replace(
-                shown,
-                agent_sha256=subject.agent_sha256,
-                problem_id=problem_id,
-                policy_sha256=self.policy.policy_sha256,
-                is_agentic=is_agentic,
-            )
-        )
-        verdict = Verdict(
-            body_sha256=body.body_sha256,
-            rubric_id=self.policy.rubric.rubric_id,
-            prompt_sha256=self.policy.rubric.prompt_sha256,
-            quality_e4=quality_e4,
-            coefficient_e4=quality_e4,
-            spread_e4=0,
-            opinions=(),
-        )
-        about = {"subject": subject, "context": context}
-        evaluation = EvaluationRecord(
-            attempt_id=lease.attempt_id,
-            conditions=self.node.conditions,
-            body_sha256=body.body_sha256,
-            stop="terminated",
-            failure=None,
+        shown = replace(
+            shown,
+            agent_sha256=subject.agent_sha256,
+            problem_id=problem_id,
+            policy_sha256=self.policy.policy_sha256,
             is_agentic=is_agentic,
-            totals=shown.totals,
-            outcome=log_stand.outcome(is_solved or context.stage == "qualifying"),
-            **about,
         )
-        attempt = AttemptRecord(attempt_id=lease.attempt_id, ended="evaluated", body_sha256=body.body_sha256, **about)
-        await self.node.sequencer.append([attempt, evaluation, VerdictRecord(verdict=verdict, **about)], (body,), lease)
+        is_success = is_solved or context.stage == "qualifying"
+        await super()._finish(lease, is_success, shown=shown, quality_e4=quality_e4, coefficient_e4=quality_e4)

@@ -33,7 +33,7 @@ from arena.race.events import (
     encode_event,
 )
 from arena.race.machine import open_race, promoted, stream_of
-from arena.race.scores import LoggedRecord, SettlementInputs, control_subject
+from arena.race.scores import LoggedRecord, control_subject
 from arena.race.settle import settle
 from arena.records.body import encode_body
 from arena.records.log import checkpoint_of, sign_checkpoint, signing_message
@@ -61,7 +61,7 @@ from judge.verdict import Citation
 from problems.explanation import Constraint, ConstraintAxis
 from problems.outcome import Axis, OutcomeScore
 from tests.arena.log_stand import CONDITIONS, LEVEL, body, episode, outcome
-from tests.arena.race_stand import BEACON, metagraph
+from tests.arena.race_stand import BEACON, changed, inputs_of
 from tests.arena.tail_stand import Author
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -286,19 +286,21 @@ class Site:
             about = {"subject": control_subject(RULES.race), "attempt_id": f"control-{name}:1", "outcome": failed}
             seen = replace(one.record, **about)
             evaluations.append(self._counted(LoggedRecord[EvaluationRecord], one.seq + 100_000, seen))
-        inputs = SettlementInputs(
-            race_id=race_id,
-            policy=RULES,
-            batch=batch_of(race_id),
+        made = inputs_of(
+            race_id,
+            RULES,
+            batch_of(race_id),
+            field,
+            validators,
+            evaluations=tuple(evaluations),
+            verdicts=tuple(verdicts),
+        )
+        inputs = changed(
+            made,
             closing_block=1_000 * race_number + 50,
             closes_ms=self.closes_ms(race_number),
             settling_block=1_000 * race_number + 400,
-            field=field,
-            validators=validators,
             beacon=BEACON if is_drawn else None,
-            evaluations=tuple(evaluations),
-            verdicts=tuple(verdicts),
-            metagraph=metagraph([one.subject.miner_hotkey for one in field], validators),
             incumbent=incumbent,
             history=tuple(history),
         )
