@@ -240,7 +240,7 @@ def _cells(row: RunRow) -> tuple[str, ...]:
 
 
 def _summary_lines(done: Sequence[RunRow], is_scripted: bool) -> Iterator[str]:
-    from arena.view.lines import loss_lines
+    from arena.view.page import loss_lines
     from arena.view.reading import loss_of
 
     evaluations = [row.evaluation for row in done if row.evaluation is not None]
