@@ -47,6 +47,7 @@ _KILL_WAIT_S = 10.0
 _DETAIL_CHARACTERS = 300
 _MODULE = ("-m", "neurons.worker.process")
 
+
 class _Worker:
     """One process and its pipe."""
 
