@@ -2,7 +2,7 @@
 
 What is not public yet is refused alike, whatever stands there, so that a refusal tells nothing of a race that is under
 way. The tail is a log's rows from a cursor on, page by page: `arena.visibility.rule` alone decides what goes out whole
-(through `arena.export.selection`, as in an export); all else is a stub, so that chain, tree and signatures can be
+(through `arena.export.assembly`, as in an export); all else is a stub, so that chain, tree and signatures can be
 checked over every row. A page is read when it is asked for and not before: between two pages a reader holds a cursor,
 no rows and no connection, and a client that reads slowly holds up nobody. A row that was a stub because its race was
 not released never changes in the stream: the race's `release` row, which comes later in it, says that the race's own
@@ -46,11 +46,10 @@ from arena.api.rows import (
     validator_rows,
 )
 from arena.exchange.routes import Places, RowStream
-from arena.export.assembly import Assembled, assemble, load_page, signed_content
+from arena.export.assembly import Assembled, Selection, assemble, load_page, releases_of, signed_content
 from arena.export.files import read_row
 from arena.export.model import Cursor, LogRow
 from arena.export.model import Request as ExportRequest
-from arena.export.selection import Selection, releases_of
 from arena.records.body import decode_content
 from arena.records.log import note_sha256
 from arena.records.model import EvaluationRecord, Head, ReleaseRecord, SignedRecord, VerdictRecord
