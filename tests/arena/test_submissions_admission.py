@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
-
 import msgspec
 import pytest
 
@@ -21,11 +18,8 @@ from arena.submissions.admission import (
 )
 from arena.submissions.model import (
     SignedSubmission,
-    agent_version_id,
-    commitment_sha256,
     is_authentic,
     make_submission,
-    read_source,
 )
 
 ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")
@@ -55,14 +49,6 @@ def _admit(submission: SignedSubmission = SUBMISSION, **changes: object) -> Admi
 
 def _code(admission: Admission) -> str | None:
     return None if admission.refusal is None else admission.refusal.code
-
-
-def test_identities_are_the_published_hashes() -> None:
-    source_sha256 = hashlib.sha256(SOURCE.encode()).hexdigest()
-    expected_version = hashlib.sha256(f"{ALICE.hotkey}\n{source_sha256}".encode()).hexdigest()
-    assert SUBMISSION.agent_sha256 == source_sha256
-    assert SUBMISSION.agent_version_id == agent_version_id(ALICE.hotkey, source_sha256) == expected_version
-    assert commitment_sha256(ALICE.hotkey, SOURCE) == hashlib.sha256((ALICE.hotkey + SOURCE).encode()).hexdigest()
 
 
 @pytest.mark.parametrize(
@@ -140,9 +126,3 @@ def _report(*rules: str) -> GateReport:
 )
 def test_a_report_ends_a_submission_in_its_costliest_class(report: GateReport | None, ended: str) -> None:
     assert cooldown_class(report) == ended
-
-
-def test_a_source_is_read_byte_for_byte(tmp_path: Path) -> None:
-    path = tmp_path / "agent.py"
-    path.write_bytes("x = 'é'\r\n\ry = 1".encode())
-    assert read_source(path, 100).encode() == path.read_bytes()

@@ -9,9 +9,10 @@ import msgspec
 import pytest
 
 from foundation.errors import ArenaError
+from harness.inference.scripted.server import ScriptedUpstream
 from tests.training.eval_reports import make
 from tests.training.rollouts import make_result
-from tests.training.stock import EXPERT, ScriptedUpstream, Stock
+from tests.training.stock import EXPERT, Stock
 from training.evaluation.model_loader import Learnt, require_unseen
 from training.evaluation.report import (
     EvalReport,
