@@ -25,11 +25,12 @@ from arena.policy import Policy
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError
 from harness.inference.port import Upstream
+from harness.inference.scripted.server import ScriptedUpstream
 from harness.sandbox.probe import open_sandbox
 from neurons.cli import evaluate as evaluate_model
 from neurons.cli import report, train
 from neurons.cli.exit_codes import EXIT_INTEGRITY, exit_code
-from tests.training.stock import POLICY, RECIPES, ScriptedUpstream, Stock, corpus_of
+from tests.training.stock import POLICY, RECIPES, Stock, corpus_of
 from training.evaluation.model_loader import learnt_by
 from training.evaluation.report import EvalReport
 from training.guards import GuardStopError
