@@ -12,7 +12,7 @@ from foundation.errors import ArenaError, Failure
 from harness.inference.client import OpenAIUpstream
 from harness.inference.gateway import Gateway, Ledger, UpstreamPrice
 from harness.inference.journal import MemoryJournal
-from harness.inference.scripted import start_scripted_server
+from harness.inference.scripted.server import start_scripted_server
 from harness.sandbox.port import GuestCallError
 from tests.harness.inference_stand import (
     ASK,
