@@ -17,7 +17,7 @@ from arena.chain.port import Commitment
 from arena.race.events import RaceSettled
 from arena.race.logs import AnchoredLog, CountedRoll, RollName, count_roll, lacking, race_validators, stakes_of
 from arena.race.machine import RaceState
-from arena.race.schedule import ROLLS, Roll, Timeline, anchor_of, receipt_of
+from arena.race.schedule import ANCHOR, RECEIPT, ROLLS, Roll, Timeline
 from arena.race.settle import cancelled_settlement, differences
 from arena.records.model import SettlementRecord
 from foundation.canonical import canonical_bytes
@@ -71,7 +71,7 @@ def stakes(state: RaceState, roll: Roll) -> dict[str, int]:
 
 def counted_roll(state: RaceState, roll: Roll) -> CountedRoll | None:
     """What came of a roll, or None before its receipts were read."""
-    anchors, receipts = state.read(anchor_of(roll)), state.read(receipt_of(roll))
+    anchors, receipts = state.read(ANCHOR[roll]), state.read(RECEIPT[roll])
     if anchors is None or receipts is None:
         return None
     return count_roll(roll_name(state, roll), anchors.commitments, receipts.commitments, stakes(state, roll))
@@ -133,7 +133,7 @@ def reveal_gate(states: Iterable[RaceState], validator: str) -> RevealGate:
     shown: dict[str, int] = {}
     for state in states:
         for roll in ROLLS:
-            read, own = state.read(anchor_of(roll)), state.stated(anchor_of(roll))
+            read, own = state.read(ANCHOR[roll]), state.stated(ANCHOR[roll])
             if read is None:
                 continue
             held = {commitment.hotkey: commitment.sha256 for commitment in read.commitments}
