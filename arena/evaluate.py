@@ -38,8 +38,7 @@ from harness.tools.registry import make_toolbox
 from harness.trace import EvaluationBody
 from judge.budget import Spending
 from judge.panel import judge_body
-from judge.port import Judge
-from judge.render import shown_bytes
+from judge.render import Judge, shown_bytes
 from judge.rubric import Rubric
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.model import Problem

@@ -17,7 +17,7 @@ from foundation.errors import ArenaError, Failure
 from harness.emission.attribution import EMISSION, is_agentic
 from harness.emission.call_reader import CallReader
 from harness.errors import classify_guest
-from harness.inference.gateway import completed_lines, ledger_sha256
+from harness.inference.gateway import ledger_sha256
 from harness.inference.journal import MemoryJournal
 from harness.inference.port import ModelGateway
 from harness.limits import EpisodeLimits
@@ -116,7 +116,7 @@ def run_episode(source: str, problem: Problem, ports: EpisodePorts, rules: Episo
         is_agentic=is_agentic(calls, recorder.recommended, recorder.recommending, minimum_e4=rules.agentic_min_e4),
         totals=recorder.totals(),
         emission=EMISSION,
-        ledger_sha256=ledger_sha256(completed_lines(recorder.events())),
+        ledger_sha256=ledger_sha256(recorder.events()),
     )
     episode_ms = int((ports.clock() - started_s) * 1000)
     tool_ms = int(recorder.tool_s * 1000)

@@ -141,7 +141,7 @@ class EvaluationBody(msgspec.Struct, frozen=True, kw_only=True):
     is_agentic: bool
     totals: Totals
     emission: str = ""  # version of the rule that named the emitters
-    ledger_sha256: str = ""  # of `harness.inference.gateway.completed_lines`: what any ledger of these completions has
+    ledger_sha256: str = ""  # `harness.inference.gateway.ledger_sha256` of the events
 
     def body_hash(self) -> str:
         """sha256 hex of the canonical bytes."""

@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from judge.port import Judge, JudgeReply
-from judge.render import RenderedTrace
+from judge.render import Judge, JudgeReply, RenderedTrace
 from judge.rubric import Rubric
 
 _KNOWN_FROM = 8  # verdicts after which their mean is the estimate

@@ -20,8 +20,7 @@ from foundation.errors import ArenaError
 from harness.inference.client import SdkUpstream
 from harness.inference.port import ModelReply, RetryLaterError
 from judge.parse import REPLY_SCHEMA
-from judge.port import JudgeReply
-from judge.render import RenderedTrace
+from judge.render import JudgeReply, RenderedTrace
 from judge.rubric import Rubric, prompt_sha256, prompt_text
 
 _DETAIL_CHARS = 300

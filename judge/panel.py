@@ -22,8 +22,7 @@ from foundation.errors import ArenaError, Failure
 from harness.trace import EvaluationBody
 from judge.citations import check_citations, is_inference_present
 from judge.parse import RefusedReplyError, parse_reply
-from judge.port import Judge
-from judge.render import BETWEEN, RenderedTrace, Span, SpanKind, render, span_text
+from judge.render import BETWEEN, Judge, RenderedTrace, Span, SpanKind, render, span_text
 from judge.rubric import Rubric, coefficient_e4, lower_median, quality_of
 from judge.verdict import Opinion, Refusal, UnscoredVerdict, Verdict
 

@@ -9,7 +9,8 @@ returned (a claim). Source: docs/architecture.md#the-judge.
 from __future__ import annotations
 
 import re
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, Protocol
 
 import msgspec
 import orjson
@@ -20,6 +21,7 @@ from harness.tools.registry import TOOL_NAMES
 from harness.trace import Completion, Emitter, EvaluationBody, Event, FailedCompletion, ToolCall
 from judge.echo import NO_ECHO, Echo, echoes_of
 from judge.neutral import neutral_name, neutral_text
+from judge.rubric import Rubric
 
 SpanKind = Literal["query", "completion", "call", "result", "refused"]
 
@@ -227,3 +229,28 @@ def span_text(span: Span) -> str:
     if not span.content:
         return header
     return "\n".join([header, *(f"| {line}" for line in span.content.split("\n"))])
+
+
+class JudgeReply(msgspec.Struct, frozen=True, kw_only=True):
+    """What a judge model answered, as it came."""
+
+    text: str
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    is_cut: bool = False  # the endpoint ended it at its limit of tokens
+
+
+class Judge(Protocol):
+    """One judge model. Thread-safe."""
+
+    @property
+    def model(self) -> str:
+        """The model id as `Rubric.models` names it."""
+        ...
+
+    def opine(self, trace: RenderedTrace, rubric: Rubric, refusals: Sequence[str] = ()) -> JudgeReply:
+        """One reply to one trace. `refusals` are the reasons why earlier replies to this trace were refused.
+
+        Raises ArenaError U3020 when the endpoint failed after its retries.
+        """
+        ...

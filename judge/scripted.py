@@ -18,8 +18,7 @@ from judge.citations import ECHO_LIMIT_E4, QUOTE_LENGTH_MAX, QUOTE_LENGTH_MIN, s
 from judge.evidence.mentions import Sentence, sentences, tokenise
 from judge.evidence.results import FIRM, Evidence, ReturnedProduct
 from judge.parse import GateAnswers
-from judge.port import JudgeReply
-from judge.render import RenderedTrace, Span
+from judge.render import JudgeReply, RenderedTrace, Span
 from judge.rubric import Gate, Rubric, quality_of
 from judge.verdict import Citation
 

@@ -9,6 +9,7 @@ would tell the score of a race that is under way.
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
 import time
 from collections import Counter, defaultdict
@@ -88,6 +89,16 @@ class RunCounts:
         self.episodes, self.first_ms, self.last_ms = 0, first_ms, first_ms
 
 
+def held(make: Callable[[Board], _Value]) -> Callable[[Board], _Value]:
+    """What follows from a board, made once between two refreshes."""
+
+    @functools.wraps(make)
+    def look(board: Board) -> _Value:
+        return board.once(make, lambda: make(board))
+
+    return look
+
+
 class Board:
     """The public picture of one store. Refresh it before it is read; one reader at a time refreshes."""
 
@@ -118,9 +129,9 @@ class Board:
         self._releases: dict[str, ReleaseRecord] = {}
         self._states: dict[str, RaceState] = {}
         self._stands_until_ms = math.inf  # until then no moment of a race changes
-        self._derived: dict[str, Any] = {}  # since the last refresh
+        self._derived: dict[object, Any] = {}  # since the last refresh
 
-    def once(self, name: str, make: Callable[[], _Value]) -> _Value:
+    def once(self, name: object, make: Callable[[], _Value]) -> _Value:
         """What `make` gives, made once between two refreshes, however many ask for it by this name."""
         if name not in self._derived:
             self._derived[name] = make()
@@ -153,9 +164,11 @@ class Board:
             moments = {at_ms for race in self.races() for at_ms in (race.closes_ms, race.opens_ms) if at_ms is not None}
             self._stands_until_ms = min((at_ms for at_ms in moments if at_ms > now_ms), default=math.inf)
 
+    @held
     def races(self) -> list[RaceView]:
         """Every race that was opened here or that the logs tell of, in that order."""
-        return self.once("races", self._races)
+        names = dict.fromkeys([*self._states, *self._settlements, *self._releases])
+        return [self._race(number, name) for number, name in enumerate(names, start=1)]
 
     def race(self, race_id: str) -> RaceView:
         """Raises ArenaError V2082 for a race that is not known here."""
@@ -164,20 +177,14 @@ class Board:
             raise ArenaError("V2082", f"there is no race {race_id}")
         return found
 
+    @held
     def promotions(self) -> dict[str, list[RaceView]]:
         """By agent version: the races that promoted it, if they may be told."""
-        return self.once("promotions", self._promotions)
-
-    def _promotions(self) -> dict[str, list[RaceView]]:
         found: dict[str, list[RaceView]] = {}
         for race in self.races():
             if race.settlement and race.settlement.is_promotion and MOMENTS.index(race.moment) >= _SETTLED:
                 found.setdefault(race.settlement.top_agent_version_id, []).append(race)
         return found
-
-    def _races(self) -> list[RaceView]:
-        names = list(dict.fromkeys([*self._states, *self._settlements, *self._releases]))
-        return [self._race(number, name) for number, name in enumerate(names, start=1)]
 
     def _race(self, number: int, race_id: str) -> RaceView:
         state, release = self._states.get(race_id), self._releases.get(race_id)

@@ -2,7 +2,7 @@
 
 What is not public yet is refused alike, whatever stands there, so that a refusal tells nothing of a race that is under
 way. The tail is a log's rows from a cursor on, page by page: `arena.visibility.rule` alone decides what goes out whole
-(through `arena.export.selection`, as in an export); all else is a stub, so that chain, tree and signatures can be
+(through `arena.export.assembly`, as in an export); all else is a stub, so that chain, tree and signatures can be
 checked over every row. A page is read when it is asked for and not before: between two pages a reader holds a cursor,
 no rows and no connection, and a client that reads slowly holds up nobody. A row that was a stub because its race was
 not released never changes in the stream: the race's `release` row, which comes later in it, says that the race's own
@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -27,7 +27,6 @@ from arena.api.http import CursorError, deliver, deliver_json, described_text, j
 from arena.api.rows import (
     PageStart,
     PairResult,
-    TrajectoryRow,
     agent_rows,
     by_commitment,
     day_rows,
@@ -43,14 +42,14 @@ from arena.api.rows import (
     require_seen,
     settled,
     suite_rows,
+    trajectory_rows,
     validator_rows,
 )
 from arena.exchange.routes import Places, RowStream
-from arena.export.assembly import Assembled, assemble, load_page, signed_content
+from arena.export.assembly import Assembled, Selection, assemble, load_page, releases_of, signed_content
 from arena.export.files import read_row
 from arena.export.model import Cursor, LogRow
 from arena.export.model import Request as ExportRequest
-from arena.export.selection import Selection, releases_of
 from arena.records.body import decode_content
 from arena.records.log import note_sha256
 from arena.records.model import EvaluationRecord, Head, ReleaseRecord, SignedRecord, VerdictRecord
@@ -148,7 +147,7 @@ class Tail:
             rows: list[Assembled] = []
             if (await self.end(request.validator)).seq > after:
                 wanted = min(PAGE_ROWS, left) if request.limit else PAGE_ROWS
-                rows = await self._assemble(request, await self._read(request, after, wanted))
+                rows = await self._assemble(request, after, wanted)
             if rows:
                 after = rows[-1].seq
                 yield b"".join(row.line + b"\n" for row in rows)
@@ -178,17 +177,10 @@ class Tail:
         names = await self.store.validators()
         return names or [name for name in [self.store.validator] if name]  # a log without a record yet
 
-    async def _read(self, request: TailRequest, after: int, count: int) -> list[SignedRecord]:
-        records: list[SignedRecord] = []
+    async def _assemble(self, request: TailRequest, after: int, count: int) -> list[Assembled]:
+        """The next rows, made beside the event loop."""
         found = self.store.records(request.validator, after_seq=after, race_id=request.race_id, page=count)
-        async for record in found:
-            records.append(record)
-            if len(records) == count:
-                break
-        return records
-
-    async def _assemble(self, request: TailRequest, records: list[SignedRecord]) -> list[Assembled]:
-        """The rows of these records, made beside the event loop."""
+        records = [record async for record in _first(found, count)]
         if not records:
             return []
         asked = ExportRequest(validator=request.validator, pools=request.pools)
@@ -214,6 +206,14 @@ class Tail:
 
     def _log(self, validator: str) -> _TailedLog:
         return self._logs.setdefault(validator, _TailedLog())
+
+
+async def _first(records: AsyncIterator[SignedRecord], count: int) -> AsyncIterator[SignedRecord]:
+    async for record in records:
+        yield record
+        count -= 1
+        if not count:
+            return
 
 
 DEFAULT_POOLS: list[Pool] = ["train"]
@@ -488,20 +488,8 @@ def _add_results(router: APIRouter, board: Board) -> None:
         """The trajectories of a race whose embargo is over, by problem, validator and number."""
         race = board.race(race_id)
         require_seen(race, "trace")
-        pools, scope = pools_of(race), f"trajectories {race_id} {sorted(pool)} {agent} {problem}"
-        named = "".join(f"{'&' if number else '?'}pool={one}" for number, one in enumerate(sorted(set(pool))))
-        rows = [
-            TrajectoryRow(
-                problem_id=name,
-                pool=pools[name],
-                result=one,
-                href=f"/v1/trajectories/{one.validator}/{one.seq}{named}",
-            )
-            for name, found in (await results.of(race_id)).items()
-            if is_seen(race, "trace", pools.get(name), pool)
-            for one in found
-            if problem in ("", name) and agent in ("", one.agent_version_id)
-        ]
+        scope = f"trajectories {race_id} {sorted(pool)} {agent} {problem}"
+        rows = trajectory_rows(race, await results.of(race_id), pool, agent=agent, problem=problem)
         key = lambda row: (row.problem_id, row.result.validator, row.result.seq)  # noqa: E731
         return deliver_json(request, page_of(rows, key, scope, place))
 

@@ -10,19 +10,19 @@ from __future__ import annotations
 import base64
 import binascii
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
 from fastapi import Query
 
-from arena.api.board import HOUR_MS, Board, DayCounts, RaceView
+from arena.api.board import HOUR_MS, Board, DayCounts, RaceView, held
 from arena.gate.report import Finding, GateReport
 from arena.race.settle import policy_of
 from arena.race.weights import margin_e4
 from arena.records.model import SettlementRecord, Standing, Subject
 from arena.records.port import SubmissionState
-from arena.visibility.rule import MOMENTS, Moment, Thing, may_see, opening_text
+from arena.visibility.rule import MOMENTS, Access, Moment, Thing, may_see, opening_text
 from foundation.canonical import UNREADABLE_JSON
 from foundation.errors import ArenaError
 from judge.neutral import neutral_name
@@ -216,20 +216,16 @@ def called(board: Board, agent_version_id: str) -> str:
     return (neutral_name(row.name).strip() if row else "") or agent_version_id[:10]
 
 
+@held
 def agent_rows(board: Board) -> dict[str, ListedAgent]:
     """What everybody may know of every agent version, by its id."""
-    return board.once("agent rows", lambda: _agent_rows(board))
-
-
-def _agent_rows(board: Board) -> dict[str, ListedAgent]:
     subjects: dict[str, Subject] = dict(board.subjects)
     subjects |= {agent: stored.subject for agent, stored in board.submissions.items()}
     standings, promotions = standings_of(board), board.promotions()
     rows = {}
     for agent, subject in subjects.items():
         stored, promoted = board.submissions.get(agent), promotions.get(agent, ())
-        moment, is_winner = _winner_moment(promoted)
-        access = may_see("public", "source", moment, is_winner=is_winner)
+        access = _opened(promoted, "source")
         opens = min((race.opens_ms for race in promoted if race.opens_ms is not None), default=None)
         href = f"/v1/agents/{agent}/source" if access.is_seen else ""
         rows[agent] = ListedAgent(
@@ -248,9 +244,10 @@ def _agent_rows(board: Board) -> dict[str, ListedAgent]:
     return rows
 
 
-def _winner_moment(promoted: Sequence[RaceView]) -> tuple[Moment, bool]:
-    """How far the races are that promoted an agent, the furthest of them, and whether any did."""
-    return max((race.moment for race in promoted), key=MOMENTS.index, default="open"), bool(promoted)
+def _opened(promoted: Sequence[RaceView], thing: Thing) -> Access:
+    """Whether everybody sees this of an agent, by the furthest of the races that promoted it."""
+    moment: Moment = max((race.moment for race in promoted), key=MOMENTS.index, default="open")
+    return may_see("public", thing, moment, is_winner=bool(promoted))
 
 
 def by_commitment(row: ListedAgent) -> tuple[int, str]:
@@ -262,9 +259,8 @@ def read_agent(board: Board, agent_version_id: str) -> AgentDetail:
     """One agent version as everybody may know it. Raises ArenaError V2082."""
     row = _require(board, agent_version_id)
     same = [each for each in agent_rows(board).values() if each.miner_hotkey == row.miner_hotkey]
-    moment, is_winner = _winner_moment(board.promotions().get(agent_version_id, ()))
     stored = board.submissions.get(agent_version_id)
-    is_open = may_see("public", "gate_finding", moment, is_winner=is_winner).is_seen
+    is_open = _opened(board.promotions().get(agent_version_id, ()), "gate_finding").is_seen
     report = msgspec.json.decode(stored.report, type=GateReport) if is_open and stored and stored.report else None
     return AgentDetail(
         agent=row,
@@ -278,8 +274,7 @@ async def read_source(board: Board, agent_version_id: str) -> str:
     """The file of a promoted agent. Raises ArenaError V2089 while it is closed, V2082 where there is none."""
     _require(board, agent_version_id)
     promoted = board.promotions().get(agent_version_id, ())
-    moment, is_winner = _winner_moment(promoted)
-    access = may_see("public", "source", moment, is_winner=is_winner)
+    access = _opened(promoted, "source")
     if not access.is_seen:
         until = min((opening_text(race.release) for race in promoted if race.release is not None), default="")
         raise ArenaError("V2089", f"{access.reason}{f', until {until}' if until else ''}")
@@ -289,12 +284,9 @@ async def read_source(board: Board, agent_version_id: str) -> str:
     return source
 
 
+@held
 def standings_of(board: Board) -> dict[str, list[AgentRace]]:
     """By agent version: its standings in settled races that may be told, oldest first."""
-    return board.once("standings", lambda: _standings_of(board))
-
-
-def _standings_of(board: Board) -> dict[str, list[AgentRace]]:
     found: dict[str, list[AgentRace]] = defaultdict(list)
     for race in filter(is_told, board.races()):
         for standing in race.settlement.standings if race.settlement else ():
@@ -358,6 +350,28 @@ def pools_of(race: RaceView) -> dict[str, Pool]:
 def is_seen(race: RaceView, thing: Thing, pool: Pool | None = "train", pools: Sequence[Pool] = ("train",)) -> bool:
     """Whether everybody who asks for `pools` sees this of a race's problems of `pool`."""
     return may_see("public", thing, race.moment, pool=pool, pools=pools).is_seen
+
+
+def trajectory_rows(
+    race: RaceView,
+    results: Mapping[str, Sequence[PairResult]],
+    pools: Sequence[Pool],
+    *,
+    agent: str = "",
+    problem: str = "",
+) -> list[TrajectoryRow]:
+    """The published trajectories of a race in these pools, of one agent or problem where it is named."""
+    of = pools_of(race)
+    named = "".join(f"{'&' if number else '?'}pool={one}" for number, one in enumerate(sorted(set(pools))))
+    return [
+        TrajectoryRow(
+            problem_id=name, pool=of[name], result=one, href=f"/v1/trajectories/{one.validator}/{one.seq}{named}"
+        )
+        for name, found in results.items()
+        if is_seen(race, "trace", of.get(name), pools)
+        for one in found
+        if problem in ("", name) and agent in ("", one.agent_version_id)
+    ]
 
 
 def problem_row(race: RaceView, problem_id: str, results: Iterable[PairResult]) -> ProblemRow:

@@ -24,7 +24,7 @@ from foundation.codes.names import BAD_REQUEST, NO_ENDPOINT
 from foundation.durable_files import replacing
 from foundation.errors import ArenaError
 from foundation.progress import PhaseProgress
-from harness.inference.client import OpenAISdk
+from harness.inference.client import SdkUpstream
 from problems.model import Problem
 from problems.product import Product
 from problems.suites import accept_lexically
@@ -68,7 +68,7 @@ class EmbeddingsEndpoint:
         """`batch` texts go into one request. `sleep` takes seconds."""
         self._model = model
         self._attempts, self._batch, self._sleep = attempts, batch, sleep
-        self._client = OpenAISdk(base_url, api_key, timeout_ms)
+        self._client = SdkUpstream("titles", base_url, api_key, timeout_ms)
 
     @property
     def name(self) -> str:

@@ -16,7 +16,6 @@ import re
 import resource
 import sys
 from collections import OrderedDict
-from email.message import Message
 from pathlib import Path
 
 import msgspec
@@ -28,10 +27,12 @@ from foundation.errors import ArenaError
 
 UNSIGNED_PARTS = ("agent_name", "file")
 PARTS = (*UNSIGNED_PARTS, "submitted_ms", "signature")
-HEADER_BYTES_MAX = 512  # of a content type or a line of a part's head
+HEADER_BYTES_MAX = 512  # of a content type
 _PART_HEAD_BYTES, _TEXT_BYTES, _DIGITS = 2_048, 1_024, 15
-_PLAIN = frozenset({"", "7bit", "8bit", "binary"})
-_BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./:=?-]")  # RFC 2046
+_BOUNDARY = r"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./:=?-]"  # RFC 2046
+_KIND = re.compile(rf"multipart/form-data\s*;(?:.*;)?\s*boundary=(\"?)({_BOUNDARY})\1\s*(?:;.*)?", re.I)
+_NAME = re.compile(r"^content-disposition:[^\r\n]*;[ \t]*name=(\"?)(\w{1,64})\1[ \t]*(?:;|\r|$)", re.I | re.M)
+_ENCODED = re.compile(r"^content-transfer-encoding:[ \t]*+(?!(?:7bit|8bit|binary)?[ \t]*\r?$)", re.I | re.M)
 
 
 class SubmissionForm(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,47 +62,25 @@ def read_form(content_type: str, body: bytes, now_ms: int | None = None) -> Subm
 
 
 def _read_parts(content_type: str, body: bytes, names: tuple[str, ...]) -> dict[str, bytes]:
-    kind, boundary = _header("the content type", content_type, "boundary")
-    if kind != "multipart/form-data":
-        raise ArenaError("V2081", "the content type is not multipart/form-data")
-    if not _BOUNDARY.fullmatch(boundary):
-        raise ArenaError("V2081", "the boundary is missing, too long or has a character that none may have")
-    before, *sections = (b"\r\n" + body).split(b"\r\n--" + boundary.encode(), len(names) + 2)
+    kind = _KIND.fullmatch(content_type) if len(content_type) <= HEADER_BYTES_MAX else None
+    if kind is None:
+        raise ArenaError("V2081", "the content type is not multipart/form-data with a boundary, or too long")
+    before, *sections = (b"\r\n" + body).split(b"\r\n--" + kind[2].encode(), len(names) + 2)
     if before or not sections or sections[-1].rstrip(b"\r\n") != b"--":
         raise ArenaError("V2081", f"not between boundaries, or not {len(names)} parts")
     parts: dict[str, bytes] = {}
     for section in sections[:-1]:
-        name, content = _part(section)
-        if name not in names or name in parts:
-            raise ArenaError("V2081", f"part {name[:64]!a} is unknown or there twice")
-        parts[name] = content
+        head, is_ended, content = section.partition(b"\r\n\r\n")
+        told = head.decode("latin-1") if len(head) <= _PART_HEAD_BYTES else ""
+        name = _NAME.search(told)
+        if not is_ended or name is None or _ENCODED.search(told):
+            raise ArenaError("V2081", "a part has no name, too long a head, or is encoded")
+        if name[2] not in names or name[2] in parts:
+            raise ArenaError("V2081", f"part {name[2]} is unknown or there twice")
+        parts[name[2]] = content
     if missing := [name for name in names if name not in parts]:
         raise ArenaError("V2081", f"part {missing[0]} is missing")
     return parts
-
-
-def _part(section: bytes) -> tuple[str, bytes]:
-    head, is_ended, content = section.partition(b"\r\n\r\n")
-    if not is_ended or not head.startswith(b"\r\n") or len(head) > _PART_HEAD_BYTES:
-        raise ArenaError("V2081", "a part has no head, or too long a one")
-    name = ""
-    for line in head.decode("latin-1").split("\r\n")[1:]:
-        field, _, value = line.partition(":")
-        if field.lower() == "content-transfer-encoding" and value.strip().lower() not in _PLAIN:
-            raise ArenaError("V2081", "a part is encoded")
-        if field.lower() == "content-disposition":
-            name = _header("a part's disposition", value, "name")[1]
-    return name, content
-
-
-def _header(which: str, value: str, parameter: str) -> tuple[str, str]:
-    """What a header says before its parameters, in lower case, and one of these, "" where it lacks it."""
-    if len(value) > HEADER_BYTES_MAX:  # the library's time is quadratic
-        raise ArenaError("V2081", f"{which} has more than {HEADER_BYTES_MAX} bytes")
-    read = Message()
-    read["content-type"] = value
-    found = read.get_param(parameter)
-    return value.partition(";")[0].strip().lower(), found if isinstance(found, str) else ""
 
 
 def _text(content: bytes) -> str:

@@ -15,11 +15,9 @@ from typing import Literal
 
 import msgspec
 
-from arena.export.assembly import log_row, signed_content
+from arena.export.assembly import Selection, log_row, signed_content
 from arena.export.files import AGENTS, POLICIES, SOURCES, write_named
 from arena.export.model import LogRange, Manifest, Request, ShardFile
-from arena.export.row import ViewContext
-from arena.export.selection import Selection
 from arena.policy import Policy
 from arena.race.settle import policy_of, source_opening_ms
 from arena.records.model import SettlementRecord, Subject
@@ -104,11 +102,6 @@ class Supplement(msgspec.Struct, kw_only=True):
     rows: dict[int, bytes] = {}  # lines of LogRow of promoting settlements that do not stand whole in the range
     sources: dict[str, bytes] = {}  # by agent version id, of those that are open
     kept: dict[str, SourceState] = {}  # open sources that are not here, and why, as an export states it
-
-    def context(self) -> ViewContext:
-        """What views show of it."""
-        policies = {name: msgspec.json.decode(text, type=Policy) for name, text in self.policies.items()}
-        return ViewContext(names=self.names, policies=policies)
 
 
 async def gather_supplement(store: Store, log: LogRange, request: Request, selection: Selection) -> Supplement:

@@ -7,13 +7,12 @@ out as loudly as what is in. Each of its code blocks runs as it stands, in the f
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import msgspec
 
 from arena.export.agents import AgentRow, SourceState
-from arena.export.files import AGENTS, write_named
-from arena.export.model import Format, Manifest, ShardFile
+from arena.export.files import AGENTS
+from arena.export.model import Format, Manifest
 from problems.model import POOLS
 
 CARD = "README.md"
@@ -232,11 +231,6 @@ Queries and product data come from ShoppingBench (Apache-2.0) where the producti
 is subject to the terms of the models named in `models`. An agent's source is its author's: the rules of the race
 publish it and grant no licence. Whoever publishes this dataset states its licence here.
 """
-
-
-def write_card(folder: Path, manifest: Manifest, agents: Sequence[AgentRow]) -> ShardFile:
-    """Write an export's card: the file as the manifest names it."""
-    return write_named(folder, CARD, render_card(manifest, agents).encode(), 0)
 
 
 def render_card(manifest: Manifest, agents: Sequence[AgentRow] = ()) -> str:

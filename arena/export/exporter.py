@@ -21,8 +21,19 @@ import msgspec
 
 from arena.chain.port import Signer, Verifier
 from arena.export.agents import Supplement, gather_supplement, is_source_open, write_agents
-from arena.export.assembly import Assembled, Page, assemble, load_page, log_row, releases_in
-from arena.export.card import write_card
+from arena.export.assembly import (
+    Assembled,
+    Page,
+    Selection,
+    assemble,
+    check_request,
+    load_page,
+    log_row,
+    race_of,
+    releases_in,
+    releases_of,
+)
+from arena.export.card import CARD, render_card
 from arena.export.files import (
     LAYOUT,
     LOG,
@@ -40,11 +51,11 @@ from arena.export.files import (
     write_named,
 )
 from arena.export.model import Cursor, LogRange, Manifest, Request, ShardFile
-from arena.export.row import ViewContext, row_of
-from arena.export.selection import Selection, check_request, race_of, releases_of
+from arena.export.row import row_of
+from arena.policy import Policy
 from arena.records.body import decode_content
 from arena.records.log import Checkpoint, LogStart, LogWalk, checkpoint_of, read_checkpoint, sign_checkpoint
-from arena.records.model import SignedRecord, Subject
+from arena.records.model import ReleaseRecord, SignedRecord, Subject
 from arena.records.port import Store
 from arena.visibility.rule import embargoed_races
 from foundation.errors import ArenaError
@@ -52,7 +63,7 @@ from foundation.garbage import rare_collections
 from foundation.progress import PhaseProgress
 
 if TYPE_CHECKING:
-    from arena.export.parquet import ParquetFile
+    from arena.export.forms import ParquetFile
 
 
 PAGE = 128
@@ -92,12 +103,11 @@ async def export_records(
         return manifest
     # of two threads, one compresses the log's lines and one completes a shard
     with whole_folder(folder) as made, ThreadPoolExecutor(max_workers=2) as threads, rare_collections():
-        log = await _log_range(store, begin, verify_signature, signer, now_ms)
-        releases = [pair async for pair in releases_in(store, log.validator, log.last_seq)]
+        log, releases = await _log_range(store, begin, verify_signature, signer, now_ms)
         released = releases_of({release.race_id: release for _, release in releases})
         selection = Selection(request, released, log.start, log.embargoed)
         supplement = await gather_supplement(store, log, request, selection)
-        writing = Writing(made, request, log, supplement.context(), threads)
+        writing = Writing(made, request, log, supplement, threads)
         assembled = (
             await asyncio.to_thread(assemble, page, selection, log.last_seq)
             async for page in _ahead(_pages(store, log, selection))
@@ -120,7 +130,7 @@ async def export_records(
             for record, release in releases
             if record.seq < log.first_seq
         }
-        manifest = await asyncio.to_thread(complete, writing, cursor, supplement, before, layout, software, now_ms)
+        manifest = await asyncio.to_thread(complete, writing, cursor, before, layout, software, now_ms)
         write_manifest(made, manifest, signer)
         return manifest
 
@@ -179,13 +189,14 @@ class Writing:
         folder: Path,
         request: Request,
         log: LogRange,
-        context: ViewContext,
+        supplement: Supplement,
         threads: Executor,
         on_files: Callable[[Sequence[ShardFile]], None] = lambda _: None,
     ) -> None:
         """`on_files` is called with the files of each complete shard."""
         self.folder, self.request, self.log = folder, request, log
-        self._context, self._threads, self._on_files = context, threads, on_files
+        self.supplement, self._threads, self._on_files = supplement, threads, on_files
+        self._policies = {name: msgspec.json.decode(text, type=Policy) for name, text in supplement.policies.items()}
         self.walk, self.tally, self.files = LogWalk(log.start), Tally(), list[ShardFile]()
         self._front: LogStart | None = None  # where the first record waits for its release
         self._races = set[str]()  # of which records behind that went out
@@ -232,11 +243,11 @@ class Writing:
             self._part(SCRUBBED).write([msgspec.json.encode(one) for one in scrubbed])
         if shown and self.request.forms:
             if self._view is None:
-                from arena.export.parquet import ParquetFile
+                from arena.export.forms import ParquetFile
 
                 self._view = ParquetFile(self.folder / VIEWS / "parquet" / f"{self._shards:06d}.parquet")
             for trajectory, _ in shown:
-                self._view.add(row_of(trajectory, self._context))
+                self._view.add(row_of(trajectory, self.supplement.names, self._policies))
         written.result()
 
     def _part(self, part: str) -> LinesFile:
@@ -277,7 +288,6 @@ class Writing:
 def complete(
     writing: Writing,
     cursor: Cursor,
-    supplement: Supplement,
     releases: Mapping[str, tuple[int, bytes]],
     layout: bytes,
     software: str,
@@ -285,7 +295,7 @@ def complete(
 ) -> Manifest:
     """Write what stands beside log and views, and make the manifest. `releases`: those in front of the range by race,
     as number and line; `layout`: FORMATS.md."""
-    folder, tally, log = writing.folder, writing.tally, writing.log
+    folder, tally, log, supplement = writing.folder, writing.tally, writing.log, writing.supplement
     promoted = [supplement.promotions[agent] for agent in tally.agents if agent in supplement.promotions]
     outside = [one for one in promoted if one.seq in supplement.rows]
     references = tally.references | {one.seq: supplement.rows[one.seq] for one in outside}
@@ -317,7 +327,8 @@ def complete(
         files=tuple(sorted(files, key=lambda file: file.path)),
         software=software,
     )
-    return msgspec.structs.replace(manifest, files=(*manifest.files, write_card(folder, manifest, agents)))
+    card = write_named(folder, CARD, render_card(manifest, agents).encode(), 0)
+    return msgspec.structs.replace(manifest, files=(*manifest.files, card))
 
 
 async def _pages(store: Store, log: LogRange, selection: Selection) -> AsyncIterator[Page]:
@@ -356,7 +367,8 @@ async def _ahead(items: AsyncIterator[T]) -> AsyncIterator[T]:
 
 async def _log_range(
     store: Store, start: Cursor, verify_signature: Verifier, signer: Signer | None, now_ms: int
-) -> LogRange:
+) -> tuple[LogRange, list[tuple[SignedRecord, ReleaseRecord]]]:
+    """The range that an export from `start` covers, and the releases up to its end."""
     validator = start.validator
     stored = await store.checkpoints(validator, after_size=max(0, start.after_seq - 1))
     start_note = next((point.note for point in stored if point.size == start.after_seq), "")
@@ -374,8 +386,8 @@ async def _log_range(
             raise ArenaError("V2053", f"{validator} after record {start.after_seq}")
         note, anchor_block = covering[-1].note, covering[-1].anchor_block
         last_seq = read_checkpoint(note, verify_signature).size
-    releases = {release.race_id: release async for _, release in releases_in(store, validator, last_seq)}
-    return LogRange(
+    releases = [pair async for pair in releases_in(store, validator, last_seq)]
+    log = LogRange(
         validator=validator,
         first_seq=start.after_seq + 1,
         last_seq=last_seq,
@@ -383,5 +395,6 @@ async def _log_range(
         end_note=note,
         start_note=start_note,
         anchor_block=anchor_block,
-        embargoed=tuple(sorted(embargoed_races(releases, now_ms))),
+        embargoed=tuple(sorted(embargoed_races({release.race_id: release for _, release in releases}, now_ms))),
     )
+    return log, releases

@@ -1,35 +1,228 @@
-"""The other forms of a shard, each made from its Parquet file alone: same rows, same bytes.
+"""The views of a shard: Parquet, and the other forms, each made from its Parquet file alone: same rows, same bytes.
 
-`messages` is OpenAI chat, one JSON object a line, `{messages, tools, metadata}`, in `<shard>.jsonl.zst`: arguments are
-text (objects where the export was asked for them), turns the model did not write have `weight` 0, and one `jq` filter
-on `is_agentic`, `is_linear` and `is_model_written` leaves clean rows only. `datasets` is the same Parquet by pool, in
-`data/<pool>-<shard>.parquet`, which the export's card declares as splits. `inspect` is an evaluation log for its viewer
-and `read_eval_log`, one sample a trajectory, written without the package in its format 2: a zip of JSON files, members
-uncompressed and dated 1980, since zlib builds compress differently. `verifiers` is a run, one episode a line.
+`<shard>.parquet` has a row a trajectory, a typed column for every fact, the conversation nested. Equal rows give equal
+bytes with the pinned pyarrow: fixed writer options, no clock, row groups that end by count and size of the rows alone.
+Arguments and a tool's parameters stay JSON text, since Arrow would merge the keys of different tools and fill them with
+nulls. At most two row groups are held: one fills while the one before is compressed on a thread of its own.
+
+`messages` is OpenAI chat, one JSON object a line: turns the model did not write have `weight` 0. `datasets` is the same
+Parquet by pool, in `data/<pool>-<shard>.parquet`. `inspect` is an evaluation log for its viewer, one sample a
+trajectory, written without the package in its format 2: a zip of JSON files, uncompressed and dated 1980, since zlib
+builds compress differently. `verifiers` is a run, one episode a line.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import types
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from arena.export.files import LinesFile
 from arena.export.model import Format
-from arena.export.parquet import ParquetFile, read_rows
-from arena.export.row import AXES, TrajectoryFacts, ViewRow
-from harness.chat import ChatMessage
+from arena.export.row import AXES, Conversation, ExecutedCall, TrajectoryFacts, Turn, ViewRow, tools_of
+from harness.chat import ROLES, ChatMessage
+from judge.verdict import Opinion
 from problems.model import POOLS
+
+_GROUP_ROWS = 256
+_GROUP_CHARS = 8 << 20
+_PAGE_BYTES = 64 << 10  # pages of a megabyte, the default, take twice the time to compress and come out no smaller
+_ZSTD_LEVEL = 1
+_FACTS = tuple(field.name for field in msgspec.structs.fields(TrajectoryFacts))
+_LISTS_OF_MESSAGE = ("tool_calls", "echoed_tool_calls", "agent_tool_calls")
+_ENCODER = msgspec.json.Encoder()
+
+_TEXT, _NUMBER = pa.string(), pa.int64()
+_ARROW: dict[object, Any] = {str: _TEXT, int: _NUMBER, bool: pa.bool_()}
+_FUNCTION = pa.struct([("name", _TEXT), ("arguments", _TEXT)])
+_CALLS = pa.list_(pa.struct([("id", _TEXT), ("type", _TEXT), ("function", _FUNCTION)]))
+_MESSAGE = [("role", _TEXT), ("content", _TEXT), ("reasoning_content", _TEXT), ("tool_calls", _CALLS)]
+_MESSAGE += [("tool_call_id", _TEXT), ("origin", _TEXT), ("weight", _NUMBER)]
+_MESSAGE += [("echoed_tool_calls", _CALLS), ("agent_tool_calls", _CALLS)]
+_TOOL = pa.struct([("name", _TEXT), ("description", _TEXT), ("parameters", _TEXT)])
+_CALL = [("index", _NUMBER), ("step", _NUMBER), ("name", _TEXT), ("arguments", _TEXT), ("emitter", _TEXT)]
+_CALL += [("call_id", _TEXT), ("message", _NUMBER), ("result", _TEXT), ("failure", _TEXT)]
+_CALL += [("surfaced", pa.list_(pa.struct([("product_id", _TEXT), ("rank", _NUMBER)])))]
+_CALL += [("ignored_parameters", pa.list_(_TEXT))]
+_TALK: dict[str, Any] = {
+    "prompt_length": _NUMBER,
+    "messages": pa.list_(pa.struct(_MESSAGE)),
+    "tools": pa.list_(pa.struct([("type", _TEXT), ("function", _TOOL)])),
+    "completions": _TEXT,
+    "other_messages": _TEXT,
+    "calls": pa.list_(pa.struct(_CALL)),
+    "opinions": _TEXT,
+}  # in the order of the columns; what is text among them, the number aside, is JSON
+_JSON: dict[str, msgspec.json.Decoder[Any]] = {
+    "completions": msgspec.json.Decoder(tuple[Turn, ...]),
+    "other_messages": msgspec.json.Decoder(tuple[ChatMessage, ...]),
+    "opinions": msgspec.json.Decoder(tuple[Opinion, ...]),
+}
+
+
+@functools.cache
+def schema() -> Any:
+    """The Arrow schema: facts by their Python types, then the conversation.
+
+    Facts that are a str or Literal are text, `X | None` is nullable.
+    """
+    hints = get_type_hints(TrajectoryFacts)
+    fields = []
+    for name in _FACTS:
+        is_nullable = get_origin(hints[name]) in (Union, types.UnionType)
+        kind = get_args(hints[name])[0] if is_nullable else hints[name]
+        fields.append(pa.field(name, _ARROW.get(kind, _TEXT), nullable=is_nullable))
+    return pa.schema([*fields, *(pa.field(name, kind, nullable=False) for name, kind in _TALK.items())])
+
+
+class ParquetFile:
+    """Rows into one Parquet file."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path, self.rows = path, 0
+        self._columns: list[list[object]] = [[] for _ in schema().names]
+        self._held_chars = 0
+        self._thread = ThreadPoolExecutor(max_workers=1)
+        self._writing: Future[None] | None = None
+        self._writer = pq.ParquetWriter(
+            path,
+            schema(),
+            version="2.6",
+            data_page_version="1.0",
+            data_page_size=_PAGE_BYTES,
+            compression="zstd",
+            compression_level=_ZSTD_LEVEL,
+            use_dictionary=list(_FACTS),
+            write_statistics=[name for name in (*_FACTS, "prompt_length") if name != "query"],
+            store_schema=False,
+        )
+
+    def add(self, row: ViewRow) -> None:
+        """Add one row; a full group is written."""
+        talk = row.conversation
+        texts = [_ENCODER.encode(one).decode() for one in (talk.completions, talk.other_messages, row.opinions)]
+        self._held_chars += sum(map(len, texts)) + sum(len(one.content) for one in talk.messages)
+        self._held_chars += sum(len(call.arguments) + len(call.result or "") for call in talk.calls)
+        facts = (*msgspec.structs.astuple(row.facts), talk.prompt_length)
+        parts = (_plain_messages(talk.messages), _plain_tools(row.tools), texts[0], texts[1], _plain_calls(talk.calls))
+        for column, value in zip(self._columns, (*facts, *parts, texts[2]), strict=True):
+            column.append(value)
+        self.rows += 1
+        if len(self._columns[0]) >= _GROUP_ROWS or self._held_chars >= _GROUP_CHARS:
+            self._write_group()
+
+    def close(self) -> None:
+        """Complete the file."""
+        if self._columns[0]:
+            self._write_group()
+        self._wait()
+        self._thread.shutdown()
+        self._writer.close()
+
+    def _write_group(self) -> None:
+        """Hand the rows so far to the thread, once it is done with the group before."""
+        self._wait()
+        self._writing = self._thread.submit(self._write, self._columns)
+        self._columns = [[] for _ in schema().names]
+        self._held_chars = 0
+
+    def _wait(self) -> None:
+        if self._writing is not None:
+            self._writing.result()
+            self._writing = None
+
+    def _write(self, columns: Sequence[Sequence[object]]) -> None:
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, schema(), strict=True)]
+        self._writer.write_table(pa.Table.from_arrays(arrays, schema=schema()), row_group_size=_GROUP_ROWS)
+
+
+def read_rows(path: Path, group: int | None = None) -> Iterator[ViewRow]:
+    """The rows of a file that `ParquetFile` wrote, a row group at a time; of one row group where it is given."""
+    with pq.ParquetFile(path) as file:
+        for number in range(file.num_row_groups) if group is None else (group,):
+            table = file.read_row_group(number, use_threads=False)
+            columns = {
+                name: [value for chunk in table.column(name).chunks for value in values_of(chunk)]
+                for name in table.column_names
+            }
+            for place in range(table.num_rows):
+                yield _row({name: values[place] for name, values in columns.items()})
+
+
+def values_of(column: Any) -> list[Any]:
+    """The plain values of an Arrow array, nested or not; fields that are null are left out."""
+    kind = column.type
+    if pa.types.is_list(kind):
+        ends, flat = column.offsets.to_pylist(), values_of(column.flatten())
+        base = ends[0] if ends else 0
+        return [flat[start - base : end - base] for start, end in pairwise(ends)]
+    if pa.types.is_struct(kind):
+        names = [field.name for field in kind]
+        fields = zip(*map(values_of, column.flatten()), strict=True)
+        return [{name: value for name, value in zip(names, row, strict=True) if value is not None} for row in fields]
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _row(values: dict[str, Any]) -> ViewRow:
+    told = {name: decoder.decode(values[name]) for name, decoder in _JSON.items()}
+    return ViewRow(
+        facts=msgspec.convert({name: values[name] for name in _FACTS}, TrajectoryFacts),
+        conversation=Conversation(
+            messages=msgspec.convert(values["messages"], tuple[ChatMessage, ...]),
+            other_messages=told["other_messages"],
+            completions=told["completions"],
+            calls=msgspec.convert(values["calls"], tuple[ExecutedCall, ...]),
+            prompt_length=values["prompt_length"],
+            is_linear=values["is_linear"],
+            is_model_written=values["is_model_written"],
+        ),
+        tools=tools_of(values["tool_profile"], values["tools_sha256"]),
+        opinions=told["opinions"],
+    )
+
+
+def _plain_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+    plain: list[dict[str, Any]] = msgspec.to_builtins(messages)
+    for message in plain:
+        for name in _LISTS_OF_MESSAGE:
+            message.setdefault(name, [])
+    return plain
+
+
+def _plain_calls(calls: Sequence[ExecutedCall]) -> list[dict[str, Any]]:
+    plain: list[dict[str, Any]] = msgspec.to_builtins(calls)
+    for call in plain:
+        call.setdefault("surfaced", [])
+        call.setdefault("ignored_parameters", [])
+    return plain
+
+
+@functools.lru_cache(maxsize=64)  # as many as `tools_of` remembers
+def _plain_tools(tools: str) -> list[dict[str, Any]]:
+    """A `tools` array with parameters as text. Equal texts give one list, which nobody may change."""
+    plain: list[dict[str, Any]] = msgspec.json.decode(tools)
+    for tool in plain:
+        function = tool["function"]
+        tool["function"] = function | {"parameters": msgspec.json.encode(function.get("parameters", {})).decode()}
+    return plain
+
 
 Written = Sequence[tuple[Path, int]]  # files, and how many rows are in each
 UNREAD = "_text"  # of arguments as objects: the key of text that is no object
-_ENCODER = msgspec.json.Encoder()
 
 
 def convert(
@@ -92,7 +285,7 @@ _SUMMARY_FACTS = tuple(
     ["problem_id", "bucket", "pool", "agent_name", "agent_version_id", "miner_hotkey", "stop", "is_agentic"]
 )
 _FINISH = {"stop": "stop", "length": "max_tokens", "tool_calls": "tool_calls", "content_filter": "content_filter"}
-_ROLES = frozenset({"system", "user", "assistant", "tool"})
+_MARKS = ("origin", "echoed_tool_calls", "agent_tool_calls")
 
 
 def _write_eval_log(rows: Path, path: Path, name: str) -> Written:
@@ -189,7 +382,8 @@ def _sample_of(row: ViewRow) -> dict[str, object]:
     if turn is not None:
         choice = {"message": every[turn.reply], "stop_reason": _FINISH.get(turn.finish_reason, "unknown")}
         output = {"model": turn.model, "choices": [choice]}
-    usage = _usage(facts.prompt_tokens, facts.completion_tokens)
+    read, wrote = facts.prompt_tokens, facts.completion_tokens
+    usage = {"input_tokens": read, "output_tokens": wrote, "total_tokens": read + wrote}
     return {
         "id": facts.seq,
         "epoch": 1,
@@ -208,17 +402,6 @@ def _sample_of(row: ViewRow) -> dict[str, object]:
     }
 
 
-def _usage(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
-    total = prompt_tokens + completion_tokens
-    return {"input_tokens": prompt_tokens, "output_tokens": completion_tokens, "total_tokens": total}
-
-
-def _arguments(text: str) -> dict[str, object]:
-    """Arguments as the object that inspect wants; text that is none is kept as an error of parsing."""
-    said = _object_of(text)
-    return {"arguments": {}, "parse_error": text[:_SUMMARY_CHARS]} if said is None else {"arguments": said}
-
-
 def _times(row: ViewRow) -> dict[str, float]:
     """Seconds, as the viewer shows them; nothing where they were not recorded."""
     if row.facts.episode_ms is None:
@@ -228,15 +411,9 @@ def _times(row: ViewRow) -> dict[str, float]:
 
 def _message(message: ChatMessage) -> dict[str, object]:
     """A message in inspect's form: arguments as objects, reasoning as content, our own marks as metadata."""
-    marks: dict[str, object] = {}
-    if message.origin:
-        marks["origin"] = message.origin
-    if message.echoed_tool_calls:
-        marks["echoed_tool_calls"] = message.echoed_tool_calls
-    if message.agent_tool_calls:
-        marks["agent_tool_calls"] = message.agent_tool_calls
+    marks: dict[str, object] = {name: mark for name in _MARKS if (mark := getattr(message, name))}
     fields: dict[str, object] = {"role": message.role, "content": message.content}
-    if message.role not in _ROLES:
+    if message.role not in ROLES:
         fields["role"], marks["role"] = "user", message.role
     if message.role == "assistant":
         fields["source"] = "generate" if message.origin is None else "input"
@@ -245,10 +422,11 @@ def _message(message: ChatMessage) -> dict[str, object]:
                 {"type": "reasoning", "reasoning": message.reasoning_content},
                 {"type": "text", "text": message.content},
             ]
-        calls = [
-            {"id": call.id, "function": call.function.name, "type": "function", **_arguments(call.function.arguments)}
-            for call in message.tool_calls
-        ]
+        calls = []
+        for call in message.tool_calls:
+            said, text = _object_of(call.function.arguments), call.function.arguments[:_SUMMARY_CHARS]
+            given = {"arguments": {}, "parse_error": text} if said is None else {"arguments": said}
+            calls.append({"id": call.id, "function": call.function.name, "type": "function", **given})
         if calls:
             fields["tool_calls"] = calls
     if message.role == "tool":
@@ -303,7 +481,7 @@ def _time(recorded_ms: int) -> str:
 
 
 _VERIFIERS = "0.4.0"
-_FINISH_OF_NODE = {"stop": "stop", "length": "length", "tool_calls": "tool_calls"}
+_FINISHES = ("stop", "length", "tool_calls")
 _COUNTS = ("steps", "tool_calls", "llm_calls", "echoed_calls", "code_calls")
 _TRUTHS = ("is_agentic", "is_one_shop", "is_within_budget")
 
@@ -342,23 +520,13 @@ def _episode_of(row: ViewRow) -> dict[str, object]:
         "calls": calls,
         "rewards": {"reward": {"score": (facts.reward_e4 or 0) / 10_000, "weight": 1.0} if is_scored else None},
         "metrics": _metrics(facts),
-        "info": {
-            **msgspec.structs.asdict(facts),
-            "calls": row.conversation.calls,
-            "opinions": row.opinions,
-        },
+        "info": msgspec.structs.asdict(facts) | {"calls": row.conversation.calls, "opinions": row.opinions},
         "is_completed": True,
         "ok": is_scored,
         "stop_condition": facts.stop,
         "timing": {"start": start_s, "agent": {"start": start_s, "end": end_s}},
     }
-    return {
-        "id": facts.content_sha256[:32],
-        "env": {"id": "agent-arena"},
-        "task": task,
-        "ok": is_scored,
-        "traces": [trace],
-    }
+    return {"id": trace["id"], "env": {"id": "agent-arena"}, "task": task, "ok": is_scored, "traces": [trace]}
 
 
 def _graph(row: ViewRow, recorded_s: float) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
@@ -374,26 +542,20 @@ def _graph(row: ViewRow, recorded_s: float) -> tuple[list[dict[str, object]], li
         for index in path:
             if (at, index) not in place:
                 place[at, index] = len(nodes)
-                node: dict[str, object] = {
-                    "parent": at,
-                    "message": _node_message(every[index]),
-                    "sampled": index in replies,
-                    "timestamp": recorded_s,
-                }
-                nodes.append(node)
+                message, is_reply = _node_message(every[index]), index in replies
+                nodes.append({"parent": at, "message": message, "sampled": is_reply, "timestamp": recorded_s})
             at = place[at, index]
         return at
 
-    calls: list[dict[str, object]] = []
-    for turn in talk.completions:
-        calls.append(
-            {
-                "node": walk((*turn.request, turn.reply)),
-                "model": turn.model,
-                "finish_reason": _FINISH_OF_NODE.get(turn.finish_reason),
-                "usage": {"prompt_tokens": turn.prompt_tokens, "completion_tokens": turn.completion_tokens},
-            }
-        )
+    calls: list[dict[str, object]] = [
+        {
+            "node": walk((*turn.request, turn.reply)),
+            "model": turn.model,
+            "finish_reason": turn.finish_reason if turn.finish_reason in _FINISHES else None,
+            "usage": {"prompt_tokens": turn.prompt_tokens, "completion_tokens": turn.completion_tokens},
+        }
+        for turn in talk.completions
+    ]
     walk(tuple(range(len(talk.messages))))  # what was answered to the last reply
     return nodes, calls
 

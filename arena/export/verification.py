@@ -19,7 +19,7 @@ import msgspec
 
 from arena.chain.port import Verifier
 from arena.export.agents import Promotion, first_promotions, promotion_of, stated_supplement
-from arena.export.assembly import Assembled, Page, assemble, signed_content
+from arena.export.assembly import Assembled, Page, Selection, assemble, check_request, releases_of, signed_content
 from arena.export.exporter import PAGE, Writing, complete
 from arena.export.files import (
     CHECKSUM,
@@ -37,11 +37,11 @@ from arena.export.files import (
     signer_of,
 )
 from arena.export.model import Cursor, LogRow, Manifest, ShardFile, Trajectory
-from arena.export.selection import Selection, check_request, releases_of
 from arena.records.body import decode_content
 from arena.records.inspection import RecordFinding, inspect
 from arena.records.log import Checkpoint, read_checkpoint
 from arena.records.model import (
+    Envelope,
     EvaluationRecord,
     RecordContent,
     ReleaseRecord,
@@ -214,8 +214,8 @@ class _Rows:
                 self._tell(number)
         found = self._check.report()
         if found.defects:
-            places = [(f"record {one.seq}", f"{one.rule}: {one.detail}") for one in found.defects]
-            return found, [Wrong(place=place, detail=detail) for place, detail in places]
+            places = found.defects
+            return found, [Wrong(place=f"record {one.seq}", detail=f"{one.rule}: {one.detail}") for one in places]
         if (last_seq := self._check.position(log.validator).after_seq) != log.last_seq:
             raise ArenaError("V2050", f"the log ends at record {last_seq}, not {log.last_seq}")
         with tempfile.TemporaryDirectory(prefix="arena-export-") as name, ThreadPoolExecutor(2) as threads:
@@ -250,7 +250,7 @@ class _Rows:
             for file in files:  # its hash is known: a whole export need not fit where this one is made
                 (made / file.path).unlink()
 
-        writing = Writing(made, manifest.request, log, supplement.context(), threads, drop)
+        writing = Writing(made, manifest.request, log, supplement, threads, drop)
         for number, name in enumerate(self._shards):
             scrubbed, lines = read_scrubbed(self._folder, number), list[bytes]()
             for line in read_lines(self._folder / LOG / name):
@@ -265,9 +265,7 @@ class _Rows:
         tally.references |= {seq: self._references[seq] for seq in tally.references if seq in self._references}
         layout = self._folder / LAYOUT
         content = layout.read_bytes() if layout.exists() else b""
-        return complete(
-            writing, cursor, supplement, self._release_lines, content, manifest.software, manifest.exported_ms
-        )
+        return complete(writing, cursor, self._release_lines, content, manifest.software, manifest.exported_ms)
 
     def _assembled(self, lines: list[bytes], scrubbed: dict[int, Trajectory], selection: Selection) -> list[Assembled]:
         """Lines of the log as the exporter makes them. Raises ArenaError V2050 for what it would not."""
@@ -312,14 +310,8 @@ class _Rows:
 
 
 def _signed(row: LogRow, seq: int, content: bytes) -> SignedRecord:
-    return SignedRecord(
-        validator=row.validator,
-        seq=seq,
-        prev=row.prev,
-        content_sha256=row.content_sha256,
-        signature=row.signature,
-        content=content,
-    )
+    envelope = {name: getattr(row, name) for name in Envelope.__struct_fields__}
+    return SignedRecord(**envelope | {"seq": seq}, content=content)
 
 
 def _stub(row: LogRow, line: bytes, scrubbed: Trajectory | None) -> Assembled:
@@ -332,16 +324,8 @@ def _stub(row: LogRow, line: bytes, scrubbed: Trajectory | None) -> Assembled:
             raise _wrong(row.seq, "its scrubbed trajectory is of another record")
         if holds_secret(msgspec.json.encode(scrubbed)):
             raise _wrong(row.seq, "its scrubbed trajectory holds what looks like a credential")
-    return Assembled(
-        seq=row.seq,
-        race_id="",
-        prev=row.prev,
-        content_sha256=row.content_sha256,
-        line=line,
-        withheld=row.withheld,
-        trajectory=scrubbed,
-        is_scrubbed=scrubbed is not None,
-    )
+    envelope = {name: getattr(row, name) for name in ("seq", "prev", "content_sha256", "withheld")}
+    return Assembled(**envelope, race_id="", line=line, trajectory=scrubbed, is_scrubbed=scrubbed is not None)
 
 
 def _compare(stated: Manifest, derived: Manifest) -> list[Wrong]:

@@ -1,17 +1,128 @@
-"""Traces as static pages: one file a trace, with nothing loaded from anywhere and no script.
+"""Traces as lines for a terminal and as static pages: the same parts in the same order.
 
-A pure function of view values. Everything put in is escaped, names of files are ours, and the page forbids
-itself any request (Content-Security-Policy).
+No control character of a trace reaches the terminal (views hold neutral text), and a line is at most as wide as it is
+asked for. A page is one file that loads nothing: everything put in is escaped, and it forbids itself any request.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from arena.view.reading import TraceView
+from arena.view.reading import Loss, TraceStep, TraceView
+from problems.explanation import Constraint
+
+TEXT_LINES = 12  # of one step, unless all of it is asked for
+_MARGIN = 4
+
+
+class StyledLine(NamedTuple):
+    """A line, and what it is: heading, good, bad, soft, call, mark or plain."""
+
+    text: str
+    style: str = "plain"
+
+
+def trace_lines(view: TraceView, width: int, *, is_whole: bool = False) -> Iterator[StyledLine]:
+    """A trace from its result to its proof. `is_whole`: results and long texts are not folded."""
+    yield StyledLine(view.heading[:width], "heading")
+    yield from _wrapped(view.result, width, "heading")
+    if view.query:
+        yield from _wrapped(view.query, width)
+    if view.constraints:
+        yield StyledLine("\nWhat was asked, and what was found", "heading")
+        for one in view.constraints:
+            yield from constraint_lines(one, width)
+    if view.slots:
+        yield StyledLine("\nScores by product and axis", "heading")
+        for row in view.slots:
+            axes = f"title {row.title}  price {row.price}  service {row.service}  sku {row.sku}  attr {row.attribute}"
+            style = "good" if row.is_satisfied else "bad"
+            yield from _wrapped(f"{row.slot}  {row.recommended}  {axes}", width, style)
+    if view.judges:
+        yield StyledLine("\nWhat the judge said", "heading")
+    for judge in view.judges:
+        yield from _wrapped(judge.headline, width)
+        for model, sentence in judge.sentences:
+            yield from _wrapped(f"{model}: {sentence}", width, indent=2)
+        for quote in judge.quotes:
+            where = f"span {quote.span}" if quote.is_found else f"NOT in span {quote.span}"
+            style = "mark" if quote.is_found else "bad"
+            yield from _wrapped(f"[{quote.number}] {quote.gate}, {where}: “{quote.text}”", width, style, indent=2)
+    if view.steps:
+        yield StyledLine("\nWhat happened", "heading")
+    for step in view.steps:
+        yield from _step_lines(step, width, is_whole=is_whole)
+    yield StyledLine("\nFacts", "heading")
+    for name, value in (*view.facts, *view.proof):
+        yield from _wrapped(f"{name}: {value}", width, indent=2)
+
+
+def constraint_lines(one: Constraint, width: int) -> Iterator[StyledLine]:
+    """One constraint: met or not, on which product and axis, with both values."""
+    mark, style = ("ok", "good") if one.is_met else ("NO", "bad")
+    where = f"product {one.slot}" if one.slot else "together"
+    text = f"{mark}  {where}, {one.axis}: asked {one.asked}; found {one.found}"
+    yield from _wrapped(text, width, style, indent=2)
+
+
+def loss_lines(loss: Loss, width: int) -> Iterator[StyledLine]:
+    """Why one problem earned less than 1, in at most about fifteen lines."""
+    score = "no score" if loss.score_e4 is None else f"score {loss.score_e4 / 10_000:.4f}"
+    yield StyledLine(f"{loss.problem_id}  {loss.bucket}  {score}", "heading")
+    yield from _wrapped(f"request: {loss.query}", width, indent=2)
+    asked = ", ".join(dict.fromkeys(f"{one.axis} {one.asked}" for one in loss.asked if one.axis != "title"))
+    if asked:
+        yield from _wrapped(f"asked: {asked}", width, indent=2)
+    yield from _wrapped(f"recommended: {', '.join(loss.recommended) or 'nothing'}", width, indent=2)
+    for one in loss.failed:
+        yield from constraint_lines(one, width)
+    for finding in loss.findings:
+        yield from _wrapped(finding, width, "bad", indent=2)
+    if loss.failure:
+        yield from _wrapped(f"ended with {loss.failure}", width, "bad", indent=2)
+    if loss.coefficient_e4 is not None:
+        judged = f"judge: coefficient {loss.coefficient_e4 / 10_000:.4f}"
+        missed = f", missed {loss.gate}" if loss.gate else ", every gate passed"
+        yield from _wrapped(f"{judged}{missed}: {loss.sentence}", width, "soft", indent=2)
+    if loss.calls:
+        said = f"calls: {loss.llm_calls} of {loss.calls} by the model"
+        if loss.first_foreign_call:
+            call = loss.first_foreign_call
+            said += f"; the first that was not: {call if len(call) <= 160 else call[:159] + '…'}"
+        yield from _wrapped(said, width, "soft", indent=2)
+
+
+def _step_lines(step: TraceStep, width: int, *, is_whole: bool) -> Iterator[StyledLine]:
+    parts = (str(step.span or ""), step.kind, step.title, step.badge and f"[{step.badge}]", step.facts)
+    style = "call" if step.kind == "call" else "soft" if step.kind == "result" else "heading"
+    yield from _wrapped(" ".join(part for part in parts if part), width, style)
+    if step.rows and not is_whole:
+        for row in step.rows:
+            yield StyledLine(f"    {row}"[:width], "soft")
+        return
+    marked = "".join(
+        f"«{','.join(map(str, piece.quotes))}: {piece.text}»" if piece.quotes else piece.text for piece in step.pieces
+    )
+    lines = list(_wrapped(marked, width, indent=_MARGIN)) if marked else []
+    shown = lines if is_whole else lines[:TEXT_LINES]
+    yield from shown
+    if len(shown) < len(lines):
+        yield StyledLine(f"    … {len(lines) - len(shown)} lines more (--whole)", "soft")
+
+
+def _wrapped(text: str, width: int, style: str = "plain", *, indent: int = 0) -> Iterator[StyledLine]:
+    """The text in lines; what continues a line stands two further in."""
+    for paragraph in text.split("\n"):
+        lines = textwrap.wrap(
+            paragraph, width, initial_indent=" " * indent, subsequent_indent=" " * (indent + 2), break_on_hyphens=False
+        )
+        for line in lines or [""]:
+            yield StyledLine(line, style)
 
 
 @functools.cache

@@ -44,6 +44,7 @@ from arena.api.rows import (
     require_seen,
     standings_of,
     suite_rows,
+    trajectory_rows,
     validator_rows,
 )
 from arena.api.rows import PairResult as Result
@@ -210,21 +211,15 @@ class Pages:
             told=race_id,
             buckets=buckets_of(row.result for row in traces),
             missed=missed_of(row.result for row in traces),
-            latest=traces[:LATEST],
+            latest=[(row, trace_href(row.result, row.pool)) for row in traces[:LATEST]],
         )
 
     async def _latest(self, agent_version_id: str) -> tuple[str, list[TrajectoryRow]]:
         """The newest race in which an agent has published traces, and those."""
         for stood in reversed(standings_of(self.board).get(agent_version_id, ())):
             race = self.board.race(stood.race_id)
-            told = await self._told(race) if is_seen(race, "trace") else {}
-            found = [
-                TrajectoryRow(problem_id=name, pool="train", result=one, href=trace_href(one, "train"))
-                for name, given in told.items()
-                for one in given
-                if one.agent_version_id == agent_version_id
-            ]
-            if found:
+            told = await self._results.of(race.race_id) if is_seen(race, "trace") else {}
+            if found := trajectory_rows(race, told, DEFAULT_POOLS, agent=agent_version_id):
                 return stood.race_id, found
         return "", []
 

@@ -12,7 +12,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from foundation.errors import ArenaError, Failure
 
@@ -24,7 +24,7 @@ Told = Callable[[int], None]  # so many jobs were lost and are run again
 
 
 class Executor(Protocol):
-    """Whoever runs jobs. `slots`: how many at once beside this process; 0 where they run in it."""
+    """Runs jobs. `slots`: how many at once beside this process; 0 where they run in it."""
 
     @property
     def slots(self) -> int: ...
@@ -33,10 +33,7 @@ class Executor(Protocol):
         self, work: Callable[[Job], Result], jobs: Iterable[Job], *, died: str, memory_bytes: int = 0
     ) -> Iterator[Result]:
         """The results of `work`, in order. Raises what it raises, and ArenaError `died` for a job that is lost again
-        and again.
-
-        `memory_bytes` is what a job may need at most, 0 where that is nothing to count: whoever chooses the machines
-        begins no more at once than they hold.
+        and again. `memory_bytes`: what a job may need at most, for an executor that chooses machines (0: not counted).
         """
         ...
 
@@ -56,11 +53,6 @@ class InThisProcess:
 HERE: Executor = InThisProcess()
 
 
-class _JobUnderWay(Generic[Job, Result]):
-    def __init__(self, job: Job, future: Future[Result | Failure]) -> None:
-        self.job, self.future, self.tries = job, future, 1
-
-
 def in_order(
     submit: Callable[[Job], Future[Result | Failure]],
     jobs: Iterable[Job],
@@ -76,21 +68,21 @@ def in_order(
     often that was mended.
     """
     coming = iter(jobs)
-    under_way: deque[_JobUnderWay[Job, Result]] = deque()
+    under_way: deque[tuple[Job, Future[Result | Failure], int]] = deque()  # with how often it was submitted
     while True:
-        for job in itertools.islice(coming, depth - len(under_way)):
-            under_way.append(_JobUnderWay(job, submit(job)))
+        under_way.extend((job, submit(job), 1) for job in itertools.islice(coming, depth - len(under_way)))
         if not under_way:
             return
         try:
-            result = under_way[0].future.result()
+            result = under_way[0][1].result()
         except lost as error:
-            gone = [one for one in under_way if one.future.done() and isinstance(one.future.exception(), lost)]
-            for one in gone:
-                if one.tries == TRIES_MAX:
-                    raise ArenaError(died, f"lost {TRIES_MAX} times: {error}") from error
-                one.tries, one.future = one.tries + 1, submit(one.job)
-            told(len(gone))
+            gone = 0
+            for place, (job, future, tries) in enumerate(under_way):
+                if future.done() and isinstance(future.exception(), lost):
+                    if tries == TRIES_MAX:
+                        raise ArenaError(died, f"lost {TRIES_MAX} times: {error}") from error
+                    under_way[place], gone = (job, submit(job), tries + 1), gone + 1
+            told(gone)
             continue
         under_way.popleft()
         if isinstance(result, Failure):

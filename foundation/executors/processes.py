@@ -30,53 +30,38 @@ class ProcessExecutor:
     def map(
         self, work: Callable[[Job], Result], jobs: Iterable[Job], *, died: str, memory_bytes: int = 0
     ) -> Iterator[Result]:
-        """The results of `work`, in order. A single job is run here: starting a process would not pay. How many run at
-        once is for whoever chose the number of processes."""
+        """The results of `work`, in order. A single job is run here: starting a process would not pay. A process that
+        dies takes the others with it, and the next job starts new ones."""
         coming = iter(jobs)
         first = list(itertools.islice(coming, 2))
         if len(first) <= 1:
             yield from map(work, first)
             return
-        crew = _Crew(work, self.slots)
+        pool = self._start(work)
+
+        def submit(job: Job) -> Future[Result | Failure]:
+            nonlocal pool
+            try:
+                return pool.submit(_run, job)
+            except BrokenProcessPool:
+                pool = self._start(work)
+                return pool.submit(_run, job)
+
+        jobs = itertools.chain(first, coming)
         try:
-            yield from in_order(
-                crew.submit,
-                itertools.chain(first, coming),
-                depth=2 * self.slots,
-                lost=(BrokenProcessPool,),
-                died=died,
-                told=self._told,
-            )
+            lost = (BrokenProcessPool,)
+            yield from in_order(submit, jobs, depth=2 * self.slots, lost=lost, died=died, told=self._told)
         finally:
-            crew.end()
+            pool.shutdown(cancel_futures=True)
+
+    def _start(self, work: Callable[[Any], Any]) -> ProcessPoolExecutor:
+        context = multiprocessing.get_context("spawn")  # a fork would copy the caller's threads and locks
+        return ProcessPoolExecutor(self.slots, context, initializer=_begin, initargs=(work,))
 
 
 def executor_of(processes: int, told: Told = lambda lost: None) -> Executor:
     """So many processes, or this one where that is 0."""
     return ProcessExecutor(processes, told) if processes > 0 else HERE
-
-
-class _Crew:
-    """The processes of one function; one that dies takes the others with it, and the next job starts a new crew."""
-
-    def __init__(self, work: Callable[[Any], Any], processes: int) -> None:
-        self._work, self._processes = work, processes
-        self._pool = self._start()
-
-    def submit(self, job: Any) -> Future[Any]:
-        try:
-            return self._pool.submit(_run, job)
-        except BrokenProcessPool:
-            self.end()
-            self._pool = self._start()
-            return self._pool.submit(_run, job)
-
-    def end(self) -> None:
-        self._pool.shutdown(cancel_futures=True)
-
-    def _start(self) -> ProcessPoolExecutor:
-        context = multiprocessing.get_context("spawn")  # a fork would copy the threads and locks of whoever calls
-        return ProcessPoolExecutor(self._processes, context, initializer=_begin, initargs=(self._work,))
 
 
 def begin_process() -> None:
@@ -101,6 +86,5 @@ def _begin(work: Callable[[Any], Any]) -> None:
 
 
 def _run(job: Any) -> Any | Failure:
-    if _work is None:
-        raise RuntimeError("this process was started without its work")
+    assert _work is not None, "this process was started without its work"
     return answered(_work, job)

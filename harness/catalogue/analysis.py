@@ -14,43 +14,11 @@ from harness.catalogue import tokenizer
 ANALYZER = "anserini-1.7.1/1"  # raise the last number when a change of code changes a term
 _CACHE_MAX = 300_000  # words remembered before the cache starts again
 
-STOP_WORDS = frozenset(
-    {
-        "a",
-        "an",
-        "and",
-        "are",
-        "as",
-        "at",
-        "be",
-        "but",
-        "by",
-        "for",
-        "if",
-        "in",
-        "into",
-        "is",
-        "it",
-        "no",
-        "not",
-        "of",
-        "on",
-        "or",
-        "such",
-        "that",
-        "the",
-        "their",
-        "then",
-        "there",
-        "these",
-        "they",
-        "this",
-        "to",
-        "was",
-        "will",
-        "with",
-    }
-)
+_STOP_TEXT = """
+a an and are as at be but by for if in into is it no not of on or such that the their then there these they this to was
+will with
+"""
+STOP_WORDS = frozenset(_STOP_TEXT.split())
 _APOSTROPHES = "'’＇"
 
 

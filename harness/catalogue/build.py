@@ -3,19 +3,22 @@
 Two passes and sorted runs, so memory grows with documents and vocabulary but not with postings. A run holds the
 postings of one block of documents, sorted by term and ascending in document number; blocks come in document order, so
 copying each term's slices one after the other keeps every list ascending. The folder is made beside its target and
-renamed when the manifest is in place: a reader never meets half an index. `first_pass.py` says which documents are
-usable.
+renamed when the manifest is in place: a reader never meets half an index.
+Scores are computed as Lucene does, bit for bit in float32: k1 and b are Anserini's (0.9 / 0.4, not Lucene's 1.2 /
+0.75), document lengths are lossy (SmallFloat.intToByte4), and a posting's score is `w - w / (1 + tf * inverse[norm])`
+with `w = boost * idf`.
 """
 
 from __future__ import annotations
 
 import gzip
 import itertools
+import math
 import os
 import shutil
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -30,8 +33,59 @@ from foundation.errors import ArenaError
 from foundation.progress import Progress, no_progress
 from harness.catalogue import layout
 from harness.catalogue.analysis import analyzer_sha256, default_analyzer
-from harness.catalogue.bm25 import length_byte
 from problems.product import SERVICES, Product, read_product
+
+K1, B = np.float32(0.9), np.float32(0.4)
+_EXACT_LENGTHS = 24  # lengths below this have a byte of their own; above, 4 significant bits
+
+
+def length_byte(length: int) -> int:
+    """SmallFloat.intToByte4: the byte that stands for a document of `length` terms. Exact up to 40."""
+    if length < _EXACT_LENGTHS:
+        return length
+    rest = length - _EXACT_LENGTHS
+    bits = rest.bit_length()
+    if bits < 4:
+        return _EXACT_LENGTHS + rest
+    shift = bits - 4
+    return _EXACT_LENGTHS + (((rest >> shift) & 7) | ((shift + 1) << 3))
+
+
+def byte_length(byte: int) -> int:
+    """SmallFloat.byte4ToInt: the length a byte stands for, the least of those that share it."""
+    if byte < _EXACT_LENGTHS:
+        return byte
+    rest = byte - _EXACT_LENGTHS
+    shift = (rest >> 3) - 1
+    return _EXACT_LENGTHS + ((rest & 7) if shift < 0 else ((rest & 7) | 8) << shift)
+
+
+def denominators(pairs: npt.NDArray[np.uint32], total_terms: int, scored_documents: int) -> npt.NDArray[np.float32]:
+    """`1 + tf * inverse[norm]` for each pair, where a pair is `tf << 8 | length byte`.
+
+    A catalogue without a single term has no pairs; its average length is taken as 1.
+    """
+    average = np.float32(total_terms / scored_documents if total_terms else 1)
+    one = np.float32(1)
+    lengths = np.array([byte_length(byte) for byte in range(256)], np.float32)
+    inverse = one / (K1 * ((one - B) + B * lengths / average))
+    out: npt.NDArray[np.float32] = one + (pairs >> 8).astype(np.float32) * inverse[pairs & 255]
+    return out
+
+
+def inverse_frequencies(frequency: npt.NDArray[np.int64], scored_documents: int) -> npt.NDArray[np.float32]:
+    """idf of terms that occur in `frequency` documents: `ln(1 + (N - df + 0.5) / (df + 0.5))`, rounded once."""
+    distinct, place = np.unique(frequency, return_inverse=True)
+    values = [math.log(1 + (scored_documents - int(df) + 0.5) / (int(df) + 0.5)) for df in distinct]
+    return np.array(values, np.float64).astype(np.float32)[place]
+
+
+def posting_scores(idf: np.float32, boost: int, denominator: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Score of a term for every (tf, length) pair; a word repeated in the query is a boost."""
+    weight = np.float32(boost) * idf
+    out: npt.NDArray[np.float32] = weight - weight / denominator
+    return out
+
 
 BLOCK_DOCUMENTS = 100_000  # documents analysed before a sorted run is written
 _CODES_MAX = 1 << 16  # a posting's pair is a uint16
@@ -415,13 +469,14 @@ def document_line(product: Product) -> bytes:
     return orjson.dumps(document) + b"\n"
 
 
-def write_documents(products: Iterable[Product], stream: BinaryIO) -> int:
-    """Write one line a product; returns how many were written."""
-    count = 0
-    for product in products:
+def write_documents(
+    products: Iterable[Product], stream: BinaryIO, on_written: Callable[[int], None] = lambda count: None
+) -> None:
+    """Write one line a product; `on_written` is called now and then with how many there are."""
+    for count, product in enumerate(products, start=1):
         stream.write(document_line(product))
-        count += 1
-    return count
+        if count % STRIDE == 0:
+            on_written(count)
 
 
 def open_documents(path: Path) -> BinaryIO:

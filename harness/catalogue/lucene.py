@@ -18,7 +18,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 import orjson
@@ -32,13 +32,14 @@ from harness.catalogue.build import (
     BuildReport,
     Columns,
     IndexLine,
+    build_index,
     lines_in_order,
     open_plain,
     read_intake,
     write_columns,
 )
 from harness.catalogue.layout import ANSERINI
-from harness.catalogue.native import IndexedCatalogue
+from harness.catalogue.native import Engine, IndexedCatalogue, Kernel, open_catalogue
 from harness.catalogue.requests import HIT_CAP, KEPT_MAX, PAGE_SIZE, SearchPlan, count_terms
 from harness.work import HIT, POSTING, WORD, WorkMeter
 from problems.product import Product
@@ -293,3 +294,36 @@ def _anserini_jar() -> Path:
         if jar.is_file():
             return jar
     raise ArenaError("V2060", f"no anserini-{ANSERINI} in the installed pyserini; install with: {_INSTALL}")
+
+
+ENGINES = ("auto", "numpy", "numba", "lucene")
+
+
+def open_engine(name: str, path: Path, *, is_fully_checked: bool = False) -> Engine | LuceneCatalogue:
+    """Open the index at `path` with the engine of that name.
+
+    Raises ArenaError V2030 for an unknown name, V2060 when the engine's packages are missing (the text says what to
+    install), V2010 when there is no such index or it is broken.
+    """
+    _check_name(name)
+    if name == "lucene":
+        return open_lucene_catalogue(path, is_fully_checked=is_fully_checked)
+    try:
+        return open_catalogue(path, is_fully_checked=is_fully_checked, kernel=cast(Kernel, name))
+    except ImportError as error:
+        raise ArenaError("V2060", f"{error}; install with: pip install numba, or choose numpy") from error
+
+
+def build_engine(
+    name: str, documents: Path, target: Path, *, is_strict: bool = False, progress: Progress = no_progress
+) -> BuildReport:
+    """Build the index that the engine of that name opens. Raises like `build_index`, and V2030, V2060."""
+    _check_name(name)
+    if name == "lucene":
+        return build_lucene_index(documents, target, progress, is_strict=is_strict)
+    return build_index(documents, target, is_strict=is_strict, progress=progress)
+
+
+def _check_name(name: str) -> None:
+    if name not in ENGINES:
+        raise ArenaError("V2030", f"engine {name!r} is unknown; one of {', '.join(ENGINES)}")

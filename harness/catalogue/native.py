@@ -23,8 +23,7 @@ import numpy.typing as npt
 from foundation.errors import ArenaError
 from harness.catalogue import layout
 from harness.catalogue.analysis import analyzer_sha256
-from harness.catalogue.bm25 import denominators, inverse_frequencies, posting_scores
-from harness.catalogue.build import Columns
+from harness.catalogue.build import Columns, denominators, inverse_frequencies, posting_scores
 from harness.catalogue.port import SearchRequest, ShopPages
 from harness.catalogue.requests import HIT_CAP, KEPT_MAX, PAGE_SIZE, SearchPlan, count_terms, read_request
 from harness.work import HIT, POSTING, WORD, WorkMeter

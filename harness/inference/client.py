@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import orjson
 
@@ -65,8 +65,16 @@ class OpenAIUpstream:
         Raises ArenaError as `successful`, U3003 for an unreadable reply, U3008 (no slot came free: the endpoint was not
         asked).
         """
+
+        def once() -> httpx2.Response:
+            headers = {"content-type": "application/json"}
+            body, within_s = request.encode(), self._timeout_s
+            return self._client.ask(
+                "POST", "chat/completions", content=body, headers=headers, bytes_max=_REPLY_BYTES, within_s=within_s
+            )
+
         with self._slots.held() if self._slots else contextlib.nullcontext():
-            raw = successful(lambda: self._post(request))
+            raw = successful(once)
         return read_reply(raw)
 
     def probe(self, request: str) -> Failure | None:
@@ -77,27 +85,10 @@ class OpenAIUpstream:
             return error.failure
         return None
 
-    def _post(self, request: str) -> httpx2.Response:
-        return self._client.ask(
-            "POST",
-            "chat/completions",
-            content=request.encode(),
-            headers={"content-type": "application/json"},
-            bytes_max=_REPLY_BYTES,
-            within_s=self._timeout_s,
-        )
 
-
-class OpenAISdk:
-    """The `openai` package's client of an endpoint, over our bounded transport; it retries nothing. Thread-safe."""
-
-    def __init__(self, base_url: str, api_key: str, timeout_ms: int) -> None:
-        self._access = base_url, api_key
-        self._timeout_s = timeout_ms / 1000
-
-    @functools.cached_property
-    def _http(self) -> BoundedClient:
-        return open_client(*self._access, self._timeout_s)
+class SdkUpstream(OpenAIUpstream):
+    """The same through the `openai` package, over our bounded transport: for what the project asks itself. It retries
+    nothing."""
 
     @functools.cached_property
     def _sdk(self) -> OpenAI:
@@ -105,7 +96,7 @@ class OpenAISdk:
 
         url, key = self._access
         return openai.OpenAI(
-            base_url=url, api_key=key or "none", http_client=self._http, timeout=self._timeout_s, max_retries=0
+            base_url=url, api_key=key or "none", http_client=self._client, timeout=self._timeout_s, max_retries=0
         )
 
     def ask(self, call: Callable[[OpenAI], httpx2.Response], *, bytes_max: int = _REPLY_BYTES) -> bytes:
@@ -115,7 +106,7 @@ class OpenAISdk:
             import openai
 
             try:
-                with self._http.within(self._timeout_s, bytes_max):
+                with self._client.within(self._timeout_s, bytes_max):
                     return call(self._sdk)
             except openai.APIStatusError as error:
                 return error.response
@@ -124,23 +115,14 @@ class OpenAISdk:
 
         return successful(once)
 
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
-
-
-class SdkUpstream(OpenAIUpstream):
-    """The same through the `openai` package: for what the project asks itself."""
-
-    def __init__(self, name: str, base_url: str, api_key: str, timeout_ms: int) -> None:
-        super().__init__(name, base_url, api_key, timeout_ms)
-        self._sdk = OpenAISdk(base_url, api_key, timeout_ms)
-
     def complete(self, request: str) -> ModelReply:
         """As `OpenAIUpstream.complete`."""
         fields: dict[str, Any] = orjson.loads(request)
-        raw = self._sdk.ask(lambda sdk: sdk.chat.completions.with_raw_response.create(**fields).http_response)
-        return read_reply(raw)
+        return read_reply(self.ask(lambda sdk: sdk.chat.completions.with_raw_response.create(**fields).http_response))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
 
 
 def successful(ask: Callable[[], httpx2.Response]) -> bytes:
@@ -318,35 +300,31 @@ class RequestSlots:
         clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
     ) -> None:
         self._files = tuple(folder / f"{place}.lock" for place in range(count))
-        self._timeout_ms = timeout_ms
-        self._sleep = sleep
-        self._clock_ms = clock_ms
+        self._timeout_ms, self._sleep, self._clock_ms = timeout_ms, sleep, clock_ms
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Hold one slot. Raises ArenaError U3008 when none came free within `timeout_ms`, V2027 when the folder can't
         be written."""
         ends_ms = self._clock_ms() + self._timeout_ms
-        while True:
-            with contextlib.ExitStack() as stack:
-                if any(self._is_taken(file, stack) for file in self._files):
-                    yield
-                    return
+        while (stream := self._free_slot()) is None:
             if self._clock_ms() >= ends_ms:
                 raise ArenaError(NO_TURN, f"none of {len(self._files)} slots came free in {self._timeout_ms} ms")
             self._sleep(_POLL_S)
+        with stream:
+            yield
 
-    def _is_taken(self, file: Path, stack: contextlib.ExitStack) -> bool:
-        """True when this call took the slot; it is given back with the stack."""
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            stream = file.open("ab")
-        except OSError as error:
-            raise ArenaError("V2027", f"{file}: {error}") from error
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # a lock of its own for every open file: other threads of this process have to wait, too
-            stream.close()
-            return False
-        stack.callback(stream.close)
-        return True
+    def _free_slot(self) -> BinaryIO | None:
+        """A slot that this call took, as its open file: closing it gives the slot back."""
+        for file in self._files:
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                stream = file.open("ab")
+            except OSError as error:
+                raise ArenaError("V2027", f"{file}: {error}") from error
+            try:  # a lock of its own for every open file: other threads of this process have to wait, too
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return stream
+            except OSError:
+                stream.close()
+        return None

@@ -75,20 +75,14 @@ class Gateway:
         `dedicated` names the upstreams of a model that has its own; `upstreams` serve every other model.
         `journal` holds what earlier attempts were answered; `is_last`: the policy allows no attempt after this one.
         """
-        if not rules.models:
-            raise ArenaError(NO_ENDPOINT, "no model is configured")
-        if unserved := [model for model in rules.models if not dedicated.get(model, upstreams)]:
-            raise ArenaError(NO_ENDPOINT, f"no endpoint is configured for {', '.join(unserved)}")
-        self._rules = rules
-        self._upstreams = tuple(upstreams)
-        self._dedicated = {model: tuple(own) for model, own in dedicated.items()}
+        unserved = [model for model in rules.models if not dedicated.get(model, upstreams)]
+        if unserved or not rules.models:
+            raise ArenaError(NO_ENDPOINT, f"no endpoint is configured for {', '.join(unserved) or 'any model'}")
+        self._rules, self._limits = rules, limits
+        self._upstreams, self._dedicated = upstreams, dedicated
         self._schemas = {schema["function"]["name"]: schema for schema in json.loads(tools_schemas)}
-        self._limits = limits
-        self._sleep = sleep
-        self._clock_ms = clock_ms
-        self._ledger = ledger
-        self._journal: MemoryJournal = journal or MemoryJournal()
-        self._is_last = is_last
+        self._sleep, self._clock_ms = sleep, clock_ms
+        self._ledger, self._journal, self._is_last = ledger, journal or MemoryJournal(), is_last
         self._replies = 0  # to this agent, in this attempt
 
     def chat(self, params: dict[str, object], *, completion_tokens_left: int) -> GatewayAnswer:
@@ -106,51 +100,41 @@ class Gateway:
                 schemas=self._schemas,
                 completion_tokens_left=completion_tokens_left,
             )
-        recorded = self._journal.take(request.sha256)
-        if recorded is None:
-            reply, model_ms = self._complete(request)
-        elif recorded.reply is None:
-            refusal = recorded.refusal or Failure(code=RESTART_DIVERGED)
+        answer, model_ms = self._journal.take(request.sha256), 0
+        if answer is None:
+            answer, model_ms = self._ask(request)
+            self._journal.add(answer)
+        if answer.reply is None:
+            refusal = answer.refusal or Failure(code=RESTART_DIVERGED)
             raise GuestCallError(refusal.code, refusal.detail)
-        else:
-            reply, model_ms = recorded.reply, 0
         self._replies += 1
         return GatewayAnswer(
-            reply=reply,
+            reply=answer.reply,
             messages=request.messages,
             request_sha256=request.sha256,
             model_ms=model_ms,
             model=request.model,
         )
 
-    def _complete(self, request: RebuiltRequest) -> tuple[ModelReply, int]:
-        """A reply that was never given before, and the milliseconds it took."""
+    def _ask(self, request: RebuiltRequest) -> tuple[RecordedAnswer, int]:
+        """An answer that was never given before, and the milliseconds it took."""
         owed = self._journal.owed()
         if owed and self._replies + owed >= self._limits.completions_max:
             raise EndingRefusalError(RESTART_DIVERGED, "a restart leaves out what was answered before", "diverged")
-        started_ms = self._clock_ms()
-        course = Failover(
-            request,
-            lambda model: self._dedicated.get(model, self._upstreams),
-            self._rules,
-            self._sleep,
-            is_last=self._is_last,
-        )
-        reply: ModelReply | None = None
+        started_ms, reply = self._clock_ms(), None
+        course = Failover(request, self._upstreams_of, self._rules, self._sleep, is_last=self._is_last)
         try:
-            reply = course.run(self._journal.models())
-        except EndingRefusalError:
-            raise
-        except GuestCallError as error:
-            refusal = Failure(code=error.code, detail=error.message)
-            self._journal.add(RecordedAnswer(request_sha256=request.sha256, model=request.model, refusal=refusal))
-            raise
+            found = course.run(self._journal.models())
+            reply, refusal = (found, None) if isinstance(found, ModelReply) else (None, found)
         finally:
             latency_ms = self._clock_ms() - started_ms
             if self._ledger is not None:
                 self._ledger.add(course.usage(reply, latency_ms))
-        self._journal.add(RecordedAnswer(request_sha256=request.sha256, model=request.model, reply=reply))
-        return reply, latency_ms
+        one = RecordedAnswer(request_sha256=request.sha256, model=request.model, reply=reply, refusal=refusal)
+        return one, latency_ms
+
+    def _upstreams_of(self, model: str) -> Sequence[Upstream]:
+        return self._dedicated.get(model, self._upstreams)
 
 
 _AT_ONCE = frozenset({NO_ENDPOINT, BAD_REQUEST})  # what another attempt within one call does not heal
@@ -165,7 +149,7 @@ class Failover:
     def __init__(
         self,
         request: RebuiltRequest,
-        upstreams_of: Callable[[str], tuple[Upstream, ...]],
+        upstreams_of: Callable[[str], Sequence[Upstream]],
         rules: InferenceRules,
         sleep: Callable[[float], None],
         *,
@@ -173,40 +157,32 @@ class Failover:
     ) -> None:
         self._attempts = self._probes = 0
         self._answered_by = ""
-        self._request = request
-        self._upstreams = upstreams_of(request.model)
+        self._request, self._rules, self._sleep, self._is_last = request, rules, sleep, is_last
         self._upstreams_of = upstreams_of
-        self._rules = rules
-        self._sleep = sleep
-        self._is_last = is_last
         self._probed: dict[tuple[int, str], Failure | None] = {}
 
-    def run(self, models: Iterable[str] = ()) -> ModelReply:
-        """The first answer. `models` are those that answered this agent before, in this attempt or one it repeats: an
-        outage of another model is one that the agent can choose.
+    def run(self, models: Iterable[str] = ()) -> ModelReply | Failure:
+        """The first answer, or a refusal that is the agent's. `models` are those that answered this agent before, in
+        this attempt or one it repeats: an outage of another model is one that the agent can choose.
 
-        Raises GuestCallError or ArenaError as the table above says, and the ArenaError of a fault of ours as it is.
+        Raises EndingRefusalError where the episode ends by the refusal, and ArenaError where nobody could answer.
         """
-        failures: dict[int, Failure] = {}
-        candidates = tuple(range(len(self._upstreams)))
+        failures: dict[Upstream, Failure] = {}
+        candidates = list(self._upstreams_of(self._request.model))
         for _ in range(_ROUNDS):
-            for place in candidates:
-                answer = self._try(self._upstreams[place])
+            for upstream in candidates:
+                answer = self._try(upstream)
                 if isinstance(answer, ModelReply):
-                    self._answered_by = self._upstreams[place].name
+                    self._answered_by = upstream.name
                     return answer
-                failures[place] = answer
-            candidates = tuple(
-                place
-                for place in candidates
-                if failures[place].code != NO_TURN and self._answers_neutral(place, failures[place])
-            )
+                failures[upstream] = answer
+            candidates = [one for one in candidates if self._answers_neutral(one, failures[one])]
             if not candidates:
                 raise self._outage(tuple(failures.values()), models)
-        detail, codes = failures[candidates[0]].detail, {failures[place].code for place in candidates}
+        detail, codes = failures[candidates[0]].detail, {failures[one].code for one in candidates}
         if len(candidates) > 1:
             code = BAD_REQUEST if codes == {BAD_REQUEST} else MODEL_REFUSED
-            raise GuestCallError(code, f"the model endpoint refused the request: {detail}")
+            return Failure(code=code, detail=f"the model endpoint refused the request: {detail}")
         if self._is_last:
             raise EndingRefusalError(MODEL_REFUSED, "refused at every attempt that the policy allows", "model_refused")
         raise ArenaError(REQUEST_PROVOKED, detail)
@@ -248,8 +224,9 @@ class Failover:
                 raise
             return Failure(code=error.failure.code, detail=f"{upstream.name}: {error.failure.detail}")
 
-    def _answers_neutral(self, place: int, failure: Failure) -> bool:
-        upstream = self._upstreams[place]
+    def _answers_neutral(self, upstream: Upstream, failure: Failure) -> bool:
+        if failure.code == NO_TURN:
+            return False
         refused = self._probe(upstream, neutral_request(self._request.text))
         if refused is None:
             return True
@@ -294,14 +271,9 @@ class LedgerLine(msgspec.Struct, frozen=True, kw_only=True):
     completion_tokens: int
 
 
-def ledger_sha256(lines: Iterable[LedgerLine]) -> str:
-    """sha256 hex over the lines in their order."""
-    return content_hash(tuple(lines))
-
-
-def completed_lines(events: Iterable[Event]) -> tuple[LedgerLine, ...]:
-    """The lines that an episode's events tell of."""
-    return tuple(
+def ledger_sha256(events: Iterable[Event]) -> str:
+    """sha256 hex over a line for each completion among an episode's events, in their order."""
+    lines = tuple(
         LedgerLine(
             request_sha256=event.request_sha256,
             response_sha256=text_hash(event.response),
@@ -312,6 +284,7 @@ def completed_lines(events: Iterable[Event]) -> tuple[LedgerLine, ...]:
         for event in events
         if isinstance(event, Completion)
     )
+    return content_hash(lines)
 
 
 class UpstreamPrice(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,13 +19,11 @@ import msgspec
 
 from foundation.canonical import UNREADABLE_JSON, text_hash
 from foundation.codes.names import NOT_RECORDED
-from foundation.durable_files import replacing
 from foundation.errors import ArenaError, Failure
 from harness.inference.port import ModelReply, RecordedAnswer, Upstream
 
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 _SEAL_CHARS = 16
-_LONG_BYTES = 16 << 20  # of a file; from there on an opening drops what no restart owes
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -125,15 +123,6 @@ class FileJournal(MemoryJournal):
             with open(self._file, "rb", closefd=False) as old:
                 whole = self._read(old.read())
             os.ftruncate(self._file, whole)
-            if whole > _LONG_BYTES and len(self._kept) < len(self._answers):
-                owed = [self._answers[place] for place in sorted(self._kept)]
-                with replacing(path, mode=0o600) as stream:
-                    stream.writelines(_sealed(_text_of(Answered(answer=answer))) for answer in owed)
-                os.close(self._file)
-                self._file = os.open(path, _FLAGS)
-                self._answers, self._places, self._kept = [], {}, set()
-                for answer in owed:
-                    self._keep(answer)
         except OSError as error:
             raise _unkept(error) from error
         self.next_attempt()

@@ -17,6 +17,7 @@ import orjson
 
 from foundation.canonical import foreign_text, text_hash
 from foundation.codes.names import BAD_REQUEST, FORCED_TURN, UNLISTED_MODEL
+from harness.chat import Function
 from harness.inference.port import InferenceRules
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import GuestCallError
@@ -42,27 +43,30 @@ class _Part(msgspec.Struct):
     text: str
 
 
-class _Function(msgspec.Struct):
-    name: str
-    arguments: str
-
-
 class _Call(msgspec.Struct):
     id: str
-    function: _Function
+    function: Function
 
 
-class _Message(msgspec.Struct):
+class AskedMessage(msgspec.Struct):
+    """A message of a chat completion request, as far as it is read here."""
+
     role: Literal["system", "user", "assistant", "tool"]
     content: str | list[_Part] | None = None
     tool_call_id: str | None = None
     tool_calls: list[_Call] | None = None
 
+    @property
+    def text(self) -> str:
+        """Its content; parts are lines."""
+        content = self.content or ""
+        return content if isinstance(content, str) else "\n".join(part.text for part in content)
+
 
 class _Request(msgspec.Struct):
     """The fields of a request that reach an upstream, or decide whether it does. None counts as left out."""
 
-    messages: Annotated[list[_Message], msgspec.Meta(min_length=1)]
+    messages: Annotated[list[AskedMessage], msgspec.Meta(min_length=1)]
     model: str | None = None
     max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
     max_completion_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
@@ -152,11 +156,10 @@ def _tools(asked: _Request, schemas: Mapping[str, dict[str, object]], rules: Inf
     return {**tools, "tool_choice": asked.tool_choice} if tools and asked.tool_choice in choices[1:] else {**tools}
 
 
-def _rebuilt(index: int, given: _Message) -> dict[str, object]:
-    content = given.content or ""
+def _rebuilt(index: int, given: AskedMessage) -> dict[str, object]:
+    text = given.text
     if given.content is None and given.role != "assistant":
         raise GuestCallError(BAD_REQUEST, f"message {index}: content must be text")
-    text = content if isinstance(content, str) else "\n".join(part.text for part in content)
     # A tool result may carry a control token from the catalogue's text, no fault of the agent's: it is broken apart.
     text = _CONTROL_TOKEN.sub(r"< \1>", text) if given.role == "tool" else _free_of_control(index, text)
     message: dict[str, object] = {"role": given.role, "content": text}

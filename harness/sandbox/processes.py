@@ -43,13 +43,6 @@ def descendants(pid: int) -> tuple[int, ...]:
     return tuple(family)
 
 
-def started_ticks(pid: int) -> int:
-    """When `pid` started, in ticks since the machine did: with it a number that is given out again is another process.
-    0 when it is gone."""
-    fields = _stat(pid)
-    return int(fields[19]) if fields else 0
-
-
 def memory_of(pid: int) -> int | None:
     """Bytes of `pid` that the kernel counts: resident, swapped out and page tables; None when it has no memory."""
     return next((size for face in _faces(pid) if (size := _shown_memory(face)) is not None), None)

@@ -18,14 +18,12 @@ from foundation.canonical import canonical_bytes, content_hash
 from foundation.errors import ArenaError
 from foundation.progress import Progress, no_progress
 from judge.budget import Spending
-from judge.calibration.traces import SET_VERSION, LabelledTrace, TraceRecipe, Trait, families, is_held
+from judge.calibration.traces import SET_VERSION, LabelledTrace, Trait, families, is_held
 from judge.panel import judge_body
-from judge.port import Judge
-from judge.render import RENDERER
+from judge.render import RENDERER, Judge
 from judge.rubric import QUALITY_LEVELS_E4, Rubric
 from judge.verdict import UnscoredVerdict, Verdict
 
-LEVELS = 5
 Pair = tuple[int, int]  # what is true or the first rater says, and what the second says
 _DRAWS = 1_000
 _TAIL = 0.025
@@ -41,24 +39,6 @@ def quadratic_kappa(pairs: Sequence[Pair]) -> float | None:
     return 1 - observed * len(pairs) / expected if expected else None
 
 
-def krippendorff_alpha(units: Sequence[Sequence[int | None]]) -> float | None:
-    """Alpha (interval) over units, each the ratings of one thing. None where nothing was rated twice or all ratings
-    are the same."""
-    rated = [given for unit in units if len(given := [one for one in unit if one is not None]) > 1]
-    values = Counter(one for unit in rated for one in unit)
-    total = sum(values.values())
-    expected = sum((one - other) ** 2 * n * m for one, n in values.items() for other, m in values.items())
-    if not expected:
-        return None
-    observed = sum(sum((one - other) ** 2 for one in unit for other in unit) / (len(unit) - 1) for unit in rated)
-    return 1 - (total - 1) * observed / expected
-
-
-def accuracy(pairs: Sequence[Pair]) -> float | None:
-    """The share of pairs that are equal; None without any."""
-    return sum(one == other for one, other in pairs) / len(pairs) if pairs else None
-
-
 def kappa_interval(pairs: Mapping[str, Sequence[Pair]]) -> tuple[float, float] | None:
     """95 % interval of kappa, drawing whole clusters (the keys): traces of one run are not independent."""
     dice, clusters = random.Random(0), sorted(pairs)
@@ -70,12 +50,6 @@ def kappa_interval(pairs: Mapping[str, Sequence[Pair]]) -> tuple[float, float] |
     )
     found = sorted(value for value in drawn if value is not None)
     return (found[int(_TAIL * len(found))], found[int((1 - _TAIL) * len(found)) - 1]) if found else None
-
-
-def confusion(pairs: Sequence[Pair]) -> tuple[tuple[int, ...], ...]:
-    """Counts by level: a row for each true level, a column for each given one."""
-    counted: defaultdict[Pair, int] = defaultdict(int, Counter(pairs))
-    return tuple(tuple(counted[row, column] for column in range(LEVELS)) for row in range(LEVELS))
 
 
 DOMAIN = b"agent-arena/judge-calibration/1\n"
@@ -124,7 +98,6 @@ def check_calibration(signed: SignedCalibration, rubric: Rubric, verify: Verify)
 
 
 CALIBRATION_VERSION = 1
-_SHOWN_ERRORS = 100
 
 
 class JudgedTrace(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,7 +124,6 @@ class Rated(msgspec.Struct, frozen=True, kw_only=True):
     kappa_low_e4: int | None
     kappa_high_e4: int | None
     mean_error_e4: int | None
-    confusion: tuple[tuple[int, ...], ...]
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,16 +135,8 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     mean_change_e4: int
 
 
-class Misjudged(msgspec.Struct, frozen=True, kw_only=True):
-    """A trace whose quality is not what it was made for."""
-
-    recipe: TraceRecipe
-    true_e4: int
-    given_e4: int
-
-
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
-    """The result. `set_sha256` covers every recipe with its body's hash; `errors` are at most a hundred."""
+    """The result. `set_sha256` covers every recipe with its body's hash."""
 
     version: int = CALIBRATION_VERSION
     set_version: int = SET_VERSION
@@ -180,13 +144,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     rubric: Rubric
     renderer: str = RENDERER
     populations: tuple[Rated, ...]  # all, tune, held, each family
-    models: tuple[Rated, ...]  # each model of the panel alone, over all traces
-    model_alpha_e4: int | None  # Krippendorff's, between the models
     effects: tuple[Effect, ...]
-    refused: Mapping[str, int]  # first words of the reason -> models that gave no usable reply in the end
-    attempts: Mapping[str, int]  # replies a model needed -> opinions
     spent: Spending
-    errors: tuple[Misjudged, ...]
 
     def population(self, name: str) -> Rated:
         """One population. Raises StopIteration for an unknown name."""
@@ -221,43 +180,20 @@ def measure(judged: Sequence[JudgedTrace], rubric: Rubric, spent: Spending) -> C
     for one in judged:
         groups["held" if held[one.trace.recipe.family] else "tune"].append(one)
         groups.setdefault(one.trace.recipe.family, []).append(one)
-    verdicts = [one.verdict for one in judged if isinstance(one.verdict, Verdict)]
-    refusals = [refusal for one in judged for refusal in one.verdict.refused]
-    opinions = [opinion for verdict in verdicts for opinion in verdict.opinions]
-    by_model = {model: [_opinion(one, model) for one in judged] for model in rubric.models}
-    units = list(zip(*([None if q is None else _level(q) for q in given] for given in by_model.values()), strict=True))
-    wrong = [one for one in judged if one.quality_e4 not in (None, one.trace.quality_e4)]
     return Calibration(
         set_sha256=content_hash([[one.trace.recipe, one.trace.body.body_hash()] for one in judged]),
         rubric=rubric,
-        populations=tuple(_rated(name, group, [one.quality_e4 for one in group]) for name, group in groups.items()),
-        models=tuple(_rated(model, judged, given) for model, given in by_model.items()),
-        model_alpha_e4=_e4(krippendorff_alpha(units)),
+        populations=tuple(_rated(name, group) for name, group in groups.items()),
         effects=tuple(_effects(judged)),
-        refused=dict(Counter(" ".join(refusal.reason.split()[:6]) for refusal in refusals).most_common()),
-        attempts={str(count): n for count, n in sorted(Counter(one.attempts for one in opinions).items())},
         spent=msgspec.structs.replace(spent, ms=0),  # a clock's word, and no result
-        errors=tuple(
-            Misjudged(recipe=one.trace.recipe, true_e4=one.trace.quality_e4, given_e4=one.quality_e4 or 0)
-            for one in wrong[:_SHOWN_ERRORS]
-        ),
     )
 
 
-def _opinion(one: JudgedTrace, model: str) -> int | None:
-    """What a model says. Where code decided alone, every model counts as having said the same."""
-    if not isinstance(one.verdict, Verdict):
-        return None
-    if not one.verdict.opinions and not one.verdict.refused:
-        return one.verdict.quality_e4
-    return next((opinion.quality_e4 for opinion in one.verdict.opinions if opinion.model == model), None)
-
-
-def _rated(name: str, judged: Sequence[JudgedTrace], given: Sequence[int | None]) -> Rated:
+def _rated(name: str, judged: Sequence[JudgedTrace]) -> Rated:
     clusters: defaultdict[str, list[Pair]] = defaultdict(list)
-    for one, quality_e4 in zip(judged, given, strict=True):
-        if quality_e4 is not None:
-            clusters[one.trace.cluster].append((_level(one.trace.quality_e4), _level(quality_e4)))
+    for one in judged:
+        if one.quality_e4 is not None:
+            clusters[one.trace.cluster].append((_level(one.trace.quality_e4), _level(one.quality_e4)))
     pairs = [pair for of_cluster in clusters.values() for pair in of_cluster]
     interval = kappa_interval(clusters)
     step_e4 = QUALITY_LEVELS_E4[1] - QUALITY_LEVELS_E4[0]
@@ -265,12 +201,11 @@ def _rated(name: str, judged: Sequence[JudgedTrace], given: Sequence[int | None]
         name=name,
         traces=len(judged),
         owed=len(judged) - len(pairs),
-        accuracy_e4=_e4(accuracy(pairs)),
+        accuracy_e4=_e4(sum(one == other for one, other in pairs) / len(pairs)) if pairs else None,
         kappa_e4=_e4(quadratic_kappa(pairs)),
         kappa_low_e4=_e4(interval[0]) if interval else None,
         kappa_high_e4=_e4(interval[1]) if interval else None,
         mean_error_e4=sum(said - true for true, said in pairs) * step_e4 // len(pairs) if pairs else None,
-        confusion=confusion(pairs),
     )
 
 

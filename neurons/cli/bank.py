@@ -149,7 +149,7 @@ def pool(
     from arena.bank.partition_file import read_partition
     from arena.bank.released_problems import released_pool
     from arena.chain.keys import verify
-    from arena.export.selection import read_releases
+    from arena.export.assembly import read_releases
     from problems.formats import write_problems
     from training.corpus.exports import open_export
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from foundation.durable_files import replacing
-from foundation.progress import Progress
 from neurons.cli.options import JsonOption
 from neurons.cli.presenter import field_lines, show, show_progress
 
 if TYPE_CHECKING:
     from harness.catalogue.layout import IndexManifest, LuceneManifest
-    from problems.product import Product
 
 app = typer.Typer(
     help="""Make, build and serve product catalogues.
@@ -50,7 +47,7 @@ def synth(
     out.mkdir(parents=True, exist_ok=True)
     path = out / "documents.jsonl"
     with show_progress() as progress, replacing(path) as stream:
-        write_documents(_counted(generate(count, seed), count, progress), stream)
+        write_documents(generate(count, seed), stream, lambda done: progress("generate", done, count))
     _show({"documents": count, "seed": seed, "path": str(path), "bytes": path.stat().st_size}, as_json)
     if not as_json:
         typer.echo(f"next: arena catalogue build {path} --out {out / 'index'}")
@@ -72,7 +69,7 @@ def build(
     The index appears whole or not at all. Malformed lines are left out, counted and named by line number; two documents
     of one id stop the build. The catalogue's identity does not depend on the order of lines or on compression.
     """
-    from harness.catalogue.engine import build_engine
+    from harness.catalogue.lucene import build_engine
 
     with show_progress() as progress:
         built = build_engine(engine, documents, out, is_strict=strict, progress=progress)
@@ -149,11 +146,3 @@ def _show(facts: dict[str, Any], as_json: bool) -> None:
         else:
             rows.append((name, f"{value:,}" if type(value) is int and name != "seed" else value))
     show(facts, field_lines(rows, 15), as_json=as_json)
-
-
-def _counted(items: Iterator[Product], total: int, progress: Progress) -> Iterator[Product]:
-    for done, item in enumerate(items):
-        if done % 500 == 0:
-            progress("generate", done, total)
-        yield item
-    progress("generate", total, total)

@@ -23,15 +23,14 @@ from neurons.cli.options import (
     command,
     state_folder,
 )
-from neurons.cli.presenter import echo_json, show, show_progress
+from neurons.cli.presenter import show, show_progress
 from neurons.cli.trac import open_asker, require_answered, trac, usage_lines
 from neurons.cli.train import SEALS, LeakFlags
 
 if TYPE_CHECKING:
-    from training.corpus.appraisal import Task
-    from training.corpus.building import Built, Filtered
-    from training.corpus.funnel import Funnel
-    from training.corpus.model import RejectCode, Rules
+    from training.corpus.building import Built
+    from training.corpus.model import RejectCode
+    from training.corpus.report import Funnel
     from training.rewriting.writing import RewriteReport
 
 
@@ -134,10 +133,13 @@ def build(
     (7000), off (codes between commas), rows, tokens, seed, is_success_needed.
     """
     from arena.chain.keys import verify
+    from arena.export.files import read_manifest
+    from harness.catalogue.native import open_catalogue
     from neurons.cluster.ray_executor import open_executor
     from neurons.settings.inputs import code_commit
     from training.agents import distilled_prompt
     from training.corpus import building
+    from training.corpus.selection import Task
     from training.rewriting.writing import with_rewrites
 
     if not (exports or foreign):
@@ -146,19 +148,24 @@ def build(
     _refuse_existing(out)
     arms, state = building.arms_of(plan, ablation or ()), state_folder(state_dir) / "corpus"
     guard = leaks.guard(catalogue, plan.pool)
-    task = _task(plan, tokenizer and tokenizer.absolute(), catalogue)
-    places = _brought(exports or [], state.parent / "exports", is_quiet=as_json, is_absolute=bool(cluster))
-    records = building.trajectories_in(list(places))
+    known = frozenset(one.product_id for one in open_catalogue(catalogue).products()) if catalogue else None
+    if tokenizer is not None:
+        tokenizer = (tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer).absolute()
+    places = _brought(exports or [], state.parent / "exports", is_quiet=as_json)
+    records = sum(read_manifest(folder).trajectories for folder in places)
     executor = context.with_resource(open_executor(cluster, workers, records, state_dir=state_dir))
     with show_progress(is_quiet=as_json) as progress:
-        named = [path.absolute() if cluster else path for path in foreign or ()]
+        named = [path.absolute() for path in foreign or ()]
         kept: dict[str, Any] = {"trust_unsigned": trust_unsigned, "seals": state / SEALS, "locations": places}
         ways: dict[str, Any] = {"executor": executor, "progress": progress}
         sources = building.open_sources(list(places), named, verify, **kept, **ways)
         sources = with_rewrites(sources, rewritten or (), distilled_prompt())
+        task = Task(arms=(plan,), tokenizer=tokenizer, known_ids=known)
         filtered = building.filter_sources(sources, task, arms, guard, **ways)
-    if not all(one.kept for one in filtered.funnels):
-        _show_nothing(filtered, as_json=as_json)
+    empty = {arm.name: one for arm, one in zip(filtered.arms, filtered.funnels, strict=True) if not one.kept}
+    if empty:
+        show({"built": [], "funnels": empty}, [_funnel_text(one) for one in list(empty.values())[:1]], as_json=as_json)
+        raise ArenaError("V2147", "" if len(filtered.arms) == 1 else f"under {', '.join(empty)}")
     with show_progress(is_quiet=as_json) as bar:
         made = {"partition_sha256": guard.partition_sha256, "code_commit": code_commit()}
         built = building.write_filtered(filtered, out, guard, **made, executor=executor, progress=bar)
@@ -166,28 +173,19 @@ def build(
 
 
 @app.command("show")
-def show_corpus(
-    folder: CorpusArgument,
-    html: Annotated[Path | None, typer.Option("--html", help="Also write the report as a page here.")] = None,
-    as_json: JsonOption = False,
-) -> None:
+def show_corpus(folder: CorpusArgument, as_json: JsonOption = False) -> None:
     """Show what a corpus was made from and what was dropped on the way.
 
     Counts and example places per rule; per day, bucket and agent; lengths, turns, calls, queries and coefficients
-    before and after; who wrote the calls. The page is the same with plots, in one file.
+    before and after; who wrote the calls. report.html in its folder is the same with plots.
     """
     from training.corpus.corpus_files import read_funnel, read_lineage
 
     lineage, funnel = read_lineage(folder), read_funnel(folder)
-    if html:
-        from training.corpus.report import render_page
-
-        html.write_text(render_page(lineage, funnel), "utf-8")
     lines = [_funnel_text(funnel), "", f"identity   {content_hash(lineage)}"]
     lines += [f"tokens by  {lineage.tokenizer_sha256 or 'nothing'}", f"sources    {' '.join(lineage.sources)}"]
     if lineage.is_trusted_unsigned:
         lines.append("read from unsigned or unverified sources, because somebody said to trust them")
-    lines += [f"page       {html}"] if html else []
     show({"identity": content_hash(lineage), "lineage": lineage, "funnel": funnel}, lines, as_json=as_json)
 
 
@@ -223,7 +221,7 @@ def sample(
 command(app)(trac)
 
 
-def _brought(exports: list[str], below: Path, *, is_quiet: bool, is_absolute: bool) -> dict[Path, str]:
+def _brought(exports: list[str], below: Path, *, is_quiet: bool) -> dict[Path, str]:
     """The exports' folders, and the location of each that was brought here from an object store, else ""."""
     from arena.export.files import bring_export, is_location
 
@@ -233,38 +231,14 @@ def _brought(exports: list[str], below: Path, *, is_quiet: bool, is_absolute: bo
             if is_location(named):
                 found[bring_export(named, below.absolute(), functools.partial(progress, "fetch"))] = named
             else:
-                found[Path(named).absolute() if is_absolute else Path(named)] = ""
+                found[Path(named).absolute()] = ""
     return found
-
-
-def _task(rules: Rules, tokenizer: Path | None, catalogue: Path | None) -> Task:
-    """How traces are appraised; a catalogue says which ids there are."""
-    from training.corpus.appraisal import Task
-
-    if tokenizer is not None and tokenizer.is_dir():
-        tokenizer /= "tokenizer.json"
-    known: frozenset[str] | None = None
-    if catalogue is not None:
-        from harness.catalogue.native import open_catalogue
-
-        known = frozenset(one.product_id for one in open_catalogue(catalogue).products())
-    return Task(arms=(rules,), tokenizer=tokenizer, known_ids=known)
 
 
 def _refuse_existing(path: Path) -> None:
     """Raises ArenaError V2027: found before hours of reading, not after them."""
     if path.exists():
         raise ArenaError("V2027", f"{path} exists already; choose another --out")
-
-
-def _show_nothing(filtered: Filtered, *, as_json: bool) -> None:
-    """The funnel of every arm that kept nothing, then exit code 1 by way of V2147."""
-    empty = {arm.name: one for arm, one in zip(filtered.arms, filtered.funnels, strict=True) if not one.kept}
-    if as_json:
-        echo_json({"built": [], "funnels": empty})
-    else:
-        typer.echo(_funnel_text(next(iter(empty.values()))))
-    raise ArenaError("V2147", "" if len(filtered.arms) == 1 else f"under {', '.join(empty)}")
 
 
 def _built_lines(built: tuple[Built, ...]) -> Iterator[str]:
@@ -322,14 +296,15 @@ def rewrite(
     key is read from OPENAI_API_KEY. Exit code 1 when the limit of cost ends the run.
     """
     from arena.chain.keys import verify
-    from training.corpus.building import open_sources, read_rules, trajectories_in
+    from arena.export.files import read_manifest
+    from training.corpus.building import open_sources, read_rules
     from training.corpus.gates import codes_of, gates
     from training.corpus.model import ExecutedTrace, Trace
     from training.rewriting import writing
     from training.rollouts.rollout import for_each
     from training.trac.asking import write_results
 
-    plan, trajectories = read_rules(None, rule or ()), trajectories_in(exports)
+    plan, trajectories = read_rules(None, rule or ()), sum(read_manifest(one).trajectories for one in exports)
     guard, every, by = leaks.guard(None, plan.pool), gates(), writing.written_by(writer)
     asker = open_asker(base_url, timeout, out, (writer,), [f"{writer}={price}"] if price else (), price_max)
 

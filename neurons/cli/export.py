@@ -73,8 +73,8 @@ def export(
 
     arena records export --out day2 --format parquet --since-cursor day1
     """
+    from arena.export.assembly import check_request
     from arena.export.model import Filters, Request
-    from arena.export.selection import check_request
 
     filters = {
         "from_day": from_day,

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from harness.trace import EvaluationBody
     from judge.budget import JudgeMeter
     from judge.calibration.measurement import Calibration
-    from judge.explanation import Explanation
-    from judge.port import Judge
+    from judge.citations import Explanation
+    from judge.render import Judge
     from judge.rubric import Rubric
     from judge.verdict import UnscoredVerdict, Verdict
 
@@ -71,24 +71,18 @@ class PanelFlags:
         """
         from judge.budget import MeteredJudge
         from judge.client import OpenAIJudge
-        from judge.scripted import ScriptedJudge
         from neurons.worker.ports import open_judges
 
         if not self.base_url:
-            return tuple(
-                MeteredJudge(judge, meter) for judge in open_judges(rubric, None) if isinstance(judge, ScriptedJudge)
-            )
+            return tuple(MeteredJudge(judge, meter) for judge in open_judges(rubric, None))
         places = [place.strip() for place in self.base_url.split(",")]
         if len(places) not in (1, len(rubric.models)):
             told = f"--base-url names {len(places)} endpoints for {len(rubric.models)} models"
             raise ArenaError("V2030", f"{told}: give one, or one for each")
-        if wrong := [place for place in places if not place.startswith(("http://", "https://"))]:
-            raise ArenaError("V2030", f"--base-url {wrong[0]!r} is no http or https address: give it whole")
         key = os.environ.get("OPENAI_API_KEY", "")
         pairs = zip(rubric.models, itertools.cycle(places), strict=False)
-        return tuple(
-            MeteredJudge(OpenAIJudge(model=model, base_url=place, api_key=key), meter) for model, place in pairs
-        )
+        judges = (OpenAIJudge(model=model, base_url=place, api_key=key) for model, place in pairs)
+        return tuple(MeteredJudge(judge, meter) for judge in judges)
 
 
 def calibrate(
@@ -236,9 +230,15 @@ def explain(
 
     Exit code 1 when the record is not there or is no evaluation, 4 when its body is missing.
     """
-    from judge.explanation import explain_verdicts
+    from judge.citations import explain_verdicts
 
-    found = store.run(lambda logs: _body_and_verdicts(logs, record, validator))
+    async def work(logs: PostgresStore) -> tuple[EvaluationBody, list[Verdict | UnscoredVerdict]] | None:
+        found = await find_record(logs, record, validator)
+        payload = getattr(found[1], "payload", None) if found else None
+        sha256 = getattr(getattr(payload, "verdict", payload), "body_sha256", None)
+        return await body_and_verdicts(logs, found[0].validator, sha256) if found and sha256 else None
+
+    found = store.run(work)
     if found is None:
         typer.echo(MESSAGE_NOT_FOUND.format(which=record), err=True)
         raise typer.Exit(EXIT_FAILED)
@@ -256,14 +256,13 @@ def replay(
     panel: PanelFlags,
     policy: RubricPolicyOption = "demo",
     race: Annotated[str, typer.Option("--race", help="Only this race's records.")] = "",
-    budget_tokens: Annotated[int, typer.Option("--budget-tokens", min=0, help="Stop after so many; 0: no bound.")] = 0,
     validator: ValidatorOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Judge recorded traces again with another rubric or panel, and compare.
 
     arena judge replay --out build/replay --policy my-policy.json --race race-000014
-    arena judge replay --out build/replay --base-url http://127.0.0.1:8000/v1 --models qwen --budget-tokens 2000000
+    arena judge replay --out build/replay --base-url http://127.0.0.1:8000/v1 --models qwen
 
     Rows of kind `replay` go to replay.jsonl, beside the log and never into it: nothing counts them. An interrupted or
     owed replay goes on where it stopped. Shows what each agent's traces would have earned.
@@ -274,28 +273,23 @@ def replay(
     from judge.verdict import Verdict
 
     rubric, meter = rubric_of(policy, panel.models), JudgeMeter()
-    judges = panel.judges(rubric, meter)
+    judges, rubric_hash = panel.judges(rubric, meter), rubric_sha256(rubric)
     out.mkdir(parents=True, exist_ok=True)
     path = out / "replay.jsonl"
-    rows = [row for row in read_rows(path) if row.rubric_sha256 == rubric_sha256(rubric)]
-    done, tokens, is_stopped = settled_keys(rows), 0, False
+    rows = [row for row in read_rows(path) if row.rubric_sha256 == rubric_hash]
+    done = settled_keys(rows)
 
     async def work(logs: PostgresStore) -> None:
-        nonlocal tokens, is_stopped
         found = await evaluations_of(logs, validator, race)
         if not found:
             raise typer.BadParameter(f"no evaluation{f' of {race}' if race else ''} stands in this log")
         with show_progress(is_quiet=as_json) as progress, path.open("ab") as stream:
             for number, (name, seq, record) in enumerate(found, 1):
-                if (record.body_sha256, rubric_sha256(rubric)) in done:
+                if (record.body_sha256, rubric_hash) in done:
                     continue
-                if budget_tokens and tokens >= budget_tokens:
-                    is_stopped = True
-                    return
                 body, counted = await body_and_verdicts(logs, name, record.body_sha256)
                 verdict = judge_body(body, rubric, judges)
                 spent = meter.take(int(isinstance(verdict, Verdict)))
-                tokens += spent.tokens
                 row = replay_row(name, seq, record, rubric, counted[-1] if counted else None, verdict, spent)
                 stream.write(msgspec.json.encode(row) + b"\n")
                 stream.flush()
@@ -306,11 +300,9 @@ def replay(
     store.run(work)
     compared = compare_replay(rows)
     if as_json:
-        echo_json({**msgspec.to_builtins(compared), "is_stopped": is_stopped})
-        return
-    _print_comparison(compared)
-    if is_stopped:
-        typer.echo("stopped: the budget is spent. Run the same command again to go on.")
+        echo_json(compared)
+    else:
+        _print_comparison(compared)
 
 
 def read_rows(path: Path) -> Iterator[ReplayRow]:
@@ -357,22 +349,6 @@ async def body_and_verdicts(
     return decode_body(stored.content), [one.verdict for one in on_body if isinstance(one, VerdictRecord)]
 
 
-async def _body_and_verdicts(
-    store: PostgresStore, which: str, validator: str
-) -> tuple[EvaluationBody, list[Verdict | UnscoredVerdict]] | None:
-    from arena.records.model import EvaluationRecord, RecordContent, VerdictRecord
-
-    found = await find_record(store, which, validator)
-    if found is None:
-        return None
-    record, content = found
-    if not isinstance(content, RecordContent) or not isinstance(content.payload, EvaluationRecord | VerdictRecord):
-        return None
-    payload = content.payload
-    sha256 = payload.verdict.body_sha256 if isinstance(payload, VerdictRecord) else payload.body_sha256
-    return await body_and_verdicts(store, record.validator, sha256)
-
-
 def _print_explanation(found: Explanation) -> None:
     from judge.rubric import GATES
     from judge.verdict import UnscoredVerdict
@@ -380,11 +356,9 @@ def _print_explanation(found: Explanation) -> None:
     typer.echo("What code found, before any model was asked")
     for one in found.completions:
         kind = "inference" if one.is_inference else "too short" if one.own_chars else "repeats its request"
-        typer.echo(
-            f"  span {one.span}, step {one.step}: {kind} ({one.tokens} tokens, repeated {share_text(one.echo_e4)}, "
-            f"{one.own_chars} characters of its own"
-            f"{'' if one.is_before_recommendation else ', said after the recommendation: counts for nothing'})"
-        )
+        late = "" if one.is_before_recommendation else "; after the recommendation: counts for nothing"
+        figures = f"{one.tokens} tokens, {share_text(one.echo_e4)} repeated, {one.own_chars} characters of its own"
+        typer.echo(f"  span {one.span}, step {one.step}: {kind} ({figures}{late})")
     for gate in GATES:
         typer.echo(f"  {gate:<20} {'possible' if gate in found.possible else 'not carried by the words of the trace'}")
     typer.echo(f"  highest quality that any judge can give: {share_text(found.ceiling_e4)}")
@@ -392,25 +366,20 @@ def _print_explanation(found: Explanation) -> None:
         if isinstance(verdict, UnscoredVerdict):
             typer.echo(f"No verdict: {verdict.failure.code} {printable(verdict.failure.detail)}")
         else:
-            typer.echo(
-                f"Verdict by {verdict.rubric_id}: quality {share_text(verdict.quality_e4)}, coefficient "
-                f"{share_text(verdict.coefficient_e4)}, spread {share_text(verdict.spread_e4)}"
-            )
+            scores = (verdict.quality_e4, verdict.coefficient_e4, verdict.spread_e4)
+            shown = "quality {}, coefficient {}, spread {}".format(*map(share_text, scores))
+            typer.echo(f"Verdict by {verdict.rubric_id}: {shown}")
             for opinion in verdict.opinions:
                 typer.echo(
-                    f"  {opinion.model}: {share_text(opinion.quality_e4)} after {opinion.attempts} "
-                    f"{'reply' if opinion.attempts == 1 else 'replies'}. {printable(cut(opinion.explanation))}"
+                    f"  {opinion.model}: {share_text(opinion.quality_e4)} after {opinion.attempts} replies. "
+                    f"{printable(cut(opinion.explanation))}"
                 )
-            if not verdict.opinions and not verdict.refused:
-                typer.echo("  code decided: no inference before the recommendation, so no model was asked")
         for refusal in verdict.refused:
             whose = "put off by the trace" if refusal.is_by_trace else "no usable reply"
-            typer.echo(
-                f"  {refusal.model}: {whose} after {refusal.attempts} replies. Last: {printable(cut(refusal.reason))}"
-            )
+            typer.echo(f"  {refusal.model}: {whose} after {refusal.attempts}. {printable(cut(refusal.reason))}")
     for quote in found.quotes:
-        typer.echo(f"  [{quote.gate}] span {quote.span}, {quote.model}{'' if quote.is_there else ': NOT IN THE TRACE'}")
-        typer.echo(f"    …{printable(quote.before)}»{printable(quote.quote)}«{printable(quote.after)}…")
+        cited, where = quote.citation, "" if quote.is_there else ": NOT IN THE TRACE"
+        typer.echo(f"  [{cited.gate}] span {cited.span}, {quote.model}{where}\n    »{printable(cited.quote)}«")
 
 
 def _print_comparison(found: ReplayComparison) -> None:
@@ -419,13 +388,9 @@ def _print_comparison(found: ReplayComparison) -> None:
     change = "-" if found.mean_change_e4 is None else f"{found.mean_change_e4 / 10_000:+.4f}"
     typer.echo(f"{found.rows} traces replayed, {found.owed} owed, {found.unlike} with another quality (mean {change})")
     typer.echo(f"cost: {found.spent.requests} replies, {found.spent.tokens} tokens")
-    if found.agents:
-        columns = ("traces", "score", "replayed")
-        table = make_table("race", "agent", *columns, right=columns, box=None, pad_edge=False)
-        for one in found.agents:
-            scores = (share_text(one.score_e4), share_text(one.replayed_e4))
-            table.add_row(one.race_id or "qualifying", one.agent_version_id[:12], str(one.traces), *scores)
-        Console().print(table)
-    for race, (before, after) in found.tops.items():
-        if race and before != after:
-            typer.echo(f"{race}: the best agent would have been {after[:12]}, not {before[:12]}")
+    columns = ("traces", "score", "replayed")
+    table = make_table("race", "agent", *columns, right=columns, box=None, pad_edge=False)
+    for one in found.agents:
+        scores = (share_text(one.score_e4), share_text(one.replayed_e4))
+        table.add_row(one.race_id or "qualifying", one.agent_version_id[:12], str(one.traces), *scores)
+    Console().print(table)

@@ -16,7 +16,7 @@ from foundation.progress import Progress, no_progress
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from arena.view.lines import StyledLine
+    from arena.view.page import StyledLine
 
 
 TEXT_SHOWN = 400  # characters of one text

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from arena.records.model import Payload, RecordContent, SignedRecord
     from arena.records.port import UsageTotal
     from arena.store.postgres import PostgresStore
-    from arena.view.lines import StyledLine
+    from arena.view.page import StyledLine
 
 POLL_S = 1.0
 PORT = 8750
@@ -276,7 +276,7 @@ def result_of(payload: Payload, names: Mapping[str, str] = EMPTY) -> str:
 def record_lines(record: SignedRecord, content: RecordContent | None, *, is_whole: bool) -> Iterator[StyledLine]:
     """One record field by field. `is_whole`: nothing is folded or cut."""
     from arena.records.model import RecordContent
-    from arena.view.lines import StyledLine
+    from arena.view.page import StyledLine
 
     yield StyledLine(f"record {record.seq} of {record.validator}", "heading")
     if not isinstance(content, RecordContent):
@@ -291,7 +291,7 @@ def record_lines(record: SignedRecord, content: RecordContent | None, *, is_whol
 
 def _field_lines(fields: Mapping[str, Any], indent: int = 0, *, is_whole: bool) -> Iterator[StyledLine]:
     """A line a field; the fields of a value inside stand below its name, two further in."""
-    from arena.view.lines import StyledLine
+    from arena.view.page import StyledLine
 
     for name, value in fields.items():
         label = f"{' ' * indent}{name.replace('_', ' ')}"

@@ -1,22 +1,226 @@
-"""`arena view`: traces in the terminal, or as static pages; and any record of the log."""
+"""`arena view`: traces in the terminal, or as static pages; and any record of the log. They come from wherever a person
+has them: a local run, a body, a folder of bodies, an export, a node's store.
+
+A store is read under the release rule (`arena.visibility`): whoever runs the node sees everything, and what is made for
+others holds only what they may see.
+"""
 
 from __future__ import annotations
 
+import itertools
 import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 import typer
 
+from arena.bank.batch import Explain, explain_nothing
+from arena.chain.keys import verify
+from arena.export.agents import AgentRow
+from arena.export.assembly import releases_in, releases_of
+from arena.export.files import AGENTS, LOG, MANIFEST, read_rows, read_scrubbed
+from arena.export.model import LogRow
+from arena.records.body import decode_body, decode_content
+from arena.records.inspection import inspect
+from arena.records.model import EvaluationRecord, RecordContent, ReleaseRecord, SignedRecord, VerdictRecord, entry_of
+from arena.view.page import trace_lines, trace_pages
+from arena.view.reading import Field, TraceView, chain_fact, view_evaluation, view_trace
+from arena.visibility.rule import Thing, Viewer, embargoed_races, may_see, standing_of
 from foundation.durable_files import write_whole
+from harness.emission.attribution import EMISSION, emitters_of
+from harness.emission.call_reader import CallReader
+from harness.tools.registry import PROFILES, profile_schemas
+from harness.trace import EvaluationBody, ToolCall
+from judge.render import render
+from judge.verdict import UnscoredVerdict, Verdict
 from neurons.cli.exit_codes import EXIT_FAILED
-from neurons.cli.options import CatalogueOption, JsonOption, StoreFlags, ValidatorOption, command
+from neurons.cli.options import (
+    MESSAGE_NOT_FOUND,
+    CatalogueOption,
+    JsonOption,
+    StoreFlags,
+    ValidatorOption,
+    command,
+    find_record,
+    logs_of,
+    read_or_none,
+)
 from neurons.cli.presenter import echo_json, echo_styled, text_width
+from neurons.cli.records import envelope, plain_content, record_lines
+from neurons.practice.run import LocalRun, default_cache_dir, read_run
+from neurons.race.explaining import open_explainer
+from neurons.race.sentences import names_of
+from problems.model import POOLS, Pool
 
 if TYPE_CHECKING:
-    from neurons.cli.traces import FoundTraces
-    from problems.model import Pool
+    from arena.store.postgres import PostgresStore
+
+
+class FoundTraces(NamedTuple):
+    """What was found, each view with its body, and why the rest is not shown: a line for each reason."""
+
+    title: str
+    traces: tuple[tuple[TraceView, EvaluationBody], ...]
+    withheld: tuple[str, ...] = ()
+
+
+class ReadRules(NamedTuple):
+    """Who looks, at what pools that were named, when, and at how many traces at most. `explain` says what problems
+    asked; it is asked for those that `viewer` may see."""
+
+    viewer: Viewer
+    pools: tuple[Pool, ...]
+    now_ms: int
+    most: int
+    validator: str = ""
+    explain: Explain = explain_nothing
+
+
+def traces_of_path(path: Path, most: int) -> FoundTraces:
+    """Those of an export, of a run or a body in a file, or of a folder of these. Raises ArenaError V2050,
+    msgspec.MsgspecError for another file, OSError."""
+    if (path / MANIFEST).exists():
+        return FoundTraces(str(path), tuple(itertools.islice(_exported(path), most)))
+    if path.is_dir():
+        files = sorted(path.glob("*.json"))[:most]
+        return FoundTraces(str(path), tuple(trace for one in files for trace in traces_of_path(one, 1).traces))
+    found = read_run(path.read_bytes())
+    if not isinstance(found, LocalRun):
+        return FoundTraces(str(path), ((view_trace(found), found),))
+    done = [(row.evaluation, row.constraints) for row in found.rows if row.evaluation is not None]
+    traces = tuple((view_evaluation(one, constraints), one.body) for one, constraints in done)
+    failed = [(row.problem.problem_id, row.failure) for row in found.rows if row.failure]
+    missing = tuple(f"{problem}: {failure.code} {failure.detail}" for problem, failure in failed)
+    return FoundTraces(f"{found.agent} under policy {found.policy}", traces, missing)
+
+
+async def traces_of_store(store: PostgresStore, which: str, rules: ReadRules) -> FoundTraces | None:
+    """Those of a race, or the one that a number or the beginning of an id names; None where there is nothing.
+
+    What `rules.viewer` may not see yet is left out and named with its reason.
+    """
+    found: list[tuple[SignedRecord, EvaluationRecord]] = []
+    for name in await logs_of(store, rules.validator):
+        async for record in store.records(name, kinds=("evaluation",), race_id=which):
+            content = read_or_none(record)
+            if isinstance(content, RecordContent) and isinstance(content.payload, EvaluationRecord):
+                found.append((record, content.payload))
+            if len(found) >= rules.most:
+                break
+    if not found:
+        one = await find_record(store, which, rules.validator)
+        if one is None or not isinstance(one[1], RecordContent) or not isinstance(one[1].payload, EvaluationRecord):
+            return None
+        found = [(one[0], one[1].payload)]
+    names = names_of(await store.submissions())
+    logs = {record.validator for record, _ in found}
+    releases = {name: {one.race_id: one async for _, one in releases_in(store, name)} for name in logs}
+    points = {name: await store.checkpoints(name) for name in logs}
+    traces, withheld = list[tuple[TraceView, EvaluationBody]](), Counter[str]()
+    for record, evaluation in found:
+        name = record.validator
+        if reason := withheld_reason(evaluation, releases[name], rules):
+            withheld[reason] += 1
+            continue
+        stored = await store.body(evaluation.body_sha256, name)
+        if stored is None:
+            withheld["its body is not stored"] += 1
+            continue
+        body = decode_body(stored.content)
+        judging = [decode_content(one.content).payload for one in await store.verdicts_on([stored.body_sha256], name)]
+        is_problem_seen = not withheld_reason(evaluation, releases[name], rules, "problem")
+        asked = rules.explain(evaluation, body.catalogue_sha256).constraints if is_problem_seen else ()
+        view = view_trace(
+            body,
+            name=str(record.seq),
+            outcome=evaluation.outcome,
+            verdicts=[one.verdict for one in judging if isinstance(one, VerdictRecord)],
+            constraints=asked,
+            facts=(*record_facts(evaluation, names), *(attribution_facts(body) if len(found) == 1 else ())),
+            proof=(*signature_facts(record), chain_fact(record.seq, points[name])),
+        )
+        traces.append((view, body))
+    return FoundTraces(which, tuple(traces), tuple(f"{count} not shown: {why}" for why, count in withheld.items()))
+
+
+def withheld_reason(
+    evaluation: EvaluationRecord, releases: Mapping[str, ReleaseRecord], rules: ReadRules, thing: Thing = "trace"
+) -> str:
+    """Why `rules.viewer` may not see this trace, or another thing of its problem, now; "" where it may."""
+    embargoed = embargoed_races(releases, rules.now_ms)
+    moment, pool = standing_of(evaluation.context, releases_of(releases), embargoed)
+    return may_see(rules.viewer, thing, moment, pool=pool, pools=rules.pools).reason
+
+
+def record_facts(evaluation: EvaluationRecord, names: Mapping[str, str]) -> tuple[Field, ...]:
+    """Whose trace a record holds, and where it belongs. `names`: of agent versions, where they are known."""
+    context, subject = evaluation.context, evaluation.subject
+    name = "control" if not subject.miner_hotkey else names.get(subject.agent_version_id, "").split(" ")[0]
+    return (
+        ("stage", context.stage + (f", {context.race_id}" if context.race_id else "")),
+        ("version", f"{name} {subject.agent_version_id}".strip()),
+        ("miner", subject.miner_hotkey or "nobody: a control agent"),
+        ("policy", evaluation.conditions.policy_sha256),
+        ("jail", evaluation.conditions.sandbox.name),
+        ("attempt", evaluation.attempt_id),
+    )
+
+
+def signature_facts(record: SignedRecord | LogRow) -> tuple[Field, ...]:
+    """A record's place in its log, and whether hash and signature hold."""
+    content = None if record.content is None else bytes(record.content)
+    faults = inspect(entry_of(record, content), verify).faults
+    wrong = [f"{rule}: {why}" for rule, why in faults if rule != "body"]
+    holds = "; ".join(wrong) if wrong else f"holds: signed by {record.validator}"
+    return (("record", f"{record.seq} of {record.validator}"), ("signature", holds), ("content", record.content_sha256))
+
+
+def _exported(folder: Path) -> Iterator[tuple[TraceView, EvaluationBody]]:
+    """The trajectories of an export, as its views have them."""
+    shards = sorted((folder / LOG).glob("*.jsonl.zst"))
+    agents = [msgspec.json.decode(line, type=AgentRow) for line in (folder / AGENTS).read_bytes().splitlines()]
+    names = {row.agent_version_id: row.name or "" for row in agents}
+    verdicts: dict[str, Verdict | UnscoredVerdict] = {}
+    for row in (row for path in shards for row in read_rows(path)):
+        payload = None if row.content is None else decode_content(bytes(row.content)).payload
+        if isinstance(payload, VerdictRecord):
+            verdicts.setdefault(payload.verdict.body_sha256, payload.verdict)
+    for number, path in enumerate(shards):
+        scrubbed = read_scrubbed(folder, number)
+        for row in read_rows(path):
+            if trajectory := scrubbed.get(row.seq):
+                evaluation, body, verdict = trajectory.evaluation, trajectory.body, trajectory.verdict
+            elif row.content is not None and row.body is not None:
+                payload = decode_content(bytes(row.content)).payload
+                assert isinstance(payload, EvaluationRecord)  # no other record has a body
+                evaluation, body = payload, decode_body(bytes(row.body))
+                verdict = verdicts.get(evaluation.body_sha256)
+            else:
+                continue
+            view = view_trace(
+                body,
+                name=str(row.seq),
+                outcome=evaluation.outcome,
+                verdicts=() if verdict is None else (verdict,),
+                facts=record_facts(evaluation, names),
+                proof=signature_facts(row),
+            )
+            yield view, body
+
+
+def attribution_facts(body: EvaluationBody) -> tuple[Field, ...]:
+    """Who wrote the calls, worked out again from the body; none for a profile or a rule that this release lacks."""
+    if body.tool_profile not in PROFILES or body.emission != EMISSION:
+        return ()
+    recorded = tuple(event.emitter for event in body.events if isinstance(event, ToolCall))
+    again = emitters_of(body, CallReader(profile_schemas(body.tool_profile)))
+    differ = sum(one != two for one, two in zip(recorded, again, strict=True))
+    said = f"{differ} of {len(again)} calls come out otherwise" if differ else "as recorded"
+    return ((f"who wrote the calls, worked out again by {EMISSION}", said),)
+
 
 app = typer.Typer()
 
@@ -65,9 +269,9 @@ def view(
     load nothing and run nothing; open index.html. Of a node's store, pages hold only what is public by now (--viewer
     operator: everything; such pages are not for passing on). Exit code 1 when nothing is there or nothing may be shown.
     """
-    if viewer not in ("", "operator", "public"):
+    shown_to: Viewer = "public" if viewer == "public" or (html and not viewer) else "operator"
+    if viewer not in ("", shown_to):
         raise typer.BadParameter("operator or public", param_hint="--viewer")
-    shown_to = viewer or ("public" if html else "operator")
     try:
         found = _found(target, shown_to, pool or ["train"], validator, catalogue, store)
     except msgspec.MsgspecError as error:
@@ -80,32 +284,24 @@ def view(
     for line in found.withheld:
         typer.echo(line, err=True)
     if not found.traces:
-        typer.echo(
-            f"nothing to show of {target or 'the last run'}{f' with --trace {trace}' if trace else ''}", err=True
-        )
+        of_one = f" with --trace {trace}" if trace else ""
+        typer.echo(f"nothing to show of {target or 'the last run'}{of_one}", err=True)
         raise typer.Exit(EXIT_FAILED)
     if html is not None:
         _write_pages(found, html)
     elif as_json:
         echo_json([view for view, _ in found.traces])
     elif is_as_judged:
-        from judge.render import render
-
         typer.echo("\n\n".join(render(body).text for _, body in found.traces))
     else:
         _print(found, is_whole=is_whole)
 
 
 def _found(
-    target: str, viewer: str, pools: list[str], validator: str, catalogue: Path | None, store: StoreFlags
+    target: str, viewer: Viewer, pools: list[str], validator: str, catalogue: Path | None, store: StoreFlags
 ) -> FoundTraces | None:
     """The traces that a target names: a file or folder here, else a record or race of a store; None for a record
     without one."""
-    from neurons.cli.traces import ReadRules, traces_of_path, traces_of_store
-    from neurons.practice.run import default_cache_dir
-    from neurons.race.explaining import open_explainer
-    from problems.model import POOLS
-
     path = Path(target) if target else default_cache_dir() / "last-run.json"
     if not target and not path.exists():
         typer.echo("there is no run yet; next: arena run AGENT.py", err=True)
@@ -115,17 +311,13 @@ def _found(
     if unknown := set(pools) - set(POOLS):
         raise typer.BadParameter(f"no pool {unknown.pop()!r}; there are {', '.join(POOLS)}", param_hint="--pool")
     asked: tuple[Pool, ...] = tuple(pool for pool in POOLS if pool in pools)
-    now_ms = time.time_ns() // 1_000_000
     explain = open_explainer(store.folder, catalogue).explain
-    rules = ReadRules("public" if viewer == "public" else "operator", asked, now_ms, TRACES_MAX, validator, explain)
+    rules = ReadRules(viewer, asked, time.time_ns() // 1_000_000, TRACES_MAX, validator, explain)
     return store.run(lambda logs: traces_of_store(logs, target, rules))
 
 
 def _show_record(store: StoreFlags, which: str, validator: str, *, is_whole: bool, as_json: bool) -> None:
     """A record that is no evaluation, field by field."""
-    from neurons.cli.options import MESSAGE_NOT_FOUND, find_record
-    from neurons.cli.records import envelope, plain_content, record_lines
-
     found = store.run(lambda logs: find_record(logs, which, validator))
     if found is None:
         typer.echo(MESSAGE_NOT_FOUND.format(which=which), err=True)
@@ -139,8 +331,6 @@ def _show_record(store: StoreFlags, which: str, validator: str, *, is_whole: boo
 
 def _print(found: FoundTraces, *, is_whole: bool) -> None:
     """One trace whole; of several a line each, and how to see one."""
-    from arena.view.lines import trace_lines
-
     width = text_width()
     if len(found.traces) == 1:
         echo_styled(trace_lines(found.traces[0][0], width, is_whole=is_whole))
@@ -155,8 +345,6 @@ def _print(found: FoundTraces, *, is_whole: bool) -> None:
 
 
 def _write_pages(found: FoundTraces, folder: Path) -> None:
-    from arena.view.page import trace_pages
-
     pages = trace_pages(found.title, [view for view, _ in found.traces])
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in pages.items():

@@ -20,7 +20,7 @@ from harness.inference.scripted.server import ScriptedUpstream
 from harness.limits import EpisodeLimits
 from harness.sandbox.cgroup import own_groups
 from judge.client import DEFAULT_PATIENCE, OpenAIJudge, RetryPolicy
-from judge.port import Judge
+from judge.render import Judge
 from judge.rubric import Rubric
 from neurons.settings.endpoints import SCRIPTED_PREFIX, endpoints_of, local_models, open_endpoints
 from neurons.settings.inputs import catalogue_path, open_titles, policy_of, prepare_catalogue, titles_file, with_models

@@ -11,42 +11,43 @@ import os
 import queue
 import sys
 import threading
+import traceback
 from collections.abc import Mapping
 from typing import BinaryIO
 
+from arena.evaluate import EvaluatePorts, evaluate
 from foundation.errors import ArenaError, Failure
-from harness.inference.gateway import UpstreamPrice
+from harness.inference.gateway import Ledger, UpstreamPrice
+from harness.inference.journal import open_journal
 from judge.budget import JudgeMeter, MeteredJudge
+from judge.panel import judge_body
 from judge.verdict import Verdict
+from neurons.worker.ports import open_evaluate_ports
 from neurons.worker.protocol import (
-    LENGTH_BYTES,
     REQUESTS,
     Evaluated,
     Faulted,
+    Job,
     Judged,
     JudgeJob,
     Ready,
     Reply,
     Request,
     WorkerSetup,
-    encode_frame,
-    frame_length,
+    encode_line,
 )
 
-ORPHANED = 3  # exit status when the supervisor is gone
+_ORPHANED = 3  # exit status when the supervisor is gone
 
 
 def main() -> None:
     """Serve requests from stdin until it closes."""
-    replies: BinaryIO = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # descriptor 1 is for frames; anything printed goes to stderr
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # descriptor 1 is for replies; anything printed goes to stderr
     requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
     threading.Thread(target=_read_requests, args=(sys.stdin.buffer, requests), daemon=True).start()
     setup = requests.get()
-    if not isinstance(setup, WorkerSetup):
-        raise SystemExit("the first frame must be the set-up")
-    from neurons.worker.ports import open_evaluate_ports
-
+    assert isinstance(setup, WorkerSetup), "the first line is the set-up"
     try:
         ports = open_evaluate_ports(setup)
     except ArenaError as error:
@@ -57,58 +58,46 @@ def main() -> None:
     meter = JudgeMeter()
     ports = dataclasses.replace(ports, judges=tuple(MeteredJudge(judge, meter) for judge in ports.judges))
     while True:
-        _send(replies, _answer(requests.get(), ports, prices, meter))
+        job = requests.get()
+        assert not isinstance(job, WorkerSetup), "a second set-up"
+        _send(replies, _answer(job, ports, prices, meter))
 
 
-def _answer(request: Request, ports: object, prices: Mapping[str, UpstreamPrice], meter: JudgeMeter) -> Reply:
-    from arena.evaluate import EvaluatePorts, evaluate
-    from harness.inference.gateway import Ledger
-    from harness.inference.journal import open_journal
-    from judge.panel import judge_body
-
-    assert isinstance(ports, EvaluatePorts)
-    if isinstance(request, WorkerSetup):
-        raise SystemExit("a second set-up")
+def _answer(job: Job, ports: EvaluatePorts, prices: Mapping[str, UpstreamPrice], meter: JudgeMeter) -> Reply:
     ledger = Ledger()
     try:
-        if isinstance(request, JudgeJob):
-            verdict = judge_body(request.body, ports.policy.rubric, ports.judges)
+        if isinstance(job, JudgeJob):
+            verdict = judge_body(job.body, ports.policy.rubric, ports.judges)
             return Judged(verdict=verdict, judging=meter.take(int(isinstance(verdict, Verdict))))
-        with open_journal(request.journal) as journal:
+        with open_journal(job.journal) as journal:
             own = dataclasses.replace(
                 ports,
-                titles=request.titles or ports.titles,
+                titles=job.titles or ports.titles,
                 journal=journal,
                 ledger=ledger,
-                is_last=request.is_last,
-                unjudged=request.unjudged,
+                is_last=job.is_last,
+                unjudged=job.unjudged,
             )
-            evaluation = evaluate(request.source, request.problem, own)
+            evaluation = evaluate(job.source, job.problem, own)
         judged = int(isinstance(evaluation.verdict, Verdict))
         return Evaluated(evaluation=evaluation, usage=ledger.usage(prices), judging=meter.take(judged))
     except ArenaError as error:
-        return Faulted(failure=error.failure, usage=ledger.usage(prices))
+        failure = error.failure
     except Exception as error:  # noqa: BLE001 - a bug of ours is a recorded V2004, never a score and never a silence
-        import traceback
-
         traceback.print_exc()
         failure = Failure(code="V2004", detail=f"{type(error).__name__}: {error}"[:300])
-        return Faulted(failure=failure, usage=ledger.usage(prices))
+    return Faulted(failure=failure, usage=ledger.usage(prices))
 
 
 def _read_requests(stream: BinaryIO, requests: queue.SimpleQueue[Request]) -> None:
-    while True:
-        prefix = stream.read(LENGTH_BYTES)
-        if len(prefix) < LENGTH_BYTES:
-            os._exit(ORPHANED)
-        body = stream.read(frame_length(prefix))
-        requests.put(REQUESTS.decode(body))
+    for line in stream:
+        requests.put(REQUESTS.decode(line))
+    os._exit(_ORPHANED)
 
 
 def _send(stream: BinaryIO, reply: Reply) -> None:
-    view = memoryview(encode_frame(reply))
-    while view:
-        view = view[stream.write(view) :]
+    stream.write(encode_line(reply))
+    stream.flush()
 
 
 if __name__ == "__main__":

@@ -1,13 +1,12 @@
-"""Frames between the supervisor and its episode workers: msgpack with a 4-byte length, one typed value each.
+"""Lines between the supervisor and its episode workers: JSON, one typed value each.
 
-Keys travel in `WorkerSetup` over the pipe, never on a command line or in an environment; a frame is decoded
+Keys travel in `WorkerSetup` over the pipe, never on a command line or in an environment; a line is decoded
 to a known struct or refused. A child's environment holds no keys.
 """
 
 from __future__ import annotations
 
 import os
-import struct
 from pathlib import Path
 
 import msgspec
@@ -41,13 +40,8 @@ def child_environment(*, kept_prefix: str = "") -> dict[str, str]:
     return {**plain, "PYTHONPATH": path}
 
 
-LENGTH_BYTES = 4
-FRAME_BYTES_MAX = 256 << 20
-_LENGTH = struct.Struct(">I")
-
-
 class WorkerSetup(msgspec.Struct, frozen=True, kw_only=True, tag="setup"):
-    """First frame to a worker: everything it needs to open its ports. `slot` separates workers' jails."""
+    """First line to a worker: everything it needs to open its ports. `slot` separates workers' jails."""
 
     slot: int
     policy: Policy
@@ -113,22 +107,11 @@ Job = EvaluateJob | JudgeJob
 Request = WorkerSetup | Job
 Reply = Ready | Evaluated | Judged | Faulted
 
-_ENCODER = msgspec.msgpack.Encoder()
-REQUESTS: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
-REPLIES: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
+LINE_BYTES_MAX = 256 << 20
+REQUESTS: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
+REPLIES: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
 
 
-def encode_frame(value: Request | Reply) -> bytes:
-    """Length and body of one frame. Raises ValueError above FRAME_BYTES_MAX."""
-    body = _ENCODER.encode(value)
-    if len(body) > FRAME_BYTES_MAX:
-        raise ValueError(f"frame of {len(body)} bytes")
-    return _LENGTH.pack(len(body)) + body
-
-
-def frame_length(prefix: bytes) -> int:
-    """Body length announced by a prefix of LENGTH_BYTES. Raises ValueError above FRAME_BYTES_MAX."""
-    (length,) = _LENGTH.unpack(prefix)
-    if length > FRAME_BYTES_MAX:
-        raise ValueError(f"frame of {length} bytes")
-    return int(length)
+def encode_line(value: Request | Reply) -> bytes:
+    """One value with its line break."""
+    return msgspec.json.encode(value) + b"\n"

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-import zstandard
 
 from arena.chain.keys import generate_signer, verify
 from arena.export.exporter import export_records
@@ -17,7 +16,7 @@ from arena.export.model import Cursor, Filters, LogRow, Manifest, Request
 from arena.records.body import decode_content
 from arena.records.log import LogStart, LogWalk, checkpoint_of, sign_checkpoint, signing_message
 from arena.records.merkle import MerkleFrontier
-from arena.records.model import BodyFrame, Payload, StoredBody, StoredCheckpoint, VerdictRecord
+from arena.records.model import Payload, StoredBody, StoredCheckpoint, VerdictRecord
 from arena.records.sequencer import Sequencer
 from foundation.canonical import canonical_bytes
 from tests.arena.log_stand import HOST, START_MS, Clock, MemoryLog, body, episode, release
@@ -33,7 +32,6 @@ class ExportLog(MemoryLog):
     def __init__(self) -> None:
         self.signer = generate_signer()
         super().__init__(self.signer.hotkey)
-        self.points: list[StoredCheckpoint] = []
         self.sequencer = Sequencer(self, self.signer, Clock(), HOST)
 
     def add(self, payloads: Sequence[Payload], bodies: Sequence[StoredBody] = ()) -> None:
@@ -56,17 +54,12 @@ class ExportLog(MemoryLog):
         for record in self.log:
             tree.append(signing_message(record.validator, record.seq, record.prev, record.content_sha256))
         note = sign_checkpoint(checkpoint_of(self.validator, tree), self.signer)
-        self.points.append(StoredCheckpoint(validator=self.validator, size=tree.size, note=note, signed_ms=1))
+        self.signed.append(StoredCheckpoint(validator=self.validator, size=tree.size, note=note, signed_ms=1))
 
     async def records(self, validator=None, *, after_seq=0, kinds=(), race_id=None):
         for record in list(self.log):
             if record.seq > after_seq and (not kinds or _kind(record.content) in kinds):
                 yield record
-
-    async def frames(self, names, validator=None):
-        compress = zstandard.ZstdCompressor(level=1).compress
-        stored = [self.stored[name] for name in names if name in self.stored]
-        return [BodyFrame(body_sha256=b.body_sha256, content=compress(b.content), size=len(b.content)) for b in stored]
 
     async def verdicts_on(self, names, validator=None):
         found = []
@@ -75,14 +68,6 @@ class ExportLog(MemoryLog):
             if isinstance(payload, VerdictRecord) and payload.verdict.body_sha256 in set(names):
                 found.append(record)
         return found
-
-    async def leaves(self, validator, *, after_seq=0, to_seq=None):
-        for record in self.log:
-            if after_seq < record.seq <= (to_seq or record.seq):
-                yield record
-
-    async def checkpoints(self, validator=None, *, after_size=0):
-        return [point for point in self.points if point.size > after_size]
 
 
 def request_of(log: ExportLog, **fields) -> Request:

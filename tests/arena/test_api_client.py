@@ -18,8 +18,6 @@ from arena.export.files import read_row
 from arena.records.model import SignedRecord
 from arena.records.sequencer import Sequencer
 from foundation.errors import ArenaError
-from neurons.cli.app import main
-from neurons.cli.exit_codes import EXIT_INTEGRITY
 from tests.arena.log_stand import HOST, Clock, MemoryLog, attempt, episode
 from tests.arena.tail_stand import Author, client, free_port, serving
 
@@ -150,22 +148,3 @@ def test_a_refused_request_is_not_tried_again(author: Author) -> None:
             list(client(server.address).lines(pools=("everything",), is_following=True))
         with pytest.raises(ArenaError, match="V2082"):
             list(client(server.address).lines(after=9, is_following=True))
-
-
-# -- the commands
-
-
-def arena(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main([str(word) for word in words])
-    out, err = capsys.readouterr()
-    return int(ended.value.code or 0), out, err
-
-
-def test_a_break_ends_tail_with_the_integrity_code(author: Author, capsys, monkeypatch) -> None:
-    author.append([attempt(number) for number in range(3)])
-    monkeypatch.setattr("arena.records.inspection.message_of", lambda *_: b"another message")
-    with serving(author.dsn) as server:
-        code, out, err = arena(capsys, "records", "tail", "--url", server.address, "--after", 0)
-    assert (code, out) == (EXIT_INTEGRITY, "")
-    assert "V2050" in err and "record 1 of" in err

@@ -10,16 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse
-from starlette.routing import Route
 
-from arena.api.http import deliver, limited
 from arena.api.rows import PageStart, page_of, read_cursor, write_cursor
 from arena.chain.keys import generate_signer
 from arena.door.client import DoorClient, WinnerFile
-from arena.exchange.peer_service import ShareRules, Shares
 from arena.records.commitments import agent_version_id
 from arena.records.model import Subject
 from arena.records.port import StoredSubmission
@@ -63,51 +57,6 @@ def test_text_that_is_no_cursor_is_refused(text):
         assert error.failure.code == "V2081"
     else:
         assert write_cursor("s", key).rstrip("=") and key
-
-
-# -- bytes
-
-
-def test_what_a_client_has_already_is_not_sent_again():
-    def delivered(known: str) -> tuple[int, bytes, str]:
-        answer = deliver(
-            Request({"type": "http", "headers": [(b"if-none-match", known.encode())]}), b"abc", "text/plain"
-        )
-        return answer.status_code, bytes(answer.body), answer.headers["etag"]
-
-    etag = f'"{hashlib.sha256(b"abc").hexdigest()}"'
-    for known in (etag, f'"x", W/{etag}', "*"):
-        assert delivered(known) == (304, b"", etag)
-    for other in ('"x"', ""):
-        assert delivered(other) == (200, b"abc", etag)
-
-
-# -- limits
-
-
-class Asked:
-    """An application behind limits, a clock that is moved by hand, and clients at addresses."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-        app = Starlette(routes=[Route("/", lambda request: PlainTextResponse("here"), methods=["GET"])])
-        rules = ShareRules(requests_per_s=2, requests_burst=4)
-        self.limits = limited(app, Shares(rules, lambda: self.now_s))
-
-    async def get(self, address: str, method: str = "GET") -> httpx2.Response:
-        transport = httpx2.ASGITransport(app=self.limits, client=(address, 1))
-        async with httpx2.AsyncClient(transport=transport, base_url="http://node") as http:
-            return await http.request(method, "/")
-
-
-async def test_an_address_has_its_share_and_others_have_theirs():
-    asked = Asked()
-    assert [(await asked.get("192.0.2.1")).status_code for _ in range(6)] == [200] * 4 + [429] * 2
-    refused = await asked.get("192.0.2.1")
-    assert (refused.json()["code"], refused.headers["retry-after"]) == ("V2112", "5")
-    assert (await asked.get("192.0.2.2")).status_code == 200
-    asked.now_s += 0.5
-    assert [(await asked.get("192.0.2.1")).status_code for _ in range(2)] == [200, 429]
 
 
 # -- a winner, by HTTP

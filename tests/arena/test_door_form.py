@@ -50,6 +50,12 @@ WRONG = {
 }
 
 
+@pytest.mark.parametrize("encoding", ["7bit", "8bit ", " Binary", ""])
+def test_a_part_may_say_that_it_is_not_encoded(encoding: str) -> None:
+    head = f"Content-Transfer-Encoding: {encoding}\r\nContent-Disposition: form-data; filename=x; name=file"
+    assert read_form(KIND, body_between("b", PLAIN_HEADS | {"file": head})) == FORM
+
+
 @pytest.mark.parametrize("which", WRONG)
 def test_what_is_no_form_is_refused(which: str) -> None:
     body, kind = WRONG[which]

@@ -61,23 +61,6 @@ def test_every_constraint_is_there_and_as_many_are_met_as_the_score_counts(expla
             assert met[place] == slot.rule_hits
 
 
-@given(number=st.integers(0, len(PROBLEMS) - 1), recommended=ids)
-def test_what_the_rule_accepts_are_the_answers_and_recommended_products_that_count_in_full(
-    explainer, number, recommended
-):
-    record, problem = record_of(number, recommended), PROBLEMS[number]
-    accepted = explainer.explain(record, CATALOGUE).accepted
-    answers = [(slot, item.product_id) for slot, item in enumerate(problem.rewards, 1) if item.product_id in PRODUCTS]
-    assert [(one.slot, one.product_id) for one in accepted if one.is_answer] == answers
-    for one in accepted:
-        alone = [item.product_id for item in problem.rewards]
-        alone[one.slot - 1] = one.product_id
-        slot = score(problem, alone, PRODUCTS.get, LexicalTitles()).slots[one.slot - 1]
-        assert slot.rule_hits == slot.rule_total and one.title == PRODUCTS[one.product_id].title
-    full = [slot for slot in record.outcome.slots if slot.is_found and slot.rule_hits == slot.rule_total]
-    assert {slot.recommended_id for slot in full} <= {one.product_id for one in accepted}
-
-
 def test_nothing_is_said_where_batch_catalogue_titles_or_score_are_others(explainer):
     record = record_of(0, ["103"])
     assert explainer.explain(record, CATALOGUE) != NOTHING

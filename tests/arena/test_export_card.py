@@ -13,12 +13,9 @@ import duckdb
 import pytest
 import yaml
 
-from arena.chain.keys import verify
 from arena.export.model import FORMATS, Format
-from arena.export.verification import verify_export
-from tests.arena.agents_stand import NOW_MS, AgentsLog, season
+from tests.arena.agents_stand import NOW_MS, season
 from tests.arena.export_stand import export
-from tests.arena.log_stand import START_MS, release
 
 SHOWN: dict[str, tuple[Format, ...]] = {
     "whole": FORMATS,
@@ -136,15 +133,3 @@ def test_the_card_names_agents_and_says_of_each_source_where_it_is(folders: dict
     assert rows["leaky"] == "left out: holds what looks like a credential"
     links = re.findall(r"\]\(([^)]+)\)", said)
     assert links and all((folders["tables"] / link).is_file() for link in links)
-
-
-def test_a_name_stays_in_its_cell(tmp_path: Path) -> None:
-    log = AgentsLog()
-    log.submitted[:] = [one for one in log.submitted if one.name == "lamp-finder"]
-    log.submitted[0] = type(log.submitted[0])(subject=log.submitted[0].subject, name="a|b](x)\n# `c", state="qualified")
-    log.run(1, "r1", "a1", "cheap")
-    log.add([release("r1", [1])])
-    log.checkpoint()
-    export(log, tmp_path, now_ms=START_MS)
-    assert r"| a\|b\](x)\# \`c | `" in card(tmp_path)
-    assert verify_export(tmp_path, verify).is_ok

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arena.export.conversation import Conversation, converse
+from arena.export.row import Conversation, converse
 from harness.chat import ChatMessage
 from harness.trace import Completion, EvaluationBody, ToolCall
 from tests.arena.trajectory_stand import (
@@ -50,18 +50,6 @@ def test_an_assistant_turn_nobody_wrote_is_the_agents_and_has_no_weight() -> Non
     assert (turn.origin, turn.weight, turn.tool_calls) == ("agent", 0, ())
     assert [call.id for call in turn.agent_tool_calls] == ["x"]
     assert talk.messages[2].origin == "agent"
-    assert not talk.is_model_written
-
-
-def test_a_result_the_agent_shortened_is_the_agents() -> None:
-    run = Episode([says(SEARCH), says(content="done")])
-    sent = run.chat(USER)
-    run.answer(sent)
-    run.chat(USER, sent, tool_message("c0", "three lamps"))
-    talk = converse(run.body())
-    assert talk.messages[2].origin == "agent"
-    assert talk.calls[0].result is not None
-    assert talk.is_linear
     assert not talk.is_model_written
 
 

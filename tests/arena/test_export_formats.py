@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -15,12 +14,10 @@ import zstandard
 
 from arena.chain.keys import verify
 from arena.export.agents import AgentRow
-from arena.export.conversation import ExecutedCall, Turn
 from arena.export.files import describe
-from arena.export.forms import convert
+from arena.export.forms import ParquetFile, convert, read_rows, schema
 from arena.export.model import FORMATS, Format, ShardFile, Trajectory
-from arena.export.parquet import ParquetFile, read_rows, schema
-from arena.export.row import TrajectoryFacts, ViewContext, row_of
+from arena.export.row import ExecutedCall, TrajectoryFacts, Turn, row_of
 from arena.export.verification import verify_export
 from foundation.errors import Failure
 from harness.chat import ChatMessage
@@ -32,7 +29,7 @@ from tests.arena.trajectory_stand import appending, narrating, replace, trajecto
 VIEWS: tuple[Format, ...] = tuple(view for view in FORMATS if view != "jsonl")
 PAGE = Path(__file__).parents[2] / "arena" / "export" / "FORMATS.md"
 FAILED = Failure(code="U3002")
-CONTEXT = ViewContext(names={"a1" * 32: "lamps"})
+NAMES = {"a1" * 32: "lamps"}
 
 
 def rows() -> list[Trajectory]:
@@ -53,28 +50,13 @@ def written(folder: Path, view: Format, trajectories: Sequence[Trajectory], **op
     home = folder if view == "parquet" else folder.parent / f"{folder.name}-rows"
     file = ParquetFile(home / "000003.parquet")
     for one in trajectories:
-        file.add(row_of(one, CONTEXT))
+        file.add(row_of(one, NAMES))
     file.close()
     made = [(file.path, file.rows)] if view == "parquet" else convert(view, file.path, folder, 3, **options)
     return tuple(describe(folder, path, count) for path, count in made)
 
 
 # -- every view
-
-
-@pytest.mark.parametrize("view", VIEWS)
-def test_equal_rows_give_equal_bytes_and_files_are_what_is_said_of_them(view: Format, tmp_path: Path) -> None:
-    first = written(tmp_path / "a", view, rows())
-    assert written(tmp_path / "b", view, rows()) == first
-    assert written(tmp_path / "b", view, rows()) == first  # over the files of an earlier try
-    assert written(tmp_path / "c", view, rows()[:5]) != first
-    found = {path.relative_to(tmp_path / "a").as_posix() for path in (tmp_path / "a").rglob("*") if path.is_file()}
-    assert {file.path for file in first} == found
-    for file in first:
-        content = (tmp_path / "a" / file.path).read_bytes()
-        assert (file.sha256, file.size_bytes) == (hashlib.sha256(content).hexdigest(), len(content))
-    assert sum(file.rows for file in first) == 6
-    assert sum(file.rows for file in written(tmp_path / "none", view, [])) == 0
 
 
 def test_an_export_in_every_format_verifies_and_all_say_the_same(tmp_path: Path) -> None:
@@ -124,7 +106,7 @@ def test_the_page_names_every_column_and_field() -> None:
 
 def test_a_row_is_read_back_from_parquet_as_it_was_written(tmp_path: Path) -> None:
     (file,) = written(tmp_path, "parquet", rows())
-    assert list(read_rows(tmp_path / file.path)) == [row_of(one, CONTEXT) for one in rows()]
+    assert list(read_rows(tmp_path / file.path)) == [row_of(one, NAMES) for one in rows()]
 
 
 def test_a_parquet_row_group_is_bounded_by_rows_and_by_size(tmp_path: Path) -> None:
@@ -151,3 +133,23 @@ def test_arguments_are_objects_where_they_are_asked_for(tmp_path: Path) -> None:
     calls += [c["function"]["arguments"] for talk in talks for one in talk for c in one.get("agent_tool_calls", ())]
     assert calls[0] == {"q": "red lamp"} and all(isinstance(one, dict) for one in calls)
     assert any("_text" in one for one in calls)  # text that is no object stands there
+
+
+# -- inspect
+
+
+def test_the_inspect_reader_opens_a_log_whole_in_part_and_by_sample(tmp_path: Path) -> None:
+    log = pytest.importorskip("inspect_ai.log", reason="inspect_ai is not installed")
+    (file,) = written(tmp_path, "inspect", rows())
+    path = str(tmp_path / file.path)
+    whole = log.read_eval_log(path)
+    assert (whole.status, whole.eval.task, whole.eval.model) == ("success", "agent-arena", "stand-1")
+    assert [sample.id for sample in whole.samples] == [1, 2, 3, 4, 5, 6]
+    header = log.read_eval_log(path, header_only=True)
+    means = {score.name: score.metrics["mean"].value for score in header.results.scores}
+    assert (means["success"], means["quality"], means["attribute"]) == (1.0, 0.7, 0.5)
+    assert [one.id for one in log.read_eval_log_sample_summaries(path)] == [1, 2, 3, 4, 5, 6]
+    assert log.read_eval_log_sample(path, id=2, epoch=1).metadata["code_calls"] == 2
+
+
+# -- verifiers

@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import os
 import random
 import resource
 import shutil
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -77,18 +75,6 @@ def begin(work: Callable[[], object]) -> multiprocessing.process.BaseProcess:
     return child
 
 
-def part_of(folder: Path) -> Path:
-    """Where an export is written until it is whole."""
-    return folder.with_name(f".{folder.name}.part")
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 def kill_often(log: ExportLog, folder: Path, kills: int, rng: random.Random) -> None:
     """Start the export and kill it after some time, until it was killed so often in its midst; one that came to its end
     before is begun anew."""
@@ -145,18 +131,6 @@ def test_a_full_disk_is_said_and_leaves_nothing(log, whole, tmp_path):
     assert failed.get(timeout=WAIT_S) == "V2027"
     child.join()
     assert not list(tmp_path.iterdir())
-
-
-def test_a_second_exporter_is_refused_while_the_first_writes_and_welcome_when_it_was_killed(log, whole, tmp_path):
-    first = begin(lambda: export(log, tmp_path / "out", store=SlowLog(log), **OPTIONS))
-    until(lambda: (part_of(tmp_path / "out") / "log").exists())
-    with pytest.raises(ArenaError, match=r"V2027.*another command is writing"):
-        export(log, tmp_path / "out", **OPTIONS)
-    os.kill(first.pid, signal.SIGKILL)
-    first.join()
-    export(log, tmp_path / "out", **OPTIONS)
-    assert contents(tmp_path / "out") == whole
-    assert not part_of(tmp_path / "out").exists()
 
 
 def test_a_folder_with_something_else_in_it_is_left_alone(log, tmp_path):

@@ -111,25 +111,6 @@ def test_any_other_file_is_found_under_a_fitting_manifest(copy: Path) -> None:
         write_manifest(copy, manifest)
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (b"I search first.", b"I search later."),  # body and verdict
-        (b'"is_success":true', b'"is_success":false'),
-        (b'"withheld":null', b'"withheld":"pool"'),
-        (b'"signature":"', b'"signature":"00'),
-        (b'"seq":1', b'"seq":9'),
-    ],
-)
-def test_a_changed_row_is_found_under_a_fitting_manifest(copy: Path, old: bytes, new: bytes) -> None:
-    path = next(path for path in files(copy) if kind_of(path) == "log")
-    lines = list(read_lines(copy / path))
-    assert any(old in line for line in lines)
-    made = b"".join(line.replace(old, new) + b"\n" for line in lines)
-    refit(copy, path, zstandard.ZstdCompressor().compress(made), len(lines))
-    assert not verify_export(copy, verify).is_ok
-
-
 def test_a_whole_row_of_a_race_that_is_not_released_is_found(tmp_path: Path) -> None:
     log = ExportLog()
     released_race(log, "r1", [1])

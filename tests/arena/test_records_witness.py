@@ -29,7 +29,7 @@ def log() -> ExportLog:
     for race in ("r1", "r2", "r3"):
         released_race(log, race, [1])
         log.checkpoint()
-    log.points[-1] = replace(log.points[-1], anchor_block=BLOCK)
+    log.signed[-1] = replace(log.signed[-1], anchor_block=BLOCK)
     return log
 
 
@@ -41,7 +41,7 @@ def folder(log: ExportLog, tmp_path: Path) -> Path:
 
 
 def kept(log: ExportLog) -> list[Checkpoint]:
-    return [read_checkpoint(point.note, verify) for point in log.points]
+    return [read_checkpoint(point.note, verify) for point in log.signed]
 
 
 def test_checkpoints_of_the_range_hold_at_its_begin_in_it_and_at_its_end(log: ExportLog, folder: Path) -> None:
@@ -64,7 +64,7 @@ def test_an_export_that_is_not_of_the_kept_state_ends_with_exit_code_4(
 def test_the_chain_is_asked_for_the_block_that_the_export_names(
     log: ExportLog, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sha256 = hashlib.sha256(log.points[-1].note.encode()).hexdigest()
+    sha256 = hashlib.sha256(log.signed[-1].note.encode()).hexdigest()
     held = Commitment(hotkey=log.validator, sha256=sha256, block=BLOCK)
     chain = OneSlot(held)
     verify_folder(folder, as_json=False, subtensor=chain)

@@ -301,20 +301,6 @@ def blind(text: str, author: Author) -> str:
     return re.sub(r'("body_sha256":)"[0-9a-f]{64}"', r"\1", text.replace(hotkey, "VALIDATOR"))
 
 
-async def test_a_copy_of_a_sealed_source_is_taken_like_any_other(sealed, tmp_path: Path) -> None:
-    uri, author, _ = sealed
-    stand = Stand(tmp_path, author.dsn, uri)
-    with serving_door(stand, WIDE_RULES):
-        for name, more in itertools.product(("WINNER", "LOSER"), ("", "\n# nearly")):
-            copier = await Miner(stand).register()
-            made = await copier.commit(source_of(name) + more, name=name.lower())
-            async with httpx2.AsyncClient(timeout=30) as http:
-                taken = await http.send(copier.request(made))
-                told = await http.send(copier.signed("GET", f"/v1/submissions/{made.agent_version_id}"))
-            assert (taken.status_code, told.json()["state"]) == (202, "waiting")
-            assert not any(holders([("", taken), ("", told)], secret) for secret in SECRETS.never + SECRETS.after)
-
-
 async def test_the_exchange_tells_nobody_without_a_permit_and_no_peer_too_early(sealed, tmp_path: Path) -> None:
     uri, author, _ = sealed
     _, store = await Stand(tmp_path, author.dsn, uri).open_door()

@@ -91,16 +91,6 @@ async def test_a_policy_that_asks_for_signatures_names_what_is_missing_and_the_c
         assert (await send(miner.request(made))).status_code == 202
 
 
-async def test_a_broken_signature_is_none_under_any_policy(stand: Stand) -> None:
-    with serving(open_to_commitments(stand, is_open=False), WIDE_RULES):
-        miner = await LegacyMiner(stand).register()
-        made = await miner.commit()
-        assert (await send(miner.request(made, signature=""))).json()["code"] == "A1007"
-    with serving(open_to_commitments(stand), WIDE_RULES):
-        assert (await send(miner.request(made, signature="00" * 64))).json()["code"] == "A1007"
-        assert (await send(miner.request(made, signature=""))).status_code == 202
-
-
 async def test_headers_are_let_through_once_within_their_minute_and_after_a_restart(stand: Stand) -> None:
     open_to_commitments(stand)
     path = "/v1/miner/inference-auth"
@@ -231,46 +221,3 @@ async def test_every_state_before_a_race_has_a_word(served: Stand) -> None:
         assert told(await http.get(f"/v1/miner/{path}")) == (404, "AGENT_VERSION_NOT_FOUND")
         assert told(await http.get(f"/v1/miner/agents/{one['agent_id']}/versions")) == (404, "AGENT_NOT_FOUND")
     await store.close()
-
-
-# -- what `oro submit` and oro-sdk 7.0.2 put on the wire, byte for byte but for the signature
-
-
-HEADERS = {
-    "Accept": "*/*",
-    "Accept-Encoding": "gzip, deflate",
-    "Connection": "keep-alive",
-    "User-Agent": "python-httpx/0.28.1",
-    "X-Oro-Client-Name": "oro-sdk-python",
-    "X-Oro-Client-Version": "7.0.2",
-}
-FORM = (
-    b'--+++\r\nContent-Disposition: form-data; name="agent_name"\r\nContent-Type: text/plain\r\n\r\nguest\r\n'
-    b'--+++\r\nContent-Disposition: form-data; name="file"; filename="agent.py"\r\nContent-Type: text/x-python\r\n\r\n'
-    b"%b\r\n--+++--\r\n"
-)
-FORM_TYPE = {"Content-Type": "multipart/form-data; boundary=+++"}
-
-
-async def send_recorded(miner: LegacyMiner, method: str, path: str, body: bytes = b"", **more: str) -> httpx2.Response:
-    """One recorded request. What is under /v1/miner/ is signed, as the client does it."""
-    signed = LegacyAuth(miner.signer).headers() if path.startswith("/v1/miner/") else {}
-    headers = HEADERS | {name.replace("_", "-"): value for name, value in more.items()} | signed
-    async with httpx2.AsyncClient(timeout=30) as http:
-        return await http.send(httpx2.Request(method, miner.stand.address + path, headers=headers, content=body))
-
-
-async def submit_recorded(miner: LegacyMiner) -> httpx2.Response:
-    body = FORM % AGENT.encode()
-    return await send_recorded(miner, "POST", "/v1/miner/submit", body, **FORM_TYPE)
-
-
-async def test_oro_submit_is_told_of_the_missing_commitment_and_taken_with_it(served: Stand) -> None:
-    miner = await LegacyMiner(served).register()
-    listing = (await send_recorded(miner, "GET", "/v1/miner/inference-auth")).raise_for_status().json()
-    assert [each["connected"] for each in listing["providers"]] == [True] and listing["default_provider"] != "chutes"
-    refused = await submit_recorded(miner)
-    assert told(refused) == (409, "COMMITMENT_MISSING") and "`arena commit AGENT.py`" in refused.json()["detail"]
-    await miner.commit()
-    taken = (await submit_recorded(miner)).raise_for_status().json()
-    assert taken["admission_status"] == "ACCEPTED" and taken["message"] and taken["next_allowed_at"]

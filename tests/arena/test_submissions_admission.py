@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -25,7 +24,6 @@ from arena.submissions.model import (
     commitment_sha256,
     is_authentic,
     make_submission,
-    read_source,
 )
 
 ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")
@@ -140,9 +138,3 @@ def _report(*rules: str) -> GateReport:
 )
 def test_a_report_ends_a_submission_in_its_costliest_class(report: GateReport | None, ended: str) -> None:
     assert cooldown_class(report) == ended
-
-
-def test_a_source_is_read_byte_for_byte(tmp_path: Path) -> None:
-    path = tmp_path / "agent.py"
-    path.write_bytes("x = 'é'\r\n\ry = 1".encode())
-    assert read_source(path, 100).encode() == path.read_bytes()

@@ -39,27 +39,22 @@ def desk(postgres: EmbeddedServer, tmp_path: Path) -> tuple[Path, str]:
     return tmp_path, dsn
 
 
-def states(dsn: str) -> dict[str, str]:
+@pytest.mark.parametrize(("command", "state"), [("accept", "accepted"), ("reject", "rejected")])
+def test_what_waits_is_listed_and_a_decision_moves_one_and_no_other(
+    desk: tuple[Path, str], command: str, state: str
+) -> None:
+    folder, dsn = desk
+    waiting = CliRunner().invoke(app, ["list", "--state-dir", str(folder)])
+    assert waiting.exit_code == 0 and FIRST[:16] in waiting.output and THIRD[:16] not in waiting.output
+    everything = CliRunner().invoke(app, ["list", "--state", "all", "--json", "--state-dir", str(folder)])
+    assert {row["subject"]["agent_version_id"] for row in json.loads(everything.output)} == {FIRST, SECOND, THIRD}
+    done = CliRunner().invoke(app, ["decide", FIRST[:6], command, "--state-dir", str(folder)])
+    assert done.exit_code == 0 and state in done.output
+
     async def read() -> dict[str, str]:
         store = await PostgresStore.open(dsn)
         found = {s.subject.agent_version_id: s.state for s in await store.submissions()}
         await store.close()
         return found
 
-    return asyncio.run(read())
-
-
-def test_the_list_shows_what_waits_and_all_of_it_on_request(desk: tuple[Path, str]) -> None:
-    folder, _ = desk
-    waiting = CliRunner().invoke(app, ["list", "--state-dir", str(folder)])
-    assert waiting.exit_code == 0 and FIRST[:16] in waiting.output and THIRD[:16] not in waiting.output
-    everything = CliRunner().invoke(app, ["list", "--state", "all", "--json", "--state-dir", str(folder)])
-    assert {row["subject"]["agent_version_id"] for row in json.loads(everything.output)} == {FIRST, SECOND, THIRD}
-
-
-@pytest.mark.parametrize(("command", "state"), [("accept", "accepted"), ("reject", "rejected")])
-def test_a_decision_moves_one_submission_and_no_other(desk: tuple[Path, str], command: str, state: str) -> None:
-    folder, dsn = desk
-    done = CliRunner().invoke(app, ["decide", FIRST[:6], command, "--state-dir", str(folder)])
-    assert done.exit_code == 0 and state in done.output
-    assert states(dsn) == {FIRST: state, SECOND: "review", THIRD: "accepted"}
+    assert asyncio.run(read()) == {FIRST: state, SECOND: "review", THIRD: "accepted"}

@@ -13,8 +13,7 @@ from arena.bank.titles import VectorFolder, Vectors, build_release
 from foundation.errors import ArenaError
 from problems.model import BUCKETS, Problem
 from problems.product import Product
-from problems.score import score
-from problems.synthesis import measure_ambiguity, synthesize
+from problems.synthesis import synthesize
 from problems.title_index import TitleIndex
 from problems.titles import decode_accepted, encode_accepted
 from tests.arena.scripted_embeddings import HashedWords
@@ -74,15 +73,6 @@ def test_a_product_passes_exactly_when_its_cosine_reaches_the_threshold(release)
         assert release[0].accepted[title] == expected
 
 
-def test_every_answer_scores_one_under_the_release(release):
-    read_back = decode_accepted(encode_accepted(release[0]))
-    assert read_back == release[0]
-    for problem in _problems():
-        ids = [item.product_id for item in problem.rewards]
-        assert score(problem, ids, _shelf().product, read_back).is_success
-        assert measure_ambiguity(problem, _shelf(), read_back).accepted
-
-
 def test_an_interrupted_build_goes_on_where_it_stopped(tmp_path: Path, release):
     folder = VectorFolder(tmp_path)
     with pytest.raises(ArenaError, match="U3002"):
@@ -96,7 +86,7 @@ def test_an_interrupted_build_goes_on_where_it_stopped(tmp_path: Path, release):
         name=NAME,
         on_progress=lambda done, total: told.append((done, total)),
     )
-    assert again == release
+    assert again == release and decode_accepted(encode_accepted(release[0])) == release[0]
     titles = len({product.title for product in _products()})
     assert embedder.texts == titles - 2_048  # the reward titles and the first piece were kept
     assert told == [(2_048, titles), (titles, titles)]

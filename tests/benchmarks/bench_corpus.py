@@ -24,11 +24,10 @@ from tests.benchmarks.row import Row, held
 from tests.training.firehose import Firehose, real_episodes
 from tests.training.firehose_export import write_day
 from tests.training.labelled import select
-from training.corpus.appraisal import Task
 from training.corpus.exports import export_shards, open_export
 from training.corpus.leak_guard import Guard
 from training.corpus.model import Rules
-from training.corpus.selection import decide, kept_rows
+from training.corpus.selection import Task, decide, kept_rows
 
 SIZES, TARGET_PER_S = (3_000, 27_000), 3_000.0
 COMMAND = "make bench ARGS=corpus"

@@ -17,7 +17,7 @@ import msgspec
 
 from foundation.errors import ArenaError
 from harness.catalogue.build import write_documents
-from harness.catalogue.engine import build_engine, open_engine
+from harness.catalogue.lucene import build_engine, open_engine
 from harness.catalogue.port import Catalogue, SearchRequest
 from harness.catalogue.synthetic import generate
 from tests.benchmarks.row import Row

@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -111,16 +110,3 @@ def test_the_nightly_units_own_line_makes_a_backup(node: Node, tmp_path: Path) -
     assert done.returncode == 0 and "records and" in done.stdout, done.stderr
     (made,) = (tmp_path / "backups").iterdir()
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d{6}Z", made.name)
-
-
-def test_a_state_folder_that_was_copied_elsewhere_verifies_and_takes_no_other_key(node: Node) -> None:
-    (line,) = [each for each in section("Move to another machine") if each.startswith("arena records")]
-    (node.state / "catalogues").mkdir(exist_ok=True)
-    (node.state / "catalogues" / "linked").symlink_to(node.folder / "left-behind")
-    shutil.copytree(node.state, node.folder / "moved", symlinks=True)  # as `rsync -a` does
-    assert node.arena("view", "1", "--state-dir", node.folder / "moved")
-    assert "ok: every signature" in typed(node, line)
-    words = ("validator", "--policy", "demo", "--wallet.hotkey", "//Dave", "--state-dir", node.folder / "moved")
-    done = subprocess.run(node.command(*words), cwd=node.folder, env=environment(), capture_output=True, text=True)
-    assert (done.returncode, VALIDATOR) == (2, "//Alice")
-    assert "holds the log of" in done.stderr and "a --state-dir of its own" in done.stderr

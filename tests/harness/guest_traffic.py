@@ -1,8 +1,8 @@
 """Generated guests: byte streams as a jail's process could send them, with the ways in which it can end.
 
-`traffic(seed)` is the same for the same seed. Half of a stream is well-formed frames whose values are hostile (depth,
-size, encodings, numbers, call texts); the rest breaks the frames themselves. `PipeSandbox` plays one through the real
-host loop, over real pipes, and reads its death as the adapters do.
+`traffic(seed)` is the same for the same seed: well-formed frames whose values are hostile (depth, size, encodings,
+numbers, call texts), and some that break the frames themselves. `PipeSandbox` plays one through the real host loop,
+over real pipes, and reads its death as the adapters do.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import random
 import signal
 import struct
 import time
-from collections.abc import Callable
 from typing import NamedTuple
 
 from harness.sandbox.host_loop import GuestConversation, Pipes, encode_result
@@ -25,6 +24,40 @@ from harness.tools.registry import profile_tools
 PIPE_BYTES = 1 << 20
 TOOLS = tuple(profile_tools("sn15"))
 PARAMETERS = tuple(dict.fromkeys(one.name for tool in profile_tools("sn15").values() for one in tool.parameters))
+ROLES = ("system", "user", "user", "assistant", "tool", "developer", "\ufeff")
+FIELDS = ("model", "temperature", "max_tokens", "tools", "seed", "tool_choice", "n", "stream", "stop", "tool_calls")
+NUMBERS = (0, 1, -1, 2, 2.5, 1e308, -0.0, 1e-320, 2**53, 2**63, 2**64, 10**30, -(2**63), 99999)
+CALL = '{"name": "find_product", "arguments": {"q": "red lamp"}}'
+TEXTS = (
+    *("red lamp", "1000000001", "1000000001, 1000000002", "", " ", "0-100", "order", "COD", "a" * 256, "9" * 4301),
+    *("\x00", "\x1f\x7f", "\ufeff", "\u2028", "\udcff", "é" * 50, "ﷺ" * 40, "\U0001f9ff", "٣", "²", "\u202e"),
+    *(opening * 4000 for opening in ("[", "{", '{"a":', "(", '"', "\\", "<tool_call>", "find_product(")),
+    *("[" * depth + "1" + "]" * depth for depth in (100, 500, 1100)),
+    '{"name": "find_product", "arguments": ' * 300 + "{}" + "}" * 300,
+    f"find_product(page={'9' * 5000})",
+    f'{{"price": {"9" * 9000}}}',
+    "lamp AND *:* ~2 ^9 " * 300,
+    f"<tool_call>{CALL}</tool_call>",
+    "Action: find_product\nAction Input: " + CALL,
+    "find_product(q='red lamp', page=1)",
+    "<find_product><q>red lamp</q></find_product>" * 30,
+    "name: find_product\narguments:\n  q: red lamp\n",
+    json.dumps(CALL),
+)
+BROKEN = (
+    *(struct.pack(">I", length) + b"{}" for length in (0, 1, 5, 2**31, 2**32 - 1)),
+    struct.pack(">I", 4) + b"\xff\xfe\x00\x01",
+    *(
+        struct.pack(">I", len(body)) + body
+        for body in (
+            b'{"jsonrpc": "2.0", "id": NaN, "method": "tool.call", "params": {}}',
+            b'{"jsonrpc":"2.0","id":1,"method":"tool.call","params":{"name":"\\ud800","arguments":{}}}',
+            b"[" * 1500,
+            b"null",
+            b'{"jsonrpc":"2.0","method":"ready","params":{}}',
+        )
+    ),
+)
 
 
 class Traffic(NamedTuple):
@@ -38,186 +71,55 @@ class Traffic(NamedTuple):
 def traffic(seed: int) -> Traffic:
     """The guest of that seed."""
     rng = random.Random(seed)
-    frames: list[bytes] = []
-    for request_id in range(1, rng.choice((1, 2, 2, 3, 5, 9))):
-        frames.append(_broken(rng) if rng.random() < 0.08 else frame(_request(rng, request_id)))
+    frames = [_request(rng, number) for number in range(1, rng.choice((1, 2, 2, 3, 5, 9)))]
     if rng.random() < 0.6:
-        frames.append(frame({"jsonrpc": "2.0", "method": "final", "params": _last_word(rng)}))
+        kind = rng.choice(("", "load", "raise", "not_json", "other"))
+        error = rng.choice((rng.choice(TEXTS), "MemoryError: ", "OSError: [Errno 28] x", "RecursionError: deep", ""))
+        last = {"claim": _value(rng)} if rng.random() < 0.5 else {"error": error, "kind": kind}
+        frames.append(frame({"jsonrpc": "2.0", "method": "final", "params": last}))
     stream = b"".join(frames)
     if rng.random() < 0.05:
         stream = stream[: rng.randrange(len(stream) + 1)]
-    return Traffic((READY + stream)[:PIPE_BYTES], _status(rng), rng.random() < 0.02)
+    status = rng.choice((rng.randrange(256), -rng.choice(sorted(signal.valid_signals())), rng.randrange(-70, 400)))
+    # "ready" is sent before the agent is loaded: what goes wrong until then is no agent's doing
+    ready = frame({"jsonrpc": "2.0", "method": "ready", "params": {"python": "3.11"}})
+    return Traffic((ready + stream)[:PIPE_BYTES], status, rng.random() < 0.02)
 
 
 def frame(message: object) -> bytes:
-    """A frame of the guest's protocol; `message` is a value or JSON text."""
-    text = message if isinstance(message, str) else json.dumps(message, ensure_ascii=False)
-    body = text.encode("utf-8", "surrogatepass")
+    """A frame of the guest's protocol."""
+    body = json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass")
     return struct.pack(">I", len(body)) + body
 
 
-# Sent by the runner before the agent is loaded: what goes wrong until then is no agent's doing.
-READY = frame({"jsonrpc": "2.0", "method": "ready", "params": {"python": "3.11"}})
-
-
-def _status(rng: random.Random) -> int:
-    return rng.choice((rng.randrange(256), -rng.choice(sorted(signal.valid_signals())), rng.randrange(-70, 400)))
-
-
-def _request(rng: random.Random, request_id: int) -> object:
-    if rng.random() < 0.4:
-        return {"jsonrpc": "2.0", "id": request_id} | _plain_request(rng)
-    if rng.random() < 0.55:
-        method, params = "tool.call", {"name": _name(rng), "arguments": _arguments(rng)}
+def _request(rng: random.Random, request_id: int) -> bytes:
+    if rng.random() < 0.08:
+        return rng.choice(BROKEN)
+    request = {"jsonrpc": "2.0", "id": request_id, "method": "tool.call"}
+    text = rng.choice(TEXTS).encode("utf-8", "replace").decode()
+    if rng.random() < 0.4:  # a call that reaches a tool or the model, whatever its text says
+        arguments: object = rng.choice(({"q": text}, {"q": "red lamp", "price": text}, {"q": text, "page": 2}))
+        request["params"] = {"name": "find_product", "arguments": arguments}
+    elif rng.random() < 0.5:
+        arguments = {rng.choice(PARAMETERS): _value(rng) for _ in range(rng.randrange(5))}
+        arguments = rng.choice((arguments, json.dumps(arguments, ensure_ascii=False), _value(rng)))
+        request["params"] = {"name": rng.choice((*TOOLS, *TOOLS, text, "terminate ")), "arguments": arguments}
     else:
-        method, params = "llm.chat", _chat(rng)
-    if rng.random() < 0.03:
-        params = rng.choice(({}, {"name": None, "arguments": {}}, {"messages": None}, {"name": "", "extra": 1}))
-    request = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+        contents = (_value(rng) if rng.random() < 0.2 else rng.choice(TEXTS) for _ in range(rng.randrange(1, 5)))
+        chat: dict[str, object] = {"messages": [{"role": rng.choice(ROLES), "content": one} for one in contents]}
+        chat["messages"] += [{"role": "user", "content": text or "?"}]  # type: ignore[operator]
+        chat |= {field: _value(rng) for field in FIELDS if rng.random() < 0.04}
+        request |= {"method": "llm.chat", "params": chat}
     if rng.random() < 0.03:
         request[rng.choice(("id", "method", "params", "jsonrpc"))] = _value(rng)
-    return request
-
-
-def _plain_request(rng: random.Random) -> dict[str, object]:
-    """A call that reaches a tool or the model, whatever its text says."""
-    text = _text(rng).encode("utf-8", "replace").decode()
-    if rng.random() < 0.5:
-        return {"method": "llm.chat", "params": {"messages": [{"role": "user", "content": text or "?"}]}}
-    arguments = rng.choice(({"q": text}, {"q": "red lamp", "price": text}, {"q": text, "page": rng.choice((1, 2, 9))}))
-    return {"method": "tool.call", "params": {"name": "find_product", "arguments": arguments}}
-
-
-def _name(rng: random.Random) -> str:
-    return rng.choice((*TOOLS, *TOOLS, _text(rng), "find_", "terminate ", "llm.chat"))
-
-
-def _arguments(rng: random.Random) -> object:
-    shape = rng.random()
-    if shape < 0.6:
-        return {rng.choice(PARAMETERS): _value(rng) for _ in range(rng.randrange(5))}
-    if shape < 0.8:
-        return json.dumps({rng.choice(PARAMETERS): _value(rng) for _ in range(rng.randrange(4))}, ensure_ascii=False)
-    return _value(rng)
-
-
-def _chat(rng: random.Random) -> dict[str, object]:
-    roles = ("system", "user", "user", "assistant", "tool", "developer", _text(rng))
-    messages: list[object] = []
-    for _ in range(rng.randrange(1, 5)):
-        message: dict[str, object] = {"role": rng.choice(roles), "content": _content(rng)}
-        if rng.random() < 0.15:
-            message["tool_calls"] = [{"id": "c", "type": "function", "function": _function(rng)}]
-        if rng.random() < 0.1:
-            message["tool_call_id"] = _value(rng)
-        messages.append(message)
-    messages.append({"role": "user", "content": _content(rng)})
-    chat: dict[str, object] = {"messages": messages}
-    for field in ("model", "temperature", "max_tokens", "tools", "seed", "tool_choice", "n", "stream", "stop"):
-        if rng.random() < 0.06:
-            chat[field] = _value(rng)
-    return chat
-
-
-def _function(rng: random.Random) -> dict[str, object]:
-    return {"name": rng.choice(TOOLS), "arguments": rng.choice((_text(rng), json.dumps(_value(rng)), _value(rng)))}
-
-
-def _content(rng: random.Random) -> object:
-    if rng.random() < 0.1:
-        return rng.choice(([{"type": "text", "text": _text(rng)}], [], None, _value(rng)))
-    return _text(rng)
-
-
-def _last_word(rng: random.Random) -> dict[str, object]:
-    if rng.random() < 0.5:
-        return {"claim": _value(rng)}
-    kind = rng.choice(("", "load", "raise", "not_json", "other"))
-    errors = (_text(rng), "MemoryError: ", "OSError: [Errno 28] x", "RecursionError: deep", "")
-    return {"claim": _value(rng), "error": rng.choice(errors), "kind": kind}
+    return frame(request)
 
 
 def _value(rng: random.Random) -> object:
-    return rng.choice((_text, _number, _deep, _flat, lambda _: None, lambda _: True))(rng)
-
-
-def _number(rng: random.Random) -> object:
-    return rng.choice((0, 1, -1, 2, 2.5, 1e308, -0.0, 1e-320, 2**53, 2**63, 2**64, 10**30, -(2**63), 99999))
-
-
-def _deep(rng: random.Random) -> object:
-    value: object = rng.choice((1, "x", {}, []))
-    for level in range(rng.choice((3, 40, 120, 240))):
-        value = [value] if rng.random() < 0.5 else {rng.choice(("q", "a", "name", "arguments")): value}
-        if level % 50 == 49:
-            value = [value, level]
+    value: object = rng.choice((rng.choice(TEXTS), rng.choice(NUMBERS), None, True, ["a", 1, None], {"1": 2.5}))
+    for _ in range(rng.choice((0, 0, 0, 1, 40, 240))):
+        value = [value] if rng.random() < 0.5 else {rng.choice(PARAMETERS): value}
     return value
-
-
-def _flat(rng: random.Random) -> object:
-    items = [rng.choice(("a", 1, None, 2.5, True, "1000000001")) for _ in range(rng.randrange(30))]
-    return rng.choice((items, {str(place): item for place, item in enumerate(items)}))
-
-
-def _text(rng: random.Random) -> str:
-    return rng.choice(_TEXTS)(rng)
-
-
-def _call_text(rng: random.Random) -> str:
-    name, value = rng.choice(TOOLS), rng.choice(("1000000001", "red lamp", "x" * 300, "\u202e", "1e99", "0x1"))
-    arguments = json.dumps({rng.choice(PARAMETERS): value})
-    return rng.choice(
-        (
-            f'<tool_call>[{json.dumps({"name": name})[:-1]}, "arguments": {arguments}}}]</tool_call>',
-            f"Action: {name}\nAction Input: {arguments}",
-            f"{name}(q={value!r}, page=1)",
-            f"{name}({'(' * 300}",
-            f"<{name}><q>{value}</q></{name}>",
-            f"name: {name}\narguments:\n  q: {value}\n",
-            f"<tool_call>{name}" * 30,
-            f"<think>{name}" * 30,
-            json.dumps(json.dumps({"name": name, "arguments": arguments})),
-        )
-    )
-
-
-_TEXTS: tuple[Callable[[random.Random], str], ...] = (
-    lambda rng: rng.choice(("red lamp", "1000000001", "1000000001, 1000000002", "", " ", "0-100", "order", "COD")),
-    lambda rng: rng.choice(
-        ("\x00", "\x1f\x7f", "\ufeff", "\u2028", "\udcff", "é" * 50, "ﷺ" * 40, "\U0001f9ff", "٣", "²")
-    ),
-    lambda rng: (
-        rng.choice(("[", "{", '{"a":', "(", '"', "\\", "<tool_call>", "find_product(")) * rng.choice((9, 990, 4000))
-    ),
-    lambda rng: ("[" * (depth := rng.choice((100, 500, 990, 1100)))) + "1" + "]" * depth,
-    lambda rng: '{"name": "find_product", "arguments": ' * (depth := rng.choice((9, 300, 990))) + "{}" + "}" * depth,
-    lambda rng: "find_product" + '{"q":' * (depth := rng.choice((9, 300, 990))) + "1" + "}" * depth,
-    lambda rng: "9" * rng.choice((20, 400, 4301, 9000)),
-    lambda rng: f'{{"price": {"9" * rng.choice((400, 4301, 9000))}}}',
-    lambda rng: f"find_product(page={'9' * 5000})",
-    lambda rng: f"{rng.random()}e{rng.randrange(-9999, 9999)}",
-    lambda rng: "".join(chr(rng.choice((rng.randrange(32, 127), rng.randrange(0x3000)))) for _ in range(60)),
-    lambda rng: "a" * rng.choice((254, 255, 256, 3000)),
-    lambda rng: " ".join(rng.choice(("lamp", "red", "AND", "*:*", "~2", "^9")) for _ in range(rng.choice((5, 1100)))),
-    _call_text,
-    _call_text,
-)
-
-
-def _broken(rng: random.Random) -> bytes:
-    return rng.choice(
-        (
-            struct.pack(">I", rng.choice((0, 1, 5, 2**31, 2**32 - 1))) + b"{}",
-            frame('{"jsonrpc": "2.0", "id": NaN, "method": "tool.call", "params": {}}'),
-            frame('{"jsonrpc":"2.0","id":1,"method":"tool.call","params":{"name":"\\ud800","arguments":{}}}'),
-            frame("[" * 1500),
-            frame('{"a":' * 1500),
-            frame("null"),
-            struct.pack(">I", 4) + b"\xff\xfe\x00\x01",
-            rng.randbytes(rng.randrange(1, 40)),
-            frame({"jsonrpc": "2.0", "method": "ready", "params": {}}),
-        )
-    )
 
 
 class PipeSandbox:

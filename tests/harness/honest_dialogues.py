@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import html
 import json
-import textwrap
 from collections.abc import Callable, Sequence
 from urllib.parse import quote
 
@@ -201,57 +200,24 @@ def told(step: Step) -> str:
     return "\n".join(lines)
 
 
-def scratchpad(step: Step) -> str:
-    ids = [hit["product_id"] for result in step.results if isinstance(result, list) for hit in result]
-    return f"Note: {step.thought[:60]}... | candidates so far: {', '.join(ids) or 'none'}"
-
-
-def keywords() -> str:
-    words = [word.strip(".,").lower() for word in QUERY.split() if len(word) > 3]
-    return (
-        f"Keywords: {', '.join(words)}. Lower case: {QUERY.lower()} Budget: 1500. Tokens: {' / '.join(QUERY.split())}"
-    )
-
-
-def plan(steps: Sequence[Step]) -> list[Message]:
-    """The first completion's thought is the plan; the program sends one sentence of it at a time."""
-    messages = [system(PROMPT), user(QUERY)]
-    if steps:
-        said = " ".join(step.thought for step in steps)
-        messages.append(user(f"Your plan, step {len(steps)}: {said.split('. ')[-1]}"))
-        name, given = steps[-1].calls[-1]
-        messages.append(user(f"Last step done: {name} {json.dumps(given)}. Carry on with the plan."))
-    return messages
-
-
 DIALOGUES: dict[str, Show] = {
     "native calls": lambda steps: [system(PROMPT), user(QUERY), *native(steps)],
-    "native calls, query in lower case": lambda steps: [system(PROMPT), user(QUERY.lower()), *native(steps)],
-    "native calls, query as keywords": lambda steps: [system(PROMPT), user(keywords()), *native(steps)],
     "native calls, few-shot": lambda steps: [system(f"{PROMPT}\n{FEW_SHOT}"), user(QUERY), *native(steps)],
     "native calls, trimmed": lambda steps: [system(PROMPT), user(QUERY), *native(steps[-2:])],
     "native calls, with reminders": lambda steps: [
         system(PROMPT), user(QUERY), *native(steps), user(f"Step {len(steps)} of 20. Compare prices, then go on.")
     ],
     "turns, results as they came": turns(compact),
-    "turns, results re-serialised": turns(json.dumps),
-    "turns, results indented": turns(lambda result: json.dumps(result, indent=4, sort_keys=True)),
     "turns, results as Python": turns(repr),
-    "turns, results as Python lines": turns(lambda r: "\n".join(map(str, r)) if isinstance(r, list) else str(r)),
     "turns, results in HTML": turns(lambda result: html.escape(compact(result))),
-    "turns, results in a string": turns(lambda result: json.dumps({"output": json.dumps(result)})),
     "turns, results URL-encoded": turns(lambda result: quote(compact(result))),
-    "turns, results wrapped": turns(lambda result: textwrap.fill(compact(result), 60)),
     "turns, results cut": turns(lambda result: compact(result)[:120] + " ...(truncated)"),
     "ReAct": one_message(f"{PROMPT}\n\n{FEW_SHOT}", react),
-    "ReAct, query in upper case": one_message(f"{PROMPT}\n\n{FEW_SHOT}", react, QUERY.upper()),
     "SN15": one_message(f"{PROMPT}\n<tool_call>[{{\"name\": \"tool name\", \"parameters\": {{}}}}]</tool_call>", sn15),
     "told by the program": one_message(PROMPT, told),
-    "scratchpad": one_message(f"{PROMPT}\n{ACTION_BLOCK}", scratchpad),
     "quoted as it was written": one_message(PROMPT, lambda step: f"> {written(step)}\n{compact(step.results)}"),
     "own words quoted": lambda steps: [
         system(PROMPT), user(QUERY), *native(steps),
         user("So far you said: " + " ".join(step.thought for step in steps)),
     ],
-    "plan, step by step": plan,
 }  # fmt: skip

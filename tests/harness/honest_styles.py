@@ -14,7 +14,6 @@ from tests.harness.honest_dialogues import HITS, QUERY, Call, Message, compact, 
 
 WHOLE: Call = ("find_product", {"q": QUERY})
 LAMP: Call = ("find_product", {"q": "red reading lamp"})
-NEXT_PAGE: Call = ("find_product", {"q": "red reading lamp", "page": 2})
 CHEAP: Call = ("find_product", {"q": "reading lamp", "price": "0-1500"})
 PICK: Call = ("recommend_product", {"product_ids": "4410020078"})
 VIEW: Call = ("view_product_information", {"product_ids": "4410020078"})
@@ -48,12 +47,8 @@ def one(text: str) -> list[Message]:
 
 STYLES: dict[str, Style] = {
     "tools, then Query:": Style(one(f"You may call {TOOLS}.\n\nQuery: {QUERY}"), WHOLE),
-    "tools, then Q and A": Style(one(f"Tools: {TOOLS_REVERSED}\nQ: {QUERY}\nA:"), WHOLE),
     "tools at the end of the system message": Style([system(f"Use {TOOLS_REVERSED}"), user(QUERY)], WHOLE),
-    "signature, blank line, query": Style(one(f"find_product(q)\n\n{QUERY}"), WHOLE),
     "sentence that ends with a tool": Style(one(f"Help the shopper by using find_product.\n{QUERY}"), WHOLE),
-    "query, then the tools": Style(one(f"Query: {QUERY}\nTools: find_product(q, page), recommend_product"), WHOLE),
-    "advice on the words of a search": Style(one(f"Call find_product with a good q for: {QUERY}"), WHOLE),
     "state in JSON": Style(one(json.dumps({"tools": TOOLS_REVERSED.split(", "), "query": QUERY})), WHOLE),
     "ReAct with labels": Style(
         one(f"Use this format.\nAction: one of [{TOOLS}]\nAction Input: JSON\n\nQuestion: {QUERY}\nThought:"), WHOLE
@@ -69,20 +64,9 @@ STYLES: dict[str, Style] = {
         one(f"{SIGNATURES}\nSlots: product type = reading lamp; colour = red; price range = 0-1500; base = metal"),
         CHEAP,
     ),
-    "synonyms, word by word": Style(
-        one(f"{QUERY}\nSynonyms that sellers use: lamp = light; red = crimson; base = stand."),
-        ("find_product", {"q": "crimson reading light"}),
-    ),
     "retry after an unknown argument": Style(
         one(f"{QUERY}\nYour last call failed: find_product has no argument 'query'; use 'q'. Try again."),
         LAMP, searched(("find_product", {"query": "red reading lamp"}), {"error": "unknown argument 'query'"}),
-    ),
-    "pager": Style(
-        one(f"{QUERY}\nfind_product q=red reading lamp: page 1 of 5. For more use page 2."), NEXT_PAGE, searched()
-    ),
-    "nothing found": Style(
-        one(f"{QUERY}\nfind_product found 0 products for red reading lamp. Try fewer words or another price."),
-        ("find_product", {"q": "reading lamp"}), searched(result=[]),
     ),
     "shortlist kept by the program": Style(
         one(f"{QUERY}\nShortlist: 4410020078 (1249.0), 4410020031 (899.5). recommend_product ends the task."),

@@ -34,20 +34,15 @@ def hostile_texts() -> dict[str, str]:
         "underscores": "_",
         "joiners": "\u200d",
         "joined emoji": "😀\u200d",
-        "flags": "🇦",
         "marks": "\u0301",
-        "marks in turns": "\u0316\u0301",
         "marks inside characters": "\u0f73",
         "ligatures that expand": "\ufdfa",
-        "lone y": "y",
         "commas": "1,",
         "percent signs": "%41",
-        "quotes": '"',
         "escapes": "\\",
         "open parentheses": "find_product(",
         "open braces": '{"name":',
         "line breaks": "\n",
-        "NUL": "\0",
     }
     return {why: unit * (ROOM // _width(unit)) for why, unit in units.items()} | {
         "underscores before a word": "_" * (ROOM - 1) + "a",
@@ -86,18 +81,11 @@ def hostile_calls(products: Sequence[Product]) -> dict[str, Call]:
             _queries([" ".join(common.split()[start::10]) for start in range(10)]),
         ),
         "thirty thousand queries": ("find_products_in_same_shop", {"product_queries": "[" + "{}," * 19_000 + "{}]"}),
-        "queries nested deep": ("find_products_in_same_shop", {"product_queries": "[" * 900 + "]" * 900}),
-        "page 99999": ("find_product", {"q": common, "page": 99_999}),
         "page of digits": ("find_product", '{"q": "bag", "page": ' + digits + "}"),
         "price of digits": ("find_product", {"q": "bag", "price": f"{digits[:29_000]}-{digits[:29_000]}"}),
-        "price of zeros": ("find_product", {"q": "bag", "price": f"0.{'0' * 29_000}1-1e-{digits[:20_000]}"}),
-        "price of dashes": ("find_product", {"q": "bag", "price": "-" * ROOM}),
         "service of commas": ("find_product", {"q": "bag", "service": "COD," * (ROOM // 4)}),
-        "sort": ("find_product", {"q": "bag", "sort": digits}),
-        "shop of digits": ("find_product", {"q": common, "shop_id": digits[:50_000]}),
         "a hundred products": ("view_product_information", {"product_ids": ",".join(ids[:100])}),
         "thirty thousand products": ("view_product_information", {"product_ids": "1," * (ROOM // 2)}),
-        "a hundred wide ids": ("view_product_information", {"product_ids": ",".join(["8" * 598] * 100)}),
         "a hundred requirements": (
             "check_product_match",
             {"product_id": ids[0], "requirements": json.dumps({f"k{n}": "v" * 500 for n in range(100)})},
@@ -107,20 +95,11 @@ def hostile_calls(products: Sequence[Product]) -> dict[str, Call]:
             {"product_id": ids[0], "requirements": json.dumps({"k": list(range(8_000))})},
         ),
         "requirements nested deep": ("check_product_match", {"product_id": ids[0], "requirements": '{"a":' * 900}),
-        "requirements of digits": (
-            "check_product_match",
-            {"product_id": ids[0], "requirements": '{"a": ' + digits[:50_000] + "}"},
-        ),
         "thousands of prices": ("calculate_voucher", _voucher("1," * (ROOM // 2))),
-        "wide prices": ("calculate_voucher", _voucher(",".join(["9" * 590] * 100))),
         "exponents": ("calculate_voucher", _voucher(",".join(["1e-999999999", "1e99999999999"] * 50))),
-        "a price of digits": ("calculate_voucher", _voucher(digits)),
-        "a price of zeros": ("calculate_voucher", _voucher("0." + "0" * 50_000 + "1")),
-        "voucher shops": ("calculate_voucher", _voucher("1", shop_ids="1," * (ROOM // 2))),
         "arguments nested deep": ("find_product", '{"q":' * 900 + "1" + "}" * 900),
         "JSON in JSON": ("find_product", {"q": json.dumps(json.dumps(json.dumps([["a"] * 1_500])))}),
         "ten thousand arguments": ("find_product", {f"k{n}": 0 for n in range(6_500)}),
-        "status": ("terminate", {"status": 7, "x": digits}),
     }
     return calls
 
@@ -134,44 +113,31 @@ def hostile_requests() -> dict[str, dict[str, object]]:
         "arguments that nest": call.replace('"bag"', "[" * 200 + "]" * 200),
         "menus": menu,
         "control tokens": "<|" + "a" * 39,
-        "control tokens in turns": "<｜" + "｜" * 39,
         "names": "find_product ",
         "calls in Python": "find_product(q='bag', page=1) ",
         "tags": "<find_product><q>bag</q>",
         "escaped calls": json.dumps(call),
-        "tags that open nothing": "</",
         "tags in rows": "<x>b</x><x>b</x> ",
         "colours without an end": "\x1b[0",
         "names of characters": "\\N{A ",
         "entities": "&#0",
         "words set together by capitals": "AaAaAa",
-        "capitals that set nothing together": "aAaA ",
         "scripts in turns": "aй가",
         "hidden letters": "\U000e0061",
-        "sentences": "a.\n",
         "the query again and again": "a red lamp find_product q\n\n",
     }
     requests: dict[str, dict[str, object]] = {}
     for why, unit in units.items():
         text = unit * (FRAME // len(json.dumps(unit, ensure_ascii=False).encode()))
         requests[f"message: {why}"] = {"messages": [{"role": "user", "content": text}]}
-    long = "x" * (FRAME - 200)
     requests |= {
         "200 messages": {"messages": [{"role": "user", "content": "x" * 4_900}] * 200},
         "100,000 messages": {"messages": [{}] * 100_000},
-        "parts": {"messages": [{"role": "user", "content": [{"type": "text", "text": ""}] * 30_000}]},
         "earlier calls": {"messages": [{"role": "assistant", "tool_calls": [{"function": {}}] * 40_000}]},
         "tools": {"messages": [{"role": "user", "content": "x"}], "tools": [f"tool{n}" for n in range(80_000)]},
-        "model": {"messages": [{"role": "user", "content": "x"}], "model": long},
-        "choice": {"messages": [{"role": "user", "content": "x"}], "tool_choice": long},
-        "role": {"messages": [{"role": long, "content": "x"}]},
-        "no messages": {"messages": long},
         "as many names as are read": {"messages": [{"role": "user", "content": ("find_product(" + "(" * 970) * 1_000}]},
         "names before one parenthesis": {
             "messages": [{"role": "user", "content": "find_product( " * 999 + "x" * (FRAME - 20_000)}]
-        },
-        "names before one object": {
-            "messages": [{"role": "user", "content": '{"find_product {' * 999 + "x" * (FRAME - 20_000)}]
         },
     }
     return requests

@@ -22,7 +22,7 @@ from harness.inference.port import InferenceRules, ModelReply, Upstream
 from harness.inference.request import _WORDS
 from harness.limits import EpisodeLimits
 
-Behaviour = Callable[[dict[str, object]], "tuple[int, bytes] | tuple[int, bytes, dict[str, str]]"]
+Behaviour = Callable[[dict[str, Any]], tuple[Any, ...]]  # status, body (None: hangs up), and headers if any
 
 SCHEMAS = [
     {
@@ -101,8 +101,11 @@ class OtherServer:
 
             def _reply(self, behaved: tuple[Any, ...]) -> None:
                 code, reply, *more = behaved
+                if reply is None:
+                    self.close_connection = True
+                    return
                 try:
-                    self.send_response(code)
+                    self.send_response_only(code)
                     for name, value in more[0].items() if more else ():
                         self.send_header(name, value)
                     self.send_header("content-type", "application/json")

@@ -33,21 +33,6 @@ def test_a_catalogue_is_made_built_and_verified_by_three_commands(tmp_path: Path
     assert shown["content_sha256"] == open_catalogue(tmp_path / "index").content_sha256
 
 
-def test_malformed_lines_are_printed_and_strict_stops(tmp_path: Path) -> None:
-    run("synth", "--count", 20, "--out", tmp_path)
-    documents = tmp_path / "documents.jsonl"
-    documents.write_bytes(documents.read_bytes() + b"oops\n")
-    result = run("build", documents, "--out", tmp_path / "index")
-    assert result.exit_code == 0 and "line 21" in result.stdout
-    strict = run("build", documents, "--out", tmp_path / "other", "--strict")
-    assert isinstance(strict.exception, ArenaError) and strict.exception.failure.code == "P4005"
-    assert not (tmp_path / "other").exists()
-
-
-def test_a_missing_documents_file_is_a_usage_error(tmp_path: Path) -> None:
-    assert run("build", tmp_path / "none.jsonl", "--out", tmp_path / "index").exit_code == 2
-
-
 @pytest.mark.parametrize("verify", [[], ["--verify"]])
 def test_info_refuses_an_edited_index(tmp_path: Path, verify: list[str]) -> None:
     run("synth", "--count", 20, "--out", tmp_path)

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.catalogue.build import document_line
-from harness.catalogue.engine import open_engine
+from harness.catalogue.lucene import open_engine
 from harness.catalogue.native import Kernel, open_catalogue
 from harness.catalogue.port import Catalogue, SearchRequest
+from harness.catalogue.requests import ignored_parameters
 from harness.catalogue.synthetic import generate
 from problems.product import Product
-from tests.harness.catalogue_oracle import Oracle
 from tests.harness.catalogue_queries import varied_products, varied_requests
 from tests.harness.catalogue_stand import catalogue_of, index_of, mixed_requests, product
+from tests.harness.reference_search import ReferenceSearch
 
 LUCENE_PAGES = Path(__file__).with_name("catalogue_lucene_pages.json")
 VARIED_PAGES = Path(__file__).with_name("catalogue_lucene_varied.json")
@@ -53,20 +53,13 @@ def ids(catalogue: Catalogue, request: SearchRequest) -> list[str]:
 
 @pytest.mark.parametrize("kernel", ["numpy", "numba"])
 @pytest.mark.parametrize("cap", [10_000, 60, 7])
-def test_every_page_is_the_brute_force_page(products: list[Product], folder: Path, cap: int, kernel: Kernel) -> None:
-    oracle = Oracle(map(document_line, products))
+def test_every_page_is_the_reference_page(products: list[Product], folder: Path, cap: int, kernel: Kernel) -> None:
+    reference = ReferenceSearch(folder, hit_cap=cap)
     catalogue = open_catalogue(folder, hit_cap=cap, kernel=kernel)
     requests = mixed_requests(products, 250, seed=cap) + EDGES
-    pages = [(request, oracle.page(request, cap), ids(catalogue, request)) for request in requests]
+    pages = [(request, reference.page(request), ids(catalogue, request)) for request in requests]
     assert sum(bool(want) for _, want, _ in pages) > 50
     assert not [(request, want, got) for request, want, got in pages if want != got]
-
-
-def test_a_query_of_more_terms_than_lucene_takes_is_an_empty_page(tmp_path: Path) -> None:
-    catalogue = catalogue_of([product("1", "lamp")], tmp_path)
-    padding = " ".join(f"w{number}" for number in range(1_023))
-    assert ids(catalogue, SearchRequest(q=f"lamp {padding}")) == ["1"]
-    assert ids(catalogue, SearchRequest(q=f"lamp {padding} more")) == []
 
 
 @pytest.mark.parametrize("kernel", ["numpy", "numba"])
@@ -110,3 +103,18 @@ def test_varied_requests_get_the_pages_that_lucene_gave(tmp_path: Path) -> None:
         rows = zip(requests, golden["pages"], strict=True)
         assert not [(request, page) for request, page in rows if ids(catalogue, request) != page], kernel
     assert sum(map(bool, golden["pages"])) > 200
+
+
+@pytest.mark.parametrize(
+    ("request_", "names"),
+    [
+        (SearchRequest(q="a", price="104", sort="cheap", service="lazmall"), ("price", "sort", "service")),
+        (SearchRequest(q="a", price="₱100-200"), ("price",)),
+        (SearchRequest(q="a", service="official, COD"), ("service",)),
+        (SearchRequest(q="a", price="100-", sort="order", service="COD,official"), ()),
+        (SearchRequest(q="a", price="", sort="default", service="default,COD"), ()),
+        (SearchRequest(q="a"), ()),
+    ],
+)
+def test_what_the_reference_ignores_in_silence_is_named(request_: SearchRequest, names: tuple[str, ...]) -> None:
+    assert ignored_parameters(request_) == names

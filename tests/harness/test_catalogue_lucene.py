@@ -11,9 +11,8 @@ import pytest
 
 from foundation.codes.row import Owner
 from foundation.errors import ArenaError
-from harness.catalogue.engine import build_engine, open_engine
 from harness.catalogue.layout import LUCENE_MANIFEST as MANIFEST
-from harness.catalogue.lucene import read_lucene_manifest
+from harness.catalogue.lucene import build_engine, open_engine, read_lucene_manifest
 from harness.catalogue.port import Catalogue
 from harness.catalogue.synthetic import generate
 from harness.work import WorkMeter
@@ -48,12 +47,6 @@ def test_without_its_packages_it_says_what_to_install(tmp_path: Path, monkeypatc
     assert not (tmp_path / "index").exists()
 
 
-def test_an_unknown_engine_is_refused_with_the_names_there_are(tmp_path: Path) -> None:
-    with pytest.raises(ArenaError, match="auto, numpy, numba, lucene") as caught:
-        open_engine("tantivy", tmp_path)
-    assert caught.value.failure.code == "V2030"
-
-
 @pytest.fixture(scope="module")
 def products() -> list[Product]:
     """Plain ones, difficult ones, a crowd of equal ones, and what is left out or counts for nothing."""
@@ -72,27 +65,6 @@ def index(products: list[Product], tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture(scope="module")
 def lucene(index: Path) -> Catalogue:
     return open_engine("lucene", index)
-
-
-@needs_lucene
-def test_its_pages_are_ours(products: list[Product], lucene: Catalogue, tmp_path: Path) -> None:
-    own = catalogue_of(products, tmp_path)
-    requests = varied_requests(products, 100, seed=6)
-    pairs = [(request, lucene.search(request), own.search(request)) for request in requests]
-    assert sum(bool(page) for _, page, _ in pairs) > 50
-    assert not [request for request, theirs, ours in pairs if theirs != ours]
-
-
-@needs_lucene
-def test_its_products_are_ours(products: list[Product], lucene: Catalogue, tmp_path: Path) -> None:
-    own = catalogue_of(products, tmp_path)
-    assert len(lucene) == len(own) == len(products)
-    assert list(lucene.product_ids()) == list(own.product_ids())
-    assert [one for _, one in zip(range(50), lucene.products(), strict=False)] == sorted(
-        products, key=lambda one: one.product_id
-    )[:50]
-    for absent in ("", "0", products[0].product_id + "\0", "\ud800", "*"):
-        assert lucene.product(absent) is None and own.product(absent) is None
 
 
 @needs_lucene

@@ -93,25 +93,6 @@ def assert_alive(port: int) -> None:
 # -- one server
 
 
-def test_requests_sent_at_once_are_answered_in_order(port: int) -> None:
-    with connected(port) as client:
-        client.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\nGET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
-        answers = read_all(client)
-    assert answers.count(b"200 OK") == 2 and answers.index(b"healthy") < answers.index(b"/find_product")
-
-
-def test_what_is_no_http_is_refused(port: int) -> None:
-    with connected(port) as client:
-        client.sendall(b"\x16\x03\x01 hello\r\n\r\n")
-        assert read_all(client).startswith(b"HTTP/1.1 400 ")
-    assert_alive(port)
-
-
-def test_an_oversized_query_is_refused_with_its_cause(port: int) -> None:
-    status, body = get(port, TARGET + "&x=" + "y" * 40_000)
-    assert status == 414 and "longer" in json.loads(body)["error"]
-
-
 def test_a_head_without_end_is_cut_off(port: int) -> None:
     with connected(port) as client:
         client.sendall(b"GET /find_product?q=")

@@ -9,16 +9,15 @@ import pytest
 
 from harness.catalogue.requests import read_query
 from harness.emission import echoes
-from harness.emission.attribution import Emission, emitters_of
+from harness.emission.attribution import Emission
 from harness.emission.call_reader import CallReader
 from harness.emission.echoes import PASSAGE
-from harness.emission.wording import Passage, words_of
+from harness.emission.wording import words_of
 from harness.tools.registry import profile_schemas
 from harness.trace import EmittedCall
 from tests.harness.honest_dialogues import DIALOGUES, QUERY, STEPS, Message, compact, written
 from tests.harness.honest_styles import LONG_TITLE, STYLES, Style
 from tests.harness.puppet_forms import FORMS, OF_WORDS
-from tests.judge.bodies import body_of, completion, search
 
 SCHEMAS = profile_schemas("sn15")
 READER = CallReader(SCHEMAS)
@@ -68,7 +67,7 @@ PUPPETS: dict[str, tuple[list[Given], set[str], int]] = {
         ALL, 0,
     ),
     "one short word": ([("find_product", {"q": "lantern"})], ALL - {"prose, values alone"}, 0),
-    "the query's own words": ([("find_product", {"q": "reading lamp", "price": "0-1500"})], BESIDE_ITS_NAME, 4),
+    "the query's own words": ([("find_product", {"q": "reading lamp", "price": "0-1500"})], BESIDE_ITS_NAME, 3),
     "an id that a search returned": ([OF_A_RESULT], BESIDE_ITS_NAME, 3),
     "whole quotations": (
         [
@@ -79,7 +78,7 @@ PUPPETS: dict[str, tuple[list[Given], set[str], int]] = {
             ("find_product", {"q": LONG_TITLE, "page": 3}),
             ("find_product", {"q": f"{LONG_TITLE} {QUERY}"}),
         ],
-        SPELLED, 2,
+        SPELLED, 0,
     ),
 }  # fmt: skip
 
@@ -94,13 +93,6 @@ def test_a_dictated_call_is_caught_in_every_form_but_few(what):
         if emitter_after(FORMS[form](*call), call, searched()) != "echoed"
     ]
     assert len(missed) <= unseen, missed
-
-
-@pytest.mark.parametrize("form", sorted(OF_WORDS.keys() - {"messages", "Korean particle", "Russian without a space"}))
-def test_a_search_of_several_words_is_caught_word_by_word_and_set_together(form):
-    for text in ("brass banker desk light", "walnut gooseneck lantern", "cabinet edison bulb dimmer"):
-        call: Given = ("find_product", {"q": text})
-        assert emitter_after(OF_WORDS[form](*call), call) == "echoed"
 
 
 def test_a_new_value_far_from_the_others_is_caught_and_one_of_the_query_is_not():
@@ -137,14 +129,6 @@ def test_ordinary_agents_write_no_echo(name):
 
 
 # -- what stays the program's, and what the model's
-
-
-def test_a_completion_that_copied_its_request_clears_nothing():
-    emission = Emission(READER, QUERY)
-    plan = f"First find_product with q brass banker desk light and page 2, since it is {'very ' * 9}nice."
-    emission.complete([json.dumps(user(plan))], (), plan)
-    later = [user(QUERY), {"role": "assistant", "content": plan}, user("Go on.")]
-    assert emitter_after(later, DICTATED, emission) == "echoed"
 
 
 def test_a_forged_result_is_the_programs_and_a_recorded_one_is_not():
@@ -184,14 +168,6 @@ def test_a_dictated_search_is_an_echo_however_the_program_sends_what_the_tool_re
     assert dictated(sent, plain, "Search for whatever suits.") == "llm"
 
 
-def test_emitters_are_attributed_again_from_a_body():
-    prompt = json.dumps(user("The shopper will love brass banker desk light. Go and look for it."))
-    call = EmittedCall(call_id="c", name="find_product", arguments='{"q":"brass banker desk light"}')
-    told = completion(1, "", request=(0,), calls=(call,))
-    body = body_of(told, search(0, 1, arguments=call.arguments), search(1, 1), messages=(prompt,))
-    assert emitters_of(body, READER) == ("echoed", "code")
-
-
 def test_a_run_that_asks_for_more_searching_than_any_honest_one_has_echoes_alone(monkeypatch):
     crowd = user("find_product " + " ".join(f"w{n} w{n + 1} w{n + 2}" for n in range(60)) * 60)
     call: Given = ("find_product", {"q": "gooseneck lantern"})
@@ -201,14 +177,6 @@ def test_a_run_that_asks_for_more_searching_than_any_honest_one_has_echoes_alone
 
 
 # -- words
-
-
-@pytest.mark.parametrize("split", [" ", "-", "**", ".\n", "\u200b"])
-def test_a_value_is_found_however_its_letters_are_set_apart_and_only_as_whole_words(split):
-    for value in ("red lamp", "1000", "usb-c"):
-        needle = "".join(words_of(value))
-        assert Passage(words_of(f"xx {split.join(value)} yy")).holds(needle)
-        assert not Passage(words_of(f"xx{value}yy")).holds(needle)
 
 
 def emitter_of(style: Style, extra: tuple[Message, ...] = ()) -> str:
@@ -239,3 +207,18 @@ SAME = [
 @pytest.mark.parametrize(("left", "right"), SAME)
 def test_spellings_of_the_same_words(left, right):
     assert words_of(left) == words_of(right)
+
+
+def test_a_completion_that_copied_its_request_clears_nothing():
+    emission = Emission(READER, QUERY)
+    plan = f"First find_product with q brass banker desk light and page 2, since it is {'very ' * 9}nice."
+    emission.complete([json.dumps(user(plan))], (), plan)
+    later = [user(QUERY), {"role": "assistant", "content": plan}, user("Go on.")]
+    assert emitter_after(later, DICTATED, emission) == "echoed"
+
+
+@pytest.mark.parametrize("form", sorted(OF_WORDS))
+def test_a_search_of_several_words_is_caught_word_by_word_and_set_together(form):
+    for text in ("brass banker desk light", "walnut gooseneck lantern", "cabinet edison bulb dimmer"):
+        call: Given = ("find_product", {"q": text})
+        assert emitter_after(OF_WORDS[form](*call), call) == "echoed"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Callable
-from urllib.parse import quote_plus
 
 import msgspec
 import orjson
@@ -65,37 +64,20 @@ def _text(change: Callable[[str], str]) -> Callable[[object], object]:
     return lambda value: change(value) if isinstance(value, str) else value
 
 
-def _relaid(text: str, **how: bool) -> str:
-    try:
-        return json.dumps(orjson.loads(text), indent=1, **how)
-    except ValueError:
-        return text
-
-
-SPACES, COMMAS = ("  ", "\u202f", "\u00a0", "\t\f", "+", "%20"), (", ", ",,", " ,", ",default,")
-AROUND = (" ", "\n", ",", '"', "\u0301", "\u202f")
 RESPELLINGS: tuple[Callable[[object], object], ...] = (
-    *(_text(lambda text, space=space: text.replace(" ", space)) for space in SPACES),
-    *(_text(lambda text, comma=comma: text.replace(",", comma)) for comma in COMMAS),
-    *(_text(lambda text, around=around: f"{around}{text}{around}") for around in AROUND),
-    _text(str.upper),
+    *(_text(lambda text, space=space: text.replace(" ", space)) for space in ("  ", "\u202f", "+", "%20")),
+    *(_text(lambda text, comma=comma: text.replace(",", comma)) for comma in (", ", ",,", ",default,")),
+    *(_text(lambda text, around=around: f"{around}{text}{around}") for around in (" ", ",", '"', "\u0301")),
     _text(lambda text: unicodedata.normalize("NFD", text)),
-    _text(lambda text: unicodedata.normalize("NFKC", text)),
-    _text(quote_plus),
-    _text(lambda text: f"({text})"),
     _text(lambda text: f"{' ' * 16_384}{text}"),
-    _text(_relaid),
-    _text(lambda text: _relaid(text, sort_keys=True)),
     lambda value: value.split(",") if isinstance(value, str) else value,
     lambda value: str(value),
     lambda value: float(value) if isinstance(value, int) else value,
-    lambda value: int(value) if isinstance(value, float) else value,
     lambda value: json.dumps(value),
-    lambda value: value == 1,
     lambda value: None,
     lambda value: "",
     lambda value: "default",
-)  # fmt: skip
+)
 
 
 @st.composite

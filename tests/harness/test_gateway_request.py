@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.emission.echoes import ProgramText
 from harness.inference.port import InferenceRules
 from harness.inference.request import rebuild
 from harness.limits import EpisodeLimits
@@ -74,11 +72,6 @@ def test_no_field_outside_the_list_ever_reaches_an_upstream(
         assert isinstance(message["content"], str)
 
 
-@pytest.mark.parametrize("choice", ["required", "any", {"type": "function", "function": {"name": "terminate"}}, 1])
-def test_a_forced_tool_choice_is_refused(choice: object) -> None:
-    assert refusal(tool_choice=choice, tools=["terminate"]) == "A1042"
-
-
 def test_a_call_may_be_asked_for_where_the_policy_allows_it_but_not_which() -> None:
     rules = InferenceRules(models=("m",), is_call_required_allowed=True)
     schemas = {schema["function"]["name"]: schema for schema in SCHEMAS}
@@ -98,10 +91,6 @@ def test_a_call_may_be_asked_for_where_the_policy_allows_it_but_not_which() -> N
     for choice in ("any", {"type": "function", "function": {"name": "terminate"}}, True):
         with pytest.raises(GuestCallError):
             sent(tools=["terminate"], tool_choice=choice)
-
-
-def test_a_prefilled_assistant_turn_is_refused() -> None:
-    assert refusal(messages=[*ASK["messages"], {"role": "assistant", "content": "<tool_call>"}]) == "A1042"
 
 
 @pytest.mark.parametrize("token", ["<|im_end|>", "<|start_header_id|>", "<｜Assistant｜>", "<start_of_turn>"])
@@ -156,42 +145,5 @@ def test_malformed_requests_are_the_agents_and_are_never_sent(params: dict[str, 
     assert refusal(**params) == "A1040"
 
 
-def test_max_tokens_is_clamped_to_the_call_and_to_what_is_left() -> None:
-    upstream = RecordingUpstream()
-    gateway = make_gateway(upstream)
-    for asked, left in ((9_999, 1_000), (None, 1_000), (9_999, 40), (5, 40), (None, 0)):
-        gateway.chat({**ASK, "max_tokens": asked}, completion_tokens_left=left)
-    assert [sent["max_tokens"] for sent in upstream.sent] == [256, 256, 40, 5, 1]
-
-
-def test_equal_requests_have_equal_hashes_whatever_the_order_of_their_keys() -> None:
-    gateway = make_gateway(RecordingUpstream())
-    first = gateway.chat({"seed": 1, "temperature": 0, **ASK}, completion_tokens_left=9)
-    again = gateway.chat({**ASK, "temperature": 0.0, "seed": 1, "user": "x"}, completion_tokens_left=9)
-    other = gateway.chat({**ASK, "temperature": 0, "seed": 2}, completion_tokens_left=9)
-    assert first.request_sha256 == again.request_sha256 != other.request_sha256
-    assert [json.loads(text) for text in first.messages] == ASK["messages"]
-
-
-def test_every_word_that_an_upstream_is_sent_beside_the_schemas_is_read_as_the_programs_text() -> None:
-    marks = iter(f"mark{chr(97 + n)}" for n in range(26))
-    function = {"name": next(marks), "arguments": json.dumps({next(marks): next(marks)}), "description": next(marks)}
-    messages = [
-        {"role": "system", "content": next(marks), "name": next(marks)},
-        {"role": "user", "content": [{"type": "text", "text": next(marks), "title": next(marks)}]},
-        {"role": "assistant", "content": None, "refusal": next(marks), "prefix": next(marks), "tool_calls": [
-            {"id": next(marks), "type": "function", "index": next(marks), "function": function}]},
-        {"role": "tool", "content": next(marks), "tool_call_id": next(marks)},
-        {"role": "user", "content": next(marks), "metadata": {"note": next(marks)}},
-    ]  # fmt: skip
-    parameters = {"type": "object", "properties": {"q": {"enum": [next(marks)], "default": next(marks)}}}
-    schema = {"type": "function", "function": {"name": "find_product", "parameters": parameters, "x": next(marks)}}
-    upstream = RecordingUpstream()
-    answer = make_gateway(upstream).chat(
-        {**ASK, "messages": messages, "tools": [schema], "user": next(marks), "stop": [next(marks)],
-         "response_format": {"type": "json_schema", "json_schema": {"name": next(marks)}}},
-        completion_tokens_left=1_000,
-    )  # fmt: skip
-    shown = set(re.findall("mark[a-z]", json.dumps(upstream.sent[0])))
-    assert len(shown) == 9
-    assert shown <= set(ProgramText().request(answer.messages).words)
+def test_a_prefilled_assistant_turn_is_refused() -> None:
+    assert refusal(messages=[*ASK["messages"], {"role": "assistant", "content": "<tool_call>"}]) == "A1042"

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
 from harness.inference.client import OpenAIUpstream, SdkUpstream, read_reply
-from tests.harness.inference_stand import OtherServer
 from tests.hostile_http import DRIPS, HostileServer, bomb, ended, endless
 
 ROOT = Path(__file__).parents[2]
@@ -36,16 +35,6 @@ def test_calls_without_id_or_with_object_arguments_are_read() -> None:
         ("call_0", '{"status":"success"}'),
         ("call_1", "{}"),
     ]
-
-
-@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
-def test_reasoning_is_read_under_both_names(field: str) -> None:
-    assert read_reply(reply_of({"content": "x", field: "because"})).reasoning == "because"
-
-
-def test_missing_usage_is_charged_by_what_was_written() -> None:
-    reply = read_reply(reply_of({"content": "12345", "reasoning": "678"}))
-    assert (reply.prompt_tokens, reply.completion_tokens) == (0, 2)
 
 
 def test_token_ids_and_logprobs_are_kept_when_given() -> None:
@@ -99,8 +88,6 @@ def test_a_hostile_endpoint_costs_bounded_memory_and_time(which: str, kind: type
         assert "compressed" in error.failure.detail
 
 
-def test_a_redirect_is_followed_without_reading_what_comes_with_it() -> None:
-    with OtherServer() as there:
-        behave = endless(b"307 Elsewhere", b"location: " + f"{there.base_url}/chat/completions".encode())
-        with HostileServer(behave) as here:
-            assert OpenAIUpstream("x", here.url, "key", 20_000).complete('{"messages": []}').content == "fine"
+def test_missing_usage_is_charged_by_what_was_written() -> None:
+    reply = read_reply(reply_of({"content": "12345", "reasoning": "678"}))
+    assert (reply.prompt_tokens, reply.completion_tokens) == (0, 2)

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.codes.row import Owner
-from foundation.errors import ArenaError
-from harness.inference.journal import _LONG_BYTES, FileJournal, MemoryJournal, open_journal
+from harness.inference.journal import FileJournal, MemoryJournal
 from harness.inference.port import ModelReply, RecordedAnswer
 
 ROOT = Path(__file__).parents[2]
@@ -95,23 +94,6 @@ def test_any_beginning_of_a_file_is_a_journal_of_what_is_whole(
     assert path.read_bytes() in [b"".join(rows[:count]) for count in range(len(rows) + 1)]
 
 
-@pytest.mark.parametrize("damage", [b"torn", b'0123456789abcdef {"type":"forgiven"}\n', b"\xff\n", b"\n"])
-def test_what_is_no_sealed_row_ends_the_journal_and_the_next_answer_follows_what_is_whole(
-    damage: bytes, tmp_path: Path
-) -> None:
-    path = tmp_path / "one.journal"
-    with open_journal(str(path)) as journal:
-        assert journal is not None
-        journal.add(answer("a"))
-    with path.open("ab") as stream:
-        stream.write(damage)
-    with open_journal(str(path)) as journal:
-        assert journal is not None and journal.owed() == 1
-        journal.add(answer("b"))
-    with open_journal(str(path)) as journal:
-        assert journal is not None and journal.owed() == 2
-
-
 def test_an_answer_stands_when_its_process_is_killed_in_the_next_instant(tmp_path: Path) -> None:
     path = tmp_path / "one.journal"
     code = f"""
@@ -150,31 +132,3 @@ except ArenaError as error:
     again = FileJournal(path)
     assert (again.owed(), again.take("b")) == (1, None)
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
-
-
-@pytest.mark.parametrize("what", ["folder", "link"])
-def test_what_is_no_file_of_ours_is_a_fault_of_ours(what: str, tmp_path: Path) -> None:
-    path = tmp_path / "one.journal"
-    (tmp_path / "other").write_text("kept")
-    path.mkdir() if what == "folder" else path.symlink_to(tmp_path / "other")
-    with pytest.raises(ArenaError) as caught:
-        FileJournal(path)
-    assert caught.value.owner is Owner.VALIDATOR
-    assert (tmp_path / "other").read_text() == "kept"
-
-
-def test_a_long_file_keeps_what_is_owed_and_drops_the_rest(tmp_path: Path) -> None:
-    path = tmp_path / "one.journal"
-    journal = FileJournal(path)
-    for number in range(18):
-        journal.add(answer(f"old {number}", "y" * (1 << 20)))
-    journal.forgive()
-    journal.close()
-    again = FileJournal(path)  # nothing is owed: all of it may go
-    assert again.take("old 3") is None and path.stat().st_size == 0
-    for number in range(18):
-        again.add(answer(f"new {number}", "z" * (1 << 20)))
-    again.close()
-    assert path.stat().st_size > _LONG_BYTES
-    assert FileJournal(path).owed() == 18
-    assert [file.name for file in tmp_path.iterdir()] == [path.name]

@@ -21,7 +21,6 @@ from harness.sandbox.host_loop import (
     GuestConversation,
     GuestRequest,
     Pipes,
-    encode_error,
     encode_result,
 )
 
@@ -66,9 +65,7 @@ def test_how_the_bytes_were_cut_does_not_matter(sizes):
 
 BAD_FRAMES = {
     "garbage": b"\xff\xfe\x00garbage",
-    "empty": b"",
     "NaN": b'{"jsonrpc":"2.0","id":1,"method":"tool.call","params":{"x":NaN}}',
-    "lone surrogate": b'{"jsonrpc":"2.0","id":1,"method":"tool.call","params":{"x":"\\ud800"}}',
     "too deep to read": b'{"jsonrpc":"2.0","id":1,"method":"tool.call","params":{"x":'
     + b"[" * 5000
     + b"]" * 5000
@@ -77,20 +74,14 @@ BAD_FRAMES = {
     + b"[" * 400
     + b"]" * 400
     + b"}}",
-    "a list": orjson.dumps([request()]),
     "another version": orjson.dumps(request(jsonrpc="1.0")),
-    "params missing": orjson.dumps({"jsonrpc": "2.0", "id": 1, "method": "tool.call"}),
     "params not an object": orjson.dumps(request(params=[1])),
     "an unknown key": orjson.dumps(request(extra=1)),
     "an unknown method": orjson.dumps(request(method="host.exec")),
-    "a method that is no string": orjson.dumps(request(method=["tool.call"])),
-    "an id that is a string": orjson.dumps(request("1")),
     "an id that is a bool": orjson.dumps(request(True)),
     "an id that is a float": orjson.dumps(request(1.0)),
-    "an id of zero": orjson.dumps(request(0)),
     "an id beyond 2^53": orjson.dumps(request(2**53)),
     "a reply never asked for": orjson.dumps({"jsonrpc": "2.0", "id": 1, "result": {}}),
-    "a forged error reply": orjson.dumps({"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": ""}}),
     "a second ready": orjson.dumps(READY),
     "an unknown notice": orjson.dumps({"jsonrpc": "2.0", "method": "record", "params": {}}),
     "a final of unknown kind": orjson.dumps({"jsonrpc": "2.0", "method": "final", "params": {"kind": "won"}}),
@@ -108,20 +99,6 @@ def test_many_small_frames_do_not_pass_the_byte_cap_of_the_episode():
     with pytest.raises(BreachError) as caught:
         read(*(frame(request(i)) for i in range(1, 100)), limits=EpisodeLimits(rpc_bytes=1000))
     assert caught.value.end == "frame"
-
-
-@given(st.binary(max_size=300))
-def test_any_bytes_give_messages_or_a_breach_and_nothing_else(noise):
-    try:
-        read(frame(READY), noise, frame(noise))
-    except BreachError as breach:
-        assert breach.end in ("frame", "protocol")
-
-
-def test_answers_carry_the_id_and_errors_the_registry_code():
-    assert json.loads(encode_result(7, {"a": 1})[4:]) == {"jsonrpc": "2.0", "id": 7, "result": {"a": 1}}
-    error = json.loads(encode_error(7, "A1050", "say it")[4:])["error"]
-    assert (error["data"], error["message"]) == ("A1050", "say it")
 
 
 def converse(sent: bytes, *, loop_s: float, call_s: float) -> tuple[str, int]:

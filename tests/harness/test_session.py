@@ -13,13 +13,11 @@ from foundation.codes.row import Owner
 from foundation.errors import ArenaError
 from harness.errors import classify_guest, stable_text
 from harness.inference.port import GatewayAnswer
-from harness.limits import EpisodeLimits, ModelPrice, completion_cost
+from harness.limits import EpisodeLimits, ModelPrice
 from harness.sandbox.port import GuestExit
-from harness.session import EpisodePorts, run_episode
-from harness.tools.port import ToolOutcome
+from harness.session import run_episode
 from harness.trace import FailedCompletion
-from harness.work import WorkMeter
-from tests.harness.episode_stand import IDS, StandGateway, StandToolbox, ports, problem, reply, rules
+from tests.harness.episode_stand import IDS, StandGateway, ports, problem, reply, rules
 from tests.harness.jail_stand import best_sandbox, needs_jail, reference_sandbox
 
 LOOP = """
@@ -67,10 +65,7 @@ ENDS = {
     "terminated without an answer": (agent("tools.terminate()"), "terminated", "A1060", {}),
     "returned after recommending": (agent("tools.recommend_product('1')"), "terminated", None, {}),
     "raised": (agent("1 / 0"), "raised", "A1024", {}),
-    "no memory": (agent("raise MemoryError"), "memory", "A1030", {}),
-    "does not parse": ("def (", "load_failed", "A1002", {}),
     "has no agent_main": ("x = 1", "load_failed", "A1002", {}),
-    "fails on import": ("import numpy\ndef agent_main(p): pass", "load_failed", "A1024", {}),
     "returned no JSON": (agent("return object()"), "not_json", "A1027", {}),
     "died": (agent("import os; os._exit(7)"), "died", "A1028", {}),
     "broke the protocol": (agent("import os; os.write(4, b'\\0\\0\\0\\1x'); llm.chat([])"), "protocol", "A1027", {}),
@@ -121,11 +116,6 @@ class FailingGateway(StandGateway):
         raise self._error
 
 
-class FailingToolbox(StandToolbox):
-    def dispatch(self, name: str, arguments: str, work: WorkMeter | None = None) -> ToolOutcome:
-        raise ArenaError("U3010", "shard 3")
-
-
 @pytest.mark.parametrize(
     ("error", "code"), [(ArenaError("U3002", "503"), "U3002"), (ZeroDivisionError("a bug"), "V2004")]
 )
@@ -133,14 +123,6 @@ def test_a_failing_model_side_is_raised_and_not_recorded(error, code):
     with pytest.raises(ArenaError) as caught:
         body(LOOP, FailingGateway(error))
     assert caught.value.failure.code == code and caught.value.owner is not Owner.AGENT
-
-
-def test_a_failing_catalogue_is_raised_and_not_recorded():
-    source = agent("tools.find_product(q='x')")
-    failing = EpisodePorts(toolbox=FailingToolbox(), gateway=StandGateway(), sandbox=reference_sandbox(source))
-    with pytest.raises(ArenaError) as caught:
-        run_episode(source, problem(), failing, rules())
-    assert caught.value.failure.code == "U3010"
 
 
 @pytest.mark.parametrize(("source", "code"), [("x = '\ud800'", "A1001"), ("#" * 200, "A1004")])
@@ -164,13 +146,10 @@ LIMITS = EpisodeLimits()
 
 GUEST = [
     ("SyntaxError", "load", "A1002"),
-    ("TabError", "load", "A1002"),
     ("MissingAgentMainError", "load", "A1002"),
     ("ImportError", "load", "A1024"),
     ("SyntaxError", "raise", "A1024"),
-    ("SystemExit", "raise", "A1024"),
     ("TypeError", "not_json", "A1027"),
-    ("RecursionError", "not_json", "A1027"),
 ]
 
 BY_END = {
@@ -187,11 +166,8 @@ BY_END = {
 
 REFUSALS = [
     ("MemoryError: ", "memory", "A1030"),
-    ("OSError: [Errno 12] Cannot allocate memory", "memory", "A1030"),
     ("BlockingIOError: [Errno 11] Resource temporarily unavailable", "processes", "A1030"),
-    ("RuntimeError: can't start new thread", "processes", "A1030"),
     ("OSError: [Errno 28] No space left on device", "disk", "A1030"),
-    ("OSError: [Errno 27] File too large", "disk", "A1030"),
 ]
 
 
@@ -298,14 +274,6 @@ def test_cost_is_counted_by_the_policys_price_table_and_stands_in_the_record():
     # 10 prompt tokens at 2 micro-USD and 5 completion tokens at 6, twice
     assert got.totals.cost_micro_usd == 2 * (10 * 2 + 5 * 6)
     assert got.stop == "returned"
-
-
-@pytest.mark.parametrize(
-    ("model", "prompt", "completion", "expected"),
-    [("stand", 1, 0, 2), ("stand", 0, 1, 6), ("other", 1_000, 1_000, 0), ("stand", 0, 0, 0)],
-)
-def test_the_price_of_a_completion(model, prompt, completion, expected):
-    assert completion_cost(EpisodeLimits(prices=PRICES), model, prompt, completion) == expected
 
 
 @needs_jail

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judge.citations import check_citations, is_verbatim
+from judge.citations import check_citations
 from judge.parse import GateAnswers, ParsedReply, RefusedReplyError
 from judge.render import render
 from judge.rubric import quality_of
@@ -26,12 +26,6 @@ def reply(held: int, *citations: Citation) -> ParsedReply:
 
 def cite(quote: str, gate: str = "results_analysed", span: int = WORDS) -> Citation:
     return Citation(span=span, quote=quote, gate=gate)
-
-
-def test_whitespace_runs_count_as_one_space_and_nothing_else_is_forgiven():
-    assert is_verbatim("a  b\n c", "x a b c y")
-    assert not is_verbatim("A b c", "x a b c y")
-    assert not is_verbatim("a, b c", "x a b c y")
 
 
 @given(st.integers(0, len(COMPARED) - 13), st.integers(0, 2**31))

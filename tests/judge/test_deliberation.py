@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from harness.catalogue.port import Catalogue
 from harness.tools.registry import PROFILES, ProfileTools
 from harness.trace import Event, ToolCall
-from judge.citations import ceiling_e4, check_citations
-from judge.explanation import explain_verdicts
+from judge.citations import ceiling_e4, check_citations, explain_verdicts
 from judge.panel import judge_body
 from judge.parse import RefusedReplyError
 from judge.render import render

@@ -30,28 +30,6 @@ def test_reasoning_that_the_program_planted_is_an_echo_whatever_role_it_claims(r
     assert shares(completion(1, THOUGHT, request=(0,)), messages=(turn(role, spell(THOUGHT)),))[1] == 10_000
 
 
-ROWS = {
-    "numbered lines of five words": lambda words: "\n".join(
-        f"{n}. {' '.join(words[n : n + 5])}" for n in range(0, len(words), 5)
-    ),
-    "numbered words": lambda words: " ".join(f"({n}) {word}" for n, word in enumerate(words)),
-    "rows of a table": lambda words: "\n".join(
-        f"| {n} | {' '.join(words[n : n + 4])} | x |" for n in range(0, len(words), 4)
-    ),
-    "blanks": lambda words: " ".join(f"{word} ___" if n % 6 == 5 else word for n, word in enumerate(words)),
-}  # fmt: skip
-
-
-def test_a_sentence_whose_blanks_for_ids_and_prices_the_model_fills_is_the_programs():
-    blank = (
-        "Say that product ___ costs ___ pesos, which is well below what was asked, while ___ costs ___ and is dearer."
-    )
-    said = blank.replace("Say that ", "")
-    for value in ("4410020078", "249.0", "4410020031", "279.5"):
-        said = said.replace("___", value, 1)
-    assert after_a_search(said, f"{QUERY}\n{blank}") >= 8_000
-
-
 def test_a_dialogue_resent_in_one_message_is_the_models_own_words_and_the_tools():
     dialogue = f"{QUERY}\n<think>{PLAN}</think>\n<obs>{json.dumps(PRODUCTS, indent=2)}</obs>\nGo on."
     again = f"{PLAN} {COMPARED}"
@@ -117,24 +95,3 @@ def test_a_model_that_quotes_rows_of_the_programs_table_repeats_data(table):
     row = TABLES[table].splitlines()[-1].split("). ")[-1]
     said = f"I take this one: {row} It has a lower price than the other scarf and I see no drawback in the fabric."
     assert after_a_search(said, f"{QUERY}\n{TABLES[table]}\nDecide.") <= 2_500
-
-
-HONEST = {
-    "label and query": f"Shopper request: {QUERY}",
-    "JSON state": json.dumps({"request": QUERY, "steps_left": 12}),
-    "dialogue in one message": f"Question: {QUERY}\nThought: {PLAN}\nObservation: {json.dumps(LONG, indent=2)}\nGo.",
-    "Python state": repr({"query": QUERY, "hits": LONG}),
-    "YAML": f"query: {QUERY}\nhits:\n" + "\n".join(f"- {row['title']}: {row['price']}" for row in LONG),
-    "retry": f"{QUERY}\nYour last call failed: unknown argument 'query', use 'q'.",
-    "pager": f"{QUERY}\nPage 1 of 5: {json.dumps(LONG)}\nFor more call find_product with page=2.",
-    "slots": f"Slots: product = scarf; colour = red; fabric = cotton; limit = 300 PHP\n{QUERY}",
-    "synonyms": f"{QUERY}\nSynonyms: scarf, shawl, wrap; red, crimson; cotton, fabric.",
-    "rules": f"{QUERY}\nCompare price, services and every attribute before you recommend one product. Guess no id.",
-    "few-shot": f"Thought: The shoes cost 1790 and fit the size, so I recommend them.\nQuestion: {QUERY}",
-    "schemas": f"find_product(q, page, price): searches the shop. recommend_product(product_ids): ends it.\n{QUERY}",
-    "quoted thought": f"{QUERY}\nYou said: {PLAN}\nGo on.",
-}  # fmt: skip
-ANSWER = (
-    f"The shopper's request is: {QUERY} Both hits are scarves. {TWO} (4410020078) costs 249.0 and {ONE} costs 279.5, "
-    "so the second is cheaper and its fabric is the one that was asked for. I recommend it."
-)

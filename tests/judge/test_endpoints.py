@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-
-import msgspec
 import pytest
 
 from judge.budget import JudgeMeter, MeteredJudge, RaceSpending
 from judge.client import OpenAIJudge, RetryPolicy
 from judge.panel import judge_body
-from judge.port import JudgeReply
-from judge.render import render
+from judge.render import JudgeReply, render
 from judge.scripted import ScriptedJudge
 from judge.verdict import UnscoredVerdict, Verdict
 from tests.judge.bodies import ANALYSED, CITED, COMPARED, RUBRIC, VAGUE, episode
@@ -20,8 +16,6 @@ from tests.judge.stumbling import STUMBLES, StumblingEndpoint
 BODIES = tuple(episode(words) for words in (VAGUE, ANALYSED, CITED, COMPARED))
 TRACES = {render(body).text: render(body) for body in BODIES}
 HONEST = {body.body_hash(): judge_body(body, RUBRIC, [ScriptedJudge()]) for body in BODIES}
-READ = ("think block", "think without opening", "leading sentence", "fence", "sentence and fence")
-PAUSED = ("429 with seconds", "429 with a date", "429 without", "500", "no JSON", "no choices", "error in a reply")
 
 
 def client(base_url: str, pauses: list[float], **patience: int) -> OpenAIJudge:
@@ -55,17 +49,6 @@ def test_every_verdict_of_a_race_with_a_stumbling_endpoint_is_given_or_owed(offs
     assert {key: one.quality_e4 for key, one in given.items()} == {key: one.quality_e4 for key, one in HONEST.items()}
 
 
-@pytest.mark.parametrize("name", sorted(set(STUMBLES[:14] + STUMBLES[-3:]) - set(READ)))
-def test_any_other_reply_is_asked_again_with_its_reason(name):
-    endpoint = StumblingEndpoint(TRACES, (name,))
-    with endpoint.serving() as base_url:
-        verdict = judge_body(BODIES[3], RUBRIC, [client(base_url, [])])
-    assert isinstance(verdict, Verdict)
-    first, second = endpoint.requests
-    assert (verdict.quality_e4, verdict.opinions[0].attempts) == (9_000, 2)
-    assert len(second["messages"]) == len(first["messages"]) + 1
-
-
 def test_pauses_are_the_endpoints_own_where_it_names_them():
     text, endpoint, pauses = replies("429 with seconds", "429 with a date", "429 without")
     assert (pauses, len(endpoint.requests)) == ([2.0, 3.0, 8.0], 4)
@@ -87,21 +70,6 @@ def test_what_an_endpoint_refuses_is_left_out_and_remembered():
     with endpoint.serving() as base_url:
         client(base_url, []).opine(render(BODIES[0]), RUBRIC)
     assert len(endpoint.requests) == 4 and endpoint.requests[-1].keys().isdisjoint(("response_format", "max_tokens"))
-
-
-def test_the_models_of_a_panel_are_asked_at_the_same_time():
-    meeting = threading.Barrier(3, timeout=20)
-
-    class MeetingJudge(ScriptedJudge):
-        def opine(self, trace, rubric, refusals=()):
-            meeting.wait()
-            return super().opine(trace, rubric, refusals)
-
-    names = ("a", "b", "c")
-    rubric = msgspec.structs.replace(RUBRIC, models=names)
-    verdict = judge_body(BODIES[3], rubric, [MeetingJudge(name) for name in names])
-    assert isinstance(verdict, Verdict)
-    assert [opinion.model for opinion in verdict.opinions] == list(names)
 
 
 class PricedJudge(ScriptedJudge):

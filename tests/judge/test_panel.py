@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import permutations
 
 import msgspec
 import pytest
 
 from foundation.errors import ArenaError
 from judge.panel import judge_body, neutral_twin
-from judge.port import JudgeReply
-from judge.render import RenderedTrace, render
-from judge.rubric import Rubric, coefficient_e4
+from judge.render import JudgeReply, RenderedTrace, render
+from judge.rubric import Rubric
 from judge.scripted import ScriptedJudge
-from judge.verdict import UnscoredVerdict, Verdict
+from judge.verdict import Verdict
 from tests.judge.bodies import (
     ANALYSED,
     CITED,
@@ -44,17 +42,6 @@ class RecitingJudge:
         return JudgeReply(text=reply)
 
 
-def reply_for(words: str) -> str:
-    """What the scripted judge says of an episode with these words; valid for that episode's body."""
-    return ScriptedJudge().opine(render(episode(words)), RUBRIC).text
-
-
-def lower_reply() -> str:
-    """A reply of quality 0.3, valid for any trace with inference."""
-    gates = {"inference_present": True, "results_analysed": False, "data_cited": False, "candidates_compared": False}
-    return msgspec.json.encode({"gates": gates, "quality": 0.3, "citations": [], "explanation": "flat"}).decode()
-
-
 def panel(*models: str) -> Rubric:
     return msgspec.structs.replace(RUBRIC, models=models)
 
@@ -76,25 +63,6 @@ def test_the_scripted_judge_walks_the_decision_tree(words, quality_e4, coefficie
     assert isinstance(verdict, Verdict)
     assert (verdict.quality_e4, verdict.coefficient_e4) == (quality_e4, coefficient)
     assert verdict.body_sha256 == episode(words).body_hash()
-
-
-def test_a_judge_that_stays_unusable_leaves_the_trajectory_unscored():
-    verdict = judge_body(episode(COMPARED), panel("m"), [RecitingJudge("m", *["0.9"] * 3)])
-    assert isinstance(verdict, UnscoredVerdict)
-    assert verdict.failure.code == "U3021"
-    assert verdict.refused[0].attempts == 3
-
-
-def test_a_minority_of_unusable_replies_is_named_and_the_rest_decides():
-    judges = [
-        RecitingJudge("a", reply_for(COMPARED)),
-        RecitingJudge("b", *["?"] * 3),
-        RecitingJudge("c", lower_reply()),
-    ]
-    verdict = judge_body(episode(COMPARED), panel("a", "b", "c"), judges)
-    assert isinstance(verdict, Verdict)
-    assert (verdict.quality_e4, verdict.spread_e4) == (3_000, 6_000)
-    assert [refusal.model for refusal in verdict.refused] == ["b"]
 
 
 class FussyJudge:
@@ -122,15 +90,6 @@ PUT_OFF = (
 
 
 @pytest.mark.parametrize("put_off", PUT_OFF)
-def test_one_model_that_the_trace_puts_off_abstains(put_off):
-    judges = [ScriptedJudge("a"), FussyJudge("b", put_off), ScriptedJudge("c")]
-    verdict = judge_body(episode(GRUESOME), panel("a", "b", "c"), judges)
-    assert isinstance(verdict, Verdict)
-    assert verdict.quality_e4 == 9_000
-    assert [(refusal.model, refusal.is_by_trace) for refusal in verdict.refused] == [("b", True)]
-
-
-@pytest.mark.parametrize("put_off", PUT_OFF)
 @pytest.mark.parametrize("kind_ones", [0, 1])
 def test_a_trace_that_no_model_reads_or_only_the_kindest_has_the_lowest_quality(put_off, kind_ones):
     judges = [FussyJudge("a", put_off), FussyJudge("b", put_off), ScriptedJudge("c")]
@@ -148,23 +107,3 @@ def test_the_twin_has_the_traces_size_and_says_nothing_of_it(words):
         (s.kind, len(s.content.encode())) for s in trace.spans
     ]
     assert "gruesome" not in twin.text and QUERY not in twin.text
-
-
-def test_the_order_of_the_judges_changes_nothing():
-    texts = {"a": reply_for(COMPARED), "b": lower_reply(), "c": reply_for(COMPARED)}
-    verdicts = {
-        msgspec.json.encode(
-            judge_body(episode(COMPARED), panel("a", "b", "c"), [RecitingJudge(m, texts[m]) for m in order])
-        )
-        for order in permutations("abc")
-    }
-    assert len(verdicts) == 1
-    assert msgspec.json.decode(verdicts.pop(), type=Verdict).quality_e4 == 9_000
-
-
-@pytest.mark.parametrize(
-    ("quality", "coefficient"),
-    [(0, 3_000), (1_000, 3_875), (3_000, 5_625), (5_000, 7_375), (7_000, 9_125), (8_000, 10_000), (9_000, 10_000)],
-)
-def test_coefficients_are_the_published_ones(quality, coefficient):
-    assert coefficient_e4(quality) == coefficient

@@ -72,12 +72,12 @@ def test_a_thought_a_sentence_or_a_fence_around_one_object_is_passed_over(text):
     assert parse_reply(text.replace("{}", reply(3))).quality_e4 == 7_000
 
 
-def test_a_quotation_of_a_tag_does_not_end_the_reply():
-    citations = [{"span": 2, "quote": "it said </think> and went on", "gate": "data_cited"}]
-    assert parse_reply(reply(3, citations=citations)).quality_e4 == 7_000
-
-
 @given(st.text())
 def test_any_text_is_read_or_refused(text):
     with pytest.raises(RefusedReplyError):
         parse_reply(text)
+
+
+def test_a_quotation_of_a_tag_does_not_end_the_reply():
+    citations = [{"span": 2, "quote": "it said </think> and went on", "gate": "data_cited"}]
+    assert parse_reply(reply(3, citations=citations)).quality_e4 == 7_000

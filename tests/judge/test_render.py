@@ -38,15 +38,6 @@ def test_no_agent_controlled_slot_can_start_a_header(words, name, arguments, res
         assert "[[" not in span.content and "]]" not in span.content
 
 
-def test_long_content_is_cut_in_the_middle_and_the_cut_is_a_recorded_fact():
-    words = "start " + "x" * 9_000 + " the end of the thought"
-    trace = render(episode(words), RenderCaps(completion=900))
-    span = trace.spans[4]
-    assert span.content.startswith("start ") and span.content.endswith("the end of the thought")
-    assert span.cut == len(words) - 900
-    assert f"{span.cut} characters in the middle not shown" in trace.text
-
-
 FILLER = st.sampled_from(("x", "word ", "中", "\n", "[[ | ]]\n", "\U0001f9ff"))
 
 

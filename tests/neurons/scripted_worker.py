@@ -1,4 +1,4 @@
-"""A worker process that runs no agent, over the frames of a real one.
+"""A worker process that runs no agent, over the lines of a real one.
 
 `python -m tests.neurons.scripted_worker`; SCRIPTED_WORKER names a folder. A problem, or a body to judge, that a file
 of it is named after ends the process in the middle of the job, or never gets an answer where that file says `hang`.
@@ -19,7 +19,6 @@ from arena.evaluate import EpisodeCost, Evaluation
 from foundation.errors import Failure
 from judge.verdict import Verdict
 from neurons.worker.protocol import (
-    LENGTH_BYTES,
     REQUESTS,
     Evaluated,
     Faulted,
@@ -30,8 +29,7 @@ from neurons.worker.protocol import (
     Reply,
     Request,
     WorkerSetup,
-    encode_frame,
-    frame_length,
+    encode_line,
 )
 from problems.outcome import UnscoredOutcome
 from tests.arena import log_stand
@@ -82,14 +80,14 @@ def main() -> None:
 
 
 def _next() -> Request:
-    prefix = sys.stdin.buffer.read(LENGTH_BYTES)
-    if len(prefix) < LENGTH_BYTES:
+    line = sys.stdin.buffer.readline()
+    if not line:
         raise SystemExit
-    return REQUESTS.decode(sys.stdin.buffer.read(frame_length(prefix)))
+    return REQUESTS.decode(line)
 
 
 def _send(reply: Reply) -> None:
-    sys.stdout.buffer.write(encode_frame(reply))
+    sys.stdout.buffer.write(encode_line(reply))
     sys.stdout.buffer.flush()
 
 

@@ -22,7 +22,7 @@ NOTHING_READ = {
 }
 
 
-def test_two_models_at_two_endpoints_are_measured_each_and_against_each_other(tmp_path: Path) -> None:
+def test_two_models_at_two_endpoints_are_measured_as_one_panel(tmp_path: Path) -> None:
     every = recipes()
     with open_shop() as shop:
         made = [make_trace(every[place * len(every) // 6], shop) for place in range(6)]
@@ -31,8 +31,8 @@ def test_two_models_at_two_endpoints_are_measured_each_and_against_each_other(tm
     with reads.serving() as one, serving(lambda _: (200, chat(json.dumps(NOTHING_READ)))) as other:
         command += ["--models", "reads,skims", "--base-url", f"{one},{other}"]
         found = json.loads(CliRunner().invoke(app, command).stdout)
-    reader, skimmer = found["models"]
-    assert (reader["name"], skimmer["name"]) == ("reads", "skims")
-    assert found["populations"][0]["traces"] == 6 and found["populations"][0]["owed"] == 0
-    assert reader["kappa_e4"] > 8_000 > skimmer["kappa_e4"]
-    assert -10_000 <= found["model_alpha_e4"] < 8_000
+    whole = found["populations"][0]
+    assert (whole["traces"], whole["owed"]) == (6, 0)
+    assert 0 < whole["kappa_e4"] < 8_000
+    rows = [json.loads(line) for line in (tmp_path / "found" / "rows.jsonl").read_bytes().splitlines()]
+    assert [one["model"] for one in rows[-1]["verdict"]["opinions"]] == ["reads", "skims"]

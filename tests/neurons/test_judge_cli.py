@@ -19,11 +19,9 @@ from arena.records.model import EvaluationRecord, Payload, StoredBody, VerdictRe
 from arena.records.sequencer import Sequencer
 from arena.store.location import StoreLocation, write_location
 from arena.store.postgres import PostgresStore
-from judge.render import render
 from neurons.cli.judge import app
 from tests.arena import log_stand
 from tests.judge import bodies
-from tests.judge.stumbling import StumblingEndpoint
 from tests.postgres_stand import start_new
 
 ALICE = keypair_signer("//Alice")
@@ -102,16 +100,3 @@ def test_replay_goes_on_where_it_stopped_and_leaves_the_log_alone(node: Path, tm
     assert len((tmp_path / "replay.jsonl").read_bytes().splitlines()) == 3
     assert json.loads(run(node, "explain", evaluation_seq(2), "--json").output)["verdicts"][0]["quality_e4"] == 7_000
     assert len(json.loads(run(node, "explain", evaluation_seq(2), "--json").output)["verdicts"]) == 1
-
-
-def test_a_replay_stops_at_its_budget_and_goes_on_in_the_next_run(node: Path, tmp_path: Path) -> None:
-    traces = [render(bodies.episode(words)) for words in WORDS]
-    endpoint = StumblingEndpoint({trace.text: trace for trace in traces}, ())  # ten tokens a reply
-    with endpoint.serving() as base_url:
-        command = ("replay", "--base-url", base_url, "--models", "scripted-judge", "--json", "--out")
-        by_tokens = (*command, str(tmp_path / "tokens"), "--budget-tokens", "15")
-        first, second = (json.loads(run(node, *by_tokens).output) for _ in range(2))
-        assert [(one["rows"], one["is_stopped"]) for one in (first, second)] == [(2, True), (3, False)]
-        assert len(endpoint.requests) == 3
-    told = CliRunner().invoke(app, ["replay", "--out", str(tmp_path), "--budget-tokens", "-1"])
-    assert told.exit_code == 2 and "--budget-tokens" in told.output

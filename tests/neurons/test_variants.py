@@ -16,7 +16,7 @@ from neurons.loops.run_loop import StopSignal
 from neurons.race.admission import Intake, VariantSeeds
 from neurons.race.episodes import EpisodeLoop
 from neurons.race.log import QUALIFYING, RaceLog
-from neurons.worker.protocol import LENGTH_BYTES, REQUESTS, Evaluated, EvaluateJob, Faulted, encode_frame
+from neurons.worker.protocol import REQUESTS, Evaluated, EvaluateJob, Faulted, encode_line
 from problems.model import variant_id
 from problems.titles import reward_titles
 from tests.arena import log_stand
@@ -104,4 +104,4 @@ async def test_intake_enqueues_with_the_seed_and_the_variant_goes_out_with_its_t
     for job in worker.jobs:
         assert job.titles is not None and job.titles.accepted.keys() == reward_titles((job.problem,))
         assert job.problem.query not in {one.query for one in SUITE}
-        assert REQUESTS.decode(encode_frame(job)[LENGTH_BYTES:]) == job
+        assert REQUESTS.decode(encode_line(job)) == job

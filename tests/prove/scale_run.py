@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.catalogue.build import BLOCK_DOCUMENTS, build_index, write_documents
-from harness.catalogue.engine import open_engine
+from harness.catalogue.lucene import open_engine
 from harness.catalogue.synthetic import generate
 from tests.harness.catalogue_stand import drawn_requests
 

@@ -15,9 +15,8 @@ import pytest
 from tests.prove.corpus_scale_run import folder_sha256, make_exports, run_build
 from tests.training.labelled import Maker, disguise, reword, stand_guard
 from tests.training.stories import make_trace
-from training.corpus.appraisal import Task
 from training.corpus.model import Rules, Trace
-from training.corpus.selection import appraise, decide
+from training.corpus.selection import Task, appraise, decide
 
 pytestmark = pytest.mark.prove
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.catalogue.build import read_products
-from harness.catalogue.engine import build_engine, open_engine
+from harness.catalogue.lucene import build_engine, open_engine
 from harness.catalogue.port import SearchRequest
 from harness.catalogue.synthetic import generate
 from tests.harness.catalogue_queries import adversarial_products, varied_requests

@@ -9,7 +9,6 @@ everywhere in an episode at once, so that conversation, pairing, emitters, surfa
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import random
 import re
@@ -20,24 +19,21 @@ from pathlib import Path
 import msgspec
 
 from arena.evaluate import EvaluatePorts, Evaluation, evaluate
-from arena.export.model import Trajectory
 from arena.policies import DEMO
-from arena.records.model import Conditions, Context, EvaluationRecord, HostFacts, RecordContent, Subject
+from arena.records.model import Conditions, Context, EvaluationRecord, HostFacts, Subject
 from foundation.canonical import canonical_bytes, text_hash
 from harness.agents.registry import baseline_source, reference_agent, reference_sha256s
 from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.native import open_catalogue
 from harness.catalogue.synthetic import generate
-from harness.inference.client import read_reply
-from harness.inference.port import ModelReply
-from harness.inference.scripted.model import complete
+from harness.inference.scripted.server import ScriptedUpstream
 from harness.sandbox.port import SandboxLevel
 from harness.sandbox.probe import open_sandbox
-from harness.trace import Completion, EvaluationBody, ToolCall
+from harness.trace import EvaluationBody, ToolCall
 from judge.scripted import ScriptedJudge
 from judge.verdict import Verdict
 from problems.clusters import find_clusters
-from problems.model import Bucket, Pool, Problem
+from problems.model import Bucket, Problem
 from problems.outcome import OutcomeScore
 from problems.synthesis import synthesize
 from problems.titles import LexicalTitles
@@ -66,15 +62,6 @@ AGENTS: Mapping[str, int] = {  # name -> how many of a day's records in a hundre
     "pruner": 4,
     "echoer": 4,
 }
-TRUTH: Mapping[str, str] = {
-    _EXPERT: "agentic",
-    "baseline:scripted-careful": "agentic",
-    "baseline:scripted-hasty": "agentic",
-    "pruner": "agentic",  # and not one path
-    "subtask": "subtask",
-    "mixed": "mixed",
-    "echoer": "echoed",
-}
 COUNTS: Mapping[Bucket, int] = {"product": 4, "shop": 3, "voucher": 3}
 
 _ROOM_BYTES_MIN = 10  # what a title grows by at least
@@ -99,18 +86,6 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
     evaluation: EvaluationRecord
     verdict: Verdict | None
-
-
-class ScriptedUpstream:
-    """The scripted model without its server."""
-
-    name = "scripted"
-
-    def complete(self, request: str) -> ModelReply:
-        return read_reply(msgspec.json.encode(complete(msgspec.json.decode(request))))
-
-    def probe(self, request: str) -> None:
-        return None
 
 
 def real_episodes(
@@ -200,53 +175,6 @@ class Firehose:
         templates = [one for group in self._templates.values() for one in group]
         for number, template in enumerate(templates):
             yield template.unchanged(f"real-{number}:1")
-
-
-def trajectory_of(made: Made, seq: int = 1, pool: Pool = "train") -> Trajectory:
-    """A made record as an export's views see it; its signature is none."""
-    return Trajectory(
-        validator="5validator",
-        seq=seq,
-        content_sha256=hashlib.sha256(made.body).hexdigest(),
-        signature="00" * 64,
-        content=RecordContent(recorded_ms=START_MS + seq, host=MACHINE, payload=made.evaluation),
-        evaluation=made.evaluation,
-        body=msgspec.json.decode(made.body, type=EvaluationBody),
-        verdict=made.verdict,
-        verdict_seq=seq + 1 if made.verdict else 0,
-        pool=pool,
-        cluster_id=made.cluster_id,
-    )
-
-
-def dialogue_of(made: Made) -> dict[str, object]:
-    """A made record as its agent would have told SN15 of it: the envelope, one step a completion.
-
-    Calls that Python made stand beside the model's, as SN15's agents write them: who made which is lost.
-    """
-    body = msgspec.json.decode(made.body, type=EvaluationBody)
-    steps: dict[int, dict[str, list[object]]] = {}
-    for event in body.events:
-        message = steps.setdefault(getattr(event, "step", 0), {})
-        if isinstance(event, Completion):
-            message["think"] = event.reasoning or event.content
-        elif isinstance(event, ToolCall):
-            parameters = msgspec.json.decode(event.arguments)
-            own_id = base64.urlsafe_b64encode(hashlib.md5(f"{event.name}\n{parameters}".encode()).digest())[:8].decode()
-            result = msgspec.json.decode(event.result)
-            row = {"name": event.name, "parameters": parameters, "tool_call_id": own_id, "result": result}
-            message.setdefault("tool_call", []).append(row)
-    return {
-        "problem_id": made.problem_id,
-        "status": "SUCCESS",
-        "dialogue": [
-            {
-                "completion": {"reasoning_content": "", "content": "", "message": message},
-                "extra_info": {"step": number, "query": body.query, "timestamp": START_MS + number},
-            }
-            for number, (_, message) in enumerate(sorted(steps.items()), 1)
-        ],
-    }
 
 
 class _Template:

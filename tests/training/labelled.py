@@ -30,10 +30,9 @@ from tests.training.stories import (
     say,
     search,
 )
-from training.corpus.appraisal import Guard, Task
 from training.corpus.building import Arm, Filtered, Sources, filter_sources
 from training.corpus.model import RejectCode, Trace
-from training.corpus.selection import Shard
+from training.corpus.selection import Guard, Shard, Task
 
 Truth = Literal["agentic", "subtask"]
 HELD_OUT_CLUSTER = "c-held-out"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
-from harness.chat import Message
 from harness.trace import EvaluationBody, ToolCall
 from tests.arena.trajectory_stand import (
     QUERY,
@@ -13,7 +12,6 @@ from tests.arena.trajectory_stand import (
     SEARCH,
     SYSTEM,
     TERMINATE,
-    USER,
     says,
 )
 from tests.arena.trajectory_stand import Episode as Run
@@ -57,40 +55,7 @@ def codes(trace: Trace) -> tuple[str, ...]:
     return codes_of(trace, Rules(off=("coefficient", "recommend_arguments", "subtask")), gates())
 
 
-def calls_by_role(messages: Sequence[Message]) -> list[tuple[str, tuple[str, ...]]]:
-    return [(message.role, tuple(call.name for call in message.calls)) for message in messages]
-
-
-WHOLE = [
-    ("system", ()),
-    ("user", ()),
-    ("assistant", ("find_product", "find_product")),
-    ("tool", ()),
-    ("tool", ()),
-    ("assistant", ("view_product_information",)),
-    ("tool", ()),
-    ("assistant", ("recommend_product", "terminate")),
-    ("tool", ()),
-    ("tool", ()),
-]
-
-
 PLANNER = {"role": "system", "content": "You plan what a worker does. Write the plan in three sentences, no calls."}
-WORKER = {"role": "system", "content": "Do what the plan says with the tools you have; think before each call."}
-
-
-def planned() -> EvaluationBody:
-    """A planner that is asked before every turn of its worker; the worker does not see what the planner was told."""
-    plans = says(content="Search for lamps, look at the first, recommend it.")
-    work = [says(*calls, content=thought, tag=thought[0]) for thought, calls in TURNS]
-    run = Run([reply for turn in work for reply in (plans, turn)])
-    messages = [WORKER, USER]
-    for number in range(len(TURNS)):
-        plan = run.chat(PLANNER, {"role": "user", "content": f"{QUERY}, step {number}"})
-        messages += [{"role": "user", "content": str(plan["content"])}] if not number else []
-        turn = run.chat(*messages)
-        messages += [turn, *run.answer(turn)]
-    return run.body()
 
 
 def calls_in(body: EvaluationBody) -> list[ToolCall]:

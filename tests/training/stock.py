@@ -18,21 +18,18 @@ from arena.policies import DEMO
 from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.native import open_catalogue
 from harness.catalogue.synthetic import generate
-from harness.inference.client import read_reply
-from harness.inference.port import ModelReply
-from harness.inference.scripted.model import complete
+from harness.inference.scripted.server import ScriptedUpstream
 from problems.clusters import find_clusters
 from problems.formats import read_problems, write_problems
 from problems.model import Problem
 from problems.synthesis import synthesize
 from problems.titles import LexicalTitles
 from tests.training.labelled import select
-from training.corpus.appraisal import Task
 from training.corpus.corpus_files import write_corpus
-from training.corpus.funnel import CODES
 from training.corpus.gates import NEVER_OFF
 from training.corpus.model import CorpusPool, Lineage, Rules, Trace
-from training.corpus.selection import kept_rows
+from training.corpus.report import CODES
+from training.corpus.selection import Task, kept_rows
 from training.model import Decode
 from training.models.render import Qwen3Codec
 from training.models.tiny_model import TinyShape, build_tiny_model
@@ -49,18 +46,6 @@ POLICY = msgspec.structs.replace(DEMO, tool_profile="paper4")
 DOCUMENTS = 300
 RULES = Rules(off=tuple(code for code in CODES if code not in NEVER_OFF))  # the filter has tests of its own
 EPISODE = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=2_048, turns_max=12, context_tokens_max=32_768)
-
-
-class ScriptedUpstream:
-    """The scripted model without its server."""
-
-    name = "scripted"
-
-    def complete(self, request: str) -> ModelReply:
-        return read_reply(msgspec.json.encode(complete(msgspec.json.decode(request))))
-
-    def probe(self, request: str) -> None:
-        return None
 
 
 @dataclass(frozen=True, kw_only=True)

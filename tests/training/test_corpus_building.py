@@ -9,7 +9,6 @@ import pytest
 from arena.chain.keys import verify
 from foundation.errors import ArenaError
 from foundation.executors.processes import executor_of
-from training.corpus.appraisal import Task
 from training.corpus.building import (
     FULL,
     Filtered,
@@ -23,6 +22,7 @@ from training.corpus.building import (
 from training.corpus.corpus_files import read_rows
 from training.corpus.leak_guard import Guard
 from training.corpus.model import Rules
+from training.corpus.selection import Task
 
 ORIGIN = {"partition_sha256": "cd" * 32, "code_commit": "f6"}
 LOOSE = Rules(coefficient_e4_min=5_000)
@@ -35,14 +35,6 @@ def filtered(day: Path, rules: Rules = LOOSE, names: tuple[str, ...] = (), worke
 
 def code_of(caught: pytest.ExceptionInfo[ArenaError]) -> str:
     return caught.value.failure.code
-
-
-def test_a_rules_file_is_the_paper_where_it_says_nothing(tmp_path: Path) -> None:
-    toml, plain = tmp_path / "a.toml", tmp_path / "a.json"
-    toml.write_text('coefficient_e4_min = 8000\noff = ["near_duplicate"]\n')
-    plain.write_text('{"coefficient_e4_min": 8000, "off": ["near_duplicate"]}')
-    wanted = Rules(coefficient_e4_min=8_000, off=("near_duplicate",))
-    assert read_rules(toml) == read_rules(plain) == wanted
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from collections.abc import Callable
@@ -15,10 +14,8 @@ from foundation.canonical import content_hash
 from neurons.cli.app import main
 from tests.training.firehose import Firehose
 from tests.training.firehose_export import write_day
-from tests.training.test_corpus_convert import QUERY
-from tests.training.test_corpus_foreign_shapes import upstream
 from training.corpus.corpus_files import read_lineage, read_rows
-from training.corpus.funnel import Funnel
+from training.corpus.report import Funnel
 
 Run = Callable[..., tuple[int, str, str]]
 LOOSE = ("--rule", "coefficient_e4_min=5000")
@@ -77,13 +74,9 @@ def test_an_export_that_nobody_signed_needs_the_word(run: Run, firehose: Firehos
         ((), 2, "name at least one export"),
         (("{tmp}/none",), 4, "V2095"),
         (("{day}", "--rule", "off=leak"), 2, "cannot be switched off"),
-        (("{day}", "--rule", "off=nonsense"), 2, "V2120"),
-        (("{day}", "--rules", "{tmp}/none.toml"), 2, "V2120"),
         (("{day}", "--ablation", "nonsense"), 2, "no_structural_filter"),
         (("{day}", "--rule", "coefficient_e4_mn=1"), 2, "coefficient_e4_min"),
         (("{day}", "--tokenizer", "{tmp}/none.json"), (2, 3), "none.json"),
-        (("{day}", "--held-out", "{tmp}/none"), 2, "none"),
-        (("{day}", "--partition", "{tmp}/none"), 2, "none"),
         (("{day}", "--catalogue", "{tmp}/none"), (2, 3, 4), "none"),
         (("{day}", "--foreign", "{tmp}/none.jsonl"), 2, "V2027"),
     ],
@@ -115,47 +108,15 @@ def test_foreign_rows_are_read_beside_an_export_and_kept_out_while_nothing_is_kn
     assert len(read_lineage(tmp_path / "c").sources) == 2
 
 
-def test_rows_of_elsewhere_become_a_corpus_without_judge_or_catalogue_and_the_report_says_so(
-    run: Run, tmp_path: Path
-) -> None:
-    lines = [json.dumps(upstream()).replace(QUERY, f"a lamp for room {number}, tall and red") for number in range(3)]
-    (tmp_path / "rollouts.jsonl").write_text("\n".join(lines))
-    held_out = tmp_path / "held.jsonl"
-    reward = {"product_id": "999", "title": ["Stapler of steel"]}
-    held_out.write_text(json.dumps({"query": "a stapler for the drawer", "category": "product", "reward": reward}))
-    words = ("--foreign", tmp_path / "rollouts.jsonl", "--held-out", held_out, "--out", tmp_path / "c")
-    code, out, err = run("build", *words, "--rule", "off=near_duplicate,duplicate")
-    assert code == 0, err
-    said = "3 traces are of a source without a judge"
-    assert said in out and said in (tmp_path / "c" / "README.md").read_text()
-    assert said in (tmp_path / "c" / "report.html").read_text()
-    assert len(list(read_rows(tmp_path / "c"))) == 3
-
-
 def test_show_gives_the_report_as_lines_json_and_page(run: Run, corpus: Path, tmp_path: Path) -> None:
-    code, out, _ = run("show", corpus, "--html", tmp_path / "page.html")
+    code, out, _ = run("show", corpus)
     assert code == 0
     assert out.index("Length in tokens") < out.index("Funnel") < out.index("By agent version")
     assert content_hash(read_lineage(corpus)) in out
-    assert (tmp_path / "page.html").read_bytes() == (corpus / "report.html").read_bytes()
     _, out, _ = run("show", corpus, "--json")
     value = json.loads(out)
     assert value["identity"] == content_hash(read_lineage(corpus))
     assert msgspec.convert(value["funnel"], Funnel).kept == len(list(read_rows(corpus)))
-
-
-def test_sample_writes_a_blind_sheet_and_the_key_beside_it(run: Run, corpus: Path, tmp_path: Path) -> None:
-    code, _, _ = run("sample", corpus, "--out", tmp_path / "sheet", "--rows", 3)
-    assert code == 0
-    assert sorted(path.name for path in (tmp_path / "sheet").iterdir()) == ["sheet.csv", "sheet.html"]
-    keys = [json.loads(line) for line in (tmp_path / "sheet.key.jsonl").read_text().splitlines()]
-    with (tmp_path / "sheet" / "sheet.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["item"] for row in rows] == [key["item"] for key in keys]
-    everything = "".join(path.read_text() for path in (tmp_path / "sheet").iterdir())
-    assert not any(key[name] in everything for key in keys for name in ("agent", "team", "trace_id", "place"))
-    code, _, err = run("sample", corpus, "--out", tmp_path / "sheet")
-    assert code == 2 and "V2027" in err
 
 
 def test_a_corpus_of_dev_holds_rows_of_that_pool_alone(run: Run, firehose: Firehose, tmp_path: Path) -> None:

@@ -14,11 +14,10 @@ import pytest
 
 from arena.chain.keys import verify
 from tests.training.labelled import make_labelled, select, stand_guard
-from training.corpus.appraisal import Appraisal, Task
 from training.corpus.building import arms_of, filter_sources, open_sources
 from training.corpus.leak_guard import Guard
 from training.corpus.model import Rules
-from training.corpus.selection import Decision
+from training.corpus.selection import Appraisal, Decision, Task
 
 GOLDEN = json.loads(Path(__file__).with_name("corpus_golden.json").read_text("utf-8"))
 LABELLED, SEED = 240, 7

@@ -104,13 +104,6 @@ def test_a_released_row_that_answers_its_problem_with_a_held_out_product_does_no
                 assert guard(arena(foreign(asked, ids=ids, titles=titles), **released)) == ("leak",)
 
 
-@pytest.mark.parametrize("facts", [{"suite": "v1", "pool": "train", "cluster_id": "c"}, {"cluster_id": "c"}])
-def test_a_row_of_a_suite_or_of_no_release_does_not_enter(
-    guard: Guard, bank: Sequence[Problem], facts: dict[str, object]
-) -> None:
-    assert guard(arena(foreign(bank[-1]), **facts)) == ("pool",)
-
-
 @pytest.mark.parametrize("is_keyed", [False, True])
 def test_no_held_out_problem_enters_from_elsewhere(
     partition: OpenPartition,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import boto3
 import obstore
 import pytest
 
@@ -76,22 +75,13 @@ def test_a_machine_without_the_folder_reads_the_same_rows_by_url(location: str, 
         assert list(executor.map(rows_of, shards, died="V2052")) == plain
 
 
-@pytest.mark.parametrize(
-    ("name", "code"), [("log/a\u202eb", "V2050"), ("log/a\x85b", "V2050"), ("a\x1b[2Jb", "V2029"), ("a\x7fb", "V2029")]
-)
+@pytest.mark.parametrize(("name", "code"), [("log/a\u202eb", "V2050"), ("a\x1b[2Jb", "V2029")])
 def test_a_name_that_could_drive_a_terminal_is_refused_before_anything_is_fetched(
-    location: str,
-    tmp_path: Path,
-    name: str,
-    code: str,
-    request: pytest.FixtureRequest,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, name: str, code: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if location.startswith("file:"):
-        (tmp_path / "there" / name).write_bytes(b"x")
-    else:
-        client = boto3.client("s3", endpoint_url=request.getfixturevalue("s3"), region_name="us-east-1")
-        client.put_object(Bucket=location[5:].partition("/")[0], Key=f"some/prefix/{name}", Body=b"x")
+    there, location = tmp_path / "there", folder_location(tmp_path / "there")
+    (there / name).parent.mkdir(parents=True)
+    (there / name).write_bytes(b"x")
     with pytest.raises(ArenaError) as caught:
         bring_export(location, tmp_path / "exports")
     assert caught.value.failure.code == code

@@ -1,54 +1,46 @@
-"""Whatever form an agent keeps its dialogue in, its episode becomes one conversation, or a code, by recorded events.
-
-Every agent here runs through the recorder. What it tells its model about calls and results is its own affair.
-"""
+"""Whatever form an agent keeps its dialogue in, its episode becomes one conversation, or a code, by recorded events."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
+from pathlib import Path
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from foundation.canonical import foreign_text
-from harness.tools.port import ToolOutcome
-from harness.work import WorkMeter
-from tests.arena import trajectory_stand
+from harness.chat import Message
+from harness.trace import Completion, EvaluationBody
 from tests.arena.trajectory_stand import (
     QUERY,
+    RECOMMEND,
     SEARCH,
+    SYSTEM,
+    USER,
+    appending,
     narrating,
     says,
+    tool_message,
 )
 from tests.arena.trajectory_stand import Episode as Run
-from tests.harness.episode_stand import StandToolbox
-from tests.harness.honest_dialogues import DIALOGUES, STEPS, Step, written
-from tests.harness.honest_dialogues import QUERY as HONEST_QUERY
+from tests.training.agent_styles import StyleRow, run_styles, table
 from tests.training.react_agents import (
+    PLANNER,
     TURNS,
-    WHOLE,
-    Asked,
+    VIEW,
+    WIDER,
     as_one_message,
-    calls_by_role,
     calls_in,
     codes,
     spoken,
 )
 from tests.training.test_corpus_reader import as_trace
+from training.corpus.corpus_files import columns_of, row_of
 from training.corpus.gates import codes_of, gates
-from training.corpus.model import Rebuilt, Rules
-
-
-def test_a_dialogue_in_one_growing_message_is_the_whole_conversation() -> None:
-    body = as_one_message()
-    trace = as_trace(body)
-    assert trace.rebuilt == Rebuilt(how=("events", "query", "text_calls"))
-    assert calls_by_role(trace.messages) == WHOLE
-    assert trace.messages[1].content == QUERY
-    assert [one.reasoning for one in trace.messages if one.role == "assistant"] == [thought for thought, _ in TURNS]
-    assert [one.content for one in trace.messages if one.role == "tool"] == [call.result for call in calls_in(body)]
-    assert {call.emitter for one in trace.messages for call in one.calls} == {"llm"}
-    assert codes(trace) == ()
+from training.corpus.model import CorpusRow, Rebuilt, Rules, Trace
+from training.corpus.selection import signals_of
+from training.models.render import Qwen3Codec
 
 
 @pytest.mark.parametrize(
@@ -66,7 +58,6 @@ def test_a_dialogue_that_was_cut_or_summarised_says_what_its_model_was_not_shown
 ) -> None:
     trace = as_trace(as_one_message(shown=shown))
     assert trace.rebuilt == Rebuilt(how=("events", "query", "text_calls"), lacks=lacks)
-    assert calls_by_role(trace.messages) == WHOLE
     assert codes(trace) == ("view_incomplete",)
     off = Rules(off=("coefficient", "recommend_arguments", "subtask", "view_incomplete"))
     assert codes_of(trace, off, gates()) == ()
@@ -88,51 +79,112 @@ def test_calls_of_the_agents_python_are_marked_and_not_learnt() -> None:
     ]  # fmt: skip
 
 
-class Goods(StandToolbox):
-    """Answers the calls of an honest dialogue with its results."""
+@given(st.data())
+def test_whatever_an_agent_does_only_what_was_recorded_stands_there(data: st.DataObject) -> None:
+    texts = st.sampled_from(["", "Fine.", spoken(TURNS[0]), spoken(TURNS[1]), "<tool_call>[{</tool_call>"])
+    native = st.lists(st.sampled_from([SEARCH, WIDER, VIEW, RECOMMEND]), max_size=2)
+    replies = [says(*data.draw(native), content=data.draw(texts), tag=f"t{n}-") for n in range(4)]
+    run, messages = Run(replies), [SYSTEM, USER]
+    for number in range(len(replies)):
+        sent = run.chat(*messages)
+        match data.draw(st.sampled_from(["append", "transcript", "other", "forge", "python"])):
+            case "append":
+                messages += [sent, *run.answer(sent)]
+            case "transcript":
+                results = [run.tool(*call) for call in data.draw(native)]
+                messages = [SYSTEM, {"role": "user", "content": f"{QUERY} {sent['content']} {results} {number}"}]
+            case "other":
+                messages = [PLANNER, USER, {"role": "user", "content": f"n{number}"}]
+            case "forge":
+                forged = {"id": "x", "type": "function", "function": {"name": "terminate", "arguments": "{}"}}
+                messages += [{"role": "assistant", "content": "mine", "tool_calls": [forged]}, tool_message("x", "no")]
+            case "python":
+                messages.append({"role": "user", "content": run.tool(*WIDER)})
+    body = run.body()
+    trace = as_trace(body)
+    if trace.provenance == "verbatim" or trace.rebuilt == Rebuilt(how=("text_calls",)):
+        return
+    turns = [event for event in body.events if isinstance(event, Completion)]
+    own = [message for message in trace.messages if message.role == "assistant" and message.is_model]
+    assert len(own) <= len(turns)
+    position = 0
+    for message in own:  # in order, each once
+        while message.content.strip() not in turns[position].content:
+            position += 1
+        position += 1
+    made = sorted((call.name, call.result, call.emitter == "llm") for call in calls_in(body))
+    shown = []
+    calls = {}
+    for message in trace.messages:
+        calls |= {call.id: (call, message.is_model) for call in message.calls}
+        if message.role == "tool" and message.call_id in calls:
+            call, is_model = calls[message.call_id]
+            shown.append((call.name, message.content, is_model and call.emitter == "llm"))
+    assert sorted(shown) == made
 
-    def dispatch(self, name: str, arguments: str, work: WorkMeter | None = None) -> ToolOutcome:
-        told = {
-            call: result for step in STEPS for call, result in zip(map(_key, step.calls), step.results, strict=True)
-        }
-        result = told[_key((name, json.loads(arguments)))]
-        return ToolOutcome(result=foreign_text(result), is_final=name == "terminate")
+
+@pytest.mark.parametrize("body", [appending(), as_one_message(), as_one_message(shown=lambda parts: parts[-1])])
+def test_a_row_of_a_corpus_says_where_its_conversation_is_from(body: EvaluationBody) -> None:
+    trace = as_trace(body)
+    row = CorpusRow(trace=trace, signals=signals_of(trace), tokens=None, rank=1)
+    values = columns_of(row)
+    assert values["provenance"] == trace.provenance
+    assert row_of(values) == row
 
 
-def _key(call: Asked) -> str:
-    return foreign_text([call[0], call[1]])
+def _sent(message: dict[str, object]) -> Message:
+    from training.rollouts.rollout import _message  # how a request becomes a sampler's prompt
+
+    return _message(message)
 
 
-HELD_BACK = {  # what these do not show their model; all others show everything
-    "native calls, trimmed": ("calls", "remarks", "results"),
-    "turns, results cut": ("results",),
-    "told by the program": ("results",),
-    "scratchpad": ("calls", "results"),
-    "plan, step by step": ("calls", "remarks", "results"),
+README = Path(__file__).parents[2] / "training" / "corpus" / "README.md"
+REFUSED = {  # what is truly missing: all of the view, one dialogue, a model that chose
+    "the same with tools of its own": "pairing",  # what a miner's own function answered is in no record
+    "results shortened, one message": "view_incomplete",
+    "dialogue cut on the way": "view_incomplete",
+    "two workers that both call": "not_one_path",
+    "Python calls, model narrates (subtask)": "subtask",
 }
+SAMPLED = ["tool-calling API (baseline)", "several calls a turn, run together", "planner beside a worker"]
 
 
-@pytest.mark.parametrize("name", DIALOGUES)
-def test_every_way_of_showing_a_dialogue_is_whole_or_says_what_was_held_back(
-    name: str, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StyleRow]:
+    return run_styles(tmp_path_factory.mktemp("styles"))
+
+
+@pytest.fixture(scope="module")
+def codec() -> Qwen3Codec:
+    from tests.training.stock import TOKENIZER  # torch: not for the tests of the corpus
+
+    return Qwen3Codec(TOKENIZER)
+
+
+def test_the_readme_has_the_table(rows: dict[str, StyleRow]) -> None:
+    assert table(rows) in README.read_text("utf-8")
+
+
+def prompts(trace: Trace, body: EvaluationBody, codec: Qwen3Codec) -> list[tuple[int, ...]]:
+    """What was sent for each turn of the row, as a sampler would have tokenised it."""
+    opening = trace.messages[0].content
+    requests = [
+        [msgspec.json.decode(body.messages[at]) for at in turn.request]
+        for turn in body.events
+        if isinstance(turn, Completion)
+    ]
+    own = [sent for sent in requests if sent[0]["content"] == opening]
+    return [codec.prompt(tuple(map(_sent, sent)), trace.tools) for sent in own]
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_the_prompt_that_was_sent_is_the_training_prefix_token_for_token(
+    name: str, rows: dict[str, StyleRow], codec: Qwen3Codec
 ) -> None:
-    monkeypatch.setattr(trajectory_stand, "StandToolbox", Goods)
-    monkeypatch.setattr(trajectory_stand, "QUERY", HONEST_QUERY)
-    is_native = name.startswith("native") or name in ("own words quoted", "plan, step by step")
-    run = Run(
-        [
-            says(*step.calls, content=step.thought, tag=f"call_{number}_") if is_native else says(content=written(step))
-            for number, step in enumerate(STEPS)
-        ]
-    )
-    done: list[Step] = []
-    for step in STEPS:
-        run.chat(*DIALOGUES[name](done))
-        results = tuple(json.loads(run.tool(*call)) for call in step.calls)
-        done.append(Step(step.thought, step.calls, results))
-    trace = as_trace(run.body(query=HONEST_QUERY))
-    lacks = trace.rebuilt.lacks if isinstance(trace.rebuilt, Rebuilt) else ()
-    assert lacks == HELD_BACK.get(name, ())
-    assert codes(trace) == (("view_incomplete",) if lacks else ())
-    made = [call.name for message in trace.messages for call in message.calls]
-    assert made == [call[0] for step in STEPS for call in step.calls]
+    trace, body = rows[name].traces[0]
+    row = codec.row(trace.trace_id, trace.messages, trace.tools, 100_000)
+    sent = prompts(trace, body, codec)
+    assert len(sent) == sum(one.role == "assistant" for one in trace.messages) > 2
+    for prompt in sent:
+        assert row.token_ids[: len(prompt)] == prompt
+        assert (row.mask[len(prompt) - 1], row.mask[len(prompt)]) == (0, 1)

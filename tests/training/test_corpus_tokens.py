@@ -12,9 +12,8 @@ import pytest
 from foundation.errors import ArenaError
 from harness.chat import Message
 from tests.training.labelled import Maker, stand_guard
-from training.corpus.appraisal import Task
 from training.corpus.model import Rules, Trace, TraceFacts, TraceSource
-from training.corpus.selection import appraise
+from training.corpus.selection import Task, appraise
 from training.corpus.tokens import (
     open_counter,
     render,

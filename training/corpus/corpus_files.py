@@ -21,7 +21,7 @@ import hashlib
 import itertools
 import struct
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -32,10 +32,8 @@ import zstandard
 
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
-from harness.chat import ChatMessage, Message, chat_of, message_of
-from training.corpus.appraisal import Guard
-from training.corpus.disk import Spool, sorted_on_disk
-from training.corpus.funnel import Funnel
+from harness.chat import ChatMessage, chat_of, message_of
+from training.corpus.duplicates import Spool, sorted_on_disk
 from training.corpus.model import (
     CorpusRow,
     Lineage,
@@ -47,7 +45,8 @@ from training.corpus.model import (
     TraceFacts,
     TraceSource,
 )
-from training.corpus.report import render_card, render_page
+from training.corpus.report import Funnel, render_card, render_page
+from training.corpus.selection import Guard
 
 DATA, CARD, LINEAGE, FUNNEL, REJECTED, PAGE = (
     "data/train.parquet",
@@ -126,14 +125,14 @@ def columns_of(row: CorpusRow) -> dict[str, Any]:
         "rewritten": trace.rewritten,
         "query": trace.query,
         "tools": trace.tools,
-        "messages": chat_json(trace.messages),
+        "messages": _ENCODE([chat_of(message) for message in trace.messages]).decode(),  # OpenAI chat
     }
     known = {name: values[name] for name in _JSON if values[name] is not None}
     return values | dict.fromkeys(_JSON) | {name: _ENCODE(value).decode() for name, value in known.items()}
 
 
 def row_of(columns: Mapping[str, Any]) -> CorpusRow:
-    """The row of a file's columns. Raises msgspec.ValidationError for values that no row has."""
+    """The row of a file's columns. Raises msgspec.ValidationError or ArenaError V2097 for values that no row has."""
     values = dict(columns)
     values |= {name: decoder.decode(values[name]) for name, decoder in _JSON.items() if values[name] is not None}
     trace = Trace(
@@ -144,7 +143,7 @@ def row_of(columns: Mapping[str, Any]) -> CorpusRow:
             sha256=values["source_sha256"],
             is_verified=values["is_verified"],
         ),
-        messages=messages_of(values["messages"]),
+        messages=tuple(message_of(chat) for chat in _CHAT.decode(values["messages"])),
         tools=values["tools"],
         query=values["query"],
         facts=msgspec.convert({name: values[name] for name in TraceFacts.__struct_fields__}, TraceFacts),
@@ -154,16 +153,6 @@ def row_of(columns: Mapping[str, Any]) -> CorpusRow:
     )
     signals = Signals(**{name: values[name] for name in Signals.__struct_fields__})
     return CorpusRow(trace=trace, signals=signals, tokens=values["tokens"], rank=values["rank"])
-
-
-def chat_json(messages: Sequence[Message]) -> str:
-    """Messages as OpenAI chat, JSON text."""
-    return _ENCODE([chat_of(message) for message in messages]).decode()
-
-
-def messages_of(text: str) -> tuple[Message, ...]:
-    """The messages of `chat_json`. Raises msgspec.ValidationError or ArenaError V2097 for what is none."""
-    return tuple(message_of(chat) for chat in _CHAT.decode(text))
 
 
 def write_corpus(

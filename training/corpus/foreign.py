@@ -8,11 +8,12 @@ only where it has a field for it.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -413,20 +414,8 @@ def _rows_of(content: bytes) -> Iterator[bytes]:
 SHARD_ROWS, SHARDS_MAX = 512, 32  # each piece of a file is read from its beginning
 
 
-class ForeignShard(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of a foreign file that stand together: `rows` of them from the number `first` on. Calling it reads them."""
-
-    path: str
-    first: int
-    rows: int
-
-    def __call__(self) -> Iterator[Trace | Quarantined]:
-        """Its rows, in order. Raises ArenaError V2050 for a broken archive."""
-        return read_foreign(Path(self.path), self.first, self.rows)
-
-
-def foreign_shards(path: Path) -> tuple[ForeignShard, ...]:
-    """A foreign file as pieces of `SHARD_ROWS` rows or more; none without rows. Reads it once.
+def foreign_shards(path: Path) -> tuple[Callable[[], Iterator[Trace | Quarantined]], ...]:
+    """A foreign file as pieces of `SHARD_ROWS` rows or more, each read when it is called; none without rows.
 
     Raises ArenaError V2027 when rows were read and none is a trace, V2050 for a broken archive, and OSError.
     """
@@ -440,4 +429,4 @@ def foreign_shards(path: Path) -> tuple[ForeignShard, ...]:
             raise ArenaError("V2027", f"{path}: no row can be read; {refused.place}: {refused.detail}")
     count = sum(1 for _ in _lines_from(path))
     size = max(SHARD_ROWS, -(-count // SHARDS_MAX))
-    return tuple(ForeignShard(path=str(path), first=first, rows=size) for first in range(1, count + 1, size))
+    return tuple(functools.partial(read_foreign, path, first, size) for first in range(1, count + 1, size))

@@ -22,8 +22,8 @@ from msgspec.structs import replace
 from foundation.canonical import content_hash, file_sha256, text_hash
 from foundation.errors import ArenaError
 from harness.inference.port import Upstream
+from training.corpus.building import Mix, MixRow, mix
 from training.corpus.corpus_files import read_lineage, read_rows
-from training.corpus.mix import Mix, MixRow, mix
 from training.corpus.model import CorpusPool, Trace, TraceFacts, TraceSource, assemble_trace
 from training.guards import emission_rate, require_context, require_exact_masks, require_train_pool
 from training.model import Rollout, Sampler, Stage, TokenRow, UnfitRowError
@@ -127,7 +127,7 @@ def by_step(rows: TokenRows) -> TokenRows:
 
 
 def blend(corpus: TokenRows, rollouts: TokenRows, recipe: Mix) -> TokenRows:
-    """Rows of both parts in the recipe's shares and order (`training.corpus.mix`; paper B.3 and B.4).
+    """Rows of both parts in the recipe's shares and order (`training.corpus.building`; paper B.3 and B.4).
 
     Raises ValueError when a part that is to have a share has no rows.
     """

@@ -1,8 +1,7 @@
 """What the user asked for, read out of the request's words: wishes, bounds, services, voucher.
 
-Total on any text. It reads back every phrasing of `problems.constraints`, and most of the public
-ShoppingBench test set's (docs/benchmark.md#problems); a phrase it does not know stays among the search words, where it
-does little harm.
+Total on any text. It reads back every phrasing of `problems.constraints`; of free prose it knows prices and services,
+and every other word is searched for.
 """
 
 from __future__ import annotations
@@ -28,15 +27,10 @@ features featuring must using buy shopping where another following all
 _STOP = frozenset(_STOP_TEXT.split())
 _VOUCHER_START = re.compile(r"\bmy budget is\b", re.I)
 
-# The two list forms of `problems.constraints`, then whatever people write.
+# The two list forms of `problems.constraints`, and the frame around a wish.
 _NUMBERED = re.compile(r"(?:^|\s)\([1-9]\)\s+")
 _ORDINAL = re.compile(r"(?:^|[.:]\s+)(?:First|Second|Third|Fourth|Fifth|Lastly),\s+")
-_LOOSE = re.compile(
-    r"(?:^|\s)\(?[1-9][.)]\s+|;|\n+|(?:(?<=[.!?])\s+|^|,\s+)(?:and\s+)?(?:first|second|third|fourth|next|then|also|"
-    r"additionally|lastly|finally|for the \w+ (?:one|item))\b[,:]?|(?<=[a-z)\d])[.!?]\s+(?=[A-Z0-9])",
-    re.I,
-)
-_LIST_COMMA = re.compile(r",?\s+and\s+(?=(?:an?|some|the)\s)|,\s+(?=(?:an?|some|the)\s)|,\s+and\s+", re.I)
+_ONE_SHOP = re.compile(r"\b(?:shops?|stores?|sellers?)\b", re.I)
 _OPENING = re.compile(
     r"^\s*(?:i'm looking for|looking for|show me|can you help me find|i want to buy|find)\s+(?:(?:an?|the)\s+)?", re.I
 )
@@ -46,34 +40,18 @@ _LEADING = re.compile(r"^(?:(?:from|by) the (?=brand )|in |with )")
 _SERVICE_FRAME = frozenset(["sold", "available", "payable", "with", "on", "by", "in", "a", "service", "deal"])
 _NAME = re.compile(r"[a-z0-9]+(?: [a-z0-9]+){0,9}")
 _PROSE_WORD = re.compile(r"\b(?:that|with|available|in|and)\b")
-_WORDS_PER_WISH_MIN = 2
 
-# Numbers and services: price bounds, service names, voucher terms.
-_NUMBER = r"(?:php|₱|p)?\s?`?(\d[\d,]*(?:\.\d+)?)`?(?:\s?(?:php|pesos?|₱))?"
-_BETWEEN = re.compile(
-    r"(?:between|from|ranging from|in the range of|within|priced at|costing)?\s*"
-    rf"{_NUMBER}\s*(?:and|to|-|–)\s*{_NUMBER}",
-    re.I,
+_NUMBER, _PESOS = r"(\d[\d,]*(?:\.\d+)?)", r"\s?(?:php|pesos?)\b"
+_PRICES: tuple[tuple[re.Pattern[str], tuple[int, int]], ...] = (  # groups of the lower and upper bound; 0: open
+    (re.compile(rf"(?:between|from) {_NUMBER} (?:and|to) {_NUMBER}{_PESOS}", re.I), (1, 2)),
+    (re.compile(rf"(?:above|over|more than|at least|higher than) {_NUMBER}{_PESOS}", re.I), (1, 0)),
+    (re.compile(rf"(?:below|under|less than|at most|up to) {_NUMBER}{_PESOS}", re.I), (0, 1)),
 )
-_ABOVE = re.compile(
-    r"(?:above|over|more than|greater than|exceed(?:s|ing)?|at least|upwards? of|starting (?:at|from)|higher than|"
-    rf"(?:a )?minimum(?: price)? of|beyond|not less than|from)\s*{_NUMBER}",
-    re.I,
-)
-_BELOW = re.compile(
-    r"(?:below|under|less than|cheaper than|at most|up to|no more than|lower than|not exceeding|"
-    rf"(?:a )?maximum(?: price)? of)\s*{_NUMBER}",
-    re.I,
-)
-_MONEY = re.compile(r"pric|cost|php|peso|₱|budget|\bp\d", re.I)
-_CONTEXT_BEFORE, _CONTEXT_AFTER = 24, 10
 _SERVICES = {
-    "official": re.compile(r"\b(?:laz\s?mall|official (?:store|shop|mall)s?|official)\b", re.I),
-    "freeShipping": re.compile(
-        r"\b(?:(?:free|complimentary|no-cost) (?:shipping|delivery)|ships? free|free of shipping)\b", re.I
-    ),
-    "COD": re.compile(r"\b(?:cash[- ]on[- ]delivery|cod|pay(?:ment)? (?:up)?on (?:delivery|arrival))\b", re.I),
-    "flashsale": re.compile(r"\b(?:laz\s?flash|flash[- ]?(?:sale|deal)s?)\b", re.I),
+    "official": re.compile(r"\b(?:lazmall|official (?:store|shop)|official)\b", re.I),
+    "freeShipping": re.compile(r"\b(?:free|complimentary) (?:shipping|delivery)\b", re.I),
+    "COD": re.compile(r"\b(?:cash on delivery|cod|pay on delivery)\b", re.I),
+    "flashsale": re.compile(r"\b(?:lazflash|flash (?:sale|deal))\b", re.I),
 }
 
 
@@ -138,15 +116,11 @@ def read_brief(text: str) -> Brief:
     """The request in `text`; always at least one wish. Kept, since a model without state reads it at each turn."""
     found = _VOUCHER_START.search(text)
     goods = (text[: found.start()] if found else text).strip()
-    asks_for_shop = re.search(r"\b(?:shops?|stores?|sellers?|one place)\b", goods, re.I) is not None
-    parts = _split(goods, is_list=found is not None or asks_for_shop)
+    wishes = tuple(map(_read_wish, _split(goods)))
     if found is not None:
-        return Brief(
-            bucket="voucher", wishes=tuple(map(_read_wish, parts)), voucher=_read_voucher(text[found.start() :])
-        )
-    if asks_for_shop and len(parts) > 1:
-        return Brief(bucket="shop", wishes=tuple(map(_read_wish, parts)))
-    return Brief(bucket="product", wishes=(_read_wish(goods),))
+        return Brief(bucket="voucher", wishes=wishes, voucher=_read_voucher(text[found.start() :]))
+    is_shop = len(wishes) > 1 and _ONE_SHOP.search(goods) is not None
+    return Brief(bucket="shop" if is_shop else "product", wishes=wishes)
 
 
 def content_words(text: str) -> tuple[str, ...]:
@@ -155,45 +129,29 @@ def content_words(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for word in words if word not in _STOP))
 
 
-def _split(text: str, *, is_list: bool) -> list[str]:
+def _split(text: str) -> list[str]:
     for marker in (_NUMBERED, _ORDINAL):
-        parts = marker.split(text)[1:]
-        if len(parts) > 1:
+        if len(parts := marker.split(text)[1:]) > 1:
             return [part.strip() for part in parts]
-    parts = [part.strip(" ,.:") for part in _LOOSE.split(text)]
-    parts = [part for part in parts if len(content_words(part)) >= _WORDS_PER_WISH_MIN]
-    if len(parts) == 1 and is_list and _templated(text) is None:
-        parts = [part.strip(" ,.:") for part in _LIST_COMMA.split(parts[0])]
-    return parts if parts and is_list else [text]
+    return [text]
 
 
 def _read_wish(text: str) -> Wish:
-    """A wish in the form of `problems.constraints`, or in free prose."""
-    if (templated := _templated(text)) is not None:
-        return templated
-    low, high, rest = _read_price(text)
-    services, rest = _read_services(rest)
-    name = content_words(rest) or content_words(text)
-    return Wish(text=text.strip(), name=name, price_low_php=low, price_high_php=high, services=tuple(services))
-
-
-def _templated(text: str) -> Wish | None:
-    """A name, then constraints between commas; None for free prose."""
+    """A name, then constraints between commas; or free prose."""
     body = _OPENING.sub("", _CLOSING.sub("", text.strip()))
-    name, *constraints = re.sub(r"[.;?]$", "", body).split(", ")
-    if not _NAME.fullmatch(name) or _is_priced(name) or (_read_services(name)[0] and _PROSE_WORD.search(name)):
-        return None
-    if not all(_CONSTRAINT.match(part) for part in constraints):
-        return None
+    name, *parts = re.sub(r"[.;?]$", "", body).split(", ")
+    is_said = _read_price(name)[:2] != (None, None) or (_read_services(name)[0] and _PROSE_WORD.search(name))
+    if is_said or not _NAME.fullmatch(name) or not all(map(_CONSTRAINT.match, parts)):
+        low, high, rest = _read_price(text)
+        services, rest = _read_services(rest)
+        words = content_words(rest) or content_words(text)
+        return Wish(text=text.strip(), name=words, price_low_php=low, price_high_php=high, services=tuple(services))
     low = high = None
-    services: list[str] = []
-    phrases: list[str] = []
-    for part in constraints:
+    services, phrases = [], []
+    for part in parts:
         if part.startswith(("priced ", "costing ", "with a price ")):
             low, high, _ = _read_price(part)
             continue
-        if _is_priced(part):
-            return None
         named, rest = _read_services(part)
         if named and _SERVICE_FRAME.issuperset(rest.split()):
             services += named
@@ -209,18 +167,12 @@ def _templated(text: str) -> Wish | None:
     )
 
 
-def _is_priced(text: str) -> bool:
-    return _read_price(text)[:2] != (None, None)
-
-
 def _read_price(text: str) -> tuple[float | None, float | None, str]:
-    """Lower bound, upper bound (PHP), and the text without the price phrase. Only numbers near a money word count."""
-    for pattern, sides in ((_BETWEEN, (1, 2)), (_ABOVE, (1, None)), (_BELOW, (None, 1))):
-        for found in pattern.finditer(text):
-            context = text[max(0, found.start() - _CONTEXT_BEFORE) : found.end() + _CONTEXT_AFTER]
-            if _MONEY.search(context):
-                low, high = (_amount(found.group(side)) if side else None for side in sides)
-                return low, high, text[: found.start()] + " " + text[found.end() :]
+    """Lower bound, upper bound (PHP), and the text without the price phrase."""
+    for pattern, sides in _PRICES:
+        if found := pattern.search(text):
+            low, high = (_amount(found[side]) if side else None for side in sides)
+            return low, high, f"{text[: found.start()]} {text[found.end() :]}"
     return None, None, text
 
 
@@ -236,17 +188,17 @@ def _read_voucher(text: str) -> VoucherTerms:
     """The terms in the sentences that follow "My budget is"."""
 
     def number_after(pattern: str) -> float | None:
-        found = re.search(pattern + r"\D{0,12}?`?₱?\s?(\d[\d,]*(?:\.\d+)?)", text, re.I)
-        return _amount(found.group(1)) if found else None
+        found = re.search(rf"{pattern}\D{{0,12}}?{_NUMBER}", text, re.I)
+        return _amount(found[1]) if found else None
 
     percent = re.search(r"(\d+(?:\.\d+)?)\s?%", text)
     return VoucherTerms(
-        scope="shop" if re.search(r"same shop|one shop|single shop", text, re.I) else "platform",
+        scope="shop" if "same shop" in text else "platform",
         budget_php=number_after(r"budget is(?: only)?") or 0.0,
-        threshold_php=number_after(r"(?:exceeds|reaches|at least|over)") or 0.0,
-        face_value_php=None if percent else number_after(r"fixed discount of"),
-        percent=float(percent.group(1)) if percent else None,
-        cap_php=number_after(r"cap of") if percent else None,
+        threshold_php=number_after("exceeds") or 0.0,
+        face_value_php=None if percent else number_after("fixed discount of"),
+        percent=float(percent[1]) if percent else None,
+        cap_php=number_after("cap of") if percent else None,
     )
 
 

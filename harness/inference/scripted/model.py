@@ -11,12 +11,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import orjson
 
 from foundation.canonical import foreign_text
+from harness.inference.request import AskedMessage
 from harness.inference.scripted.shopper import LEVELS, SKILLS, ShopperTurn, WrittenCall, shop
 
 __all__ = ["MODELS", "RequestError", "complete"]
@@ -35,6 +36,19 @@ class RequestError(Exception):
     def __init__(self, status: int, message: str) -> None:
         self.status = status
         super().__init__(message)
+
+
+class _Named(msgspec.Struct):
+    name: str
+
+
+class _Tool(msgspec.Struct):
+    function: _Named
+
+
+class _Request(msgspec.Struct):
+    messages: Annotated[list[AskedMessage], msgspec.Meta(min_length=1)]
+    tools: list[_Tool] | None = None
 
 
 class _Conversation(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,14 +162,13 @@ def _key(call: WrittenCall) -> str:
 
 
 def _read(request: Mapping[str, Any]) -> _Conversation:
-    """The conversation in a chat completion request. Raises RequestError 400 when it has no messages."""
-    messages = request.get("messages")
-    if not isinstance(messages, list) or not messages or not all(isinstance(row, dict) for row in messages):
-        raise RequestError(400, "messages must be a non-empty list of objects")
-    texts = [(str(row.get("role", "")), _plain(row.get("content"))) for row in messages]
-    functions = (tool.get("function") for tool in _rows(request.get("tools")))
-    names = (function.get("name") for function in functions if isinstance(function, dict))
-    offered = tuple(name for name in names if isinstance(name, str))
+    """The conversation in a chat completion request. Raises RequestError 400 for one of another form."""
+    try:
+        asked = msgspec.convert(request, _Request)
+    except msgspec.ValidationError as error:
+        raise RequestError(400, f"the request is not well formed: {error}") from error
+    texts: list[tuple[str, str]] = [(message.role, message.text) for message in asked.messages]
+    offered = tuple(tool.function.name for tool in asked.tools or ())
     system = "\n".join(text for role, text in texts if role == "system")
     is_text_mode = not offered and "<tool_call>" in system
     if is_text_mode:
@@ -167,42 +180,32 @@ def _read(request: Mapping[str, Any]) -> _Conversation:
         latest=users[-1],
         offered=offered,
         is_text_mode=is_text_mode,
-        results=_text_results(texts) if is_text_mode else _native_results(messages),
+        results=_text_results(texts) if is_text_mode else _native_results(asked.messages),
     )
-
-
-def _rows(value: object) -> list[dict[str, Any]]:
-    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
 def read_text_calls(text: str) -> list[WrittenCall]:
     """Calls written as `<tool_call>` blocks: one object or a list, with `arguments` or `parameters`."""
     calls: list[WrittenCall] = []
     for decoded in map(_decode, _TEXT_CALL.findall(text)):
-        written = map(_written, decoded if isinstance(decoded, list) else [decoded])
-        calls += [call for call in written if call is not None]
+        for row in decoded if isinstance(decoded, list) else [decoded]:
+            arguments = row.get("arguments", row.get("parameters", {})) if isinstance(row, dict) else None
+            if isinstance(arguments, dict) and isinstance(row.get("name"), str):
+                calls.append(WrittenCall(name=row["name"], arguments=arguments))
     return calls
 
 
-def _written(row: object) -> WrittenCall | None:
-    if not isinstance(row, dict) or not isinstance(row.get("name"), str):
-        return None
-    arguments = row.get("arguments", row.get("parameters", {}))
-    if isinstance(arguments, str):
-        arguments = _decode(arguments)
-    return WrittenCall(name=row["name"], arguments=arguments) if isinstance(arguments, dict) else None
-
-
-def _native_results(messages: list[dict[str, Any]]) -> dict[str, Any]:
+def _native_results(messages: list[AskedMessage]) -> dict[str, Any]:
     key_by_id: dict[str, str] = {}
     results: dict[str, Any] = {}
-    for row in messages:
-        for call in _rows(row.get("tool_calls")):
-            if (written := _written(call.get("function"))) is not None:
-                key_by_id[str(call.get("id"))] = _key(written)
-        key = key_by_id.get(str(row.get("tool_call_id"))) if row.get("role") == "tool" else None
+    for message in messages:
+        for call in message.tool_calls or ():
+            arguments = _decode(call.function.arguments)
+            if isinstance(arguments, dict):
+                key_by_id[call.id] = _key(WrittenCall(name=call.function.name, arguments=arguments))
+        key = key_by_id.get(message.tool_call_id or "") if message.role == "tool" else None
         if key is not None:
-            result = _decode(_plain(row.get("content")))
+            result = _decode(message.text)
             if isinstance(result, dict) and result.keys() == {"observation", "done", "error"}:
                 result = result["observation"]  # a turn of SN15's environment, whose lists stand under one key
                 result = result["results"] if isinstance(result, dict) and result.keys() == {"results"} else result
@@ -235,17 +238,11 @@ def _text_results(texts: list[tuple[str, str]]) -> dict[str, Any]:
             # SN15's observations: a list of results beside the ids of their calls
             if rows and all(isinstance(row, dict) and row.keys() == {"tool_call_id", "results"} for row in rows):
                 decoded = [row["results"] for row in rows]
-            elif len(waiting) > 1 and len(decoded) == 1 and isinstance(decoded[0], list):
+            elif len(waiting) > 1 and rows:
                 decoded = rows
             results = {**dict(zip(waiting, decoded, strict=False)), **results}
             waiting = []
     return results
-
-
-def _plain(content: object) -> str:
-    if isinstance(content, str):
-        return content
-    return "\n".join(str(part.get("text", "")) for part in _rows(content))
 
 
 def _decode(text: str) -> Any:

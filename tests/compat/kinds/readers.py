@@ -13,7 +13,7 @@ from tests.compat.rows import Finding, Kind
 
 ROOT = Path(__file__).parents[3]
 TESTS = {
-    "inspect-ai": ("tests/arena/test_export_readers.py", "-k", "inspect"),
+    "inspect-ai": ("tests/arena/test_export_formats.py", "-k", "inspect"),
     "verifiers": ("tests/prove/test_verifiers_reader.py", "-m", "prove"),
     "datasets": ("tests/arena/test_export_card.py", "-k", "tables_load"),
     "duckdb": ("tests/arena/test_export_card.py", "-k", "query"),

@@ -232,19 +232,6 @@ def deep_prompt(target):
         tools.find_product(q="x")
 
 
-def die_with_a_status(target):
-    """Leaves with an exit status that stands for a signal without a name."""
-    tools.find_product(q="tried")
-    os._exit(128 + 42)
-
-
-def flood_results(target):
-    """Asks for results until the record is full, so that it could be neither stored nor judged."""
-    tools.find_product(q="tried")
-    while True:
-        tools.find_product(q="x")
-
-
 def forge_results(target):
     """Replaces the tools with its own, believes them, and tells of a success."""
     answer = target["guess"]

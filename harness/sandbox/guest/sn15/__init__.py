@@ -82,16 +82,11 @@ class RefusedEnvelopeError(Exception):
         super().__init__(message)
 
 
-class _Run:
-    """The session of a problem that has an environment, what went to the host so far, and what waits until
-    `agent_main` has returned."""
-
-    session: Any = None
-    recommended: _JsonObject | None = None
-    terminate: _JsonObject | None = None
-
-
-_run = _Run()
+# The session of a problem that has an environment, what went to the host so far, and what waits until `agent_main`
+# has returned.
+_session: Any = None
+_recommended: _JsonObject | None = None
+_terminate: _JsonObject | None = None
 
 
 def install() -> None:
@@ -108,12 +103,13 @@ def open_problem(problem: object) -> None:
     if environment is not None:
         from sn15.environment import EnvironmentSession
 
-        _run.session = EnvironmentSession(environment)
+        global _session
+        _session = EnvironmentSession(environment)
 
 
 def session() -> Any:
     """The open session, or None under the contract of May 2026."""
-    return _run.session
+    return _session
 
 
 def is_used() -> bool:
@@ -123,23 +119,25 @@ def is_used() -> bool:
 
 def recommend(parameters: _JsonObject) -> None:
     """Send a recommendation now."""
-    _run.recommended = parameters
+    global _recommended
+    _recommended = parameters
     _link.request("tool.call", {"name": "recommend_product", "arguments": parameters})
 
 
 def postpone_terminate(parameters: _JsonObject) -> None:
     """Keep a terminate for `settle`: on SN15 it is a mark in the dialogue, and the agent may still recommend after it,
     while here nothing is executed once it was sent."""
-    _run.terminate = parameters
+    global _terminate
+    _terminate = parameters
 
 
 def settle(dialogue: object) -> None:
     """Send the last recommendation of the returned dialogue unless it is the last one sent, then terminate."""
     said = dict(_calls_of(dialogue))  # the last one of each name
-    recommendation = said.get("recommend_product", _run.recommended)
-    if recommendation is not None and recommendation != _run.recommended:
+    recommendation = said.get("recommend_product", _recommended)
+    if recommendation is not None and recommendation != _recommended:
         recommend(recommendation)
-    ending = said.get("terminate", _run.terminate)
+    ending = said.get("terminate", _terminate)
     if ending is not None:
         _link.request("tool.call", {"name": "terminate", "arguments": ending})
 

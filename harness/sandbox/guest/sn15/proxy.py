@@ -27,18 +27,15 @@ _PAGE_MAX = 5
 _NO_PAGE = 0  # find_product answers it with an empty page, as SN15's server answers one it cannot read
 
 
-class RequestLog:
-    """SN15's log of requests, which writes nothing here: the host keeps the record."""
-
-    def record(self, *_: object, **__: object) -> None:
-        """Nothing is kept."""
-
-
 class InferenceStats:
-    """SN15's counts of completions, for an agent that puts them into its dialogue; the record has the host's."""
+    """SN15's counts of completions, for an agent that puts them into its dialogue; the record has the host's. It is
+    SN15's log of requests too, of which nothing is kept."""
 
     def __init__(self, *_: object, **__: object) -> None:
         self._succeeded = self._failed = 0
+
+    def record(self, *_: object, **__: object) -> None:
+        """Nothing is kept."""
 
     def record_success(self, *_: object, **__: object) -> None:
         """One more completion."""
@@ -52,6 +49,9 @@ class InferenceStats:
         """The counts under SN15's names."""
         counted = {"inference_success": self._succeeded, "inference_failed": self._failed}
         return {**counted, "inference_total": self._succeeded + self._failed}
+
+
+RequestLog = InferenceStats
 
 
 class PostResult(NamedTuple):
@@ -85,7 +85,7 @@ class ProxyClient:
         self.retry_delay = retry_delay
         self.rate_limit_retry_delay = rate_limit_retry_delay
         self.api_key = api_key or os.getenv("CHUTES_ACCESS_TOKEN")
-        self.request_log, self.inference_stats = RequestLog(), InferenceStats()
+        self.request_log = self.inference_stats = InferenceStats()
 
     def get(self, path: str, params: _JsonObject | None = None) -> Any:
         """The decoded answer of a search path, or None."""

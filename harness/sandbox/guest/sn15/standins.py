@@ -33,19 +33,11 @@ class HTTPError(RequestException):
     """Raised by `raise_for_status`."""
 
 
-class Timeout(RequestException):
-    """Never raised: the host keeps the time."""
+class Timeout(RequestException, ValueError):  # noqa: N818
+    """Never raised: the host keeps the time, and every answer of it is JSON from an address that can be read."""
 
 
-ConnectTimeout = ReadTimeout = Timeout
-
-
-class InvalidURL(RequestException, ValueError):  # noqa: N818
-    """Never raised."""
-
-
-class JSONDecodeError(RequestException, ValueError):
-    """Raised by `json()` of an answer without one."""
+ConnectTimeout = ReadTimeout = InvalidURL = JSONDecodeError = Timeout
 
 
 class Response:
@@ -61,10 +53,7 @@ class Response:
 
     def json(self, **_: object) -> Any:
         """The decoded body."""
-        try:
-            return _json.loads(self.text)
-        except ValueError as error:
-            raise JSONDecodeError(str(error), response=self) from error
+        return _json.loads(self.text)
 
     def raise_for_status(self) -> None:
         """Raises HTTPError for a refusal."""
@@ -87,13 +76,10 @@ def request(method: str, url: str, **options: Any) -> Response:
     if method.upper() == "GET":
         params = {**dict(parse_qsl(given.query)), **dict(options.get("params") or {})}
         body: object = client.get(given.path, params)
-        error: dict[str, Any] | None = None if body is not None else {"status": _REFUSED, "body": "refused"}
+        error: Any = None if body is not None else {"status": _REFUSED, "body": "refused"}
     else:
-        sent = options.get("json")
-        if sent is None and options.get("data"):
-            sent = _json.loads(options["data"])
-        answer = client.post_verbose(given.path, sent)
-        body, error = answer.data, answer.error
+        sent = options.get("json") or (_json.loads(options["data"]) if options.get("data") else None)
+        body, error = client.post_verbose(given.path, sent)
     if error is None:
         return Response(str(url), 200, body)
     return Response(str(url), int(error["status"]), {"error": error["body"]})
@@ -109,17 +95,10 @@ def post(url: str, data: Any = None, json: Any = None, **options: Any) -> Respon
     return request("POST", url, data=data, json=json, **options)
 
 
-class HTTPAdapter:
-    """Takes what a transport adapter takes and does nothing."""
+class HostSession:
+    """Requests without a connection to keep; takes what a session and a transport adapter take."""
 
     def __init__(self, *_: object, **__: object) -> None:
-        pass
-
-
-class HostSession:
-    """Requests without a connection to keep."""
-
-    def __init__(self) -> None:
         self.headers: dict[str, str] = {}
         self.request, self.get, self.post = request, get, post
 
@@ -160,4 +139,4 @@ def urlopen(url: Any, *_: object, **__: object) -> NoReturn:
     raise URLError(f"{getattr(url, 'full_url', url)}: an agent has no network; use ProxyClient or arena_sdk")
 
 
-Session, Request = HostSession, UnsentRequest
+Session, HTTPAdapter, Request = HostSession, HostSession, UnsentRequest
