@@ -21,6 +21,7 @@ from typing import Literal, get_args
 
 import msgspec
 
+from arena.bank.signed import read_file
 from arena.records.commitments import cluster_commitment, commitment
 from arena.records.model import EvaluationRecord, ReleasedProblem, ReleaseRecord
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes
@@ -172,11 +173,7 @@ def write_batch(path: Path, batch: SealedBatch) -> None:
 
 def read_batch(path: Path) -> SealedBatch:
     """The batch in a file. Raises ArenaError P4001 when it can't be read, and what `decode_batch` raises."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ArenaError("P4001", f"{path}: {error.strerror or error}") from error
-    return decode_batch(content, str(path))
+    return decode_batch(read_file(path), str(path))
 
 
 def encode_batch(batch: SealedBatch) -> bytes:

@@ -284,7 +284,7 @@ def _may_state(race: _Race, moment: Moment) -> bool:
 def _beacon_due(race: _Race) -> Due:
     if race.beacon is not None:
         return ()
-    return (FetchBeacon(network=race.closed.beacon_network, round=race.closed.beacon_round),)
+    return (FetchBeacon(round=race.closed.beacon_round),)
 
 
 _ITEM_DOMAIN = "agent-arena/work-item/1"

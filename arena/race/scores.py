@@ -294,8 +294,11 @@ def counted_attempts(inputs: SettlementInputs) -> tuple[LoggedRecord[AttemptReco
     """
     rows = [row for row in inputs.attempts if row.record.ended != "evaluated"]
     last: dict[tuple[str, Pair], int] = {}
-    for row in (*inputs.evaluations, *(attempt for attempt in rows if attempt.record.is_closing)):
-        last[_key(row)] = max(row.seq, last.get(_key(row), 0))
+    for key, seq in (
+        *((_key(row), row.seq) for row in inputs.evaluations),
+        *((_key(row), row.seq) for row in rows if row.record.is_closing),
+    ):
+        last[key] = max(seq, last.get(key, 0))
     kept = [row for row in rows if inputs.stated.logs or row.record.is_closing or row.seq < last.get(_key(row), 0)]
     return tuple(sorted(kept, key=lambda row: (row.validator, row.seq)))
 

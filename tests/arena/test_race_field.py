@@ -11,7 +11,7 @@ from arena.policies import AGENTIC, DEMO, PAPER, SN15_2026_08
 from arena.policy import Policy, QualifyingRules
 from arena.race.admission import lone_race_refusal, select_candidates
 from arena.race.decider import race_items
-from arena.race.draw import QualifyingResult, assign, draw_problems, qualify, qualifying_seed, race_seed
+from arena.race.draw import QualifyingResult, assign, draw_problems, qualify, race_seed
 from tests.arena.race_stand import BEACON, RACE, candidate, controlled, drawn_race, policy
 
 SEED = race_seed(RACE, "b" * 64, BEACON)
@@ -178,11 +178,3 @@ def test_a_policy_that_needs_other_validators_is_told_before_the_start(rules, va
     refusal = lone_race_refusal(rules, validators)
     assert bool(refusal) == is_refused
     assert refusal is None or rules.name in refusal
-
-
-def test_the_seed_is_one_for_all_validators_and_another_for_every_agent_suite_and_block() -> None:
-    seed = qualifying_seed("s1", "ab", "0xFF01")
-    assert seed == qualifying_seed("s1", "ab", "ff01")
-    others = [qualifying_seed(*parts) for parts in (("s2", "ab", "ff01"), ("s1", "ac", "ff01"), ("s1", "ab", "ff02"))]
-    assert len({seed, *others}) == 4
-    assert seed == "842f3877b7dc09870cd8bbf9b16f9ca720292293a8816e2cc9890bfeb6dacba9"
