@@ -50,6 +50,7 @@ from foundation.errors import ArenaError
 
 if TYPE_CHECKING:
     import bittensor
+    from bittensor import Client
 
 
 CALL_TIMEOUT_S = 120.0  # of an extrinsic, which waits until its block is final
@@ -88,7 +89,9 @@ class BittensorSubtensor:
         self._netuid = netuid
         self._storage_index = mechanism * _SUBNETS_MAX + netuid
         self._timeout_s = timeout_s
-        self._connection = Connection(network, make_client)
+        self._make_client = make_client
+        self._client: bittensor.Client | None = None  # which all reads share
+        self._opening = asyncio.Lock()
         self._times = BlockTimes(self._time_of)
 
     @property
@@ -97,8 +100,10 @@ class BittensorSubtensor:
         return self._netuid
 
     async def close(self) -> None:
-        """Close the connection; the next call opens another."""
-        await self._connection.close()
+        """Close the connection that reads share; the next one opens another."""
+        client, self._client = self._client, None
+        if client is not None:
+            await _close(client)
 
     # -- reads
     async def block(self) -> int:
@@ -267,29 +272,52 @@ class BittensorSubtensor:
         return await self._send(signer, prepare)
 
     # -- connection
+    async def _open(self) -> bittensor.Client:
+        """A connected client. Raises ArenaError V2030 where the network can't be one, else the SDK's errors."""
+        from arena.chain.sdk_client import make_client  # brings the whole SDK
+
+        try:
+            client = (self._make_client or make_client)(self._network)
+        except ValueError as error:
+            raise ArenaError("V2030", f"network {self._network!r}: {error}") from error
+        try:
+            await client.connect()
+        except BaseException:
+            await _close(client)
+            raise
+        return client
+
     @asynccontextmanager
-    async def _connected(self, *, timeout_s: float = READ_TIMEOUT_S) -> AsyncIterator[bittensor.Client]:
-        """The open client, within the time limit. Turns every failure to reach the chain into U3030, and a storage or
-        call that its runtime doesn't have into U3037."""
+    async def _connected(self, *, timeout_s: float = READ_TIMEOUT_S, is_own: bool = False) -> AsyncIterator[Client]:
+        """The client that reads share, or one of this call's own, within the time limit. Turns every failure to reach
+        the chain into U3030, and a storage or call that its runtime doesn't have into U3037."""
         from bittensor.result import BittensorError
 
-        held: HeldClient | None = None
+        client: Client | None = None
         try:
-            async with asyncio.timeout(min(timeout_s, self._timeout_s)), self._connection.held() as held:
-                yield held.client
+            async with asyncio.timeout(min(timeout_s, self._timeout_s)):
+                if is_own:
+                    client = await self._open()
+                else:
+                    async with self._opening:
+                        client = self._client = self._client or await self._open()
+                yield client
         except (BittensorError, OSError, TimeoutError) as error:
             if any(words in str(error).lower() for words in _PRUNED):
                 raise ArenaError("U3033", f"{self._network}: {error}") from error
             if str(error).startswith(_FUTURE):
                 raise ArenaError(BLOCK_AHEAD, f"{self._network}: {error}") from error
-            if held is not None:
-                await self._connection.give_up(held)
+            if client is self._client:
+                await self.close()
             raise ArenaError("U3030", f"{self._network}: {str(error) or type(error).__name__}") from error
         except UNKNOWN_FORM as error:
             self._known_spec = None
-            spec = "unknown" if held is None else await _spec_of(held.client)
+            spec = "unknown" if client is None else await _spec_of(client)
             said = str(error) or type(error).__name__
             raise ArenaError(RUNTIME_UNKNOWN, f"{_UNKNOWN} spec {spec}, {said}") from error
+        finally:
+            if is_own and client is not None:
+                await _close(client)
 
     async def _demand_subnet(self, client: bittensor.Client) -> None:
         """Raises ArenaError U3039 where the chain has no such subnet."""
@@ -325,7 +353,7 @@ class BittensorSubtensor:
         try:
             async with (
                 turn_of(genesis, sender.hotkey, folder=self._lock_folder, wait_s=2 * self._timeout_s),
-                self._connected(timeout_s=self._timeout_s) as client,
+                self._connected(timeout_s=self._timeout_s, is_own=True) as client,  # no failed read may close it
             ):
                 try:
                     result = await send_extrinsic(client, sender, made)
@@ -404,74 +432,6 @@ def _committed_sha256(record: Any) -> str | None:
             if isinstance(value, str) and hash_refusal(value.removeprefix("0x")) is None:
                 return value.removeprefix("0x")
     return None
-
-
-class HeldClient:
-    """An open client, and how many calls use it."""
-
-    def __init__(self, client: bittensor.Client) -> None:
-        self.client = client
-        self.calls = 0
-        self.is_given_up = False
-
-
-class Connection:
-    """The client of one network, shared by the calls of one process."""
-
-    def __init__(self, network: str, make_client: Callable[[str], bittensor.Client] | None = None) -> None:
-        """`make_client` replaces `arena.chain.sdk_client.make_client`."""
-        self._network = network
-        self._make_client = make_client
-        self._held: HeldClient | None = None
-        self._opening = asyncio.Lock()
-
-    @asynccontextmanager
-    async def held(self) -> AsyncIterator[HeldClient]:
-        """The open client, for one call. Raises ArenaError V2030 where the network can't be one, and the SDK's errors
-        where it can't be reached."""
-        async with self._opening:
-            if self._held is None:
-                self._held = HeldClient(await self._open())
-            held = self._held
-        held.calls += 1
-        try:
-            yield held
-        finally:
-            held.calls -= 1
-            await _close_unused(held)
-
-    async def give_up(self, held: HeldClient) -> None:
-        """Open another client for the next call: this one failed."""
-        held.is_given_up = True
-        if self._held is held:
-            self._held = None
-        await _close_unused(held)
-
-    async def close(self) -> None:
-        """Close the client, whoever uses it; the next call opens another."""
-        held, self._held = self._held, None
-        if held is not None:
-            held.is_given_up = True
-            await _close(held.client)
-
-    async def _open(self) -> bittensor.Client:
-        from arena.chain.sdk_client import make_client  # brings the whole SDK
-
-        try:
-            client = (self._make_client or make_client)(self._network)
-        except ValueError as error:
-            raise ArenaError("V2030", f"network {self._network!r}: {error}") from error
-        try:
-            await client.connect()
-        except BaseException:
-            await _close(client)
-            raise
-        return client
-
-
-async def _close_unused(held: HeldClient) -> None:
-    if held.is_given_up and not held.calls:
-        await _close(held.client)
 
 
 async def _close(client: bittensor.Client) -> None:

@@ -11,7 +11,6 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Iterable
 
 from arena.chain.port import Signer, Verifier
 from arena.exchange.port import NOTE_BYTES_MAX, ROW_BYTES_MAX, Count, LogDigest
@@ -162,16 +161,13 @@ class RowsCheck:
         verify_signature: Verifier,
         start: LogStart,
         counted: Count,
-        known: Iterable[LogStart] = (),
     ) -> None:
         """`due` is the note's tally, `counted` what was counted up to `start`, where the check begins: the tally's
-        start, or a later point that was checked. `known` are other points of this log that were checked before."""
+        start, or a later point that was checked."""
         self._point, self._due, self._verify = point, due, verify_signature
         self._start = start
         self._walk = LogWalk(start)
         self._counted = counted
-        self._known = {mark.after_seq: mark for mark in known}
-        self.contradicted: LogStart | None = None  # a known point that is not one of this log
         self._unfit = ""
         self._bytes = 0
 
@@ -196,8 +192,6 @@ class RowsCheck:
         if row.content is not None:
             self._take_whole(row, bytes(row.content), about)
         self._walk.take(row)
-        if self.at in self._known and self._known[self.at] != self._walk.position():
-            self.contradicted = self._known[self.at]
 
     def finish(self) -> LogStart:
         """Where the log stands at the note's size: another check can begin there.

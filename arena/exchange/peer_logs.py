@@ -8,6 +8,7 @@ notes of each validator; marks to read on from come from what is kept.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import tempfile
@@ -95,7 +96,6 @@ class PeerLogStore:
         self._rows, self._entries, self._notes = folder / "rows", folder / "entries", folder / "notes"
         self._races_kept = races_kept
         self._changing = threading.RLock()  # pulls end in threads of their own; `_known` is replaced, never changed
-        self.damaged: list[str] = []  # entries that were forgotten since the folder was opened, and why
         with coded(folder):
             for part in () if is_reader else (self._rows, self._entries, self._notes):
                 part.mkdir(parents=True, exist_ok=True)
@@ -142,7 +142,7 @@ class PeerLogStore:
             if found != file.sha256:
                 for other in list(self._known.values()):
                     if file in other.files:
-                        self.forget(other, f"{file.name} was changed")
+                        self.forget(other)
                 raise ArenaError("V2064", f"{path} was changed; its log is asked for again")
             yield from (row for row in read_rows(path) if row.seq > after_seq)
 
@@ -193,21 +193,17 @@ class PeerLogStore:
         is_sound = note.startswith(f"{ORIGIN_PREFIX}{validator}\n") and sha256_of(note) == note_sha256
         return note if is_sound else None
 
-    def forget(self, log: HeldLog, reason: str) -> None:
+    def forget(self, log: HeldLog) -> None:
         """Hold a log no longer."""
-        self.damaged.append(f"{log.validator}, {log.race_id or 'qualifying'}: {reason}")
         with self._changing:
             self._remove([log])
 
     def _read_entries(self) -> Iterator[HeldLog]:
         for path in sorted(self._entries.glob("*.json")):
-            try:
+            with contextlib.suppress(*UNREADABLE_JSON):
                 log = msgspec.json.decode(path.read_bytes(), type=HeldLog)
-            except UNREADABLE_JSON as error:
-                self.damaged.append(f"{path.name}: {error}")
-                continue
-            if log.name == path.name:
-                yield log
+                if log.name == path.name:
+                    yield log
 
     def _drop_old(self) -> None:
         """Keep the newest races, and of each validator the newest qualifying notes."""

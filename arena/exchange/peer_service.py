@@ -47,13 +47,6 @@ RACES_KEPT = 4  # whose progress is kept
 _STUB_BYTES = 512
 
 
-class RaceTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """Under which policy and guest this validator runs a race, so that a difference is seen."""
-
-    policy_sha256: str
-    guest_sha256: str
-
-
 class PeerService:
     """Answers of one validator. `caller` is always a hotkey (prefix 42) whose signature was checked."""
 
@@ -64,16 +57,16 @@ class PeerService:
         *,
         has_permit: Callable[[str], bool],
         gate: Callable[[], RevealGate],
-        terms: Callable[[str], RaceTerms | None],
+        terms: Callable[[str], Progress | None],
         settled: Callable[[str], SettlementRecord | None] = lambda race_id: None,
         releases: ReleaseStore | None = None,
         rules: ShareRules | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`has_permit` and `gate` are asked at every request; `terms` of a race is None where it is not run here,
-        `settled` while no settlement of it is in force here. `releases` are the operator's files; None: none are
-        kept."""
+        """`has_permit` and `gate` are asked at every request; `terms` are a race's policy and guest, None where it is
+        not run here, `settled` its settlement in force here. `releases` are the operator's files; None: none are kept.
+        """
         self.has_permit = has_permit
         self._releases = releases
         self._store, self._logs = store, logs
@@ -142,11 +135,7 @@ class PeerService:
         terms = self._terms(race_id)
         if terms is None or not race_id:
             return None
-        return Progress(
-            policy_sha256=terms.policy_sha256,
-            guest_sha256=terms.guest_sha256,
-            done=await self._done.of(race_id),
-        )
+        return msgspec.structs.replace(terms, done=await self._done.of(race_id))
 
     async def _note(self, question: NoteQuestion) -> str | None:
         kept = self._logs.note(question.validator, question.sha256)

@@ -50,7 +50,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
     policy_sha256: str
     guest_sha256: str
-    done: tuple[tuple[str, str], ...]  # (agent version id, problem id)
+    done: tuple[tuple[str, str], ...] = ()  # (agent version id, problem id)
 
 
 class Question(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -3,7 +3,7 @@
 A log is held only after note, every leaf, every link, every whole record and the note's tally fit; until then
 nothing of it can be read, whenever the process dies. Whether a log is held follows from its note alone, not from what
 was held before. A race is read from its first record, qualifying from where the last reading ended. If the rows do not
-follow on, the log is read from its beginning; if it fits then, it counts and is reported as rewritten. A peer that
+follow on, the log is read from its beginning; if it fits then, it counts as it stands. A peer that
 lies, refuses or is too slow is named, and the next one is asked. A connection that breaks is taken up again behind the
 last row. How long a peer has follows from the rows that came, never from a size that an author claims.
 """
@@ -70,13 +70,12 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 class Pulled(msgspec.Struct, frozen=True, kw_only=True):
     """How a pull ended. `log` None: not held, for `complaints` against peers, or `unfit`: its author's own fault, which
-    no other peer can mend. `rewritten`: what the log contradicts that was held before."""
+    no other peer can mend."""
 
     wanted: Wanted
     log: HeldLog | None
     complaints: tuple[Complaint, ...] = ()
     unfit: Failure | None = None
-    rewritten: Failure | None = None
 
 
 class PullPace(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +115,7 @@ class Puller:
         lock = self._locks.setdefault(wanted.validator, asyncio.Lock())
         until_s = asyncio.get_running_loop().time() + within_s
         complaints: list[Complaint] = []
-        log, unfit, rewritten = None, None, None
+        log, unfit = None, None
         try:
             async with asyncio.timeout_at(until_s) as limit, lock, self._places:
                 log = self._logs.find(wanted.validator, wanted.race_id, wanted.note_sha256)
@@ -125,14 +124,14 @@ class Puller:
                     limit.reschedule(until_s)
                     order = sorted(peers, key=lambda peer: peer.hotkey != wanted.validator)
                     if (claim := await self._claim(wanted, order, complaints)) is not None:
-                        log, rewritten = await self._pull(claim, order, complaints, until_s)
+                        log = await self._pull(claim, order, complaints, until_s)
         except TimeoutError:
             pass  # the slow ones stand in the complaints
         except ArenaError as error:
             if error.failure.code != LOG_UNFIT:
                 raise
             unfit = error.failure
-        return Pulled(wanted=wanted, log=log, complaints=tuple(complaints), unfit=unfit, rewritten=rewritten)
+        return Pulled(wanted=wanted, log=log, complaints=tuple(complaints), unfit=unfit)
 
     async def _claim(self, wanted: Wanted, peers: Sequence[Peer], complaints: list[Complaint]) -> _Claim | None:
         """The note, from our own folder or a peer. Raises ArenaError U3043 for one that its author made wrong."""
@@ -162,8 +161,8 @@ class Puller:
 
     async def _pull(
         self, claim: _Claim, peers: Sequence[Peer], complaints: list[Complaint], until_s: float
-    ) -> tuple[HeldLog | None, Failure | None]:
-        """The log, from the first peer whose rows fit; and what it contradicts that was held before."""
+    ) -> HeldLog | None:
+        """The log, from the first peer whose rows fit."""
         if claim.due.start.after_seq == claim.point.size:  # nothing counts: no peer is needed
             return await self._read(None, claim, None, until_s)
         # Reading begins, for qualifying, behind the newest note held of it, whose rows go on counting, unless the log
@@ -177,18 +176,14 @@ class Puller:
                     with contextlib.suppress(SeamError):  # the peer's rows do not follow what is held
                         return await self._read(peer, claim, before, until_s)
                 return await self._read(peer, claim, None, until_s)
-        return None, None
+        return None
 
-    async def _read(
-        self, peer: Peer | None, claim: _Claim, before: HeldLog | None, until_s: float
-    ) -> tuple[HeldLog, Failure | None]:
-        """Read the rows behind `before` (None: behind the digest's start) from one peer, and hold the log; and what it
-        contradicts that was held before.
+    async def _read(self, peer: Peer | None, claim: _Claim, before: HeldLog | None, until_s: float) -> HeldLog:
+        """Read the rows behind `before` (None: behind the digest's start) from one peer, and hold the log.
 
         Raises ArenaError U3040 to U3043, V2064, V2115; without a peer, when what needs no row does not fit, U3043."""
-        known = [log.end for log in self._logs.held(None, claim.point.validator)]
         start, counted = (before.end, before.due.count) if before else (claim.due.start, Count())
-        check = RowsCheck(claim.point, claim.due, self._verify, start, counted, known)
+        check = RowsCheck(claim.point, claim.due, self._verify, start, counted)
         writer = self._logs.writer(claim.due.race_id)
         try:
             if peer is not None:
@@ -199,15 +194,11 @@ class Puller:
                 if peer is not None:
                     raise
                 raise ArenaError(LOG_UNFIT, error.failure.detail) from error
-            log = await asyncio.to_thread(
+            return await asyncio.to_thread(
                 self._logs.put, writer, note=claim.note, point=claim.point, due=claim.due, end=end, before=before
             )
         finally:
             writer.abandon()
-        if check.contradicted is None:
-            return log, None
-        other = f"the {check.contradicted.after_seq} records held before are not the first of its {claim.point.size}"
-        return log, Failure(code=LOG_UNFIT, detail=f"{log.validator}: {other}")
 
     async def _take_rows(self, peer: Peer, claim: _Claim, check: RowsCheck, writer: RowsWriter, until_s: float) -> None:
         """Take rows up to the note's size, over as many answers as it takes, at the pace that is asked of a peer."""

@@ -129,14 +129,7 @@ def require_committed(
         raise ArenaError(PEER_LIED, f"{about}: no submission")
     if canonical_hotkey(submission.hotkey) != canonical_hotkey(commitment.hotkey):
         raise ArenaError(PEER_LIED, f"{about}: the submission is of {submission.hotkey[:64]}")
-    if _commitment_of(submission) != commitment.sha256:
+    if submission.commitment_sha256 != commitment.sha256:
         raise ArenaError(PEER_LIED, f"{about}: the source is another")
     if not is_authentic(submission, verify_signature, is_commitment_enough=is_commitment_enough):
         raise ArenaError(PEER_LIED, f"{about}: the submission is not signed by it")
-
-
-def _commitment_of(submission: SignedSubmission) -> str:
-    try:
-        return submission.commitment_sha256
-    except UnicodeEncodeError:  # lone surrogates have no UTF-8 bytes, so no hash on chain
-        return ""

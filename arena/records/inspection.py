@@ -149,7 +149,7 @@ class Inspector:
     """Inspects in processes, or beside the event loop on a thread. `depth`: how many batches may be with it at a
     time, so that it never waits."""
 
-    def __init__(self, verify_signature: Verifier, pool: ProcessPoolExecutor | None = None, depth: int = 2) -> None:
+    def __init__(self, verify_signature: Verifier, pool: ProcessPoolExecutor | None, depth: int) -> None:
         """`verify_signature` is a function of a module, so that a process can import it."""
         self._verify, self._pool, self.depth = verify_signature, pool, depth
 
@@ -157,16 +157,11 @@ class Inspector:
         """One finding per entry, in order. Raises ArenaError V2052 when a process died."""
         if self._pool is None:
             return await asyncio.to_thread(lambda: [inspect(entry, self._verify) for entry in entries])
+        packed, loop = _ENCODER.encode(entries), asyncio.get_running_loop()
         try:
-            running = asyncio.get_running_loop().run_in_executor(
-                self._pool, _inspect_packed, self._verify, _ENCODER.encode(entries)
-            )
-            findings = _FINDINGS.decode(await running)
+            return _FINDINGS.decode(await loop.run_in_executor(self._pool, _inspect_packed, self._verify, packed))
         except BrokenProcessPool as error:
             raise ArenaError("V2052", str(error)) from error
-        if len(findings) != len(entries):
-            raise ArenaError("V2052", f"{len(findings)} of {len(entries)} records came back")
-        return findings
 
 
 def _inspect_packed(verify_signature: Verifier, packed: bytes) -> bytes:
@@ -177,12 +172,10 @@ def _inspect_packed(verify_signature: Verifier, packed: bytes) -> bytes:
 @asynccontextmanager
 async def open_inspector(verify_signature: Verifier, processes: int = 0) -> AsyncIterator[Inspector]:
     """An inspector for the length of the block: in so many processes, or on a thread of this one where that is 0."""
-    if processes <= 0:
-        yield Inspector(verify_signature)
-        return
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(processes, context, initializer=begin_process)
+    pool = ProcessPoolExecutor(processes, context, initializer=begin_process) if processes > 0 else None
     try:
-        yield Inspector(verify_signature, pool, 2 * processes)
+        yield Inspector(verify_signature, pool, 2 * max(1, processes))
     finally:
-        await asyncio.to_thread(pool.shutdown, cancel_futures=True)
+        if pool is not None:
+            await asyncio.to_thread(pool.shutdown, cancel_futures=True)

@@ -18,15 +18,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator
-from typing import Literal, Protocol
+from typing import Literal
 
 import msgspec
 
 from arena.chain.port import Verifier
 from arena.records.log import message_of, read_checkpoint
 from arena.records.merkle import LeafRange, MerkleFrontier, consistency_ranges, inclusion_ranges, node_hash
-from arena.records.model import Envelope, SignedRecord
+from arena.records.model import SignedRecord
 from arena.records.port import Store
 from arena.records.verify_proof import check
 from foundation.canonical import canonical_bytes
@@ -103,19 +102,11 @@ async def prove(
     return proof, record
 
 
-class LeafReader(Protocol):
-    """The part of a store that gives leaves."""
-
-    def leaves(self, validator: str, *, after_seq: int = 0, to_seq: int | None = None) -> AsyncIterator[Envelope]:
-        """As `arena.records.port.Store.leaves`."""
-        ...
-
-
 class TiledLogs:
     """The roots of the complete tiles of some logs: a proof reads two tiles of a log and not all of it. Tiles never
     change, so each is read once. What is proven is checked by its reader against a signed root."""
 
-    def __init__(self, store: LeafReader) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._roots: dict[str, list[bytes]] = defaultdict(list)
         self._growing = asyncio.Lock()

@@ -335,11 +335,7 @@ UPSTREAM = (
     ),
     *rows(
         "none of its results count in this race; what was settled before stays",
-        (
-            "U3043",
-            "a validator's log cannot be held, or was rewritten",
-            "ask its operator for the reason; both signed notes are kept",
-        ),
+        ("U3043", "a validator's log cannot be held", "ask its operator for the reason"),
     ),
     *rows(
         "a commitment that was made stands; the source has not been handed in",

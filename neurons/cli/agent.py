@@ -6,7 +6,6 @@ import re
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -45,14 +44,6 @@ _SCRIPTED_SAYS = (
 )
 
 AgentFile = Annotated[Path, typer.Argument(metavar="AGENT.py", help="The agent file.")]
-
-
-@dataclass(frozen=True)
-class ModelFlags:
-    """Which model answers."""
-
-    model_url: Annotated[str, typer.Option(help="OpenAI-compatible endpoint; else OPENAI_BASE_URL.")] = ""
-    model: Annotated[str, typer.Option(help="Model id there, instead of the policy's list.")] = ""
 
 
 @command(app)
@@ -137,7 +128,6 @@ def run(
     agent: AgentFile,
     choice: Choice,
     desk: BenchFlags,
-    models: ModelFlags,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Problems at a time.")] = 1,
     watch: Annotated[bool, typer.Option("--watch", help="Stay, and run again when the file changes.")] = False,
     gate: Annotated[bool, typer.Option(help="Gate the file first, as a validator does.")] = True,
@@ -163,7 +153,7 @@ def run(
 
     def once(raw: bytes) -> int:
         """One run of one version of the file; the exit code."""
-        settings = desk.settings(models.model, models.model_url, is_miner=True)
+        settings = desk.settings(choice.model, choice.model_url, is_miner=True)
         if gate and is_rejected(agent, raw, settings):
             return EXIT_FAILED
         return _run_once(agent, source_of(raw), choice, settings, workers, as_json=as_json)

@@ -215,20 +215,17 @@ def decide(
         raise typer.BadParameter("accept or reject", param_hint="accept|reject")
     if not reason.isprintable() or len(reason) > REASON_CHARS_MAX:
         raise typer.BadParameter(f"one line of at most {REASON_CHARS_MAX} characters", param_hint="--reason")
-    why = reason.strip() if decision == "reject" else ""
-    _decide(state_dir, agent, states[decision], why)
 
-
-def _decide(state_dir: Path | None, agent: str, state: Literal["accepted", "rejected"], reason: str = "") -> None:
     async def decide(store: PostgresStore) -> StoredSubmission:
         matches = [s for s in await store.submissions(("review",)) if s.subject.agent_version_id.startswith(agent)]
         if len(matches) != 1:
             typer.echo(f"{len(matches)} submissions under review begin with {agent!r}", err=True)
             raise typer.Exit(EXIT_USAGE)
+        why = reason.strip() if decision == "reject" else ""
+        failure = Failure(code="A1005", detail=f"a person rejected it: {why}") if why else None
         version = matches[0].subject.agent_version_id
-        failure = Failure(code="A1005", detail=f"a person rejected it: {reason}") if reason else None
-        await store.set_submission_state(version, state, was="review", failure=failure)
+        await store.set_submission_state(version, states[decision], was="review", failure=failure)
         return matches[0]
 
     decided = StoreFlags(state_dir=state_dir).run(decide)
-    typer.echo(f"{decided.subject.agent_version_id[:16]}  {state}  {decided.name}")
+    typer.echo(f"{decided.subject.agent_version_id[:16]}  {states[decision]}  {decided.name}")

@@ -10,11 +10,9 @@ import msgspec
 import typer
 
 from neurons.cli.options import JsonOption
-from neurons.cli.presenter import echo_json, field_lines, make_table
+from neurons.cli.presenter import field_lines, show
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from training.evaluation.report import Estimate, EvalReport, SetSpend
     from training.report.document import Document
 
@@ -77,7 +75,6 @@ def _spend_rows(spent: SetSpend | None) -> dict[str, str]:
     return rows
 
 
-COLUMNS = 80  # where no terminal says how wide it is
 app = typer.Typer(help="Lay evaluations beside the paper's Table 1.", no_args_is_help=True)
 
 
@@ -98,8 +95,6 @@ def report(
     conditions, what each took and how the runs named by --run ended. Each number names its conditions; only equal
     conditions are tested against each other: a row against the first of them and against the one before it.
     """
-    from rich.console import Console
-
     from training.report.document import make_document, read_run, render_page
 
     found = [_read_report(path) for path in reports or ()]
@@ -113,45 +108,31 @@ def report(
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(render_page(document), encoding="utf-8")
-    if as_json:
-        echo_json(document)
-        return
-    console = Console() if Console().is_terminal else Console(width=COLUMNS)
-    for table in _tables(document):
-        console.print(table)
-    if out is not None:
+    show(document, _report_lines(document), as_json=as_json)
+    if out is not None and not as_json:
         typer.echo(f"{out}: {len(document.rows)} rows, {len(document.runs)} runs")
 
 
-def _tables(document: Document) -> list[Table]:
-    from rich.box import SIMPLE
-
+def _report_lines(document: Document) -> Iterator[str]:
     from training.report.document import p_text
 
-    figures = ("ASR", "pass@8", "n", "unscored")
-    rows = make_table("row", "set", *figures, title=document.title, right=figures, box=SIMPLE)
+    line = "{:<32.32} {:<8} {:>18} {:>6} {:>3} {}".format
+    yield line(document.title, "set", "ASR", "pass@8", "n", "unscored")
     published: dict[str, list[str]] = {}
     for one in document.published:
         asr, eight = ("-" if share is None else f"{share / 10:.1f}%" for share in (one.asr_e3, one.pass_at_8_e3))
         letter = one.group[0]
-        rows.add_row(one.label, letter, asr, eight, "75" if letter != "P" else "-", "-")
+        yield line(one.label, letter, asr, eight, "75" if letter != "P" else "-", "-")
         published.setdefault(one.harness, []).append(letter)
     for row in document.rows:
         report = row.report
-        rows.add_row(
-            f"{report.label} ({row.ending})" if row.ending else report.label,
-            f"{row.letter}: {report.conditions.set.name}",
-            f"{report.asr.value:.1%} [{100 * report.asr.low:.1f}, {100 * report.asr.high:.1f}]",
-            f"{report.pass_at['8'].value:.1%}" if "8" in report.pass_at else "-",
-            str(report.asr.n),
-            f"{report.unscored} of {report.episodes}",
-        )
-    rows.caption = "\n".join(f"{', '.join(dict.fromkeys(letters))}: {name}" for name, letters in published.items())
-    rows.caption_justify = "left"
-    tests = make_table("second against first", "cond.", "difference", "p", "p, Holm", title="Tests", box=SIMPLE)
+        label = f"{report.label} ({row.ending})" if row.ending else report.label
+        asr = f"{report.asr.value:.1%} [{100 * report.asr.low:.1f}, {100 * report.asr.high:.1f}]"
+        eight = f"{report.pass_at['8'].value:.1%}" if "8" in report.pass_at else "-"
+        name = f"{row.letter}: {report.conditions.set.name}"
+        yield line(label, name, asr, eight, report.asr.n, f"{report.unscored} of {report.episodes}")
+    yield from (f"{', '.join(dict.fromkeys(letters))}: {harness}" for harness, letters in published.items())
     for test in document.tests:
-        gap = test.difference
+        gap, p_values = test.difference, f"p {p_text(test.paired.p_value)}, after Holm {p_text(test.holm)}"
         difference = f"{100 * gap.value:+.1f} [{100 * gap.low:+.1f}, {100 * gap.high:+.1f}] pp"
-        names = f"{test.second} against {test.first}"
-        tests.add_row(names, test.conditions, difference, p_text(test.paired.p_value), p_text(test.holm))
-    return [rows, *([tests] if document.tests else [])]
+        yield f"{test.second} against {test.first} ({test.conditions}): {difference}; {p_values}"

@@ -130,9 +130,8 @@ def prove(
     """Write a proof that a record stands in the log whose state its validator signed.
 
     Anybody checks it with `python verify_proof.py FILE`: one short script of this package (`arena/records`), which
-    needs nothing but Python. The proof is made under the newest stored checkpoint. It says nothing about what the
-    record holds; its content is a file of its own, and what it says about a problem is not public before the problem's
-    release.
+    needs nothing but Python. The proof is made under the newest stored checkpoint. It says nothing about what
+    the record holds; its content is a file of its own, and not public before the problem's release.
     """
     from arena.records.proof import encode_proof
 

@@ -90,13 +90,11 @@ class DemoView(msgspec.Struct, frozen=True, kw_only=True):
 
 def demo_agents(product_ids: tuple[str, ...]) -> tuple[DemoAgent, ...]:
     """Seven miners: three skills of the same loop, one whose Python drives, an echoer, an idler and a cheater."""
-    skills = (("expert", "//Ada"), ("careful", "//Ben"), ("hasty", "//Cleo"))
-    others = (("subtask", "//Dov"), ("echoer", "//Eve"), ("nop", "//Fay"))
-    return (
-        *(DemoAgent(name, uri, baseline_source(f"scripted-{name}")) for name, uri in skills),
-        *(DemoAgent(name, uri, reference_agent(name).source) for name, uri in others),
-        DemoAgent("cheater", "//Gus", cheater_source(product_ids)),
-    )
+    sources = {name: baseline_source(f"scripted-{name}") for name in ("expert", "careful", "hasty")}
+    sources |= {name: reference_agent(name).source for name in ("subtask", "echoer", "nop")}
+    sources["cheater"] = cheater_source(product_ids)
+    keys = ("//Ada", "//Ben", "//Cleo", "//Dov", "//Eve", "//Fay", "//Gus")
+    return tuple(DemoAgent(name, uri, source) for uri, (name, source) in zip(keys, sources.items(), strict=True))
 
 
 async def prepare_run(settings: Settings, tell: Callable[[str], None]) -> DemoRun:

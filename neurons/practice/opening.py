@@ -29,10 +29,7 @@ class Choice:
 
     problem: Annotated[list[str] | None, typer.Option(help="Only this problem id; may be given again.")] = None
     problems: Annotated[
-        Path | None,
-        typer.Option(
-            help="Problem file, or s1, s2, s3 as in qualifying; else the policy's suite.",
-        ),
+        Path | None, typer.Option(help="Problem file, or s1, s2, s3 as in qualifying; else the policy's suite.")
     ] = None
     count: Annotated[
         int | None, typer.Option(min=1, help="How many problems. Default: 6, of a suite all.", show_default=False)
@@ -49,6 +46,8 @@ class Choice:
     replay: Annotated[
         Path | None, typer.Option(help="Answer from this recording; no endpoint is asked.", dir_okay=False)
     ] = None
+    model_url: Annotated[str, typer.Option(help="OpenAI-compatible endpoint; else OPENAI_BASE_URL.")] = ""
+    model: Annotated[str, typer.Option(help="Model id there, instead of the policy's list.")] = ""
 
 
 def open_bench(

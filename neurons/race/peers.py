@@ -192,9 +192,7 @@ class RacePeers:
             self._complain(complaint.peer, complaint.failure, **about)
         if pulled.unfit is not None:
             self._unfit.add(wanted)
-        for failure in (pulled.unfit, pulled.rewritten):
-            if failure is not None:
-                self._node.log.warning("log", code=failure.code, detail=failure.detail, **about)
+            self._node.log.warning("log", code=pulled.unfit.code, detail=pulled.unfit.detail, **about)
         if pulled.log is not None:
             self._node.log.info("log held", size=pulled.log.point.size, rows=pulled.log.due.count.rows, **about)
 

@@ -17,8 +17,8 @@ from arena.chain.keys import HttpAuth, verify
 from arena.chain.port import Metagraph, Signer, split_endpoint
 from arena.exchange.http_peers import HttpPeers
 from arena.exchange.peer_logs import PeerLogStore
-from arena.exchange.peer_service import PeerService, RaceTerms
-from arena.exchange.port import Peer, ProgressQuestion
+from arena.exchange.peer_service import PeerService
+from arena.exchange.port import Peer, Progress, ProgressQuestion
 from arena.exchange.pull import Puller
 from arena.exchange.sources import SourceRelay
 from arena.race.draw import permitted_validators
@@ -228,12 +228,12 @@ def open_exchange(node: Node, ports: Sharing, loop: SharingLoop, clock: RaceCloc
     from arena.exchange.routes import Exchange
     from arena.web.server import ExchangeServer
 
-    def terms(race_id: str) -> RaceTerms | None:
+    def terms(race_id: str) -> Progress | None:
         current = clock.current()
         if current is None or current.race_id != race_id or current.opened is None:
             return None
         guest_sha256 = node.conditions.sandbox.guest_sha256
-        return RaceTerms(policy_sha256=current.opened.policy_sha256, guest_sha256=guest_sha256)
+        return Progress(policy_sha256=current.opened.policy_sha256, guest_sha256=guest_sha256)
 
     service = PeerService(
         ports.store,

@@ -13,23 +13,25 @@ from typing import Any, Literal
 
 import orjson
 import structlog
-from structlog.typing import EventDict
+from structlog.typing import EventDict, Processor
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 def configure_logs(level: LogLevel = "info") -> None:
     """Send structlog events to stderr: for people on a terminal, JSON lines otherwise."""
-    is_json = not sys.stderr.isatty()
+    shown: list[Processor] = [
+        structlog.processors.format_exc_info,
+        structlog.processors.JSONRenderer(serializer=lambda event, **how: orjson.dumps(event, how["default"]).decode()),
+    ]
+    if sys.stderr.isatty():
+        shown = [structlog.dev.set_exc_info, _for_people(structlog.dev.ConsoleRenderer())]
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info if is_json else structlog.dev.set_exc_info,
-            structlog.processors.JSONRenderer(serializer=_serialise)
-            if is_json
-            else _for_people(structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())),
+            *shown,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
@@ -45,7 +47,3 @@ def _for_people(otherwise: structlog.dev.ConsoleRenderer) -> Callable[[Any, str,
         return f"{str(event['timestamp'])[11:19]} UTC  {text}" if text else otherwise(logger, name, event)
 
     return render
-
-
-def _serialise(event: object, default: Callable[[object], object], **_: object) -> str:
-    return orjson.dumps(event, default=default).decode()

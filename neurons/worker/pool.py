@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import itertools
 import sys
 import time
 from collections import Counter
@@ -27,7 +28,6 @@ from neurons.health.status import RestingSlot
 from neurons.worker.protocol import (
     LINE_BYTES_MAX,
     REPLIES,
-    EvaluateJob,
     Faulted,
     Job,
     JudgeJob,
@@ -46,8 +46,6 @@ _START_TIMEOUT_S = 120.0
 _KILL_WAIT_S = 10.0
 _DETAIL_CHARACTERS = 300
 _MODULE = ("-m", "neurons.worker.process")
-
-JobKey = tuple[str, str]  # sha256 of the agent's source and problem id; of a judging "" and the body's hash
 
 
 class _Worker:
@@ -68,19 +66,17 @@ class _Worker:
             start_new_session=True,  # a Ctrl-C at the terminal is the supervisor's to handle
         )
         worker = cls(setup, process)
+        failure = Failure(code=WORKER_DIED, detail=f"worker {setup.slot} was not ready in {_START_TIMEOUT_S:.0f} s")
         try:
-            reply = await asyncio.wait_for(worker.run(setup), _START_TIMEOUT_S)
-            if isinstance(reply, Faulted):
-                raise ArenaError(reply.failure.code, reply.failure.detail)
-            if not isinstance(reply, Ready):
-                raise ArenaError(WORKER_DIED, f"worker {setup.slot} started with {type(reply).__name__}")
-        except TimeoutError as error:
-            await worker.kill()
-            raise ArenaError(WORKER_DIED, f"worker {setup.slot} was not ready in {_START_TIMEOUT_S:.0f} s") from error
+            with contextlib.suppress(TimeoutError):
+                reply = await asyncio.wait_for(worker.run(setup), _START_TIMEOUT_S)
+                if isinstance(reply, Ready):
+                    return worker, reply.sandbox
+                failure = reply.failure if isinstance(reply, Faulted) else failure
+            raise ArenaError(failure.code, failure.detail)
         except BaseException:
             await worker.kill()
             raise
-        return worker, reply.sandbox
 
     async def run(self, request: Request) -> Reply:
         assert self.process.stdin is not None and self.process.stdout is not None
@@ -88,10 +84,8 @@ class _Worker:
             self.process.stdin.write(encode_line(request))
             await self.process.stdin.drain()
             return REPLIES.decode(await self.process.stdout.readuntil(b"\n"))
-        except (BrokenPipeError, ConnectionResetError, asyncio.IncompleteReadError) as error:
-            raise ArenaError(WORKER_DIED, f"worker {self.setup.slot}, process {self.process.pid}") from error
-        except (asyncio.LimitOverrunError, msgspec.DecodeError) as error:
-            raise ArenaError(WORKER_DIED, f"worker {self.setup.slot} sent an unknown reply: {error}") from error
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, msgspec.DecodeError) as error:
+            raise ArenaError(WORKER_DIED, f"worker {self.setup.slot}, process {self.process.pid}: {error}") from error
 
     async def kill(self) -> None:
         """End the process, a stopped one too; one that the kernel holds on to is left to it after a while."""
@@ -115,7 +109,7 @@ class WorkerPool:
         self._setups, self._deadline_s = setups, deadline_s
         self._now_ms, self._on_rest = now_ms, on_rest
         self._jobs: asyncio.Queue[tuple[Job, asyncio.Future[Reply]]] = asyncio.Queue()
-        self._ends: Counter[JobKey] = Counter()  # workers that a job ended since it last ended well
+        self._ends: Counter[str] = Counter()  # workers that a job ended since it last ended well
         self._workers: dict[int, _Worker] = {}
         self._slots: list[asyncio.Task[None]] = []
         self._resting: dict[int, RestingSlot] = {}
@@ -195,12 +189,11 @@ class WorkerPool:
         """End what is left of the slot's worker and start another, however often that takes. `on_first_try` hears
         whether the first try was enough."""
         await self._workers[setup.slot].kill()
-        tries, since_ms = 0, 0
-        while True:
+        since_ms = self._now_ms()  # rests, if it does, from here on
+        for tries in itertools.count(1):
             try:
                 self._workers[setup.slot], _ = await _Worker.start(setup)
             except Exception as error:  # noqa: BLE001 - whatever it is, the slot rests by name and is tried again
-                tries, since_ms = tries + 1, since_ms or self._now_ms()
                 failure = Failure(code=HOST_FAILED, detail=f"{type(error).__name__}: {error}"[:_DETAIL_CHARACTERS])
                 if isinstance(error, ArenaError):
                     failure = error.failure
@@ -212,7 +205,7 @@ class WorkerPool:
                 await asyncio.sleep(RESTS.pause_ms(tries) / 1_000)
                 continue
             self._resting.pop(setup.slot, None)
-            if tries == 0:
+            if tries == 1:
                 on_first_try(True)
             return
 
@@ -220,20 +213,17 @@ class WorkerPool:
         """Answer a job that met a worker's end; `is_job`: the slot is well, so the job is charged with it."""
         if answer.done():  # it was cancelled
             return
-        key = _key_of(job)
         if is_job:
+            key = _key_of(job)
             self._ends[key] += 1
             if len(self._ends) > _CHARGED_MAX:
                 del self._ends[next(iter(self._ends))]
             if self._ends[key] >= ENDS_MAX:
-                about = (
-                    f"judging body {key[1]}" if isinstance(job, JudgeJob) else f"problem {key[1]}, agent {key[0][:12]}"
-                )
-                failure = Failure(code=JOB_QUARANTINED, detail=f"{about}: {failure.detail}")
+                failure = Failure(code=JOB_QUARANTINED, detail=f"{key}: {failure.detail}")
         answer.set_result(Faulted(failure=failure))
 
 
-def _key_of(job: Job) -> JobKey:
-    if isinstance(job, EvaluateJob):
-        return text_hash(job.source), job.problem.problem_id
-    return "", job.body.body_hash()
+def _key_of(job: Job) -> str:
+    if isinstance(job, JudgeJob):
+        return f"judging body {job.body.body_hash()}"
+    return f"problem {job.problem.problem_id}, agent {text_hash(job.source)[:12]}"

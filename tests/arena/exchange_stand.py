@@ -14,8 +14,8 @@ from arena.exchange.http_peers import HttpPeers
 from arena.exchange.log_digest import add_tally, take_tally
 from arena.exchange.operator_files import ReleaseStore
 from arena.exchange.peer_logs import PeerLogStore
-from arena.exchange.peer_service import PeerService, RaceTerms, ShareRules
-from arena.exchange.port import Peer, Peers
+from arena.exchange.peer_service import PeerService, ShareRules
+from arena.exchange.port import Peer, Peers, Progress
 from arena.exchange.pull import Puller, PullPace, Wanted
 from arena.exchange.routes import Exchange
 from arena.records.log import checkpoint_of, note_sha256, sign_checkpoint, signing_message
@@ -30,7 +30,7 @@ from tests.arena.local_peers import LocalPeers
 from tests.arena.log_stand import HOST, Clock, MemoryLog, episode
 
 RACE = "r1"
-TERMS = RaceTerms(policy_sha256="e5" * 32, guest_sha256="d4" * 32)
+TERMS = Progress(policy_sha256="e5" * 32, guest_sha256="d4" * 32)
 
 
 class MemoryStore(MemoryLog):

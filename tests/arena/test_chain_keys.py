@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arena.chain.keys import canonical_hotkey, generate_signer, keypair_signer, public_key, verify, wallet_signer
+from arena.chain.keys import keypair_signer, verify, wallet_signer
 from arena.chain.opening import open_signer
 from foundation.errors import ArenaError
 
@@ -44,22 +44,6 @@ def test_a_signature_verifies_for_its_hotkey_alone(message: bytes) -> None:
 def test_verification_of_garbage_is_false_and_never_an_exception(hotkey: str, message: bytes, signature: bytes) -> None:
     assert verify(hotkey, message, signature) is False
     assert verify(ALICE.hotkey, message, signature) is False
-
-
-def test_the_same_key_under_another_prefix_is_the_same_hotkey() -> None:
-    other = core.ss58_encode(public_key(ALICE.hotkey), 0)
-    assert other != ALICE.hotkey == ALICE_ADDRESS
-    assert canonical_hotkey(other) == ALICE.hotkey
-    assert verify(other, b"message", ALICE.sign(b"message"))
-    assert canonical_hotkey("not an address") is canonical_hotkey(ALICE_ADDRESS[:-1] + "Z") is None
-    assert generate_signer().hotkey != generate_signer().hotkey
-
-
-def test_neither_a_signer_nor_an_error_shows_a_secret() -> None:
-    assert repr(ALICE) == f"KeypairSigner({ALICE_ADDRESS})"
-    with pytest.raises(ArenaError, match="V2030") as caught:
-        keypair_signer("surely not a mnemonic")
-    assert "mnemonic" not in str(caught.value)
 
 
 def test_an_encrypted_hotkey_takes_its_password_from_a_file(tmp_path: Path) -> None:
@@ -104,13 +88,6 @@ def test_a_keyfile_that_cannot_sign_or_is_of_another_kind_cannot_be_a_signer(tmp
         _write_hotkey(tmp_path / "cold" / name / "hotkeys" / "hot", keypair)
         with pytest.raises(ArenaError, match=words):
             wallet_signer(name, "hot", tmp_path / "cold")
-
-
-def test_development_keys_open_on_the_local_chain_only(tmp_path: Path) -> None:
-    assert open_signer("local", name="x", hotkey="//Alice", path=tmp_path).hotkey == ALICE_ADDRESS
-    with pytest.raises(ArenaError) as caught:
-        open_signer("finney", name="x", hotkey="//Alice", path=tmp_path)
-    assert caught.value.failure.code == "V2030"
 
 
 def test_an_encrypted_hotkey_takes_its_password_from_the_environment(

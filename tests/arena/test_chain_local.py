@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import bittensor_core as core
 import pytest
 
 from arena.chain.keys import keypair_signer
 from arena.chain.local import LocalRules, LocalSubtensor
-from arena.chain.opening import OWNER_URI, open_subtensor
 from foundation.errors import ArenaError
 from tests.arena.chain_faults import deregister
 from tests.arena.chain_stands import BLOCK_MS, Clock
@@ -96,39 +93,12 @@ async def test_uids_go_to_the_lowest_free_and_uid_0_to_the_owner(tmp_path: Path)
     assert (now.uid_of(ALICE.hotkey), now.uid_of(DAVE.hotkey), now.uid_of(BOB.hotkey)) == (None, 1, 2)
 
 
-async def test_only_the_hotkeys_own_signature_counts_and_its_key_under_any_prefix(tmp_path: Path) -> None:
-    class Impostor:
-        hotkey = ALICE.hotkey
-
-        def sign(self, message: bytes) -> bytes:
-            return EVE.sign(message)
-
-    chain = _open(tmp_path / "chain.sqlite", Clock())
-    await chain.register(ALICE)
-    result = await chain.commit(Impostor(), "ab" * 32)
-    assert (result.status, result.detail) == ("failed", "bad signature")
-    assert await chain.commitment(ALICE.hotkey) is None
-    await chain.commit(ALICE, "ab" * 32)
-    other = core.ss58_encode(bytes(core.ss58_decode(ALICE.hotkey)), 0)
-    assert await chain.commitment(other) == await chain.commitment(ALICE.hotkey) is not None
-
-
 async def test_a_broken_file_is_an_unreachable_chain(tmp_path: Path) -> None:
     path = tmp_path / "chain.sqlite"
     path.write_bytes(b"not a database, and longer than a header" * 10)
     with pytest.raises(ArenaError) as caught:
         _open(path, Clock())
     assert caught.value.failure.code == "U3030"
-
-
-async def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "chain.sqlite"
-    LocalSubtensor(path, now_ms=lambda: time.time_ns() // 1_000_000, block_ms=BLOCK_MS)
-    writers = [_writer(path, uri, 20) for uri in ("//Alice", "//Bob", "//Eve")]
-    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
-    with sqlite3.connect(path) as database:
-        assert database.execute("SELECT count(*) FROM commitment").fetchone() == (60,)
-        assert database.execute("SELECT count(DISTINCT uid) FROM neuron").fetchone() == (3,)
 
 
 async def test_a_write_that_was_answered_survives_kill_9(tmp_path: Path) -> None:
@@ -147,11 +117,3 @@ async def test_a_write_that_was_answered_survives_kill_9(tmp_path: Path) -> None
 
 
 # -- what a simulation does to it
-
-
-async def test_the_network_that_commands_open_burns_at_uid_0(tmp_path: Path) -> None:
-    with pytest.raises(ArenaError, match="V2030"):
-        open_subtensor("local", netuid=15, state_dir=tmp_path, now_ms=Clock(), mechanism=1)
-    chain = open_subtensor("local", netuid=15, state_dir=tmp_path, now_ms=Clock())
-    await chain.register(ALICE)
-    assert (await chain.metagraph()).uid_of(keypair_signer(OWNER_URI).hotkey) == 0

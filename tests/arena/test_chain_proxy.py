@@ -11,7 +11,7 @@ import pytest
 from arena.chain.keys import keypair_signer
 from arena.chain.opening import open_subtensor
 from arena.chain.port import Signer
-from arena.chain.real import BittensorSubtensor, Connection
+from arena.chain.real import BittensorSubtensor
 from foundation.errors import ArenaError
 from neurons.node.doctor import examine_network
 from neurons.settings.inputs import chain_of
@@ -99,7 +99,7 @@ async def test_the_setting_names_a_hotkey_of_the_wallet(stand: NodeStand, tmp_pa
     named = resolve({**flags, "netuid": NETUID, "state_dir": tmp_path / "state", "wallet_proxy": "Eve"}).settings
     chain = chain_of(named)
     assert isinstance(chain, BittensorSubtensor)
-    chain._connection, chain._lock_folder = Connection(stand.url, make_client), stand.lock_folder
+    chain._make_client, chain._lock_folder = make_client, stand.lock_folder
     assert (await chain.commit(ALICE, "cd" * 32)).status == "ok"
     assert nonces(stand) == [(EVE.hotkey, 7)]
     await chain.close()

@@ -83,9 +83,3 @@ def test_a_damaged_ciphertext_gives_no_content(stand):
         refused(lambda damaged=damaged: stand.timelock.decrypt(bytes(damaged), stand.published))
     for cut in (b"", sealed[:-1], sealed[1:], sealed[:mark_start], sealed + b"\0"):
         refused(lambda cut=cut: stand.timelock.decrypt(cut, stand.published))
-
-
-def test_a_round_that_cannot_be_is_refused(stand):
-    for round_number in (0, -1, 1 << 63):
-        with pytest.raises(ValueError, match="rounds count from 1"):
-            stand.timelock.encrypt(CONTENT, round_number)

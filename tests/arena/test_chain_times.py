@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 
 import pytest
 from hypothesis import given
@@ -43,12 +42,6 @@ def test_whatever_was_asked_before_the_answer_is_that_of_reading_every_block(
         assert asyncio.run(times.last_block(moment, finalized)) == wanted
 
 
-@given(st.ip_addresses().filter(int), st.integers(1, 65_535))
-def test_an_endpoint_survives_the_chain(address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> None:
-    endpoint = format_endpoint(int(address), port, address.version)
-    assert split_endpoint(endpoint) == (address, port)
-
-
 @given(st.integers(0, 2**128 - 1), st.integers(0, 65_535), st.integers(0, 255))
 def test_whatever_stands_on_chain_reads_as_an_endpoint_or_as_none(ip: int, port: int, version: int) -> None:
     endpoint = format_endpoint(ip, port, version)
@@ -63,12 +56,3 @@ def test_what_the_chain_cannot_hold_is_refused_with_its_code(text: str) -> None:
     with pytest.raises(ArenaError) as caught:
         split_endpoint(text)
     assert caught.value.failure.code == "V2030"
-
-
-def test_few_blocks_are_read_and_none_twice() -> None:
-    chain = Chain([BLOCK_MS] * 100_000)
-    times = BlockTimes(chain.time_of)
-    for moment in (99_000 * BLOCK_MS, 99_000 * BLOCK_MS + 1, 50_000 * BLOCK_MS):
-        assert asyncio.run(times.last_block(moment, 100_000)) == moment // BLOCK_MS
-    assert len(chain.read) == len(set(chain.read)) < 60
-    assert min(chain.read) > 49_000, "state far older than the answer may be pruned"

@@ -23,7 +23,7 @@ from arena.records.log import note_sha256, signing_message
 from arena.submissions.model import make_submission
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import RACE, TERMS, HttpNet, LocalNet, Node
-from tests.arena.log_stand import attempt, episode, settlement
+from tests.arena.log_stand import attempt, episode
 
 
 class World:
@@ -112,13 +112,6 @@ async def test_a_source_is_found_by_its_commitment(world: World) -> None:
     assert await world.asks(SubmissionQuestion(hotkey="5X", sha256="ab" * 32)) is None
 
 
-async def test_a_settlement_is_shown_once_it_is_in_force(world: World) -> None:
-    assert await world.asks(SettlementQuestion(race=RACE)) is None
-    world.author.settlements[RACE] = settlement(RACE)
-    assert await world.asks(SettlementQuestion(race=RACE)) == settlement(RACE)
-    assert await world.asks(SettlementQuestion(race="r2")) is None
-
-
 async def test_progress_names_pairs_that_are_done_and_nothing_about_how(world: World) -> None:
     await world.author.evaluate([1])
     progress = await world.asks(ProgressQuestion(race=RACE))
@@ -134,14 +127,6 @@ async def test_a_peer_that_is_not_there_is_away(world: World) -> None:
     nobody = Peer(hotkey="5Nobody", endpoint="http://127.0.0.1:9")
     assert await refused(world.asks(NoteQuestion(validator=world.author.hotkey, sha256="ab" * 32), nobody)) == "U3040"
     assert await refused(world.asks(ProgressQuestion(race=RACE), Peer(hotkey="5Nobody", endpoint=""))) == "U3040"
-
-
-async def test_an_answer_has_a_length_and_the_next_goes_on_behind_it(world: World, monkeypatch) -> None:
-    monkeypatch.setattr("arena.exchange.peer_service.ANSWER_ROWS", 5)
-    size = await world.author.evaluate([1, 2, 3])
-    await world.author.anchor()
-    assert [row.seq for row in await world.rows(0, size)] == [1, 2, 3, 4, 5]
-    assert [row.seq for row in await world.rows(5, size)] == [6, 7, 8, 9]
 
 
 async def test_one_that_asks_too_much_is_refused_and_others_are_not(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from arena.exchange.port import ProgressQuestion
-from harness.catalogue.server import network_of
 from tests.arena.exchange_stand import RACE, HttpNet, Node
 
 HALF_A_HEAD = b"GET /v1/exchange/progress?race=r1 HTTP/1.1\r\nhost: x\r\n"
@@ -48,18 +47,3 @@ async def test_a_signed_peer_is_answered_beside_any_crowd(tmp_path: Path, size: 
                 assert said is not None
     finally:
         await net.close()
-
-
-@pytest.mark.parametrize(
-    ("address", "network"),
-    [
-        ("10.1.2.3", "10.1.2.3"),
-        ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
-        ("::ffff:10.1.2.3", "10.1.2.3"),
-        ("fe80::1%eth0", "fe80::/64"),
-        ("", ""),
-        ("/run/socket", "/run/socket"),
-    ],
-)
-def test_whose_address_it_is(address: str, network: str):
-    assert network_of(address) == network

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arena.chain.keys import keypair_signer, verify
+from arena.chain.keys import generate_signer, keypair_signer, verify
 from arena.records import verify_proof
 from arena.records.log import checkpoint_of, sign_checkpoint, signing_message
 from arena.records.merkle import MerkleFrontier
@@ -135,3 +135,14 @@ def test_a_log_that_was_rewritten_gives_no_proof_under_the_checkpoint_signed_bef
 def test_what_a_checkpoint_does_not_cover_is_not_proven(seq: int, size: int, older: int) -> None:
     with pytest.raises(ArenaError, match="V2053"):
         asyncio.run(prove(log(), ALICE.hotkey, seq, note(size), verify, older_note=note(older) if older else ""))
+
+
+@pytest.mark.parametrize("length", [0, 83, 84, 166, 167, 1_000])
+def test_the_scripts_signature_check_agrees_with_the_sdks(length: int) -> None:
+    signer, text = generate_signer(), b"agent-arena/test\n" + bytes(length)
+    signature = signer.sign(text)
+    verify_proof.require_signed(signer.hotkey, text, signature, "it")
+    with pytest.raises(ValueError, match="not signed"):
+        verify_proof.require_signed(signer.hotkey, text + b"x", signature, "it")
+    with pytest.raises(ValueError, match="not signed"):
+        verify_proof.require_signed(BOB.hotkey, text, signature, "it")

@@ -9,12 +9,12 @@ import pytest
 from arena.chain.keys import keypair_signer, verify
 from arena.records.body import decode_content
 from arena.records.log import head_after
-from arena.records.model import SignedRecord, StoredBody
+from arena.records.model import SignedRecord
 from arena.records.port import HeadMovedError
 from arena.records.sequencer import SIGNING_ATTEMPTS, Sequencer
+from arena.records.verification import verify_store
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, START_MS, Clock, MemoryLog, attempt, episode, settlement
-from tests.arena.whole_log import verify_records
 
 ALICE = keypair_signer("//Alice")
 
@@ -32,7 +32,7 @@ async def test_records_are_numbered_timed_chained_and_signed_in_order() -> None:
     assert [decode_content(record.content).payload for record in log.log] == payloads
     assert [decode_content(record.content).recorded_ms for record in log.log] == [START_MS + n for n in (1, 2, 3)]
     assert head_after(log.log[-1]) == head
-    report = await verify_records(log.log, verify_signature=verify, bodies_of=log.frames)
+    report = await verify_store(log, verify)
     assert report.is_ok, report.defects
 
 
@@ -43,7 +43,7 @@ async def test_a_moved_head_is_read_again_and_the_record_signed_again() -> None:
         await first.append([attempt(number)])
         await second.append([attempt(number, 2)])
     assert [record.seq for record in log.log] == list(range(1, 9))
-    report = await verify_records(log.log, verify_signature=verify, bodies_of=log.frames)
+    report = await verify_store(log, verify)
     assert report.is_ok, report.defects
 
 
@@ -116,11 +116,3 @@ def _away_once(log: MemoryLog):
         return await real()
 
     return head, real
-
-
-async def test_a_body_under_a_wrong_hash_is_refused_before_anything_is_signed() -> None:
-    log, sequencer = stand()
-    payloads, body = episode(1)
-    with pytest.raises(ArenaError, match="V2025"):
-        await sequencer.append(payloads, [StoredBody(body_sha256=body.body_sha256, content=body.content + b" ")])
-    assert log.log == []

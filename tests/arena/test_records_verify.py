@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from functools import cache
 
 import msgspec
@@ -11,11 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arena.chain.keys import keypair_signer, verify
-from arena.records.log import checkpoint_of, read_checkpoint, sign_checkpoint
+from arena.chain.port import Commitment
+from arena.records.commitments import cluster_commitment
+from arena.records.inspection import inspect
+from arena.records.log import Checkpoint, checkpoint_of, head_after, note_sha256, read_checkpoint, sign_checkpoint
 from arena.records.merkle import MerkleFrontier
-from arena.records.model import SignedRecord, Subject, UnscoredOutcome
+from arena.records.model import (
+    Context,
+    Payload,
+    ReleasedProblem,
+    StoredBody,
+    StoredCheckpoint,
+    Subject,
+    UnscoredOutcome,
+)
 from arena.records.sequencer import Sequencer
-from arena.records.verification import VerifyReport
+from arena.records.verification import BATCH, VerifyReport, verify_store
 from foundation.errors import ArenaError, Failure
 from harness.trace import Totals
 from tests.arena.log_stand import (
@@ -26,54 +39,52 @@ from tests.arena.log_stand import (
     attempt,
     context,
     episode,
+    filed,
     gate,
     release,
     settlement,
 )
-from tests.arena.whole_log import verify_records
 
 ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")
+replace = msgspec.structs.replace
+Part = tuple[list[Payload], StoredBody] | Payload
 
 
-@cache
-def good_log() -> MemoryLog:
-    """Every kind of record, in one valid log."""
+def log_of(*parts: Part) -> MemoryLog:
+    """A log of these records, and episodes with their bodies."""
     log = MemoryLog(ALICE.hotkey)
-    sequencer = Sequencer(log, ALICE, Clock(), HOST)
 
     async def fill() -> None:
-        await sequencer.append([attempt(0)])
-        for problem in (1, 2):
-            payloads, body = episode(problem)
-            await sequencer.append(payloads, [body])
-        await sequencer.append([settlement(), release()])
-
-    asyncio.run(fill())
-    return log
-
-
-def log_of(*payload_lists, bodies=()) -> MemoryLog:
-    log = MemoryLog(ALICE.hotkey)
-    sequencer = Sequencer(log, ALICE, Clock(), HOST)
-
-    async def fill() -> None:
-        for payloads in payload_lists:
+        sequencer = Sequencer(log, ALICE, Clock(), HOST)
+        for part in parts:
+            payloads, bodies = (part[0], [part[1]]) if isinstance(part, tuple) else ([part], [])
             await sequencer.append(payloads, bodies)
 
     asyncio.run(fill())
     return log
 
 
-def check(log: MemoryLog, records: list[SignedRecord], **expected) -> VerifyReport:
-    return asyncio.run(verify_records(records, verify_signature=verify, bodies_of=log.frames, **expected))
+def check(log: MemoryLog, **options: object) -> VerifyReport:
+    return asyncio.run(verify_store(log, verify, **options))
+
+
+def defects(*parts: Part) -> list[tuple[str, int]]:
+    """(rule, seq) of what verification says about a log of these parts."""
+    return [(defect.rule, defect.seq) for defect in check(log_of(*parts)).defects]
+
+
+@cache
+def good_log() -> MemoryLog:
+    """Every kind of record, in one valid log."""
+    return log_of(attempt(0), episode(1), episode(2), gate(1), settlement(), release())
 
 
 def test_a_whole_log_verifies_and_is_counted() -> None:
     log = good_log()
-    report = check(log, log.log, heads={ALICE.hotkey: log.end})
+    report = check(log)
     assert report.is_ok, report.defects
-    assert report.kinds == {"attempt": 3, "evaluation": 2, "release": 1, "settlement": 1, "verdict": 2}
-    assert (report.records, report.bodies, report.logs[0].head) == (9, 2, log.end)
+    assert report.kinds == {"attempt": 3, "evaluation": 2, "gate": 1, "release": 1, "settlement": 1, "verdict": 2}
+    assert (report.records, report.bodies, report.logs[0].head) == (10, 2, log.end)
 
 
 @given(st.data())
@@ -85,8 +96,10 @@ def test_any_flipped_byte_of_content_signature_or_prev_names_its_record(data: st
     value = getattr(record, field)
     raw = bytearray(value if field == "content" else bytes.fromhex(value))
     raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
-    changed = msgspec.structs.replace(record, **{field: bytes(raw) if field == "content" else raw.hex()})
-    report = check(log, [*log.log[:place], changed, *log.log[place + 1 :]])
+    damaged = MemoryLog(ALICE.hotkey)
+    damaged.log, damaged.stored, damaged.end = list(log.log), log.stored, log.end
+    damaged.log[place] = replace(record, **{field: bytes(raw) if field == "content" else raw.hex()})
+    report = check(damaged)
     assert (report.defects[0].validator, report.defects[0].seq) == (ALICE.hotkey, record.seq)
 
 
@@ -99,32 +112,31 @@ def test_any_flipped_byte_of_content_signature_or_prev_names_its_record(data: st
         ("totals", Totals(steps=9)),
         ("subject", Subject(agent_version_id="a1" * 32, miner_hotkey="5miner", agent_sha256="00" * 32)),
         ("context", context(2)),
-        ("conditions", msgspec.structs.replace(CONDITIONS, policy_sha256="00")),
+        ("conditions", replace(CONDITIONS, policy_sha256="00")),
     ],
 )
 def test_a_fact_of_an_evaluation_that_its_body_contradicts_is_found(fact: str, value: object) -> None:
     (made, evaluation, verdict), body = episode(1)
-    log = log_of([made, msgspec.structs.replace(evaluation, **{fact: value}), verdict], bodies=[body])
-    assert [(d.rule, d.seq) for d in check(log, log.log).defects] == [("body", 2)]
+    assert defects(([made, replace(evaluation, **{fact: value}), verdict], body)) == [("body", 2)]
 
 
-def test_an_attempt_that_says_it_evaluated_without_its_evaluation_is_found() -> None:
-    (made, evaluation, _), body = episode(1)
-    log = log_of([made], [attempt(2, ended="faulted")])
-    assert [(d.rule, d.seq) for d in check(log, log.log).defects] == [("evaluation", 1)]
-    other = msgspec.structs.replace(made, attempt_id="another:1")
-    log = log_of([made, evaluation, other], bodies=[body])
-    assert [(d.rule, d.seq) for d in check(log, log.log).defects] == [("evaluation", 3)]
+def test_what_records_refer_to_stands_in_the_same_log_and_counts_once() -> None:
+    (made, evaluation, verdict), body = episode(1)
+    assert defects(made, attempt(2, ended="faulted")) == [("evaluation", 1)]
+    assert defects(([made, evaluation, replace(made, attempt_id="another:1")], body)) == [("evaluation", 3)]
+    assert defects(([evaluation, verdict], body)) == [("attempt", 1)]
+    assert defects(verdict) == [("verdict", 1)]
+    again = episode(1, attempt_id="i:2")
+    assert defects(episode(1, attempt_id="i:1"), again) == [("double", 5)]
+    unscored = replace(evaluation, outcome=UnscoredOutcome(failure=Failure(code="V2040")))
+    assert defects(([made, unscored], body), again) == []
 
 
-def test_two_counted_evaluations_of_one_problem_are_found_and_an_unscored_one_does_not_count() -> None:
-    first, body = episode(1, attempt_id="i:1")
-    again, _ = episode(1, attempt_id="i:2")
-    log = log_of(first, again, bodies=[body])
-    assert [(d.rule, d.seq) for d in check(log, log.log).defects] == [("double", 5)]
-    unscored = msgspec.structs.replace(first[1], outcome=UnscoredOutcome(failure=Failure(code="V2040")))
-    log = log_of([first[0], unscored], again, bodies=[body])
-    assert check(log, log.log).is_ok
+def test_a_persons_word_on_a_submission_stands_after_one_of_the_gate() -> None:
+    held, person = gate(1), gate(1, decided_by="person", outcome="accept")
+    other = replace(held, subject=replace(held.subject, commitment_block=8))
+    assert defects(held, person, gate(2), person) == []
+    assert (defects(person, held), defects(other, person)) == ([("gate", 1)], [("gate", 2)])
 
 
 def test_a_checkpoint_survives_its_text_and_any_change_of_the_text_is_refused() -> None:
@@ -135,38 +147,143 @@ def test_a_checkpoint_survives_its_text_and_any_change_of_the_text_is_refused() 
     assert read_checkpoint(note, verify) == checkpoint_of(ALICE.hotkey, tree)
     changes = [note.replace("\n1\n", "\n2\n"), note.replace("\n1\n", "\n01\n"), note.split("\n\n")[0], "", note[:-4]]
     changes.append(note.replace(ALICE.hotkey, BOB.hotkey))
-    changes += [note.replace("\n1\n", "\n-1\n"), _other_base64(note), note.rstrip("\n"), note[:-1] + "\x85"]
+    changes += [note.replace("\n1\n", "\n-1\n"), note.rstrip("\n"), note[:-1] + "\x85"]
     for changed in changes:
         with pytest.raises(ArenaError, match="V2050"):
             read_checkpoint(changed, verify)
 
 
-def _other_base64(note: str) -> str:
-    """The note with an unused bit of its signature's base64 set: other text, the same bytes."""
-    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-    assert note.endswith("=\n")
-    last = note[-3]
-    return note[:-3] + alphabet[alphabet.index(last) ^ 1] + note[-2:]
+# -- what the records of one race say about each other
+
+SALT, BATCH_SHA256 = "99" * 32, "77" * 32
+CLUSTERS = {"p0001": "cluster-a", "p0002": "cluster-b", "p0003": "cluster-c"}
+PROBLEMS = tuple(ReleasedProblem(problem_id=name, pool="train", cluster_id=of) for name, of in CLUSTERS.items())
+SETTLED = replace(settlement(), batch_sha256=BATCH_SHA256, drawn=("p0001", "p0002"))
+RELEASED = replace(release(), batch_sha256=BATCH_SHA256, problems=PROBLEMS, salt=SALT)
 
 
-def test_a_persons_word_on_a_submission_stands_after_one_of_the_gate() -> None:
-    held, person = gate(1), gate(1, decided_by="person", outcome="accept")
-    sound = log_of([held, person, gate(2), person])
-    report = check(sound, sound.log)
-    assert report.is_ok and report.kinds == {"gate": 4}
-    other = msgspec.structs.replace(held, subject=msgspec.structs.replace(held.subject, commitment_block=8))
-    for payloads in ([person, held], [other, person]):
-        log = log_of(payloads)
-        place = payloads.index(person) + 1
-        assert [(d.rule, d.seq) for d in check(log, log.log).defects] == [("gate", place)]
+def run(problem: int, **changes: object) -> tuple[list[Payload], StoredBody]:
+    """An episode's records in a race's context: batch named, cluster committed to."""
+    problem_id = f"p{problem:04d}"
+    commitment = cluster_commitment(SALT, problem_id, CLUSTERS[problem_id])
+    sealed = Context(
+        stage="race", race_id="r1", problem_id=problem_id, batch_sha256=BATCH_SHA256, cluster_commitment=commitment
+    )
+    payloads, body = episode(problem)
+    return [replace(payload, context=replace(sealed, **changes)) for payload in payloads], body
 
 
-def test_an_evaluation_without_its_attempt_is_found() -> None:
-    payloads, body = episode(1)
-    log = log_of(payloads[1:], bodies=[body])
-    assert [(d.rule, d.seq) for d in check(log, log.log).defects] == [("attempt", 1)]
+@pytest.mark.parametrize(
+    ("parts", "found"),
+    [
+        ((run(1), run(2), SETTLED, RELEASED), []),
+        ((run(1), SETTLED, SETTLED), [("settlement", 5)]),
+        ((SETTLED, replace(SETTLED, race_id="r2")), []),
+        ((run(1), run(2, batch_sha256="00" * 32), SETTLED), [("settlement", 4)]),
+        ((run(1), run(3), SETTLED), [("settlement", 4)]),
+        ((run(1), run(3), replace(SETTLED, state="cancelled", drawn=())), []),
+        ((run(1), replace(SETTLED, uids=(0,))), [("settlement", 4)]),
+        ((run(1), replace(SETTLED, void=("p0003",))), [("settlement", 4)]),
+        ((run(1), RELEASED, RELEASED), [("release", 5)]),
+        ((run(1), replace(RELEASED, salt="98" * 32)), [("release", 1)]),
+        ((run(1), replace(RELEASED, salt="zz" * 32)), [("release", 4)]),
+        ((run(1), replace(RELEASED, problems=PROBLEMS[1:])), [("release", 1)]),
+        ((SETTLED, replace(RELEASED, problems=PROBLEMS[1:])), [("release", 2)]),
+        ((run(1), replace(RELEASED, batch_sha256="00" * 32)), [("release", 1)]),
+        ((SETTLED, replace(RELEASED, batch_sha256="00" * 32)), [("release", 2)]),
+    ],
+)
+def test_the_records_of_a_race_agree(parts: tuple[Part, ...], found: list[tuple[str, int]]) -> None:
+    assert defects(*parts) == found
 
 
-def test_a_verdict_on_a_body_nobody_evaluated_is_found() -> None:
-    log = log_of(episode(1)[0][2:])
-    assert [(d.rule, d.seq) for d in check(log, log.log).defects] == [("verdict", 1)]
+# -- signed states, and where the chain holds them
+
+
+def point_at(size: int) -> Checkpoint:
+    log = MemoryLog(ALICE.hotkey)
+    log.log, log.stored = good_log().log[:size], good_log().stored
+    log.end = head_after(log.log[-1])
+    return check(log).logs[0].checkpoint
+
+
+def signed(size: int, anchor_block: int = 0) -> StoredCheckpoint:
+    note = sign_checkpoint(point_at(size), ALICE)
+    return StoredCheckpoint(validator=ALICE.hotkey, size=size, note=note, signed_ms=1, anchor_block=anchor_block)
+
+
+class OneSlot:
+    """The part of a chain that verification asks: one commitment."""
+
+    def __init__(self, held: Commitment | None) -> None:
+        self.held = held
+
+    async def commitment(self, hotkey: str, block: int | None = None) -> Commitment | None:
+        assert (hotkey, block) == (ALICE.hotkey, 70)
+        return self.held
+
+
+def test_stored_checkpoints_are_compared_and_one_that_is_not_its_validators_is_a_defect() -> None:
+    log = MemoryLog(ALICE.hotkey)
+    log.log, log.stored, log.end = good_log().log, good_log().stored, good_log().end
+    log.signed = [signed(size) for size in (1, 4, 9)]
+    assert (check(log).is_ok, check(log).checkpoints, check(log).anchors) == (True, 3, 0)
+    wrong_root = sign_checkpoint(replace(point_at(4), root="00" * 32), ALICE)
+    foreign = sign_checkpoint(Checkpoint(validator=BOB.hotkey, size=4, root="00" * 32), BOB)
+    for note in (wrong_root, foreign, log.signed[0].note, log.signed[1].note.replace("\n4\n", "\n5\n"), ""):
+        log.signed[1] = replace(log.signed[1], note=note)
+        assert [(defect.rule, defect.seq) for defect in check(log).defects] == [("checkpoint", 4)]
+
+
+def test_anchors_are_listed_without_a_chain_and_compared_with_one() -> None:
+    log = MemoryLog(ALICE.hotkey)
+    log.log, log.stored, log.end = good_log().log, good_log().stored, good_log().end
+    log.signed = [signed(4, anchor_block=70), signed(9)]
+    assert (check(log).anchors, check(log).anchors_checked) == (1, 0)
+    held = Commitment(hotkey=ALICE.hotkey, sha256=note_sha256(log.signed[0].note), block=70)
+    report = check(log, subtensor=OneSlot(held))
+    assert (report.is_ok, report.anchors_checked) == (True, 1)
+    for other in (None, replace(held, sha256="00" * 32), replace(held, hotkey=BOB.hotkey), replace(held, block=71)):
+        report = check(log, subtensor=OneSlot(other))
+        assert [(defect.rule, defect.seq) for defect in report.defects] == [("anchor", 4)]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"seq": 0},
+        {"seq": 2**63},
+        {"prev": "AB" * 32},
+        {"content_sha256": "zz" * 32},
+        {"signature": "00" * 63},
+        {"validator": "5é"},
+    ],
+)
+def test_an_envelope_that_is_none_is_a_defect_and_not_an_exception(wrong: dict[str, object]) -> None:
+    found = inspect(replace(filed(good_log().log[0]), **wrong), verify)
+    assert [rule for rule, _ in found.faults] == ["envelope"]
+
+
+# -- in processes
+
+
+def dies_on_the_last_record(hotkey: str, message: bytes, signature: bytes) -> bool:
+    """A signature check in whose process something goes fatally wrong, once the log is nearly done."""
+    if int.from_bytes(message[-72:-64], "big") == BATCH * 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return verify(hotkey, message, signature)
+
+
+def test_processes_find_what_one_thread_finds_and_one_that_dies_ends_the_verification() -> None:
+    log = log_of(*(episode(problem) for problem in range(BATCH)))  # several batches
+    with pytest.raises(ArenaError, match="V2052"):
+        asyncio.run(verify_store(log, dies_on_the_last_record, processes=2))
+    assert check(log, processes=2).is_ok
+    for place, field, value in ((40, "content", b"{}"), (200, "signature", "00" * 64), (300, "prev", "00" * 32)):
+        log.log[place] = replace(log.log[place], **{field: value})
+    del log.log[350]
+    name = next(iter(log.stored))
+    log.stored[name] = replace(log.stored[name], content=b"other")
+    thread, processes = check(log), check(log, processes=2)
+    assert thread == processes
+    assert {defect.rule for defect in thread.defects} >= {"content", "signature", "chain", "sequence", "body"}

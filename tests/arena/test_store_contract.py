@@ -17,7 +17,6 @@ from arena.records.port import (
     StoredSubmission,
 )
 from arena.records.verification import verify_store
-from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import LEAVES_PER_PAGE, RECORDS_PER_PAGE, PostgresStore
 from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import ModelUsage
@@ -228,13 +227,3 @@ async def test_accounts_of_attempts_are_kept_once_and_summed(store) -> None:
     assert (totals["dear"].episodes, totals["dear"].requests, totals["dear"].attempts) == (2, 4, 6)
     assert (totals["dear"].prompt_tokens, totals["dear"].cost_micro_usd) == (2 << 40, 14)
     assert (totals["own"].episodes, totals["own"].latency_ms, totals["own"].cost_micro_usd) == (2, 18, None)
-
-
-async def test_a_server_that_is_away_is_a_coded_failure(postgres: EmbeddedServer) -> None:
-    dsn = postgres.dsn_for("5away")
-    with pytest.raises(ArenaError, match="V2021"):
-        await PostgresStore.open(dsn.replace("host=/", "host=/nowhere/"), "5away")
-    with pytest.raises(ArenaError, match="V2021"):
-        await PostgresStore.open(dsn.replace("@/", "x@/"), "5away")
-    with pytest.raises(ArenaError, match="V2021"):
-        await PostgresStore.open("sqlite:///x", "5away")

@@ -94,10 +94,18 @@ async def open_desk(server: EmbeddedServer, folder: Path) -> AsyncIterator[Desk]
 class Desk:
     """One validator's node, with the loops under test, and what surrounds it."""
 
-    def __init__(self, store: Store, signer: Signer, folder: Path, time: Time, policy: Policy = POLICY) -> None:
+    def __init__(
+        self,
+        store: Store,
+        signer: Signer,
+        folder: Path,
+        time: Time,
+        policy: Policy = POLICY,
+        chain: LocalSubtensor | None = None,
+    ) -> None:
         self.store, self.signer, self.folder, self.time = store, signer, folder, time
         rules = LocalRules(block_ms=BLOCK_MS, finality_blocks=0, tempo=50, weights_rate_limit_blocks=5)
-        self.chain = LocalSubtensor(folder / "chain.sqlite", now_ms=time, rules=rules)
+        self.chain = chain or LocalSubtensor(folder / "chain.sqlite", now_ms=time, rules=rules)
         self.beacon = LocalBeacon(time)
         self.stock = open_bank(folder / "bank", self.beacon, SeededMaker(CATALOGUE))
         self._bodies = itertools.count(1)
@@ -105,7 +113,7 @@ class Desk:
         self.unjudged: Failure | None = None  # why the judge gives no verdict now
         self.start(policy)
 
-    def start(self, policy: Policy) -> None:
+    def start(self, policy: Policy = POLICY) -> None:
         """A new process over the same folders: nothing is remembered."""
         self.policy = policy
         self.node = Node(

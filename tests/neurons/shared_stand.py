@@ -16,7 +16,8 @@ from arena.chain.keys import generate_signer, verify
 from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.port import ChainResult, Signer
 from arena.exchange.peer_logs import PeerLogStore
-from arena.exchange.peer_service import PeerService, RaceTerms
+from arena.exchange.peer_service import PeerService
+from arena.exchange.port import Progress
 from arena.exchange.pull import Puller
 from arena.policies import PAPER
 from arena.race.decider import qualifying_items
@@ -100,7 +101,7 @@ class SharedDesk(Desk):
             self.held,
             has_permit=lambda _: True,
             gate=self.clock.reveal_gate,
-            terms=lambda _: RaceTerms(policy_sha256=policy.policy_sha256, guest_sha256=""),
+            terms=lambda _: Progress(policy_sha256=policy.policy_sha256, guest_sha256=""),
             settled=self.clock.settlement,
         )
 

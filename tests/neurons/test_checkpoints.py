@@ -83,8 +83,8 @@ async def test_an_anchor_counts_once_its_block_is_final_and_is_made_once_also_wh
     with pytest.raises(ArenaError, match="U3030"):
         await log_desk.anchors.turn()  # commits
     log_desk.chain.is_reply_lost = False
-    held = await log_desk.chain.twin.commitment(log_desk.signer.hotkey)
-    while await log_desk.chain.twin.finalized_block() < held.block:
+    held = await log_desk.chain.commitment(log_desk.signer.hotkey)
+    while await log_desk.chain.finalized_block() < held.block:
         assert await log_desk.anchors.turn() is None
         assert (await log_desk.stored())[0].anchor_block == 0
         log_desk.time.pass_s(BLOCK_MS / 1_000)
@@ -128,7 +128,7 @@ async def test_an_anchor_is_made_and_proven_on_every_chain_behind_the_port(
 async def test_a_commitment_in_a_block_that_was_replaced_is_anchored_where_it_ends_up(
     log_desk: LogDesk, is_accepted_again: bool
 ) -> None:
-    chain, hotkey = log_desk.chain.twin, log_desk.signer.hotkey
+    chain, hotkey = log_desk.chain, log_desk.signer.hotkey
     log_desk.time.pass_s(20)
     await log_desk.signed()
     log_desk.time.pass_s(ANCHOR_EVERY_S)

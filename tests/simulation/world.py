@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from arena.chain.beacon import LocalBeacon
 from arena.chain.keys import keypair_signer
 from arena.chain.port import Signer
-from arena.exchange.peer_service import PeerService, RaceTerms, ShareRules
+from arena.exchange.peer_service import PeerService, ShareRules
 from arena.exchange.port import Progress
 from arena.policy import Policy
 from arena.race.machine import race_name
@@ -215,7 +215,7 @@ class SimulatedDesk(SharedDesk):
             self.held,
             has_permit=lambda _: True,
             gate=lambda: self.clock.reveal_gate(),
-            terms=lambda _: RaceTerms(policy_sha256=self.policy.policy_sha256, guest_sha256=""),
+            terms=lambda _: Progress(policy_sha256=self.policy.policy_sha256, guest_sha256=""),
             settled=lambda race_id: self.clock.settlement(race_id),
             rules=SHARES,
         )
