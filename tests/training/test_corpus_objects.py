@@ -5,12 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import obstore
 import pytest
 
 from arena.chain.keys import verify
 from arena.export.files import bring_export
-from arena.store.objects import folder_location, open_objects
+from arena.store.objects import folder_location
 from foundation.errors import ArenaError
 from foundation.executors.port import HERE
 from foundation.executors.processes import ProcessExecutor
@@ -28,22 +27,11 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_real_day(tmp_path_factory.mktemp("day"), 40)
 
 
-@pytest.fixture(params=["folder", "bucket"])
-def location(day: Path, tmp_path: Path, request: pytest.FixtureRequest) -> str:
+@pytest.fixture
+def location(day: Path, tmp_path: Path) -> str:
     """Where a copy of it lies."""
-    if request.param == "folder":
-        shutil.copytree(day, tmp_path / "there")
-        return folder_location(tmp_path / "there")
-    url = str(request.getfixturevalue("bucket"))
-    opened = open_objects(url)._opened()
-    for path in sorted(day.rglob("*")):
-        if path.is_file():
-            obstore.put(opened, path.relative_to(day).as_posix(), path.read_bytes())
-    return url
-
-
-def put(location: str, name: str, content: bytes) -> None:
-    obstore.put(open_objects(location)._opened(), name, content)
+    shutil.copytree(day, tmp_path / "there")
+    return folder_location(tmp_path / "there")
 
 
 def rows_of(shard: ViewShard) -> list[Trace | Quarantined]:
@@ -59,7 +47,7 @@ def test_it_comes_whole_once_and_what_is_there_now_is_what_is_here(location: str
     next(iter(before)).write_bytes(b"damaged")
     assert bring_export(location, tmp_path / "exports") == folder and folder_sha256(folder) == folder_sha256(day)
     assert sum(path.stat().st_mtime_ns != before[path] for path in before) == 1
-    put(location, "log/more", b"one too many")
+    (tmp_path / "there" / "log" / "more").write_bytes(b"one too many")
     bring_export(location, tmp_path / "exports")
     with pytest.raises(ArenaError, match=r"V2095.*log/more"):
         open_export(folder, verify)
