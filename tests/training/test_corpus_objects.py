@@ -5,11 +5,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import obstore
 import pytest
 
 from arena.chain.keys import verify
 from arena.export.files import bring_export
-from arena.store.objects import folder_location
+from arena.store.objects import _open_place, folder_location
 from foundation.errors import ArenaError
 from foundation.executors.port import HERE
 from foundation.executors.processes import ProcessExecutor
@@ -53,7 +54,14 @@ def test_it_comes_whole_once_and_what_is_there_now_is_what_is_here(location: str
         open_export(folder, verify)
 
 
-def test_a_machine_without_the_folder_reads_the_same_rows_by_url(location: str, day: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_bucket", [False, True])
+def test_a_machine_without_the_folder_reads_the_same_rows_by_url(
+    location: str, day: Path, tmp_path: Path, is_bucket: bool, request: pytest.FixtureRequest
+) -> None:
+    if is_bucket:
+        location = str(request.getfixturevalue("bucket"))
+        for path in (path for path in sorted(day.rglob("*")) if path.is_file()):
+            obstore.put(_open_place(location), path.relative_to(day).as_posix(), path.read_bytes())
     folder = bring_export(location, tmp_path / "exports")
     plain = [rows_of(shard) for shard in export_shards(open_export(day, verify))]
     shards = export_shards(open_export(folder, verify, location=location))
