@@ -17,37 +17,28 @@ from harness.limits import EpisodeLimits
 from harness.sandbox.port import EpisodeOver, GuestCallError, GuestEnd, GuestExit
 from harness.trace import StopReason
 
-# What an agent's own exception stands for while its file is loaded; any other, or one later, is A1024.
-_LOADING: Mapping[str, str] = {
-    "SyntaxError": "A1002",
-    "IndentationError": "A1002",
-    "TabError": "A1002",
-    "MissingAgentMainError": "A1002",
-}
+# An agent's own exceptions that say, while its file is loaded, that there is nothing to run.
+_LOADING = {"SyntaxError", "IndentationError", "TabError", "MissingAgentMainError"}
 # Refusals by a limit, as the beginning of what the guest tells. It is a claim, but one against the agent itself.
-_REFUSALS: Mapping[str, tuple[StopReason, str]] = {
-    "MemoryError": ("memory", "A1030"),
-    "OSError: [Errno 12]": ("memory", "A1030"),
-    "BlockingIOError: [Errno 11]": ("processes", "A1030"),  # fork
-    "RuntimeError: can't start new thread": ("processes", "A1030"),
-    "OSError: [Errno 28]": ("disk", "A1030"),  # the mount is full
-    "OSError: [Errno 27]": ("disk", "A1030"),  # the file is as large as one may be
+_REFUSALS: Mapping[str, StopReason] = {
+    "MemoryError": "memory",
+    "OSError: [Errno 12]": "memory",
+    "BlockingIOError: [Errno 11]": "processes",  # fork
+    "RuntimeError: can't start new thread": "processes",
+    "OSError: [Errno 28]": "disk",  # the mount is full
+    "OSError: [Errno 27]": "disk",  # the file is as large as one may be
 }
 _STOP_BY_PHASE: Mapping[str, StopReason] = {"load": "load_failed", "raise": "raised", "not_json": "not_json"}
-# How the sandbox ended it -> code; `final` and `stopped` are the session's to explain.
+# How the sandbox ended it -> code; `final` and `stopped` are the session's to explain. Every other end is a limit, and
+# which layer noticed it differs between hosts: the record says no more than the stop reason.
 _BY_END: Mapping[GuestEnd, str] = {
     "wall_clock": "A1020",
     "output": "A1026",
     "protocol": "A1027",
     "died": "A1028",
     "frame": "A1029",
-    "memory": "A1030",
-    "cpu": "A1030",
-    "disk": "A1030",
-    "resources": "A1030",
 }
-# Which layer noticed these differs between hosts: the record says no more than the stop reason.
-_LAYERED_ENDS = {"memory", "cpu", "disk", "resources"}
+_LIMIT = "A1030"
 
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
 _TEMPORARY = re.compile(r"/tmp/\S+")
@@ -82,18 +73,17 @@ def classify_guest(ended: GuestExit, limits: EpisodeLimits) -> tuple[StopReason,
         kind = ended.error_kind
         if not kind:
             return "returned", None
-        for beginning, (stop, code) in _REFUSALS.items():
+        for beginning, stop in _REFUSALS.items():
             if ended.error.startswith(beginning):
-                return stop, Failure(code=code)
+                return stop, Failure(code=_LIMIT)
         code = "A1027" if kind == "not_json" else "A1024"
-        if kind == "load":
-            code = _LOADING.get(ended.error.partition(":")[0], code)
+        if kind == "load" and ended.error.partition(":")[0] in _LOADING:
+            code = "A1002"
         return _STOP_BY_PHASE[kind], Failure(code=code, detail=detail)
     assert ended.end != "stopped", "the session stopped it"
-    if ended.end == "wall_clock":
-        detail = f"{limits.agent_time_ms} ms"
-    elif ended.end in _LAYERED_ENDS:
-        detail = ""
+    if ended.end not in _BY_END:
+        return ended.end, Failure(code=_LIMIT)
+    detail = f"{limits.agent_time_ms} ms" if ended.end == "wall_clock" else detail
     return ended.end, Failure(code=_BY_END[ended.end], detail=detail)
 
 

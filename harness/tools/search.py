@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import orjson
 
 from harness.catalogue.port import SearchRequest, ShopPages
@@ -70,15 +69,6 @@ def search_request(
     )
 
 
-class _Query(msgspec.Struct, frozen=True, kw_only=True):
-    q: str
-    price: str = ""
-    service: str = ""
-
-    def request(self) -> SearchRequest:
-        return search_request(self.q, price=self.price, service=self.service)
-
-
 def find_products_in_same_shop(context: ToolContext, product_queries: str) -> ToolOutcome:
     """Find several products that one shop sells. Meant for tasks where all products come from the same shop.
 
@@ -92,9 +82,9 @@ def find_products_in_same_shop(context: ToolContext, product_queries: str) -> To
             mat", "service": "COD"}]'. q is required; price and service are as in find_product.
     """
     queries, ignored = _read_queries(product_queries)
-    candidates = context.catalogue.search(queries[0].request(), context.work)
+    candidates = context.catalogue.search(queries[0], context.work)
     context.work.spend(len(candidates) * PRODUCT)
-    others = [context.catalogue.search_in_shops(query.request(), context.work) for query in queries[1:]]
+    others = [context.catalogue.search_in_shops(query, context.work) for query in queries[1:]]
     shops = list(dict.fromkeys(product.shop_id for product in candidates))
     for tried, shop_id in enumerate(shops, start=1):
         first = next(product for product in candidates if product.shop_id == shop_id)
@@ -119,7 +109,7 @@ def find_products_in_same_shop(context: ToolContext, product_queries: str) -> To
     if candidates:
         error = f"none of the {len(shops)} shops on the first page sells all {len(queries)} products"
     else:
-        error = f"no result for the first query: {quoted(queries[0].q)}"
+        error = f"no result for the first query: {quoted(queries[0].q or '')}"
     answer = {"found": False, "error": error, "shops_tried": len(shops)}
     return ToolOutcome(result=result_text(answer), ignored_parameters=ignored)
 
@@ -138,7 +128,7 @@ def _fill_basket(context: ToolContext, shop_id: str, first: Product, others: lis
     return basket
 
 
-def _read_queries(text: str) -> tuple[list[_Query], tuple[str, ...]]:
+def _read_queries(text: str) -> tuple[list[SearchRequest], tuple[str, ...]]:
     """Queries, and the names of what was ignored in them. Raises RefusedCallError when they cannot be read."""
     try:
         raw = orjson.loads(text)
@@ -155,9 +145,9 @@ def _read_queries(text: str) -> tuple[list[_Query], tuple[str, ...]]:
         for name, value in fields.items():
             if not isinstance(value, str):
                 raise RefusedCallError(f"`{where}.{name}` must be a string")
-        query = _Query(**fields)
-        refuse_long(query.q, f"{where}.q")
+        refuse_long(fields["q"], f"{where}.q")
+        query = search_request(fields["q"], price=fields["price"], service=fields["service"])
         queries.append(query)
         unread = (name for name in item if name not in _FIELDS)
-        ignored += [f"{where}.{name}" for name in (*ignored_parameters(query.request()), *unread)]
+        ignored += [f"{where}.{name}" for name in (*ignored_parameters(query), *unread)]
     return queries, tuple(ignored)

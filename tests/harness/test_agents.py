@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
-import types
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,51 +11,17 @@ from harness.agents.registry import (
     cheater_source,
     reference_agent,
 )
-from harness.sandbox.port import EpisodeOver, GuestCallError, GuestExit, GuestJob, Host, SandboxLevel
 from harness.trace import EvaluationBody
 from problems.model import Problem
 from tests.harness.agent_stand import is_success, play, problems
 from tests.harness.inference_stand import OtherServer, answer
-
-GUEST = Path(__file__).parents[2] / "harness" / "sandbox" / "guest"
-
+from tests.harness.jail_stand import reference_sandbox
 
 PROBLEMS = problems(4, 3, 3)
 
 
-class DirectSandbox:
-    """Runs an agent in this process: for our own sources only, and only in this test."""
-
-    level = SandboxLevel(
-        name="reference-agents-only", layers=(), guest_sha256="0" * 64, python_version="3", may_race=False
-    )
-
-    def run(self, job: GuestJob, host: Host) -> GuestExit:
-        from arena_sdk import ToolError, _link  # type: ignore[attr-defined]
-
-        def transport(method: str, params: dict[str, object]) -> object:
-            try:
-                return host.call(method, json.loads(json.dumps(params)))
-            except GuestCallError as refused:
-                raise ToolError(refused.code, refused.message) from refused
-
-        _link.transport, _link.schemas, _link.models = transport, job.tools, job.models
-        module = types.ModuleType("agent")
-        exec(compile(job.source, "agent.py", "exec"), module.__dict__)
-        try:
-            module.agent_main(json.loads(job.problem))
-        except EpisodeOver:
-            return GuestExit(end="stopped")
-        return GuestExit(end="final", claim="null")
-
-
-@pytest.fixture(autouse=True)
-def _sdk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(GUEST))
-
-
 def run(source: str, problem: Problem, **changed: Any) -> EvaluationBody:
-    return play(source, problem, DirectSandbox(), **changed).body
+    return play(source, problem, reference_sandbox(source), **changed).body
 
 
 def test_the_baseline_is_agentic_and_solves_most_problems() -> None:

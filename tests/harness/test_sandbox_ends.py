@@ -228,6 +228,15 @@ class TestAhead:
         assert jails[0].done == ["confined", "closed"]
         assert (taken.limits, taken.done) == (LIMITS, [])
 
+    def test_a_jail_that_could_not_be_opened_is_passed_over_and_the_next_refusal_is_raised(self):
+        def refuse(limits):
+            raise ArenaError("V2002", "no more")
+
+        ahead = JailsAhead(refuse, 1)
+        ahead.prepare(LIMITS)
+        with pytest.raises(ArenaError, match="no more"):
+            ahead.take(LIMITS)
+
     def test_jails_that_wait_are_closed_when_nobody_can_ask_for_them(self, jails, opener):
         ahead = JailsAhead(opener, 3)
         for _ in range(3):

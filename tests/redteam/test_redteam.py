@@ -8,12 +8,10 @@ an ordinary user. What the payloads may do: `tests/redteam/README.md`.
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
 
-import msgspec
 import pytest
 
 from foundation.codes.row import Owner
@@ -21,16 +19,11 @@ from harness.limits import EpisodeLimits
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from tests.harness.episode_stand import StandGateway, problem, rules
 from tests.harness.jail_stand import reference_sandbox
-from tests.redteam.driver import CONTROL, WatchingToolbox, is_record_true
+from tests.redteam.driver import CONTROL, WatchingToolbox
 from tests.redteam.stages import REPOSITORY, Findings, Stages, Start, open_stages
-from tests.redteam.table import ATTACKS, BOMBS, HONEST, LIES, SOURCES
+from tests.redteam.table import ATTACKS, BOMBS, HONEST, LIES
 
-LEVELS: tuple[tuple[Start, str], ...] = (
-    ("root", "bubblewrap"),
-    ("user", "bubblewrap"),
-    ("root", "landlock"),
-    ("user", "landlock"),
-)
+LEVELS: tuple[tuple[Start, str], ...] = (("root", "bubblewrap"), ("user", "bubblewrap"), ("root", "landlock"))
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +47,6 @@ def control(stages: Stages) -> Findings:
     found = stages.findings("user", CONTROL)
     assert not found.why_none
     return found
-
-
-def test_every_agent_is_used():
-    used = {name for one in (*ATTACKS, *LIES, *BOMBS, HONEST) for name in (one.agent, one.first, one.beside) if name}
-    assert used == set(re.findall(r"^def (\w+)\(target\)", "\n".join(SOURCES), re.MULTILINE))
 
 
 @pytest.mark.parametrize("arguments", [["--wanted", CONTROL], ["--wanted", CONTROL, "--as-root"], ["--wanted", "auto"]])
@@ -109,18 +97,6 @@ def test_a_lie_changes_neither_score_nor_record(program, jailed):
     assert (trial.stop, trial.harm) == (program.stop, ()), trial
     assert not trial.code or trial.owner == Owner.AGENT.value
     assert len(trial.detail) < 2_000
-
-
-def test_a_record_with_a_call_that_nobody_made_would_be_noticed():
-    source = "from arena_sdk import tools\ndef agent_main(p):\n tools.find_product(q='x')\n tools.find_product(q='y')"
-    toolbox = WatchingToolbox({})
-    ports = EpisodePorts(toolbox=toolbox, gateway=StandGateway(), sandbox=reference_sandbox(source))
-    body = run_episode(source, problem(), ports, rules()).body
-    assert is_record_true(body, toolbox.log)
-    first, second = body.events
-    forged = msgspec.structs.replace(first, result='[{"product_id":"7"}]')
-    for events in ((first, second, second), (second, first), (forged, second), (first,)):
-        assert not is_record_true(msgspec.structs.replace(body, events=events), toolbox.log)
 
 
 def test_an_answer_that_nobody_found_would_count_without_the_surfaced_rule():
