@@ -164,18 +164,6 @@ def test_what_three_owners_share_is_common_but_copies_make_nothing_common() -> N
     assert _met(_near(9), _victims()[REACT], *held) == {"similarity"}
 
 
-def test_who_copies_an_agent_gets_no_hold_on_its_next_version() -> None:
-    mine = _author("mine2", 10, miner_hotkey="me")
-    first, copy = (
-        _committed(REACT, "mine1", 1, miner_hotkey="me"),
-        _committed(EQUAL[0](REACT, random.Random(1)), "c", 6),
-    )
-    assert _met(EQUAL[4](REACT, random.Random(2)), first, copy, author=mine) == set()
-    assert _met(EQUAL[4](REACT, random.Random(2)), copy, author=mine) == {"similarity"}
-    late = _committed(REACT, "mine1", 7, miner_hotkey="me")  # a thief's own copy is no ground
-    assert _met(EQUAL[4](REACT, random.Random(2)), late, copy, author=mine) == {"similarity"}
-
-
 @pytest.mark.parametrize(("mine", "theirs"), [(False, False), (True, False), (False, True), (True, True)])
 def test_a_hold_names_an_agent_only_where_both_are_public(mine: bool, theirs: bool) -> None:
     for source in (REACT, _near()):
