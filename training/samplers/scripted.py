@@ -15,7 +15,7 @@ import msgspec
 from foundation.errors import ArenaError
 from harness.chat import Call, Message
 from harness.inference.client import read_reply
-from harness.inference.scripted import complete
+from harness.inference.scripted.model import complete
 from harness.inference.scripted.shopper import SKILLS
 from training.model import Decode, Sampled
 from training.models.render import Qwen3Codec, masked_runs
