@@ -131,8 +131,11 @@ def add_refusals(
             error = ArenaError(TAIL_BAD_REQUEST, f"{fault['loc'][-1]}: {fault['msg']}")
         elif isinstance(error, HTTPException):
             status, headers = error.status_code, dict(error.headers or {})
-            code = unknown_route if status == 404 else TAIL_BAD_REQUEST
-            error = ArenaError(code, f"{request.method} {request.url.path[:128]!a}: {error.detail}")
+            asked = f"{request.method} {request.url.path[:128]!a}"
+            detail = error.detail
+            error = ArenaError(TAIL_BAD_REQUEST, f"{asked}: {detail}")
+            if status == 404:
+                error = ArenaError(unknown_route, f"there is no {asked}")
         assert isinstance(error, ArenaError)
         answered = answer(error, status)
         is_browser = not request.url.path.startswith("/v1/") and "text/html" in request.headers.get("accept", "")

@@ -27,7 +27,6 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from arena.records.model import BodyFrame, Head
-from arena.store import statements as sql
 from arena.store.connect import coded_errors, open_engine
 from arena.store.embedded import PgTools
 from arena.store.objects import BodyObjects, folder_location, open_objects
@@ -40,13 +39,13 @@ from foundation.progress import Progress
 FORMAT = 1
 MANIFEST, ARCHIVE, OBJECTS = "manifest.json", "arena.dump", "objects"
 FRAMES_AT_ONCE = 64
-SHARDS = 256  # by the first byte of the sha256: the names of one are held in memory at a time
 
 _SNAPSHOT = text("select pg_export_snapshot()")
 _SERVER = text("show server_version")
 _NOW_MS = text("select (extract(epoch from now()) * 1000)::bigint")
 _HEADS = text("select validator, seq, hash from arena.head order by validator")
 _HOLDERS = text("select distinct validator from arena.body where content is null order by validator")
+_ELSEWHERE = text("select distinct sha256 from arena.body where validator = :validator and content is null")
 _HOTKEYS = text("select hotkey from arena.validator order by hotkey")
 _TABLES = text(
     "select relname from pg_class where relnamespace = 'arena'::regnamespace and relkind in ('r', 'p')"
@@ -187,16 +186,13 @@ async def _snapshot(owner_dsn: str) -> AsyncIterator[tuple[AsyncConnection, str]
 async def names_elsewhere(
     connection: AsyncConnection, progress: Progress | None
 ) -> AsyncIterator[tuple[str, list[str]]]:
-    """The validators and bodies outside of Postgres, in parts of one validator and one first byte."""
+    """Each validator with bodies outside of Postgres, and their names."""
     holders = (await connection.execute(_HOLDERS)).scalars().all()
     for place, validator in enumerate(holders):
-        for shard in range(SHARDS):
-            query = {"validator": validator, **sql.shard_bounds(shard)}
-            names = sorted(row.sha256.hex() for row in await connection.execute(sql.BODIES_ELSEWHERE, query))
-            if names:
-                yield validator, names
-            if progress:
-                progress("objects", place * SHARDS + shard + 1, len(holders) * SHARDS)
+        rows = await connection.execute(_ELSEWHERE, {"validator": validator})
+        yield validator, sorted(row.sha256.hex() for row in rows)
+        if progress:
+            progress("objects", place + 1, len(holders))
 
 
 async def carry(source: BodyObjects, target: BodyObjects, validator: str, names: list[str]) -> int:

@@ -101,22 +101,10 @@ BODIES = _typed(
     body_sha256s=_BYTES,
 )
 
-BODIES_ELSEWHERE = _typed(
-    "select distinct sha256 from arena.body where validator = :validator and content is null"
-    " and sha256 >= :low and sha256 < :high",
-    validator=Text(),
-    low=LargeBinary(),
-    high=LargeBinary(),
-)
 SOME_ELSEWHERE = text(
     "select distinct sha256 from arena.body where validator = :validator and content is null"
     " order by sha256 limit :count"
 )
-
-
-def shard_bounds(first_byte: int) -> dict[str, bytes]:
-    """The bounds of `BODIES_ELSEWHERE` for the hashes that begin with this byte (0-255)."""
-    return {"low": bytes([first_byte]), "high": bytes([first_byte + 1]) if first_byte < 255 else b"\xff" * 33}
 
 
 PUT_CHECKPOINT = _typed(

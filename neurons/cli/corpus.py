@@ -52,22 +52,11 @@ _StateDir = Annotated[
 ]
 
 
-def refuse_files(exports: list[str] | None) -> list[str] | None:
-    """The exports as they were named. Raises typer.BadParameter for a file, which may be rows of elsewhere."""
-    for path in exports or ():
-        if Path(path).is_file():
-            raise typer.BadParameter(
-                f"{path} is a file; an export is a folder, and rows of elsewhere are --foreign {path}"
-            )
-    return exports
-
-
 _Exports = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="EXPORT...",
         help="Folders of `arena records export`, or where such a folder lies: s3://bucket/prefix.",
-        callback=refuse_files,
     ),
 ]
 _Foreign = Annotated[
@@ -222,12 +211,15 @@ command(app)(trac)
 
 
 def _brought(exports: list[str], below: Path, *, is_quiet: bool) -> dict[Path, str]:
-    """The exports' folders, and the location of each that was brought here from an object store, else ""."""
+    """The exports' folders, and the location of each that was brought here from an object store, else "". Raises
+    typer.BadParameter for a file, which may be rows of elsewhere."""
     from arena.export.files import bring_export, is_location
 
     found = {}
     with show_progress(is_quiet=is_quiet) as progress:
         for named in exports:
+            if Path(named).is_file():
+                raise typer.BadParameter(f"{named} is no export but a file; rows of elsewhere are --foreign {named}")
             if is_location(named):
                 found[bring_export(named, below.absolute(), functools.partial(progress, "fetch"))] = named
             else:

@@ -1,4 +1,4 @@
-"""`arena store`: look after the database of a node: prepare a Postgres of your own, count, back up, restore.
+"""`arena store`: look after the database of a node: prepare a Postgres of your own, back up, restore.
 
 The embedded server needs no preparation. A command uses `--owner-dsn` once and does not keep it: a validator must never
 have the owner's login.

@@ -11,12 +11,15 @@ import time
 from pathlib import Path
 
 import pytest
+from bittensor import settings
 
 from arena.chain.keys import keypair_signer
 from arena.chain.local import LocalRules, LocalSubtensor
+from arena.chain.opening import NETWORKS, open_subtensor
+from arena.chain.real import BittensorSubtensor
 from foundation.errors import ArenaError
 from tests.arena.chain_faults import deregister
-from tests.arena.chain_stands import BLOCK_MS, Clock
+from tests.arena.chain_stands import BLOCK_MS, NETUID, Clock
 
 ROOT = Path(__file__).parents[2]
 ALICE, BOB, EVE, DAVE = (keypair_signer(f"//{name}") for name in ("Alice", "Bob", "Eve", "Dave"))
@@ -117,3 +120,21 @@ async def test_a_write_that_was_answered_survives_kill_9(tmp_path: Path) -> None
 
 
 # -- what a simulation does to it
+
+
+# -- what a network has to look like
+
+WRONG = ("finny", "Finney", "https://203.0.113.7", "wss:/host", "ws://", "ws://:9944", "ws://host:70000", "", "ws")
+WRONG = (*WRONG, "ws://ho st:9944", "ws://host:0", " wss://host", "wss://[::1")
+
+
+def test_a_network_is_opened_without_being_asked_and_anything_else_is_a_wrong_setting(tmp_path: Path) -> None:
+    named = {"netuid": NETUID, "state_dir": tmp_path, "now_ms": Clock()}
+    for network in WRONG:
+        with pytest.raises(ArenaError, match="V2030") as caught:
+            open_subtensor(network, **named)
+        assert repr(network) in caught.value.failure.detail and not caught.value.entry.is_retryable
+        assert network != "finny" or caught.value.fix == "did you mean `finney`?"
+    for network in (*NETWORKS, "ws://127.0.0.1:9944", "wss://node.example", "wss://[::1]:443/path"):
+        assert isinstance(open_subtensor(network, **named), BittensorSubtensor)
+    assert set(NETWORKS) | {"local"} == set(settings.NETWORKS)

@@ -8,11 +8,9 @@ import pytest
 
 from arena.chain.keys import keypair_signer
 from arena.chain.real import WEIGHTS_VERSION_KEY, BittensorSubtensor
-from arena.chain.sdk_client import CONSENSUS
-from arena.chain.sdk_client import make_client as sdk_client
 from foundation.errors import ArenaError
 from neurons.node.doctor import examine_network
-from tests.arena.chain_stands import NETUID, SCHEDULE, NodeStand, make_client, make_node, node_stand
+from tests.arena.chain_stands import NETUID, NodeStand, make_client, make_node, node_stand
 
 ALICE = keypair_signer("//Alice")
 VECTOR = ((0,), (65_535,))
@@ -66,25 +64,6 @@ async def test_what_a_runtime_lacks_is_named_with_its_spec(old: str, new: str, s
         with pytest.raises(ArenaError, match=f"U3037.*spec {spec}.*{old}"):
             await used
         assert (await stand.chain.commit(ALICE, "ab" * 32)).status == "ok", "what is not missing goes on"
-
-
-async def test_only_the_sdks_question_for_null_consensus_reads_as_unset_where_a_runtime_lacks_it(
-    stand: NodeStand,
-) -> None:
-    shipped = BittensorSubtensor(stand.url, netuid=NETUID, lock_folder=stand.lock_folder)
-    with pytest.raises(ArenaError, match="U3037") as caught:
-        await shipped.check()
-    lacks = caught.value.failure.detail.partition("missing ")[2].split(", ")
-    assert set(lacks) == {f"SubtensorModule.{item}" for item in SCHEDULE}
-    assert (await shipped.set_weights(ALICE, *VECTOR)).status == "ok", "in the clear no schedule is asked for"
-    await shipped.close()
-    client = sdk_client(stand.url)
-    await client.connect()
-    assert await client.query(CONSENSUS, [NETUID]) is None
-    for item in (("SubtensorModule", "SubnetEpochConsensuses"), ("Commitments", CONSENSUS[1])):
-        with pytest.raises(ValueError, match="not found"):
-            await client.query(item, [NETUID])
-    await client.close()
 
 
 async def test_a_subnet_that_is_not_there_is_said(stand: NodeStand) -> None:

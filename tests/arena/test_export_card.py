@@ -11,7 +11,6 @@ from pathlib import Path
 
 import duckdb
 import pytest
-import yaml
 
 from arena.export.model import FORMATS, Format
 from tests.arena.agents_stand import NOW_MS, season
@@ -51,10 +50,6 @@ def card(folder: Path) -> str:
 
 def blocks(folder: Path, language: str, page: str = "README.md") -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", (folder / page).read_text("utf-8"), re.DOTALL | re.MULTILINE)
-
-
-def front_matter(folder: Path) -> dict[str, object]:
-    return yaml.safe_load(card(folder).split("---\n")[1])
 
 
 def surroundings(home: Path) -> dict[str, str]:
@@ -112,16 +107,6 @@ def test_the_cards_query_has_the_rows_of_the_papers_table(
 
 
 # -- front matter and figures
-
-
-def test_the_front_matter_is_what_dataset_hubs_read(folders: dict[str, Path]) -> None:
-    matter = front_matter(folders["tables"])
-    assert matter["license"] == "other" and matter["size_categories"] == ["n<1K"]
-    assert matter["task_categories"] == ["text-generation"] and "agents" in matter["tags"]
-    configs = {each["config_name"]: each["data_files"] for each in matter["configs"]}
-    assert configs["default"] == [{"split": "train", "path": "views/parquet/*.parquet"}]
-    assert len(configs) == 1  # of several, the reader takes one form of file for all
-    assert "configs" not in front_matter(folders["log"])
 
 
 def test_the_card_names_agents_and_says_of_each_source_where_it_is(folders: dict[str, Path]) -> None:

@@ -17,7 +17,6 @@ from tests.arena.trajectory_stand import (
     USER,
     Episode,
     says,
-    tool_message,
 )
 
 
@@ -36,20 +35,6 @@ def test_a_call_read_off_the_prompt_is_marked_and_its_result_too() -> None:
     assert turn.tool_calls == ()
     assert [call.id for call in turn.echoed_tool_calls] == ["c0"]
     assert result.origin == "echoed"
-    assert not talk.is_model_written
-
-
-def test_an_assistant_turn_nobody_wrote_is_the_agents_and_has_no_weight() -> None:
-    run = Episode([says(content="fine")])
-    forged = {"id": "x", "type": "function", "function": {"name": "find_product", "arguments": "{}"}}
-    run.chat(
-        USER, {"role": "assistant", "content": "I searched.", "tool_calls": [forged]}, tool_message("x", "[]"), USER
-    )
-    talk = converse(run.body())
-    turn = talk.messages[1]
-    assert (turn.origin, turn.weight, turn.tool_calls) == ("agent", 0, ())
-    assert [call.id for call in turn.agent_tool_calls] == ["x"]
-    assert talk.messages[2].origin == "agent"
     assert not talk.is_model_written
 
 

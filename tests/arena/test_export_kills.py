@@ -14,16 +14,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import zstandard
 
 from arena.chain.keys import verify
-from arena.export.files import read_lines
 from arena.export.model import FORMATS
 from arena.export.verification import verify_export
 from foundation.errors import ArenaError
-from foundation.executors.processes import executor_of
 from tests.arena.export_stand import ExportLog, export, released_race, rows
-from tests.arena.test_export_mutation import refit
 
 EPISODES = 40
 OPTIONS = {"formats": FORMATS, "rows_per_shard": 8}
@@ -98,25 +94,6 @@ def test_an_export_killed_at_some_instants_ends_in_the_bytes_of_one_that_was_not
     assert verify_export(tmp_path / "out", verify).is_ok
 
 
-def test_what_processes_find_in_an_export_sound_or_damaged_is_what_one_finds(log, tmp_path):
-    export(log, tmp_path / "out")
-    path = "log/000000.jsonl.zst"
-    lines = list(read_lines(tmp_path / "out" / path))
-    report = verify_export(tmp_path / "out", verify, executor=executor_of(2))
-    assert report.is_ok and report == verify_export(tmp_path / "out", verify)
-    for harmed in (
-        [*lines[:5], lines[5].replace(b'"signature":"', b'"signature":"0'), *lines[6:]],
-        [*lines[:5], b"no row", *lines[6:]],
-        [line.replace(b"I search first.", b"I search later.") for line in lines],
-        [*lines[:9], *lines[10:]],
-    ):
-        packed = zstandard.ZstdCompressor().compress(b"".join(line + b"\n" for line in harmed))
-        refit(tmp_path / "out", path, packed, len(harmed))
-        found = verify_export(tmp_path / "out", verify)
-        assert not found.is_ok
-        assert verify_export(tmp_path / "out", verify, executor=executor_of(2)) == found
-
-
 def test_a_full_disk_is_said_and_leaves_nothing(log, whole, tmp_path):
     failed = multiprocessing.get_context("fork").Queue()
 
@@ -131,13 +108,6 @@ def test_a_full_disk_is_said_and_leaves_nothing(log, whole, tmp_path):
     assert failed.get(timeout=WAIT_S) == "V2027"
     child.join()
     assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_with_something_else_in_it_is_left_alone(log, tmp_path):
-    (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(ArenaError, match="V2027"):
-        export(log, tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
 def test_no_end_is_signed_that_the_log_does_not_lead_to(tmp_path):

@@ -6,11 +6,9 @@ import json
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from arena.policies import (
     POLICIES,
-    policy_by_name,
 )
 from arena.policy import Policy, RaceRules
 from foundation.canonical import canonical_bytes
@@ -72,9 +70,3 @@ def test_every_default_of_this_version_is_pinned():
     bare = Policy(name="", inference=InferenceRules(models=()), rubric=Rubric(models=(), prompt_sha256=""))
     now = json.loads(canonical_bytes(flat(msgspec.to_builtins(bare))))
     assert now == json.loads((GOLDEN / f"policy_defaults_{bare.version}.json").read_text("utf-8"))
-
-
-def test_a_policy_is_found_by_name_and_an_unknown_one_names_the_others():
-    assert all(policy_by_name(name) is policy for name, policy in POLICIES.items())
-    with pytest.raises(KeyError, match="known: agentic, demo, evidence, paper"):
-        policy_by_name("papper")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import msgspec
 import pytest
 
@@ -20,8 +18,6 @@ from arena.submissions.admission import (
 )
 from arena.submissions.model import (
     SignedSubmission,
-    agent_version_id,
-    commitment_sha256,
     is_authentic,
     make_submission,
 )
@@ -53,14 +49,6 @@ def _admit(submission: SignedSubmission = SUBMISSION, **changes: object) -> Admi
 
 def _code(admission: Admission) -> str | None:
     return None if admission.refusal is None else admission.refusal.code
-
-
-def test_identities_are_the_published_hashes() -> None:
-    source_sha256 = hashlib.sha256(SOURCE.encode()).hexdigest()
-    expected_version = hashlib.sha256(f"{ALICE.hotkey}\n{source_sha256}".encode()).hexdigest()
-    assert SUBMISSION.agent_sha256 == source_sha256
-    assert SUBMISSION.agent_version_id == agent_version_id(ALICE.hotkey, source_sha256) == expected_version
-    assert commitment_sha256(ALICE.hotkey, SOURCE) == hashlib.sha256((ALICE.hotkey + SOURCE).encode()).hexdigest()
 
 
 @pytest.mark.parametrize(

@@ -137,10 +137,6 @@ _PLAN = """        plan = ask([{"role": "system", "content": "You plan what a wo
 _SECOND_WORKER = """        if len(messages) > 2:
             messages[0] = {"role": "system", "content": "A colleague began to shop. Bring it to its end, by the tools."}
 """
-_ANSWER = """        if any(call["name"] == "recommend_product" for call in reply.tool_calls):
-            ask(messages)
-            return
-"""
 
 
 class Style(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,8 +146,8 @@ class Style(msgspec.Struct, frozen=True, kw_only=True):
     habit: Habit | None = None
 
 
-def _native(loop: str = _LOOP, *, answered: str = _ONE_BY_ONE, more: str = "") -> str:
-    return _NATIVE.replace(_LOOP, loop).replace(_ONE_BY_ONE, answered) + more
+def _native(loop: str = _LOOP, *, answered: str = _ONE_BY_ONE) -> str:
+    return _NATIVE.replace(_LOOP, loop).replace(_ONE_BY_ONE, answered)
 
 
 STYLES: Mapping[str, Style] = {
@@ -159,9 +155,6 @@ STYLES: Mapping[str, Style] = {
     "ReAct, one growing message (SN15)": Style(source=sn15_source()),
     "the same with tools of its own": Style(source=SN15_AGENT.read_text("utf-8")),
     "ReAct, list of messages": Style(source=_TEXT + _LIST),
-    "results shortened, list of messages": Style(
-        source="import json" + _native().replace('"content": result', '"content": shortened(result)') + _SUMMARY
-    ),
     "results shortened, one message": Style(
         source=_TEXT + _GROWING.replace("json.loads(one)", "json.loads(shortened(one))") + _SUMMARY
     ),
@@ -170,9 +163,7 @@ STYLES: Mapping[str, Style] = {
     "planner beside a worker": Style(source=_native(_PLAN + _LOOP)),
     "two workers that both call": Style(source=_native(_SECOND_WORKER + _LOOP)),
     "retry of a malformed call": Style(source=_TEXT + _GROWING, habit=HABITS["single quotes"]),
-    "words around the calls": Style(source=_TEXT + _GROWING, habit=HABITS["words between"]),
     "a block a call, the first read": Style(source=_TEXT + _GROWING, habit=HABITS["an object a block"]),
-    "final answer without a call": Style(source=_native(more=_ANSWER)),
     "Python calls, model narrates (subtask)": Style(source=reference_agent("subtask").source),
 }
 

@@ -12,7 +12,6 @@ from foundation.executors.processes import executor_of
 from training.corpus.building import (
     FULL,
     Filtered,
-    ablations,
     arms_of,
     filter_sources,
     open_sources,
@@ -54,14 +53,6 @@ def test_a_rule_that_cannot_be_is_named(tmp_path: Path, text: str, said: str) ->
     with pytest.raises(ArenaError, match=said) as caught:
         read_rules(tmp_path / "a.toml")
     assert code_of(caught) == "V2120"
-
-
-def test_an_unknown_ablation_names_those_there_are() -> None:
-    with pytest.raises(ArenaError, match="no_structural_filter") as caught:
-        arms_of(Rules(), ["no_filter"])
-    assert code_of(caught) == "V2120"
-    assert [arm.name for arm in arms_of(Rules(), [])] == [FULL]
-    assert len(arms_of(Rules(), [arm.name for arm in ablations(Rules())])) == len(ablations(Rules()))
 
 
 def test_an_arm_by_tokens_has_as_many_as_the_first_and_never_more(day: Path, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import hashlib
 import html.parser
 import io
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -125,21 +124,9 @@ def page(funnel: Funnel) -> str:
     return render_page(LINEAGE_VALUE, funnel)
 
 
-def with_agent_named(funnel: Funnel, name: str) -> Funnel:
-    first = msgspec.structs.replace(funnel.agents[0], name=name, traces=10**6)
-    return msgspec.structs.replace(funnel, agents=(first, *funnel.agents[1:]))
-
-
-def test_lengths_come_first_and_every_code_has_its_line(funnel: Funnel) -> None:
-    text = plain_text(sections(funnel))
-    assert text.startswith("Length in tokens")
-    assert "14,336" in text
-    assert all(re.search(rf"^  {one.code} ", text, re.MULTILINE) for one in funnel.codes)
-    assert not re.search(r"[ \t]$", text, re.MULTILINE)
-
-
 def test_a_name_of_a_source_stays_on_its_line_and_is_no_markup(funnel: Funnel) -> None:
-    found = with_agent_named(funnel, HOSTILE)
+    first = msgspec.structs.replace(funnel.agents[0], name=HOSTILE, title=HOSTILE, traces=10**6)
+    found = msgspec.structs.replace(funnel, agents=(first, *funnel.agents[1:]))
     assert "\x1b" not in plain_text(sections(found))
     text = render_page(LINEAGE_VALUE, found)
     assert "<script" not in text

@@ -20,7 +20,7 @@ from tests.training.firehose_export import write_day
 from training.corpus import foreign as pieces
 from training.corpus.exports import open_export
 from training.corpus.foreign import convert_row, foreign_shards, read_foreign
-from training.corpus.gates import codes_of, gates, is_paired, recommend_arguments
+from training.corpus.gates import codes_of, gates, is_paired, names_unknown
 from training.corpus.model import Rules, Trace
 
 QUERY = "a red lamp"
@@ -370,19 +370,18 @@ def test_what_can_not_be_told_is_refused(row: object) -> None:
 def test_ids_that_results_name_are_known_without_a_catalogue(shown: str) -> None:
     rows = chat(native, lambda i, n, o: told(i, n, shown if n == "find_product" else o))
     assert converted(rows).facts.surfaced == ("17",)
-    gate = recommend_arguments()
-    assert gate(converted(rows)) == "recommend_arguments"  # another was recommended
-    assert recommend_arguments(frozenset({FOUND}))(converted(rows)) is None  # the catalogue has it
+    assert names_unknown(converted(rows))  # another was recommended
+    assert not names_unknown(converted(rows), frozenset({FOUND}))  # the catalogue has it
 
 
 def test_a_source_without_a_judge_is_not_asked_for_a_verdict_and_one_with_a_judge_is() -> None:
     plain = converted(chat(native, told))
-    assert "judge" in plain.missing and "coefficient" not in codes_of(plain, Rules(), ())
+    assert "judge" in plain.missing and "coefficient" not in codes_of(plain, Rules(), {})
     for value, code in ((None, "coefficient"), (5_000, "coefficient"), (9_500, None)):
         judged = converted(
             chat(native, told, wrap=lambda m, v=value: {"messages": m, "metadata": {"coefficient_e4": v}})
         )
-        assert codes_of(judged, Rules(), ()) == ((code,) if code else ())
+        assert codes_of(judged, Rules(), {}) == ((code,) if code else ())
 
 
 @pytest.mark.parametrize("key", ["simulations", "results", "data"])

@@ -10,7 +10,7 @@ import pytest
 
 from arena.chain.keys import verify
 from arena.export.files import bring_export
-from arena.store.objects import folder_location, open_objects
+from arena.store.objects import _open_place, folder_location
 from foundation.errors import ArenaError
 from foundation.executors.port import HERE
 from foundation.executors.processes import ProcessExecutor
@@ -28,22 +28,11 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_real_day(tmp_path_factory.mktemp("day"), 40)
 
 
-@pytest.fixture(params=["folder", "bucket"])
-def location(day: Path, tmp_path: Path, request: pytest.FixtureRequest) -> str:
+@pytest.fixture
+def location(day: Path, tmp_path: Path) -> str:
     """Where a copy of it lies."""
-    if request.param == "folder":
-        shutil.copytree(day, tmp_path / "there")
-        return folder_location(tmp_path / "there")
-    url = str(request.getfixturevalue("bucket"))
-    opened = open_objects(url)._opened()
-    for path in sorted(day.rglob("*")):
-        if path.is_file():
-            obstore.put(opened, path.relative_to(day).as_posix(), path.read_bytes())
-    return url
-
-
-def put(location: str, name: str, content: bytes) -> None:
-    obstore.put(open_objects(location)._opened(), name, content)
+    shutil.copytree(day, tmp_path / "there")
+    return folder_location(tmp_path / "there")
 
 
 def rows_of(shard: ViewShard) -> list[Trace | Quarantined]:
@@ -59,13 +48,20 @@ def test_it_comes_whole_once_and_what_is_there_now_is_what_is_here(location: str
     next(iter(before)).write_bytes(b"damaged")
     assert bring_export(location, tmp_path / "exports") == folder and folder_sha256(folder) == folder_sha256(day)
     assert sum(path.stat().st_mtime_ns != before[path] for path in before) == 1
-    put(location, "log/more", b"one too many")
+    (tmp_path / "there" / "log" / "more").write_bytes(b"one too many")
     bring_export(location, tmp_path / "exports")
     with pytest.raises(ArenaError, match=r"V2095.*log/more"):
         open_export(folder, verify)
 
 
-def test_a_machine_without_the_folder_reads_the_same_rows_by_url(location: str, day: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_bucket", [False, True])
+def test_a_machine_without_the_folder_reads_the_same_rows_by_url(
+    location: str, day: Path, tmp_path: Path, is_bucket: bool, request: pytest.FixtureRequest
+) -> None:
+    if is_bucket:
+        location = str(request.getfixturevalue("bucket"))
+        for path in (path for path in sorted(day.rglob("*")) if path.is_file()):
+            obstore.put(_open_place(location), path.relative_to(day).as_posix(), path.read_bytes())
     folder = bring_export(location, tmp_path / "exports")
     plain = [rows_of(shard) for shard in export_shards(open_export(day, verify))]
     shards = export_shards(open_export(folder, verify, location=location))

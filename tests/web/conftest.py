@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import httpx2
 import pytest
 
-from arena.bank.batch import Explained
 from arena.chain.keys import generate_signer
-from arena.records.model import EvaluationRecord
 from tests.arena.conftest import running_server
 from tests.arena.tail_stand import Author, serving
 from tests.web.browser_stand import Visitor, open_browser
@@ -43,7 +41,6 @@ class Served(NamedTuple):
 
     site: Site
     http: httpx2.Client
-    explained: set[str]  # problems of which a page asked what they asked
 
     @property
     def address(self) -> str:
@@ -61,17 +58,11 @@ def served(postgres) -> Iterator[Served]:
     signer = generate_signer()
     site = Site(Author(postgres.dsn_for(signer.hotkey), signer))
     site.fill()
-    explained: set[str] = set()
-
-    def note(record: EvaluationRecord, catalogue_sha256: str) -> Explained:
-        explained.add(record.context.problem_id)
-        return explain(record, catalogue_sha256)
-
     with (
-        serving(site.author.dsn, now_ms=lambda: NOW_MS, explain=note, requests_per_s=1e6) as server,
+        serving(site.author.dsn, now_ms=lambda: NOW_MS, explain=explain, requests_per_s=1e6) as server,
         httpx2.Client(base_url=server.address, timeout=30) as http,
     ):
-        yield Served(site, http, explained)
+        yield Served(site, http)
 
 
 @pytest.fixture(scope="session")
@@ -88,7 +79,7 @@ def hostile(postgres) -> Iterator[httpx2.Client]:
 
 
 @pytest.fixture(scope="module")
-def browser(served: Served, hostile: httpx2.Client) -> Iterator[Browser]:
+def browser(served: Served) -> Iterator[Browser]:
     """After the nodes and no longer than a file's tests: its driver keeps an event loop in this thread."""
     with open_browser() as opened:
         yield opened

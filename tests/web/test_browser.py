@@ -12,7 +12,6 @@ from tests.web.site_stand import (
     NAMES,
     PUBLISHED,
     RUNNING,
-    agent_id,
     every_page,
     traces_of,
 )
@@ -52,17 +51,6 @@ def test_from_the_leaderboard_by_links_alone_to_a_trace_and_its_record(visitor):
     assert "Who solved it" in visitor.text()
     assert "with=" in visitor.follow("td a:text-is('beside the first')")
     assert "They part at" in visitor.text() or "they do the same" in visitor.text()
-
-
-def test_a_browser_runs_no_foreign_text(hostile, browser):
-    hotkey = hostile.get("/v1/validators").json()["items"][0]["validator"]
-    problem = hostile.get(f"/v1/races/{PUBLISHED[1]}/trajectories").json()["items"][0]
-    places = ["/", f"/agents/{agent_id(0)}", f"/races/{PUBLISHED[1]}/problems/{problem['problem_id']}"]
-    with Visitor(browser, str(hostile.base_url).rstrip("/")) as visitor:
-        for target in (*places, f"/traces/{hotkey}/{problem['result']['seq']}"):
-            assert visitor.go(target) == 200
-            assert "alert(" in visitor.text() and visitor.too_wide() == 0, target
-        assert visitor.said == [] and visitor.elsewhere == []
 
 
 # -- a record proven

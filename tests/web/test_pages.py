@@ -19,13 +19,10 @@ from tests.arena.tail_stand import serving
 from tests.web.site_stand import (
     ANSWER,
     ASKED,
-    EMBARGOED,
     HOUR_MS,
     NOW_MS,
     PUBLISHED,
     RACES,
-    RUNNING,
-    drawn_of,
     traces_of,
 )
 
@@ -136,20 +133,6 @@ def test_trace_and_problem_have_what_was_asked_and_which_products_the_rule_accep
     assert "price: at most 500 PHP" in asked and "Accepted products" in asked
     assert f"<code>{ANSWER}</code>" in asked and asked.count("(the answer)") == 1
     assert "<code>1010</code>" in asked and asked.count("which an agent recommended") == 1
-
-
-def test_nobody_is_told_what_a_problem_asked_before_everybody_may_know(served):
-    served.explained.clear()
-    for race_id in (EMBARGOED, RUNNING):
-        for problem_id in drawn_of(race_id):
-            page = page_of(served, f"/races/{race_id}/problems/{problem_id}")
-            assert "Accepted products" not in page and ANSWER not in page
-            assert "Sealed" in page or "Not here" in page  # of pool eval, not asked for
-    assert served.explained == set()
-    hotkey = served.site.author.signer.hotkey
-    statuses = {served.http.get(f"/traces/{hotkey}/{seq}").status_code for seq in range(1, served.site.size + 1, 2)}
-    assert statuses == {200, 404} and served.explained
-    assert served.explained <= {name for race in PUBLISHED for name in drawn_of(race)[:-1]}  # the last is of pool eval
 
 
 def test_hours_and_races_of_a_validator_are_those_of_the_log(served):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -92,7 +92,7 @@ def _is_sweep(calling: list[Message]) -> bool:
     return False
 
 
-Gate = Callable[[Trace], RejectCode | None]
+Gates = Mapping[RejectCode, Callable[[Trace], bool]]  # by its code, whether a trace breaks a rule
 
 AGENTIC_SHARE_E4 = 9_500  # docs/architecture.md#who-wrote-a-call
 NEVER_OFF: frozenset[RejectCode] = frozenset({"pool", "leak"})
@@ -129,25 +129,14 @@ def codes_by_rules(
         yield "failed"
 
 
-def recommend_count(trace: Trace) -> RejectCode | None:
-    """recommend_product is called more or less than once (A.2, rule 2)."""
-    return None if sum(call.name == RECOMMEND for call in calls_of(trace)) == 1 else "recommend_count"
-
-
-def think_stop(trace: Trace) -> RejectCode | None:
-    """The trace ends without a commitment (A.2, rule 5): its last call is neither recommend_product nor terminate, or
-    it ends in an assistant turn that only thinks."""
+def _stops_thinking(trace: Trace) -> bool:
+    """Whether the trace ends without a commitment (A.2, rule 5): its last call is neither recommend_product nor
+    terminate, or it ends in an assistant turn that only thinks."""
     last_call = next((m.calls[-1] for m in reversed(trace.messages) if m.role == "assistant" and m.calls), None)
     if last_call is None or last_call.name not in (RECOMMEND, TERMINATE):
-        return "think_stop"
+        return True
     last = trace.messages[-1]
-    is_thinking_only = last.role == "assistant" and not last.calls and not visible_text(last)
-    return "think_stop" if is_thinking_only else None
-
-
-def pairing(trace: Trace) -> RejectCode | None:
-    """A call is not answered exactly once right after its turn, or a result answers nothing (A.2, rule 1)."""
-    return None if is_paired(trace.messages) else "pairing"
+    return last.role == "assistant" and not last.calls and not visible_text(last)
 
 
 def is_paired(messages: Sequence[Message]) -> bool:
@@ -170,24 +159,19 @@ def is_paired(messages: Sequence[Message]) -> bool:
     return True
 
 
-def recommend_arguments(known_ids: Collection[str] | None = None) -> Gate:
-    """The gate of A.2, rule 3. `known_ids`: the ids a search server can return, for traces that do not record it."""
-
-    def gate(trace: Trace) -> RejectCode | None:
-        """A recommendation is not a JSON object with ids that the search server returned or can return."""
-        surfaced = trace.facts.surfaced
-        # a foreign row shows less than a record does, so what the catalogue has is good there too
-        known = known_ids if surfaced is None or trace.source.kind != "arena" else None
-        returnable = [ids for ids in (surfaced, known) if ids is not None]
-        is_strict = trace.source.kind in _HARNESS_KINDS
-        for call in calls_of(trace):
-            if call.name == RECOMMEND:
-                ids = recommended_ids(call.arguments, is_strict=is_strict)
-                if not ids or not all(any(one in some for some in returnable) for one in ids):
-                    return "recommend_arguments"
-        return None
-
-    return gate
+def names_unknown(trace: Trace, known_ids: Collection[str] | None = None) -> bool:
+    """Whether a recommendation is not a JSON object with ids that the search server returned or can return (A.2, rule
+    3). `known_ids`: the ids that it can return, for traces that do not record what it returned."""
+    surfaced = trace.facts.surfaced
+    # a foreign row shows less than a record does, so what the catalogue has is good there too
+    known = known_ids if surfaced is None or trace.source.kind != "arena" else None
+    returnable = [ids for ids in (surfaced, known) if ids is not None]
+    for call in calls_of(trace):
+        if call.name == RECOMMEND:
+            ids = recommended_ids(call.arguments, is_strict=trace.source.kind in _HARNESS_KINDS)
+            if not ids or not all(any(one in some for some in returnable) for one in ids):
+                return True
+    return False
 
 
 def recommended_ids(arguments: str, *, is_strict: bool) -> tuple[str, ...]:
@@ -210,19 +194,14 @@ def recommended_ids(arguments: str, *, is_strict: bool) -> tuple[str, ...]:
     return parse_recommendation(value)[0]
 
 
-def subtask(trace: Trace) -> RejectCode | None:
-    """Not agentic: by the record's own word, else by the emitters of its calls, else by the heuristic's guess.
-
-    A rewritten run passes: code chose its calls, and thoughts that lead to them were asked for (paper, section 9).
-    """
-    if trace.provenance == "rewritten":
-        return None
-    if trace.facts.is_agentic is not None:
-        return None if trace.facts.is_agentic else "subtask"
+def recorded_split(trace: Trace) -> bool | None:
+    """Whether the model wrote its own calls: by the record's own word, else by the emitters of its calls; None where
+    neither is known. A rewritten run counts as one: code chose its calls, and thoughts that lead to them were asked for
+    (paper, section 9)."""
+    if trace.provenance == "rewritten" or trace.facts.is_agentic is not None:
+        return trace.provenance == "rewritten" or trace.facts.is_agentic
     calls = list(calls_of(trace))
-    if calls and all(call.emitter is not None for call in calls):
-        return None if is_agentic(calls) else "subtask"
-    return "subtask_guess" if looks_subtask(trace) else None
+    return is_agentic(calls) if calls and all(call.emitter is not None for call in calls) else None
 
 
 def is_agentic(calls: Sequence[Call]) -> bool:
@@ -234,37 +213,30 @@ def is_agentic(calls: Sequence[Call]) -> bool:
     return all(call.emitter == "llm" for call in calls if call.name == RECOMMEND)
 
 
-def not_one_path(trace: Trace) -> RejectCode | None:
-    """The episode held several conversations, and no one was put together of them: this is not all that happened."""
-    return "not_one_path" if trace.facts.is_linear is False and trace.provenance == "verbatim" else None
+def gates(known_ids: Collection[str] | None = None) -> Gates:
+    """Every gate but the guard's, the token budget and what depends on the rules' values, cheap first.
+
+    What the model said beside its calls does not count as unseen, no more than its thoughts: ReAct agents send neither
+    back.
+    """
+    return {
+        "not_one_path": lambda one: one.facts.is_linear is False and one.provenance == "verbatim",
+        "view_incomplete": lambda one: one.rebuilt is not None and bool({*one.rebuilt.lacks} - {"remarks"}),
+        "recommend_count": lambda one: sum(call.name == RECOMMEND for call in calls_of(one)) != 1,
+        "think_stop": _stops_thinking,
+        "pairing": lambda one: not is_paired(one.messages),
+        "recommend_arguments": lambda one: names_unknown(one, known_ids),
+        "subtask": lambda one: recorded_split(one) is False,
+        "subtask_guess": lambda one: recorded_split(one) is None and looks_subtask(one),
+    }
 
 
-def view_incomplete(trace: Trace) -> RejectCode | None:
-    """A rebuilt conversation shows before some turn what that turn was not shown. What the model said beside its calls
-    does not count, no more than its thoughts: ReAct agents send neither back."""
-    lacks = () if trace.rebuilt is None else trace.rebuilt.lacks
-    return "view_incomplete" if any(lack != "remarks" for lack in lacks) else None
-
-
-def gates(known_ids: Collection[str] | None = None) -> tuple[Gate, ...]:
-    """Every gate but the guard's, the token budget and what depends on the rules' values, cheap first."""
-    return (
-        not_one_path,
-        view_incomplete,
-        recommend_count,
-        think_stop,
-        pairing,
-        recommend_arguments(known_ids),
-        subtask,
-    )
-
-
-def codes_of(trace: Trace, rules: Rules, every: Sequence[Gate]) -> tuple[RejectCode, ...]:
+def codes_of(trace: Trace, rules: Rules, every: Gates) -> tuple[RejectCode, ...]:
     """Every rule of its own and of `every` that a trace breaks, sorted; the ones in `rules.off` are left out."""
     check_rules(rules)
     facts = trace.facts
     found = set(codes_by_rules(facts.coefficient_e4, facts.is_success, rules, is_unjudged=is_unjudged(trace)))
-    found.update(code for gate in every if (code := gate(trace)) is not None)
+    found.update(code for code, breaks in every.items() if breaks(trace))
     return tuple(sorted(found.difference(rules.off)))
 
 

@@ -127,7 +127,7 @@ def appraise_shard(number: int, rows: Iterable[Trace | Quarantined], task: Task,
             unread.append(UnreadCount(code=row.code, count=1, example=row.place))
             continue
         facts = row.facts
-        codes = {code for gate in every if (code := gate(row)) is not None}.union(guard(row))
+        codes = {code for code, breaks in every.items() if breaks(row)}.union(guard(row))
         appraisal = Appraisal(
             shard=number,
             ordinal=len(done),
