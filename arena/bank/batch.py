@@ -17,10 +17,11 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import msgspec
 
+from arena.bank.signed import read_file
 from arena.records.commitments import cluster_commitment, commitment
 from arena.records.model import EvaluationRecord, ReleasedProblem, ReleaseRecord
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes
@@ -172,11 +173,7 @@ def write_batch(path: Path, batch: SealedBatch) -> None:
 
 def read_batch(path: Path) -> SealedBatch:
     """The batch in a file. Raises ArenaError P4001 when it can't be read, and what `decode_batch` raises."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ArenaError("P4001", f"{path}: {error.strerror or error}") from error
-    return decode_batch(content, str(path))
+    return decode_batch(read_file(path), str(path))
 
 
 def encode_batch(batch: SealedBatch) -> bytes:
@@ -217,32 +214,19 @@ def decode_batch(content: bytes, place: str) -> SealedBatch:
     return batch
 
 
-class Stamp(NamedTuple):
-    """A file as it stood when it was read."""
-
-    inode: int
-    size: int
-    changed_ns: int
-    status_changed_ns: int  # the clock of a user can't set this one back
-
-
-def stamp_of(path: Path) -> Stamp:
-    """The file as it stands. Raises ArenaError P4001 for one that can't be looked at."""
+def read_kept(path: Path) -> SealedBatch:
+    """As `read_batch`, at the cost of a look at the file while it stays as it was: every episode of a race asks for its
+    batch, and reading one checks every problem and hash in it. Safe to use from several threads."""
     try:
         now = path.stat()
     except OSError as error:
         raise ArenaError("P4001", f"{path}: {error.strerror or error}") from error
-    return Stamp(now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns)
-
-
-def read_kept(path: Path) -> SealedBatch:
-    """As `read_batch`, at the cost of a look at the file while it stays as it was: every episode of a race asks for its
-    batch, and reading one checks every problem and hash in it. Safe to use from several threads."""
-    return _read_once(path, stamp_of(path))
+    # the clock of a user can't set the change of status back
+    return _read_once(path, (now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns))
 
 
 @functools.lru_cache(maxsize=2)  # the race that runs, and one that people look at
-def _read_once(path: Path, stamp: Stamp) -> SealedBatch:
+def _read_once(path: Path, stamp: tuple[int, ...]) -> SealedBatch:
     return read_batch(path)
 
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
+from arena.bank.signed import check_signed, decode_written, read_file
 from arena.chain.port import Signer, Verifier
+from foundation.canonical import canonical_bytes
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from problems.clusters import NO_CATALOGUE, ProductClasses, answer_marks, cluster_id
@@ -24,12 +25,9 @@ from problems.partition import (
     OpenPartition,
     PartitionManifest,
     extend,
-    manifest_bytes,
 )
 
 _DOMAIN = b"agent-arena/partition-manifest/1\n"
-
-_Shape = TypeVar("_Shape")
 
 
 class SignedManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,7 +80,7 @@ def write_partition(path: Path, manifest: PartitionManifest, key: bytes, signer:
 def read_partition(path: Path, verify: Verifier) -> OpenPartition:
     """The partition of a private file. Raises ArenaError P4010 unless it is what its signer signed, P4026 for a key of
     another manifest, P4001 when it can't be read."""
-    held = _decoded(path, _PrivateFile)
+    held = decode_written(read_file(path), _PrivateFile, str(path))
     _check(held.signed, held.signed.signer, verify, path)
     try:
         return OpenPartition(held.signed.manifest, bytes.fromhex(held.key))
@@ -93,7 +91,7 @@ def read_partition(path: Path, verify: Verifier) -> OpenPartition:
 def read_public_manifest(path: Path, bank_hotkey: str, verify: Verifier) -> PartitionManifest:
     """The manifest of a public form. Raises ArenaError P4010 unless that bank signed it as it stands, P4001 when it
     can't be read."""
-    signed = _decoded(path, SignedManifest)
+    signed = decode_written(read_file(path), SignedManifest, str(path))
     _check(signed, bank_hotkey, verify, path)
     return signed.manifest
 
@@ -141,28 +139,8 @@ def _cluster(partition: OpenPartition, problem: Problem) -> str:
 
 
 def _check(signed: SignedManifest, signer: str, verify: Verifier, path: Path) -> None:
-    if signed.signer != signer:
-        raise ArenaError("P4010", f"{path}: signed by {signed.signer}, the bank is {signer}")
-    try:
-        signature = bytes.fromhex(signed.signature)
-    except ValueError as error:
-        raise ArenaError("P4010", f"{path}: {error}") from error
-    if signature.hex() != signed.signature or not verify(signer, _message(signed.manifest), signature):
-        raise ArenaError("P4010", f"{path}: the signature does not fit")
-
-
-def _decoded(path: Path, shape: type[_Shape]) -> _Shape:
-    try:
-        content = path.read_bytes()
-        held = msgspec.json.decode(content, type=shape)
-    except OSError as error:
-        raise ArenaError("P4001", f"{path}: {error.strerror or error}") from error
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise ArenaError("P4010", f"{path}: {error}") from error
-    if msgspec.json.encode(held) != content:
-        raise ArenaError("P4010", f"{path}: it was written again by another program")
-    return held
+    check_signed(signed.signer, signed.signature, _message(signed.manifest), signer, verify, str(path))
 
 
 def _message(manifest: PartitionManifest) -> bytes:
-    return _DOMAIN + hashlib.sha256(manifest_bytes(manifest)).digest()
+    return _DOMAIN + hashlib.sha256(canonical_bytes(manifest)).digest()

@@ -17,6 +17,7 @@ import msgspec
 
 from arena.bank.batch import SALT_BYTES, Batch, SealedBatch, SealedProblem, decode_batch, encode_batch, seal
 from arena.bank.partition_file import PoolAssignment
+from arena.bank.signed import check_signed, decode_written, read_file
 from arena.chain.port import Beacon, BeaconRound, Signer, Timelock, Verifier
 from foundation.canonical import canonical_bytes
 from foundation.durable_files import write_whole
@@ -146,15 +147,11 @@ def check_notice(signed: SignedNotice, bank_hotkey: str, verify: Verifier, place
     notice = signed.notice
     if notice.version != NOTICE_VERSION:
         raise ArenaError("P4010", f"{place}: format {notice.version} is not {NOTICE_VERSION}")
-    if notice.signer != bank_hotkey:
-        raise ArenaError("P4010", f"{place}: signed by {notice.signer}, the bank is {bank_hotkey}")
     try:
-        signature = bytes.fromhex(signed.signature)
         message = _message(notice)
     except (ValueError, TypeError) as error:
         raise ArenaError("P4010", f"{place}: {error}") from error
-    if signature.hex() != signed.signature or not verify(bank_hotkey, message, signature):
-        raise ArenaError("P4010", f"{place}: the signature does not fit")
+    check_signed(notice.signer, signed.signature, message, bank_hotkey, verify, place)
 
 
 def lock_batch(
@@ -214,15 +211,10 @@ def notice_bytes(sealed: SealedFile) -> bytes:
 
 def decode_sealed(content: bytes, bank_hotkey: str, verify: Verifier, place: str) -> SealedFile:
     """The file in these bytes. Raises ArenaError P4010 for any bytes but those the bank of that hotkey signed."""
-    try:
-        sealed = msgspec.json.decode(content, type=SealedFile)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise ArenaError("P4010", f"{place}: {error}") from error
+    sealed = decode_written(content, SealedFile, place)
     check_notice(sealed.signed, bank_hotkey, verify, place)
     if hashlib.sha256(sealed.ciphertext).hexdigest() != sealed.notice.ciphertext_sha256:
         raise ArenaError("P4010", f"{place}: the ciphertext is not the one that was signed")
-    if encode_sealed(sealed) != content:
-        raise ArenaError("P4010", f"{place}: it was written again by another program")
     return sealed
 
 
@@ -233,11 +225,7 @@ def write_sealed(path: Path, sealed: SealedFile) -> None:
 
 def read_sealed(path: Path, bank_hotkey: str, verify: Verifier) -> SealedFile:
     """The sealed batch in a file. Raises ArenaError P4001 when it can't be read, P4010 as `decode_sealed` does."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ArenaError("P4001", f"{path}: {error.strerror or error}") from error
-    return decode_sealed(content, bank_hotkey, verify, str(path))
+    return decode_sealed(read_file(path), bank_hotkey, verify, str(path))
 
 
 def _message(notice: BatchNotice) -> bytes:

@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
-from arena.bank.batch import BATCH_SUFFIX, BatchFile, SealedBatch, Stamp, read_kept, stamp_of, write_batch
+from arena.bank.batch import BATCH_SUFFIX, BatchFile, SealedBatch, read_kept, write_batch
 from arena.bank.sealing import BatchNotice, SealedFile, open_batch, read_sealed, write_sealed
 from arena.chain.port import Beacon, BeaconRound, Timelock, Verifier
 from foundation.canonical import UNREADABLE_JSON
@@ -55,16 +55,6 @@ class StockLevel(msgspec.Struct, frozen=True, kw_only=True):
         return not self.is_made_here and self.lasts_ms < days_min * DAY_MS
 
 
-class _Raced(msgspec.Struct, frozen=True, kw_only=True):
-    """What a race's batch holds, as far as later races must know it."""
-
-    stamp: Stamp
-    race_id: str
-    problem_ids: frozenset[str]
-    product_ids: frozenset[str]  # that answer
-    contents: frozenset[str]  # per problem, a hash (hex) of what it asks and answers, whatever its id
-
-
 class Bank:
     """The batches in one folder of a node. Safe to use from several threads."""
 
@@ -89,7 +79,6 @@ class Bank:
         self._beacon = beacon
         self._is_real = is_real
         self._maker = maker
-        self._raced: dict[str, _Raced] = {}  # by file name
 
     def prepare(self) -> None:
         """Make ready what `seal_for` would otherwise wait for. Raises as `Maker.prepare` does."""
@@ -106,7 +95,8 @@ class Bank:
         folder can't be written.
         """
         if self._maker is not None and not any(label.round == round_number for _, label in self._labels()):
-            answers = frozenset(product_id for each in self._earlier() for product_id in each.product_ids)
+            problems = (problem for earlier in self._earlier() for problem in earlier.problems)
+            answers = frozenset(reward.product_id for problem in problems for reward in problem.rewards)
             made = self._maker.make(race_id, round_number, answers)
             self._write(self._folder / f"{made.notice.race_id}{SUFFIX}", lambda path: write_sealed(path, made))
         notice = self._file_for(round_number).notice
@@ -119,7 +109,7 @@ class Bank:
             raise ArenaError("P4014", f"{named} holds {len(notice.problems)} problems, a race draws {problems_min}")
         ids = {problem.problem_id for problem in notice.problems}
         for earlier in self._earlier(besides=race_id):
-            if shared := ids & earlier.problem_ids:
+            if shared := ids & {problem.problem_id for problem in earlier.problems}:
                 raise ArenaError("P4029", f"{min(shared)} of {notice.race_id} was raced in {earlier.race_id}")
         return notice
 
@@ -136,7 +126,7 @@ class Bank:
         batch = open_batch(self._file_for(beacon_round.round), beacon_round, timelock=self._timelock)
         contents = {_content(problem): problem.problem_id for problem in batch.problems}
         for earlier in self._earlier():
-            if shared := contents.keys() & earlier.contents:
+            if shared := contents.keys() & set(map(_content, earlier.problems)):
                 again = min(contents[content] for content in shared)
                 raise ArenaError("P4029", f"{again} of {batch.race_id} was raced in {earlier.race_id}")
         self._write(path, lambda path: write_batch(path, batch))
@@ -206,31 +196,15 @@ class Bank:
         except OSError as error:
             raise ArenaError("V2064", f"{path}: {error.strerror or error}") from error
 
-    def _earlier(self, besides: str = "") -> Iterator[_Raced]:
-        """What earlier races' batches hold; each is read once, and again when it was changed. Raises ArenaError P4001
-        for one that can't be read."""
+    def _earlier(self, besides: str = "") -> Iterator[SealedBatch]:
+        """Earlier races' batches, their hashes unchecked: whoever reads one to race it checks them. Raises ArenaError
+        P4001 for one that can't be read."""
         for path in sorted(self._folder.glob(f"*{BATCH_SUFFIX}")):
-            if path == self._batch_path(besides):
-                continue
-            stamp, known = stamp_of(path), self._raced.get(path.name)
-            if known is None or known.stamp != stamp:
-                known = self._raced[path.name] = _describe(path, stamp)
-            yield known
-
-
-def _describe(path: Path, stamp: Stamp) -> _Raced:
-    """What is in an opened batch, its hashes unchecked: whoever reads one to race it checks them."""
-    try:
-        batch = msgspec.json.decode(path.read_bytes(), type=BatchFile).batch
-    except (OSError, *UNREADABLE_JSON) as error:
-        raise ArenaError("P4001", f"{path}: {error}") from error
-    return _Raced(
-        stamp=stamp,
-        race_id=batch.race_id,
-        problem_ids=frozenset(problem.problem_id for problem in batch.problems),
-        product_ids=frozenset(reward.product_id for problem in batch.problems for reward in problem.rewards),
-        contents=frozenset(_content(problem) for problem in batch.problems),
-    )
+            if path != self._batch_path(besides):
+                try:
+                    yield msgspec.json.decode(path.read_bytes(), type=BatchFile).batch
+                except (OSError, *UNREADABLE_JSON) as error:
+                    raise ArenaError("P4001", f"{path}: {error}") from error
 
 
 def _content(problem: Problem) -> str:

@@ -16,7 +16,9 @@ from pathlib import Path
 
 import msgspec
 
+from arena.bank.signed import check_signed, read_file
 from arena.chain.port import Signer, Verifier
+from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
 from problems.formats import write_problems
 from problems.model import Problem
@@ -27,7 +29,6 @@ from problems.suites import (
     SuiteManifest,
     decode_manifest,
     load_shipped,
-    manifest_bytes,
     open_suite,
     shipped_bytes,
 )
@@ -56,14 +57,7 @@ def sign_suite(manifest: SuiteManifest, signer: Signer) -> SuiteSignature:
 
 def check_suite(manifest: SuiteManifest, signature: SuiteSignature, verify: Verifier, operator: str) -> None:
     """Raises ArenaError P4010 unless `operator` (ss58) signed exactly this manifest."""
-    if signature.hotkey != operator:
-        raise ArenaError("P4010", f"{manifest.name} is signed by {signature.hotkey}, not by {operator}")
-    try:
-        content = bytes.fromhex(signature.signature)
-    except ValueError:
-        content = b""
-    if not verify(operator, _message(manifest), content):
-        raise ArenaError("P4010", f"{manifest.name}: the signature of {operator} does not hold")
+    check_signed(signature.hotkey, signature.signature, _message(manifest), operator, verify, manifest.name)
 
 
 def open_shipped(name: str, verify: Verifier, operator: str = DEVELOPMENT_HOTKEY) -> ShippedSuite:
@@ -105,7 +99,7 @@ def write_suite(
     for kind, content in (
         (_PROBLEMS, problem_file),
         (TITLES, title_file),
-        (_MANIFEST, manifest_bytes(manifest)),
+        (_MANIFEST, canonical_bytes(manifest)),
         (_SIGNATURE, msgspec.json.encode(sign_suite(manifest, signer))),
     ):
         (folder / f"{name}{kind}").write_bytes(content)
@@ -117,14 +111,8 @@ def read_suite(folder: Path, name: str, verify: Verifier, operator: str) -> Ship
 
     Raises ArenaError P4001 naming a file that is not there, P4010 for files that are not the ones `operator` signed.
     """
-    contents = []
-    for kind in (_MANIFEST, _SIGNATURE, _PROBLEMS, TITLES):
-        path = folder / f"{name}{kind}"
-        try:
-            contents.append(path.read_bytes())
-        except OSError as error:
-            raise ArenaError("P4001", f"{path}: {error.strerror or error}") from error
-    manifest_file, signature, problem_file, title_file = contents
+    kinds = (_MANIFEST, _SIGNATURE, _PROBLEMS, TITLES)
+    manifest_file, signature, problem_file, title_file = (read_file(folder / f"{name}{kind}") for kind in kinds)
     manifest = decode_manifest(manifest_file)
     if manifest.name != name:
         raise ArenaError("P4010", f"{folder / name}{_MANIFEST}: it is of {manifest.name!r}")
@@ -141,4 +129,4 @@ def decode_signature(content: bytes) -> SuiteSignature:
 
 
 def _message(manifest: SuiteManifest) -> bytes:
-    return _DOMAIN + manifest_bytes(manifest)
+    return _DOMAIN + canonical_bytes(manifest)

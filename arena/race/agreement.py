@@ -9,6 +9,7 @@ due follows from it in `arena.race.decider`. Protocol: `arena/race/AGREEMENT.md`
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
@@ -17,7 +18,7 @@ from arena.chain.port import Commitment
 from arena.race.events import RaceSettled
 from arena.race.logs import AnchoredLog, CountedRoll, RollName, count_roll, lacking, race_validators, stakes_of
 from arena.race.machine import RaceState
-from arena.race.schedule import ROLLS, Roll, Timeline, anchor_of, receipt_of
+from arena.race.schedule import ANCHOR, RECEIPT, ROLLS, Roll, Timeline
 from arena.race.settle import cancelled_settlement, differences
 from arena.records.model import SettlementRecord
 from foundation.canonical import canonical_bytes
@@ -71,7 +72,7 @@ def stakes(state: RaceState, roll: Roll) -> dict[str, int]:
 
 def counted_roll(state: RaceState, roll: Roll) -> CountedRoll | None:
     """What came of a roll, or None before its receipts were read."""
-    anchors, receipts = state.read(anchor_of(roll)), state.read(receipt_of(roll))
+    anchors, receipts = state.read(ANCHOR[roll]), state.read(RECEIPT[roll])
     if anchors is None or receipts is None:
         return None
     return count_roll(roll_name(state, roll), anchors.commitments, receipts.commitments, stakes(state, roll))
@@ -108,22 +109,15 @@ def countersign_value(race_id: str, settlement_sha256: str) -> str:
     return hashlib.sha256(canonical_bytes([_DOMAIN, race_id, settlement_sha256])).hexdigest()
 
 
-def stakes_by_value(roll: CountedRoll, commitments: Iterable[Commitment], stakes: Mapping[str, int]) -> dict[str, int]:
-    """The participating stake (rao) behind each value that stands on chain, whatever it is, by value."""
-    behind: dict[str, int] = {}
-    for hotkey, value in sorted({each.hotkey: each.sha256 for each in commitments}.items()):
-        if hotkey in roll.participants:
-            behind[value] = behind.get(value, 0) + stakes.get(hotkey, 0)
-    return dict(sorted(behind.items()))
-
-
 def quorum_value(roll: CountedRoll, commitments: Iterable[Commitment], stakes: Mapping[str, int]) -> str | None:
-    """The value with more than half of the participating stake behind it, or None. At most one can have it.
+    """The value with more than half of the participating stake (rao) behind it, or None. At most one can have it.
 
     What stands in a slot that holds no countersignature (a receipt, an anchor) differs between validators or is
     countersigned by nobody, and has no quorum; were it to have one, no settlement would match it.
     """
-    behind = stakes_by_value(roll, commitments, stakes)
+    behind: Counter[str] = Counter()
+    for hotkey, value in {each.hotkey: each.sha256 for each in commitments}.items():
+        behind[value] += stakes.get(hotkey, 0) if hotkey in roll.participants else 0
     return next((value for value, rao in behind.items() if 2 * rao > roll.participating_rao), None)
 
 
@@ -133,7 +127,7 @@ def reveal_gate(states: Iterable[RaceState], validator: str) -> RevealGate:
     shown: dict[str, int] = {}
     for state in states:
         for roll in ROLLS:
-            read, own = state.read(anchor_of(roll)), state.stated(anchor_of(roll))
+            read, own = state.read(ANCHOR[roll]), state.stated(ANCHOR[roll])
             if read is None:
                 continue
             held = {commitment.hotkey: commitment.sha256 for commitment in read.commitments}
@@ -151,12 +145,10 @@ def explain_end(state: RaceState, event: RaceSettled, held: Mapping[Roll, Iterab
         return Failure(code="V2101", detail=f"differs in {', '.join(differences(state.proposed, settled))}")
     if not event.is_adopted and (settled.state != "cancelled" or NO_QUORUM not in settled.reason):
         return None
-    roll, read = counted_roll(state, "results"), state.read("countersign")
-    if not event.is_adopted and settled.reason == NO_QUORUM and roll is not None and read is not None:
-        behind = stakes_by_value(roll, read.commitments, stakes(state, "results"))
+    roll = counted_roll(state, "results")
+    if not event.is_adopted and settled.reason == NO_QUORUM and roll is not None:
         took = f"{len(roll.participants)} of {len(validators_of(state))} validators took part"
-        said = f"{len(behind)} values, at most {max(behind.values(), default=0)} rao behind one"
-        return Failure(code="V2100", detail=f"{took}, with {roll.participating_rao} rao; {said}")
+        return Failure(code="V2100", detail=f"{took}, with {roll.participating_rao} rao; no value has more than half")
     name: Roll = "field" if state.field is None else "results"
     counted = counted_roll(state, name)
     if counted is None:

@@ -54,7 +54,7 @@ from arena.race.events import (
 )
 from arena.race.logs import AnchoredLog, anchored_logs, lacking, own_log, receipt
 from arena.race.machine import RaceState
-from arena.race.schedule import Moment, Roll, Timeline, anchor_of, receipt_of, timeline
+from arena.race.schedule import ANCHOR, RECEIPT, Moment, Roll, Timeline, timeline
 from arena.race.scores import control_subject, witness_subject
 from arena.race.settle import NO_BEACON, settlement_sha256
 from arena.records.model import Context, Stage, Subject
@@ -244,8 +244,8 @@ def _roll_due(race: _Race, roll: Roll) -> Due:
     state, facts, plan = race.state, race.facts, race.plan
     if race.is_sole:
         return ()
-    due: Due = (*_anchor_due(race, roll), *_read_due(race, anchor_of(roll)))
-    anchors, moment = state.read(anchor_of(roll)), receipt_of(roll)
+    due: Due = (*_anchor_due(race, roll), *_read_due(race, ANCHOR[roll]))
+    anchors, moment = state.read(ANCHOR[roll]), RECEIPT[roll]
     if anchors is None:
         return due
     receipt_ms = plan.at(moment)
@@ -264,7 +264,7 @@ def _roll_due(race: _Race, roll: Roll) -> Due:
 
 
 def _anchor_due(race: _Race, roll: Roll) -> Due:
-    moment, now_ms, plan = anchor_of(roll), race.facts.now_ms, race.plan
+    moment, now_ms, plan = ANCHOR[roll], race.facts.now_ms, race.plan
     is_time = plan.at(moment) - plan.lead_ms <= now_ms < plan.at(moment)
     return (AnchorLog(moment=moment, roll=roll),) if is_time and _may_state(race, moment) else ()
 
@@ -284,7 +284,7 @@ def _may_state(race: _Race, moment: Moment) -> bool:
 def _beacon_due(race: _Race) -> Due:
     if race.beacon is not None:
         return ()
-    return (FetchBeacon(network=race.closed.beacon_network, round=race.closed.beacon_round),)
+    return (FetchBeacon(round=race.closed.beacon_round),)
 
 
 _ITEM_DOMAIN = "agent-arena/work-item/1"

@@ -139,11 +139,11 @@ Event = (
 )
 
 
-class SealBatch(msgspec.Struct, frozen=True, kw_only=True, tag="seal_batch", tag_field="effect"):
+class SealBatch(msgspec.Struct, frozen=True, kw_only=True):
     """Seal a batch that can serve the policy's draw for this race alone, then append `open_race(..)`."""
 
 
-class FixField(msgspec.Struct, frozen=True, kw_only=True, tag="fix_field", tag_field="effect"):
+class FixField(msgspec.Struct, frozen=True, kw_only=True):
     """Read qualified agents, the incumbent and permits at `closing_block`, then append FieldFixed.
 
     `logs`: those that the field roll counted, all of them held; of a validator alone its own as it is.
@@ -153,20 +153,19 @@ class FixField(msgspec.Struct, frozen=True, kw_only=True, tag="fix_field", tag_f
     logs: tuple[AnchoredLog, ...]
 
 
-class FetchBeacon(msgspec.Struct, frozen=True, kw_only=True, tag="fetch_beacon", tag_field="effect"):
+class FetchBeacon(msgspec.Struct, frozen=True, kw_only=True):
     """Fetch and verify the round; hand it in as `RaceObservation.beacon` at the next turn. Appends nothing."""
 
-    network: str
     round: int
 
 
-class EnqueueItems(msgspec.Struct, frozen=True, kw_only=True, tag="enqueue_items", tag_field="effect"):
+class EnqueueItems(msgspec.Struct, frozen=True, kw_only=True):
     """Enqueue these items (idempotent by item id), then append ItemsEnqueued."""
 
     items: tuple[WorkItem, ...]
 
 
-class Settle(msgspec.Struct, frozen=True, kw_only=True, tag="settle", tag_field="effect"):
+class Settle(msgspec.Struct, frozen=True, kw_only=True):
     """Close the race's work items, settle from the records, append the settlement record unless the log holds one, then
     append SettlementProposed. `logs` as for `FixField`, of the results roll."""
 
@@ -174,13 +173,13 @@ class Settle(msgspec.Struct, frozen=True, kw_only=True, tag="settle", tag_field=
     logs: tuple[AnchoredLog, ...]
 
 
-class ReleaseBatch(msgspec.Struct, frozen=True, kw_only=True, tag="release_batch", tag_field="effect"):
+class ReleaseBatch(msgspec.Struct, frozen=True, kw_only=True):
     """Append the release record unless the log holds one, then append BatchReleased."""
 
     batch_sha256: str
 
 
-class ReadChain(msgspec.Struct, frozen=True, kw_only=True, tag="read_chain", tag_field="effect"):
+class ReadChain(msgspec.Struct, frozen=True, kw_only=True):
     """Read the block of `at_ms` once it is final, then append ChainRead. `hotkeys`: whose commitments; None: all."""
 
     moment: Moment
@@ -188,7 +187,7 @@ class ReadChain(msgspec.Struct, frozen=True, kw_only=True, tag="read_chain", tag
     hotkeys: tuple[str, ...] | None
 
 
-class AnchorLog(msgspec.Struct, frozen=True, kw_only=True, tag="anchor_log", tag_field="effect"):
+class AnchorLog(msgspec.Struct, frozen=True, kw_only=True):
     """Sign a checkpoint of the log as it is, with the tally of what counts in this roll, and commit it, then append
     Committed. One that this node committed for this moment already is not replaced."""
 
@@ -196,14 +195,14 @@ class AnchorLog(msgspec.Struct, frozen=True, kw_only=True, tag="anchor_log", tag
     roll: Roll
 
 
-class Commit(msgspec.Struct, frozen=True, kw_only=True, tag="commit", tag_field="effect"):
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """Commit these 32 bytes unless the slot holds them, then append Committed."""
 
     moment: Moment
     sha256: str
 
 
-class PullLogs(msgspec.Struct, frozen=True, kw_only=True, tag="pull_logs", tag_field="effect"):
+class PullLogs(msgspec.Struct, frozen=True, kw_only=True):
     """Ask the other validators for these logs; what is held then stands in `RaceObservation.held`. What comes after
     `until_ms` (unix) is of no use. Appends nothing."""
 
@@ -212,7 +211,7 @@ class PullLogs(msgspec.Struct, frozen=True, kw_only=True, tag="pull_logs", tag_f
     until_ms: int
 
 
-class EnqueueStandIns(msgspec.Struct, frozen=True, kw_only=True, tag="enqueue_stand_ins", tag_field="effect"):
+class EnqueueStandIns(msgspec.Struct, frozen=True, kw_only=True):
     """Enqueue of these pairs of validators that gave nothing as many new ones as there is `room` for (idempotent by
     item id). Those that are left are due again at a later turn, unless they were done by then. Appends nothing."""
 
@@ -220,7 +219,7 @@ class EnqueueStandIns(msgspec.Struct, frozen=True, kw_only=True, tag="enqueue_st
     room: int
 
 
-class AdoptSettlement(msgspec.Struct, frozen=True, kw_only=True, tag="adopt", tag_field="effect"):
+class AdoptSettlement(msgspec.Struct, frozen=True, kw_only=True):
     """Ask the other validators for the settlement that `value` countersigns, and those it names, check both by their
     hashes, then append RaceSettled as adopted."""
 

@@ -16,8 +16,9 @@ Roll = Literal["field", "results"]
 
 ROLLS: tuple[Roll, ...] = ("field", "results")
 
-_ANCHOR: dict[Roll, Moment] = {"field": "field_anchor", "results": "settling"}
-_RECEIPT: dict[Roll, Moment] = {"field": "field_receipt", "results": "results_receipt"}
+# The moments at which a roll's anchors and its receipts are read.
+ANCHOR: dict[Roll, Moment] = {"field": "field_anchor", "results": "settling"}
+RECEIPT: dict[Roll, Moment] = {"field": "field_receipt", "results": "results_receipt"}
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,16 +70,6 @@ def timeline_refusal(rules: RaceRules) -> str | None:
     if rules.run_ms <= needed_ms or rules.reveal_ms < 3:
         return f"run_ms is {rules.run_ms}; the field is known {needed_ms} ms after the close"
     return None
-
-
-def anchor_of(roll: Roll) -> Moment:
-    """The moment at which a roll's anchors are read."""
-    return _ANCHOR[roll]
-
-
-def receipt_of(roll: Roll) -> Moment:
-    """The moment at which a roll's receipts are read."""
-    return _RECEIPT[roll]
 
 
 _SATURDAY = 5

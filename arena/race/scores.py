@@ -76,9 +76,6 @@ class SettlementInputs(msgspec.Struct, frozen=True, kw_only=True):
 class TrajectoryResult(msgspec.Struct, frozen=True, kw_only=True):
     """One validator's counted result for one (agent, problem). `quality_e4` is None for an unjudged failure."""
 
-    validator: str
-    agent_version_id: str
-    problem_id: str
     is_success: bool
     is_agentic: bool
     score_e4: int  # outcome (0 or 1) x coefficient
@@ -114,13 +111,6 @@ class FieldScores(msgspec.Struct, frozen=True, kw_only=True):
     agents: tuple[AgentScore, ...]
     void: tuple[str, ...]
     counted: int  # problems that are not void
-
-
-class Interval(msgspec.Struct, frozen=True):
-    """A 95 % interval in ten-thousandths."""
-
-    low_e4: int
-    high_e4: int
 
 
 def score_field(
@@ -212,12 +202,12 @@ def rank(agents: Iterable[AgentScore], lambda_e4: int) -> tuple[AgentScore, ...]
 
 def success_e4(agent: AgentScore) -> int:
     """Share of problems solved, rounded down."""
-    return _share_e4(sum(problem.is_success for problem in agent.problems), len(agent.problems))
+    return _UNIT * sum(problem.is_success for problem in agent.problems) // max(1, len(agent.problems))
 
 
 def agentic_share_e4(agent: AgentScore) -> int:
     """Share of problems with an agentic trajectory, rounded down."""
-    return _share_e4(sum(problem.is_agentic for problem in agent.problems), len(agent.problems))
+    return _UNIT * sum(problem.is_agentic for problem in agent.problems) // max(1, len(agent.problems))
 
 
 def mean_quality_e4(agent: AgentScore) -> int:
@@ -231,38 +221,20 @@ def product_of_means_e4(agent: AgentScore) -> int:
     return success_e4(agent) * coefficient_e4(mean_quality_e4(agent)) // _UNIT
 
 
-def bootstrap_interval(agent: AgentScore, lambda_e4: int, picks: np.ndarray) -> Interval:
-    """The 95 % percentile interval of the race score over resampled problems (`picks` from `resample`)."""
-    return _percentiles(_resampled_e4(agent, lambda_e4, picks)) if agent.problems else Interval(0, 0)
-
-
-def difference_interval(first: AgentScore, second: AgentScore, lambda_e4: int, picks: np.ndarray) -> Interval:
-    """The 95 % percentile interval of `first`'s race score less `second`'s, paired: each resample holds the same
-    problems for both. Both must have been scored on the same problems."""
-    if not first.problems:
-        return Interval(0, 0)
-    return _percentiles(_resampled_e4(first, lambda_e4, picks) - _resampled_e4(second, lambda_e4, picks))
-
-
-def _resampled_e4(agent: AgentScore, lambda_e4: int, picks: np.ndarray) -> np.ndarray:
-    """The race score of each resample, rounded down."""
+def bootstrap_interval(agent: AgentScore, lambda_e4: int, picks: np.ndarray) -> tuple[int, int]:
+    """The 95 % percentile interval, in ten-thousandths, of the race score over resampled problems (`picks` from
+    `resample`): what is left when the lowest and the highest fortieth are cut off."""
     import numpy as np
 
     count = len(agent.problems)
+    if not count:
+        return 0, 0
     scores = np.array([problem.score_e4 for problem in agent.problems], dtype=np.int64)
     agentic = np.array([problem.is_agentic for problem in agent.problems], dtype=np.int64)
     totals = scores[picks].sum(axis=1) * ((_UNIT - lambda_e4) * count + lambda_e4 * agentic[picks].sum(axis=1))
-    resampled: np.ndarray = totals // (count * count * _UNIT)
-    return resampled
-
-
-def _percentiles(values: np.ndarray) -> Interval:
-    """What is left when the lowest and the highest fortieth are cut off."""
-    import numpy as np
-
-    ordered = np.sort(values)
+    ordered = np.sort(totals // (count * count * _UNIT))
     edge = len(ordered) // 40
-    return Interval(int(ordered[edge]), int(ordered[-1 - edge]))
+    return int(ordered[edge]), int(ordered[-1 - edge])
 
 
 def resample(seed: str, count: int) -> np.ndarray:
@@ -277,30 +249,20 @@ def resample(seed: str, count: int) -> np.ndarray:
     return ((words * np.uint64(count)) >> np.uint64(32)).astype(np.int64)
 
 
-def _share_e4(part: int, whole: int) -> int:
-    return _UNIT * part // whole if whole else 0
-
-
 _CONTROL_DOMAIN = "agent-arena/control/1"
 _WITNESS_DOMAIN = "agent-arena/witness/1"
 
 
 def control_subject(rules: RaceRules) -> Subject:
     """The control agent as records name it."""
-    return _subject(_CONTROL_DOMAIN, rules)
+    agent = content_hash([_CONTROL_DOMAIN, rules.control_sha256])
+    return Subject(agent_version_id=agent, miner_hotkey="", agent_sha256=rules.control_sha256)
 
 
 def witness_subject(rules: RaceRules, agent_version_id: str) -> Subject:
     """The control agent as a witness of an agent's fault: the same source under an id of its own for each agent."""
-    return _subject(_WITNESS_DOMAIN, rules, agent_version_id)
-
-
-def _subject(domain: str, rules: RaceRules, *parts: str) -> Subject:
-    return Subject(
-        agent_version_id=content_hash([domain, rules.control_sha256, *parts]),
-        miner_hotkey="",
-        agent_sha256=rules.control_sha256,
-    )
+    agent = content_hash([_WITNESS_DOMAIN, rules.control_sha256, agent_version_id])
+    return Subject(agent_version_id=agent, miner_hotkey="", agent_sha256=rules.control_sha256)
 
 
 Pair = tuple[str, str]  # (agent version id, problem id)
@@ -330,13 +292,13 @@ def counted_attempts(inputs: SettlementInputs) -> tuple[LoggedRecord[AttemptReco
     Counted logs hold them up to their sizes. Without any (one validator, its own log) one that its item's end did not
     follow is left out: it may have come after the settlement was made.
     """
-    last: dict[tuple[str, Pair], int] = {}
-    for row in inputs.evaluations:
-        _note_last(last, row)
     rows = [row for row in inputs.attempts if row.record.ended != "evaluated"]
-    for attempt in rows:
-        if attempt.record.is_closing:
-            _note_last(last, attempt)
+    last: dict[tuple[str, Pair], int] = {}
+    for key, seq in (
+        *((_key(row), row.seq) for row in inputs.evaluations),
+        *((_key(row), row.seq) for row in rows if row.record.is_closing),
+    ):
+        last[key] = max(seq, last.get(key, 0))
     kept = [row for row in rows if inputs.stated.logs or row.record.is_closing or row.seq < last.get(_key(row), 0)]
     return tuple(sorted(kept, key=lambda row: (row.validator, row.seq)))
 
@@ -385,10 +347,6 @@ def charged_to(
             continue
         charged.add(problem_id)
     return frozenset(charged)
-
-
-def _note_last(last: dict[tuple[str, Pair], int], row: LoggedRecord[AttemptRecord | EvaluationRecord]) -> None:
-    last[_key(row)] = max(row.seq, last.get(_key(row), 0))
 
 
 def _key(row: LoggedRecord[AttemptRecord | EvaluationRecord]) -> tuple[str, Pair]:
@@ -539,9 +497,6 @@ def _results_by_validator(
         if not isinstance(outcome, OutcomeScore) or (outcome.is_success and verdict is None):
             continue  # the outcome, or the verdict on a success, is owed
         found.setdefault(key, {})[row.validator] = TrajectoryResult(
-            validator=row.validator,
-            agent_version_id=key[0],
-            problem_id=key[1],
             is_success=outcome.is_success,
             is_agentic=row.record.is_agentic,
             score_e4=verdict.coefficient_e4 if outcome.is_success and verdict is not None else 0,

@@ -167,7 +167,7 @@ def _settled(inputs: SettlementInputs, blank: SettlementRecord, scores: FieldSco
     standings = []
     for place, agent in enumerate(ranked, start=1):
         subject = agent.candidate.subject
-        interval = bootstrap_interval(agent, lambda_e4, picks)
+        low_e4, high_e4 = bootstrap_interval(agent, lambda_e4, picks)
         wins, losses = duels[subject.agent_version_id]
         standings.append(
             Standing(
@@ -175,8 +175,8 @@ def _settled(inputs: SettlementInputs, blank: SettlementRecord, scores: FieldSco
                 agent_version_id=subject.agent_version_id,
                 miner_hotkey=subject.miner_hotkey,
                 race_score_e4=race_score_e4(agent, lambda_e4),
-                low_e4=interval.low_e4,
-                high_e4=interval.high_e4,
+                low_e4=low_e4,
+                high_e4=high_e4,
                 success_e4=success_e4(agent),
                 mean_quality_e4=mean_quality_e4(agent),
                 product_of_means_e4=product_of_means_e4(agent),

@@ -12,7 +12,7 @@ import functools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
@@ -84,11 +84,6 @@ class IndexedCatalogue(abc.ABC, Generic[Hits]):
         number = self._columns.number_of(product_id)
         return None if number is None else self._product_at(number)
 
-    def document(self, product_id: str) -> Mapping[str, object] | None:
-        """The product as JSON values, with every field the engine has kept. None and errors as `product`."""
-        product = self.product(product_id)
-        return None if product is None else msgspec.to_builtins(product)
-
     def products(self) -> Iterator[Product]:
         """Every product, in the order of product ids as strings. Raises ArenaError U3010 like `product`."""
         return map(self._read_product, range(len(self)))
@@ -98,9 +93,7 @@ class IndexedCatalogue(abc.ABC, Generic[Hits]):
         return self._columns.product_ids()
 
 
-T = TypeVar("T")
 _PRODUCT = msgspec.json.Decoder(Product)
-_DOCUMENT = msgspec.json.Decoder(dict[str, object])
 
 
 class _Hits(msgspec.Struct, frozen=True):
@@ -135,11 +128,6 @@ class Engine(IndexedCatalogue[_Hits]):
         self._products = os.open(folder / layout.PRODUCTS, os.O_RDONLY)
         weakref.finalize(self, os.close, self._products)
         self._threads = threading.local()
-
-    def document(self, product_id: str) -> Mapping[str, object] | None:
-        """The product's document as it was indexed. None and errors as `product`."""
-        number = self._columns.number_of(product_id)
-        return None if number is None else self._decoded(number, _DOCUMENT)
 
     def _hits(self, text: str, cap: int, work: WorkMeter) -> _Hits:
         numbers, scores, postings = self._score(text, work)
@@ -210,12 +198,9 @@ class Engine(IndexedCatalogue[_Hits]):
         return numbers[np.lexsort((numbers, -scores))[:KEPT_MAX]]
 
     def _read_product(self, number: int) -> Product:
-        return self._decoded(number, _PRODUCT)
-
-    def _decoded(self, number: int, decoder: msgspec.json.Decoder[T]) -> T:
         start, end = int(self._offsets[number]), int(self._offsets[number + 1])
         try:  # read, not mapped: the kernel maps 16 pages around each touched one, and they count as ours
-            return decoder.decode(os.pread(self._products, end - start, start))
+            return _PRODUCT.decode(os.pread(self._products, end - start, start))
         except (OSError, msgspec.DecodeError) as error:
             raise ArenaError("U3010", f"document {number} of {layout.PRODUCTS}: {error}") from error
 

@@ -38,7 +38,6 @@ _FILTERS = ("shop_id", "price", "sort", "service")
 _UNDECODED = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, as `surrogateescape` leaves them
 
 Parameters = Mapping[str, str]
-RawLookup = Callable[[str], Mapping[str, object] | None]
 
 
 class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,13 +45,6 @@ class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     status: int
     body: bytes
-
-
-class ServedCatalogue(msgspec.Struct, frozen=True, kw_only=True):
-    """What is served: a catalogue, and its whole documents by id."""
-
-    catalogue: Catalogue
-    raw: RawLookup
 
 
 class RefusedRequestError(Exception):
@@ -63,7 +55,7 @@ class RefusedRequestError(Exception):
         self.status = status
 
 
-def answer(served: ServedCatalogue, method: str, path: str, query_string: bytes) -> HttpAnswer:
+def answer(served: Catalogue, method: str, path: str, query_string: bytes) -> HttpAnswer:
     """The response to one request. Never raises for what a client sent.
 
     400, 404, 405 and 414 are the client's; 500 is an index that cannot be read (the body carries the failure's code).
@@ -109,7 +101,7 @@ def _requote(text: str) -> str:
     return _UNDECODED.sub(lambda found: f"%{ord(found[0]) - 0xDC00:02X}", text)
 
 
-def _found(served: ServedCatalogue, path: str, given: Parameters) -> object:
+def _found(served: Catalogue, path: str, given: Parameters) -> object:
     """What stands at one of PATHS. Ids are split at commas and not stripped, as the reference does."""
     ids = given.get("product_ids", "").split(",")
     match path:
@@ -131,7 +123,7 @@ def _found(served: ServedCatalogue, path: str, given: Parameters) -> object:
                     "service": product.service,
                     "sold_count": product.sold_count,
                 }
-                for product in served.catalogue.search(request)
+                for product in served.search(request)
             ]
         case "/view_product_information":
             return [
@@ -142,12 +134,11 @@ def _found(served: ServedCatalogue, path: str, given: Parameters) -> object:
                     "sku_options": product.sku_options,
                     "attributes": product.attributes,
                 }
-                for product in map(served.catalogue.product, ids)
+                for product in map(served.product, ids)
                 if product is not None
             ]
         case _:
-            documents = map(served.raw, ids)
-            return [document for document in documents if document is not None]
+            return [msgspec.to_builtins(product) for product in map(served.product, ids) if product is not None]
 
 
 HOST, PORT = "127.0.0.1", 5631
@@ -158,21 +149,12 @@ _HEALTH_TIMEOUT_S = 10  # a worker that has not answered its supervisor for so l
 _ALLOW = ", ".join(METHODS).encode()
 
 
-def open_served(path: Path, engine: str = "auto") -> ServedCatalogue:
-    """The catalogue at `path` and its whole documents. Raises ArenaError as `open_engine` does.
-
-    Over a Lucene index a whole document has the fields of a `Product` and no others.
-    """
-    catalogue = open_engine(engine, path)
-    return ServedCatalogue(catalogue=catalogue, raw=catalogue.document)
-
-
 class SearchApplication:
     """The ASGI application. It opens the catalogue at its start, so that it can be sent to a worker process before."""
 
-    def __init__(self, open_it: Callable[[], ServedCatalogue]) -> None:
+    def __init__(self, open_it: Callable[[], Catalogue]) -> None:
         self._open = open_it
-        self._served: ServedCatalogue | None = None
+        self._served: Catalogue | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """One request, or the life of the process."""
@@ -185,7 +167,7 @@ class SearchApplication:
             if reply.status == 405 or method == "OPTIONS":
                 headers.append((b"allow", _ALLOW))
             if scope["path"] == "/health":
-                headers.append((b"x-catalogue-sha256", self._served.catalogue.content_sha256.encode()))
+                headers.append((b"x-catalogue-sha256", self._served.content_sha256.encode()))
             await send({"type": "http.response.start", "status": reply.status, "headers": headers})
             await send({"type": "http.response.body", "body": reply.body})
 
@@ -193,7 +175,7 @@ class SearchApplication:
         await receive()
         try:
             self._served = self._open()
-            self._served.catalogue.search(SearchRequest(q="a warm start"))  # compiles and maps before the first client
+            self._served.search(SearchRequest(q="a warm start"))  # compiles and maps before the first client
         except ArenaError as error:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
@@ -249,7 +231,7 @@ def serve(
         read_lucene_manifest(path)
     else:
         open_engine(engine, path)
-    open_it = functools.partial(open_served, path, engine)
+    open_it = functools.partial(open_engine, engine, path)
     with listen(host, port) as listener:
         config = make_config(SearchApplication(open_it), workers or available_cores())
         supervisor = Multiprocess(config, sockets=[listener])

@@ -152,12 +152,11 @@ def is_held(family: Family) -> bool:
 
 
 class CalibrationShop(msgspec.Struct, frozen=True):
-    """The problems that recipes name by their place; `catalogues`, `clusters` and `splits` in the same order."""
+    """The problems that recipes name by their place; `catalogues` and `clusters` in the same order."""
 
     catalogues: tuple[Catalogue, ...]
     problems: tuple[Problem, ...]
     clusters: tuple[str, ...]
-    splits: tuple[Split, ...]
 
 
 @contextmanager
@@ -175,12 +174,10 @@ def open_shop() -> Iterator[CalibrationShop]:
             problems += fit
             catalogues += [catalogue] * len(fit)
         names = find_clusters(problems).name_of
-        held = ROUNDS[-1].runs
         yield CalibrationShop(
             catalogues=tuple(catalogues),
             problems=tuple(problems),
             clusters=tuple(names[problem.problem_id] for problem in problems),
-            splits=tuple("held" if place in held else "tune" for place in range(len(problems))),
         )
 
 
@@ -228,18 +225,14 @@ def recipes(split: Split | None = None) -> tuple[TraceRecipe, ...]:
 def make_trace(recipe: TraceRecipe, shop: CalibrationShop) -> LabelledTrace:
     """The trace of a recipe. Raises KeyError for a family that does not exist."""
     family = {one.name: one for one in families()}[recipe.family]
+    problem, catalogue = shop.problems[recipe.problem], shop.catalogues[recipe.problem]
     return LabelledTrace(
         recipe=recipe,
         cluster=shop.clusters[recipe.problem],
-        split=shop.splits[recipe.problem],
+        split="held" if is_held(family) else "tune",
         quality_e4=family.quality_e4,
-        body=mutate(family, shop.problems[recipe.problem], shop.catalogues[recipe.problem], recipe),
+        body=play(problem, catalogue, _script(family, problem, catalogue, recipe)),
     )
-
-
-def mutate(family: Family, problem: Problem, catalogue: Catalogue, recipe: TraceRecipe) -> EvaluationBody:
-    """One run on a problem, with the words that the family puts into it."""
-    return play(problem, catalogue, _script(family, problem, catalogue, recipe))
 
 
 def _script(family: Family, problem: Problem, catalogue: Catalogue, recipe: TraceRecipe) -> Script:
@@ -285,14 +278,9 @@ def _styled(words: str, style: Style) -> str:
 
 def _search(catalogue: Catalogue, problem: Problem) -> list[dict[str, Any]]:
     """What a search for the problem returns, as the tool tells it."""
-    found: list[list[dict[str, Any]]] = []
-
-    def script() -> Script:
-        results = yield PlayedTurn(words="", calls=(("find_product", {"q": _words_asked(problem)}),))
-        found.extend(results)
-
-    play(problem, catalogue, script())
-    return found[0]
+    asked = foreign_text({"q": _words_asked(problem)})
+    found: list[dict[str, Any]] = orjson.loads(make_toolbox("sn15", catalogue).dispatch("find_product", asked).result)
+    return found
 
 
 def _words_asked(problem: Problem) -> str:

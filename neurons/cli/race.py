@@ -92,7 +92,7 @@ def show_race(
     (whole,) = [each for each in settled if each.settlement is found]
     lines = [
         f"{found.race_id}  {found.state}  {found.reason}".rstrip(),
-        *_force_lines(whole),
+        *filter(None, [_force_line(whole)]),
         f"policy {found.policy_sha256[:16]}  blocks {found.closing_block} to {found.settling_block}",
         f"{len(found.drawn)} problems drawn with round {found.beacon_round}, {len(found.void)} void",
     ]
@@ -181,18 +181,13 @@ def weights(
                 echo_json({"case_id": case.case_id, "uids": vector.uids, "weights": vector.weights})
 
 
-async def settled_races(store: PostgresStore, validator: str) -> list[Settled]:
-    """The settled races of a log, or of all, oldest first."""
-    from neurons.race.log import read_settled
-
-    return [row for name in await logs_of(store, validator) for row in await read_settled(store, name)]
-
-
 async def _settled_and_named(store: PostgresStore, validator: str) -> tuple[list[Settled], dict[str, str]]:
-    """The settled races, and the names of agents by version."""
+    """The settled races of a log, or of all, oldest first, and the names of agents by version."""
+    from neurons.race.log import read_settled
     from neurons.race.sentences import names_of
 
-    return await settled_races(store, validator), names_of(await store.submissions())
+    settled = [row for name in await logs_of(store, validator) for row in await read_settled(store, name)]
+    return settled, names_of(await store.submissions())
 
 
 def _agent(agent_version_id: str, names: Mapping[str, str]) -> str:
@@ -209,7 +204,7 @@ async def read_with_history(
     from neurons.race.log import read_race
     from neurons.settings.inputs import held_path
 
-    settled = await settled_races(store, validator)
+    settled, _ = await _settled_and_named(store, validator)
     given = _of_race([each.settlement for each in settled], race)
     history = [each.settlement for each in settled if each.force != "none" or each.settlement == given]
     pulled = held_path(folder)
@@ -225,15 +220,15 @@ def _of_race(settlements: list[SettlementRecord], race: str) -> SettlementRecord
     raise typer.BadParameter(f"{race} is not settled; the latest settled: {known}")
 
 
-def _force_lines(race: Settled) -> Iterator[str]:
+def _force_line(race: Settled) -> str:
     if race.force == "none":
-        yield "in force: nothing, since no quorum settled alike; this is this validator's word"
-    elif race.force == "adopted":
-        yield "in force: this settlement, adopted from the other validators"
-        if race.differing is None:
-            yield "this validator has none of its own; its log says what was lacking (`no settlement of ours`)"
-        elif race.differing:
-            yield f"this validator's own differs in {', '.join(race.differing)}"
+        return "in force: nothing, since no quorum settled alike; this is this validator's word"
+    if race.force != "adopted":
+        return ""
+    own = f"; this validator's own differs in {', '.join(race.differing)}" if race.differing else ""
+    if race.differing is None:
+        own = "; this validator has none of its own, and its log says what was lacking (`no settlement of ours`)"
+    return f"in force: this settlement, adopted from the other validators{own}"
 
 
 def standing_lines(settlement: SettlementRecord, names: Mapping[str, str]) -> Iterator[str]:
@@ -260,22 +255,18 @@ def standing_lines(settlement: SettlementRecord, names: Mapping[str, str]) -> It
     yield "missing: problems without a result, or lost to faults"
 
 
-async def _disclosure(store: PostgresStore, race: str, folder: Path) -> Disclosure | str:
-    """The check, or the state of a race that released nothing."""
+async def _disclosure(store: PostgresStore, race: str, path: Path) -> Disclosure | str:
+    """The check against the batch at `path`, or why there is none: the state of a race that released nothing."""
     from arena.bank.batch import check_release, read_batch
-    from arena.records.body import decode_content
-    from arena.records.model import ReleaseRecord
-    from neurons.race.log import read_state
+    from neurons.race.log import RaceLog, read_state
 
-    state = await read_state(store, race)
+    state, log = await read_state(store, race), RaceLog(store, race)
     if state.opened is None or not state.is_released:
         return state.stage if state.opened is None or state.draw is None else f"{state.stage}, not released"
-    path = folder / f"{race}.batch.json"
-    async for signed in store.records(kinds=("release",), race_id=race):
-        payload = decode_content(signed.content).payload
-        if isinstance(payload, ReleaseRecord):
-            return check_release(payload, state.opened.batch, read_batch(path) if path.exists() else None)
-    return "released, but the log holds no release record"
+    await log.refresh()
+    if log.release is None:
+        return "released, but the log holds no release record"
+    return check_release(log.release, state.opened.batch, read_batch(path) if path.exists() else None)
 
 
 def _release(store: StoreFlags, race: str, titles: Path | None) -> tuple[Disclosure | str, list[str]]:
@@ -284,23 +275,24 @@ def _release(store: StoreFlags, race: str, titles: Path | None) -> tuple[Disclos
     from arena.bank.batch import read_batch
     from problems.titles import encode_accepted
 
-    found = store.run(lambda logs: _disclosure(logs, race, store.folder / "bank"))
+    path = store.folder / "bank" / f"{race}.batch.json"
+    found = store.run(lambda logs: _disclosure(logs, race, path))
     if isinstance(found, str):
         return found, [f"release: {found}: nothing is open"]
-    record, broken = found.record, found.broken
     lines = [
-        f"{one.problem_id:<20} {one.pool:<6} {one.cluster_id[:16]}  {'broken' if one.problem_id in broken else 'kept'}"
-        for one in record.problems
+        f"{one.problem_id:<20} {one.pool:<6} {one.cluster_id[:16]}  "
+        f"{'broken' if one.problem_id in found.broken else 'kept'}"
+        for one in found.record.problems
     ]
     lines += [f"broken: {fault}" for fault in found.faults]
     kept = "every commitment is kept" if found.is_ok else "NOT as committed"
-    lines.append(f"released: {len(record.problems)} problems, salt {record.salt}; batch {found.batch}; {kept}")
+    salt = found.record.salt
+    lines.append(f"released: {len(found.record.problems)} problems, salt {salt}; batch {found.batch}; {kept}")
     if titles is not None and found.is_ok:
-        path = store.folder / "bank" / f"{record.race_id}.batch.json"
         released = read_batch(path).titles if found.batch == "kept" else None
         if released is None:
             held = "holds no titles of its own" if found.batch == "kept" else "does not stand there"
             raise typer.BadParameter(f"{path} {held}", param_hint="--titles")
         titles.write_bytes(encode_accepted(released))
-        typer.echo(f"{titles}: {len(released.accepted)} titles of {released.name}", err=True)
+        lines.append(f"{titles}: {len(released.accepted)} titles of {released.name}")
     return found, lines

@@ -99,7 +99,7 @@ def open_endpoint(name: str, url: str, *, by_sdk: bool = False) -> Iterator[Upst
     With `by_sdk` it is asked through the `openai` package, which a Ray worker should not import.
     """
     from harness.inference.client import OpenAIUpstream, SdkUpstream
-    from harness.inference.scripted import start_scripted_server
+    from harness.inference.scripted.server import start_scripted_server
 
     kind = SdkUpstream if by_sdk else OpenAIUpstream
     if url != SCRIPTED:

@@ -312,7 +312,6 @@ class Intake:
         self._qualifying = qualifying
         self._paused: dict[str, NextTry] = {}  # submissions on which the gate itself failed
         self._seen: set[tuple[str, int]] = set()  # those that wait, with their commitments' blocks
-        self._seeds = VariantSeeds(node.chain, node.policy)
         self._enqueued: set[str] = set()  # accepted agents whose suite this process has put into the queue
         self._admissions = Admissions(node, qualifying)
 
@@ -337,14 +336,14 @@ class Intake:
                 # a bug of ours that one file brings out must not end the node at each of its starts
                 self._put_off(each, ascii(f"{type(error).__name__}: {error}")[:500])
         await self._admissions.turn()
-        suite = [problem.problem_id for problem in self._node.suite]
+        suite, chain, policy = [problem.problem_id for problem in self._node.suite], self._node.chain, self._node.policy
         accepted = await self._node.store.submissions(("accepted",))
         self._enqueued &= {each.subject.agent_version_id for each in accepted}
         block = await self._node.chain.block() if accepted else 0
         for submission in accepted:
             agent = submission.subject.agent_version_id
             is_due = agent not in self._enqueued and self._is_asked(submission, block)
-            seed = await self._seeds.of(submission.subject) if is_due else None
+            seed = await variant_seed(chain, policy, submission.subject) if is_due else None
             if seed is not None:
                 items = qualifying_items(submission.subject, suite, self._node.policy, variant_seed=seed)
                 await self._node.store.enqueue(items)
@@ -363,7 +362,6 @@ class Intake:
                 score_e4 = result.score_e4
                 await self._node.store.set_submission_state(agent, state, was="accepted", qualifying_e4=score_e4)
                 await self._node.store.close_items(QUALIFYING, "qualifying", agent)
-                self._seeds.forget(agent)
                 who = f"{submission.name} {short(submission.subject.miner_hotkey)}"
                 text = f"{who} is {state}: score {(result.score_e4 or 0) / 10_000:.3f} in qualifying"
                 told = {"agent": submission.name, "state": state, "score_e4": result.score_e4}
@@ -456,27 +454,13 @@ class Intake:
         )
 
 
-class VariantSeeds:
-    """The seeds of agents' variants, read from the chain once each."""
-
-    def __init__(self, chain: Subtensor, policy: Policy) -> None:
-        self._chain, self._rules = chain, policy.qualifying
-        self._known: dict[str, str] = {}  # by agent version id
-
-    async def of(self, subject: Subject) -> str | None:
-        """The seed of this agent's variants, "" where the policy asks the suite's own problems, None while the block
-        that it follows from is not final. Raises ArenaError U3030 while the chain can't be read."""
-        agent = subject.agent_version_id
-        if not self._rules.variant_blocks:
-            return ""
-        if agent not in self._known:
-            block = subject.commitment_block + self._rules.variant_blocks
-            if block > await self._chain.finalized_block():
-                return None
-            block_hash = await self._chain.block_hash(block)
-            self._known[agent] = qualifying_seed(self._rules.suite, agent, block_hash)
-        return self._known[agent]
-
-    def forget(self, agent_version_id: str) -> None:
-        """Let go of an agent that was decided."""
-        self._known.pop(agent_version_id, None)
+async def variant_seed(chain: Subtensor, policy: Policy, subject: Subject) -> str | None:
+    """The seed of an agent's variants, "" where the policy asks the suite's own problems, None while the block that it
+    follows from is not final. Raises ArenaError U3030 while the chain can't be read."""
+    rules = policy.qualifying
+    block = subject.commitment_block + rules.variant_blocks
+    if not rules.variant_blocks:
+        return ""
+    if block > await chain.finalized_block():
+        return None
+    return qualifying_seed(rules.suite, subject.agent_version_id, await chain.block_hash(block))

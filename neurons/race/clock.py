@@ -214,8 +214,7 @@ class RaceClock:
             return RaceObservation(now_ms=now_ms, validator=node.store.validator, finalized_block=finalized)
         closes_ms = state.opened.closes_ms
         beacon_round = state.closed.beacon_round if state.closed else node.beacon.round_after(closes_ms)
-        log = self._log_of(state.race_id)
-        open_items = 0
+        tried, log, open_items = self._effects.beacon(beacon_round), self._log_of(state.race_id), 0
         if state.stage == "running":  # the items before the log: a result in between is seen
             open_items = await node.store.open_items(state.race_id, "race")
             await log.refresh()
@@ -234,11 +233,9 @@ class RaceClock:
             closing_block=closing_block,
             beacon_network=node.beacon.network,
             beacon_round=beacon_round,
-            beacon=self._effects.beacon(beacon_round),
-            batch_failure=self._effects.batch_failure(beacon_round),
-            is_beacon_asked=self._effects.is_beacon_asked(
-                beacon_round, closes_ms + state.opened.policy.race.beacon_grace_ms
-            ),
+            beacon=tried.beacon,
+            batch_failure=tried.batch_failure,
+            is_beacon_asked=tried.asked_ms >= closes_ms + state.opened.policy.race.beacon_grace_ms,
             pending_qualifying=await self._pending_qualifying(state, earlier),
             open_race_items=open_items,
             owed_verdicts=log.owed_successes(),

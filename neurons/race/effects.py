@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
 from msgspec.structs import replace
 
 from arena.bank.batch import Batch
@@ -62,6 +63,16 @@ from neurons.settings.released import write_policy
 STAND_INS_PAGE = 32
 
 
+class BeaconTry(msgspec.Struct, frozen=True, kw_only=True):
+    """A round, and when it was asked for last (unix ms; 0: never). `beacon`: it came, and the batch opened with it;
+    `batch_failure`: the code with which the batch did not open although the round is out."""
+
+    round: int
+    asked_ms: int = 0
+    beacon: BeaconRound | None = None
+    batch_failure: str = ""
+
+
 class RaceEffects:
     """Carries out effects. `earlier` are the states of the races before, oldest first."""
 
@@ -78,21 +89,11 @@ class RaceEffects:
         self._qualifying = qualifying
         self._log_of = log_of
         self._suite = tuple(problem.problem_id for problem in node.suite)
-        self._beacon: BeaconRound | None = None
-        self._asked = (0, 0)  # the round that was asked for last and not got, and when (unix ms)
-        self._shut: tuple[int, str] = (0, "")  # a round that is out, and the code with which no batch opened with it
+        self._tried = BeaconTry(round=0)
 
-    def beacon(self, round_number: int) -> BeaconRound | None:
-        """The round, once it was fetched."""
-        return self._beacon if self._beacon is not None and self._beacon.round == round_number else None
-
-    def is_beacon_asked(self, round_number: int, since_ms: int) -> bool:
-        """Whether this process asked for the round at `since_ms` or later and did not get it."""
-        return self._asked[0] == round_number and self._asked[1] >= since_ms
-
-    def batch_failure(self, round_number: int) -> str:
-        """The code with which the batch did not open although its round is out; "" while nothing failed."""
-        return self._shut[1] if self._shut[0] == round_number else ""
+    def beacon(self, round_number: int) -> BeaconTry:
+        """What became of a round, as far as this process has asked for it."""
+        return self._tried if self._tried.round == round_number else BeaconTry(round=round_number)
 
     async def carry_out(self, effect: Effect, state: RaceState, earlier: list[RaceState]) -> Event | None:
         """Do what is due and answer with its event. Raises ArenaError where it can't be done."""
@@ -160,21 +161,16 @@ class RaceEffects:
 
     async def _fetch(self, effect: FetchBeacon, state: RaceState) -> None:
         """Fetch the round and open the batch with it: a race whose batch does not open is never drawn."""
-        asked_ms = self._node.now_ms()
-        try:
-            beacon = await self._node.beacon.fetch(effect.round)
-        except ArenaError:
-            self._asked = (effect.round, asked_ms)
-            raise
+        asked = self._tried = replace(self.beacon(effect.round), asked_ms=self._node.now_ms())
+        beacon = await self._node.beacon.fetch(effect.round)
         if beacon is None:
-            self._asked = (effect.round, asked_ms)
             return
         try:
             await asyncio.to_thread(self._node.stock.open, state.race_id, beacon)
         except ArenaError as error:
-            self._shut = (effect.round, error.failure.code)
+            self._tried = replace(asked, batch_failure=error.failure.code)
             raise
-        self._beacon = beacon
+        self._tried = replace(asked, beacon=beacon)
 
     async def _requalify(self, top: Top | None) -> None:
         """Send agents that were decided under another policy back to qualifying: those that passed (the top agent races

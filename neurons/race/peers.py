@@ -19,7 +19,7 @@ from arena.race.agreement import countersign_value, validators_of
 from arena.race.events import AdoptSettlement, PullLogs, RaceSettled
 from arena.race.logs import AnchoredLog, Pair, believed, own_log
 from arena.race.machine import RaceState, Succession, succession
-from arena.race.schedule import Roll, anchor_of
+from arena.race.schedule import ANCHOR, Roll
 from arena.race.settle import settlement_sha256
 from arena.records.body import decode_content
 from arena.records.model import CountedLog, SettlementRecord
@@ -65,7 +65,7 @@ class RacePeers:
         sharing = self._node.sharing
         pulled = sharing.peer_logs.held(race_of(roll, state)) if sharing else ()
         logs = [AnchoredLog(validator=log.validator, note_sha256=log.note_sha256) for log in pulled]
-        own = state.stated(anchor_of(roll))
+        own = state.stated(ANCHOR[roll])
         if own is not None:
             logs.append(AnchoredLog(validator=self._node.signer.hotkey, note_sha256=own.sha256))
         return tuple(logs)
@@ -76,7 +76,7 @@ class RacePeers:
         """The anchored ones of counted logs with their sizes, and what all of them say of the race (or of
         qualifying)."""
         race_id, records, counted, me = race_of(roll, state), RaceRecords(), [], self._node.signer.hotkey
-        sharing, own = self._node.sharing, state.stated(anchor_of(roll))
+        sharing, own = self._node.sharing, state.stated(ANCHOR[roll])
         held = {(log.validator, log.note_sha256): log for log in sharing.peer_logs.held(race_id)} if sharing else {}
         for log in logs:
             mine = own if own and log == AnchoredLog(validator=me, note_sha256=own.sha256) else None

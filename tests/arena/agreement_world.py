@@ -37,7 +37,7 @@ from arena.race.events import (
 )
 from arena.race.logs import AnchoredLog, RollName, own_log, receipt
 from arena.race.machine import RaceState, apply, open_race
-from arena.race.schedule import anchor_of, timeline
+from arena.race.schedule import ANCHOR, timeline
 from arena.race.settle import settlement_sha256
 from arena.records.model import Candidate, SettlementRecord
 from tests.arena.race_stand import BEACON, RACE, batch, candidate, digest, policy
@@ -220,7 +220,7 @@ class Liar:
     def turn(self) -> None:
         chance, now_ms = self.network.chance, self.network.now_ms
         for roll, log in self.logs.items():
-            at_ms = PLAN.at(anchor_of(roll))
+            at_ms = PLAN.at(ANCHOR[roll])
             if at_ms - STEP_MS * 3 <= now_ms < at_ms and chance.random() < 0.5:
                 self.network.commit(self.hotkey, log.note_sha256)
             if at_ms <= now_ms and chance.random() < 0.3:  # shows it to a few, at some moment

@@ -217,9 +217,10 @@ class OneSlot:
 
     def __init__(self, held: Commitment | None) -> None:
         self.held = held
+        self.asked: list[tuple[str, int | None]] = []
 
     async def commitment(self, hotkey: str, block: int | None = None) -> Commitment | None:
-        assert (hotkey, block) == (ALICE.hotkey, 70)
+        self.asked.append((hotkey, block))
         return self.held
 
 
@@ -241,8 +242,9 @@ def test_anchors_are_listed_without_a_chain_and_compared_with_one() -> None:
     log.signed = [signed(4, anchor_block=70), signed(9)]
     assert (check(log).anchors, check(log).anchors_checked) == (1, 0)
     held = Commitment(hotkey=ALICE.hotkey, sha256=note_sha256(log.signed[0].note), block=70)
-    report = check(log, subtensor=OneSlot(held))
-    assert (report.is_ok, report.anchors_checked) == (True, 1)
+    chain = OneSlot(held)
+    report = check(log, subtensor=chain)
+    assert (report.is_ok, report.anchors_checked, chain.asked) == (True, 1, [(ALICE.hotkey, 70)])
     for other in (None, replace(held, sha256="00" * 32), replace(held, hotkey=BOB.hotkey), replace(held, block=71)):
         report = check(log, subtensor=OneSlot(other))
         assert [(defect.rule, defect.seq) for defect in report.defects] == [("anchor", 4)]

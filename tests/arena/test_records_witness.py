@@ -17,7 +17,7 @@ from neurons.cli.options import StoreFlags
 from neurons.cli.verify import verify as verify_command
 from neurons.cli.verify import verify_folder
 from tests.arena.export_stand import ExportLog, export, released_race, replace
-from tests.arena.test_records_points import OneSlot
+from tests.arena.test_records_verify import OneSlot
 
 BLOCK = 70
 

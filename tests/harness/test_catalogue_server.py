@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest.mock import create_autospec
 from urllib.parse import urlencode
 
 import pytest
@@ -14,12 +15,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
+from harness.catalogue.native import open_catalogue
+from harness.catalogue.port import Catalogue
 from harness.catalogue.server import (
     QUERY_STRING_MAX,
     HttpAnswer,
-    ServedCatalogue,
     answer,
-    open_served,
 )
 from tests.harness.catalogue_stand import index_of, product
 
@@ -31,16 +32,16 @@ SHELF = [
 
 
 @pytest.fixture(scope="module")
-def shelf(tmp_path_factory: pytest.TempPathFactory) -> ServedCatalogue:
-    return open_served(index_of(SHELF, tmp_path_factory.mktemp("server")))
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
+    return open_catalogue(index_of(SHELF, tmp_path_factory.mktemp("server")))
 
 
-def ask(shelf: ServedCatalogue, target: str, method: str = "GET") -> HttpAnswer:
+def ask(shelf: Catalogue, target: str, method: str = "GET") -> HttpAnswer:
     path, _, query = target.partition("?")
     return answer(shelf, method, path, query.encode())
 
 
-def get(shelf: ServedCatalogue, target: str) -> Any:
+def get(shelf: Catalogue, target: str) -> Any:
     reply = ask(shelf, target)
     assert reply.status == 200, reply
     return json.loads(reply.body)
@@ -70,7 +71,7 @@ QUIRKS = [
 
 
 @pytest.mark.parametrize(("target", "ids"), QUIRKS)
-def test_quirks_are_the_references(shelf: ServedCatalogue, target: str, ids: list[str]) -> None:
+def test_quirks_are_the_references(shelf: Catalogue, target: str, ids: list[str]) -> None:
     assert [row["product_id"] for row in get(shelf, target)] == ids
 
 
@@ -90,17 +91,16 @@ raw_values = st.text(max_size=12) | words
         ("", 404),
     ],
 )
-def test_a_refusal_names_its_cause(shelf: ServedCatalogue, target: str, status: int) -> None:
+def test_a_refusal_names_its_cause(shelf: Catalogue, target: str, status: int) -> None:
     reply = ask(shelf, target)
     body = json.loads(reply.body)
     assert reply.status == status and body["error"]
 
 
-def test_a_catalogue_that_fails_is_a_500_with_its_code(shelf: ServedCatalogue) -> None:
-    def fail(product_id: str) -> None:
-        raise ArenaError("U3010", "disk")
-
-    reply = ask(ServedCatalogue(catalogue=shelf.catalogue, raw=fail), "/get_product_raw?product_ids=1")
+def test_a_catalogue_that_fails_is_a_500_with_its_code() -> None:
+    broken = create_autospec(Catalogue, instance=True)
+    broken.product.side_effect = ArenaError("U3010", "disk")
+    reply = ask(broken, "/get_product_raw?product_ids=1")
     assert reply.status == 500 and json.loads(reply.body)["code"] == "U3010"
 
 
@@ -115,7 +115,7 @@ encoded = st.lists(st.tuples(names, raw_values), max_size=8).map(urlencode).map(
 @example(path="/find_product", query=b"q=%ed%a0%80&page=1")
 @example(path="/find_product", query=b"q=%00&page=1&&=&%=&q")
 @example(path="/view_product_information", query=b"product_ids=%00,\xc3\xa4")
-def test_no_request_fails_but_for_the_references_reasons(shelf: ServedCatalogue, path: str, query: bytes) -> None:
+def test_no_request_fails_but_for_the_references_reasons(shelf: Catalogue, path: str, query: bytes) -> None:
     reply = answer(shelf, "GET", path, query)
     body = json.loads(reply.body)
     assert reply.status in (200, 400, 404) and (reply.status == 200 or body["error"])
@@ -123,12 +123,12 @@ def test_no_request_fails_but_for_the_references_reasons(shelf: ServedCatalogue,
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
-def test_only_reading_methods_are_answered(shelf: ServedCatalogue, method: str) -> None:
+def test_only_reading_methods_are_answered(shelf: Catalogue, method: str) -> None:
     assert ask(shelf, "/find_product?q=lamp&page=1", method).status == 405
     assert ask(shelf, "/find_product?q=lamp&page=1", "OPTIONS") == HttpAnswer(status=200, body=b"")
 
 
-def test_a_search_answers_six_fields_in_the_bytes_of_the_reference(shelf: ServedCatalogue) -> None:
+def test_a_search_answers_six_fields_in_the_bytes_of_the_reference(shelf: Catalogue) -> None:
     reply = ask(shelf, "/find_product?q=gr%C3%B6%C3%9Fe&page=1")
     assert reply.body == (
         b'[{"price":300.5,"product_id":"102","service":[],"shop_id":"78","sold_count":9,'

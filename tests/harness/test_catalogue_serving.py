@@ -24,7 +24,8 @@ from uvicorn.protocols.http import auto
 
 from foundation.errors import ArenaError
 from harness.catalogue import server as guard
-from harness.catalogue.server import SearchApplication, listen, make_config, open_served, serve
+from harness.catalogue.native import open_catalogue
+from harness.catalogue.server import SearchApplication, listen, make_config, serve
 from tests.harness.catalogue_stand import index_of, product
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +47,7 @@ def server(index: Path, request: pytest.FixtureRequest) -> Iterator[tuple[uvicor
     guard.HEAD_TIMEOUT_S, guard.STALL_TIMEOUT_S = 0.5, 0.5
     auto.AutoHTTPProtocol = getattr(parser, name)
     listener = listen("127.0.0.1", 0)
-    server = uvicorn.Server(make_config(SearchApplication(functools.partial(open_served, index))))
+    server = uvicorn.Server(make_config(SearchApplication(functools.partial(open_catalogue, index))))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     yield server, listener.getsockname()[1]

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-
 import pytest
 
 from foundation.codes.row import Owner
 from foundation.errors import ArenaError, Failure
-from harness.inference.client import OpenAIUpstream
-from harness.inference.gateway import Gateway, Ledger, UpstreamPrice
+from harness.inference.gateway import Ledger, UpstreamPrice
 from harness.inference.journal import MemoryJournal
-from harness.inference.scripted import start_scripted_server
 from harness.sandbox.port import GuestCallError
 from tests.harness.inference_stand import (
     ASK,
     MODEL,
-    OtherServer,
     RecordingUpstream,
-    hang,
     make_gateway,
 )
 
@@ -81,43 +74,6 @@ def test_the_ledger_counts_every_admitted_request() -> None:
     assert (first.prompt_tokens, first.completion_tokens, first.cost_micro_usd) == (3, 2, None)
     price = UpstreamPrice(prompt_micro_usd=1_000_000, completion_micro_usd=100_000)
     assert [one.cost_micro_usd for one in ledger.usage({"first": price})] == [0, 4]  # 3.2, rounded up
-
-
-# -- models with endpoints of their own
-
-
-# -- the same contract over two real endpoints
-
-
-def over_http(base_url: str, timeout_ms: int = 10_000) -> Gateway:
-    return make_gateway(OpenAIUpstream("http", base_url, "a key", timeout_ms))
-
-
-@pytest.fixture(scope="module", params=["scripted", "other"])
-def base_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    with start_scripted_server() if request.param == "scripted" else OtherServer() as server:
-        yield server.base_url
-
-
-def test_any_endpoint_completes_and_charges(base_url: str) -> None:
-    reply = (
-        over_http(base_url).chat({**ASK, "model": MODEL, "tools": ["find_product"]}, completion_tokens_left=200).reply
-    )
-    assert reply.content
-    assert reply.prompt_tokens > 0 and reply.completion_tokens > 0
-    assert json.loads(reply.message)["role"] == "assistant"
-
-
-def test_a_hanging_server_is_an_outage() -> None:
-    with OtherServer(then=hang(1.0), probed=hang(1.0)) as server, pytest.raises(ArenaError) as caught:
-        over_http(server.base_url, timeout_ms=60).chat(ASK, completion_tokens_left=100)
-    assert caught.value.failure.code == "U3002"
-
-
-# -- Retry-After
-
-
-# -- the ledger's hash
 
 
 def test_a_gateway_without_models_or_endpoints_says_so() -> None:

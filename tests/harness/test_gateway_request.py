@@ -116,13 +116,10 @@ def test_a_template_token_in_a_tool_result_is_broken_apart_because_sellers_write
         {"stream": True},
         {"n": 2},
         {"messages": []},
-        {"messages": "hello"},
         {"messages": [{"role": "developer", "content": "x"}]},
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://10.0.0.1"}}]}]},
         {"messages": [{"role": "user", "content": None}]},
-        {"messages": [{"role": "tool", "content": "no id"}]},
         {"messages": [{"role": "user", "content": "x"}] * 6},
-        {"messages": [{"role": "user", "content": "x" * 5_000}]},
         {"messages": [{"role": "user", "content": "\ud800"}]},
         {
             "messages": [
@@ -130,14 +127,9 @@ def test_a_template_token_in_a_tool_result_is_broken_apart_because_sellers_write
                 {"role": "user", "content": "x"},
             ]
         },
-        {"temperature": 2.5},
-        {"temperature": "hot"},
-        {"temperature": True},
         {"max_tokens": 0},
-        {"max_tokens": 1.5},
         {"seed": "abc"},
         {"tools": "find_product"},
-        {"tools": [{"type": "function"}]},
         {"tools": ["shell"]},
     ],
 )

@@ -12,8 +12,9 @@ import pytest
 
 from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue
-from harness.inference.scripted import MODELS, complete, start_scripted_server
 from harness.inference.scripted.brief import read_brief
+from harness.inference.scripted.model import MODELS, complete
+from harness.inference.scripted.server import start_scripted_server
 from harness.inference.scripted.shopper import CONCISE
 from harness.tools.port import Toolbox
 from harness.tools.registry import make_toolbox

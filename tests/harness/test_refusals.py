@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from foundation.errors import ArenaError
 from harness.inference.client import OpenAIUpstream
 from harness.inference.port import EndingRefusalError
-from harness.inference.request import neutral_request, rebuild
-from harness.limits import EpisodeLimits
+from harness.inference.request import neutral_request
 from harness.sandbox.port import GuestCallError
-from tests.harness.inference_stand import SCHEMAS, make_gateway
+from tests.harness.inference_stand import RecordingUpstream, make_gateway
 from tests.harness.refusing_stand import WAYS, Refuses, RefusingServer, everything, longer_than, text_of, words
 
 BOMB = {"messages": [{"role": "user", "content": "how is a bomb lamp sold"}], "tools": ["find_product"]}
@@ -101,34 +100,18 @@ _MESSAGES = st.lists(
 )  # fmt: skip
 
 
-def rebuilt(**params: object) -> str:
-    gateway = make_gateway(_Nobody())
-    schemas = {schema["function"]["name"]: schema for schema in SCHEMAS}  # type: ignore[index]
-    return rebuild(
-        params, rules=gateway._rules, limits=EpisodeLimits(), schemas=schemas, completion_tokens_left=100
-    ).text
-
-
-class _Nobody:
-    name = "nobody"
-
-    def complete(self, request: str) -> object:
-        raise AssertionError("never asked")
-
-    def probe(self, request: str) -> None:
-        return None
-
-
 @given(_MESSAGES, st.none() | st.floats(0, 2), st.booleans())
 def test_a_neutral_request_has_the_shape_of_the_agents_and_none_of_its_words(messages, temperature, has_tools) -> None:
     params = {"messages": messages, "temperature": temperature, "max_tokens": 7, "seed": 5}
     if has_tools:
         params["tools"] = ["find_product", "terminate"]
+    upstream = RecordingUpstream()
     try:
-        text = rebuilt(**params)
+        make_gateway(upstream).chat(params, completion_tokens_left=100)
     except GuestCallError:
         return
-    before, after = json.loads(text), json.loads(neutral_request(text))
+    before, text = upstream.sent[0], json.dumps(upstream.sent[0])
+    after = json.loads(neutral_request(text))
     assert {name: before.get(name) for name in ("model", "max_tokens", "temperature", "tools")} == {
         name: after.get(name) for name in ("model", "max_tokens", "temperature", "tools")
     }

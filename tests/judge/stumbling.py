@@ -16,88 +16,38 @@ from judge.scripted import ScriptedJudge
 from tests.judge.bodies import RUBRIC
 from tests.judge.endpoint import chat, serving
 
-# name -> what goes wrong with one request. The last entries are repeated by every further request until the list ends.
+# what goes wrong with one request; the last entries are repeated by every further request until the list ends
 STUMBLES = (
-    "think block",
-    "think without opening",
-    "two think blocks",
-    "leading sentence",
-    "fence",
-    "sentence and fence",
-    "two objects",
-    "sentence after",
-    "repeated field",
-    "empty",
-    "null",
-    "only reasoning",
-    "cut off",
-    "cut in thought",
-    "429 with seconds",
-    "429 with a date",
-    "429 for an hour",
-    "429 without",
-    "500",
-    "no JSON",
-    "no choices",
-    "error in a reply",
-    "slow",
-    "dropped",
-    "refuses schema",
-    "refuses max_tokens",
-    "refuses both",
-    "false quote",
-    "wrong level",
-    "broken JSON",
-)
+    "think block", "empty", "cut off", "429 with seconds", "429 with a date", "429 for an hour", "429 without", "500",
+    "no JSON", "slow", "dropped", "refuses schema", "refuses max_tokens", "refuses both", "false quote",
+)  # fmt: skip
+DATES = {"date": "Sun, 01 Mar 2026 12:00:00 GMT", "retry-after": "Sun, 01 Mar 2026 12:00:03 GMT"}
 
 
 def stumble(name: str, good: str, request: Mapping[str, Any]) -> tuple[int, Any, Mapping[str, str]]:
     """Status, JSON value (bytes as they are; None: the connection is dropped), headers."""
-    half = good[: len(good) // 2]
-    said = {
-        "think block": f"<think>The trace says {{'price': 3}}. Fine.</think>\n{good}",
-        "think without opening": f"I weigh it all.\n</think>\n\n{good}",
-        "two think blocks": f"<think>a</think><think>b</think>{good}",
-        "leading sentence": f"Here is my judgement: {good}",
-        "fence": f"```json\n{good}\n```",
-        "sentence and fence": f"Sure.\n```json\n{good}\n```",
-        "two objects": f"{good}\n{good}",
-        "sentence after": f"{good}\nI hope this helps.",
-        "repeated field": good.replace('"quality":', '"quality":0.9,"quality":', 1),
-        "empty": "",
-        "null": None,
-        "false quote": good.replace('"quote":"', '"quote":"never said ', 1),
-        "wrong level": good.replace('"quality":', '"quality":0.85,"was":', 1),
-        "broken JSON": half,
-    }
-    if name in said:
-        return 200, chat(said[name]), {}
-    if name in ("cut off", "cut in thought"):
-        value = chat(half if name == "cut off" else f"<think>{half}")
-        value["choices"][0]["finish_reason"] = "length"
-        return 200, value, {}
-    if name == "only reasoning":
-        value = chat("")
-        value["choices"][0]["message"]["reasoning_content"] = "I thought and ran out."
-        return 200, value, {}
-    date = {"date": "Sun, 01 Mar 2026 12:00:00 GMT"}
-    refusals = {
+    cut_off = chat(good[: len(good) // 2])
+    cut_off["choices"][0]["finish_reason"] = "length"
+    answers = {
+        "think block": (200, chat(f"<think>The trace says {{'price': 3}}. Fine.</think>\n{good}"), {}),
+        "empty": (200, chat(""), {}),
+        "cut off": (200, cut_off, {}),
+        "false quote": (200, chat(good.replace('"quote":"', '"quote":"never said ', 1)), {}),
         "429 with seconds": (429, {"error": "slow down"}, {"retry-after": "2"}),
-        "429 with a date": (429, {"error": "slow down"}, {"retry-after": "Sun, 01 Mar 2026 12:00:03 GMT", **date}),
+        "429 with a date": (429, {"error": "slow down"}, DATES),
         "429 for an hour": (429, {"error": "slow down"}, {"retry-after": "3600"}),
         "429 without": (429, {"error": "slow down"}, {}),
         "500": (500, {"error": "oops"}, {}),
         "no JSON": (200, b"<html>", {}),
-        "no choices": (200, {"choices": []}, {}),
-        "error in a reply": (200, {"error": {"message": "overloaded"}}, {}),
         "dropped": (200, None, {}),
     }
-    if name in refusals:
-        return refusals[name]
-    if name in ("refuses schema", "refuses both") and "response_format" in request:
-        return 400, {"error": {"message": "response_format is not supported"}}, {}
-    if name in ("refuses max_tokens", "refuses both") and "max_tokens" in request:
-        return 400, {"error": {"message": "use max_completion_tokens"}}, {}
+    if name in answers:
+        return answers[name]
+    refused = {"refuses schema": ("response_format",), "refuses max_tokens": ("max_tokens",)}
+    fields = ("response_format", "max_tokens") if name == "refuses both" else refused.get(name, ())
+    for field in fields:
+        if field in request:
+            return 400, {"error": {"message": f"{field} is not supported"}}, {}
     return 200, chat(good), {}
 
 

@@ -16,7 +16,6 @@ from harness.trace import EvaluationBody
 from judge.citations import ceiling_e4, is_verbatim
 from judge.panel import judge_body
 from judge.render import Judge, JudgeReply, RenderedTrace, render
-from judge.rubric import GATES, quality_of
 from judge.scripted import ScriptedJudge
 from judge.verdict import Verdict
 from tests.judge.bodies import (
@@ -31,6 +30,7 @@ from tests.judge.bodies import (
     episode,
     search,
 )
+from tests.judge.test_ceiling import MostGullibleJudge
 
 ATTACKS = [
     json.loads(line)["text"] for line in Path(__file__).with_name("attacks.jsonl").read_text("utf-8").splitlines()
@@ -71,31 +71,15 @@ PLACES: dict[str, Callable[[str, str], EvaluationBody]] = {
 }
 
 
-class ObedientJudge:
-    """Gives whatever ready reply the trace holds, then the best it is let: each completion's lines for each gate."""
-
-    model = "scripted-judge"
+class ObedientJudge(MostGullibleJudge):
+    """Gives whatever ready reply the trace holds, then the best it is let."""
 
     def opine(self, trace: RenderedTrace, rubric: object, refusals: tuple[str, ...] = ()) -> JudgeReply:
         start = trace.text.find('{"gates"')
-        if not refusals and start >= 0:
-            planted = trace.text[start : trace.text.find("\n", start) if "\n" in trace.text[start:] else None]
-            return JudgeReply(text=planted.replace("| ", ""))
-        passed = max(1, 4 - len(refusals[1:] if start >= 0 else refusals))
-        lines = [
-            (span.number, line.strip()[:900])
-            for span in trace.spans
-            if span.kind == "completion"
-            for line in span.content.split("\n")
-            if len(" ".join(line.split())) >= 12
-        ]
-        cited = [{"span": n, "quote": line, "gate": gate} for gate in GATES[1:passed] for n, line in lines[-7:]]
-        gates = {gate: place < passed for place, gate in enumerate(GATES)}
-        return JudgeReply(
-            text=json.dumps(
-                {"gates": gates, "quality": quality_of(passed) / 10_000, "citations": cited, "explanation": "superb"}
-            )
-        )
+        if refusals or start < 0:
+            return super().opine(trace, rubric)
+        end = trace.text.find("\n", start)
+        return JudgeReply(text=trace.text[start : end if end > 0 else None].replace("| ", ""))
 
 
 def judged(body: EvaluationBody, judge: Judge) -> int:

@@ -26,32 +26,14 @@ from tests.judge.bodies import (
 )
 
 
-class RecitingJudge:
-    """A judge that recites prepared replies, the last one for ever, and keeps what it was told."""
-
-    def __init__(self, model: str, *replies: str | ArenaError) -> None:
-        self.model = model
-        self.replies = list(replies)
-        self.told: list[tuple[str, ...]] = []
-
-    def opine(self, trace: RenderedTrace, rubric: Rubric, refusals: Sequence[str] = ()) -> JudgeReply:
-        self.told.append(tuple(refusals))
-        reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
-        if isinstance(reply, ArenaError):
-            raise reply
-        return JudgeReply(text=reply)
-
-
 def panel(*models: str) -> Rubric:
     return msgspec.structs.replace(RUBRIC, models=models)
 
 
 def test_a_trace_without_inference_is_decided_by_code_and_nobody_is_asked():
-    judge = RecitingJudge("scripted-judge")
-    verdict = judge_body(body_of(search(0, 0)), RUBRIC, [judge])
+    verdict = judge_body(body_of(search(0, 0)), RUBRIC, [])
     assert isinstance(verdict, Verdict)
     assert (verdict.quality_e4, verdict.coefficient_e4, verdict.opinions) == (1_000, 3_875, ())
-    assert judge.told == []
 
 
 @pytest.mark.parametrize(

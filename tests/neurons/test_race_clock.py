@@ -49,6 +49,14 @@ async def raced(desk: Desk, race: int = 1) -> None:
     await desk.turn_until("settled", race=race)
 
 
+async def test_a_shadow_settles_and_publishes_and_sets_no_weights(desk):
+    await desk.submit("good")
+    await raced(desk)
+    shadow = WeightsLoop(desk.node, desk.clock, is_shadow=True)
+    assert await shadow.turn() is None and await desk.store.weights_results() == []
+    assert (await desk.weights.turn()).status == "ok"
+
+
 async def test_weights_are_set_again_every_tempo_and_a_winner_that_left_is_paid_no_more(desk):
     winner = await desk.submit("good")
     await raced(desk)

@@ -14,11 +14,8 @@ import pytest
 from arena.chain.keys import keypair_signer
 from arena.race.scores import LoggedRecord
 from arena.records.model import EvaluationRecord
-from arena.store.location import read_location
 from arena.store.objects import folder_location
-from foundation.errors import ArenaError
 from neurons.demo.demo import RACE, VALIDATOR, DemoRun, DemoView, conclude, running_validator, watch
-from neurons.node.opening import open_node
 from problems.formats import read_problems
 from tests.neurons.arena_stand import make_run, read_back
 
@@ -120,23 +117,3 @@ def test_a_local_run_gives_the_body_hash_the_validator_recorded(
         assert answer.returncode == 0, answer.stderr
         (local,) = json.loads(answer.stdout)
         assert recorded == {(seed, local["body_sha256"])}
-
-
-@pytest.mark.parametrize(
-    ("place", "said"), [("", "is empty"), ("another", "copy them there first"), ("file", "file://")]
-)
-def test_a_node_does_not_start_without_the_bodies_of_its_log(
-    place: str, said: str, finished: tuple[DemoRun, DemoView], tmp_path: Path
-) -> None:
-    run, _ = finished
-    (tmp_path / "file").write_text("no folder")
-    before = read_location(run.folder)
-
-    async def start() -> None:
-        url = folder_location(tmp_path / place) if place else ""
-        async with open_node(run.settings.model_copy(update={"bodies_url": url})):
-            pass
-
-    with pytest.raises(ArenaError, match=f"V2029.*bodies_url.*{said}"):
-        asyncio.run(start())
-    assert read_location(run.folder) == before

@@ -26,12 +26,10 @@ PLANS = (
             CrashAt(desk=0, at=0.3, writes=1, is_before=True),
             CrashAt(desk=1, at=0.7, writes=1, is_before=False),
         ),
-        lost_leases=2,
         leaving_miners=1,
     ),
     FaultPlan(
         absent=((1, 0.15, 0.5),),
-        slow=(2,),
         reorgs=(
             ReorgAt(at=0.2, depth=2, is_accepted_again=True),
             ReorgAt(at=0.6, depth=1, is_accepted_again=False),
@@ -57,7 +55,6 @@ def test_every_kind_of_fault_leaves_honest_validators_with_equal_settlements_and
         "countersignatures of nonsense",
         "crashes",
         "finality stalls",
-        "leases lost",
         "miners deregistered",
         "outcomes flipped",
         "records copied",
@@ -66,7 +63,6 @@ def test_every_kind_of_fault_leaves_honest_validators_with_equal_settlements_and
         "validators absent",
         "validators deregistered",
         "validators lying",
-        "validators slow",
         "verdicts flipped",
     }
 

@@ -13,7 +13,7 @@ from arena.race.draw import qualifying_seed
 from foundation.errors import Failure
 from neurons.loops.node import SuiteVariants
 from neurons.loops.run_loop import StopSignal
-from neurons.race.admission import Intake, VariantSeeds
+from neurons.race.admission import Intake, variant_seed
 from neurons.race.episodes import EpisodeLoop
 from neurons.race.log import QUALIFYING, RaceLog
 from neurons.worker.protocol import REQUESTS, Evaluated, EvaluateJob, Faulted, encode_line
@@ -74,18 +74,17 @@ async def serve(desk: Desk, worker: Worker, count: int) -> None:
 
 async def test_a_seed_is_given_once_its_block_is_final_and_is_every_validators(varied: Desk) -> None:
     subject = await varied.submit("new", state="accepted")
-    seeds = VariantSeeds(varied.chain, VARIED)
-    assert await seeds.of(subject) is None
+    assert await variant_seed(varied.chain, VARIED, subject) is None
     varied.time.pass_s(BLOCKS)
-    seed = await seeds.of(subject)
+    seed = await variant_seed(varied.chain, VARIED, subject)
     block_hash = await varied.chain.block_hash(subject.commitment_block + BLOCKS)
     assert seed == qualifying_seed("s1", subject.agent_version_id, block_hash)
     varied.time.pass_s(500)
     other = LocalSubtensor(varied.folder / "chain.sqlite", now_ms=varied.time)
-    assert await VariantSeeds(other, VARIED).of(subject) == seed
+    assert await variant_seed(other, VARIED, subject) == seed
     sybil = replace(subject, agent_version_id="d4" * 32)
-    assert await seeds.of(sybil) not in (None, seed)
-    assert await VariantSeeds(varied.chain, POLICY).of(subject) == ""
+    assert await variant_seed(varied.chain, VARIED, sybil) not in (None, seed)
+    assert await variant_seed(varied.chain, POLICY, subject) == ""
 
 
 async def test_intake_enqueues_with_the_seed_and_the_variant_goes_out_with_its_titles(varied: Desk) -> None:
@@ -97,7 +96,7 @@ async def test_intake_enqueues_with_the_seed_and_the_variant_goes_out_with_its_t
     await intake.turn()
     await intake.turn()
     assert await varied.store.open_items(QUALIFYING, "qualifying") == len(SUITE)
-    worker, seed = Worker(), await VariantSeeds(varied.chain, VARIED).of(subject)
+    worker, seed = Worker(), await variant_seed(varied.chain, VARIED, subject)
     assert seed
     await serve(varied, worker, len(SUITE))
     assert {job.problem.problem_id for job in worker.jobs} == {variant_id(one.problem_id, seed) for one in SUITE}

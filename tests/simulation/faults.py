@@ -45,11 +45,9 @@ class FaultPlan(msgspec.Struct, frozen=True, kw_only=True):
     countersigns_nonsense: bool = False
     copies: bool = False  # liars repeat what others showed as their own
     absent: tuple[tuple[int, float, float], ...] = ()  # validator, from, until (shares of the race)
-    slow: tuple[int, ...] = ()  # does only a few items a turn
     crashes: tuple[CrashAt, ...] = ()
     reorgs: tuple[ReorgAt, ...] = ()
     finality_stalls: bool = False
-    lost_leases: int = 0
     leaving_miners: int = 0
     leaving_validator: int | None = None
 
@@ -83,11 +81,9 @@ def plan_faults(dice: random.Random, stakes: Sequence[int]) -> FaultPlan:
         countersigns_nonsense=dice.random() < 0.5,
         copies=dice.random() < 0.5,
         absent=absent,
-        slow=tuple(number for number in honest if dice.random() < 0.15),
         crashes=crashes,
         reorgs=reorgs,
         finality_stalls=dice.random() < 0.2,
-        lost_leases=dice.randrange(1, 6),
         leaving_miners=dice.randrange(3),
         leaving_validator=leaving if leaving is not None and leaving not in liars and liars else None,
     )

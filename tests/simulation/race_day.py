@@ -63,13 +63,10 @@ class RaceDay:
         counts, plan = self.world.counts, self.plan
         counts["validators lying"] += len(plan.liars)
         counts["validators absent"] += len(plan.absent)
-        counts["validators slow"] += len(plan.slow)
         for desk in self.world.desks:
             desk.is_liar = desk.number in plan.liars
             desk.is_boasting = plan.lies.get(desk.number) == "boast"
             counts["validators boasting"] += desk.is_boasting
-            desk.items_a_turn = 3 if desk.number in plan.slow else None
-            desk.leases_to_lose = plan.lost_leases if desk.number not in plan.liars else 0
             is_nonsense = desk.is_liar and plan.countersigns_nonsense
             desk.chain.lies_from_ms = self.moments.results_receipt_ms + 1 if is_nonsense else 0
             counts["countersignatures of nonsense"] += is_nonsense
@@ -162,8 +159,7 @@ class RaceDay:
         if number is not None:
             await self.world.enrol(number, self.world.size.stakes[number])
         for desk in self.world.desks:
-            desk.is_absent, desk.items_a_turn, desk.leases_to_lose = False, None, 0
-            desk.is_liar = desk.is_boasting = False
+            desk.is_absent = desk.is_liar = desk.is_boasting = False
             desk.chain.lies_from_ms = 0
             desk.peers.faults = {}
         for _ in range(4):

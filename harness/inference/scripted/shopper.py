@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -66,6 +66,18 @@ Program = Generator[ShopperTurn, list[Any], None]
 _Pair = tuple[str, str]  # key and value as the catalogue writes them
 
 
+class _Row(msgspec.Struct):
+    """A product of a tool's result, as far as it is read."""
+
+    product_id: str
+    shop_id: str = ""
+    title: str = ""
+    price: int | float = 0
+    service: list[str] = []
+    sku_options: dict[str, dict[str, str]] = {}
+    attributes: dict[str, list[str]] = {}
+
+
 class _Offer(msgspec.Struct, frozen=True, kw_only=True):
     """One search hit. `rank` counts hits of its wish from 1; `price` is its JSON text, to be quoted verbatim. Once
     viewed: options and attributes by the phrase `key value` in which a request would say them."""
@@ -74,18 +86,29 @@ class _Offer(msgspec.Struct, frozen=True, kw_only=True):
     shop_id: str
     title: str
     price: str
-    price_php: float
     services: tuple[str, ...]
     rank: int
     is_viewed: bool = False
     options: tuple[dict[str, _Pair], ...] = ()
     attributes: dict[str, _Pair] = {}
 
+    @property
+    def price_php(self) -> float:
+        return float(self.price)
+
     def pairs(self, asked: Iterable[str]) -> dict[str, _Pair]:
         """The attributes together with the one option that meets most of the `asked` phrases."""
         wanted, none = frozenset(asked), dict[str, _Pair]()
         best = max((none, *self.options), key=lambda option: len(wanted & (option.keys() | self.attributes.keys())))
         return {**self.attributes, **best}
+
+    def viewed(self, row: _Row | None) -> _Offer:
+        """With what a view of it says."""
+        if row is None:
+            return self
+        attributes = _phrases((key, value) for key, values in row.attributes.items() for value in values)
+        options = tuple(_phrases(option.items()) for option in row.sku_options.values())
+        return msgspec.structs.replace(self, is_viewed=True, options=options, attributes=attributes)
 
     def __str__(self) -> str:
         return f'{self.product_id} "{self.title}" at {self.price} PHP from shop {self.shop_id}'
@@ -178,9 +201,8 @@ class _Shopper:
             return
         self._say("Titles and prices alone do not settle the options and attributes, so I look at the details.")
         (result,) = yield from self._turn(_call("view_product_information", product_ids=",".join(unread)))
-        details = {str(row["product_id"]): _details(row) for row in _products(result)}
-        replace = msgspec.structs.replace
-        self._pools = [[replace(offer, **details.get(offer.product_id, {})) for offer in pool] for pool in self._pools]
+        rows = {row.product_id: row for row in _rows(result)}
+        self._pools = [[offer.viewed(rows.get(offer.product_id)) for offer in pool] for pool in self._pools]
         self._ranked.clear()
 
     def _search_again(self) -> Program:
@@ -385,83 +407,57 @@ def _check(tool: str, result: object) -> str:
     if not isinstance(result, dict) or "error" in result:
         return f"{tool} gave no usable answer; I rely on what I read."
 
-    def truth(name: str) -> str:
-        return "true" if result.get(name) is True else "false"
-
     if tool == "calculate_voucher":
-        before, after = result.get("total_before"), result.get("total_after")
-        return f"{tool}: total_before {before}, total_after {after}, within_budget {truth('within_budget')}."
+        before, after, fits = (result.get(name) for name in ("total_before", "total_after", "within_budget"))
+        return f"{tool}: total_before {before}, total_after {after}, within_budget {str(fits is True).lower()}."
     summary = result.get("product_summary")
     product_id = summary.get("product_id", "") if isinstance(summary, dict) else ""
-    return f"{tool} for {product_id}: matched {truth('matched')}."
+    return f"{tool} for {product_id}: matched {str(result.get('matched') is True).lower()}."
 
 
 def _call(name: str, **arguments: object) -> WrittenCall:
     return WrittenCall(name=name, arguments=arguments)
 
 
-def _products(result: object) -> list[dict[str, Any]]:
-    """The rows of a result that have an id."""
-    rows = result if isinstance(result, list) else []
-    return [row for row in rows if isinstance(row, dict) and row.get("product_id")]
+def _rows(result: object) -> list[_Row]:
+    """The products of a result; none of one in another shape."""
+    try:
+        return msgspec.convert(result, list[_Row])
+    except msgspec.ValidationError:
+        return []
 
 
 def _read_offers(result: object, first_rank: int = 1) -> list[_Offer]:
-    """Search hits in order; a row without an id has its rank."""
-    offers: list[_Offer] = []
-    for rank, row in enumerate(result if isinstance(result, list) else (), first_rank):
-        for product in _products([row]):
-            price, services = product.get("price"), product.get("service")
-            offers.append(
-                _Offer(
-                    product_id=str(product["product_id"]),
-                    shop_id=str(product.get("shop_id", "")),
-                    title=str(product.get("title", "")),
-                    price=orjson.dumps(price).decode(),
-                    price_php=float(price) if isinstance(price, int | float) else 0.0,
-                    services=tuple(map(str, services)) if isinstance(services, list) else (),
-                    rank=rank,
-                )
-            )
-    return offers
+    """Search hits in order."""
+    return [
+        _Offer(
+            product_id=row.product_id,
+            shop_id=row.shop_id,
+            title=row.title,
+            price=orjson.dumps(row.price).decode(),
+            services=tuple(row.service),
+            rank=rank,
+        )
+        for rank, row in enumerate(_rows(result), first_rank)
+    ]
 
 
-def _details(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of an offer that a view of it fills in."""
-
-    def phrases(pairs: Iterable[tuple[str, object]]) -> dict[str, _Pair]:
-        return {f"{key.replace('_', ' ')} {value}": (key, str(value)) for key, value in pairs}
-
-    options, attributes = (
-        row[name] if isinstance(row.get(name), dict) else {} for name in ("sku_options", "attributes")
-    )
-    return {
-        "is_viewed": True,
-        "options": tuple(phrases(option.items()) for option in options.values() if isinstance(option, dict)),
-        "attributes": phrases(
-            (key, value)
-            for key, values in attributes.items()
-            for value in (values if isinstance(values, list) else [values])
-        ),
-    }
+def _phrases(pairs: Iterable[tuple[str, str]]) -> dict[str, _Pair]:
+    return {f"{key.replace('_', ' ')} {value}": (key, value) for key, value in pairs}
 
 
 def _weigh(wish: Wish, offer: _Offer) -> _Fit:
     """How `offer` fits `wish`, as far as it is known: without details, option and attribute phrases count as missed."""
-    words = [(word, is_met, _MISSED_WORD) for word, is_met in _name_words(wish, offer)]
     terms = [(service, service in offer.services) for service in wish.services]
     if wish.price_filter:
         low, high = wish.price_low_php or 0.0, float("inf") if wish.price_high_php is None else wish.price_high_php
         terms.append((f"price {wish.price_filter}", low <= offer.price_php <= high))
     known = offer.pairs(wish.phrases)
     terms += [(phrase, phrase in known) for phrase in wish.phrases]
-    words += [(term, is_met, _MISSED_CONSTRAINT) for term, is_met in terms]
-    return _Fit(
-        offer,
-        sum(weight for _, is_met, weight in words if not is_met),
-        tuple(word for word, is_met, _ in words if is_met),
-        tuple(word for word, is_met, _ in words if not is_met),
-    )
+    words = _name_words(wish, offer)
+    miss = _MISSED_WORD * sum(not met for _, met in words) + _MISSED_CONSTRAINT * sum(not met for _, met in terms)
+    known_of = tuple(tuple(said for said, met in (*words, *terms) if met is is_met) for is_met in (True, False))
+    return _Fit(offer, miss, *known_of)
 
 
 def _name_words(wish: Wish, offer: _Offer) -> list[tuple[str, bool]]:

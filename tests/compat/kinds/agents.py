@@ -22,7 +22,7 @@ from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue
 from harness.inference.client import OpenAIUpstream
 from harness.inference.gateway import Gateway
-from harness.inference.scripted import start_scripted_server
+from harness.inference.scripted.server import start_scripted_server
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import make_toolbox
 from problems.model import BUCKETS, Problem
