@@ -8,8 +8,7 @@ vouchers.
 from __future__ import annotations
 
 from collections.abc import Collection
-
-import msgspec
+from typing import NamedTuple
 
 from problems.model import PriceRule, RewardItem
 from problems.outcome import Axis
@@ -19,7 +18,7 @@ from problems.titles import TitleMatcher
 Pair = tuple[str, str]
 
 
-class Axes(msgspec.Struct, frozen=True, kw_only=True):
+class Axes(NamedTuple):
     """Hits and totals of one reward item on the five axes."""
 
     title: Axis
@@ -31,12 +30,12 @@ class Axes(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def hits(self) -> int:
         """Rules met, over all axes."""
-        return self.title.hits + self.price.hits + self.service.hits + self.sku.hits + self.attribute.hits
+        return sum(axis.hits for axis in self)
 
     @property
     def total(self) -> int:
         """Rules asked, over all axes."""
-        return self.title.total + self.price.total + self.service.total + self.sku.total + self.attribute.total
+        return sum(axis.total for axis in self)
 
 
 def meets_price(price_php: float, rule: PriceRule) -> bool:

@@ -12,27 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from foundation.errors import ArenaError, Failure
-from problems.formats import read_problem
+from problems.formats import UNREADABLE, read_problem
 from problems.outcome import UnscoredOutcome
 from problems.product import Product, read_product
 from problems.score import parse_recommendation, reference_fields, score
 from problems.titles import TitleMatcher
 
 _DIGITS = 12  # the golden vectors are rounded to this many
-
-
-class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The reference's keys and values for one case, or why there are none."""
-
-    case_id: str
-    fields: dict[str, float | bool] = {}
-    failure: Failure | None = None
-
-    def plain(self) -> dict[str, object]:
-        """The JSON object of one output line."""
-        if self.failure:
-            return {"case_id": self.case_id, "unscored": msgspec.to_builtins(self.failure)}
-        return {"case_id": self.case_id, **self.fields}
 
 
 class Documents:
@@ -42,15 +28,13 @@ class Documents:
         """Raises ArenaError P4005 naming a line that is no index line at all."""
         self._raw: dict[str, object] = {}
         for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
             try:
-                row = msgspec.json.decode(line)
-            except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+                row = msgspec.json.decode(line, type=dict[str, object]) if line.strip() else {"id": ""}
+            except UNREADABLE as error:
                 raise ArenaError("P4005", f"line {number}: {error}") from error
-            if not isinstance(row, Mapping) or not isinstance(row.get("id"), str):
+            if not isinstance(row.get("id"), str):
                 raise ArenaError("P4005", f"line {number}: a document is an object with an `id`")
-            self._raw[row["id"]] = row.get("product")
+            self._raw[str(row["id"])] = row.get("product")
 
     def product(self, product_id: str) -> Product | None:
         """The product, or None when there is no such document. Raises ArenaError P4005 when it is malformed."""
@@ -62,33 +46,39 @@ class Documents:
         return product
 
 
-def score_cases(lines: Iterable[str | bytes], documents: Documents, titles: TitleMatcher) -> Iterator[CaseResult]:
-    """Score each line's case. Blank lines are skipped; a case without a `case_id` is named after its line."""
+def score_cases(
+    lines: Iterable[str | bytes], documents: Documents, titles: TitleMatcher
+) -> Iterator[dict[str, object]]:
+    """Each line's case with the reference's keys, or with `unscored`, its failure. Blank lines are skipped; a case
+    without a `case_id` is named after its line."""
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        place = f"line {number}"
+        case_id = f"line {number}"
         try:
             case = msgspec.json.decode(line)
-        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-            yield CaseResult(case_id=place, failure=Failure(code="P4001", detail=str(error)))
-            continue
-        yield _score_case(case, place, documents, titles)
+            if not isinstance(case, Mapping):
+                read_problem(case)  # says what it is not
+            named = case.get("case_id")
+            case_id = named if isinstance(named, str) and named else case_id
+            yield {"case_id": case_id, **_fields(case, case_id, documents, titles)}
+        except UNREADABLE as error:
+            yield _unscored(case_id, Failure(code="P4001", detail=str(error)))
+        except ArenaError as error:
+            yield _unscored(case_id, error.failure)
 
 
-def _score_case(case: object, place: str, documents: Documents, titles: TitleMatcher) -> CaseResult:
-    named = case.get("case_id") if isinstance(case, Mapping) else None
-    case_id = named if isinstance(named, str) and named else place
-    try:
-        problem = read_problem({"query": "", **case, "problem_id": case_id} if isinstance(case, Mapping) else case)
-    except ArenaError as error:
-        return CaseResult(case_id=case_id, failure=error.failure)
-    ids, _ = parse_recommendation(case.get("product_ids") if isinstance(case, Mapping) else None)
+def _fields(
+    case: Mapping[str, object], case_id: str, documents: Documents, titles: TitleMatcher
+) -> dict[str, float | bool]:
+    problem = read_problem({"query": "", **case, "problem_id": case_id})
+    ids, _ = parse_recommendation(case.get("product_ids"))
     outcome = score(problem, ids, documents.product, titles)
     if isinstance(outcome, UnscoredOutcome):
-        return CaseResult(case_id=case_id, failure=outcome.failure)
-    fields = {
-        name: value if isinstance(value, bool) else round(value, _DIGITS)
-        for name, value in reference_fields(problem, outcome).items()
-    }
-    return CaseResult(case_id=case_id, fields=fields)
+        raise ArenaError(outcome.failure.code, outcome.failure.detail)
+    fields = reference_fields(problem, outcome)
+    return {name: value if isinstance(value, bool) else round(value, _DIGITS) for name, value in fields.items()}
+
+
+def _unscored(case_id: str, failure: Failure) -> dict[str, object]:
+    return {"case_id": case_id, "unscored": msgspec.to_builtins(failure)}

@@ -25,7 +25,6 @@ from importlib import resources
 from typing import Literal
 
 import msgspec
-from rensa import RMinHash
 
 from foundation.errors import ArenaError
 from problems.model import Problem, RewardItem
@@ -53,11 +52,6 @@ class ProductClasses(msgspec.Struct, frozen=True, kw_only=True):
     class_of_key: dict[str, str] = {}
     keys_of_class: dict[str, tuple[str, ...]] = {}
 
-    def class_of(self, title: str) -> str:
-        """The name of the class that a title belongs to; of its own key when the catalogue says nothing."""
-        key = title_key(title)
-        return self.class_of_key.get(key, key)
-
     def keys_of(self, product_id: str, titles: Iterable[str] = ()) -> frozenset[str]:
         """Every title key that means this product: of its titles, of its listing, and of the classes of both."""
         keys = {title_key(title) for title in titles}
@@ -68,19 +62,19 @@ class ProductClasses(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NO_CATALOGUE = ProductClasses()
+Listing = tuple[set[str], set[str]]  # of a title key: departments (first part of a category), words of brands named
 
 
 def find_classes(products: Iterable[Product]) -> ProductClasses:
     """The classes of a catalogue. The products are read once; titles, departments and brands are kept, nothing else."""
     key_of_product: dict[str, str] = {}
-    listings: dict[str, Listing] = defaultdict(Listing)
+    listings: dict[str, Listing] = defaultdict(lambda: (set(), set()))
     for product in products:
         key = title_key(product.title)
         key_of_product[product.product_id] = key
-        listings[key].departments.add(product.category.partition(" > ")[0])
-        for brand in (product.brand, *product.attributes.get("brand", ())):
-            if brand:
-                listings[key].brand_words.update(spoken_words(brand))
+        departments, brand_words = listings[key]
+        departments.add(product.category.partition(" > ")[0])
+        brand_words.update(*map(spoken_words, (product.brand, *product.attributes.get("brand", ()))))
     keys_of_class = _joined(listings, words_without_meaning(listings)).joined()
     return ProductClasses(
         key_of_product=key_of_product,
@@ -89,33 +83,23 @@ def find_classes(products: Iterable[Product]) -> ProductClasses:
     )
 
 
-class Listing:
-    """Where a title key is listed: departments (first part of a category), and the words of the brands named there."""
-
-    __slots__ = ("brand_words", "departments")
-
-    def __init__(self) -> None:
-        self.departments: set[str] = set()
-        self.brand_words: set[str] = set()
-
-
 def words_without_meaning(listings: Mapping[str, Listing]) -> frozenset[str]:
     """The words that tell nothing apart here: seen all over the catalogue, without a digit, no brand and no variant.
 
     Takes what is known of each title key. None are found in a catalogue of fewer than four departments: there, what is
     common may be what the shop is about.
     """
-    departments = set().union(*(listing.departments for listing in listings.values())) - {""}
+    departments = set().union(*(departments for departments, _ in listings.values())) - {""}
     if len(departments) < _DEPARTMENTS_MIN:
         return frozenset()
     titles_with: Counter[str] = Counter()
     named_brand: Counter[str] = Counter()
     seen_in: dict[str, Counter[str]] = defaultdict(Counter)
-    for key, listing in listings.items():
+    for key, (listed_in, brand_words) in listings.items():
         for word in key.split(" "):
             titles_with[word] += 1
-            named_brand[word] += word in listing.brand_words
-            seen_in[word].update(listing.departments - {""})
+            named_brand[word] += word in brand_words
+            seen_in[word].update(listed_in - {""})
     titles_min = max(_COMMON_TITLES_MIN, _COMMON_SHARE * len(listings))
     return frozenset(
         word
@@ -175,12 +159,8 @@ def answer_marks(problem: Problem, classes: ProductClasses = NO_CATALOGUE) -> fr
     """Everything that names one of the problem's answers: `id ...` of each product, `title ...` per title key of its
     class. Two problems with a mark in common share an answer's class; an empty title marks nothing.
     """
-    return frozenset(mark for item in problem.rewards for mark in item_marks(item, classes))
-
-
-def item_marks(item: RewardItem, classes: ProductClasses = NO_CATALOGUE) -> frozenset[str]:
-    """The marks of one answer, as `answer_marks`."""
-    return _own_marks(item, classes) | {f"id {item.product_id}"}
+    ids = {f"id {item.product_id}" for item in problem.rewards}
+    return frozenset(ids.union(*(_own_marks(item, classes) for item in problem.rewards)))
 
 
 def _own_marks(item: RewardItem, classes: ProductClasses) -> frozenset[str]:
@@ -347,45 +327,13 @@ def _exact(number: Fraction) -> str:
 
 
 SIMILARITY_MIN_E4 = 6_000  # of the content words of both, the share in common from which a pair is worth reading
-_PERMUTATIONS, _BANDS, _SEED = 128, 32, 20_260_801
-_WORDS_MIN = 3  # a shorter query resembles too many
 
 _VOUCHER_PARAGRAPH = re.compile(r"\bmy budget is\b.*", re.DOTALL | re.IGNORECASE)
-
-
-class ReviewPair(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """Two problems (ids, `left` the smaller) whose queries share `similarity_e4` ten-thousandths of their words."""
-
-    left: str
-    right: str
-    similarity_e4: int
 
 
 def content_words(query: str) -> frozenset[str]:
     """What a query is about: its words and measures without the phrases of asking and without the voucher paragraph."""
     return frozenset(spoken_words(_VOUCHER_PARAGRAPH.sub(" ", query))) - word_list("phrase")
-
-
-def similar_pairs(problems: Iterable[Problem], similarity_min_e4: int = SIMILARITY_MIN_E4) -> tuple[ReviewPair, ...]:
-    """Every pair MinHash brings together whose similarity is at least `similarity_min_e4`, sorted.
-
-    With 32 bands of 4 rows, of the pairs at similarity 0.6 it finds 99 %, and of those at 0.5 it finds 87 %.
-    """
-    words_of = {problem.problem_id: content_words(problem.query) for problem in problems}
-    ids = sorted(one for one, words in words_of.items() if len(words) >= _WORDS_MIN)
-    digests = RMinHash.digests_from_token_sets([sorted(words_of[one]) for one in ids], _PERMUTATIONS, _SEED)
-    rows = _PERMUTATIONS // _BANDS
-    met: dict[tuple[int, tuple[int, ...]], list[str]] = defaultdict(list)  # by band, who agrees on all of its rows
-    for one, digest in zip(ids, digests, strict=True):
-        for band in range(_BANDS):
-            met[band, tuple(digest[band * rows : (band + 1) * rows])].append(one)
-    pairs = []
-    for left, right in {pair for group in met.values() for pair in itertools.combinations(group, 2)}:
-        shared = len(words_of[left] & words_of[right])
-        similarity_e4 = 10_000 * shared // (len(words_of[left]) + len(words_of[right]) - shared)
-        if similarity_e4 >= similarity_min_e4:
-            pairs.append(ReviewPair(left=left, right=right, similarity_e4=similarity_e4))
-    return tuple(sorted(pairs))
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from problems.axes import attribute_pairs_of, best_offer, meets_price, sku_pairs_of
+from problems.axes import Pair, attribute_pairs_of, best_offer, meets_price, sku_pairs_of
 from problems.model import PriceRule, Problem, RewardItem, Voucher
 from problems.outcome import OutcomeScore, SlotScore
 from problems.product import Product
@@ -41,12 +41,13 @@ def explain_outcome(
     basket: list[Product] = []
     for number, (item, slot) in enumerate(zip(problem.rewards, outcome.slots, strict=True), 1):
         product = product_of(slot.recommended_id) if slot.is_found and slot.recommended_id else None
-        if product is None:
-            found += [msgspec.structs.replace(one, found=_why_missing(slot)) for one in _asked(number, item)]
-            continue
-        if slot.rule_hits:
+        if product is not None and slot.rule_hits:
             basket.append(product)
-        found += _compared(number, item, product, titles, is_answer=slot.is_answer)
+        for axis, asked, has, is_met in _compared(item, product, titles):
+            one = Constraint(slot=number, axis=axis, asked=asked, found=has, is_met=is_met or slot.is_answer)
+            if product is None:
+                one = msgspec.structs.replace(one, found=_why_missing(slot), is_met=False)
+            found.append(one)
     empty = ", ".join(str(number) for number, slot in enumerate(outcome.slots, 1) if not slot.rule_hits)
     lacking = f"; nothing that counts for product {empty}" if empty else ""
     shops = (", ".join(f"{one.product_id} in shop {one.shop_id}" for one in basket) or "no product") + lacking
@@ -90,38 +91,25 @@ def bill_text(basket: Sequence[Product], voucher: Voucher) -> str:
     return f"{bill.total_php:g} PHP, {applied}"
 
 
-def _asked(number: int, item: RewardItem) -> Iterator[Constraint]:
-    rows: list[tuple[ConstraintAxis, str]] = [("title", title) for title in item.title]
-    rows += [("price", price_text(rule)) for rule in item.price]
-    rows += [("service", name) for name in item.service]
-    rows += [("sku", f"{key}: {value}") for key, value in sku_pairs_of(item)]
-    rows += [("attribute", f"{key}: {value}") for key, value in attribute_pairs_of(item)]
-    for axis, asked in rows:
-        yield Constraint(slot=number, axis=axis, asked=asked, found="", is_met=False)
-
-
 def _compared(
-    number: int, item: RewardItem, product: Product, titles: TitleMatcher, *, is_answer: bool
-) -> Iterator[Constraint]:
+    item: RewardItem, product: Product | None, titles: TitleMatcher
+) -> Iterator[tuple[ConstraintAxis, str, str, bool]]:
+    """(axis, asked, what the product has, whether that meets it) of each rule; nothing is met without a product."""
     skus, attributes = sku_pairs_of(item), attribute_pairs_of(item)
-    offered = best_offer(product, skus, attributes)
-    met = [is_answer or titles.matches(product, title) for title in item.title]
-    met += [meets_price(product.price, rule) for rule in item.price]
-    met += [name in product.service for name in item.service]
-    met += [pair in offered for pair in (*skus, *attributes)]
-    keys = iter([key for key, _ in (*skus, *attributes)])
-    for one, is_met in zip(_asked(number, item), met, strict=True):
-        if one.axis == "title":
-            has = product.title
-        elif one.axis == "price":
-            has = f"{product.price:g} PHP"
-        elif one.axis == "service":
-            has = ", ".join(product.service) or "no service"
-        else:
-            key = next(keys)
-            values = sorted(value for name, value in offered if name == key)
-            has = f"{key}: {', '.join(values)}" if values else f"no {key}"
-        yield msgspec.structs.replace(one, found=has, is_met=is_met or is_answer)
+    offered = best_offer(product, skus, attributes) if product else frozenset()
+    price, services = (f"{product.price:g} PHP", product.service) if product else ("", ())
+    for title in item.title:
+        is_met = product is not None and (product.product_id == item.product_id or titles.matches(product, title))
+        yield "title", title, product.title if product else "", is_met
+    for rule in item.price:
+        yield "price", price_text(rule), price, product is not None and meets_price(product.price, rule)
+    for name in item.service:
+        yield "service", name, ", ".join(services) or "no service", name in services
+    pairs: list[tuple[ConstraintAxis, Pair]] = [("sku", pair) for pair in skus]
+    pairs += [("attribute", pair) for pair in attributes]
+    for axis, (key, value) in pairs:
+        values = ", ".join(sorted(has for name, has in offered if name == key))
+        yield axis, f"{key}: {value}", f"{key}: {values}" if values else f"no {key}", (key, value) in offered
 
 
 def _why_missing(slot: SlotScore) -> str:

@@ -17,12 +17,13 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from foundation.canonical import canonical_bytes
+from foundation.canonical import UNREADABLE_JSON, canonical_bytes
 from foundation.codes.names import WEB_PROBLEM
 from foundation.errors import ArenaError
 from problems.model import BUCKETS, Problem
 from problems.soundness import check_problem, code_of_field
 
+UNREADABLE = (*UNREADABLE_JSON, UnicodeEncodeError)  # of a line given as a text
 _WEB_FIELDS = ("Knowledge_Attribute", "knowledge_attribute")
 _ITEM_FIELDS = ("product_id", "title", "sku_options", "attributes", "service")
 
@@ -109,22 +110,23 @@ def _exact(value: object) -> object:
 
 def _rows(lines: Iterable[str | bytes | Mapping[str, object]]) -> list[tuple[str, object]]:
     """Each row with the words that name its place. Raises ArenaError P4001."""
-    numbered = [
-        (number, line)
-        for number, line in enumerate(lines, start=1)
-        if line and (isinstance(line, Mapping) or line.strip())
-    ]
     rows: list[tuple[str, object]] = []
-    for number, line in numbered:
+    texts: list[bytes] = []
+    wrong: ArenaError | None = None
+    for number, line in enumerate(lines, start=1):
+        if isinstance(line, Mapping):
+            rows.append((f"line {number}", line))
+        elif line.strip():
+            texts.append(line.encode(errors="replace") if isinstance(line, str) else line)
+            try:
+                rows.append((f"line {number}", msgspec.json.decode(line)))
+            except UNREADABLE as error:
+                wrong = wrong or ArenaError("P4001", f"line {number}: {error}")
+    if wrong is not None:  # one document over many lines; when it is none, the broken line is the better message
         try:
-            rows.append((f"line {number}", line if isinstance(line, Mapping) else msgspec.json.decode(line)))
-        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-            # One document over many lines; when it is none, the broken line is the better message.
-            whole = _joined(line for _, line in numbered)
-            if whole is None:
-                raise ArenaError("P4001", f"line {number}: {error}") from error
-            rows = [("file", whole)]
-            break
+            rows = [("file", msgspec.json.decode(b"\n".join(texts)))]
+        except UNREADABLE:
+            raise wrong from None
     if len(rows) != 1:
         return rows
     place, document = rows[0]
@@ -133,20 +135,6 @@ def _rows(lines: Iterable[str | bytes | Mapping[str, object]]) -> list[tuple[str
     if isinstance(document, list):
         return [(f"problem {number}", row) for number, row in enumerate(document, start=1)]
     return [(place, document)]
-
-
-def _joined(lines: Iterable[str | bytes | Mapping[str, object]]) -> object | None:
-    """The document that the lines make together, or None when they make none."""
-    parts = []
-    for line in lines:
-        if isinstance(line, Mapping):
-            return None
-        parts.append(line.encode(errors="replace") if isinstance(line, str) else line)
-    try:
-        document: object = msgspec.json.decode(b"\n".join(parts))
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return None
-    return document
 
 
 def _from_public(row: Mapping[str, object]) -> dict[str, object]:
@@ -174,13 +162,13 @@ def _from_public(row: Mapping[str, object]) -> dict[str, object]:
 
 def _bucket_of(row: Mapping[str, object]) -> str:
     """The bucket, from `category` in any case, else from the shape. Raises P4003 or P4008."""
+    if _is_web(row):
+        raise ArenaError("P4008", "category is web")
     category = row.get("category")
     if category is None:
         shape = "shop" if isinstance(row.get("reward"), list) else "product"
         category = "voucher" if row.get("voucher") is not None else shape
     bucket = category.lower() if isinstance(category, str) else ""
-    if _is_web(row):
-        raise ArenaError("P4008", "category is web")
     if bucket not in BUCKETS:
         raise ArenaError("P4003", f"category is {category!r}")
     return bucket
@@ -188,11 +176,9 @@ def _bucket_of(row: Mapping[str, object]) -> str:
 
 def _is_web(row: object) -> bool:
     """Whether a public row is one of those whose answer is a whole document."""
-    if not isinstance(row, Mapping):
-        return False
-    category = row.get("category")
-    is_named_so = isinstance(category, str) and category.lower() == "web"
-    return is_named_so or any(name in row for name in _WEB_FIELDS)
+    return isinstance(row, Mapping) and (
+        str(row.get("category")).lower() == "web" or any(name in row for name in _WEB_FIELDS)
+    )
 
 
 def _item(raw: object, field: str) -> dict[str, object]:

@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from foundation.canonical import canonical_bytes, content_hash
+from foundation.canonical import content_hash
 from foundation.errors import ArenaError
 from problems.clusters import (
     NO_CATALOGUE,
@@ -341,8 +341,3 @@ def commitment_of(key: bytes) -> str:
     if len(key) != KEY_BYTES:
         raise ValueError(f"a partition key has {KEY_BYTES} bytes, not {len(key)}")
     return hashlib.sha256(b"agent-arena/partition-key/1\n" + key).hexdigest()
-
-
-def manifest_bytes(manifest: PartitionManifest) -> bytes:
-    """The canonical JSON that is hashed, signed and stored."""
-    return canonical_bytes(manifest)

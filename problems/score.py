@@ -67,11 +67,7 @@ def score(
                 is_found=product is not None,
                 is_answer=is_answer,
                 is_unsurfaced=chosen is not None and chosen in unsurfaced,
-                title=axes.title,
-                price=axes.price,
-                service=axes.service,
-                sku=axes.sku,
-                attribute=axes.attribute,
+                **axes._asdict(),
                 rule_hits=1 if is_answer else axes.hits,
                 rule_total=1 if is_answer else axes.total,
             )

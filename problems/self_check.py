@@ -1,9 +1,9 @@
 """Self-check: is a problem solvable, and is it not free?
 
-Every problem that passes scores 1 for its own answer and 0 for no answer, in this catalogue and with this
-title matcher. If a crowd of products is given, guessing is tried too: for every slot the best of `RANDOM_DRAWS` random
-products is recommended, and the problem counts as free when chance alone satisfies every slot twice over. Oddities that
-do not matter become warnings.
+Every problem that passes scores 1 for its own answer, in this catalogue and with this title matcher. If a crowd of
+products is given, guessing is tried too: for every slot the best of `RANDOM_DRAWS` random products is recommended, and
+the problem counts as free when chance alone satisfies every slot twice over. Oddities that do not matter become
+warnings.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from foundation.errors import Failure
 from problems.axes import attribute_pairs_of, match, sku_pairs_of
 from problems.model import Problem
-from problems.outcome import OutcomeScore, UnscoredOutcome
+from problems.outcome import UnscoredOutcome
 from problems.product import Product
 from problems.score import ProductOf, score, total_price
 from problems.titles import TitleMatcher
@@ -30,41 +30,29 @@ class SelfCheck(msgspec.Struct, frozen=True, kw_only=True):
     """The result for one problem. `failure` is set when it must not be used."""
 
     problem_id: str
-    oracle_reward_e4: int | None  # None: not even the answer could be scored
-    nop_reward_e4: int | None
+    oracle_reward_e4: int | None = None  # None: not even the answer could be scored
     random_reward_e4: int | None = None  # of the best of the random answers; None: no crowd was given
-    is_random_success: bool = False
     failure: Failure | None = None
     warnings: tuple[str, ...] = ()
 
     @property
     def is_usable(self) -> bool:
-        """True when the answer scores 1 and no answer scores 0."""
+        """True when the answer scores 1."""
         return self.failure is None
 
 
 def check_solvable(problem: Problem, product_of: ProductOf, titles: TitleMatcher) -> SelfCheck:
-    """Score the problem's own answer and the empty one."""
+    """Score the problem's own answer."""
+    check = SelfCheck(problem_id=problem.problem_id)
     oracle = score(problem, [item.product_id for item in problem.rewards], product_of, titles)
-    nop = score(problem, (), product_of, titles)
-    failure = None
     if isinstance(oracle, UnscoredOutcome):
-        failure = oracle.failure
-    elif isinstance(nop, UnscoredOutcome):
-        failure = nop.failure
-    elif not oracle.is_success:
+        return msgspec.structs.replace(check, failure=oracle.failure)
+    check = msgspec.structs.replace(check, oracle_reward_e4=oracle.reward_e4)
+    if not oracle.is_success:
         broken = {"shop": "the answers stand in different shops", "voucher": "the answers miss the budget"}
         detail = broken.get(oracle.bucket, "the answer does not satisfy its own problem")
-        failure = Failure(code="P4013", detail=detail)
-    elif nop.reward_e4:
-        failure = Failure(code="P4013", detail="no answer scores above 0")
-    return SelfCheck(
-        problem_id=problem.problem_id,
-        oracle_reward_e4=oracle.reward_e4 if isinstance(oracle, OutcomeScore) else None,
-        nop_reward_e4=nop.reward_e4 if isinstance(nop, OutcomeScore) else None,
-        failure=failure,
-        warnings=() if failure else tuple(_warnings(problem, product_of, titles)),
-    )
+        return msgspec.structs.replace(check, failure=Failure(code="P4013", detail=detail))
+    return msgspec.structs.replace(check, warnings=tuple(_warnings(problem, product_of, titles)))
 
 
 def check_chance(
@@ -86,25 +74,20 @@ def check_chance(
     best: list[Product] = []
     lucky: list[int] = []
     for item in problem.rewards:
-        drawn = [rng.choice(crowd) for _ in range(draws)]
-        met = []
-        for product in drawn:
+        met: list[tuple[float, Product]] = []
+        for product in [rng.choice(crowd) for _ in range(draws)]:
             axes = match(item, product, titles)
-            # the answer itself meets all rules
-            met.append(1.0 if product.product_id == item.product_id else axes.hits / axes.total)
-        best.append(max(zip(met, drawn, strict=True), key=lambda pair: pair[0])[1])
-        lucky.append(sum(share == 1.0 for share in met))
+            is_answer = product.product_id == item.product_id  # which meets all rules
+            met.append((1.0 if is_answer else axes.hits / axes.total, product))
+        best.append(max(met, key=lambda pair: pair[0])[1])
+        lucky.append(sum(share == 1.0 for share, _ in met))
     found = {product.product_id: product for product in best}
     outcome = score(problem, [product.product_id for product in best], found.get, titles)
     if isinstance(outcome, UnscoredOutcome):
         return msgspec.structs.replace(check, failure=outcome.failure)
     is_free = min(lucky) > _LUCK_MAX
-    return msgspec.structs.replace(
-        check,
-        random_reward_e4=outcome.reward_e4,
-        is_random_success=outcome.is_success,
-        failure=Failure(code="P4013", detail="random products satisfy it") if is_free else check.failure,
-    )
+    failure = Failure(code="P4013", detail="random products satisfy it") if is_free else check.failure
+    return msgspec.structs.replace(check, random_reward_e4=outcome.reward_e4, failure=failure)
 
 
 def _warnings(problem: Problem, product_of: ProductOf, titles: TitleMatcher) -> Iterable[str]:

@@ -9,7 +9,6 @@ from importlib import resources
 
 import msgspec
 
-from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
 from problems.formats import read_problems
 from problems.model import Problem, variant_digest, variant_id
@@ -80,11 +79,6 @@ def shipped_bytes(file_name: str) -> bytes:
         return resources.files("problems").joinpath(_FOLDER, file_name).read_bytes()
     except OSError as error:
         raise ArenaError("P4010", f"{file_name}: {error.strerror or error}") from error
-
-
-def manifest_bytes(manifest: SuiteManifest) -> bytes:
-    """The canonical bytes of a manifest: what is hashed and signed."""
-    return canonical_bytes(manifest)
 
 
 def decode_manifest(content: bytes) -> SuiteManifest:

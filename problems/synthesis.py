@@ -62,13 +62,10 @@ def synthesize(
     """`counts[bucket]` problems of each bucket, in bucket order.
 
     `exclude` holds the product ids that answer in other sets: neither they nor near-identical listings of them answer
-    here. Give a `TitleIndex` to build the index once for
-    several calls, and use a `ProblemMaker` to go on making problems none of which share an answer. Raises ArenaError
-    P4011 when the catalogue yields too few; ValueError for a negative count.
+    here. Raises ArenaError P4011 when the catalogue yields too few; ValueError for a negative count.
     """
-    maker = ProblemMaker(products if isinstance(products, TitleIndex) else TitleIndex(products))
-    maker.exclude(exclude)
-    return maker.make(seed=seed, counts=counts)
+    index = products if isinstance(products, TitleIndex) else TitleIndex(products)
+    return ProblemMaker(index, exclude).make(seed=seed, counts=counts)
 
 
 class TooFewProblemsError(ArenaError):
@@ -269,23 +266,14 @@ def is_askable(product: Product) -> bool:
 ACCEPTED_MAX = 3
 
 
-class Ambiguity(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts of one problem, one number per item: products that satisfy it, and products that fit its words."""
-
-    accepted: tuple[int, ...]
-    fitting: tuple[int, ...]
-
-
-def measure_ambiguity(problem: Problem, index: TitleIndex, titles: TitleMatcher | None = None) -> Ambiguity:
-    """The counts of a problem. `titles` is `lexical/1` when left out; under a title release `accepted` is by its lists.
-
-    Raises ArenaError V2040 when the matcher does not know a title.
-    """
+def measure_ambiguity(
+    problem: Problem, index: TitleIndex, titles: TitleMatcher | None = None
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Per item of a problem, how many products satisfy it, and how many fit its words. `titles`: `lexical/1` when left
+    out; under a title release satisfying is by its lists. Raises ArenaError V2040 for a title it does not know."""
     named = zip(problem.rewards, said_names(problem), strict=True)
-    return Ambiguity(
-        accepted=tuple(len(index.accepted(item, titles)) for item in problem.rewards),
-        fitting=tuple(count_fitting(item, words, index) for item, words in named),
-    )
+    accepted = tuple(len(index.accepted(item, titles)) for item in problem.rewards)
+    return accepted, tuple(count_fitting(item, words, index) for item, words in named)
 
 
 def count_fitting(item: RewardItem, words: Sequence[str], index: TitleIndex) -> int:

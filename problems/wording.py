@@ -1,12 +1,11 @@
 """Wording: does a text say every constraint of a problem, item by item, and none of its own?
 
-A wording that passes names every item by at least two words of its title, in order, each in a sentence of its
-own; within an item's span it says every SKU and attribute value verbatim, beside its key where the value alone could
-mean something else, every service by a known name, every price bound with its figures, and no other bound and no other
-service; and a voucher's scope and figures, all of them and no others. What is missing is a `Flaw` with code P4016 that
-names the constraint, what was added one with P4016. It is strict rather than clever: a good wording that it can't read
-is refused and asked for again, while a constraint that went missing does not pass. It can't tell an attribute that was
-added.
+A wording that passes names every item by at least two words of its title, in order, each in a sentence of its own;
+within an item's span it says every SKU and attribute value verbatim, beside its key where the value alone could mean
+something else, every service by a known name, every price bound with its figures, and no other bound and no other
+service; and it ends with the paragraph on budget and voucher as the benchmark writes it. What is missing or was added
+is a `Flaw` that names the constraint. It is strict rather than clever: a good wording that it can't read is refused and
+asked for again, while a constraint that went missing does not pass. It can't tell an attribute that was added.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from problems.axes import Pair, attribute_pairs_of, sku_pairs_of
-from problems.model import Problem, RewardItem, Voucher
+from problems.constraints import say_voucher
+from problems.model import Problem, RewardItem
 from problems.titles import title_words
 
 NAME_WORDS_MIN = 2  # words of its title by which an item is recognised
 _WORD = re.compile(r"[a-z0-9]+")
 _BOUNDARY = re.compile(r"(?<=[.;!?])\s+|\n+|(?<=\s)(?=\(\d\)\s)")
-_VOUCHER_START = re.compile(r"\b(?:budget|voucher|spend|afford)\b", re.I)
 _A_SHOP = re.compile(r"\b(?:shops?|stores?|sellers?|one place)\b", re.I)
 _GAP = r"(?:\s*[:=]\s*|\s+(?:is |of |as |in |named |called )?)"
 _PLAIN_LETTERS_MIN = 3  # a shorter value, or one without letters, needs its key beside it
@@ -45,9 +44,9 @@ _NEUTRAL = frozenset(_NEUTRAL_TEXT.split())
 class Flaw(msgspec.Struct, frozen=True, kw_only=True):
     """One thing wrong with a wording. `slot` is the item's place from 0, None for the voucher or the whole."""
 
-    code: str  # P4016
     slot: int | None = None
     what: str  # the constraint, in words: `color family: red`, `price above 81 PHP`, `service COD`
+    is_added: bool = False  # said, and not asked for
 
     @property
     def detail(self) -> str:
@@ -58,7 +57,7 @@ class Flaw(msgspec.Struct, frozen=True, kw_only=True):
 def check_wording(problem: Problem, query: str | None = None) -> tuple[Flaw, ...]:
     """What `query` (the problem's own without it) loses or adds. Empty: every constraint survived."""
     text = problem.query if query is None else query
-    goods, terms = _parts(problem, text)
+    goods, has_terms = _parts(problem, text)
     spans = _spans(problem.rewards, goods)
     if spans is None:
         # the items whose name is nowhere, or all of them when only their order is wrong
@@ -66,23 +65,23 @@ def check_wording(problem: Problem, query: str | None = None) -> tuple[Flaw, ...
         lost = [slot for slot, item in enumerate(problem.rewards) if _names(item, said) < _name_least(item)]
         what = "name" if lost else "name in a sentence of its own, in order"
         return tuple(
-            Flaw(code="P4016", slot=slot, what=f"{what}: {problem.rewards[slot].title[0]!r}")
+            Flaw(slot=slot, what=f"{what}: {problem.rewards[slot].title[0]!r}")
             for slot in lost or range(len(problem.rewards))
         )
     flaws = []
     if len(spans) > 1:  # bounds and services in the stretch that belongs to no item
         before = goods[: spans[0][0]]
-        money = read_money(before)
+        bounds, stray = read_money(before)
         added = [f"service {name}" for name in sorted(read_services(before))]
-        added += [_price_words(bound) for bound in money.bounds]
-        added += [f"amount {amount:.10g}" for amount in money.stray]
-        flaws += [Flaw(code="P4016", what=what) for what in added]
+        added += [_price_words(bound) for bound in bounds]
+        added += [f"amount {amount:.10g}" for amount in stray]
+        flaws += [Flaw(what=what, is_added=True) for what in added]
     if problem.bucket == "shop" and not _A_SHOP.search(goods):
-        flaws.append(Flaw(code="P4016", what="all from one shop"))
+        flaws.append(Flaw(what="all from one shop"))
     for slot, (item, (start, end)) in enumerate(zip(problem.rewards, spans, strict=True)):
         flaws += _item_flaws(item, goods[start:end], slot)
-    if problem.voucher is not None:
-        flaws += _voucher_flaws(problem.voucher, terms)
+    if not has_terms:
+        flaws.append(Flaw(what="voucher and budget in the benchmark's own sentences"))
     return tuple(flaws)
 
 
@@ -93,7 +92,7 @@ def check_rewording(problem: Problem, query: str) -> tuple[Flaw, ...]:
         return flaws
     kept = said_names(problem, query)
     return tuple(
-        Flaw(code="P4016", slot=slot, what=f"name word {word!r}")
+        Flaw(slot=slot, what=f"name word {word!r}")
         for slot, (own, new) in enumerate(zip(said_names(problem), kept, strict=True))
         for word in own
         if word not in new
@@ -114,18 +113,10 @@ def said_names(problem: Problem, query: str | None = None) -> tuple[tuple[str, .
     return tuple(names)
 
 
-def _parts(problem: Problem, text: str) -> tuple[str, str]:
-    """The text about goods, and the text about budget and voucher: from the first sentence that names a voucher, or
-    money to spend with its amount. A word of a title, as in "budget wallet", starts none."""
-    if problem.voucher is None:
-        return text, ""
-    names = frozenset().union(*(title_words(item.title[0]) for item in problem.rewards))
-    for start, end in _sentences(problem.rewards, text):
-        found = _VOUCHER_START.search(text, start, end)
-        is_terms = found and (found.group().lower() == "voucher" or any(map(str.isdigit, text[start:end])))
-        if found and is_terms and (found.group().lower() not in names or "my budget" in text[start:end].lower()):
-            return text[:start], text[start:]
-    return text, ""
+def _parts(problem: Problem, text: str) -> tuple[str, bool]:
+    """The text about goods, and whether budget and voucher stand behind it in the benchmark's own sentences."""
+    terms = say_voucher(problem.voucher) if problem.voucher else ""
+    return text.removesuffix(terms), text.endswith(terms)
 
 
 def _sentences(items: Sequence[RewardItem], text: str) -> list[tuple[int, int]]:
@@ -184,27 +175,27 @@ def _item_flaws(item: RewardItem, text: str, slot: int) -> Iterator[Flaw]:
             or title_words(value) <= title_words(item.title[0])
         )
         if needs_key or not ink.take_alone(value):
-            yield Flaw(code="P4016", slot=slot, what=f"{key.replace('_', ' ')}: {value}")
+            yield Flaw(slot=slot, what=f"{key.replace('_', ' ')}: {value}")
     said = read_services(text)
     for name in item.service:
         if name not in said:
-            yield Flaw(code="P4016", slot=slot, what=f"service {name}")
+            yield Flaw(slot=slot, what=f"service {name}")
     for name in sorted(said.difference(item.service)):
-        yield Flaw(code="P4016", slot=slot, what=f"service {name}")
+        yield Flaw(slot=slot, what=f"service {name}", is_added=True)
     for value in sorted((value for _, value in _pairs(item)), key=len, reverse=True):
         if any(letter.isdigit() for letter in value):  # numbers of asked values are no prices
             text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "\0", text, count=1, flags=re.I)
-    money = read_money(text)
+    bounds, stray = read_money(text)
     asked = Counter(  # each side only where the rule's mode looks at it
         Bounds(None if rule.mode == "less than" else rule.low, None if rule.mode == "greater than" else rule.high)
         for rule in item.price
     )
-    for bound in (asked - Counter(money.bounds)).elements():
-        yield Flaw(code="P4016", slot=slot, what=_price_words(bound))
-    for bound in (Counter(money.bounds) - asked).elements():
-        yield Flaw(code="P4016", slot=slot, what=_price_words(bound))
-    for amount in money.stray:
-        yield Flaw(code="P4016", slot=slot, what=f"amount {amount:.10g}")
+    for bound in (asked - Counter(bounds)).elements():
+        yield Flaw(slot=slot, what=_price_words(bound))
+    for bound in (Counter(bounds) - asked).elements():
+        yield Flaw(slot=slot, what=_price_words(bound), is_added=True)
+    for amount in stray:
+        yield Flaw(slot=slot, what=f"amount {amount:.10g}", is_added=True)
 
 
 class _Ink:
@@ -244,25 +235,6 @@ class _Ink:
 
 _RIGHT = re.compile(r"\A[\"'”’`]?[ \t-]+(\w+)|\A([-/+&.]\w+)")
 _LEFT = re.compile(r"(\w+)[ \t-]+[\"'“‘`]?\Z")
-
-
-def _voucher_flaws(voucher: Voucher, terms: str) -> Iterator[Flaw]:
-    said = read_voucher(terms)
-    is_shop = voucher.voucher_type == "shop"
-    scope = "voucher for one shop" if is_shop else "voucher for all products"
-    if said.says_one_shop == said.says_all_shops or said.says_one_shop != is_shop:
-        yield Flaw(code="P4016", what=scope)
-    amounts = [("budget", voucher.budget), ("threshold", voucher.threshold)]
-    if voucher.discount_type == "fixed":
-        amounts.append(("face_value", voucher.face_value or 0.0))
-    else:
-        amounts += [("percent", float(round(100 * (voucher.discount or 0)))), ("cap", voucher.cap or 0.0)]
-    asked = Counter(amounts)
-    found = Counter(said.amounts)
-    for role, amount in (asked - found).elements():
-        yield Flaw(code="P4016", what=f"voucher {role.replace('_', ' ')} {amount:.10g}")
-    for role, amount in (found - asked).elements():
-        yield Flaw(code="P4016", what=f"voucher {role.replace('_', ' ')} {amount:.10g}")
 
 
 def _pairs(item: RewardItem) -> list[Pair]:
@@ -321,22 +293,6 @@ _DENIAL = re.compile(
     r"\b(?:no|not|non|never|without|except|avoid|rather than|instead of|\w+n['’]t)\b[^,.;:!?\n]{0,24}$", re.I
 )
 
-_ROLES: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("budget", re.compile(r"\b(?:budget|spend|afford)", re.I)),
-    ("threshold", re.compile(r"\b(?:exceed|at least|minimum|over|above|reach|more than|threshold|beyond)", re.I)),
-    ("cap", re.compile(r"\b(?:capp?(?:ed)?\b|maximum|at most|up to|no more than)", re.I)),
-    ("face_value", re.compile(r"\b(?:discount|off\b|reduc|takes?\b|taking|deduct|sav(?:e|ing)|worth)", re.I)),
-)
-_ENUMERATOR = re.compile(r"(?m)^\s*\(?\d[.)]\s+|\(\d\)\s")
-_VOUCHER_NUMBER = re.compile(r"(?<![\w.])(?:PHP|₱)?\s?`?(\d[\d,]*(?:\.\d+)?)(%?)`?(?!\w)", re.I)
-_VOUCHER_SENTENCE = re.compile(r"(?<=[.;!?])\s+|\n+")
-_ONE_SHOP = re.compile(r"\b(?:same|one|single|a single) (?:shop|store|seller)\b", re.I)
-_ALL_SHOPS = re.compile(
-    r"\b(?:all (?:the )?(?:products|items|shops|stores|sellers)|any (?:product|item|shop|store|seller)|platform|"
-    r"site-?wide|whole order)\b",
-    re.I,
-)
-
 
 class Bounds(msgspec.Struct, frozen=True):
     """One price bound, PHP, inclusive; None is an open side."""
@@ -345,23 +301,8 @@ class Bounds(msgspec.Struct, frozen=True):
     high: float | None = None
 
 
-class Money(msgspec.Struct, frozen=True, kw_only=True):
-    """What a text says of prices: bounds in order, and amounts that belong to none."""
-
-    bounds: tuple[Bounds, ...] = ()
-    stray: tuple[float, ...] = ()
-
-
-class VoucherWords(msgspec.Struct, frozen=True, kw_only=True):
-    """What a text says of a voucher. `amounts` are (role, number) in order; `percent` is 42 for 42 %."""
-
-    says_one_shop: bool
-    says_all_shops: bool
-    amounts: tuple[tuple[str, float], ...]
-
-
-def read_money(text: str) -> Money:
-    """Every price bound of `text`, and every stray amount."""
+def read_money(text: str) -> tuple[list[Bounds], list[float]]:
+    """Every price bound of `text` in order, and the amounts that belong to none."""
     bounds: list[tuple[int, Bounds]] = []
     for pattern in (_BETWEEN, _DASHED, _BELOW, _ABOVE):
         for found in list(pattern.finditer(text)):
@@ -377,8 +318,8 @@ def read_money(text: str) -> Money:
                 bound = Bounds(None, numbers[0]) if pattern is _BELOW else Bounds(numbers[0])
             bounds.append((found.start(), bound))
             text = text[: found.start()] + "\0" * (found.end() - found.start()) + text[found.end() :]
-    stray = tuple(_amount(found.group(1) or found.group(2)) for found in _STRAY.finditer(text))
-    return Money(bounds=tuple(bound for _, bound in sorted(bounds, key=lambda pair: pair[0])), stray=stray)
+    stray = [_amount(found.group(1) or found.group(2)) for found in _STRAY.finditer(text)]
+    return [bound for _, bound in sorted(bounds, key=lambda pair: pair[0])], stray
 
 
 def read_services(text: str) -> frozenset[str]:
@@ -393,25 +334,6 @@ def read_services(text: str) -> frozenset[str]:
 def is_denied(text: str, start: int) -> bool:
     """Whether the words shortly before `start`, in the same clause, deny what follows."""
     return _DENIAL.search(text, max(0, start - 40), start) is not None
-
-
-def read_voucher(text: str) -> VoucherWords:
-    """The scope and every number of a voucher paragraph, each with the role its sentence gives it."""
-    amounts = []
-    for sentence in _VOUCHER_SENTENCE.split(_ENUMERATOR.sub("\n", text)):
-        for found in _VOUCHER_NUMBER.finditer(sentence):
-            role = "percent"
-            if not found.group(2):  # the nearest word of a role before it, else the nearest after it
-                places = [(word.start(), name) for name, pattern in _ROLES for word in pattern.finditer(sentence)]
-                before = [place for place in places if place[0] < found.start()]
-                after = [place for place in places if place[0] >= found.end()]
-                role = max(before)[1] if before else min(after)[1] if after else "unknown"
-            amounts.append((role, _amount(found.group(1))))
-    return VoucherWords(
-        says_one_shop=_ONE_SHOP.search(text) is not None,
-        says_all_shops=_ALL_SHOPS.search(text) is not None,
-        amounts=tuple(amounts),
-    )
 
 
 def _amount(digits: str) -> float:

@@ -44,23 +44,17 @@ def emission_rate(results: Sequence[EpisodeResult]) -> float:
 
 
 def require_emission(rate: float, start_rate: float, rules: GuardRules) -> None:
-    """The policy still recommends on `dev` as it did when the run began. Raises GuardStopError below the floor.
+    """The policy still recommends on `dev` as it did when the run began, and began by recommending at all.
 
     The floor is a share of the parent's own rate: B.5 stops below 0.9 with a parent that always recommends, where the
-    two are one.
+    two are one. Raises GuardStopError; never where no floor is set.
     """
     floor = rules.emission_min * start_rate
-    if rate < floor:
+    if rate < floor or (start_rate == 0 and rules.emission_min > 0):
         raise GuardStopError(
             "emission",
             f"{rate:.3f} of dev episodes recommend; the run began with {start_rate:.3f}, its floor is {floor:.3f}",
         )
-
-
-def require_start_emission(start_rate: float, rules: GuardRules) -> None:
-    """The parent recommends at all, so that a drop can be seen. Raises GuardStopError; never where no floor is set."""
-    if start_rate == 0 and rules.emission_min > 0:
-        raise GuardStopError("emission", "the parent recommends in none of the dev episodes: there is nothing to watch")
 
 
 def require_finite(name: str, value: float) -> None:

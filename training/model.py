@@ -26,6 +26,7 @@ class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
     mask: tuple[int, ...]
     prompt_length: int  # tokens before the first assistant turn
     bucket: Bucket | None = None
+    is_wanted: bool = True  # False: of an episode that failed, for KTO to learn from
 
 
 class UnfitRowError(ValueError):
@@ -76,7 +77,6 @@ class RolloutTurn(msgspec.Struct, frozen=True, kw_only=True):
     first: int
     last: int  # exclusive
     tools: tuple[tuple[str, str], ...]  # (name, arguments) of its calls
-    malformed: int = 0
 
 
 class EpisodeSpend(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,15 +109,19 @@ class EpisodeResult(msgspec.Struct, frozen=True, kw_only=True):
     body_sha256: str = ""
     taken: EpisodeSpend = EpisodeSpend(prompt_tokens=0, completion_tokens=0, cost_micro_usd=0)
 
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """What tells it from the other episodes of its run; its job has the same."""
+        return self.problem_id, self.sample, self.seed
+
 
 class Rollout(msgspec.Struct, frozen=True, kw_only=True):
-    """One episode as tokens, with its result: neutral between engines.
+    """One episode as tokens: neutral between engines.
 
     `completion_ids` is everything after the prompt; `mask` is 1 on sampled tokens, whose logprobs are the sampler's;
     others have logprob 0.
     """
 
-    result: EpisodeResult
     prompt_ids: tuple[int, ...]
     completion_ids: tuple[int, ...]
     mask: tuple[int, ...]

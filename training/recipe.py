@@ -131,10 +131,10 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     optim: OptimRules = OptimRules()
     decode: Decode = Decode()
     samples: Count = 8  # rejection: k (B.3)
-    teacher: str = ""  # teacher: an OpenAI-compatible endpoint's URL, or `scripted`
+    teacher: str = ""  # an OpenAI-compatible endpoint's URL, or `scripted`; rejection: samples it, not the parent
     teacher_model: str = "scripted-expert"
-    sampler: str = ""  # where rollouts are sampled: a vLLM endpoint's URL, `scripted`; empty: in this process
-    sampler_model: str = ""  # its name there, and of the scripted model where `sampler` is `scripted`
+    sampler: str = ""  # where rollouts are sampled: a vLLM endpoint's URL; empty: in this process
+    sampler_model: str = ""  # its name there
     parallel: Count = 8  # episodes at once
     sample_rows: Count = 1  # turns sampled together in this process; above 1 rounding depends on other turns
     kto: KtoRules = KtoRules()
@@ -225,51 +225,40 @@ def _names(found: msgspec.inspect.Type) -> Iterator[str]:
 
 def contradictions(recipe: Recipe) -> list[str]:
     """What no single key gets wrong: keys that can't stand together, a sentence each that names them."""
-    optim, rules, decode = recipe.optim, recipe.grpo, recipe.decode
-    is_kto, is_grpo = recipe.stage == "kto", recipe.stage == "grpo"
+    optim, rules, decode, stage = recipe.optim, recipe.grpo, recipe.decode, recipe.stage
     rollouts = rules.problems_per_step * rules.samples
-    found: list[tuple[object, str]] = [
-        (value and value != "scripted" and not _is_url(value), f"{key} = {value!r} is neither a URL nor `scripted`")
-        for key, value in (("sampler", recipe.sampler), ("teacher", recipe.teacher))
-    ]
-    found += [
-        (
-            _is_url(recipe.sampler) and not recipe.sampler_model,
-            "sampler is a server: sampler_model has to name the model there",
+    always: dict[str, object] = {
+        f"sampler = {recipe.sampler!r} is no URL": recipe.sampler and not _is_url(recipe.sampler),
+        f"teacher = {recipe.teacher!r} is neither a URL nor `scripted`": (
+            recipe.teacher not in ("", "scripted") and not _is_url(recipe.teacher)
         ),
-        (
-            not (is_kto or is_grpo) and len(optim.lr_sweep) > 1 and not recipe.data.dev,
-            "a sweep of learning rates (optim.lr_sweep) needs dev rows: data.dev names no corpus",
-        ),
-        ((is_kto or is_grpo) and optim.lr_sweep, f"optim.lr_sweep: {recipe.stage} sweeps no learning rates"),
-        (
-            is_kto and optim.batch_rows < 2,
-            f"optim.batch_rows = {optim.batch_rows}: KTO pairs the rows of a batch, at least 2",
-        ),
-        (
-            is_grpo and rollouts % optim.batch_rows,
+        "sampler is a server: sampler_model has to name the model there": recipe.sampler and not recipe.sampler_model,
+    }
+    by_stage: dict[Stage, dict[str, object]] = {
+        "kto": {
+            f"optim.batch_rows = {optim.batch_rows}: KTO pairs the rows of a batch, at least 2": optim.batch_rows < 2,
+            "optim.lr_sweep: kto sweeps no learning rates": optim.lr_sweep,
+        },
+        "grpo": {
+            "optim.lr_sweep: grpo sweeps no learning rates": optim.lr_sweep,
             f"optim.batch_rows = {optim.batch_rows} has to divide {rollouts}, the rollouts of a step "
-            "(grpo.problems_per_step x grpo.samples)",
-        ),
-        (
-            is_grpo and rules.refresh_every_steps and recipe.sampler and not recipe.lora.r,
-            "a server takes adapters: grpo.refresh_every_steps needs lora.r above 0",
-        ),
-        (
-            is_grpo and rules.is_blended_per_turn and not rules.tool_weight,
-            "grpo.is_blended_per_turn needs grpo.tool_weight above 0",
-        ),
-        (
-            is_grpo and recipe.sampler == "scripted",
-            "sampler = 'scripted': grpo samples from its own policy, or a server of it",
-        ),
-        (is_grpo and decode.temperature == 0, "decode.temperature = 0.0: the rollouts of a group would be all alike"),
-        (
-            is_grpo and decode.top_p != 1,
-            f"decode.top_p = {decode.top_p}: the trainer scores the whole distribution, so 1.0",
-        ),
-    ]
-    return [text for is_wrong, text in found if is_wrong]
+            "(grpo.problems_per_step x grpo.samples)": rollouts % optim.batch_rows,
+            "a server takes adapters: grpo.refresh_every_steps needs lora.r above 0": (
+                rules.refresh_every_steps and recipe.sampler and not recipe.lora.r
+            ),
+            "grpo.is_blended_per_turn needs grpo.tool_weight above 0": (
+                rules.is_blended_per_turn and not rules.tool_weight
+            ),
+            "decode.temperature = 0.0: the rollouts of a group would be all alike": decode.temperature == 0,
+            f"decode.top_p = {decode.top_p}: the trainer scores the whole distribution, so 1.0": decode.top_p != 1,
+        },
+    }
+    swept = {
+        "a sweep of learning rates (optim.lr_sweep) needs dev rows: data.dev names no corpus": (
+            len(optim.lr_sweep) > 1 and not recipe.data.dev
+        )
+    }
+    return [text for text, is_wrong in (always | by_stage.get(stage, swept)).items() if is_wrong]
 
 
 def require_runnable(recipe: Recipe, place: str) -> None:

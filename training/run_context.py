@@ -13,7 +13,6 @@ It cannot know a held-out problem that was not named, where there is no partitio
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 
 from arena.evaluate import EvaluatePorts, Evaluation, evaluate
@@ -31,8 +30,8 @@ from problems.titles import TitleMatcher
 from training.agents import distilled_source
 from training.corpus.leak_guard import Guard
 from training.corpus.model import CorpusPool, Lineage, Trace
-from training.guards import GuardStopError, require_train_pool
-from training.model import Decode, Rollout, Sampler
+from training.guards import GuardStopError
+from training.model import Decode, Sampler
 from training.models.render import Qwen3Codec
 from training.rollouts.rollout import (
     EpisodeLine,
@@ -41,8 +40,7 @@ from training.rollouts.rollout import (
     OwnEndpoint,
     TokenUpstream,
     for_each,
-    messages_of,
-    read_result,
+    read_line,
     read_rollout,
     rollout_policy,
 )
@@ -100,43 +98,19 @@ class RunContext:
 
         def sampled(job: Job) -> EpisodeLine:
             evaluation = self.run(job, TokenUpstream(sampler, codec, decode, job.seed), sampler.version, decode)
-            return self._line(job, evaluation, read_rollout(job, evaluation))
+            return read_line(job, evaluation, self.tools, rollout=read_rollout(evaluation))
 
         return for_each(jobs, sampled, parallel)
 
     def ask(self, job: Job, upstream: Upstream, model: str, decode: Decode) -> EpisodeLine:
         """One episode of a policy behind an endpoint. Raises ArenaError U3001..U3004 when it does not answer."""
-        return self._line(job, self.run(job, OwnEndpoint(upstream), model, decode, is_last=True), None)
-
-    def _line(self, job: Job, evaluation: Evaluation, rollout: Rollout | None) -> EpisodeLine:
-        return EpisodeLine(
-            result=read_result(job, evaluation),
-            query=job.problem.query,
-            messages=messages_of(evaluation.body),
-            tools=self.tools,
-            rollout=rollout,
-        )
+        return read_line(job, self.run(job, OwnEndpoint(upstream), model, decode, is_last=True), self.tools)
 
     def ask_all(
         self, jobs: Sequence[Job], upstream: Upstream, model: str, decode: Decode, parallel: int
     ) -> Iterator[EpisodeLine]:
-        """Such an episode for each job, as they end, `parallel` at a time. The first failure is raised once what was
-        under way has ended; nothing more is asked."""
-        failed: BaseException | None = None
-        with ThreadPoolExecutor(parallel) as pool:
-            running = [pool.submit(self.ask, job, upstream, model, decode) for job in jobs]
-            for future in as_completed(running):
-                if future.cancelled():
-                    continue
-                error = future.exception()
-                if error is None:
-                    yield future.result()
-                elif failed is None:
-                    failed = error
-                    for other in running:
-                        other.cancel()
-        if failed is not None:
-            raise failed
+        """Such an episode for each job, `parallel` at a time. A failure is raised once what was under way has ended."""
+        return for_each(jobs, lambda job: self.ask(job, upstream, model, decode), parallel)
 
     def require_known(self) -> None:
         """Raises ArenaError V2120 for problems to learn from where nothing says which others are held out."""
@@ -192,10 +166,6 @@ class RunContext:
             Guard(None, held, partition=self.partition, admits=pool).require_clean(traces)
         except ArenaError as error:
             raise GuardStopError("split", f"rows of a corpus: {error.failure.detail}") from error
-
-    def require_train(self, jobs: Sequence[Job]) -> None:
-        """Raises GuardStopError for a job on a problem that is not of the train pool."""
-        require_train_pool((job.problem.problem_id for job in jobs), self.train_ids)
 
     def _require_pools(self, problems: Sequence[Problem], pool: Pool) -> None:
         if self.partition is None:

@@ -16,6 +16,7 @@ import msgspec
 
 from arena.bank.signed import check_signed, decode_written, read_file
 from arena.chain.port import Signer, Verifier
+from foundation.canonical import canonical_bytes
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from problems.clusters import NO_CATALOGUE, ProductClasses, answer_marks, cluster_id
@@ -24,7 +25,6 @@ from problems.partition import (
     OpenPartition,
     PartitionManifest,
     extend,
-    manifest_bytes,
 )
 
 _DOMAIN = b"agent-arena/partition-manifest/1\n"
@@ -143,4 +143,4 @@ def _check(signed: SignedManifest, signer: str, verify: Verifier, path: Path) ->
 
 
 def _message(manifest: PartitionManifest) -> bytes:
-    return _DOMAIN + hashlib.sha256(manifest_bytes(manifest)).digest()
+    return _DOMAIN + hashlib.sha256(canonical_bytes(manifest)).digest()

@@ -78,20 +78,20 @@ def reword(problem: Problem, upstream: Upstream, sampling: Sampling, attempts: i
         if 0 < len(text) <= _QUERY_CHARS:
             flaws = check_rewording(problem, text + voucher)
         else:
-            flaws = [Flaw(code="P4016", what="a request of sensible length")]
+            flaws = [Flaw(what="a request of sensible length")]
         if not flaws:
             return Rewording(problem=msgspec.structs.replace(problem, query=text + voucher), attempts=attempt)
         told = ["That changes the request:"]
         for flaw in flaws:
             place = "" if flaw.slot is None else f" (product {flaw.slot + 1})"
-            told.append(f"- {'missing' if flaw.code == WORDING_LOSES else 'not asked for'}: {flaw.what}{place}")
+            told.append(f"- {'not asked for' if flaw.is_added else 'missing'}: {flaw.what}{place}")
         told.append("Rewrite the original request again, and keep to the rules.")
         messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": "\n".join(told)}]
     return _kept(problem, attempts, flaws)
 
 
 def _kept(problem: Problem, attempts: int, flaws: Sequence[Flaw]) -> Rewording:
-    failure = Failure(code=flaws[0].code, detail="; ".join(flaw.detail for flaw in flaws))
+    failure = Failure(code=WORDING_LOSES, detail="; ".join(flaw.detail for flaw in flaws))
     return Rewording(problem=problem, attempts=attempts, failure=failure)
 
 

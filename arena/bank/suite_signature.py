@@ -18,6 +18,7 @@ import msgspec
 
 from arena.bank.signed import check_signed, read_file
 from arena.chain.port import Signer, Verifier
+from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
 from problems.formats import write_problems
 from problems.model import Problem
@@ -28,7 +29,6 @@ from problems.suites import (
     SuiteManifest,
     decode_manifest,
     load_shipped,
-    manifest_bytes,
     open_suite,
     shipped_bytes,
 )
@@ -99,7 +99,7 @@ def write_suite(
     for kind, content in (
         (_PROBLEMS, problem_file),
         (TITLES, title_file),
-        (_MANIFEST, manifest_bytes(manifest)),
+        (_MANIFEST, canonical_bytes(manifest)),
         (_SIGNATURE, msgspec.json.encode(sign_suite(manifest, signer))),
     ):
         (folder / f"{name}{kind}").write_bytes(content)
@@ -129,4 +129,4 @@ def decode_signature(content: bytes) -> SuiteSignature:
 
 
 def _message(manifest: SuiteManifest) -> bytes:
-    return _DOMAIN + manifest_bytes(manifest)
+    return _DOMAIN + canonical_bytes(manifest)

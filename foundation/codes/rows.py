@@ -128,7 +128,7 @@ VALIDATOR = (
         (
             "V2148",
             "models would cost more than allowed",
-            "`arena corpus trac --dry-run` shows calls, tokens and price; raise --price-max, or give --rows",
+            "`arena corpus trac --dry-run` shows calls and the highest price; raise --price-max, or give --rows",
         ),
         ("V2166", "lineage of a checkpoint does not hold", "put back what was changed, or train again in a new folder"),
     ),

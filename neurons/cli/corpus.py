@@ -24,7 +24,7 @@ from neurons.cli.options import (
     state_folder,
 )
 from neurons.cli.presenter import show, show_progress
-from neurons.cli.trac import open_asker, require_answered, trac, usage_lines
+from neurons.cli.trac import open_asker, trac, usage_lines
 from neurons.cli.train import SEALS, LeakFlags
 
 if TYPE_CHECKING:
@@ -309,17 +309,18 @@ def rewrite(
         traces = (
             row for shard in sources.shards for row in writing.with_calls(shard)() if isinstance(row, ExecutedTrace)
         )
-        for one in for_each(
-            islice(traces, rows), lambda trace: writing.rewrite(trace, by, asker, would_reject), parallel
-        ):
-            made.append(one)
-            progress("rewrite", len(made), trajectories)
-    found = writing.report(made, by, asker, sources.hashes)
-    parts = {writing.THOUGHTS: [one for one in made if one.thoughts]}
-    parts[writing.LEFT_OUT] = [one for one in made if not one.thoughts]
-    write_results(out, (writing.REPORT, found), parts)
+        try:
+            for one in for_each(
+                islice(traces, rows), lambda trace: writing.rewrite(trace, by, asker, would_reject), parallel
+            ):
+                made.append(one)
+                progress("rewrite", len(made), trajectories)
+        finally:  # what was written stays, too, of a run that the limit or its endpoint ended
+            found = writing.report(made, by, asker, sources.hashes)
+            parts = {writing.THOUGHTS: [one for one in made if one.thoughts]}
+            parts[writing.LEFT_OUT] = [one for one in made if not one.thoughts]
+            write_results(out, (writing.REPORT, found), parts)
     show(found, _rewrite_lines(found, out), as_json=as_json)
-    require_answered(asker, found.fates, found.traces)
 
 
 def _rewrite_lines(found: RewriteReport, out: Path) -> Iterator[str]:

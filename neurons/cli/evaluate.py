@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -227,8 +227,6 @@ def _examine(asked: _Asked, out: Path | None, *, is_quiet: bool) -> EvalReport:
 
 def _open_endpoint(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined:
     """A model at an endpoint, asked from here or from a cluster."""
-    from training.evaluation.report import by_endpoint
-
     how, plan = asked.how, asked.plan
     if how.cluster:
         from neurons.cluster.episodes import ModelEpisodes, Place, alike_of, by_executor
@@ -237,7 +235,11 @@ def _open_endpoint(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Exami
         episodes = ModelEpisodes(place=place, url=asked.target, model=how.model, decode=plan.decode)
         run = by_executor(plan.parallel, episodes, stack.enter_context(asked.executor()))
     else:
-        run = by_endpoint(plan, stack.enter_context(open_endpoint("model", asked.target)), how.model, bench)
+        upstream = stack.enter_context(open_endpoint("model", asked.target))
+
+        def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
+            return bench.ask_all(jobs, upstream, how.model, plan.decode, plan.parallel)
+
     return _Examined(run, plan, bench, "nothing is known of its training")
 
 
@@ -245,7 +247,6 @@ def _open_folder(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examine
     """The model in a folder, sampled here or at the named server. Raises GuardStopError for a run that learnt from the
     set, ArenaError U3001 for a server without the model that is named."""
     from training.evaluation.model_loader import open_candidate
-    from training.evaluation.report import by_tokens
     from training.samplers.vllm import VllmSampler
 
     how, plan = asked.how, asked.plan
@@ -256,7 +257,10 @@ def _open_folder(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examine
     if not how.sampler:
         say_device("evaluated")
     found = open_candidate(Path(asked.target), asked.problems, open_sampler=open_server if how.sampler else None)
-    run = by_tokens(plan, found.sampler, found.codec, bench)
+
+    def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
+        return bench.sample(jobs, found.sampler, found.codec, plan.decode, plan.parallel)
+
     return _Examined(run, plan, bench, found.contamination, found.version, found.sampler.version, found.weights_sha256)
 
 
@@ -267,7 +271,8 @@ def _open_agent(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined
     from neurons.practice.run import RunRow, at_once_here, run_here
     from neurons.settings.inputs import DEFAULT_POLICY
     from neurons.worker.ports import open_local_ports
-    from training.evaluation.report import agent_plan, line_of
+    from training.evaluation.report import agent_plan
+    from training.rollouts.rollout import read_line
 
     path, how, flags = Path(asked.target), asked.how, asked.flags
     raw, settings = read_agent(path), flags.settings(how.model)
@@ -293,7 +298,7 @@ def _open_agent(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined
         for job, row in zip(jobs, rows(jobs), strict=True):
             if row.evaluation is None:
                 raise ArenaError(row.failure.code if row.failure else "V2004")
-            yield line_of(job, row.evaluation, tools)
+            yield read_line(job, row.evaluation, tools, episode_ms=row.evaluation.cost.episode_ms)
 
     bench = replace(bench, policy=ports.policy, source=source)
     return _Examined(run, agent_plan(asked.plan, ports.policy), bench, "nothing is known of its model's training")

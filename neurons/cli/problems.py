@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from problems.titles import AcceptedTitles, TitleMatcher
 
 CHUNK = 50  # problems made between two reports of progress
-LIKE_E4 = 6_000  # share of content words in common from which a pair is listed
 BANK_SIZE = 75  # as the paper's test set
 _TIMEOUT_MS = 120_000
 
@@ -137,8 +136,7 @@ def check(
     answer 0, random products must not satisfy it (20 a slot, of a catalogue with at least 200), and no item may be
     satisfied by more than 3 products. The problems that fail are named with a code, and the exit code is
     1. With --clusters: problems whose answers are the same thing (near-identical products of several shops are one)
-    share a leak cluster, whatever their words; then pairs of different clusters whose words resemble each other, for a
-    person to read. Next: `arena problems partition` and `seal`.
+    share a leak cluster, whatever their words. Next: `arena problems partition` and `seal`.
     """
     problems = read_file(path)
     if clusters:
@@ -158,16 +156,16 @@ def check(
             if solvable.is_usable and len(index.products) >= CROWD_MIN:
                 solvable = check_chance(solvable, problem, index.products, matcher, seed)
                 luck, tried = luck + (solvable.random_reward_e4 or 0), tried + 1
-            ambiguity = measure_ambiguity(problem, index, matcher) if solvable.is_usable else None
             # what merely fits the words of a query is shown, not judged: only the wordings of our own synthesis can be
             # read back
-            accepted = enumerate(ambiguity.accepted if ambiguity else ())
-            too_many = [
-                f"reward[{slot}]: {count} products satisfy it" for slot, count in accepted if count > ACCEPTED_MAX
-            ]
-            crowded = "; ".join(too_many)
+            accepted, fitting = measure_ambiguity(problem, index, matcher) if solvable.is_usable else ((), ())
+            crowded = "; ".join(
+                f"reward[{slot}]: {count} products satisfy it"
+                for slot, count in enumerate(accepted)
+                if count > ACCEPTED_MAX
+            )
             bad += bool(crowded) or not solvable.is_usable
-            counts = {"accepted": ambiguity.accepted, "fitting": ambiguity.fitting} if ambiguity else {}
+            counts = {"accepted": accepted, "fitting": fitting}
             lines = []
             if solvable.failure is not None:
                 lines.append(f"{solvable.problem_id}: {solvable.failure.code} {solvable.failure.detail}")
@@ -207,8 +205,8 @@ def score(
     unscored = 0
     with opened(cases) as stream:
         for result in score_cases(stream, held, matcher):
-            unscored += result.failure is not None
-            echo_json(result.plain())
+            unscored += "unscored" in result
+            echo_json(result)
     raise typer.Exit(EXIT_FAILED if unscored else 0)
 
 
@@ -264,27 +262,14 @@ def synthesize(
 
 
 def _show_clusters(problems: Sequence[Problem], goods: ProductFlags, *, as_json: bool) -> None:
-    from problems.clusters import find_clusters, similar_pairs
+    from problems.clusters import find_clusters
 
-    clusters = find_clusters(problems, goods.classes())
-    shared = {name: ids for name, ids in sorted(clusters.problems_of.items()) if len(ids) > 1}
-    name_of = clusters.name_of
-    suspects = [pair for pair in similar_pairs(problems, LIKE_E4) if name_of[pair.left] != name_of[pair.right]]
-    if as_json:
-        for name, ids in shared.items():
-            echo_json({"cluster": name, "problems": ids})
-        for pair in suspects:
-            echo_json({"left": pair.left, "right": pair.right, "similarity_e4": pair.similarity_e4})
-        echo_json({"problems": len(problems), "clusters": len(clusters.problems_of), "review": len(suspects)})
-        return
+    clusters = find_clusters(problems, goods.classes()).problems_of
+    shared = {name: ids for name, ids in sorted(clusters.items()) if len(ids) > 1}
     for name, ids in shared.items():
-        typer.echo(f"{name[:12]}  {len(ids):>3}  {' '.join(ids)}")
-    for pair in suspects:
-        typer.echo(f"review {pair.similarity_e4 / 100:>5.1f} %  {pair.left} {pair.right}")
-    typer.echo(
-        f"{len(problems)} problems in {len(clusters.problems_of)} clusters, {len(shared)} of more than one;"
-        f" {len(suspects)} pairs to read"
-    )
+        show({"cluster": name, "problems": ids}, [f"{name[:12]}  {len(ids):>3}  {' '.join(ids)}"], as_json=as_json)
+    counted = f"{len(problems)} problems in {len(clusters)} clusters, {len(shared)} of more than one"
+    show({"problems": len(problems), "clusters": len(clusters)}, [counted], as_json=as_json)
 
 
 @app.command()

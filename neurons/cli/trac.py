@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,8 +16,6 @@ import typer
 from msgspec import to_builtins
 
 from foundation.codes import lookup
-from foundation.codes.names import OVER_LIMIT
-from foundation.errors import ArenaError
 from neurons.cli.options import AnswerTimeoutOption, BenchFlags, CorpusArgument, JsonOption
 from neurons.cli.presenter import show, show_progress
 from neurons.practice.opening import SCRIPTED
@@ -69,15 +67,6 @@ def open_asker(
     return Asker(upstream, out / "answers", prices, micro_usd_max=limit)
 
 
-def require_answered(asker: Asker, fates: Mapping[str, int], traces: int) -> None:
-    """Raises ArenaError V2148 for traces that the limit kept from being asked about, U3002 to U3004 for an endpoint
-    that fell silent."""
-    if left := fates.get("not_reached", 0):
-        raise ArenaError(OVER_LIMIT, f"{left:,} of {traces:,} traces were not reached")
-    if (silence := asker.silence()) is not None:
-        raise ArenaError(silence.code, silence.detail)
-
-
 def usage_lines(usage: Sequence[Usage]) -> Iterator[str]:
     """One line a model: what it was asked for and what that cost."""
     for one in usage:
@@ -103,7 +92,7 @@ def trac(
     reply_tokens: _ReplyTokens = 1_024,
     parallel: Annotated[int, typer.Option("--parallel", min=1, help="Traces at a time.")] = 4,
     timeout: AnswerTimeoutOption = 180,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print calls, tokens and price; ask nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print calls and the highest price; ask nothing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Ask models about every trace of a corpus: the paper's quality oracle, which it did not run at scale for its cost.
@@ -115,7 +104,7 @@ def trac(
     Look at --dry-run first. Every answer is kept in OUT/answers, so the same command goes on after a stop and asks
     nothing twice. A timeout, an error or an unreadable reply is no failure of a model: its trace is counted as
     not_answered, with the code, and asked about again by the next run. The endpoint's key is read from OPENAI_API_KEY.
-    Exit code 1 when --price-max left traces not_reached, 3 when the endpoint is missing or fell silent.
+    Exit code 1 when --price-max ended the run, 3 when the endpoint is missing or fell silent.
     """
     from harness.catalogue.native import open_catalogue
     from neurons.settings import inputs
@@ -130,8 +119,8 @@ def trac(
     traces = [row.trace for row in itertools.islice(read_rows(folder), rows)]
     if dry_run:
         stages = estimate(traces, rules, roles, dict(map(parse_price, price or ())), policy)
-        sums = {name: sum(getattr(one, name) for one in stages) for name in ("micro_usd", "most_micro_usd")}
-        show({"stages": stages, **sums}, _estimate_lines(stages), as_json=as_json)
+        most = sum(one.most_micro_usd for one in stages)
+        show({"stages": stages, "most_micro_usd": most}, _estimate_lines(stages), as_json=as_json)
         return
     asker = open_asker(base_url, timeout, out, (annotator, teacher, student), price or (), price_max)
     inputs.prepare_catalogue(settings)
@@ -139,29 +128,25 @@ def trac(
     titles = inputs.open_released_titles(settings)
     attempt = Trials(policy=policy, catalogue=catalogue, titles=titles, rules=rules, asker=asker)
     judged = []
-    with show_progress(is_quiet=as_json) as progress:
-        for one in judge_traces(traces, rules, roles, asker, catalogue, attempt, parallel=parallel):
-            judged.append(one)
-            progress("trac", len(judged), len(traces))
-    found = report(judged, rules, roles, asker)
-    accepted = [{"trace_id": one.trace_id, **to_builtins(one.tasklet)} for one in judged if one.fate == "accepted"]
-    write_results(out, ("oracle.json", found), {"judged.jsonl": judged, "tasklets.jsonl": accepted})
-    show(found, _report_lines(found, out), as_json=as_json)
-    require_answered(asker, dict(found.fates), found.traces)
+    try:
+        with show_progress(is_quiet=as_json) as progress:
+            for one in judge_traces(traces, rules, roles, asker, catalogue, attempt, parallel=parallel):
+                judged.append(one)
+                progress("trac", len(judged), len(traces))
+    finally:  # what was found stays, too, of a run that the limit or its endpoint ended
+        found = report(judged, rules, roles, asker)
+        accepted = [{"trace_id": one.trace_id, **to_builtins(one.tasklet)} for one in judged if one.fate == "accepted"]
+        write_results(out, ("oracle.json", found), {"judged.jsonl": judged, "tasklets.jsonl": accepted})
+        show(found, _report_lines(found, out), as_json=as_json)
 
 
 def _estimate_lines(stages: Sequence[StageCost]) -> Iterator[str]:
-    yield "Where each admitted trace passes every stage:"
-    yield f"  {'stage':<10}{'model':<28}{'asked':>14}  {'likely tokens, million':<24}{'likely':>12}{'at most':>14}"
+    yield "Where each admitted trace passes every stage, at most:"
     for one in stages:
         asked = f"{one.calls:,} {'trials' if one.stage in ('student', 'teacher') else 'calls'}"
-        tokens = f"{one.prompt_tokens / _MICRO:,.2f} in, {one.completion_tokens / _MICRO:,.2f} out"
-        prices = [
-            f"${amount / _MICRO:,.2f}" if one.is_priced else "?" for amount in (one.micro_usd, one.most_micro_usd)
-        ]
-        yield f"  {one.stage:<10}{one.model:<28}{asked:>14}  {tokens:<24}{prices[0]:>12}{prices[1]:>14}"
-    likely, most = (sum(getattr(one, name) for one in stages) / _MICRO for name in ("micro_usd", "most_micro_usd"))
-    yield f"  {'together':<78}{f'${likely:,.2f}':>12}{f'${most:,.2f}':>14}"
+        price = f"${one.most_micro_usd / _MICRO:,.2f}" if one.is_priced else "?"
+        yield f"  {one.stage:<10}{one.model:<28}{asked:>14}{price:>14}"
+    yield f"  {'together':<52}{f'${sum(one.most_micro_usd for one in stages) / _MICRO:,.2f}':>14}"
     yield "Answers that OUT holds already cost nothing again. A ? has no --price."
 
 

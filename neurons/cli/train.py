@@ -239,24 +239,22 @@ def reenter(
     records name them. A recipe's sampler is served so too, under the name that its `sampler_model` gives.
     """
     from neurons.settings.inputs import policy_of
-    from training.agents import make_reentry, require_name
+    from training.agents import NAME, make_reentry
     from training.models.opening import save_served
     from training.run import open_checkpoint
 
-    try:
-        require_name(name)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    lineage = open_checkpoint(run)
+    if not NAME.fullmatch(name):
+        raise typer.BadParameter(f"{name!r} is no model name: letters, digits, dot, dash, underscore, at most 41")
+    open_checkpoint(run)
     rules = policy_of(BenchFlags(policy=policy).settings())
     weights_sha256 = save_served(run, out / "model", is_bf16=not is_fp32)
-    entry = make_reentry(name, weights_sha256, lineage.sha256, rules)
-    (out / "agent.py").write_text(entry.source, encoding="utf-8")
-    (out / "policy.json").write_bytes(msgspec.json.format(msgspec.json.encode(entry.policy), indent=2))
-    typer.echo(f"{entry.model_id}")
+    model_id, source, listed = make_reentry(name, weights_sha256, rules)
+    (out / "agent.py").write_text(source, encoding="utf-8")
+    (out / "policy.json").write_bytes(msgspec.json.format(msgspec.json.encode(listed), indent=2))
+    typer.echo(model_id)
     typer.echo(f"  {out / 'model'}: weights {weights_sha256}")
     typer.echo(f"  {out / 'agent.py'}: check it with `arena check`, then `arena submit`")
-    typer.echo(f"  {out / 'policy.json'}: policy {entry.policy.policy_sha256[:16]}, for `arena validator --policy`")
+    typer.echo(f"  {out / 'policy.json'}: policy {listed.policy_sha256[:16]}, for `arena validator --policy`")
 
 
 def _run_lines(out: Path, done: RunLineage) -> Iterator[str]:

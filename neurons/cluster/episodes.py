@@ -114,8 +114,6 @@ class ModelEpisodes(msgspec.Struct, frozen=True, kw_only=True):
                 lines.append(line)
         except ArenaError as error:
             failure = error.failure
-        order = {(job.problem.problem_id, job.sample, job.seed): place for place, job in enumerate(jobs)}
-        lines.sort(key=lambda line: order[line.result.problem_id, line.result.sample, line.result.seed])
         return lines, failure
 
 
@@ -135,7 +133,7 @@ def by_executor(parallel: int, episodes: Callable[[Sequence[Job]], Batch], execu
 
 def stage_episodes(recipe: Recipe, place: Place) -> ModelEpisodes:
     """What the rollouts of a rejection or teacher stage are."""
-    if recipe.stage == "teacher":
+    if recipe.stage == "teacher" or recipe.teacher:
         return ModelEpisodes(place=place, url=recipe.teacher, model=recipe.teacher_model, decode=recipe.decode)
 
     folder = Path(recipe.tokenizer or recipe.model).absolute()

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 
 from foundation.canonical import content_hash
 from foundation.durable_files import write_whole
+from harness.inference.scripted.server import ScriptedUpstream
 from problems.model import Problem
 from studies.shopping.market import PROBLEMS, RANDOM, TRAIN, RandomCaller
 from studies.shopping.plan import (
@@ -27,16 +29,15 @@ from studies.shopping.plan import (
     StudyPlan,
 )
 from training.evaluation.model_loader import open_candidate
-from training.evaluation.report import EvaluationPlan, by_tokens, episodes_path, examine, name_set
+from training.evaluation.report import EvaluationPlan, episodes_path, examine, name_set
 from training.model import Decode, TokenRow
 from training.models.opening import find_device
 from training.models.render import Qwen3Codec
 from training.models.tiny_model import TinyShape, build_tiny_model
 from training.recipe import DataRules, LoraRules, OptimRules, Recipe
-from training.rollouts.rollout import EpisodeFile, EpisodeLine, Job, RunJobs, collect, jobs_of
+from training.rollouts.rollout import EpisodeFile, EpisodeLine, Job, RunJobs, jobs_of
 from training.run import CHECKPOINT, RunFolder
 from training.run_context import RunContext
-from training.samplers.scripted import ScriptedSampler
 from training.stages.engine import quiet_engine
 from training.stages.pipeline import rows_of_traces, trace_of
 from training.stages.sft import train_sft
@@ -76,7 +77,7 @@ def build_base(plan: StudyPlan, folder: Path, study: Path, bench: RunContext) ->
     file = EpisodeFile(folder / "transcripts.jsonl")
     jobs = jobs_of(bench.problems, base.transcripts, plan.seed)
     decode = Decode(temperature=0.0, turns_max=plan.turns_max)
-    collect(jobs, file, lambda missing: (bench.ask(job, RandomCaller(job.seed), RANDOM, decode) for job in missing))
+    file.collect(jobs, lambda missing: (bench.ask(job, RandomCaller(job.seed), RANDOM, decode) for job in missing))
     shown = (replace(line, tools="[]") if place % base.tools_every else line for place, line in enumerate(file.lines()))
     traces = {trace.trace_id: trace for trace in map(trace_of, shown)}
     recipe = replace(
@@ -184,9 +185,10 @@ def measure(one: Measurement, problems: Sequence[Problem], plan: StudyPlan, stud
     if one.run is not None:
         found = open_candidate(one.run, problems, sample_rows=plan.parallel)
         lineage_sha256, weights, contamination = found.version, found.weights_sha256, found.contamination
-        run = by_tokens(examination, found.sampler, found.codec, bench)
+        decode, parallel = examination.decode, plan.parallel
+        run: RunJobs = partial(bench.sample, sampler=found.sampler, codec=found.codec, decode=decode, parallel=parallel)
     else:
-        run = _control(one.label, examination, Qwen3Codec(study / "tokenizer"), bench)
+        run = _control(one.label, examination.decode, bench)
     report = examine(
         examination,
         problems,
@@ -200,13 +202,12 @@ def measure(one: Measurement, problems: Sequence[Problem], plan: StudyPlan, stud
     write_whole(path, msgspec.json.encode(report))
 
 
-def _control(label: str, examination: EvaluationPlan, codec: Qwen3Codec, bench: RunContext) -> RunJobs:
+def _control(label: str, decode: Decode, bench: RunContext) -> RunJobs:
     """What runs the jobs of a scripted model or the random tool-caller."""
-    if label in SCRIPTED:
-        return by_tokens(examination, ScriptedSampler(codec, SCRIPTED[label]), codec, bench)
 
-    def random_jobs(jobs: Sequence[Job]) -> Iterator[EpisodeLine]:
-        for job in jobs:
-            yield bench.ask(job, RandomCaller(job.seed), RANDOM, examination.decode)
+    def ask(job: Job) -> EpisodeLine:
+        if label in SCRIPTED:
+            return bench.ask(job, ScriptedUpstream(), SCRIPTED[label], decode)
+        return bench.ask(job, RandomCaller(job.seed), RANDOM, decode)
 
-    return random_jobs
+    return lambda jobs: map(ask, jobs)

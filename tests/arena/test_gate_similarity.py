@@ -18,9 +18,8 @@ from arena.gate.likeness import Author, Neighbour, make_sketch, shared_e4
 from arena.gate.report import GateReport
 from harness.agents.registry import published_sources
 from harness.tools.registry import printed_tools, profile_schemas
-from tests.arena.gate_disguises import EQUAL, NEAR, renamed, reordered
+from tests.arena.gate_disguises import EQUAL, NEAR, WRAPPERS, renamed, reordered
 from tests.arena.gate_stand import RULES, knowledge, make_neighbour, rules_met
-from tests.arena.gate_wrappers import WRAPPERS
 
 REACT = (Path(__file__).parents[1] / "harness" / "sn15_react_agent.py").read_text(encoding="utf-8")
 LOOP = (Path(__file__).parents[2] / "examples" / "model_loop.py").read_text(encoding="utf-8")

@@ -1,9 +1,9 @@
-"""Voids, faults and cancellation by the control agent: what no number of agents can change, and what no fault wins."""
+"""Voids, faults, spent judging budgets, cancellation: what no number of agents can change, and what no fault wins."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import pytest
 from hypothesis import given, settings
@@ -13,11 +13,23 @@ from msgspec.structs import replace
 from arena.policies import CONTROL_SHA256, PAPER
 from arena.race.admission import is_possible, select_candidates
 from arena.race.decider import item_id, race_items, stand_in_items, witness_item
+from arena.race.draw import race_seed
 from arena.race.machine import RaceState
-from arena.race.scores import control_subject, witness_subject
+from arena.race.scores import (
+    LoggedRecord,
+    SettlementInputs,
+    control_subject,
+    count_results,
+    pairs_given,
+    witness_subject,
+)
 from arena.race.settle import settle
-from arena.records.model import SettlementRecord, Standing
+from arena.records.model import SettlementRecord, Standing, VerdictRecord
+from foundation.errors import Failure
+from judge.verdict import UnscoredVerdict
 from tests.arena.race_stand import (
+    BEACON,
+    RACE,
     VALS,
     attempt,
     batch,
@@ -26,6 +38,7 @@ from tests.arena.race_stand import (
     controlled,
     drawn_of,
     drawn_race,
+    inputs,
     raced,
     solves,
     witness_of,
@@ -238,3 +251,54 @@ def test_a_fault_that_nothing_followed_may_be_late_and_is_in_no_record_set():
     made = raced(ABC, SOLVES)
     late = attempt(ABC[0], DRAWN[0], "val-a", 90_000)
     assert settle(replace(made, attempts=(late,))) == settle(made)
+
+
+RACING = tuple(map(candidate, "abc"))
+MADE = inputs(RACING, solves({"a": 10, "b": 6, "c": 1}), rules=RULES, validators=VALS)
+SEED = race_seed(RACE, MADE.batch_sha256, BEACON)
+Stopped = Collection[tuple[str, str]]  # (validator, problem) that a budget had no room for
+
+
+def stop(made: SettlementInputs, stopped: Stopped) -> SettlementInputs:
+    """The race with no verdict on stopped problems, as a node records it: on every pair, solved or not."""
+
+    def owed(row: LoggedRecord[VerdictRecord]) -> LoggedRecord[VerdictRecord]:
+        if (row.validator, row.record.context.problem_id) not in stopped:
+            return row
+        given = row.record.verdict
+        failure = Failure(code="U3022", detail="spent")
+        unscored = UnscoredVerdict(body_sha256=given.body_sha256, rubric_id=given.rubric_id, failure=failure)
+        return replace(row, record=replace(row.record, verdict=unscored))
+
+    return replace(made, verdicts=tuple(map(owed, made.verdicts)))
+
+
+def without(made: SettlementInputs, stopped: Stopped) -> SettlementInputs:
+    """The race in which those validators ran nothing of these problems."""
+    kept = {"evaluations": made.evaluations, "verdicts": made.verdicts}
+    return replace(
+        made,
+        **{
+            name: tuple(row for row in rows if (row.validator, row.record.context.problem_id) not in stopped)
+            for name, rows in kept.items()
+        },
+    )
+
+
+@given(st.sets(st.tuples(st.sampled_from(VALS), st.sampled_from(DRAWN))))
+def test_a_validator_that_stops_a_problem_has_a_result_of_it_for_no_agent(stopped):
+    made = stop(MADE, stopped)
+    assert count_results(made, SEED, DRAWN) == count_results(without(MADE, stopped), SEED, DRAWN)
+    record, other = settle(made), settle(without(MADE, stopped))
+    assert (record.state, record.void, record.standings) == (other.state, other.void, other.standings)
+    given = pairs_given(made)
+    for validator in VALS:
+        done = {problem_id for _, problem_id in given.get(validator, ())}
+        assert given.get(validator, frozenset()) == {(who.subject.agent_version_id, p) for who in RACING for p in done}
+
+
+def test_a_problem_that_all_stop_is_void_and_costs_nobody():
+    """Who fails it needs no verdict: counted, a failure would leave the solvers alone without a result."""
+    record = settle(stop(MADE, {(validator, DRAWN[3]) for validator in VALS}))
+    assert record.void == (DRAWN[3],)
+    assert {row.missing for row in record.standings} == {0}

@@ -22,7 +22,6 @@ from harness.agents.registry import reference_agent
 from neurons.cli.app import main
 from neurons.cluster.episodes import (
     AgentEpisodes,
-    ModelEpisodes,
     Place,
     alike_of,
     by_executor,
@@ -236,26 +235,24 @@ def jobs(asked: list[Asked]) -> list[Job]:
     return jobs_of([problem for problem, _ in asked], 2, 3)
 
 
-@pytest.fixture
-def sampled(bench: RunContext, places: tuple[Path, Path]) -> ModelEpisodes:
-    """Rollouts by tokens of the scripted model."""
-    place = Place(flags=flags_of(places), alike=alike_of(bench))
-    made = stage_episodes(recipe_of("rejection", 'sampler = "scripted"\nsampler_model = "scripted-expert"\n'), place)
-    assert isinstance(made, ModelEpisodes)
-    return made
-
-
 def test_rollouts_run_in_processes_as_in_this_one_by_tokens_and_of_a_teacher(
-    sampled: ModelEpisodes, bench: RunContext, jobs: list[Job]
+    places: tuple[Path, Path], bench: RunContext, jobs: list[Job]
 ) -> None:
+    from tests.training.vllm_double import VllmDouble, serve
+    from training.model import Sampled
     from training.models.render import Qwen3Codec
-    from training.samplers.scripted import ScriptedSampler
+    from training.samplers.vllm import VllmSampler
 
     codec = Qwen3Codec(TOKENIZER)
-    here = list(bench.sample(jobs, ScriptedSampler(codec), codec, EPISODE, 4))
-    assert all(line.rollout is not None for line in here)
-    assert list(by_executor(3, sampled, ProcessExecutor(2))(jobs)) == here
-    taught = stage_episodes(recipe_of("teacher", 'teacher = "scripted"\n'), sampled.place)
-    assert isinstance(taught, ModelEpisodes)
+    call = '<tool_call>\n{"name": "terminate", "arguments": {"status": "failure"}}\n</tool_call>'
+    ids = (*codec.tokenizer.encode(call), codec.stop_id)
+    said = Sampled(token_ids=ids, logprobs=(-0.5,) * len(ids), finish="stop")
+    place = Place(flags=flags_of(places), alike=alike_of(bench))
+    with serve(VllmDouble(lambda *turn: said, codec.stop_id)) as url:
+        here = list(bench.sample(jobs, VllmSampler(url, "base", codec), codec, EPISODE, 4))
+        sampled = stage_episodes(recipe_of("rejection", f'sampler = "{url}"\nsampler_model = "base"\n'), place)
+        assert list(by_executor(3, sampled, ProcessExecutor(2))(jobs)) == here
+    assert all(line.rollout is not None and line.result.steps == 1 for line in here)
+    taught = stage_episodes(recipe_of("teacher", 'teacher = "scripted"\n'), place)
     one, two = ([*by_executor(3, taught, executor)(jobs)] for executor in (HERE, ProcessExecutor(2)))
     assert one == two and [line.result.is_success for line in one] == [True] * len(jobs)

@@ -19,7 +19,7 @@ from foundation.errors import ArenaError
 from neurons.cli.bank import app
 from problems.constraints import say_voucher
 from problems.formats import read_problems, write_problems
-from problems.titles import cut_titles, decode_accepted, reward_titles
+from problems.titles import reward_titles
 from tests.arena.test_bank_rephrasing import other_words
 from tests.harness.inference_stand import OtherServer, answer
 from tests.problems.stand import make_catalogue
@@ -99,24 +99,6 @@ def test_a_real_networks_batches_are_sealed_under_a_partition_or_not_at_all(tmp_
     result = run("seal", bank, "--out", tmp_path / "sealed", *wanted)
     assert result.exit_code == 2 and "--partition" in result.output
     assert not (tmp_path / "sealed").exists()
-
-
-def test_sealed_batches_take_their_own_part_of_the_accepted_titles_inside(tmp_path, bank, documents):
-    titles, folder = tmp_path / "titles.json", tmp_path / "bank"
-    assert run("titles", bank, "--documents", documents, "--name", "test", "--out", titles).exit_code == 0
-    asked = ["--races", 2, "--size", 10, "--policy", "paper", "--titles", titles, "--json", *KEY]
-    sealed = run("seal", bank, "--out", folder, *asked)
-    assert sealed.exit_code == 0, sealed.output
-    release = decode_accepted(titles.read_bytes())
-    for shown in rows(sealed):
-        file = read_sealed(folder / f"{shown['race_id']}.sealed.json", OPERATOR.hotkey, verify)
-        batch = open_batch(file, local_round(shown["round"]), timelock=LocalTimelock())
-        assert file.notice.titles == "lexical/1@test"
-        assert batch.titles == cut_titles(release, batch.problems)
-    short = tmp_path / "short.json"
-    assert run("titles", "s1", "--documents", documents, "--name", "short", "--out", short).exit_code == 0
-    refused = run("seal", bank, "--out", tmp_path / "no", "--races", 1, "--size", 3, "--titles", short, *KEY)
-    assert isinstance(refused.exception, ArenaError) and refused.exception.failure.code == "P4001"
 
 
 def test_a_suite_is_signed_with_its_titles_and_one_that_cannot_be_solved_is_not(tmp_path, bank, documents):

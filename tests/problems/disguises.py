@@ -1,10 +1,9 @@
 """Disguises: one problem made to look like another, to test what keeps the pools apart.
 
-Six ways in which a problem comes back under another surface (paper A.4), each sound, each with answers of the
-same product class, all drawn from the generator passed in. `paraphrase` says other words of the titles in other
-sentences; `reorder` permutes items, constraints and words; `synonym` swaps words for others of the same meaning;
-`retailer` asks for the same things as another shop lists them; `unit` spells and converts measures; `voucher` gives a
-new voucher, or gives one to a problem that had none. The code that keeps pools apart shares no table with this file, so
+Three ways in which a problem comes back under another surface (paper A.4), each sound, each with answers of the
+same product class, all drawn from the generator passed in. `reorder` permutes items, constraints and words; `retailer`
+asks for the same things as another shop lists them; `unit` spells and converts measures. Words of the query alone part
+nothing, since only answers count. The code that keeps pools apart shares no table with this file, so
 that it cannot pass by knowing the tricks.
 """
 
@@ -12,18 +11,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Literal
 
 import msgspec
 
 from problems.constraints import say_problem
-from problems.model import PriceRule, Problem, Voucher
-from problems.score import discounted_total, total_price
+from problems.model import PriceRule, Problem
 
-DisguiseKind = Literal["paraphrase", "reorder", "synonym", "retailer", "unit", "voucher"]
-DISGUISE_KINDS: tuple[DisguiseKind, ...] = ("paraphrase", "reorder", "synonym", "retailer", "unit", "voucher")
+DisguiseKind = Literal["reorder", "retailer", "unit"]
+DISGUISE_KINDS: tuple[DisguiseKind, ...] = ("reorder", "retailer", "unit")
 
 _WORD = re.compile(r"[^\W_]+(?:[-'.][^\W_]+)*")
 _MEASURE = re.compile(
@@ -61,70 +59,18 @@ _RETAIL_SUFFIXES = (
     "on hand, Manila",
     "w/ guarantee!!",
 )
-_SYNONYMS = {
-    "bag": "pouch",
-    "backpack": "rucksack",
-    "bottle": "flask",
-    "box": "container",
-    "cable": "cord",
-    "case": "casing",
-    "charger": "adapter",
-    "children": "kids",
-    "coat": "jacket",
-    "cover": "sleeve",
-    "cup": "mug",
-    "earphones": "earbuds",
-    "flashlight": "torch",
-    "holder": "stand",
-    "kids": "children",
-    "lamp": "light",
-    "light": "lamp",
-    "mat": "rug",
-    "men": "gentlemen",
-    "mobile": "cellphone",
-    "pants": "trousers",
-    "phone": "mobile",
-    "portable": "handy",
-    "shirt": "tee",
-    "shoes": "footwear",
-    "snack": "treat",
-    "toy": "plaything",
-    "vacuum": "hoover",
-    "women": "ladies",
-    "wireless": "cordless",
-}
-_ASKING = (
-    ("I'm looking for", "I am searching for"),
-    ("Looking for", "In search of"),
-    ("Show me", "Let me see"),
-    ("Can you help me find", "Could you locate"),
-    ("I want to buy", "I wish to purchase"),
-    ("priced above", "that costs over"),
-    ("pesos", "PHP"),
-    ("with free shipping", "shipped for free"),
-)
 
 
-def disguises(
-    problem: Problem, rng: Random, prices_php: Mapping[str, float] | None = None
-) -> dict[DisguiseKind, Problem]:
-    """The problem in each disguise, under new ids. `prices_php`: what the answers cost, by product id.
-
-    A problem without a voucher gets one only when its prices are known; the kind is missing otherwise.
-    """
+def disguises(problem: Problem, rng: Random) -> dict[DisguiseKind, Problem]:
+    """The problem in each disguise, under new ids."""
     makers: dict[DisguiseKind, Callable[[Problem, Random], Problem]] = {
-        "paraphrase": _paraphrased,
         "reorder": _reordered,
-        "synonym": _with_synonyms,
         "retailer": _at_another_retailer,
         "unit": _in_other_units,
     }
-    made = {kind: make(problem, rng) for kind, make in makers.items()}
-    total_php = _total_at_most(problem, prices_php or {})
-    if total_php is not None:
-        made["voucher"] = _with_other_voucher(problem, total_php, rng)
     return {
-        kind: msgspec.structs.replace(one, problem_id=f"p_{rng.getrandbits(64):016x}") for kind, one in made.items()
+        kind: msgspec.structs.replace(make(problem, rng), problem_id=f"p_{rng.getrandbits(64):016x}")
+        for kind, make in makers.items()
     }
 
 
@@ -170,15 +116,6 @@ def _said(problem: Problem, names: Sequence[str], rng: Random) -> Problem:
     return msgspec.structs.replace(problem, query=query)
 
 
-def _paraphrased(problem: Problem, rng: Random) -> Problem:
-    names = []
-    for item in problem.rewards:
-        words = list(dict.fromkeys(_WORD.findall(item.title[0]))) or [item.title[0]]
-        chosen = set(rng.sample(words, min(len(words), rng.randint(3, 6))))
-        names.append(" ".join(word for word in words if word in chosen))
-    return _said(problem, names, rng)
-
-
 def _reordered(problem: Problem, rng: Random) -> Problem:
     items = list(zip(_names(problem), problem.rewards, strict=True))
     rng.shuffle(items)
@@ -192,15 +129,6 @@ def _reordered(problem: Problem, rng: Random) -> Problem:
     ]
     names = [" ".join(rng.sample(words, len(words))) for words in (name.split(" ") for name, _ in items)]
     return _said(msgspec.structs.replace(problem, rewards=tuple(turned)), names, rng)
-
-
-def _with_synonyms(problem: Problem, rng: Random) -> Problem:
-    names = [" ".join(_SYNONYMS.get(word.lower(), word) for word in name.split(" ")) for name in _names(problem)]
-    reworded = _said(problem, names, rng)
-    query = reworded.query
-    for phrase, other in _ASKING:
-        query = query.replace(phrase, other)
-    return msgspec.structs.replace(reworded, query=query)
 
 
 def _at_another_retailer(problem: Problem, rng: Random) -> Problem:
@@ -244,37 +172,3 @@ def _in_other_units(problem: Problem, rng: Random) -> Problem:
     respoken = _said(msgspec.structs.replace(problem, rewards=items), names, rng)
     query = re.sub(r"\b(\d[\d.]*) (?:PHP|pesos)\b", r"₱\1", respoken.query)
     return msgspec.structs.replace(respoken, query=query)
-
-
-def _total_at_most(problem: Problem, prices_php: Mapping[str, float]) -> float | None:
-    """What the answers cost together in PHP; when prices are unknown, the most that the voucher's own terms allow."""
-    if all(item.product_id in prices_php for item in problem.rewards):
-        return total_price(prices_php[item.product_id] for item in problem.rewards)
-    terms = problem.voucher
-    if terms is None:
-        return None
-    if terms.discount_type == "fixed":
-        return terms.budget + (terms.face_value or 0)
-    discount, cap = terms.discount or 0, terms.cap or 0
-    return max(terms.budget + cap, terms.budget / (1 - discount)) if discount < 1 else terms.budget + cap
-
-
-def _with_other_voucher(problem: Problem, total_php: float, rng: Random) -> Problem:
-    """Another voucher that the answers meet: its threshold is no higher than before, its budget holds what is left."""
-    ceiling = problem.voucher.threshold if problem.voucher else total_php
-    threshold = float(max(1, math.floor(ceiling * rng.uniform(0.3, 0.95))))
-    is_fixed = rng.random() < 0.5
-    draft = Voucher(
-        voucher_type="shop" if problem.bucket == "shop" else "platform",
-        discount_type="fixed" if is_fixed else "percentage",
-        threshold=threshold,
-        budget=total_php,
-        face_value=float(max(1, math.floor(threshold * rng.uniform(0.1, 0.5)))) if is_fixed else None,
-        discount=None if is_fixed else rng.randint(10, 50) / 100,
-        cap=None if is_fixed else threshold,
-    )
-    voucher = msgspec.structs.replace(draft, budget=float(math.ceil(max(1.0, discounted_total(total_php, draft)))))
-    items = tuple(msgspec.structs.replace(item, price=()) for item in problem.rewards)
-    return _said(
-        msgspec.structs.replace(problem, bucket="voucher", rewards=items, voucher=voucher), _names(problem), rng
-    )

@@ -9,50 +9,33 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
 
 import msgspec
 
-from problems.clusters import NO_CATALOGUE, ProductClasses, answer_marks, find_clusters, similar_pairs
+from problems.clusters import NO_CATALOGUE, ProductClasses, answer_marks
 from problems.model import Problem
 from problems.titles import resemble
 from tests.problems.disguises import disguises
 
 
 class GuardFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Disguises made and put beside their source by the classes, by kind; and what the review net lists."""
+    """Disguises made and put beside their source by the classes, by kind."""
 
     made: dict[str, int]
     in_cluster: dict[str, int]
-    net_recall: float  # disguises that the net lists beside their source, of all
-    net_precision: float  # pairs of one source or one cluster, of those that the net lists
 
 
-def measure_guard(
-    problems: Sequence[Problem],
-    *,
-    seed: int,
-    classes: ProductClasses = NO_CATALOGUE,
-    prices_php: Mapping[str, float] | None = None,
-) -> GuardFigures:
-    """Disguise every problem in each way and count. `prices_php` (by product id) lets plain problems get a voucher."""
+def measure_guard(problems: Sequence[Problem], *, seed: int, classes: ProductClasses = NO_CATALOGUE) -> GuardFigures:
+    """Disguise every problem in each way and count."""
     rng = Random(f"leak guard {seed}")
-    pairs = [(kind, source, one) for source in problems for kind, one in disguises(source, rng, prices_php).items()]
+    pairs = [(kind, source, one) for source in problems for kind, one in disguises(source, rng).items()]
     made, in_cluster = defaultdict[str, int](int), defaultdict[str, int](int)
     for kind, source, one in pairs:
         made[kind] += 1
         in_cluster[kind] += not title_marks(source, classes).isdisjoint(title_marks(one, classes))
-    cluster = find_clusters(problems, classes).name_of
-    cluster |= {one.problem_id: cluster[source.problem_id] for _, source, one in pairs}
-    listed = {(pair.left, pair.right) for pair in similar_pairs([*problems, *(one for *_, one in pairs)])}
-    beside = sum(tuple(sorted((source.problem_id, one.problem_id))) in listed for _, source, one in pairs)
-    return GuardFigures(
-        made=dict(made),
-        in_cluster=dict(in_cluster),
-        net_recall=beside / len(pairs),
-        net_precision=sum(cluster[left] == cluster[right] for left, right in listed) / len(listed),
-    )
+    return GuardFigures(made=dict(made), in_cluster=dict(in_cluster))
 
 
 def title_marks(problem: Problem, classes: ProductClasses = NO_CATALOGUE) -> frozenset[str]:

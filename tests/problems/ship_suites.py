@@ -16,6 +16,7 @@ import problems
 from arena.bank.suite_signature import sign_suite
 from arena.chain.keys import keypair_signer
 from arena.chain.opening import OWNER_URI
+from foundation.canonical import canonical_bytes
 from harness.catalogue.synthetic import generate
 from neurons.settings.inputs import SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED
 from problems.formats import write_problems
@@ -29,7 +30,6 @@ from problems.suites import (
     SuiteManifest,
     accept_lexically,
     decode_manifest,
-    manifest_bytes,
     products_sha256,
 )
 from problems.synthesis import ProblemMaker
@@ -67,7 +67,7 @@ def make_suites(products: Sequence[Product], *, documents: int, seed: int) -> di
             titles_sha256=hashlib.sha256(title_file).hexdigest(),
         )
         files[f"{name}.jsonl"] = problem_file
-        files[f"{name}.manifest.json"] = manifest_bytes(manifest)
+        files[f"{name}.manifest.json"] = canonical_bytes(manifest)
     return files
 
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
 from problems.clusters import answer_marks, cluster_id, find_clusters
 from problems.model import POOLS
@@ -22,7 +23,6 @@ from problems.partition import (
     PartitionManifest,
     extend,
     freeze,
-    manifest_bytes,
     pools_of_answers,
     touched_pools,
 )
@@ -72,7 +72,7 @@ def test_the_pools_have_the_sizes_asked_for_and_suites_are_never_touched():
 
 def test_the_deal_follows_from_seed_and_key_whatever_the_order():
     shuffled = random.Random(3).sample(BANK, len(BANK))
-    assert manifest_bytes(freeze(shuffled, SUITE[::-1], seed=42, key=KEY)) == manifest_bytes(FROZEN)
+    assert canonical_bytes(freeze(shuffled, SUITE[::-1], seed=42, key=KEY)) == canonical_bytes(FROZEN)
     assert pools_by_id(freeze(BANK, SUITE, seed=43, key=KEY), BANK) != pools_by_id(FROZEN, BANK)
     assert freeze(BANK, SUITE, seed=42, key=OTHER_KEY).sha256 != FROZEN.sha256
 
@@ -130,13 +130,6 @@ def test_a_problem_that_joins_two_pools_is_refused_and_both_are_named():
     assert added.pools == {"d": "train", "e": "train"}
 
 
-def test_a_chain_of_new_problems_can_not_join_two_pools_either():
-    partition = OpenPartition(small_freeze([ask("a", 1), ask("b", 2)], [ask("a", 1)]), KEY)
-    added = extend(partition, [ask("n1", 1, 3), ask("n2", 3, 4), ask("n3", 4, 2)])
-    assert added.pools == {"n1": "never_touch", "n2": "never_touch"}
-    assert [one.problem_id for one in added.refused] == ["n3"]
-
-
 def test_a_new_problem_goes_where_its_answer_is_and_an_unknown_one_is_train():
     partition = OpenPartition(small_freeze([ask("a", 1), ask("b", 2)], [ask("a", 1)]), KEY)
     again = replace(ask("z", 1), query="something else entirely")
@@ -151,24 +144,6 @@ def test_clusters_of_one_pool_may_join_and_keep_a_frozen_name():
     joined = next(row for row in added.rows if len(row.problems) == 3)
     assert {joined.cluster, *joined.absorbed} < names and len(added.rows) == 2
     assert_follows(first, added)
-
-
-def test_extending_with_what_is_known_changes_nothing():
-    added = extend(OpenPartition(FROZEN, KEY), BANK)
-    assert added.manifest is FROZEN and added.refused == ()
-    assert added.pools == pools_by_id(FROZEN, BANK)
-
-
-def test_the_headline_set_stays_the_75_frozen_ones():
-    partition = OpenPartition(FROZEN, KEY)
-    evaluated = next(one for one in BANK if touched_pools(one, partition) == ("eval",))
-    added = extend(partition, [replace(evaluated, problem_id="later")])
-    assert added.pools == {"later": "eval"} and added.manifest.headline == FROZEN.headline
-
-
-def test_a_bank_that_is_too_small_is_refused_by_name():
-    with pytest.raises(ArenaError, match=r"P4011.*24 shop.*missing for eval"):
-        freeze([one for one in BANK if one.bucket != "shop"], (), seed=1, key=KEY)
 
 
 def spoiled() -> dict[str, dict[str, object]]:
@@ -207,13 +182,8 @@ def test_a_manifest_that_is_not_sound_can_not_be_made_replaced_or_decoded(fault:
         msgspec.json.decode(msgspec.json.encode(fields), type=PartitionManifest)
 
 
-def test_a_manifest_travels_as_bytes() -> None:
-    assert msgspec.json.decode(manifest_bytes(FROZEN), type=PartitionManifest) == FROZEN
-    assert FROZEN.sha256 == hashlib.sha256(manifest_bytes(FROZEN)).hexdigest()
-
-
 def test_whoever_has_catalogue_and_problems_but_no_key_recognises_nothing():
-    content = manifest_bytes(FROZEN).decode()
+    content = canonical_bytes(FROZEN).decode()
     guesses = set()
     for problem in BANK:
         for text in (problem.problem_id, cluster_id(problem), *answer_marks(problem)):

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import msgspec
 import pytest
 
 from arena.bank.suite_signature import (
-    DEVELOPMENT_HOTKEY,
     check_suite,
-    decode_signature,
-    open_shipped,
     sign_suite,
 )
-from arena.chain.keys import generate_signer, keypair_signer, verify
-from arena.chain.opening import OWNER_URI
+from arena.chain.keys import generate_signer, verify
+from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
 from harness.catalogue.synthetic import generate
 from neurons.settings.inputs import SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED
@@ -25,7 +20,6 @@ from problems.suites import (
     TITLES_FILE,
     decode_manifest,
     load_shipped,
-    manifest_bytes,
     open_suite,
     shipped_answers,
     shipped_bytes,
@@ -58,7 +52,7 @@ def test_a_suite_holds_ten_of_each_bucket_and_every_one_is_usable(name, shelf):
     assert [problem.bucket for problem in suite.problems] == [bucket for bucket in BUCKETS for _ in range(10)]
     for titles in (suite.titles, LexicalTitles()):
         checks = check_problem_set(suite.problems, shelf.products, shelf.product, titles, seed=5)
-        assert all(check.is_usable and not check.warnings and not check.is_random_success for check in checks)
+        assert all(check.is_usable and not check.warnings and check.random_reward_e4 != 10_000 for check in checks)
     for problem in suite.problems:
         assert check_wording(problem) == ()
         assert measure_ambiguity(problem, shelf, suite.titles) == measure_ambiguity(problem, shelf)
@@ -97,29 +91,14 @@ def test_a_file_that_was_edited_is_refused():
         open_suite(renamed, problems, titles)
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"\xff", b'{"name":"s1","version":"1"}'])
-def test_a_manifest_or_signature_of_another_shape_is_refused(content):
-    for decode in (decode_manifest, decode_signature):
-        with pytest.raises(ArenaError, match="P4010"):
-            decode(content)
-
-
 def test_another_version_or_an_unknown_suite_is_refused():
     newer = replace(load_shipped("s1").manifest, version=2)
     with pytest.raises(ArenaError, match=r"P4010.*version 2"):
-        decode_manifest(manifest_bytes(newer))
+        decode_manifest(canonical_bytes(newer))
     with pytest.raises(ArenaError, match="P4010"):
         load_shipped("s4")
     with pytest.raises(ArenaError, match="P4010"):
         shipped_bytes("s4.jsonl")
-
-
-def test_the_shipped_suites_are_signed_with_the_development_key():
-    assert keypair_signer(OWNER_URI).hotkey == DEVELOPMENT_HOTKEY
-    for name in SUITES:
-        assert open_shipped(name, verify).problems == load_shipped(name).problems
-        with pytest.raises(ArenaError, match=r"P4010.*signed by"):
-            open_shipped(name, verify, operator=generate_signer().hotkey)
 
 
 def test_a_signature_holds_for_one_manifest_and_one_operator():
@@ -140,11 +119,3 @@ def test_a_signature_holds_for_one_manifest_and_one_operator():
     ):
         with pytest.raises(ArenaError, match="P4010"):
             check_suite(manifest, bad, verify, operator.hotkey)
-
-
-def test_the_manifest_names_the_bytes_it_pins():
-    for name in SUITES:
-        manifest = load_shipped(name).manifest
-        assert manifest.problems_sha256 == hashlib.sha256(shipped_bytes(f"{name}.jsonl")).hexdigest()
-        assert manifest_bytes(manifest) == shipped_bytes(f"{name}.manifest.json")
-        assert manifest.after == SUITES[: SUITES.index(name)]

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import functools
-from itertools import combinations
 
 import pytest
-from msgspec.structs import replace
 
 from foundation.errors import ArenaError
 from problems.axes import match
 from problems.formats import read_problems
-from problems.model import Problem, RewardItem, variant_id
+from problems.model import Problem
 from problems.product import Product
 from problems.self_check import check_solvable
 from problems.suites import Variant, VariantMaker
 from problems.synthesis import ACCEPTED_MAX, measure_ambiguity, synthesize
 from problems.title_index import TitleIndex
-from problems.titles import LexicalTitles, title_words
+from problems.titles import LexicalTitles
 from problems.wording import check_wording
 from tests.problems.stand import synthetic_shelf
 
@@ -60,8 +58,8 @@ def test_a_variant_is_sound_and_clear_and_says_what_it_asks() -> None:
         check = check_solvable(one.problem, _shelf().product, one.titles)
         assert check.is_usable, check
         assert check_wording(one.problem) == ()
-        counts = measure_ambiguity(one.problem, _shelf())
-        assert max(*counts.accepted, *counts.fitting) <= ACCEPTED_MAX
+        accepted, fitting = measure_ambiguity(one.problem, _shelf())
+        assert max(*accepted, *fitting) <= ACCEPTED_MAX
 
 
 def test_no_answer_of_the_suite_satisfies_any_item_of_a_variant() -> None:
@@ -75,34 +73,8 @@ def test_no_answer_of_the_suite_satisfies_any_item_of_a_variant() -> None:
                 assert axes.title.hits == 0 and axes == match(item, answer, LexicalTitles())
 
 
-def test_seeds_and_problems_lead_to_other_answers() -> None:
-    by_seed = {
-        seed: [one.problem for one in _variants()[place * len(_suite()) :][: len(_suite())]]
-        for place, seed in enumerate(SEEDS)
-    }
-    for left, right in combinations(by_seed.values(), 2):
-        same = sum(answers_of(a) & answers_of(b) != set() for a in left for b in right)
-        assert same <= 6  # by chance, of 324 pairs over 3,000 products
-        assert not {one.query for one in left} & {one.query for one in right}
-    assert len({one.problem.problem_id for one in _variants()}) == len(_variants())
-
-
 def answers_of(problem: Problem) -> set[str]:
     return {item.product_id for item in problem.rewards}
-
-
-def test_its_id_and_text_tell_nothing_of_the_problem_it_stands_for() -> None:
-    for one, problem in zip(_variants(), _suite() * len(SEEDS), strict=True):
-        assert one.problem.problem_id != problem.problem_id
-        names = [title_words(item.title[0]) for item in problem.rewards]
-        assert not any(words <= title_words(one.problem.query) for words in names)
-    assert variant_id("p_0123456789abcdef", "seed") == "p_2c7c07e68c27ecb2"
-
-
-def test_every_known_title_is_listed_so_that_every_pick_can_be_scored() -> None:
-    for one in _variants():
-        assert set(one.titles.accepted) == {title for item in one.problem.rewards for title in item.title}
-        assert all(item.product_id in one.titles.accepted[item.title[0]] for item in one.problem.rewards)
 
 
 def test_a_problem_of_free_prose_with_titles_alone_has_a_variant() -> None:
@@ -117,12 +89,6 @@ def test_a_problem_of_free_prose_with_titles_alone_has_a_variant() -> None:
     drawn = VariantMaker((public,), _products()).variant(public.problem_id, "s").problem
     assert (drawn.bucket, len(drawn.rewards)) == ("product", 1)
     assert _products()[0].product_id not in answers_of(drawn)
-
-
-def test_more_items_than_can_be_said_are_cut_and_an_answer_outside_the_catalogue_is_no_hindrance() -> None:
-    items = tuple(RewardItem(product_id=f"gone{place}", title=("a b c d",)) for place in range(7))
-    model = replace(next(one for one in _suite() if one.bucket == "shop"), problem_id="p_x", rewards=items)
-    assert len(VariantMaker((model,), _products()).variant("p_x", "s").problem.rewards) == 4
 
 
 def test_an_unknown_problem_and_a_catalogue_too_small_are_the_problems_fault() -> None:

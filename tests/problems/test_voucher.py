@@ -35,12 +35,6 @@ def test_the_sum_is_not_compensated():
     assert total_price(prices) == 0.9999999999999999
 
 
-def test_the_threshold_is_inclusive():
-    voucher = replace(VOUCHER, threshold=500, budget=400)
-    assert settle_bill([500.0], ["s"], voucher).is_eligible
-    assert not settle_bill([499.99], ["s"], voucher).is_eligible
-
-
 def test_a_shop_voucher_asks_for_one_shop_and_a_platform_voucher_for_none():
     assert not settle_bill([300.0, 300.0], ["s", "t"], VOUCHER).is_eligible
     assert settle_bill([300.0, 300.0], ["s", "t"], replace(VOUCHER, voucher_type="platform")).is_eligible
@@ -56,8 +50,3 @@ def test_a_voucher_never_makes_a_basket_dearer(prices, budget):
     bill = settle_bill(prices, ["s"] * len(prices), replace(PERCENT, budget=budget))
     assert bill.after_php <= bill.total_php
     assert bill.is_within_budget == (bill.after_php <= budget)
-
-
-def test_a_voucher_that_costs_money_does_not_take_a_met_budget_away():
-    bill = settle_bill([500.0], ["s"], replace(VOUCHER, face_value=-200, budget=500))
-    assert bill.after_php == 700 and bill.is_within_budget

@@ -1,4 +1,4 @@
-"""The leak guard at full size: 500 problems in six disguises over 100,000 products."""
+"""The leak guard at full size: 500 problems in three disguises over 100,000 products."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from harness.catalogue.synthetic import generate
 from problems.clusters import find_classes
 from problems.synthesis import synthesize
 from tests.problems.guard_figures import falsely_merged, measure_guard
-from tests.problems.planted import measure_classes, plant
 
 pytestmark = pytest.mark.prove
 
@@ -25,14 +24,7 @@ def classes(catalogue):
 
 def test_every_disguise_of_500_problems_stays_in_its_cluster(catalogue, classes):
     bank = synthesize(catalogue, seed=5, counts={"product": 168, "shop": 166, "voucher": 166})
-    prices = {product.product_id: product.price for product in catalogue}
-    figures = measure_guard(bank, seed=1, classes=classes, prices_php=prices)
+    figures = measure_guard(bank, seed=1, classes=classes)
     print(figures)
-    assert list(figures.made.values()) == list(figures.in_cluster.values()) == [500] * 6
-    assert 100 * len(falsely_merged(bank, classes)) <= len(bank) and figures.net_precision >= 0.95
-
-
-def test_planted_twins_are_joined_and_planted_misses_are_not(catalogue):
-    figures = measure_classes(catalogue, plant(catalogue, 500, 1))
-    print(figures)
-    assert figures.precision_e4 >= 9_950 and figures.recall_e4 >= 9_500
+    assert list(figures.made.values()) == list(figures.in_cluster.values()) == [500] * 3
+    assert 100 * len(falsely_merged(bank, classes)) <= len(bank)

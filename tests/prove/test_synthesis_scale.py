@@ -40,9 +40,9 @@ def run(documents: int, per_bucket: int, batches: int = 0) -> dict[str, Any]:
     found = {
         "problems": len(problems),
         "usable": sum(check.is_usable for check in checks),
-        "random_successes": sum(check.is_random_success for check in checks),
-        "accepted_max": max(max(one.accepted) for one in counts_of),
-        "fitting_max": max(max(one.fitting) for one in counts_of),
+        "random_successes": sum(check.random_reward_e4 == 10_000 for check in checks),
+        "accepted_max": max(max(accepted) for accepted, _ in counts_of),
+        "fitting_max": max(max(fitting) for _, fitting in counts_of),
         "flaws": sum(len(check_wording(problem)) for problem in problems),
         "seconds": time.perf_counter() - started,
     }

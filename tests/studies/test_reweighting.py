@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from studies.reweighting import FieldRules, RecordedOutcome, common_problems, sweep
+from studies.reweighting import FieldRules, RecordedOutcome, sweep
 
 SMALL = FieldRules(miners=8, problems=10, races=25, seeds=4)
 
@@ -57,12 +56,3 @@ def test_every_race_has_one_winner_and_the_same_seed_gives_the_same_course(first
     for one in courses:
         assert sum(one.winners.values()) == rules.races * rules.seeds and len(one.agentic_e4) == rules.races
         assert all(0 <= share <= 10_000 for share in (*one.agentic_e4, *one.agentic_last_e4, one.success_e4))
-
-
-def test_agents_without_a_problem_in_common_are_refused() -> None:
-    one, other = (
-        episodes("a", 3, is_agentic=True, coefficient_e4=1)[:2],
-        episodes("b", 3, is_agentic=True, coefficient_e4=1)[5:],
-    )
-    with pytest.raises(ValueError, match="no problem that all"):
-        common_problems([*one, *other])

@@ -72,16 +72,6 @@ def test_rows_of_two_editions_are_never_in_one_test(tmp_path: Path) -> None:
         Results(tmp_path / "new", msgspec.structs.replace(PLAN, seed=30)).read()
 
 
-@pytest.mark.parametrize(
-    ("old", "new"), [("parallel =", "paralel ="), ("sft@format_only", "sft@formt_only"), ("[11, 12, 13]", "[11, 11]")]
-)
-def test_a_misspelt_plan_is_refused(tmp_path: Path, old: str, new: str) -> None:
-    path = tmp_path / "study.toml"
-    path.write_text((SHIPPED / "study.toml").read_text("utf-8").replace(old, new), "utf-8")
-    with pytest.raises(ArenaError, match="V2120"):
-        read_toml(path, StudyPlan)
-
-
 def test_the_market_has_the_papers_sizes_shares_no_cluster_and_follows_from_the_seed(tmp_path: Path) -> None:
     few = {"product": 6, "shop": 4, "voucher": 4}
     small = msgspec.structs.replace(PLAN.market, documents=1_000, train_counts=few, second_counts=few, dev_counts=few)

@@ -11,12 +11,12 @@ import torch
 
 from problems.formats import read_problems
 from problems.model import Problem
-from tests.training.rollouts import make_rollout
+from tests.training.rollouts import make_line
 from tests.training.short_rows import die_in
 from training.model import Decode, Rollout
 from training.models.render import Qwen3Codec
 from training.recipe import Recipe, parse_recipe
-from training.rollouts.rollout import Job
+from training.rollouts.rollout import EpisodeLine, Job
 from training.run import Outcome, RunFolder
 from training.samplers.in_process import LocalSampler
 from training.stages.grpo import GrpoPorts, train_grpo
@@ -61,32 +61,29 @@ class Bandit:
 
     def __init__(self, codec: Qwen3Codec) -> None:
         self._prompt = tuple(codec.tokenizer.encode("Say even numbers."))
-        self.rollouts: list[Rollout | None] = []
         self.versions: list[str] = []
         self.modes: list[bool] = []
 
-    def __call__(self, jobs: Sequence[Job], sampler: Any) -> list[Rollout | None]:
+    def __call__(self, jobs: Sequence[Job], sampler: Any) -> list[EpisodeLine]:
         if isinstance(sampler, LocalSampler):
             self.modes.append(sampler._model.training)
         return [self.play(job, sampler) for job in jobs]
 
-    def play(self, job: Job, sampler: Any) -> Rollout:
+    def play(self, job: Job, sampler: Any) -> EpisodeLine:
         """One episode."""
         self.versions.append(sampler.version)
         sampled = sampler.sample(self._prompt, TURN, job.seed)
-        reward = sum(token % 2 == 0 for token in sampled.token_ids) / len(sampled.token_ids)
-        blank = make_rollout([("say", "{}")], reward=reward, problem_id=job.problem.problem_id, sample=job.sample)
-        ids = sampled.token_ids
-        rollout = msgspec.structs.replace(
-            blank,
+        ids, (turn,) = sampled.token_ids, make_line(reward=0.0).rollout.turns  # type: ignore[union-attr]
+        rollout = Rollout(
             prompt_ids=self._prompt,
             completion_ids=(*ids, 7, 7),  # then two tokens of the environment
             mask=(1,) * len(ids) + (0, 0),
             logprobs=(*sampled.logprobs, 0.0, 0.0),
-            turns=(msgspec.structs.replace(blank.turns[0], last=len(ids)),),
+            turns=(msgspec.structs.replace(turn, last=len(ids)),),
         )
-        self.rollouts.append(rollout)
-        return rollout
+        reward = sum(token % 2 == 0 for token in ids) / len(ids)
+        line = make_line(reward=reward, problem_id=job.problem.problem_id, sample=job.sample)
+        return msgspec.structs.replace(line, rollout=rollout)
 
 
 def run_grpo(
@@ -116,8 +113,9 @@ class Losing:
     def __init__(self, codec: Qwen3Codec) -> None:
         self._bandit = Bandit(codec)
 
-    def __call__(self, jobs: Sequence[Job], sampler: Any) -> list[Rollout | None]:
-        return [None, *self._bandit(jobs, sampler)[1:]]
+    def __call__(self, jobs: Sequence[Job], sampler: Any) -> list[EpisodeLine]:
+        first, *rest = self._bandit(jobs, sampler)
+        return [msgspec.structs.replace(first, rollout=None), *rest]
 
 
 def run_losing(folder: Path, out: Path, progress: Callable[..., None] | None = None) -> Outcome:

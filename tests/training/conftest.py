@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,6 @@ import pytest
 
 from tests.training.firehose import Episode, Firehose, real_episodes
 from tests.training.firehose_export import write_day
-from tests.training.qwen3_tokenizer import packed_tokenizer
 
 if TYPE_CHECKING:
     from tests.training.stock import Stock
@@ -45,10 +43,3 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Stock:
     from tests.training.stock import open_stock  # torch: not for the tests of the corpus
 
     return open_stock(tmp_path_factory.mktemp("stock"))
-
-
-@pytest.fixture(scope="session")
-def qwen3(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of Qwen3's own tokenizer: ARENA_QWEN3_TOKENIZER, or npm's copy where npm and a registry can be reached."""
-    named = os.environ.get("ARENA_QWEN3_TOKENIZER")
-    return Path(named) if named else packed_tokenizer(tmp_path_factory.mktemp("qwen3"))

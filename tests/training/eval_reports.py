@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from problems.model import BUCKETS
+from tests.training.rollouts import make_result
 from training.evaluation.report import EvalReport, EvaluationConditions, SetName, make_report
-from training.model import Decode, EpisodeResult
+from training.model import Decode
 
 
 def make(label: str, solved: int, *, samples: int = 2, set_name: str = "eval", lineage: str = "") -> EvalReport:
     """A report in which the first `solved` of 12 problems are solved by every sample."""
     results = [
-        EpisodeResult(
-            problem_id=f"p{number:02d}",
-            bucket=BUCKETS[number % 3],
-            sample=sample,
-            seed=sample,
-            version="w" * 64,
-            stop="terminated",
-            steps=3,
-            is_recommending=True,
-            reward=float(number < solved),
-            is_success=number < solved,
-            is_gt_exact=number < solved,
-            rule=0.5,
-            axes={"price": (1, 2)},
-        )
+        make_result(problem_id=f"p{number:02d}", sample=sample, seed=sample, reward=float(number < solved))
         for number in range(12)
         for sample in range(samples)
     ]

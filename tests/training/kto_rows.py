@@ -6,11 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from tests.training.short_rows import die_in, short_rows
+from training.model import TokenRow
 from training.models.render import Qwen3Codec
 from training.recipe import Recipe, parse_recipe
 from training.run import Outcome, RunFolder
-from training.stages.kto import LabelledRow, train_kto
+from training.stages.kto import train_kto
 
 KTO = """
 parent = "{parent}"
@@ -41,10 +44,10 @@ def kto_recipe(model: Path, parent: Path | str = "", r: int = 4, more: str = "")
     return parse_recipe(text)
 
 
-def labelled(codec: Qwen3Codec, count: int = 8) -> list[LabelledRow]:
+def labelled(codec: Qwen3Codec, count: int = 8) -> list[TokenRow]:
     """Rows of both classes in turn, which end differently."""
     rows = (short_rows(codec, count), short_rows(codec, count, said="Who knows about"))
-    return [LabelledRow(row=rows[place % 2][place], is_wanted=place % 2 == 0) for place in range(count)]
+    return [replace(rows[place % 2][place], is_wanted=place % 2 == 0) for place in range(count)]
 
 
 def run_kto(

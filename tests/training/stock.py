@@ -36,14 +36,13 @@ from training.models.tiny_model import TinyShape, build_tiny_model
 from training.recipe import Recipe, parse_recipe
 from training.rollouts.rollout import jobs_of
 from training.run_context import RunContext
-from training.samplers.in_process import LocalSampler
-from training.samplers.scripted import EXPERT
+from training.samplers.in_process import LocalSampler, sampler_of
 from training.stages.pipeline import trace_of
 
 TOKENIZER = Path(__file__).parents[2] / "training" / "recipes" / "smoke" / "tokenizer"
 RECIPES = TOKENIZER.parent
 POLICY = msgspec.structs.replace(DEMO, tool_profile="paper4")
-DOCUMENTS = 300
+DOCUMENTS, EXPERT = 300, "scripted-expert"
 RULES = Rules(off=tuple(code for code in CODES if code not in NEVER_OFF))  # the filter has tests of its own
 EPISODE = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=2_048, turns_max=12, context_tokens_max=32_768)
 
@@ -66,13 +65,7 @@ class Stock:
 
     def sampler(self, model: Any, version: str = "tiny-0", batch_rows: int = 1) -> LocalSampler:
         """A sampler over a model."""
-        return LocalSampler(
-            model,
-            stop_id=self.codec.stop_id,
-            suppressed_ids=self.codec.template_only_ids,
-            version=version,
-            batch_rows=batch_rows,
-        )
+        return sampler_of(model, self.codec, version, batch_rows)
 
     def traces(self, pool: CorpusPool = "train") -> list[Trace]:
         """The scripted expert's successes on the problems of a pool, as traces of the arena."""

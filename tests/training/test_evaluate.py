@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -9,15 +10,13 @@ import pytest
 
 from foundation.errors import ArenaError
 from harness.inference.scripted.server import ScriptedUpstream
+from tests.training.eval_reports import make
 from tests.training.rollouts import make_result
-from tests.training.stock import Stock
+from tests.training.stock import EXPERT, Stock
 from training.evaluation.model_loader import Learnt, require_unseen
 from training.evaluation.report import (
     EvalReport,
-    EvaluationConditions,
     EvaluationPlan,
-    by_endpoint,
-    by_tokens,
     compare,
     examine,
     make_report,
@@ -25,28 +24,14 @@ from training.evaluation.report import (
 )
 from training.guards import GuardStopError
 from training.model import Decode, EpisodeResult
-from training.rollouts.rollout import EpisodeFile
-from training.samplers.scripted import EXPERT, ScriptedSampler
+from training.rollouts.rollout import EpisodeFile, EpisodeLine, Job, RunJobs
 
 GREEDY = Decode(temperature=0.0, top_p=1.0, turns_max=12)
 
 
-def conditions(samples: int = 2, seeds: tuple[int, ...] = (0,)) -> EvaluationConditions:
-    return EvaluationConditions(
-        set=name_set("held", ()),
-        decode=GREEDY,
-        samples=samples,
-        seeds=seeds,
-        tool_profile="paper4",
-        agent_sha256="",
-        prompt_sha256="",
-        catalogue_sha256="",
-        policy_sha256="",
-    )
-
-
-def report(results: list[EpisodeResult], samples: int = 2, seeds: tuple[int, ...] = (0,)) -> EvalReport:
-    return make_report("m", results, conditions(samples, seeds), lineage_sha256="", contamination="")
+def report(results: list[EpisodeResult]) -> EvalReport:
+    conditions = make("m", 1).conditions
+    return make_report("m", results, conditions, lineage_sha256="", contamination="")
 
 
 def test_an_unscored_episode_is_counted_beside_the_numbers_and_never_in_them() -> None:
@@ -62,8 +47,7 @@ def test_an_unscored_episode_is_counted_beside_the_numbers_and_never_in_them() -
 
 
 def test_only_reports_of_equal_conditions_are_compared() -> None:
-    better = report([make_result(problem_id=str(n), reward=1.0) for n in range(8)], samples=1)
-    worse = report([make_result(problem_id=str(n), reward=0.0) for n in range(8)], samples=1)
+    better, worse = make("m", 8), make("m", 0)
     assert compare(better, worse).first_only == 8 and compare(better, worse).p_value < 0.01
     other = msgspec.structs.replace(worse, conditions=msgspec.structs.replace(worse.conditions, tool_profile="sn15"))
     with pytest.raises(ValueError, match="same conditions"):
@@ -90,44 +74,25 @@ def plan(stock: Stock, **changes: object) -> EvaluationPlan:
     return EvaluationPlan(**rest)  # type: ignore[arg-type]
 
 
-def test_the_scripted_expert_is_examined_alike_by_tokens_and_by_messages(stock: Stock, tmp_path: Path) -> None:
-    found = []
-    for name, run in (
-        ("tokens", by_tokens(plan(stock), ScriptedSampler(stock.codec), stock.codec, stock.bench)),
-        ("messages", by_endpoint(plan(stock), ScriptedUpstream(), EXPERT, stock.bench)),
-    ):
-        file = EpisodeFile(tmp_path / name)
-        found.append(examine(plan(stock), stock.held, file, run, stock.bench, lineage_sha256="", contamination=""))
-    assert found[0].asr == found[1].asr and found[0].asr.value > 0.5
-    assert [p.is_success for p in found[0].problems] == [p.is_success for p in found[1].problems]
-    assert found[0].conditions.tool_profile == "paper4" and found[0].hallucinated == 0
+def taken(stock: Stock, path: Path, run: RunJobs, lineage: str = "") -> EvalReport:
+    return examine(
+        plan(stock), stock.held, EpisodeFile(path), run, stock.bench, lineage_sha256=lineage, contamination=""
+    )
 
 
 def test_an_evaluation_that_was_cut_short_goes_on_and_comes_to_the_same(stock: Stock, tmp_path: Path) -> None:
     asked: list[int] = []
-    tokens = by_tokens(plan(stock), ScriptedSampler(stock.codec), stock.codec, stock.bench)
 
-    def run(jobs):
+    def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
         asked.append(len(jobs))
-        return tokens(jobs)
+        return stock.bench.ask_all(jobs, ScriptedUpstream(), EXPERT, GREEDY, 2)
 
-    def take(path: Path) -> EvalReport:
-        return examine(
-            plan(stock), stock.held, EpisodeFile(path), run, stock.bench, lineage_sha256="", contamination=""
-        )
-
-    whole = take(tmp_path / "a")
+    whole = taken(stock, tmp_path / "a", run)
+    assert whole.asr.value > 0.5 and whole.hallucinated == 0 and whole.conditions.tool_profile == "paper4"
     lines = (tmp_path / "a").read_bytes().splitlines(keepends=True)
     (tmp_path / "b").write_bytes(b"".join(lines[:2]) + lines[2][:20])  # as a kill leaves it
     (tmp_path / "b.owner").write_bytes((tmp_path / "a.owner").read_bytes())
-    assert take(tmp_path / "b") == whole
+    assert taken(stock, tmp_path / "b", run) == whole
     assert asked == [len(stock.held), len(stock.held) - 2]
-
-
-def test_episodes_of_another_model_are_never_reported_as_this_ones(stock: Stock, tmp_path: Path) -> None:
-    run = by_tokens(plan(stock), ScriptedSampler(stock.codec), stock.codec, stock.bench)
-    file = EpisodeFile(tmp_path / "episodes")
-    examine(plan(stock), stock.held[:1], file, run, stock.bench, lineage_sha256="a" * 64, contamination="")
-    with pytest.raises(ArenaError) as refused:
-        examine(plan(stock), stock.held[:1], file, run, stock.bench, lineage_sha256="b" * 64, contamination="")
-    assert refused.value.failure.code == "V2124"
+    with pytest.raises(ArenaError, match="V2124"):  # episodes of another model
+        taken(stock, tmp_path / "a", run, "b" * 64)

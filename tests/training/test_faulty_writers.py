@@ -62,4 +62,4 @@ def test_judged_thoughts_are_told_apart_as_well_as_they_were() -> None:
         )
         for is_faulty in (True, False)
     }
-    assert found[True] >= 54 and found[False] == 0
+    assert found[True] >= 50 and found[False] == 0

@@ -34,7 +34,7 @@ HELD = frozenset({"p1"})
         ("mixed groups", guards.require_mixed, ([0.0] * 10, MIXED), ([0.0] * 9, MIXED)),  # ten steps, and no fewer
         ("emission", guards.require_emission, (0.89, 1.0, RULES), (0.9, 1.0, RULES)),
         ("emission", guards.require_emission, (0.26, 0.3, RULES), (0.28, 0.3, RULES)),  # a share of the parent's
-        ("emission", guards.require_start_emission, (0.0, RULES), (0.01, RULES)),
+        ("emission", guards.require_emission, (0.0, 0.0, RULES), (0.01, 0.01, RULES)),
         ("non-finite", guards.require_finite, ("loss", math.nan), ("loss", 1e30)),
         ("non-finite", guards.require_small_kl, (math.inf, RULES), (0.9, RULES)),
         ("kl", guards.require_small_kl, (17.0, RULES), (2.0, RULES)),

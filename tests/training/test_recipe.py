@@ -12,22 +12,6 @@ from training.recipe import parse_recipe, read_recipe, require_runnable
 BASE = 'name = "x"\nstage = "sft"\nmodel = "m"\n'
 
 
-def test_defaults_are_the_papers() -> None:
-    recipe = parse_recipe(BASE)
-    assert recipe.data.tokens_max == 14_336  # B.1
-    assert (recipe.samples, recipe.decode.temperature, recipe.decode.top_p, recipe.decode.turns_max) == (
-        8,
-        0.9,
-        0.95,
-        8,
-    )
-    assert recipe.data.rollout_share == 0.5  # B.3
-    assert recipe.kto.beta == 0.02 and recipe.guards.emission_min == 0.9  # B.5
-    assert (recipe.grpo.problems_per_step, recipe.grpo.samples, recipe.grpo.beta) == (8, 6, 0.2)  # B.6, v18
-    assert recipe.decode.context_tokens_max == 32_768
-    assert recipe.lora.dropout == 0.0
-
-
 @pytest.mark.parametrize(
     ("text", "nearest"),
     [
@@ -100,11 +84,9 @@ def test_a_value_out_of_bounds_is_an_error_that_names_key_value_and_bound(text: 
     ("stage", "text", "told"),
     [
         ("kto", "", "optim.batch_rows = 1: KTO pairs the rows of a batch, at least 2"),
-        ("kto", "[optim]\nbatch_rows = 2\nlr_sweep = [1e-3]", "optim.lr_sweep: kto sweeps no learning rates"),
         ("grpo", "[optim]\nbatch_rows = 5", "optim.batch_rows = 5 has to divide 48, the rollouts of a step"),
         ("grpo", "[decode]\ntemperature = 0.0", "decode.temperature = 0.0"),
         ("grpo", "[grpo]\nis_blended_per_turn = true", "needs grpo.tool_weight above 0"),
-        ("grpo", 'sampler = "scripted"', "grpo samples from its own policy"),
         (
             "grpo",
             'sampler = "http://h/v1"\nsampler_model = "m"\n[grpo]\nrefresh_every_steps = 5\n[lora]\nr = 0',
@@ -113,7 +95,7 @@ def test_a_value_out_of_bounds_is_an_error_that_names_key_value_and_bound(text: 
         ("grpo", "[decode]\ntop_p = 0.95", "decode.top_p = 0.95: the trainer scores the whole distribution"),
         ("sft", "[optim]\nlr_sweep = [1e-3, 1e-2]", "needs dev rows: data.dev names no corpus"),
         ("rejection", 'sampler = "http://h/v1"', "sampler_model has to name the model there"),
-        ("rejection", 'sampler = "h:8000"', "sampler = 'h:8000' is neither a URL nor `scripted`"),
+        ("rejection", 'sampler = "h:8000"', "sampler = 'h:8000' is no URL"),
         ("teacher", 'teacher = "claude"', "teacher = 'claude' is neither a URL nor `scripted`"),
     ],
 )

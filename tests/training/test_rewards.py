@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.training.rollouts import make_rollout
+from tests.training.rollouts import make_line
 from training.rollouts.rewards import (
     Reward,
     Step,
@@ -17,10 +18,10 @@ from training.rollouts.rewards import (
     group_advantages,
     match_call,
     match_step,
-    mixed_share,
     reward_of,
     token_advantages,
 )
+from training.rollouts.rollout import EpisodeLine
 
 WORDS = st.text(st.sampled_from("abc é "), max_size=12)
 
@@ -62,20 +63,23 @@ def test_all_calls_of_a_turn_count_in_whatever_order() -> None:
     assert match_step((), ()) == match_step((red,), ()) == 0.0  # a turn without a call matches nothing
 
 
+def earned(line: EpisodeLine, teacher: Mapping[str, Sequence[Step]]) -> Reward:
+    assert line.rollout is not None
+    return reward_of(line.rollout, line.result, teacher, 0.5)
+
+
+def credited(lines: list[EpisodeLine], teacher: Mapping[str, Sequence[Step]], turn_weight: float) -> list[list[float]]:
+    rollouts = [line.rollout for line in lines if line.rollout is not None]
+    return token_advantages(rollouts, [earned(line, teacher) for line in lines], turn_weight=turn_weight)
+
+
 def test_the_blend_is_at_reward_level() -> None:
-    rollout = make_rollout([("find_product", '{"q": "a"}')], reward=0.4)
+    line = make_line([("find_product", '{"q": "a"}')], reward=0.4)
     teacher = {"p": (step("find_product", q="a"), step("terminate"))}
-    found = reward_of(rollout, teacher, 0.5)
+    found = earned(line, teacher)
     assert found.tool_match == pytest.approx(0.5)  # one of two steps: a short rollout can't win by stopping early
     assert found.value == pytest.approx(0.5 * 0.4 + 0.5 * 0.5)
     assert found.outcome == 0.4 and found.steps == (1.0,)
-
-
-def test_a_group_is_mixed_where_two_of_its_rewards_differ() -> None:
-    values = [1.0, 1.0, 0.0, 0.5, None, 1.0]
-    rewards = [Reward(value=value, outcome=value, tool_match=None) for value in values]
-    assert mixed_share(rewards, 2) == pytest.approx(1 / 3)  # an unscored rollout is no reward
-    assert mixed_share(rewards, 6) == 1.0 and mixed_share([], 2) == 0.0
 
 
 VALUES = st.lists(st.one_of(st.none(), st.floats(0, 1)), min_size=1, max_size=8)
@@ -99,12 +103,13 @@ def test_advantages_sum_to_zero_and_an_unscorable_rollout_is_outside(values: lis
 def test_tokens_of_the_environment_get_nothing(turn_weight: float) -> None:
     teacher = {"p": ((("a", "{}"),), (("b", "{}"),))}
     group = [
-        make_rollout([("a", "{}"), ("b", "{}"), None], reward=1.0),
-        make_rollout([("b", "{}")], reward=0.0),
-        make_rollout([("a", "{}"), ("a", "{}")], reward=None),
+        make_line([("a", "{}"), ("b", "{}"), None], reward=1.0),
+        make_line([("b", "{}")], reward=0.0),
+        make_line([("a", "{}"), ("a", "{}")], reward=None),
     ]
-    rows = token_advantages(group, [reward_of(one, teacher, 0.5) for one in group], turn_weight=turn_weight)
-    for rollout, row in zip(group, rows, strict=True):
+    rows = credited(group, teacher, turn_weight)
+    for rollout, row in zip((line.rollout for line in group), rows, strict=True):
+        assert rollout is not None
         assert len(row) == len(rollout.completion_ids)
         assert all(value == 0 for value, bit in zip(row, rollout.mask, strict=True) if not bit)
     assert not any(rows[2])  # a fault of ours teaches nothing
@@ -113,8 +118,8 @@ def test_tokens_of_the_environment_get_nothing(turn_weight: float) -> None:
 def test_a_turn_is_credited_with_its_own_match_where_the_blend_is_per_turn() -> None:
     teacher = {"p": ((("a", "{}"),), (("b", "{}"),))}
     group = [
-        make_rollout([("a", "{}"), ("b", "{}")], reward=0.0),  # both right
-        make_rollout([("a", "{}"), ("x", "{}")], reward=0.0),  # the second wrong
+        make_line([("a", "{}"), ("b", "{}")], reward=0.0),  # both right
+        make_line([("a", "{}"), ("x", "{}")], reward=0.0),  # the second wrong
     ]
-    rows = token_advantages(group, [reward_of(one, teacher, 0.5) for one in group], turn_weight=0.5)
+    rows = credited(group, teacher, 0.5)
     assert rows == [[0.0, 0.0, 0.0, 0.25, 0.25], [0.0, 0.0, 0.0, -0.25, -0.25]]

@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from foundation.errors import ArenaError
 from harness.inference.port import ModelReply
 from tests.training.lamp_run import BY, HONEST, TIMELINE, Writer, trace_of, written
 from training.rewriting.grounding import refusal
@@ -34,19 +33,6 @@ def test_thoughts_as_people_write_them_stand(step: int, thought: str) -> None:
     assert refusal(thought, TIMELINE, step, ()) is None
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
-        "I would search next.",
-        '{"thought": "The shopper wants a lamp and so I search for it now.", "arguments": "{}"}',
-        '[{"thought": "The shopper wants a lamp and so I search for it now."}]',
-    ],
-)
-def test_a_reply_of_another_form_is_refused(raw: str, tmp_path: Path) -> None:
-    left = written(tmp_path, Writer(HONEST, {0: raw}), trace_of(TIMELINE))
-    assert left.fate == "not_grounded"
-
-
 def test_a_writer_that_learns_from_the_reason_goes_on(tmp_path: Path) -> None:
     class Learning(Writer):
         def complete(self, request: str) -> ModelReply:
@@ -61,18 +47,6 @@ def test_a_writer_that_learns_from_the_reason_goes_on(tmp_path: Path) -> None:
         tmp_path, Learning((*HONEST[:1], f"{HONEST[1]} Product 4410999999 is worse.", *HONEST[2:])), trace_of(TIMELINE)
     )
     assert (made.thoughts, made.refused) == (HONEST, 1)
-
-
-def test_a_question_that_the_endpoint_cannot_answer_leaves_the_run_out(tmp_path: Path) -> None:
-    class Short(Writer):
-        def complete(self, request: str) -> ModelReply:
-            if len(msgspec.json.decode(request)["messages"][1]["content"]) > 2_000:
-                raise ArenaError("A1040", "HTTP 400: maximum context length is 512 tokens")
-            return super().complete(request)
-
-    left = written(tmp_path, Short(HONEST), trace_of(TIMELINE))
-    assert left.fate == "not_answered"
-    assert left.detail == "step 5, terminate: HTTP 400: maximum context length is 512 tokens"
 
 
 def test_nothing_is_asked_about_a_run_that_the_corpus_would_not_take(tmp_path: Path) -> None:

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from arena.chain.keys import verify
 from neurons.cli.app import main
 from tests.training.firehose import Firehose, real_episodes
 from tests.training.firehose_export import write_records
-from tests.training.lifted_rows import compare
+from training.agents import distilled_prompt
 from training.corpus.corpus_files import read_rows
-from training.corpus.model import CorpusRow
+from training.corpus.exports import export_shards, open_export
+from training.corpus.model import CorpusRow, ExecutedTrace
+from training.rewriting.writing import with_calls
 
 LOOSE = ("--rule", "coefficient_e4_min=0")
 
@@ -49,10 +52,22 @@ def test_driven_runs_are_lifted_with_their_calls_unchanged(export: Path, thought
     without = list(built(export, tmp_path / "without"))
     assert {row.trace.provenance for row in without} == {"verbatim"}
     rows = built(export, tmp_path / "with", "--rewritten", thoughts, "--rule", "per_problem_max=9")
-    found = compare(export, rows)
-    assert found.driven == report["fates"]["rewritten"] >= 2
-    assert found.rows and found.calls >= 2 * found.rows
-    assert (found.changed_calls, found.changed_rows) == (0, 0)
+    driven = {
+        row.source.place: row
+        for shard in export_shards(open_export(export, verify))
+        for row in with_calls(shard)()
+        if isinstance(row, ExecutedTrace) and row.facts.is_agentic is False and row.facts.is_success
+    }
+    assert len(driven) == report["fates"]["rewritten"] >= 2
+    lifted = [row.trace for row in rows if row.trace.provenance == "rewritten"]
+    for trace in lifted:
+        record = driven[trace.source.place]
+        results = {message.call_id: message.content for message in trace.messages if message.role == "tool"}
+        turns = [message for message in trace.messages if message.role == "assistant"]
+        made = tuple((call.name, call.arguments, results[call.id]) for turn in turns for call in turn.calls)
+        assert made == record.executed and trace.facts.recommended == record.facts.recommended
+        assert [message.content for message in trace.messages[:2]] == [distilled_prompt(), record.query]
+        assert all(turn.reasoning and not turn.content for turn in turns)
     assert {row.trace.provenance for row in rows} == {"verbatim", "rewritten"}
 
 

@@ -12,20 +12,17 @@ import pytest
 from arena.evaluate import Evaluation
 from foundation.errors import ArenaError
 from harness.sandbox.port import GuestJob
-from tests.training.rollouts import make_rollout
+from tests.training.rollouts import make_line
 from tests.training.stock import EPISODE, Stock
 from training.agents import distilled_source
-from training.guards import GuardStopError
 from training.model import Decode, Sampled
 from training.models.render import masked_runs
 from training.rollouts.rollout import (
     CONTEXT_FULL,
     EpisodeFile,
-    EpisodeLine,
     InProcessSandbox,
     Job,
     TokenUpstream,
-    collect,
     jobs_of,
     read_result,
     read_rollout,
@@ -66,7 +63,7 @@ def test_every_prompt_is_the_last_one_and_what_was_sampled_and_what_the_tools_sa
         call("terminate", '{"status":"success"}'),
     )
     evaluation = run_job(stock, job, sampler)
-    rollout = read_rollout(job, evaluation)
+    rollout = read_rollout(evaluation)
     assert rollout is not None
     whole = rollout.prompt_ids + rollout.completion_ids
     for before, after in zip(sampler.prompts, sampler.prompts[1:], strict=False):
@@ -79,7 +76,8 @@ def test_every_prompt_is_the_last_one_and_what_was_sampled_and_what_the_tools_sa
     assert [len(turn.tools) for turn in rollout.turns] == [1, 2, 1]
     assert {p for p, bit in zip(rollout.logprobs, rollout.mask, strict=True) if bit} == {-0.5}
     assert {p for p, bit in zip(rollout.logprobs, rollout.mask, strict=True) if not bit} == {0.0}
-    assert rollout.result.reward == 0.0 and rollout.result.steps == 3
+    result = read_result(job, evaluation)
+    assert result.reward == 0.0 and result.steps == 3
 
 
 def test_a_conversation_that_outgrows_the_context_is_counted_and_is_no_crash(stock: Stock) -> None:
@@ -92,7 +90,7 @@ def test_a_conversation_that_outgrows_the_context_is_counted_and_is_no_crash(sto
     evaluation = run_job(stock, job, sampler, decode)
     result = read_result(job, evaluation)
     assert result.is_overflow and result.reward == 0.0 and len(sampler.prompts) < 8
-    assert read_rollout(job, evaluation) is not None
+    assert read_rollout(evaluation) is not None
     assert not read_result(job, run_job(stock, job, Told(stock, "x"))).is_overflow
     assert CONTEXT_FULL
 
@@ -102,27 +100,9 @@ def test_a_prompt_that_an_agent_rewrites_is_rendered_afresh_and_is_no_rollout(st
     (job,) = jobs_of(stock.bench.problems[:1], 1, 0)
     sampler = Told(stock, call("find_product", '{"q":"tee"}'), "Done.")
     evaluation = run_job(stock, job, sampler, source=forgetful)
-    assert read_rollout(job, evaluation) is None
+    assert read_rollout(evaluation) is None
     assert read_result(job, evaluation).reward == 0.0
     assert sampler.prompts[0] == sampler.prompts[1]
-
-
-class Stopped:
-    """A sampler that a guard stops."""
-
-    version = "stopped"
-    asked = 0
-
-    def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> Sampled:
-        self.asked += 1
-        raise GuardStopError("dropout", "as if")
-
-
-def test_after_a_failure_no_further_job_is_started(stock: Stock) -> None:
-    jobs, sampler = jobs_of(stock.bench.problems[:3], 20, 0), Stopped()
-    with pytest.raises(ArenaError):
-        list(stock.bench.sample(jobs, sampler, stock.codec, EPISODE, 1))
-    assert sampler.asked < len(jobs)
 
 
 def test_only_agents_of_ours_run_outside_a_jail(stock: Stock) -> None:
@@ -141,26 +121,12 @@ def test_only_agents_of_ours_run_outside_a_jail(stock: Stock) -> None:
 
 def test_a_file_of_episodes_keeps_whole_lines_and_runs_only_what_is_missing(stock: Stock, tmp_path: Path) -> None:
     jobs = jobs_of(stock.bench.problems[:2], 2, 0)
-    lines = [
-        EpisodeLine(
-            result=msgspec.structs.replace(
-                make_rollout([None], reward=0.0, problem_id=job.problem.problem_id, sample=job.sample).result,
-                seed=job.seed,
-            ),
-            query="",
-            messages=(),
-            tools="[]",
-            rollout=make_rollout([None], reward=0.0),
-        )
-        for job in jobs
-    ]
+    lines = [make_line(reward=0.0, problem_id=job.problem.problem_id, sample=job.sample, seed=job.seed) for job in jobs]
     path = tmp_path / "episodes.jsonl"
-    collect(jobs[:3], EpisodeFile(path), lambda missing: lines[: len(missing)])
+    EpisodeFile(path).collect(jobs[:3], lambda missing: lines[: len(missing)])
     path.write_bytes(path.read_bytes()[:-30])  # as a kill leaves it
-    opened = EpisodeFile(path)
-    assert [job.seed for job in opened.missing(jobs)] == [jobs[2].seed, jobs[3].seed]
     told: list[tuple[int, int]] = []
-    collect(jobs, opened, lambda missing: lines[2:], lambda done, of: told.append((done, of)))
+    EpisodeFile(path).collect(jobs, lambda missing: lines[-len(missing) :], lambda done, of: told.append((done, of)))
     assert told == [(3, 4), (4, 4)]
     key = {(line.result.problem_id, line.result.sample): line for line in lines}
     assert EpisodeFile(path).lines() == tuple(key[place] for place in sorted(key))

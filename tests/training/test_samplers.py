@@ -1,4 +1,4 @@
-"""One contract for every sampler: in this process, behind vLLM's protocol, scripted; then what is each one's own."""
+"""One contract for both samplers: in this process, and behind vLLM's protocol; then what is vLLM's own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from training.model import Decode, Sampler
 from training.models.render import run_defect
 from training.rollouts.rollout import jobs_of
 from training.run import weights_sha256
-from training.samplers.scripted import ScriptedSampler
 from training.samplers.vllm import VllmSampler
 
 SHORT = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=10)
@@ -44,10 +43,8 @@ def vllm(stock: Stock, double: VllmDouble) -> Iterator[VllmSampler]:
         sampler.close()
 
 
-@pytest.fixture(params=["local", "vllm", "scripted"])
-def sampler(request: pytest.FixtureRequest, stock: Stock) -> Sampler:
-    if request.param == "scripted":
-        return ScriptedSampler(stock.codec)
+@pytest.fixture(params=["local", "vllm"])
+def sampler(request: pytest.FixtureRequest) -> Sampler:
     found: Sampler = request.getfixturevalue(request.param)
     return found
 
@@ -71,9 +68,7 @@ def test_a_turn_is_ids_with_a_logprob_each_and_no_token_of_the_templates(
 
 
 def test_a_rollout_is_one_sequence_whoever_samples(stock: Stock, sampler: Sampler) -> None:
-    decode = msgspec.structs.replace(EPISODE, turn_tokens_max=600, turns_max=3)
-    if not isinstance(sampler, ScriptedSampler):
-        decode = msgspec.structs.replace(decode, turn_tokens_max=12)
+    decode = msgspec.structs.replace(EPISODE, turn_tokens_max=12, turns_max=3)
     (line,) = stock.bench.sample(jobs_of(stock.bench.problems[:1], 1, 0), sampler, stock.codec, decode, 1)
     assert line.rollout is not None and line.result.version == sampler.version
     assert sum(line.rollout.mask) == sum(turn.last - turn.first for turn in line.rollout.turns)
@@ -129,14 +124,7 @@ def one_logprob_less(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        without("token_ids"),
-        one_logprob_less,
-        lambda body: body["id"],
-    ],
-)
+@pytest.mark.parametrize("fault", [without("token_ids"), one_logprob_less, lambda body: body["id"]])
 def test_a_reply_without_tokens_is_refused_and_never_guessed_at(stock: Stock, local: Any, fault: Any) -> None:
     double = VllmDouble(lambda model, prompt, decode, seed: local.sample(prompt, decode, seed), stock.codec.stop_id)
     double.answer = fault

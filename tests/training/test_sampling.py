@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 from tests.training.stock import Stock
 from training.guards import GuardStopError
 from training.model import Decode, Sampled
-from training.samplers.in_process import LocalSampler, draw_nucleus
+from training.samplers.in_process import LocalSampler
 
 SHORT = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=12)
 
@@ -115,14 +114,6 @@ def test_suppressed_tokens_are_never_drawn_and_the_stop_token_ends_a_turn(
     assert len(cut.token_ids) == 6 and cut.finish == "length"
 
 
-def sharp(stock: Stock) -> Any:
-    """The random model with logits far apart."""
-    model = stock.load()
-    with torch.no_grad():
-        model.model.norm.weight.mul_(20)
-    return model
-
-
 def counted_tokens(model: Any) -> list[int]:
     """Grows by the number of tokens of each forward pass."""
     seen: list[int] = []
@@ -184,12 +175,3 @@ def test_a_turn_computes_only_what_its_conversation_and_others_have_not(stock: S
     seen.clear()
     other = sampler.sample((*prompt, 11, 12), SHORT, 2)  # begins as the others did
     assert sum(seen) == 2 + len(other.token_ids) - 1
-
-
-def test_the_nucleus_holds_the_least_tokens_of_its_mass() -> None:
-    chances = torch.tensor([[0.5, 0.3, 0.15, 0.05]])
-    points = torch.linspace(0, 0.999, 400)
-    drawn = draw_nucleus(chances.log().repeat(400, 1), 0.8, points)
-    counts = Counter(drawn.tolist())
-    assert set(counts) == {0, 1}
-    assert counts[0] / 400 == pytest.approx(0.5 / 0.8, abs=0.02)

@@ -1,21 +1,15 @@
-"""Two processes that train one run: the losses of one process, one writer, and a run that goes on after kill -9.
+"""Two processes that train one run: the losses of one process, and one writer.
 
-The process group (gloo, on loopback) and the engine's data parallelism are real, in `make prove` the command and its
-launcher too. The devices are CPUs, where the pinned accelerate shares out rows but no weights, whatever its config asks
-for.
+The process group (gloo, on loopback) and the engine's data parallelism are real. The devices are CPUs, where the pinned
+accelerate shares out rows but no weights, whatever its config asks for.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
-import subprocess
-import sys
-import time
 from collections.abc import Callable
-from dataclasses import replace
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -41,9 +35,7 @@ from training.run import (
 from training.stages.pipeline import run_stage
 
 ROOT = Path(__file__).parents[2]
-CONFIG = ROOT / "training" / "recipes" / "paper" / "fsdp2.yaml"
 TWO = Processes(index=0, count=2)
-DEATH_STEP = 5
 LIMIT_S = 300
 RECIPE = """
 name = "two"
@@ -99,19 +91,6 @@ def losses_of(run: Path) -> list[float]:
     return [line["loss"] for line in lines if "loss" in line]
 
 
-def train_on_two(stock: Stock, corpora: Path, recipe: Path, out: Path) -> None:
-    """The command of the README, on two processes."""
-    words = ["--num_processes", "2", "--main_process_port", str(free_port()), "-m", "neurons.cli.app", "train"]
-    words += [read_recipe(recipe).stage, "--recipe", str(recipe), "--out", str(out), "--json"]
-    words += ["--policy", str(corpora / "policy.json"), "--catalogue", str(stock.folder / "index")]
-    words += ["--state-dir", str(corpora / "state")]
-    launcher = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--config_file", str(CONFIG)]
-    done = subprocess.run(
-        [*launcher, *words], cwd=ROOT, env=environment(), capture_output=True, timeout=LIMIT_S, check=False
-    )
-    assert done.returncode == 0, done.stderr.decode()[-4_000:]
-
-
 def environment(**more: str) -> dict[str, str]:
     return os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""} | more
 
@@ -146,35 +125,9 @@ def require_both_trained(stock: Stock, recipe: Path, out: Path) -> None:
     assert [one.exitcode for one in started] == [0, 0]
 
 
-def require_both_killed(stock: Stock, recipe: Path, out: Path) -> None:
-    """Begin the run on two processes, and kill both with -9 once they are in `DEATH_STEP`."""
-    started = start_two(run_to_death, stock.folder, recipe, out)
-    ends = time.monotonic() + LIMIT_S
-    while not (out / "reached").exists() and all(one.is_alive() for one in started) and time.monotonic() < ends:
-        time.sleep(0.05)
-    for one in started:
-        one.kill()
-        one.join()
-    assert [one.exitcode for one in started] == [-signal.SIGKILL] * 2
-    assert (out / "reached").exists() and not (out / "lineage.json").exists()
-    assert newest_checkpoint(out / "trainer", TWO)
-
-
-def run_to_death(folder: Path, recipe: Path, out: Path) -> None:
-    """The run of one of the two, which stands still in `DEATH_STEP`."""
-
-    def stand_still(phase: str, done: int, of: int) -> None:
-        if done == DEATH_STEP:
-            (out / "reached").touch()
-            time.sleep(LIMIT_S)
-
-    run_in(folder, recipe, out, stand_still)
-
-
-def run_in(folder: Path, recipe: Path, out: Path, progress: Callable[..., None] | None = None) -> None:
+def run_in(folder: Path, recipe: Path, out: Path) -> None:
     """The run of one of the two."""
-    bench = replace(reopen_stock(folder).bench, progress=progress)
-    run_stage(read_recipe(recipe), out, bench, open_teacher=no_teacher)
+    run_stage(read_recipe(recipe), out, reopen_stock(folder).bench, open_teacher=no_teacher)
 
 
 def require_equal_runs(two: Path, one: Path) -> None:
@@ -194,25 +147,13 @@ def require_equal_runs(two: Path, one: Path) -> None:
         torch.testing.assert_close(found, other, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("before", "is_command"),
-    [
-        (require_both_trained, False),
-        pytest.param(require_both_killed, True, marks=pytest.mark.prove),
-    ],
-)
-def test_two_processes_killed_with_9_or_not_come_to_the_losses_of_one(
-    stock: Stock, corpora: Path, tmp_path: Path, before: Callable[..., None], is_command: bool
-) -> None:
-    """By the command under its launcher, and without both: each reads the engine anew, in three processes."""
+def test_two_processes_come_to_the_losses_of_one(stock: Stock, corpora: Path, tmp_path: Path) -> None:
     text = text_of(stock, corpora, 0)
     recipe, one, two = tmp_path / "two.toml", tmp_path / "one", tmp_path / "two"
     recipe.write_text(text, "utf-8")
     done = alone(stock, text, one)
-    assert done.steps > DEATH_STEP and done.metrics["rows"] % 2  # the last step of an epoch has one row
-    before(stock, recipe, two)
-    if is_command:
-        train_on_two(stock, corpora, recipe, two)
+    assert done.steps > 5 and done.metrics["rows"] % 2  # the last step of an epoch has one row
+    require_both_trained(stock, recipe, two)
     require_equal_runs(two, one)
     [(_, lineage)] = lineage_chain(two)
     assert lineage.parent_sha256 == weights_sha256(stock.model)

@@ -25,9 +25,10 @@ from arena.policy import Policy
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError
 from harness.inference.port import Upstream
+from harness.inference.scripted.server import ScriptedUpstream
 from harness.sandbox.probe import open_sandbox
 from neurons.cli import evaluate as evaluate_model
-from neurons.cli import train
+from neurons.cli import report, train
 from neurons.cli.exit_codes import EXIT_INTEGRITY, exit_code
 from tests.training.stock import POLICY, RECIPES, Stock, corpus_of
 from training.evaluation.model_loader import learnt_by
@@ -69,20 +70,19 @@ def arena(place: Path, command: str, *words: str, code: int = 0) -> Result:
     node = ("--policy", str(place / "policy.json"))
     if command in ("train", "eval"):
         node += ("--catalogue", str(place / "smoke" / "index"), "--state-dir", str(place / "state"))
-    if command == "lineage":
+    if command in ("lineage", "report"):
         node = ()
-    alone = command == "eval"
-    app = evaluate_model.app if alone else train.app
-    result = CliRunner().invoke(app, [*(() if alone else (command,)), *words, *node], catch_exceptions=False)
+    alone = {"eval": evaluate_model.app, "report": report.app}
+    named = () if command in alone else (command,)
+    result = CliRunner().invoke(alone.get(command, train.app), [*named, *words, *node], catch_exceptions=False)
     assert result.exit_code == code, result.output
     return result
 
 
 @contextmanager
-def no_teacher(plan: Recipe) -> Iterator[Upstream]:
-    """Nobody is asked in these runs."""
-    raise AssertionError(f"{plan.name} asks its teacher")
-    yield
+def scripted(plan: Recipe) -> Iterator[Upstream]:
+    """The teacher of these runs."""
+    yield ScriptedUpstream()
 
 
 def run_of(place: Path, stage: str) -> Path:
@@ -125,15 +125,6 @@ def test_a_guard_that_fires_stands_in_the_lineage_and_in_the_exit_code(place: Pa
     assert lineage.stopped_by in shown and lineage.steps > 0
 
 
-def test_lineage_goes_back_to_the_base_model(place: Path) -> None:
-    shown = json.loads(arena(place, "lineage", str(run_of(place, "kto")), "--json").stdout)
-    assert [one["recipe"]["stage"] for one in shown] == ["kto", "teacher", "rejection", "sft"]
-    assert shown[-1]["parent_sha256"] == weights_sha256(place / "smoke" / "model")
-    chain = lineage_chain(run_of(place, "kto"))
-    assert [child.parent_sha256 for _, child in chain[:-1]] == [parent.sha256 for _, parent in chain[1:]]
-    assert "base" in arena(place, "lineage", str(run_of(place, "kto"))).stdout
-
-
 def test_weights_that_were_changed_and_a_parent_that_was_exchanged_are_found(place: Path, tmp_path: Path) -> None:
     copy = tmp_path / "teacher"
     shutil.copytree(run_of(place, "teacher"), copy)
@@ -169,11 +160,11 @@ def test_a_run_does_not_go_on_from_another_parent_than_it_began_from(place: Path
 
     bench = replace(stock.bench, progress=kill)
     with pytest.raises(Killed):
-        run_stage(parse_recipe(text), out, bench, open_teacher=no_teacher)
+        run_stage(parse_recipe(text), out, bench, open_teacher=scripted)
     assert (out / "episodes.jsonl").exists()
     train_anew(parent)
     with pytest.raises(ArenaError, match="was begun from") as wrong:
-        run_stage(parse_recipe(text), out, stock.bench, open_teacher=no_teacher)
+        run_stage(parse_recipe(text), out, stock.bench, open_teacher=scripted)
     assert wrong.value.failure.code == "V2166" and str(parent) in wrong.value.failure.detail
     assert "new folder" in str(wrong.value) and exit_code(wrong.value) == EXIT_INTEGRITY
 
@@ -193,15 +184,15 @@ def test_a_checkpoint_is_examined_greedily_and_sampled_and_compared_with_its_bas
     words = (*short, "--out", "teacher.json", "--label", "teacher")
     table = arena(place, "eval", str(teacher), *words).stdout
     assert "success (ASR)" in table and "pass@1" in table and "contamination check" in table
-    report = msgspec.json.decode(Path("teacher.json").read_bytes(), type=EvalReport)
-    assert report.conditions.tool_profile == "paper4" and report.conditions.decode.temperature == 0
-    assert report.lineage_sha256 == open_checkpoint(teacher).sha256
+    greedy = msgspec.json.decode(Path("teacher.json").read_bytes(), type=EvalReport)
+    assert greedy.conditions.tool_profile == "paper4" and greedy.conditions.decode.temperature == 0
+    assert greedy.lineage_sha256 == open_checkpoint(teacher).sha256
     sampled = arena(place, "eval", str(teacher), *short, "--seeds", "4", "--json")
     found = msgspec.convert(json.loads(sampled.stdout)["report"], EvalReport)
-    assert found.episodes == 4 * report.episodes and set(found.pass_at) == {"1", "2", "4"}
+    assert found.episodes == 4 * greedy.episodes and set(found.pass_at) == {"1", "2", "4"}
     assert len(found.asr_by_seed) == 4
     both = json.loads(arena(place, "report", "base.json", "teacher.json", "--json").stdout)
-    assert both["tests"][0]["paired"]["n"] == report.conditions.set.problems
+    assert both["tests"][0]["paired"]["n"] == greedy.conditions.set.problems
 
 
 def test_nothing_is_examined_on_what_it_learnt(place: Path, stock: Stock) -> None:

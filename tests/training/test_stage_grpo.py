@@ -7,18 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.training.bandit import Bandit, die_in_grpo, run_grpo, run_losing
 from tests.training.short_rows import require_killed
 from tests.training.stock import Stock
 from tests.training.vllm_double import VllmDouble, serve
-from training.model import Rollout
-from training.rollouts.rollout import Job
+from training.rollouts.rollout import EpisodeLine, Job
 from training.run import CHECKPOINT, Outcome
 from training.samplers.vllm import VllmSampler
-from training.stages import grpo
 
 
 def train(stock: Stock, out: Path, run_jobs: Any, server: Any = None, **changes: Any) -> Outcome:
@@ -83,37 +81,16 @@ def test_a_run_killed_with_9_goes_on_to_the_same_losses_counts_and_weights(stock
     assert weights[0] == weights[1]
 
 
-def test_advantages_of_the_engine_are_zero_on_tokens_of_the_environment_and_on_padding(
-    stock: Stock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[dict[str, Any]] = []
-
-    def keep(self: Any, inputs: Any) -> dict[str, Any]:
-        seen.append(real(self, inputs))
-        return seen[-1]
-
-    real = grpo._TurnTrainer._generate_and_score_completions
-    monkeypatch.setattr(grpo._TurnTrainer, "_generate_and_score_completions", keep)
-    train(stock, tmp_path / "run", Bandit(stock.codec), steps=1)
-    output = seen[0]
-    outside = (output["completion_mask"] * output["tool_mask"]) == 0
-    assert bool(outside.any()) and not bool(output["advantages"][outside].any())
-    assert bool(output["advantages"].any())
-    groups = output["advantages"][:, 0].reshape(-1, 2).sum(1)
-    assert groups.tolist() == pytest.approx([0, 0], abs=1e-6)  # the group's mean is the baseline
-    assert bool((output["old_per_token_logps"] == output["sampling_per_token_logps"]).all())
-
-
 def test_a_rollout_of_ours_that_failed_is_unscorable_and_one_that_is_no_sequence_is_counted(
     stock: Stock, tmp_path: Path
 ) -> None:
     bandit = Bandit(stock.codec)
 
-    def run(jobs: Sequence[Job], sampler: Any) -> list[Rollout | None]:
-        found = bandit(jobs, sampler)
-        unscored = msgspec.structs.replace(found[0], result=msgspec.structs.replace(found[0].result, reward=None))
-        long = msgspec.structs.replace(found[2], completion_ids=(5,) * 65, mask=(1,) * 65, logprobs=(-1.0,) * 65)
-        return [unscored, None, long, *found[3:]]
+    def run(jobs: Sequence[Job], sampler: Any) -> list[EpisodeLine]:
+        one, other, third, *rest = bandit(jobs, sampler)
+        long = replace(third.rollout, completion_ids=(5,) * 65, mask=(1,) * 65, logprobs=(-1.0,) * 65)  # type: ignore[type-var]
+        unscored = replace(one, result=replace(one.result, reward=None))
+        return [unscored, replace(other, rollout=None), replace(third, rollout=long), *rest]
 
     done = train(stock, tmp_path / "run", run, steps=1)
     assert done.dropped == {"not one sequence": 1, "too long": 1}
@@ -123,9 +100,10 @@ def test_a_rollout_of_ours_that_failed_is_unscorable_and_one_that_is_no_sequence
 def test_a_sampler_that_is_another_policy_ends_the_run_before_the_first_update(stock: Stock, tmp_path: Path) -> None:
     bandit = Bandit(stock.codec)
 
-    def run(jobs: Sequence[Job], sampler: Any) -> list[Rollout | None]:
+    def run(jobs: Sequence[Job], sampler: Any) -> list[EpisodeLine]:
         return [
-            msgspec.structs.replace(one, logprobs=tuple(p - 1.0 for p in one.logprobs)) for one in bandit(jobs, sampler)
+            replace(line, rollout=replace(line.rollout, logprobs=tuple(p - 1.0 for p in line.rollout.logprobs)))  # type: ignore[type-var,union-attr]
+            for line in bandit(jobs, sampler)
         ]
 
     done = train(stock, tmp_path / "run", run)

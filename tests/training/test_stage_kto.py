@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from tests.training.kto_rows import die_in_kto, kto_recipe, labelled, run_kto
-from tests.training.short_rows import require_killed, run_sft
+from tests.training.short_rows import require_killed
 from tests.training.stock import TOKENIZER
-from training.models.opening import open_parent
 from training.models.render import Qwen3Codec
 from training.models.tiny_model import TinyShape, build_tiny_model
-from training.run import CHECKPOINT, Outcome, RunFolder
+from training.run import CHECKPOINT
 
 
 @pytest.fixture(scope="module")
@@ -25,25 +23,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build_tiny_model(TOKENIZER, folder, TinyShape(hidden=32, layers=1), 0)
     torch.set_num_threads(1)
     return folder
-
-
-@pytest.fixture(scope="module")
-def parent(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run whose weights are an adapter."""
-    folder = tmp_path_factory.mktemp("parent") / "run"
-    run_sft(model, folder, r=8)
-    finish(folder, model)
-    return folder
-
-
-def finish(folder: Path, model: Path) -> None:
-    """Give a run its lineage, as the pipeline does."""
-    from tests.training.short_rows import sft_recipe
-    from training.run import weights_sha256
-
-    recipe = sft_recipe(model, r=8)
-    done = Outcome(parent_sha256=weights_sha256(model), steps=6)
-    RunFolder(folder, recipe).finish(done, codec_sha256="", partition_sha256="", code_commit="", device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -117,26 +96,3 @@ def test_a_resumed_run_is_held_against_the_rate_it_began_with(model: Path, tmp_p
     done = run_kto(model, tmp_path / "run", lambda policy: 0.88)
     assert done.stopped_by.startswith("emission: 0.880") and done.steps == 4
     assert emissions(tmp_path / "run") == [(0, 1.0), (2, 0.95), (4, 0.88)]
-
-
-def test_where_all_weights_are_trained_the_reference_is_the_parent_and_not_its_base(
-    model: Path, parent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from training.stages import kto
-
-    taken: list[Any] = []
-
-    class Kept(kto._MaskedTrainer):  # type: ignore[misc]
-        def __init__(self, *given: Any, **named: Any) -> None:
-            taken.append({name: weight.clone() for name, weight in named["ref_model"].state_dict().items()})
-            super().__init__(*given, **named)
-
-    monkeypatch.setattr(kto, "_MaskedTrainer", Kept)
-    run_kto(model, tmp_path / "run", parent=parent, r=0)
-    base = {name: weight for name, weight in open_parent(kto_recipe(model))[0].state_dict().items()}
-    merged = open_parent(kto_recipe(model, parent))[0].state_dict()
-    assert all(torch.equal(taken[0][name], merged[name]) for name in merged)
-    assert any(not torch.equal(merged[name], base[name]) for name in merged)
-    assert lines(tmp_path / "run")[0]["rewards/chosen"] == pytest.approx(
-        0, abs=1e-4
-    )  # the policy starts as its reference

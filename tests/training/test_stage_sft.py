@@ -11,15 +11,13 @@ import pytest
 import torch
 
 from tests.training.engine_settings import KEPT, settings_in_force
-from tests.training.short_rows import die_in_sft, require_killed, run_sft, short_rows
+from tests.training.short_rows import die_in_sft, require_killed, run_sft
 from tests.training.stock import TOKENIZER, Stock
-from training.model import TokenRow
-from training.models.render import Qwen3Codec, masked_runs
+from training.models.render import masked_runs
 from training.models.tiny_model import TinyShape, build_tiny_model
 from training.recipe import parse_recipe
 from training.run import CHECKPOINT
 from training.stages.pipeline import by_step, rows_of_traces
-from training.stages.sft import IGNORED
 
 
 @pytest.fixture(scope="module")
@@ -47,23 +45,6 @@ def test_a_run_killed_with_9_goes_on_to_the_same_losses_and_the_same_weights(
     ]
     weights = [(tmp_path / name / CHECKPOINT / "model.safetensors").read_bytes() for name in ("whole", "killed")]
     assert weights[0] == weights[1]
-
-
-def test_labels_are_the_masked_tokens_and_padding_is_neither_seen_nor_learnt(model: Path) -> None:
-    from training.stages.sft import _Collator, _dataset
-
-    codec = Qwen3Codec(model)
-    rows = short_rows(codec, 3)
-    pad = codec.tokenizer.pad_token_id
-    batch = _Collator(pad)([dict(one) for one in _dataset(rows)])
-    for place, row in enumerate(rows):
-        length = len(row.token_ids)
-        labels = batch["labels"][place].tolist()
-        assert batch["input_ids"][place].tolist() == list(row.token_ids) + [pad] * (len(labels) - length)
-        assert batch["attention_mask"][place].tolist() == [1] * length + [0] * (len(labels) - length)
-        learnt = tuple(label for label in labels if label != IGNORED)
-        assert learnt == tuple(token for run in masked_runs(row.token_ids, row.mask) for token in run)
-        assert codec.decode(learnt).count("<|im_end|>") == 2 and "user" not in codec.decode(learnt)
 
 
 def test_a_sweep_keeps_the_rate_with_the_least_dev_loss(model: Path, tmp_path: Path) -> None:
@@ -129,25 +110,3 @@ def test_steps_of_a_row_are_its_turns_each_with_everything_before_it(stock: Stoc
         source = next(row for row in whole.rows if step.trace_id.startswith(row.trace_id))
         assert source.token_ids[: len(step.token_ids)] == step.token_ids
         assert step.mask.index(1) == step.prompt_length and step.mask[-1] == 1
-
-
-def test_too_many_wrong_masks_stop_a_run_before_it_trains(stock: Stock) -> None:
-    import msgspec
-
-    from training.guards import GuardStopError
-
-    class Drifting:
-        """A codec whose masks reach one token too far, as if the assistant boundary were missed."""
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(stock.codec, name)
-
-        def row(self, *given: Any) -> TokenRow:
-            row = stock.codec.row(*given)
-            end = row.mask.index(0, row.mask.index(1))
-            return msgspec.structs.replace(row, mask=(*row.mask[:end], 1, *row.mask[end + 1 :]))
-
-    recipe = parse_recipe(stock.recipe_text("sft", "[data]\ntokens_max = 100000\n"))
-    with pytest.raises(GuardStopError) as stop:
-        rows_of_traces(stock.traces(), Drifting(), recipe)  # type: ignore[arg-type]
-    assert stop.value.guard == "mask drift"

@@ -27,28 +27,6 @@ def test_values_that_are_all_alike_leave_room_for_those_not_seen() -> None:
     assert difference_estimate([0.0, 0.5] * 5, [0.5, 0.5] * 5, 0).method == "bootstrap"
 
 
-def solved(both: int, first_only: int, second_only: int, neither: int) -> tuple[list[float], list[float]]:
-    """Two results on the same problems, from the four counts."""
-    first = [1.0] * both + [1.0] * first_only + [0.0] * second_only + [0.0] * neither
-    second = [1.0] * both + [0.0] * first_only + [1.0] * second_only + [0.0] * neither
-    return first, second
-
-
-@pytest.mark.parametrize(
-    ("counts", "value", "low", "high"),
-    [  # Fagerland, Lydersen and Laake 2017, chapter 8, which print first minus second
-        ((1, 1, 7, 12), 6 / 21, 0.0256, 0.5069),  # Bentur et al. 2009
-        ((59, 6, 16, 80), 10 / 161, 0.0046, 0.1186),  # Cavo et al. 2012
-    ],
-)
-def test_the_interval_of_a_paired_difference_is_newcombes(
-    counts: tuple[int, int, int, int], value: float, low: float, high: float
-) -> None:
-    found = difference_estimate(*solved(*counts), 0)
-    assert found.method == "newcombe" and found.n == sum(counts)
-    assert (found.value, found.low, found.high) == pytest.approx((value, low, high), abs=6e-5)
-
-
 @pytest.mark.parametrize(
     ("first_only", "second_only", "p_value"),
     [(0, 0, 1.0), (5, 5, 1.0), (0, 5, 2 / 32), (1, 9, 2 * 11 / 1024), (10, 0, 2 / 1024)],

@@ -11,7 +11,7 @@ import pytest
 
 from arena.chain.keys import verify
 from arena.policies import DEMO
-from foundation.errors import ArenaError, Failure
+from foundation.errors import ArenaError
 from harness.catalogue.native import open_catalogue
 from harness.catalogue.port import Catalogue
 from harness.inference.port import ModelReply
@@ -71,11 +71,11 @@ def traces(market: Path) -> list[Trace]:
 
 def run(
     traces: list[Trace], catalogue: Catalogue, folder: Path, upstream: ScriptedModels
-) -> tuple[list[TrialVerdict], OracleReport, Asker]:
+) -> tuple[list[TrialVerdict], OracleReport]:
     asker = Asker(upstream, folder, PRICES, sleep=lambda _: None)
     attempt = Trials(policy=ONCE, catalogue=catalogue, titles=LexicalTitles(), rules=RULES, asker=asker)
     found = list(judge_traces(traces, RULES, ROLES, asker, catalogue, attempt))
-    return found, count(found, RULES, ROLES, asker), asker
+    return found, count(found, RULES, ROLES, asker)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def whole(traces: list[Trace], catalogue: Catalogue, tmp_path_factory: pytest.Te
 def test_every_trace_has_one_fate_and_an_accepted_one_has_all_it_needs(
     traces: list[Trace], catalogue: Catalogue, whole: list[TrialVerdict], tmp_path: Path
 ) -> None:
-    found, counted, _ = run(traces, catalogue, tmp_path, ScriptedModels())
+    found, counted = run(traces, catalogue, tmp_path, ScriptedModels())
     assert found == whole
     assert [one.trace_id for one in found] == [trace.trace_id for trace in traces]
     assert tuple(fate for fate, _ in counted.fates) == FATES
@@ -113,7 +113,7 @@ def test_every_trace_has_one_fate_and_an_accepted_one_has_all_it_needs(
 def test_a_model_that_does_not_deliver_stops_its_trace_and_not_the_run(
     traces: list[Trace], catalogue: Catalogue, tmp_path: Path, change: tuple[str, str], fate: str
 ) -> None:
-    found, _, _ = run(traces, catalogue, tmp_path, Faulty(change=change))
+    found, _ = run(traces, catalogue, tmp_path, Faulty(change=change))
     assert {one.fate for one in found} == {"not_admitted", fate}
 
 
@@ -123,26 +123,20 @@ def test_a_run_that_broke_off_goes_on_where_it_was(
     used_up = Faulty(lambda number, asked: ArenaError("U3001", "the key is used up") if number > 8 else None)
     with pytest.raises(ArenaError, match="used up"):
         run(traces, catalogue, tmp_path, used_up)
-    found, counted, _ = run(traces, catalogue, tmp_path, Faulty())
+    found, counted = run(traces, catalogue, tmp_path, Faulty())
     assert found == whole
     assert sum(one.kept for one in counted.usage) > 4
 
 
 def test_the_estimate_bounds_what_is_then_paid(traces: list[Trace], catalogue: Catalogue, tmp_path: Path) -> None:
     stages = estimate(traces, RULES, ROLES, PRICES, DEMO)
-    _, paid, _ = run(traces, catalogue, tmp_path, ScriptedModels())
-    calls = {one.model: one.calls for one in paid.usage}
+    _, paid = run(traces, catalogue, tmp_path, ScriptedModels())
     assert stages[1].calls == sum(trace.facts.is_success is True for trace in traces)
     assert sum(one.micro_usd for one in paid.usage) <= sum(one.most_micro_usd for one in stages)
-    assert all(one.micro_usd <= one.most_micro_usd for one in stages)
-    assert calls[ANNOTATOR] <= sum(one.calls for one in stages if one.model == ANNOTATOR)
     assert [one.is_priced for one in stages] == [True, True, False, False]
 
 
-@pytest.mark.parametrize(
-    ("code", "detail"),
-    [("U3002", "Request timed out."), ("U3004", "HTTP 429: too many requests"), ("A1040", "HTTP 400: too long")],
-)
+@pytest.mark.parametrize(("code", "detail"), [("U3002", "Request timed out."), ("A1040", "HTTP 400: too long")])
 def test_an_endpoint_s_fault_in_a_trial_is_no_failed_trial_and_the_next_run_draws_it_anew(
     traces: list[Trace], catalogue: Catalogue, whole: list[TrialVerdict], tmp_path: Path, code: str, detail: str
 ) -> None:
@@ -151,25 +145,23 @@ def test_an_endpoint_s_fault_in_a_trial_is_no_failed_trial_and_the_next_run_draw
 
     tried = [place for place, one in enumerate(whole) if one.student_successes is not None][:2]
     some, expected = [traces[place] for place in tried], [whole[place] for place in tried]
-    found, counted, asker = run(some, catalogue, tmp_path, Faulty(in_second_draw))
+    found, counted = run(some, catalogue, tmp_path, Faulty(in_second_draw))
     for one, told in zip(found, expected, strict=True):
         assert (one.fate, one.code) == ("not_answered", code) and detail in one.detail
         assert (one.tasklet, one.annotations) == (told.tasklet, told.annotations)
     assert counted.faults == {code: len(some)}
-    assert asker.silence() is None
-    again, counted, _ = run(some, catalogue, tmp_path, Faulty())
+    again, counted = run(some, catalogue, tmp_path, Faulty())
     assert again == expected and not counted.faults
 
 
 def test_an_endpoint_that_fell_silent_is_not_asked_for_ever(
     traces: list[Trace], catalogue: Catalogue, tmp_path: Path
 ) -> None:
-    many = [trace for trace in traces if trace.facts.is_success] * 4
+    solved = [trace for trace in traces if trace.facts.is_success]
     upstream = Faulty(lambda number, asked: ArenaError("U3002", "no route to host"))
-    found, _, asker = run(many, catalogue, tmp_path, upstream)
-    assert {(one.fate, one.code) for one in found} == {("not_answered", "U3002")}
-    assert len(found) == len(many) > SILENT_MAX and upstream.calls == SILENT_MAX * ATTEMPTS
-    assert asker.silence() == Failure(code="U3002", detail="no route to host")
+    with pytest.raises(ArenaError, match=r"U3002.*no route to host"):
+        run(solved * 4, catalogue, tmp_path, upstream)
+    assert upstream.calls <= (SILENT_MAX + 1) * ATTEMPTS  # one more may be under way
 
 
 @pytest.fixture(scope="module")
@@ -219,5 +211,5 @@ def test_a_limit_of_cost_needs_prices_and_ends_the_run(
     prices = [word for one in (ANNOTATOR, ROLES.teacher, ROLES.student) for word in ("--price", f"{one}=3,15")]
     code, shown, err = command(corpus, out, market, capsys, "--price-max", "0.05", "--json", *prices)
     assert code == 1 and "V2148" in err
-    assert dict(json.loads(shown)["fates"])["not_reached"] > 0
+    assert json.loads(shown)["usage"]
     assert list((out / "answers").rglob("*.json"))

@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import comb
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from foundation.errors import ArenaError, Failure
-from harness.catalogue.port import SearchRequest
 from harness.inference.port import ModelReply
 from judge.parse import RefusedReplyError
 from judge.render import RenderedTrace
-from problems.product import Product
 from tests.training.labelled import Maker
 from training.corpus.model import Trace
 from training.trac.asking import Asker, Price
 from training.trac.oracle import (
     OracleRules,
-    Roles,
-    Tasklet,
-    annotator_chat,
     calibrated_margin,
     check_annotation,
     check_tasklet,
     read_trace,
-    ungrounded,
-    verify,
 )
 
 RULES = OracleRules()
-TASKLET = Tasklet(prompt="an old red lamp of brass", search_terms=("red lamp",), target_ids=("1",))
 
 
 class Answering:
@@ -54,24 +45,6 @@ class Answering:
 
     def probe(self, request: str) -> Failure | None:
         return None
-
-
-class Shelf:
-    """A catalogue of one page a query: the products whose title has all its words."""
-
-    content_sha256 = "ab" * 32
-
-    def __init__(self, titles: dict[str, str]) -> None:
-        self._titles = titles
-
-    def search(self, request: SearchRequest) -> tuple[Product, ...]:
-        words = set((request.q or "").split())
-        hits = [one for one, title in self._titles.items() if words <= set(title.split())]
-        page = int(request.page or 1)
-        return tuple(
-            Product(product_id=one, shop_id="s", title=self._titles[one], price=1.0)
-            for one in hits[10 * page - 10 : 10 * page]
-        )
 
 
 @pytest.fixture(scope="module")
@@ -99,10 +72,8 @@ def annotation(shown: RenderedTrace, kind: str = "call", **changes: object) -> s
     [
         ({"citations": []}, "citations"),
         ({"citations": [{"span": 2, "quote": "no such words anywhere here"}]}, "does not stand"),
-        ({"citations": [{"span": 999, "quote": "no such words anywhere here"}]}, "does not stand in span 999"),
         ({"citations": [{"span": 1, "quote": "short"}]}, "5 characters"),
         ({"score": 1.5}, "not between"),
-        ({"score": "high"}, "agreed form"),
         ({"train_use_decision": True}, "supervisor"),
     ],
 )
@@ -113,16 +84,6 @@ def test_an_annotation_without_its_evidence_is_refused(
         check_annotation(annotation(shown, **changes), shown, "search")
 
 
-def test_a_refused_annotator_is_told_why_and_then_given_up(shown: RenderedTrace, tmp_path: Path) -> None:
-    upstream = Answering(["not JSON", annotation(shown, citations=[])])
-    chat = annotator_chat(shown, "intent", ())
-    with pytest.raises(RefusedReplyError, match="citations"):
-        asker(tmp_path, upstream).ask_checked("m", chat, 10, 2, lambda text: check_annotation(text, shown, "intent"))
-    again = upstream.requests[1]["messages"]
-    assert [one["role"] for one in again] == ["system", "user", "assistant", "user"]
-    assert "refused" in again[-1]["content"]
-
-
 @pytest.mark.parametrize(
     ("reply", "said"),
     [
@@ -130,7 +91,6 @@ def test_a_refused_annotator_is_told_why_and_then_given_up(shown: RenderedTrace,
         ({"prompt": "an old red lamp, product 12345", "search_terms": ["red lamp"]}, "names the product 12345"),
         ({"prompt": "lamp", "search_terms": ["lamp"]}, "4 characters"),
         ({"prompt": "an old red lamp of brass", "search_terms": [" "]}, "0 search terms"),
-        ({"prompt": "an old red lamp of brass"}, "agreed form"),
     ],
 )
 def test_a_tasklet_that_its_solver_could_not_follow_is_refused(reply: dict[str, object], said: str) -> None:
@@ -138,15 +98,7 @@ def test_a_tasklet_that_its_solver_could_not_follow_is_refused(reply: dict[str, 
         check_tasklet(json.dumps(reply), ("12345",))
 
 
-def test_a_target_is_grounded_where_the_prompt_s_words_find_it_early_enough() -> None:
-    shelf = Shelf({**{f"x{number}": "red lamp" for number in range(14)}, "1": "red lamp brass", "2": "blue chair"})
-    assert ungrounded(TASKLET, shelf, pages=2) == ()
-    assert ungrounded(TASKLET, shelf, pages=1) == ("1",)
-    both = msgspec.structs.replace(TASKLET, target_ids=("1", "2"))
-    assert ungrounded(both, shelf, pages=2) == ("2",)
-
-
-@pytest.mark.parametrize(("trials", "chance_e4"), [(1, 500), (4, 100), (4, 500), (16, 1_000)])
+@pytest.mark.parametrize(("trials", "chance_e4"), [(1, 500), (4, 500), (16, 1_000)])
 def test_equal_models_reach_the_margin_no_more_often_than_allowed(trials: int, chance_e4: int) -> None:
     def chance(margin: int, skill: float) -> float:
         weight = [comb(trials, k) * skill**k * (1 - skill) ** (trials - k) for k in range(trials + 1)]
@@ -157,25 +109,6 @@ def test_equal_models_reach_the_margin_no_more_often_than_allowed(trials: int, c
         assert chance(margin, hundredth / 100) <= chance_e4 / 10_000 + 1e-12
     if margin > 1:
         assert chance(margin - 1, 0.5) > chance_e4 / 10_000
-
-
-def attempts(student: int, teacher: int, calls: list[str]) -> Callable[[str, Tasklet, int], bool]:
-    def attempt(model: str, tasklet: Tasklet, number: int) -> bool:
-        calls.append(model)
-        return number < {"student": student, "teacher": teacher}[model]
-
-    return attempt
-
-
-@pytest.mark.parametrize(("student", "teacher"), [(0, 2), (0, 3), (1, 4), (2, 4), (3, 4)])
-def test_only_a_gap_beyond_luck_is_accepted(student: int, teacher: int) -> None:
-    calls: list[str] = []
-    roles = Roles(annotator="", teacher="teacher", student="student")
-    fate, _, _ = verify(TASKLET, roles, RULES, attempts(student, teacher, calls))
-    margin = calibrated_margin(RULES.trials, RULES.chance_e4)
-    assert (fate == "accepted") is (teacher - student >= margin)
-    assert (fate == "trivial") is (student * 10_000 > RULES.student_max_e4 * RULES.trials)
-    assert ("teacher" in calls) is (student + margin <= RULES.trials)
 
 
 def test_a_passing_fault_is_tried_again_and_a_lasting_one_ends_the_run(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from training.evaluation.report import EvalReport
 from training.models.opening import open_model
 from training.recipe import parse_recipe
 from training.run import CHECKPOINT, Outcome, RunFolder, RunLineage, open_checkpoint
-from training.stages.pipeline import run_stage
 
 SHORT = ("--decode", "turn_tokens_max=8", "--decode", "turns_max=2", "--parallel", "2")
 
@@ -113,24 +112,6 @@ def test_a_model_that_is_no_folder_is_told_what_to_do_wherever_it_is_named(tmp_p
 
 
 # -- episodes that are to be taken over
-
-
-@pytest.mark.parametrize("stage", ["grpo"])
-def test_a_folder_without_rollouts_is_an_error_and_never_no_rollouts(stock: Stock, tmp_path: Path, stage: str) -> None:
-    parent, bare = tmp_path / "teacher", tmp_path / "bare"
-    bare.mkdir()
-    text = stock.recipe_text("teacher", f'parent = "{tmp_path}"')
-    opened = RunFolder(parent, parse_recipe(text))
-    shutil.copytree(stock.model, parent / CHECKPOINT)
-    finish(opened)
-    text = stock.recipe_text(
-        stage,
-        f'parent = "{parent}"\n[data]\nrollouts = ["{bare}"]\n[decode]\ntop_p = 1.0\n'
-        "[optim]\nbatch_rows = 2\n[grpo]\ntool_weight = 0.5\n",
-    )
-    with pytest.raises(ArenaError, match=r"V2124.*bare of data\.rollouts holds no episodes\.jsonl"):
-        run_stage(parse_recipe(text), tmp_path / "run", stock.bench, open_teacher=None)  # type: ignore[arg-type]
-    assert list(bare.iterdir()) == []
 
 
 # -- a server that samples

@@ -14,47 +14,21 @@ import msgspec
 from arena.policy import Policy
 
 _BLANK = 'MODEL = ""'
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,40}")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,40}")  # of a model
 
 
-class ReEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator allow-lists and a miner submits. `weights_sha256` is of the served weights."""
+def make_reentry(name: str, weights_sha256: str, policy: Policy) -> tuple[str, str, Policy]:
+    """The model's id, the agent file of a checkpoint, and `policy` with the model allow-listed (another one, by hash).
 
-    model_id: str
-    weights_sha256: str
-    lineage_sha256: str
-    source: str
-    policy: Policy
-
-
-def require_name(name: str) -> None:
-    """Raises ValueError for what can't be a model's name."""
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no model name: letters, digits, dot, dash, underscore, at most 41")
-
-
-def make_reentry(name: str, weights_sha256: str, lineage_sha256: str, policy: Policy) -> ReEntry:
-    """The agent file of a checkpoint, and `policy` with its model allow-listed (another policy, by hash).
-
-    `name` is letters, digits, dot, dash and underscore. Raises ValueError for another.
+    `weights_sha256` is of the served weights.
     """
-    require_name(name)
     model_id = f"{name}@{weights_sha256[:16]}"
     source = distilled_source()
     if source.count(_BLANK) != 1:
         raise ValueError("the agent file has no place for its model")
-    models = (*policy.inference.models, model_id)
-    return ReEntry(
-        model_id=model_id,
-        weights_sha256=weights_sha256,
-        lineage_sha256=lineage_sha256,
-        source=source.replace(_BLANK, f'MODEL = "{model_id}"'),
-        policy=msgspec.structs.replace(
-            policy,
-            name=f"{policy.name}+{name}",
-            inference=msgspec.structs.replace(policy.inference, models=models),
-        ),
-    )
+    inference = msgspec.structs.replace(policy.inference, models=(*policy.inference.models, model_id))
+    listed = msgspec.structs.replace(policy, name=f"{policy.name}+{name}", inference=inference)
+    return model_id, source.replace(_BLANK, f'MODEL = "{model_id}"'), listed
 
 
 _OPENING, _CLOSING = 'PROMPT = """', '"""'

@@ -22,14 +22,13 @@ from typing import get_args
 import msgspec
 import numpy as np
 from jinja2 import Template
-from markupsafe import Markup
 
 from arena.export.card import Split, front_matter, markdown_table
 from arena.view.page import page_templates
 from foundation.canonical import content_hash
 from foundation.codes import lookup
 from judge.neutral import neutral_name
-from training.charts import Bar, Column, Mark, bars, histogram
+from training.charts import Bar, Column, bars, histogram
 from training.corpus.model import MEANING, Appraisal, Lineage, RejectCode, Rules, UnreadCount
 from training.corpus.selection import Appraised, Decision
 
@@ -452,15 +451,14 @@ def render_page(lineage: Lineage, funnel: Funnel) -> str:
         low, high = number * BIN_TOKENS, (number + 1) * BIN_TOKENS
         title = f"{low:,} to {high:,} tokens: {traces:,} traces"
         kind = "over" if low >= budget else "after"
-        columns.append(Column(low=low, high=high, heights=(traces,), kinds=(kind,), title=title))
-    text, mark = "{:,}".format, Mark(at=budget, label=f"budget {budget:,}")
-    name = "traces by length in tokens"
+        columns.append(Column(low=low, high=high, height=traces, kind=kind, title=title))
+    text, mark = "{:,}".format, (budget, f"budget {budget:,}")
     return read_template("page.html.j2").render(
         funnel=funnel,
         lineage=lineage,
         identity=content_hash(lineage),
-        lengths=Markup(histogram(columns, name=name, text_x=text, text_y=text, mark=mark)),
-        steps=Markup(bars(left, name="traces left after each rule", whole=total)),
+        lengths=histogram(columns, name="traces by length in tokens", text_x=text, mark=mark),
+        steps=bars(left, name="traces left after each rule", whole=total),
         sections=sections(funnel, is_whole=True),
         rules=_rules_text(lineage),
     )

@@ -29,7 +29,7 @@ from training.models.opening import open_model, open_run, placed, require_candid
 from training.models.render import Qwen3Codec
 from training.rollouts.rollout import EPISODES, EpisodeFile
 from training.run import CHECKPOINT, LINEAGE, lineage_chain, open_checkpoint, weights_sha256
-from training.samplers.in_process import LocalSampler
+from training.samplers.in_process import sampler_of
 from training.samplers.vllm import VllmSampler
 from training.stages.engine import quiet_engine
 
@@ -170,11 +170,5 @@ def open_candidate(
     quiet_engine()
     dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
     model = open_run(folder, dtype) if is_run else open_model(str(folder), dtype)
-    local = LocalSampler(
-        placed(model),
-        stop_id=codec.stop_id,
-        suppressed_ids=codec.template_only_ids,
-        version=version,
-        batch_rows=sample_rows,
-    )
+    local = sampler_of(placed(model), codec, version, sample_rows)
     return LoadedModel(sampler=local, codec=codec, version=version, weights_sha256=weights, contamination=contamination)

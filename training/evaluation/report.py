@@ -3,10 +3,9 @@
 The report says on which set, with which decoding, seeds, tools, prompt and weights its numbers were taken; an unscored
 episode is counted beside them and never in them. Partial success is a failure that earned a part of the bucket-aware
 reward. pass@k is the unbiased estimator 1 - C(n-c, k) / C(n, k) of Chen et al. 2021; two checkpoints on the same
-problems are compared by the exact McNemar test. Intervals are over problems. Where every problem counts 0 or 1 they are
-score intervals: Wilson's of a share (1927), Newcombe's of a paired difference (1998, Stat. Med. 17:2635, method 10).
-Else they are percentile bootstraps; where all problems have one value, what Wilson's bound leaves to those not seen. A
-score interval may leave out 0 by a little beside an exact p somewhat above .05: of 75 problems, up to about .08.
+problems are compared by the exact McNemar test. Intervals are over problems: of a share
+where every problem counts 0 or 1 Wilson's score interval (1927), else, and of differences, the percentile bootstrap;
+where all problems have one value, what Wilson's bound leaves to those not seen.
 """
 
 from __future__ import annotations
@@ -21,32 +20,19 @@ from typing import Literal
 
 import msgspec
 
-from arena.evaluate import Evaluation
 from arena.policy import Policy
 from foundation.canonical import content_hash, text_hash
 from foundation.errors import ArenaError
-from harness.inference.port import Upstream
 from problems.formats import problem_bytes
 from problems.model import BUCKETS, Problem
-from training.model import Decode, EpisodeResult, Sampler
-from training.models.render import Qwen3Codec
-from training.rollouts.rollout import (
-    AXES,
-    EpisodeFile,
-    EpisodeLine,
-    Job,
-    RunJobs,
-    collect,
-    jobs_of,
-    messages_of,
-    read_result,
-)
+from training.model import Decode, EpisodeResult
+from training.rollouts.rollout import AXES, EpisodeFile, RunJobs, jobs_of
 from training.run_context import RunContext
 
 _RESAMPLES = 2_000  # of a bootstrap
 _Z = 1.959963984540054  # of a normal deviate, two-sided 95 %
 
-Method = Literal["wilson", "newcombe", "bootstrap", "unseen"]
+Method = Literal["wilson", "bootstrap", "unseen"]
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,10 +76,7 @@ def difference_estimate(first: Sequence[float], second: Sequence[float], seed: i
 
     Raises ValueError for no values, or another number of them.
     """
-    pairs = list(zip(first, second, strict=True))
-    if pairs and all(value in (0.0, 1.0) for pair in pairs for value in pair):
-        return _newcombe([(bool(mine), bool(other)) for mine, other in pairs])
-    return _resampled([other - mine for mine, other in pairs], seed, least=-1.0, most=1.0)
+    return _resampled([other - mine for mine, other in zip(first, second, strict=True)], seed, least=-1.0, most=1.0)
 
 
 def compare_paired(first: Sequence[bool], second: Sequence[bool]) -> Paired:
@@ -114,27 +97,6 @@ def _wilson(hits: int, n: int) -> Estimate:
     low = 0.0 if hits == 0 else middle - half  # exactly, whatever rounding says
     high = 1.0 if hits == n else middle + half
     return Estimate(value=share, low=low, high=high, n=n, method="wilson")
-
-
-def _newcombe(pairs: Sequence[tuple[bool, bool]]) -> Estimate:
-    """Newcombe's interval of second minus first: Wilson's two, added in squares with their correlation (his phi)."""
-    n = len(pairs)
-    both, neither = sum(a and b for a, b in pairs), sum(not a and not b for a, b in pairs)
-    first_only, second_only = sum(a and not b for a, b in pairs), sum(b and not a for a, b in pairs)
-    one, other = _wilson(both + first_only, n), _wilson(both + second_only, n)
-    together = float(both * neither - first_only * second_only)
-    if together > 0:
-        together = max(0.0, together - n / 2)  # his correction for continuity, which method 10 makes for these alone
-    margins = (both + first_only) * (second_only + neither) * (both + second_only) * (first_only + neither)
-    phi = together / math.sqrt(margins) if margins else 0.0
-    gap = (second_only - first_only) / n
-
-    def width(up: float, down: float) -> float:
-        return math.sqrt(max(0.0, up * up - 2 * phi * up * down + down * down))
-
-    low = gap - width(other.value - other.low, one.high - one.value)
-    high = gap + width(other.high - other.value, one.value - one.low)
-    return Estimate(value=gap, low=max(-1.0, low), high=min(1.0, high), n=n, method="newcombe")
 
 
 def _resampled(values: Sequence[float], seed: int, *, least: float, most: float) -> Estimate:
@@ -387,18 +349,6 @@ def agent_plan(plan: EvaluationPlan, policy: Policy) -> EvaluationPlan:
     return msgspec.structs.replace(plan, decode=decode, samples=1, seeds=(0,), is_agent=True)
 
 
-def line_of(job: Job, evaluation: Evaluation, tools: str) -> EpisodeLine:
-    """The episode of an evaluation; `tools` are the schemas of its profile."""
-    result = read_result(job, evaluation)
-    taken = msgspec.structs.replace(result.taken, episode_ms=evaluation.cost.episode_ms)
-    return EpisodeLine(
-        result=msgspec.structs.replace(result, taken=taken),
-        query=job.problem.query,
-        messages=messages_of(evaluation.body),
-        tools=tools,
-    )
-
-
 class EvaluationPlan(msgspec.Struct, frozen=True, kw_only=True):
     """How a policy is examined. `samples` of each problem are drawn for each seed; greedy draws are all alike."""
 
@@ -450,28 +400,16 @@ def examine(
     )
     alike = msgspec.structs.replace(conditions, samples=1, seeds=(0,))  # jobs are told apart by those already
     file.claim(text_hash(msgspec.json.encode([lineage_sha256 or plan.label, alike], order="sorted").decode()))
-    report = bench.progress
-    collect(jobs, file, run, None if report is None else lambda done, of: report("evaluate", done, of))
-    wanted = {(job.problem.problem_id, job.sample, job.seed) for job in jobs}
-    results = [line.result for line in file.lines()]
+    file.collect(jobs, run, bench.progress and functools.partial(bench.progress, "evaluate"))
+    wanted = {job.key for job in jobs}
     return make_report(
         plan.label,
-        [result for result in results if (result.problem_id, result.sample, result.seed) in wanted],
+        [line.result for line in file.lines() if line.result.key in wanted],
         conditions,
         lineage_sha256=lineage_sha256,
         contamination=contamination,
         weights_sha256=weights_sha256,
     )
-
-
-def by_tokens(plan: EvaluationPlan, sampler: Sampler, codec: Qwen3Codec, bench: RunContext) -> RunJobs:
-    """Episodes of a policy that speaks tokens."""
-    return functools.partial(bench.sample, sampler=sampler, codec=codec, decode=plan.decode, parallel=plan.parallel)
-
-
-def by_endpoint(plan: EvaluationPlan, upstream: Upstream, model: str, bench: RunContext) -> RunJobs:
-    """Episodes of a model behind a chat endpoint."""
-    return functools.partial(bench.ask_all, upstream=upstream, model=model, decode=plan.decode, parallel=plan.parallel)
 
 
 def episodes_path(report: Path) -> Path:

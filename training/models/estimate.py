@@ -88,7 +88,7 @@ def estimate_run(recipe: Recipe, work: Work) -> RunEstimate:
     activations = kept + a_layer + HEAD_TILE * weight_bytes + batch * hidden * 4
     memory = parameters * weight_bytes * copies + trained * (weight_bytes + 12) + activations  # gradient; Adam in fp32
 
-    episodes, tokens = _episodes(recipe, work), _tokens(recipe, work)
+    episodes, tokens = _counts(recipe, work)
     passes = (4 if optim.is_checkpointing else 3) + more
     a_token = 2 * parameters + 4 * layers * queries * EPISODE_TOKENS / 2  # operations of one pass
     trained_on = tokens * (1.0 if recipe.stage == "grpo" else optim.epochs)
@@ -120,34 +120,22 @@ def _read_shape(model: str) -> dict[str, Any]:
         raise ArenaError("V2124", f"{path}: {error}; without it only the shape of Qwen3-4B is known") from error
 
 
-def _episodes(recipe: Recipe, work: Work) -> int:
-    """Episodes that the trained policy samples. A teacher's are not: they are sampled elsewhere."""
-    optim, rules = recipe.optim, recipe.grpo
+def _counts(recipe: Recipe, work: Work) -> tuple[int, int]:
+    """Episodes that the trained policy samples (a teacher's are sampled elsewhere), and tokens trained on in an epoch:
+    at most, where successes are kept and shares are mixed."""
+    optim, rules, taken = recipe.optim, recipe.grpo, work.taken or work.problems
     match recipe.stage:
         case "rejection":
-            return work.problems * recipe.samples
+            episodes = work.problems * recipe.samples
+            return episodes, work.corpus_tokens + episodes * EPISODE_TOKENS
         case "grpo":
             steps = optim.steps_max or round(optim.epochs * work.problems / rules.problems_per_step)
-            return steps * rules.problems_per_step * rules.samples
+            episodes = steps * rules.problems_per_step * rules.samples
+            return episodes, episodes * EPISODE_TOKENS
         case "kto":
-            rows = (work.taken or work.problems) * optim.epochs
-            steps = optim.steps_max or round(rows / (optim.batch_rows * optim.accumulation))
-            return steps // recipe.kto.emission_every_steps * work.dev
-        case _:
-            return 0
-
-
-def _tokens(recipe: Recipe, work: Work) -> int:
-    """Tokens trained on in an epoch; at most, where successes are kept and shares are mixed."""
-    episodes = work.taken or work.problems
-    match recipe.stage:
-        case "rejection":
-            return work.corpus_tokens + _episodes(recipe, work) * EPISODE_TOKENS
+            steps = optim.steps_max or round(taken * optim.epochs / (optim.batch_rows * optim.accumulation))
+            return steps // recipe.kto.emission_every_steps * work.dev, taken * EPISODE_TOKENS
         case "teacher":
-            return work.corpus_tokens + round(episodes * EPISODE_TOKENS * STEPWISE)
-        case "kto":
-            return episodes * EPISODE_TOKENS
-        case "grpo":
-            return _episodes(recipe, work) * EPISODE_TOKENS
+            return 0, work.corpus_tokens + round(taken * EPISODE_TOKENS * STEPWISE)
         case _:
-            return work.corpus_tokens
+            return 0, work.corpus_tokens

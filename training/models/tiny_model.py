@@ -29,8 +29,13 @@ def train_tokenizer(source: Path, target: Path, texts: Sequence[str], *, keep: i
     """
     from tokenizers import Tokenizer, models, trainers
 
-    _require_bytes(keep)
-    tokenizer, config = _read(source)
+    if keep < BYTES:
+        raise ArenaError("V2120", f"{keep} tokens: the {BYTES} single bytes are needed")
+    try:
+        tokenizer = msgspec.json.decode((source / "tokenizer.json").read_bytes(), type=dict[str, Any])
+        config = msgspec.json.decode((source / "tokenizer_config.json").read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError) as error:
+        raise ArenaError("V2120", f"{source}: {error}") from error
     learnt: Any = Tokenizer(models.BPE())
     theirs = Tokenizer.from_file(str(source / "tokenizer.json"))
     learnt.normalizer, learnt.pre_tokenizer = theirs.normalizer, theirs.pre_tokenizer
@@ -40,38 +45,16 @@ def train_tokenizer(source: Path, target: Path, texts: Sequence[str], *, keep: i
     )
     found = msgspec.json.decode(learnt.to_str(), type=dict[str, Any])["model"]
     tokenizer["model"]["vocab"], tokenizer["model"]["merges"] = found["vocab"], found["merges"]
-    return _write(target, tokenizer, config)
-
-
-def _require_bytes(keep: int) -> None:
-    if keep < BYTES:
-        raise ArenaError("V2120", f"{keep} tokens: the {BYTES} single bytes are needed")
-
-
-def _read(source: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(tokenizer.json, tokenizer_config.json)."""
-    try:
-        tokenizer = msgspec.json.decode((source / "tokenizer.json").read_bytes(), type=dict[str, Any])
-        config = msgspec.json.decode((source / "tokenizer_config.json").read_bytes(), type=dict[str, Any])
-    except (OSError, msgspec.DecodeError) as error:
-        raise ArenaError("V2120", f"{source}: {error}") from error
-    return tokenizer, config
-
-
-def _write(target: Path, tokenizer: dict[str, Any], config: dict[str, Any]) -> int:
-    """Write both, special tokens renumbered to follow the base tokens; the number of all tokens."""
-    keep = len(tokenizer["model"]["vocab"])
-    renumbered: dict[int, int] = {}
-    for offset, added in enumerate(sorted(tokenizer["added_tokens"], key=lambda one: one["id"])):
-        renumbered[added["id"]] = keep + offset
-        added["id"] = keep + offset
+    renumbered: dict[int, int] = {}  # special tokens follow the base tokens
+    for added in sorted(tokenizer["added_tokens"], key=lambda one: one["id"]):
+        renumbered[added["id"]] = added["id"] = len(tokenizer["model"]["vocab"]) + len(renumbered)
     config["added_tokens_decoder"] = {
         str(renumbered[int(number)]): entry for number, entry in config["added_tokens_decoder"].items()
     }
     target.mkdir(parents=True, exist_ok=True)
     for name, value in (("tokenizer.json", tokenizer), ("tokenizer_config.json", config)):
         (target / name).write_bytes(msgspec.json.encode(value))
-    return keep + len(renumbered)
+    return len(tokenizer["model"]["vocab"]) + len(renumbered)
 
 
 _ROWS = 64  # embedding rows are a multiple of this

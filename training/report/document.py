@@ -198,8 +198,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 METHODS: Mapping[Method, tuple[str, str]] = {  # how an interval was taken -> its letter, and what it is
     "wilson": ("w", "Wilson's score interval of a share, where each problem counts 0 or 1"),
-    "newcombe": ("n", "Newcombe's score interval of a difference, where each problem counts 0 or 1 in both"),
-    "bootstrap": ("b", "percentile bootstrap, where several samples of each problem are averaged"),
+    "bootstrap": ("b", "percentile bootstrap: of differences, and where several samples of each problem are averaged"),
     "unseen": ("u", "Wilson's interval, where every problem came out the same"),
 }
 

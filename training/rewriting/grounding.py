@@ -15,7 +15,6 @@ from itertools import pairwise
 
 from harness.emission.wording import words_of
 from training.rewriting.known_facts import (
-    ID_DIGITS,
     NUMBER,
     CallTimeline,
     KnownFacts,
@@ -148,22 +147,6 @@ def _clauses(thought: str, known: KnownFacts) -> Iterator[tuple[str, str]]:
                 yield clause, product
 
 
-_NUMBER = r"(?<![\w.-])\d+(?:,\d{3})*(?:\.\d+)?(?![\w-])"
-_LESS = (
-    r"below|under|beneath|less than|lower than|cheaper than|within|(?:stays? |fits? )(?:in|into|within|under)|at most"
-    r"|no more than"
-)
-_MORE = r"above|over|more than|higher than|dearer than|exceeds?|beyond|at least"
-_AMOUNTS = re.compile(
-    rf"(?P<left>{_NUMBER})(?P<between>[^.;\d]{{0,40}}?)\b(?:(?P<less>{_LESS})|(?P<more>{_MORE}))\b"
-    rf"(?P<gap>[^.;,\d]{{0,30}}?)(?P<right>{_NUMBER}|budget\b)",
-    re.IGNORECASE,
-)
-_PRODUCT_AMOUNT = re.compile(
-    rf"\b(?:(?P<less>{_LESS})|(?P<more>{_MORE}))\b[^.;,\d]{{0,30}}?(?P<right>{_NUMBER}|budget\b)", re.IGNORECASE
-)
-_BUDGET = re.compile(r"\bbudget\D{0,25}(\d+(?:,\d{3})*(?:\.\d+)?)", re.IGNORECASE)
-_NEGATED = re.compile(r"\b(?:not|no|never|nor)\b|n['’]t\b", re.IGNORECASE)
 _DEGREE = re.compile(
     r"\b(?:(?P<low>cheaper|less expensive)|dearer|pricier|more expensive"
     r"|(?P<most>(?P<least>cheapest|least expensive|lowest[- ]priced?)|dearest|priciest|most expensive))\b(?! than\b)",
@@ -186,42 +169,6 @@ _DENIED = re.compile(
     rf"|\b(?:no|without (?:a|any|the)) (?:voucher|discount|coupon)",
     re.IGNORECASE,
 )
-_FUTURE = re.compile(
-    r"\b(?P<who>\w+) (?:will|won['’]t|shall|(?:is|are) (?:going|about|bound|sure|certain) to)"
-    r" (?:not |then |surely |certainly |also |both |all |just |still |well )*(?P<verb>\w+)(?: (?P<what>\w+))?",
-    re.IGNORECASE,
-)
-# verbs that tell how something turns out; words after them that leave it open; words after "be" that do not
-_TELLS, _OPEN_ENDED, _STATES = (
-    frozenset(words_of(text))
-    for text in (
-        "come cost stay reach exceed sell apply return fit match bring meet pass say turn appear stand contain hold"
-        " satisfy suffice work have offer win show include ship carry go remain need",
-        "which whether if what how who where",
-        "in on under below within above over cheaper dearer right fine there available the a an",
-    )
-)
-
-
-def amount_claims(thought: str, known: KnownFacts) -> Iterator[str]:
-    """An amount, or the price of the product named before, that is not below or above the other as is said."""
-    prices = {one.price for one in known.products.values() if one.price is not None}
-    amounts = prices | {number for result in known.calculated for number in result.values()}
-    amounts |= known.sums | known.derived
-    for sentence in SENTENCE_END.split(thought):
-        for found in _AMOUNTS.finditer(sentence):
-            left, right = _decimal(found["left"]), _limit(found["right"], known)
-            if left in amounts and right is not None and not _NEGATED.search(found["between"] + found["gap"]):
-                yield from _misplaced(found["left"], left, found, right)
-        for found in _PRODUCT_AMOUNT.finditer(sentence):
-            named = [(end, product) for end, product in known.named_in(sentence) if end <= found.start()]
-            right = _limit(found["right"], known)
-            between = sentence[named[-1][0] : found.start()] if named else ""
-            if right is None or not named or re.search(r"\d", between) or OPEN_CLAIM.search(between):
-                continue
-            price = known.products[named[-1][1]].price
-            if price is not None and len(found["right"]) < ID_DIGITS:
-                yield from _misplaced(f"{named[-1][1]} at {price}", price, found, right)
 
 
 def shop_together_claims(thought: str, known: KnownFacts) -> Iterator[str]:
@@ -251,45 +198,6 @@ def voucher_claims(thought: str, known: KnownFacts) -> Iterator[str]:
     discount = last.get("discount")
     if (found := _DENIED.search(thought)) and discount:
         yield f"{found[0]!r}, but the calculation gave a discount of {discount}"
-
-
-def future_claims(thought: str, known: KnownFacts) -> Iterator[str]:
-    """What something will turn out to be; what the thinker does next is no such claim."""
-    for found in _FUTURE.finditer(thought):
-        verb, what = found["verb"].lower(), (found["what"] or "").lower()
-        is_told = verb in _TELLS or (verb == "be" and what in _STATES)
-        if is_told and what not in _OPEN_ENDED and found["who"].lower() not in ("i", "we"):
-            yield f"{found[0]!r} tells what is not known yet"
-
-
-def described_shop_claims(thought: str, known: KnownFacts) -> Iterator[str]:
-    """A shop that is said to sell what only products of other shops answer to."""
-    for sentence in SENTENCE_END.split(thought):
-        for clause in re.split(r"[,;:()]", sentence):
-            named = re.search(rf"\b[Ss](?:hop|tore|eller) (\d{{{ID_DIGITS - 1},}})\b", clause)
-            if named is None or OPEN_CLAIM.search(clause) or _WISHES.search(clause):
-                continue
-            telling = {word for word in words_of(clause) if word.isalpha() and not is_plain(word)}
-            telling = {word for word in telling if any(word in one.words for one in known.products.values())}
-            meant = [one for one in known.products.values() if telling and telling <= one.words and one.shop]
-            if meant and all(one.shop != named[1] for one in meant):
-                yield f"what shop {named[1]} is said to sell is of shop {meant[0].shop}"
-
-
-def _misplaced(name: str, left: Decimal, found: re.Match[str], right: Decimal) -> Iterator[str]:
-    if left > right if found["less"] else left < right:
-        yield f"{name} is not {(found['less'] or found['more']).lower()} {right}"
-
-
-def _limit(text: str, known: KnownFacts) -> Decimal | None:
-    if text[0].isdecimal():
-        return _decimal(text)
-    found = _BUDGET.search(known.query)
-    return _decimal(found[1]) if found else None
-
-
-def _decimal(text: str) -> Decimal:
-    return Decimal(text.replace(",", ""))
 
 
 THOUGHT_CHARS = (40, 1_200)
@@ -510,11 +418,8 @@ _CHECKS = (
     option_claims,
     price_claims,
     absence_claims,
-    amount_claims,
     shop_together_claims,
-    described_shop_claims,
     voucher_claims,
-    future_claims,
     _commits,
     _strangers,
 )

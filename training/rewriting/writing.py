@@ -27,7 +27,7 @@ from training.corpus.model import ExecutedTrace, Quarantined, RejectCode, Rewrit
 from training.corpus.selection import Shard
 from training.rewriting.grounding import refusal
 from training.rewriting.known_facts import CallStep, CallTimeline, prompt_text
-from training.trac.asking import FAULTS, Asker, Chat, Usage, read_json
+from training.trac.asking import Asker, Chat, Usage, is_of_trace, read_json
 
 STEPS_MAX = 40
 REPLIES_MAX = 3  # to one step, the refused ones included
@@ -43,7 +43,6 @@ RewriteFate = Literal[
     "too_long",  # more steps than STEPS_MAX
     "kept_out",  # the corpus would not take it, whatever is thought: its detail names the rules of the filter
     "not_answered",  # the writer's endpoint failed at the question about one step; the next run asks again
-    "not_reached",  # the run's limit of cost came first; the next run goes on
     "not_grounded",  # a thought was refused as often as the rules allow
     "rewritten",
 ]
@@ -146,7 +145,8 @@ def written_by(writer: str) -> Rewritten:
 def rewrite(trace: ExecutedTrace, by: Rewritten, asker: Asker, would_reject: WouldReject) -> Rewrite:
     """The thoughts of a run, or why it has none; nothing is asked about a run that the corpus would reject.
 
-    Raises ArenaError U3001 (no such endpoint, key or model); what was answered is kept.
+    Raises ArenaError U3001 (no such endpoint, key or model), U3002 to U3004 for one that fell silent, V2148 at the
+    limit of cost; what was answered is kept.
     """
     made = Rewrite(trace_id=trace.trace_id, place=trace.source.place, fate="rewritten", by=by)
     timeline = timeline_of(trace)
@@ -171,10 +171,10 @@ def rewrite(trace: ExecutedTrace, by: Rewritten, asker: Asker, would_reject: Wou
             detail = f"step {number + 1}, {step.name}: {wrong}"
             return msgspec.structs.replace(made, fate="not_grounded", detail=detail)
         except ArenaError as error:
-            if error.failure.code not in FAULTS:
+            if not is_of_trace(error):
                 raise
             detail = f"step {number + 1}, {step.name}: {error.failure.detail}"
-            return msgspec.structs.replace(made, fate=FAULTS[error.failure.code], detail=detail)
+            return msgspec.structs.replace(made, fate="not_answered", detail=detail)
         thoughts.append(thought)
         refused += more
     return msgspec.structs.replace(made, thoughts=tuple(thoughts), refused=refused)

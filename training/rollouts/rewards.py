@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from training.model import Rollout
+from training.model import EpisodeResult, Rollout
 
 NAME_SHARE = 0.5  # of a step's match; the rest is its arguments
 QUERY_KEYS = frozenset({"q", "query"})
@@ -36,22 +36,19 @@ class Reward(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[float, ...] = ()
 
 
-def steps_of(rollout: Rollout) -> tuple[Step, ...]:
-    """The calls of each turn: what is compared with a teacher's steps."""
-    return tuple(turn.tools for turn in rollout.turns)
-
-
-def reward_of(rollout: Rollout, teachers: Mapping[str, Sequence[Step]], tool_weight: float) -> Reward:
+def reward_of(
+    rollout: Rollout, result: EpisodeResult, teachers: Mapping[str, Sequence[Step]], tool_weight: float
+) -> Reward:
     """The arena's outcome and the tool match blended at reward level: (1 - weight) x outcome + weight x match.
 
     A problem without a teacher trajectory is rewarded by its outcome alone, and `tool_match` says so.
     """
-    teacher, outcome = teachers.get(rollout.result.problem_id), rollout.result.reward
+    teacher, outcome = teachers.get(result.problem_id), result.reward
     if outcome is None:
         return Reward(value=None, outcome=None, tool_match=None)
     if teacher is None or tool_weight == 0:
         return Reward(value=outcome, outcome=outcome, tool_match=None)
-    ours = steps_of(rollout)
+    ours = [turn.tools for turn in rollout.turns]
     matches = match_steps(ours, teacher)
     match = sum(matches) / max(len(ours), len(teacher), 1)
     value = (1 - tool_weight) * outcome + tool_weight * match

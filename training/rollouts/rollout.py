@@ -63,7 +63,7 @@ class EpisodeFile:
         if whole != content:
             path.write_bytes(whole)
         decoder = msgspec.json.Decoder(EpisodeLine)
-        self._lines = {_key(line.result): line for line in map(decoder.decode, whole.splitlines())}
+        self._lines = {line.result.key: line for line in map(decoder.decode, whole.splitlines())}
 
     def claim(self, owner: str) -> None:
         """Say whose episodes these are. Raises ArenaError V2124 when those here are another policy's, or were run under
@@ -73,37 +73,19 @@ class EpisodeFile:
             raise ArenaError("V2124", f"{self._path} holds episodes of another model, or of other conditions")
         kept.write_text(owner, encoding="utf-8")
 
-    def missing(self, jobs: Iterable[Job]) -> list[Job]:
-        """Jobs without a line."""
-        return [job for job in jobs if (job.problem.problem_id, job.sample, job.seed) not in self._lines]
-
-    def add(self, line: EpisodeLine) -> None:
-        """Keep an episode."""
-        with self._path.open("ab") as file:
-            file.write(msgspec.json.encode(line) + b"\n")
-        self._lines[_key(line.result)] = line
+    def collect(self, jobs: Sequence[Job], run: RunJobs, progress: PhaseProgress | None = None) -> None:
+        """Run the jobs that have no line yet, and keep each as it ends."""
+        missing = [job for job in jobs if job.key not in self._lines]
+        for number, line in enumerate(run(missing), len(jobs) - len(missing) + 1):
+            with self._path.open("ab") as file:
+                file.write(msgspec.json.encode(line) + b"\n")
+            self._lines[line.result.key] = line
+            if progress:
+                progress(number, len(jobs))
 
     def lines(self) -> tuple[EpisodeLine, ...]:
         """The episodes, by problem and sample."""
         return tuple(self._lines[key] for key in sorted(self._lines))
-
-
-def collect(
-    jobs: Sequence[Job],
-    file: EpisodeFile,
-    run: RunJobs,
-    progress: PhaseProgress | None = None,
-) -> None:
-    """Run the jobs that have no line yet, and keep each as it ends."""
-    missing = file.missing(jobs)
-    for number, line in enumerate(run(missing), len(jobs) - len(missing) + 1):
-        file.add(line)
-        if progress:
-            progress(number, len(jobs))
-
-
-def _key(result: EpisodeResult) -> tuple[str, int, int]:
-    return result.problem_id, result.sample, result.seed
 
 
 CONTEXT_FULL = "the context is full"
@@ -115,12 +97,10 @@ class TurnTokens(msgspec.Struct, frozen=True, kw_only=True):
     `prompt` are the ids added since the turn before (all of them for a prompt rendered afresh: `is_continued` False).
     """
 
-    version: str
     is_continued: bool
     prompt: tuple[int, ...]
     sampled: tuple[int, ...]
     logprobs: tuple[float, ...]
-    malformed: int = 0
 
 
 class TokenUpstream:
@@ -159,12 +139,10 @@ class TokenUpstream:
         reply = chat_row(msgspec.structs.replace(parsed.message, reasoning=""))
         self._sent, self._ids, self._sampled = (*messages, _message(reply)), prompt, sampled.token_ids
         tokens = TurnTokens(
-            version=self._sampler.version,
             is_continued=is_continued,
             prompt=added,
             sampled=sampled.token_ids,
             logprobs=sampled.logprobs,
-            malformed=len(parsed.malformed),
         )
         finish = "length" if sampled.finish == "length" else "tool_calls" if parsed.message.calls else "stop"
         return ModelReply(
@@ -217,6 +195,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     sample: int
     seed: int
 
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """That of its result."""
+        return self.problem.problem_id, self.sample, self.seed
+
 
 RunJobs = Callable[[Sequence[Job]], Iterable[EpisodeLine]]  # runs episodes, here or elsewhere
 
@@ -252,7 +235,20 @@ def rollout_policy(policy: Policy, model: str, decode: Decode) -> Policy:
     )
 
 
-def read_result(job: Job, evaluation: Evaluation) -> EpisodeResult:
+def read_line(
+    job: Job, evaluation: Evaluation, tools: str, *, rollout: Rollout | None = None, episode_ms: int | None = None
+) -> EpisodeLine:
+    """The episode of an evaluation; `tools` are the schemas of its profile, `episode_ms` the time that it took."""
+    return EpisodeLine(
+        result=read_result(job, evaluation, episode_ms),
+        query=job.problem.query,
+        messages=messages_of(evaluation.body),
+        tools=tools,
+        rollout=rollout,
+    )
+
+
+def read_result(job: Job, evaluation: Evaluation, episode_ms: int | None = None) -> EpisodeResult:
     """What came of an episode, from its evaluation."""
     body, outcome = evaluation.body, evaluation.outcome
     failures = [getattr(event, "failure", None) for event in body.events]
@@ -272,6 +268,7 @@ def read_result(job: Job, evaluation: Evaluation) -> EpisodeResult:
             prompt_tokens=body.totals.prompt_tokens,
             completion_tokens=body.totals.completion_tokens,
             cost_micro_usd=body.totals.cost_micro_usd,
+            episode_ms=episode_ms,
         ),
     )
     if not isinstance(outcome, OutcomeScore):
@@ -292,8 +289,8 @@ def read_result(job: Job, evaluation: Evaluation) -> EpisodeResult:
     )
 
 
-def read_rollout(job: Job, evaluation: Evaluation) -> Rollout | None:
-    """The tokens of an evaluation with its result; None when its turns are not one growing sequence."""
+def read_rollout(evaluation: Evaluation) -> Rollout | None:
+    """The tokens of an evaluation; None when its turns are not one growing sequence."""
     turns = [event for event in evaluation.body.events if isinstance(event, Completion)]
     tokens = [msgspec.json.decode(turn.logprobs, type=TurnTokens) for turn in turns]
     if not turns or not all(turn.is_continued for turn in tokens[1:]):
@@ -312,9 +309,8 @@ def read_rollout(job: Job, evaluation: Evaluation) -> Rollout | None:
         mask += [1] * len(turn.sampled)
         logprobs += turn.logprobs
         tools = tuple((call.name, call.arguments) for call in said.calls)
-        spans.append(RolloutTurn(first=first, last=len(ids), tools=tools, malformed=turn.malformed))
+        spans.append(RolloutTurn(first=first, last=len(ids), tools=tools))
     return Rollout(
-        result=read_result(job, evaluation),
         prompt_ids=tokens[0].prompt,
         completion_ids=tuple(ids),
         mask=tuple(mask),
@@ -372,7 +368,7 @@ _Value = TypeVar("_Value")
 
 def for_each(items: Iterable[_Item], work: Callable[[_Item], _Value], parallel: int) -> Iterator[_Value]:
     """What `work` makes of each item, in their order; memory holds a few at a time. After an error nothing more is
-    begun."""
+    begun; what was under way is given before the error is raised."""
     running: deque[Future[_Value]] = deque()
     with ThreadPoolExecutor(parallel) as pool:
         try:
@@ -382,6 +378,11 @@ def for_each(items: Iterable[_Item], work: Callable[[_Item], _Value], parallel: 
                     yield running.popleft().result()
             while running:
                 yield running.popleft().result()
+        except Exception:
+            for future in running:
+                future.cancel()
+            yield from (one.result() for one in running if not one.cancelled() and one.exception() is None)
+            raise
         finally:
             for future in running:
                 future.cancel()

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from training.guards import require_eval_mode
 from training.model import Decode, Sampled
+from training.models.render import Qwen3Codec
 from training.samplers.ragged_attention import Attending, ManyRows, OneRow, Place, PrefixTree, in_path_order, ragged
 
 HELD_BYTES = 2 << 30  # 3 KB a token for a few million weights, 147 KB for Qwen3-4B in bf16
@@ -59,10 +60,10 @@ class LocalSampler:
         self._batch_rows = batch_rows
         self._held_bytes = HELD_BYTES if batch_rows > 1 else 0
         self._changed = threading.Condition()  # of the two lines below, and of turns that are over
-        self._waiting: deque[_SampledTurn] = deque()
+        self._waiting: deque[_Turn] = deque()
         self._is_led = False
         # what follows belongs to the thread that leads
-        self._rows: list[_SampledRow] = []
+        self._rows: list[_Turn] = []
         self._together: ManyRows | None = None  # what they hold; None where there is no row
         self._modules: list[Any] = []
         self._tree = PrefixTree(self._held_bytes)
@@ -74,7 +75,7 @@ class LocalSampler:
 
     def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> Sampled:
         """One turn, with whichever others wait at the same time. Raises GuardStopError for a model in training mode."""
-        turn = _SampledTurn(prompt=prompt_ids, decode=decode, seed=seed)
+        turn = _Turn(prompt=prompt_ids, decode=decode, seed=seed)
         with self._changed:
             self._waiting.append(turn)
             self._changed.wait_for(lambda: turn.is_over or not self._is_led)
@@ -86,7 +87,7 @@ class LocalSampler:
             raise turn.error or AssertionError("a turn that is over has an answer")
         return turn.sampled
 
-    def _lead(self, own: _SampledTurn) -> None:
+    def _lead(self, own: _Turn) -> None:
         """Run batches until this turn is done; then another thread that waits may lead."""
         try:
             with eval_mode(self._model), torch.inference_mode(), ragged(self._model):
@@ -106,7 +107,7 @@ class LocalSampler:
     def _fail(self, error: BaseException) -> None:
         """Every turn that runs or waits ends with `error`; what was computed for them is not to be trusted."""
         with self._changed:
-            turns = [row.turn for row in self._rows] + list(self._waiting)
+            turns = [*self._rows, *self._waiting]
             self._waiting.clear()
         self._rows, self._together, self._tree = [], None, PrefixTree(self._held_bytes)
         for turn in turns:
@@ -119,18 +120,18 @@ class LocalSampler:
                 turn = self._waiting[0] if self._waiting else None
             if turn is None:
                 return
-            running = self._rows[0].turn.decode if self._rows else turn.decode
+            running = self._rows[0].decode if self._rows else turn.decode
             if (turn.decode.temperature, turn.decode.top_p) != (running.temperature, running.top_p):
                 return
-            row = _SampledRow(turn=turn, place=None, pending=turn.prompt[-1])
+            turn.pending = turn.prompt[-1]
             with self._changed:  # from here on it belongs to the batch: a failure of what follows is its own too
                 self._waiting.popleft()
-                self._rows.append(row)
-            row.place = self._tree.place(turn.prompt[:-1])
-            for first in range(row.place.end, len(turn.prompt) - 1, _PASS_TOKENS):
+                self._rows.append(turn)
+            place = turn.place = self._tree.place(turn.prompt[:-1])
+            for first in range(place.end, len(turn.prompt) - 1, _PASS_TOKENS):
                 ids = list(turn.prompt[first : min(first + _PASS_TOKENS, len(turn.prompt) - 1)])
-                row.place.ids += ids
-                self._forward(ids, list(range(first, first + len(ids))), OneRow(row.place, len(ids)))
+                place.ids += ids
+                self._forward(ids, list(range(first, first + len(ids))), OneRow(place, len(ids)))
 
     def _step(self) -> None:
         """One token more for each row."""
@@ -141,19 +142,19 @@ class LocalSampler:
         rows = list(self._rows)
         ids = [row.pending for row in rows]
         together.grow(ids)
-        logits = self._forward(ids, [len(row.turn.prompt) - 1 + len(row.tokens) for row in rows], together)
+        logits = self._forward(ids, [len(row.prompt) - 1 + len(row.tokens) for row in rows], together)
         chosen, chances = self._draw(logits.float(), rows)
         for row, token, chance in zip(rows, chosen.tolist(), chances.tolist(), strict=True):
             row.tokens.append(token)
             row.logprobs.append(chance)
             row.pending = token
-            if token == self._stop_id or len(row.tokens) >= row.turn.decode.turn_tokens_max:
+            if token == self._stop_id or len(row.tokens) >= row.decode.turn_tokens_max:
                 together.put_back(row.held)
                 self._rows.remove(row)
                 self._tree.release(row.held)
                 finish: Literal["stop", "length"] = "stop" if token == self._stop_id else "length"
                 with self._changed:
-                    row.turn.sampled = Sampled(token_ids=tuple(row.tokens), logprobs=tuple(row.logprobs), finish=finish)
+                    row.sampled = Sampled(token_ids=tuple(row.tokens), logprobs=tuple(row.logprobs), finish=finish)
                     self._changed.notify_all()
         if not self._rows:
             self._together = None
@@ -175,18 +176,24 @@ class LocalSampler:
         logits: Tensor = output.logits[0]
         return logits
 
-    def _draw(self, logits: Tensor, rows: Sequence[_SampledRow]) -> tuple[Tensor, Tensor]:
+    def _draw(self, logits: Tensor, rows: Sequence[_Turn]) -> tuple[Tensor, Tensor]:
         """(token, logprob) of each row. All rows are drawn alike."""
-        decode = rows[0].turn.decode
+        decode = rows[0].decode
         scores = torch.log_softmax(logits / decode.temperature if decode.temperature > 0 else logits, dim=-1)
         allowed = scores.clone()
         allowed[:, self._suppressed] = -torch.inf
         if decode.temperature > 0:
-            points = [_uniform(row.turn.seed, len(row.tokens)) for row in rows]
+            points = [_uniform(row.seed, len(row.tokens)) for row in rows]
             chosen = draw_nucleus(allowed, decode.top_p, torch.tensor(points, device=logits.device))
         else:
             chosen = allowed.argmax(dim=-1)
         return chosen, scores.gather(-1, chosen[:, None])[:, 0]
+
+
+def sampler_of(model: Any, codec: Qwen3Codec, version: str, batch_rows: int = 1) -> LocalSampler:
+    """A sampler that ends its turns, and never draws what the template alone writes, as the codec has it."""
+    stop_id, suppressed = codec.stop_id, codec.template_only_ids
+    return LocalSampler(model, stop_id=stop_id, suppressed_ids=suppressed, version=version, batch_rows=batch_rows)
 
 
 @contextlib.contextmanager
@@ -200,13 +207,18 @@ def eval_mode(model: Any) -> Iterator[None]:
         model.train(was_training)
 
 
-@dataclass
-class _SampledTurn:
-    """What was asked for, and its answer."""
+@dataclass(eq=False)
+class _Turn:
+    """A turn that was asked for; its answer once it is over. `pending` is the newest token of one that runs, of which
+    nothing is computed yet."""
 
     prompt: tuple[int, ...]
     decode: Decode
     seed: int
+    place: Place | None = None
+    pending: int = 0
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
     sampled: Sampled | None = None
     error: BaseException | None = None
 
@@ -214,17 +226,6 @@ class _SampledTurn:
     def is_over(self) -> bool:
         """Whether there is an answer."""
         return self.sampled is not None or self.error is not None
-
-
-@dataclass
-class _SampledRow:
-    """A turn that runs. `pending` is its newest token, of which nothing is computed yet."""
-
-    turn: _SampledTurn
-    place: Place | None
-    pending: int
-    tokens: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
 
     @property
     def held(self) -> Place:

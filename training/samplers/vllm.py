@@ -20,11 +20,10 @@ import msgspec
 from foundation.bounded_http import BoundedClient, UnfitAnswerError
 from foundation.canonical import UNREADABLE_JSON
 from foundation.errors import ArenaError
-from training.model import Decode, Sampled, Sampler
+from training.model import Decode, Sampled
 from training.models.render import Qwen3Codec
 from training.recipe import Recipe
 from training.run import weights_sha256
-from training.samplers.scripted import ScriptedSampler
 
 TIMEOUT_S = 600.0
 _SUPPRESSED = -100.0  # logit bias: the strongest the protocol allows
@@ -77,7 +76,8 @@ class VllmSampler:
 
     def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> Sampled:
         """One turn. Raises ArenaError U3001 (unknown model), U3002 (server away), U3003 (a reply without tokens)."""
-        answer = self._post(
+        answer = self._ask(
+            "POST",
             "completions",
             {
                 "model": self._model,
@@ -117,13 +117,13 @@ class VllmSampler:
         if name == self._model:
             return
         if name not in self._served():
-            self._post("load_lora_adapter", {"lora_name": name, "lora_path": str(folder.resolve())})
+            self._ask("POST", "load_lora_adapter", {"lora_name": name, "lora_path": str(folder.resolve())})
         held = self._weights_of(name)
         if held and held != digest:
             raise ArenaError("U3001", f"{self._client.base_url} serves weights {held[:16]} as {name}")
         previous, self._model = self._model, name
         if previous in self._loaded:
-            self._post("unload_lora_adapter", {"lora_name": previous})
+            self._ask("POST", "unload_lora_adapter", {"lora_name": previous})
             self._loaded.remove(previous)
         self._loaded.add(name)
 
@@ -155,9 +155,6 @@ class VllmSampler:
             raise ArenaError("U3003", f"{error} in the list of models") from error
         return {model.id: model.root for model in listed.data}
 
-    def _post(self, path: str, fields: dict[str, Any]) -> bytes:
-        return self._ask("POST", path, fields)
-
     def _ask(self, method: str, path: str, fields: dict[str, Any] | None) -> bytes:
         try:
             response = self._client.ask(method, path, json=fields, bytes_max=_REPLY_BYTES, within_s=self._timeout_s)
@@ -171,10 +168,6 @@ class VllmSampler:
         raise ArenaError(code, f"HTTP {response.status_code} {response.text[:_DETAIL_CHARS]}")
 
 
-def outside_sampler(recipe: Recipe, codec: Qwen3Codec) -> Sampler | None:
-    """The sampler of `recipe.sampler`; None where the run's own model samples. Raises ArenaError U3001."""
-    if not recipe.sampler:
-        return None
-    if recipe.sampler == "scripted":
-        return ScriptedSampler(codec, recipe.sampler_model)
-    return VllmSampler(recipe.sampler, recipe.sampler_model, codec)
+def outside_sampler(recipe: Recipe, codec: Qwen3Codec) -> VllmSampler | None:
+    """The server of `recipe.sampler`; None where the run's own model samples."""
+    return VllmSampler(recipe.sampler, recipe.sampler_model, codec) if recipe.sampler else None

@@ -32,14 +32,14 @@ from training.guards import (
     require_mixed,
     require_same_policy,
 )
-from training.model import EpisodeResult, Rollout, Sampler
+from training.model import Rollout, Sampler
 from training.models.opening import lora_config, open_parent
 from training.models.render import Qwen3Codec, masked_runs, run_defect
 from training.recipe import Recipe
 from training.rollouts.rewards import Reward, Step, mixed_share, reward_of, token_advantages
-from training.rollouts.rollout import Job, jobs_of
+from training.rollouts.rollout import EpisodeLine, Job, jobs_of
 from training.run import Outcome, RunFolder
-from training.samplers.in_process import LocalSampler, eval_mode
+from training.samplers.in_process import eval_mode, sampler_of
 from training.samplers.vllm import VllmSampler
 from training.stages.engine import Watch, engine_arguments, run_trainer
 
@@ -47,11 +47,11 @@ from training.stages.engine import Watch, engine_arguments, run_trainer
 _SAMPLED, _ALONE, _DROPPED, _MIXED = "rollouts", "rollouts/without_teacher", "rollouts/dropped: ", "groups/mixed"
 _MASK = f"{_DROPPED}mask"
 
-RunJobs = Callable[[Sequence[Job], Sampler], Sequence[Rollout | None]]
+RunJobs = Callable[[Sequence[Job], Sampler], Sequence[EpisodeLine]]
 
 
 class GrpoPorts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the stage samples with. `run_jobs` gives a rollout for each job, in order, None where there is none.
+    """What the stage samples with. `run_jobs` gives an episode for each job, in order.
 
     `server` samples in the place of the model itself; it serves the parent.
     """
@@ -211,7 +211,7 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
         with self._behaviour.in_place(), eval_mode(model):
             found = self._ports.run_jobs(jobs, self._sampler(model))
         self._watch.step = {_SAMPLED: float(len(found)), _ALONE: 0.0}
-        self._batch = [self._kept(rollout, problem_id) for rollout, problem_id in zip(found, prompts, strict=True)]
+        self._batch = [self._kept(line) for line in found]
         rewards = [reward for _, reward in self._batch]
         self._watch.step[_MIXED] = mixed_share(rewards, self._recipe.grpo.samples)
         steps = self._watch.counted()
@@ -220,7 +220,10 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
         require_mixed([step[_MIXED] for step in steps], self._recipe.guards)
         rollouts = [rollout for rollout, _ in self._batch]
         limit = self._recipe.grpo.completion_tokens_max
-        full = sum(one is not None and (one.result.is_overflow or len(one.completion_ids) > limit) for one in found)
+        full = sum(
+            line.rollout is not None and (line.result.is_overflow or len(line.rollout.completion_ids) > limit)
+            for line in found
+        )
         require_context(full, len(found))
         if not any(any(rollout.mask) for rollout in rollouts):
             raise GuardStopError("nothing to learn", f"all {len(found)} rollouts of a step: {self._watch.step}")
@@ -236,13 +239,8 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
         """The behaviour policy: the model, which holds its weights now, or the server with its adapter."""
         server, codec = self._ports.server, self._ports.codec
         if server is None:
-            return LocalSampler(
-                model,
-                stop_id=codec.stop_id,
-                suppressed_ids=codec.template_only_ids,
-                version=f"{self._version[:12]}-{self._renewed_at}",
-                batch_rows=self._recipe.sample_rows,
-            )
+            version = f"{self._version[:12]}-{self._renewed_at}"
+            return sampler_of(model, codec, version, self._recipe.sample_rows)
         if self._renewed_at:  # until then it is the parent, which is served
             adapter = Path(self.args.output_dir) / f"behaviour-{self._renewed_at}"
             if not adapter.exists():
@@ -253,22 +251,17 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
             server.load_adapter(adapter)
         return server
 
-    def _kept(self, rollout: Rollout | None, problem_id: str) -> tuple[Rollout, Reward]:
+    def _kept(self, line: EpisodeLine) -> tuple[Rollout, Reward]:
         """The rollout and its reward, or a stand-in that teaches nothing where it can't be learnt from."""
+        rollout = line.rollout
         defect = _defect(rollout, self._ports.codec, self._recipe.grpo.completion_tokens_max)
         if rollout is None or defect:
             self._watch.step[f"{_DROPPED}{defect}"] = self._watch.step.get(f"{_DROPPED}{defect}", 0) + 1
             stop = self._ports.codec.stop_id
-            bucket = next(problem.bucket for problem in self._ports.problems if problem.problem_id == problem_id)
-            result = EpisodeResult(
-                problem_id=problem_id, bucket=bucket, sample=0, seed=0, version=self._version, stop="", steps=0
-            )
-            nothing = Rollout(
-                result=result, prompt_ids=(stop,), completion_ids=(stop,), mask=(0,), logprobs=(0.0,), turns=()
-            )
+            nothing = Rollout(prompt_ids=(stop,), completion_ids=(stop,), mask=(0,), logprobs=(0.0,), turns=())
             return nothing, Reward(value=None, outcome=None, tool_match=None)
         rules = self._recipe.grpo
-        reward = reward_of(rollout, self._ports.teachers, rules.tool_weight)
+        reward = reward_of(rollout, line.result, self._ports.teachers, rules.tool_weight)
         if rules.tool_weight and reward.tool_match is None:
             self._watch.step[_ALONE] += 1
         return rollout, reward

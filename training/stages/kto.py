@@ -9,7 +9,6 @@ allows: the parent's rate is taken before the first step, logged as step 0, and 
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,47 +19,13 @@ from trl.trainer.kto_config import KTOConfig
 from trl.trainer.kto_trainer import DataCollatorForUnpairedPreference, KTOTrainer
 from trl.trainer.utils import pad
 
-from training.guards import require_emission, require_start_emission, require_two_classes
+from training.guards import require_emission, require_two_classes
 from training.model import TokenRow
 from training.models.opening import lora_config, open_parent, placed
-from training.models.render import Qwen3Codec
 from training.recipe import Recipe
-from training.rollouts.rollout import EpisodeLine
 from training.run import Outcome, RunFolder, newest_checkpoint
 from training.samplers.in_process import eval_mode
 from training.stages.engine import Watch, engine_arguments, run_trainer
-from training.stages.pipeline import rollout_id, rows_of_rollouts, rows_of_traces, trace_of
-
-
-class LabelledRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A token row, and whether such a trace is wanted."""
-
-    row: TokenRow
-    is_wanted: bool
-
-
-def labelled_rows(
-    lines: Sequence[EpisodeLine], codec: Qwen3Codec, recipe: Recipe
-) -> tuple[list[LabelledRow], dict[str, int]]:
-    """Rows of the scored episodes, wanted where they fully succeeded, and what was left out, by reason.
-
-    Raises GuardStopError when too many masks are inexact.
-    """
-    scored = [line for line in lines if line.result.is_success is not None]
-    rollouts = [line.rollout for line in scored if line.rollout is not None]
-    traces = [trace_of(line) for line in scored if line.rollout is None]
-    wanted = {rollout_id(rollout): bool(rollout.result.is_success) for rollout in rollouts}
-    wanted |= {trace.trace_id: bool(trace.facts.is_success) for trace in traces}
-    found = [
-        rows_of_rollouts(rollouts, codec, recipe),
-        rows_of_traces(list({trace.trace_id: trace for trace in traces}.values()), codec, recipe),
-    ]
-    rows = [LabelledRow(row=row, is_wanted=wanted[row.trace_id]) for part in found for row in part.rows]
-    left_out = Counter(unscored=len(lines) - len(scored), repeated=len(scored) - len(wanted))
-    for part in found:
-        left_out.update(part.dropped)
-    return rows, dict(left_out)
-
 
 MASK = "completion_loss_mask"
 
@@ -70,11 +35,11 @@ EmissionRate = Callable[[Any], float]  # the policy's emission rate on fixed `de
 def train_kto(
     recipe: Recipe,
     folder: RunFolder,
-    rows: Sequence[LabelledRow],
+    rows: Sequence[TokenRow],
     tokenizer: Any,
     emission_rate: EmissionRate | None,
 ) -> Outcome:
-    """Refine the parent on labelled rows.
+    """Refine the parent on rows of both classes, wanted and unwanted.
 
     Raises GuardStopError for rows of one class and for a parent that never recommends.
     """
@@ -146,29 +111,29 @@ def _start_rate(folder: RunFolder, recipe: Recipe, emission_rate: EmissionRate |
         with eval_mode(parent):
             known = [emission_rate(placed(parent))]
         folder.log({"step": 0, "emission_rate": known[0]})
-    require_start_emission(known[0], recipe.guards)
+    require_emission(known[0], known[0], recipe.guards)
     return known[0]
 
 
-def pair_rows(rows: Sequence[LabelledRow], batch_rows: int, seed: int) -> list[LabelledRow]:
+def pair_rows(rows: Sequence[TokenRow], batch_rows: int, seed: int) -> list[TokenRow]:
     """Rows in a seeded order whose last batch holds more than one: a row alone would be its own KL pair."""
-    ordered = sorted(rows, key=lambda row: row.row.trace_id)
+    ordered = sorted(rows, key=lambda row: row.trace_id)
     random.Random(seed).shuffle(ordered)
     return ordered[:-1] if len(ordered) % batch_rows == 1 else ordered
 
 
-def _dataset(rows: Sequence[LabelledRow], recipe: Recipe) -> Any:
+def _dataset(rows: Sequence[TokenRow], recipe: Recipe) -> Any:
     from datasets import Dataset
 
     return Dataset.from_list(
         [
             {
-                "prompt_ids": list(one.row.token_ids[: one.row.prompt_length]),
-                "completion_ids": list(one.row.token_ids[one.row.prompt_length :]),
-                MASK: list(one.row.mask[one.row.prompt_length :]),
-                "label": one.is_wanted,
+                "prompt_ids": list(row.token_ids[: row.prompt_length]),
+                "completion_ids": list(row.token_ids[row.prompt_length :]),
+                MASK: list(row.mask[row.prompt_length :]),
+                "label": row.is_wanted,
             }
-            for one in pair_rows(rows, recipe.optim.batch_rows, recipe.seed)
+            for row in pair_rows(rows, recipe.optim.batch_rows, recipe.seed)
         ]
     )
 

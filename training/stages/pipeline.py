@@ -13,6 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,12 @@ from training.corpus.building import Mix, MixRow, mix
 from training.corpus.corpus_files import read_lineage, read_rows
 from training.corpus.model import CorpusPool, Trace, TraceFacts, TraceSource, assemble_trace
 from training.guards import emission_rate, require_context, require_exact_masks, require_train_pool
-from training.model import Rollout, Sampler, Stage, TokenRow, UnfitRowError
+from training.model import Sampler, Stage, TokenRow, UnfitRowError
 from training.models.opening import find_device, open_parent, placed
 from training.models.render import Qwen3Codec, mask_defect, masked_runs, run_defect
 from training.recipe import Recipe
 from training.rollouts.rewards import Step
-from training.rollouts.rollout import EPISODES, EpisodeFile, EpisodeLine, Job, RunJobs, collect, jobs_of
+from training.rollouts.rollout import EPISODES, EpisodeFile, EpisodeLine, Job, RunJobs, jobs_of
 from training.run import (
     LINEAGE,
     Outcome,
@@ -43,8 +44,8 @@ from training.run import (
     weights_sha256,
 )
 from training.run_context import RunContext
-from training.samplers.in_process import LocalSampler
-from training.samplers.vllm import VllmSampler, outside_sampler
+from training.samplers.in_process import sampler_of
+from training.samplers.vllm import outside_sampler
 from training.stages.engine import quiet_engine
 from training.stages.sft import train_sft
 
@@ -71,39 +72,41 @@ def rows_of_traces(traces: Sequence[Trace], codec: Qwen3Codec, recipe: Recipe) -
         if defect:
             defects.append(f"{trace.trace_id[:12]}: {defect}")
         else:
-            rows.append(replace(row, bucket=trace.facts.bucket))
+            rows.append(replace(row, bucket=trace.facts.bucket, is_wanted=trace.facts.is_success is not False))
     require_exact_masks(len(rows) + len(defects), defects, recipe.guards)
     return TokenRows(rows=tuple(rows), dropped={"unfit": unfit, "mask": len(defects)})
 
 
-def rows_of_rollouts(rollouts: Sequence[Rollout], codec: Qwen3Codec, recipe: Recipe) -> TokenRows:
-    """The tokens of rollouts as rows. Raises GuardStopError when too many masks are inexact."""
+def rows_of_episodes(lines: Sequence[EpisodeLine], codec: Qwen3Codec, recipe: Recipe) -> TokenRows:
+    """The rows of scored episodes: the tokens that were sampled, or rendered where an endpoint gave none, each trace
+    once. Raises GuardStopError when too many masks are inexact."""
+    traces = {trace.trace_id: trace for trace in map(trace_of, (line for line in lines if line.rollout is None))}
+    rendered = rows_of_traces(list(traces.values()), codec, recipe)
     rows: list[TokenRow] = []
-    dropped: Counter[str] = Counter()
-    for rollout in rollouts:
-        length = len(rollout.prompt_ids) + len(rollout.completion_ids)
+    sampled = [(line.result, line.rollout) for line in lines if line.rollout is not None]
+    dropped = Counter(rendered.dropped) + Counter(repeated=len(lines) - len(sampled) - len(traces))
+    wrong: list[str] = []
+    for result, rollout in sampled:
+        token_ids = rollout.prompt_ids + rollout.completion_ids
         runs = masked_runs(rollout.completion_ids, rollout.mask)
-        if length > recipe.data.tokens_max:
+        if len(token_ids) > recipe.data.tokens_max:
             dropped["unfit"] += 1
         elif not runs or any(run_defect(run, codec) for run in runs):
-            dropped["mask"] += 1
+            wrong.append("a turn holds the template's tokens")
         else:
             rows.append(
                 TokenRow(
-                    trace_id=rollout_id(rollout),
-                    token_ids=rollout.prompt_ids + rollout.completion_ids,
+                    trace_id=text_hash(f"{result.body_sha256}/{result.sample}"),
+                    token_ids=token_ids,
                     mask=(0,) * len(rollout.prompt_ids) + rollout.mask,
                     prompt_length=len(rollout.prompt_ids),
-                    bucket=rollout.result.bucket,
+                    bucket=result.bucket,
+                    is_wanted=bool(result.is_success),
                 )
             )
-    require_exact_masks(len(rollouts), ["a turn holds the template's tokens"] * dropped["mask"], recipe.guards)
-    return TokenRows(rows=tuple(rows), dropped=dict(dropped))
-
-
-def rollout_id(rollout: Rollout) -> str:
-    """Identity of a rollout's row: its recorded episode, and which sample of its problem it is."""
-    return text_hash(f"{rollout.result.body_sha256}/{rollout.result.sample}")
+    require_exact_masks(len(sampled), wrong, recipe.guards)
+    dropped["mask"] += len(wrong)
+    return TokenRows(rows=(*rows, *rendered.rows), dropped=dict(dropped))
 
 
 def by_step(rows: TokenRows) -> TokenRows:
@@ -114,15 +117,9 @@ def by_step(rows: TokenRows) -> TokenRows:
         for number, run in enumerate(masked_runs(row.token_ids, row.mask)):
             first = row.mask.index(1, last)
             last = first + len(run)
-            steps.append(
-                TokenRow(
-                    trace_id=f"{row.trace_id}/{number}",
-                    token_ids=row.token_ids[:last],
-                    mask=(0,) * first + (1,) * len(run),
-                    prompt_length=first,
-                    bucket=row.bucket,
-                )
-            )
+            mask = (0,) * first + (1,) * len(run)
+            step = replace(row, token_ids=row.token_ids[:last], mask=mask, prompt_length=first)
+            steps.append(replace(step, trace_id=f"{row.trace_id}/{number}"))
     return TokenRows(rows=tuple(steps), dropped=rows.dropped)
 
 
@@ -140,23 +137,6 @@ def blend(corpus: TokenRows, rollouts: TokenRows, recipe: Mix) -> TokenRows:
         rows=tuple(parts[one.is_corpus][one.index] for one in mix(first, second, recipe)),
         dropped=dict(Counter(corpus.dropped) + Counter(rollouts.dropped)),
     )
-
-
-def make_episodes(recipe: Recipe, file: EpisodeFile, run: RunJobs, bench: RunContext) -> None:
-    """A rejection's samples of each problem, else one episode a problem, by `run`; those in the file are not run again.
-
-    Raises GuardStopError for a problem outside the train pool, ArenaError U3001..U3004 when the teacher is away.
-    """
-    phase, samples = ("sample", recipe.samples) if recipe.stage == "rejection" else ("teacher", 1)
-    jobs = jobs_of(bench.problems, samples, recipe.seed)
-    bench.require_train(jobs)
-    report = bench.progress
-    collect(jobs, file, run, None if report is None else lambda done, of: report(phase, done, of))
-
-
-def stepwise_rows(lines: Sequence[EpisodeLine], codec: Qwen3Codec, recipe: Recipe) -> TokenRows:
-    """One row a step of every full success. Raises GuardStopError when too many masks are inexact."""
-    return by_step(rows_of_traces([trace_of(line) for line in lines if line.result.is_success], codec, recipe))
 
 
 def trace_of(line: EpisodeLine) -> Trace:
@@ -186,19 +166,19 @@ def reference_steps(lines: Sequence[EpisodeLine]) -> dict[str, tuple[Step, ...]]
 
 
 def keep_successes(lines: Sequence[EpisodeLine], codec: Qwen3Codec, recipe: Recipe) -> TokenRows:
-    """Rows of the rollouts with full reward.
+    """Rows of the episodes with full reward.
 
     Raises ArenaError V2124 when there is none to learn from, GuardStopError when too many masks are inexact or too many
     conversations outgrew the context.
     """
     require_context(sum(line.result.is_overflow for line in lines), len(lines))
-    kept = [line.rollout for line in lines if line.rollout is not None and line.result.reward == 1.0]
-    rows = rows_of_rollouts(kept, codec, recipe)
+    kept = [line for line in lines if line.result.reward == 1.0]
+    rows = rows_of_episodes(kept, codec, recipe)
     if not rows.rows:
         best = max((line.result.reward or 0.0 for line in lines), default=0.0)
         raise ArenaError(
             "V2124",
-            f"none of {len(lines)} rollouts can be learnt from: {len(kept)} have full reward, the best has {best:.2f}, "
+            f"none of {len(lines)} episodes can be learnt from: {len(kept)} have full reward, the best has {best:.2f}, "
             f"{rows.dropped.get('unfit', 0)} are over {recipe.data.tokens_max} tokens; train the parent further, or "
             "raise `samples`",
         )
@@ -253,20 +233,17 @@ def run_stage(
         return done
     quiet_engine()
     codec = Qwen3Codec(Path(recipe.tokenizer or recipe.model))
-    stage = _StageRun(recipe, run, bench, codec, open_teacher, run_jobs)
-    outcome = stage.train()
-    named = {
-        Path(name).name: file_sha256(Path(name)) for name in (recipe.data.problems, recipe.data.dev_problems) if name
-    }
+    stage = _StageRun(recipe=recipe, run=run, bench=bench, codec=codec, open_teacher=open_teacher, run_jobs=run_jobs)
+    named = (recipe.data.problems, recipe.data.dev_problems)
     return run.finish(
-        outcome,
+        stage.train(),
         codec_sha256=codec.identity_sha256,
         partition_sha256=partition_sha256,
         code_commit=bench.code_commit,
         device=find_device().name,
         corpus_sha256s=tuple(content_hash(read_lineage(Path(name))) for name in recipe.data.corpus),
         dev_sha256s=tuple(content_hash(read_lineage(Path(name))) for name in recipe.data.dev),
-        problem_files=named,  # what it sampled on or was watched on
+        problem_files={Path(name).name: file_sha256(Path(name)) for name in named if name},
     )
 
 
@@ -284,32 +261,29 @@ def require_parent(recipe: Recipe) -> str:
     return parent.sha256 if parent else ""
 
 
+@dataclass(frozen=True, kw_only=True)
 class _StageRun:
     """One run of one stage."""
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        run: RunFolder,
-        bench: RunContext,
-        codec: Qwen3Codec,
-        open_teacher: OpenTeacher,
-        run_jobs: RunJobs | None,
-    ) -> None:
-        self._recipe, self._run, self._bench, self._codec = recipe, run, bench, codec
-        self._open_teacher, self._run_jobs = open_teacher, run_jobs
+    recipe: Recipe
+    run: RunFolder
+    bench: RunContext
+    codec: Qwen3Codec
+    open_teacher: OpenTeacher
+    run_jobs: RunJobs | None
 
     def train(self) -> Outcome:
         """Make what the stage learns, and learn it."""
-        match self._recipe.stage:
+        match self.recipe.stage:
             case "sft":
-                return self._sft(self._corpus(self._recipe.data.corpus))
+                return self._sft(self._corpus(self.recipe.data.corpus))
             case "rejection":
-                successes = keep_successes(self._made(), self._codec, self._recipe)
+                successes = keep_successes(self._made(), self.codec, self.recipe)
                 return self._sft(self._blended(successes))
             case "teacher":
                 lines = self._teacher_lines()
-                rows = stepwise_rows(lines, self._codec, self._recipe)
+                solved = [trace_of(line) for line in lines if line.result.is_success]
+                rows = by_step(rows_of_traces(solved, self.codec, self.recipe))
                 if not rows.rows:
                     raise ArenaError(
                         "V2124", f"none of the teacher's {len(lines)} episodes succeeded: nothing to learn from"
@@ -323,102 +297,100 @@ class _StageRun:
     # -- rows
     def _corpus(self, folders: Sequence[str], pool: CorpusPool = "train") -> TokenRows:
         traces = [row.trace for name in folders for row in read_rows(Path(name))]
-        self._bench.require_clean(traces, pool)
-        return rows_of_traces(traces, self._codec, self._recipe)
+        self.bench.require_clean(traces, pool)
+        return rows_of_traces(traces, self.codec, self.recipe)
 
     def _blended(self, rows: TokenRows) -> TokenRows:
         """With the corpus in the recipe's shares; alone where the recipe names no corpus."""
-        data = self._recipe.data
+        data = self.recipe.data
         share_e4 = round(10_000 * (1 - data.rollout_share)) if data.corpus else 0
-        mix = Mix(corpus_share_e4=share_e4, voucher_times=data.voucher_times, seed=self._recipe.seed)
+        mix = Mix(corpus_share_e4=share_e4, voucher_times=data.voucher_times, seed=self.recipe.seed)
         corpus = self._corpus(data.corpus)
         if share_e4 and not corpus.rows:
             raise ArenaError("V2124", f"no row of {', '.join(data.corpus)} can be learnt from: {corpus.dropped}")
         return blend(corpus, rows, mix)
 
     def _made(self) -> tuple[EpisodeLine, ...]:
-        """The run's own episodes, of its parent for a rejection, else of the teacher: made by the first process, read
-        by all when they are whole."""
-        path, recipe = self._run.path / EPISODES, self._recipe
-        if self._run.processes.is_first:
+        """The run's own episodes, of the recipe's teacher or sampler, else of its parent: made by the first process,
+        read by all when they are whole. Raises GuardStopError for a problem outside the train pool."""
+        path, recipe = self.run.path / EPISODES, self.recipe
+        phase, samples = ("sample", recipe.samples) if recipe.stage == "rejection" else ("teacher", 1)
+        if self.run.processes.is_first:
+            jobs, report = jobs_of(self.bench.problems, samples, recipe.seed), self.run.progress
+            require_train_pool((job.problem.problem_id for job in jobs), self.bench.train_ids)
             with contextlib.ExitStack() as stack:
-                decoding: dict[str, Any] = {"decode": recipe.decode, "parallel": recipe.parallel}
-                run = self._run_jobs
-                if run is None and recipe.stage == "rejection":
-                    sampler = outside_sampler(recipe, self._codec)
-                    if sampler is None:
-                        model, version = open_parent(recipe)
-                        sampler = self._local(placed(model), version)
-                    run = functools.partial(self._bench.sample, sampler=sampler, codec=self._codec, **decoding)
-                elif run is None:
-                    upstream = stack.enter_context(self._open_teacher(recipe))
-                    asked: dict[str, Any] = {"upstream": upstream, "model": recipe.teacher_model}
-                    run = functools.partial(self._bench.ask_all, **asked, **decoding)
-                make_episodes(recipe, EpisodeFile(path), run, self._bench)
-        self._run.processes.wait()
+                run = self.run_jobs or self._runner(stack)
+                EpisodeFile(path).collect(jobs, run, report and functools.partial(report, phase))
+        self.run.processes.wait()
         return EpisodeFile(path).lines()
+
+    def _runner(self, stack: contextlib.ExitStack) -> RunJobs:
+        """What runs episodes in this process."""
+        recipe = self.recipe
+        decoding: dict[str, Any] = {"decode": recipe.decode, "parallel": recipe.parallel}
+        if recipe.stage == "teacher" or recipe.teacher:
+            upstream = stack.enter_context(self.open_teacher(recipe))
+            return functools.partial(self.bench.ask_all, upstream=upstream, model=recipe.teacher_model, **decoding)
+        sampler: Sampler | None = outside_sampler(recipe, self.codec)
+        if sampler is None:
+            model, version = open_parent(recipe)
+            sampler = sampler_of(placed(model), self.codec, version, recipe.sample_rows)
+        return functools.partial(self.bench.sample, sampler=sampler, codec=self.codec, **decoding)
 
     def _teacher_lines(self) -> tuple[EpisodeLine, ...]:
         """The teacher's episodes: those of the folders the recipe names, else asked for here.
 
         Raises ArenaError V2124 for a folder without any: silence would train on fewer, or on none.
         """
-        named = self._recipe.data.rollouts
+        named = self.recipe.data.rollouts
         if named:
             bare = [name for name in named if not (Path(name) / EPISODES).exists()]
             if bare:
                 raise ArenaError("V2124", f"{bare[0]} of data.rollouts holds no {EPISODES}: name a run that sampled")
             lines = tuple(line for name in named for line in EpisodeFile(Path(name) / EPISODES).lines())
-            require_train_pool((line.result.problem_id for line in lines), self._bench.train_ids)
+            require_train_pool((line.result.problem_id for line in lines), self.bench.train_ids)
             return lines
         return self._made()
 
     # -- training
     def _sft(self, rows: TokenRows) -> Outcome:
-        dev = self._corpus(self._recipe.data.dev, "dev")
-        pad_id = self._codec.tokenizer.pad_token_id
-        done = train_sft(self._recipe, self._run, rows.rows, dev.rows, pad_id)
+        dev = self._corpus(self.recipe.data.dev, "dev")
+        pad_id = self.codec.tokenizer.pad_token_id
+        done = train_sft(self.recipe, self.run, rows.rows, dev.rows, pad_id)
         return replace(done, dropped=rows.dropped)
 
     def _kto(self) -> Outcome:
-        from training.stages.kto import labelled_rows, train_kto
+        from training.stages.kto import train_kto
 
-        labelled, dropped = labelled_rows(self._teacher_lines(), self._codec, self._recipe)
-        jobs = jobs_of(self._bench.dev, 1, self._recipe.seed)
+        lines = self._teacher_lines()
+        scored = [line for line in lines if line.result.is_success is not None]
+        rows = rows_of_episodes(scored, self.codec, self.recipe)
+        jobs = jobs_of(self.bench.dev, 1, self.recipe.seed)
 
         def emission(model: Any) -> float:
-            sampler = self._local(model, "dev")
-            lines = self._bench.sample(jobs, sampler, self._codec, self._recipe.decode, self._recipe.parallel)
+            sampler = sampler_of(model, self.codec, "dev", self.recipe.sample_rows)
+            lines = self.bench.sample(jobs, sampler, self.codec, self.recipe.decode, self.recipe.parallel)
             return emission_rate([line.result for line in lines])
 
-        tokenizer, watched = self._codec.tokenizer, emission if jobs else None
-        done = train_kto(self._recipe, self._run, labelled, tokenizer, watched)
-        return replace(done, dropped=dropped)
+        tokenizer, watched = self.codec.tokenizer, emission if jobs else None
+        done = train_kto(self.recipe, self.run, rows.rows, tokenizer, watched)
+        return replace(done, dropped=rows.dropped | {"unscored": len(lines) - len(scored)})
 
     def _grpo(self) -> Outcome:
         from training.stages.grpo import GrpoPorts, train_grpo
 
-        recipe = self._recipe
+        recipe = self.recipe
         teachers = reference_steps(self._teacher_lines()) if recipe.grpo.tool_weight else {}
 
-        def run_jobs(jobs: Sequence[Job], sampler: Sampler) -> list[Any]:
-            self._bench.require_train(jobs)
-            lines = self._bench.sample(jobs, sampler, self._codec, recipe.decode, recipe.parallel)
-            return [line.rollout for line in lines]
+        def run_jobs(jobs: Sequence[Job], sampler: Sampler) -> list[EpisodeLine]:
+            require_train_pool((job.problem.problem_id for job in jobs), self.bench.train_ids)
+            return list(self.bench.sample(jobs, sampler, self.codec, recipe.decode, recipe.parallel))
 
-        server = outside_sampler(recipe, self._codec)
-        if server is not None and not isinstance(server, VllmSampler):
-            raise ArenaError("V2124", f"grpo samples from its own policy, or a server of it, not from {server.version}")
         ports = GrpoPorts(
-            problems=self._bench.problems, codec=self._codec, run_jobs=run_jobs, teachers=teachers, server=server
+            problems=self.bench.problems,
+            codec=self.codec,
+            run_jobs=run_jobs,
+            teachers=teachers,
+            server=outside_sampler(recipe, self.codec),
         )
-        return train_grpo(recipe, self._run, ports)
-
-    def _local(self, model: Any, version: str) -> LocalSampler:
-        return LocalSampler(
-            model,
-            stop_id=self._codec.stop_id,
-            suppressed_ids=self._codec.template_only_ids,
-            version=version,
-            batch_rows=self._recipe.sample_rows,
-        )
+        return train_grpo(recipe, self.run, ports)

@@ -1,8 +1,8 @@
 """The one way from the oracle and the rewriter to a model: answers kept, faults retried, tokens counted, a price held.
 
-Nothing is asked that was answered before, and nothing that could take the run over its limit (V2148). An endpoint's
-fault is tried again while its code says that this may help, and then belongs to the trace that met it. An endpoint that
-left `SILENT_MAX` questions in a row without an answer is asked no more by this run. What was answered stays.
+Nothing is asked that was answered before. An endpoint's fault is tried again while its code says that this may help,
+and then belongs to the trace that met it. A question that could take the run over its limit ends it (V2148), and so
+does the last of `SILENT_MAX` questions in a row without an answer. What was answered stays.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -21,22 +21,22 @@ from foundation.backoff import Backoff, retried
 from foundation.canonical import content_hash
 from foundation.codes.names import BAD_REQUEST, MODEL_BUSY, MODEL_FAILED, MODEL_UNREADABLE, OVER_LIMIT
 from foundation.durable_files import write_whole
-from foundation.errors import ArenaError, Failure
+from foundation.errors import ArenaError
 from harness.inference.port import ModelReply, RetryLaterError, Upstream
 from judge.parse import RefusedReplyError
 
 ATTEMPTS = 4
 SILENT_MAX = 3
 SILENCE = (MODEL_FAILED, MODEL_UNREADABLE, MODEL_BUSY)  # no answer; a question that is refused was heard
-FAULTS: dict[str, Literal["not_answered", "not_reached"]] = {  # what a trace meets
-    **dict.fromkeys((*SILENCE, BAD_REQUEST), "not_answered"),
-    OVER_LIMIT: "not_reached",
-}
 _PAUSES = Backoff(first_ms=1_000, most_ms=60_000)
 _BYTES_PER_TOKEN = 3  # fewer than any tokenizer needs for plain text: a bound from above
 _FENCE = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\Z", re.DOTALL)
 Chat = tuple[tuple[str, str], ...]  # (role, text)
 _Value = TypeVar("_Value")
+
+
+class SilentEndpointError(ArenaError):
+    """The endpoint has fallen silent: this run asks no more."""
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +87,6 @@ class Asker:
         self._micro_usd_max, self._sleep = micro_usd_max, sleep
         self._lock = threading.Lock()  # of what follows
         self._unanswered = 0  # questions in a row
-        self._last_fault = Failure(code=MODEL_FAILED)
         self._usage: dict[str, Usage] = {}
         self._reserved_micro_usd = 0
 
@@ -156,11 +155,6 @@ class Asker:
         with self._lock:
             return tuple(self._usage[model] for model in sorted(self._usage))
 
-    def silence(self) -> Failure | None:
-        """The last fault of an endpoint that fell silent; None of one that answers."""
-        with self._lock:
-            return self._last_fault if self._unanswered >= SILENT_MAX else None
-
     @contextlib.contextmanager
     def _reserved(self, micro_usd: int) -> Iterator[None]:
         """Set the highest price of a call aside while it runs. Raises ArenaError V2148 where it does not fit."""
@@ -183,15 +177,14 @@ class Asker:
             self._usage[model] = Usage(model=model, **sums)
 
     def _heard(self, answer: Callable[[], Answer]) -> Answer:
-        """What an endpoint answers, unless it has fallen silent."""
-        if (silent := self.silence()) is not None:
-            raise ArenaError(silent.code, f"not asked: {SILENT_MAX} questions in a row had no answer; {silent.detail}")
+        """What an endpoint answers. Raises SilentEndpointError where it has not for too long."""
         try:
             found = answer()
         except ArenaError as error:
-            if error.failure.code in SILENCE:
-                with self._lock:
-                    self._unanswered, self._last_fault = self._unanswered + 1, error.failure
+            with self._lock:
+                self._unanswered += error.failure.code in SILENCE
+                if self._unanswered >= SILENT_MAX:
+                    raise SilentEndpointError(error.failure.code, error.failure.detail) from error
             raise
         with self._lock:
             self._unanswered = 0
@@ -199,6 +192,11 @@ class Asker:
 
     def _complete(self, request: str) -> ModelReply:
         return retried(lambda: self.upstream.complete(request), ATTEMPTS, _pause_ms, self._sleep)
+
+
+def is_of_trace(error: ArenaError) -> bool:
+    """Whether the trace that met it goes without an answer, and the run goes on."""
+    return error.failure.code in (*SILENCE, BAD_REQUEST) and not isinstance(error, SilentEndpointError)
 
 
 def _pause_ms(error: ArenaError, failures: int) -> int | None:

@@ -1,7 +1,7 @@
 """The oracle: freeze, annotate, compile, verify, one trace at a time (paper, A.1), and what it would cost.
 
-Each trace meets exactly one fate, the first stage that stops it. A fault of the endpoint, or the limit of cost, is the
-fate of the traces that it meets, with its code, and never counts as a model's failure. A tasklet is accepted when the
+Each trace meets exactly one fate, the first stage that stops it. A fault of the endpoint is the fate of the traces that
+it meets, with its code, and never counts as a model's failure. A tasklet is accepted when the
 teacher solves more of its trials than the student by a margin that two equal models reach by luck no more often than
 `chance_e4`, and the student does not find it trivial. A trial is an episode of the arena's own with the baseline agent:
 a solved one would count there too. Nothing here changes a corpus. Shares are ten-thousandths, prices millionths of a
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from math import comb
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import msgspec
 
@@ -39,7 +39,7 @@ from problems.titles import TitleMatcher
 from training.corpus.leak_guard import answered
 from training.corpus.model import Trace
 from training.rollouts.rollout import InProcessSandbox, OwnEndpoint, for_each
-from training.trac.asking import FAULTS, Answer, Asker, Chat, Price, Usage, prompt_tokens_bound, read_json
+from training.trac.asking import Answer, Asker, Chat, Price, Usage, is_of_trace, prompt_tokens_bound, read_json
 
 Dimension = Literal["intent", "search", "observation", "justification", "supervisor"]
 DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
@@ -74,34 +74,27 @@ class Tasklet(msgspec.Struct, frozen=True, kw_only=True):
 
     prompt: str
     search_terms: tuple[str, ...]
-    target_ids: tuple[str, ...]
+    target_ids: tuple[str, ...] = ()
 
 
-class Question(NamedTuple):
-    """What a dimension asks, and the kinds of span of which one must be cited."""
-
-    text: str
-    kinds: tuple[SpanKind, ...]
-
-
-QUESTIONS: dict[Dimension, Question] = {
-    "intent": Question(
+QUESTIONS: dict[Dimension, tuple[str, tuple[SpanKind, ...]]] = {  # and the kinds of span of which one must be cited
+    "intent": (
         "Did the agent understand what the user wants: product type, every attribute, price, services, shop, budget?",
         ("completion", "call"),
     ),
-    "search": Question(
+    "search": (
         "Are the searches well chosen: specific words, filters where they help, reformulated when results were poor?",
         ("call",),
     ),
-    "observation": Question(
+    "observation": (
         "Did the agent read the results rightly: no datum misread, overlooked or made up?",
         ("completion", "result"),
     ),
-    "justification": Question(
+    "justification": (
         "Is the recommendation justified by what the tools returned, against the candidates that were seen?",
         ("completion",),
     ),
-    "supervisor": Question(
+    "supervisor": (
         "Weigh the four annotations below against the record. Should a model be trained on this run? Set"
         " train_use_decision to true only for a run worth imitating as a whole.",
         ("completion", "call", "result"),
@@ -114,11 +107,6 @@ class _AnnotationReply(msgspec.Struct, frozen=True, kw_only=True):
     citations: tuple[SpanQuote, ...]
     explanation: str
     train_use_decision: bool | None = None
-
-
-class _CompilationReply(msgspec.Struct, frozen=True, kw_only=True):
-    prompt: str
-    search_terms: tuple[str, ...]
 
 
 def read_trace(trace: Trace) -> RenderedTrace:
@@ -149,10 +137,10 @@ def read_trace(trace: Trace) -> RenderedTrace:
 
 def annotator_chat(trace: RenderedTrace, dimension: Dimension, earlier: Sequence[Annotation]) -> Chat:
     """The conversation that asks for one annotation; the supervisor is shown the `earlier` ones."""
-    question = QUESTIONS[dimension]
+    question, kinds = QUESTIONS[dimension]
     is_supervisor = dimension == "supervisor"
     form = _FORM + (', "train_use_decision": false}' if is_supervisor else "}")
-    system = _prompt_text("annotate").format(question=question.text, form=form, kinds=" or ".join(question.kinds))
+    system = _prompt_text("annotate").format(question=question, form=form, kinds=" or ".join(kinds))
     shown = trace.text
     if is_supervisor:
         plain = [
@@ -178,7 +166,7 @@ def check_annotation(text: str, trace: RenderedTrace, dimension: Dimension) -> A
             raise RefusedReplyError(f"a quote for span {one.span} has {length} characters")
         if one.span not in spans or not is_verbatim(one.quote, spans[one.span].content):
             raise RefusedReplyError(f"the quote {one.quote[:60]!r} does not stand in span {one.span}")
-    kinds = QUESTIONS[dimension].kinds
+    kinds = QUESTIONS[dimension][1]
     if not any(spans[one.span].kind in kinds for one in reply.citations):
         raise RefusedReplyError(f"no citation is of a span of kind {' or '.join(kinds)}")
     return Annotation(
@@ -197,7 +185,7 @@ def author_chat(trace: RenderedTrace, targets: tuple[str, ...]) -> Chat:
 
 def check_tasklet(text: str, targets: tuple[str, ...]) -> Tasklet:
     """A tasklet of the agreed form. Raises RefusedReplyError; grounding is `ungrounded`'s."""
-    reply = read_json(text, _CompilationReply)
+    reply = read_json(text, Tasklet)
     prompt = " ".join(reply.prompt.split())
     if not PROMPT_CHARS[0] <= len(prompt) <= PROMPT_CHARS[1]:
         raise RefusedReplyError(f"the prompt has {len(prompt)} characters, not {PROMPT_CHARS[0]} to {PROMPT_CHARS[1]}")
@@ -239,11 +227,9 @@ Fate = Literal[
     "trivial",  # the student solves it by itself
     "no_margin",  # the teacher is not better than the student by more than luck
     "not_answered",  # the endpoint failed at a question or a trial: nothing is known; the next run asks again
-    "not_reached",  # the run's limit of cost came first; the next run goes on
     "accepted",
 ]
 FATES: tuple[Fate, ...] = get_args(Fate)  # in the order of the stages
-_BYTES_PER_TOKEN = 4
 _ID = "0" * 10
 _DETAIL_CHARS = 300
 
@@ -292,7 +278,7 @@ class TrialVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 class OracleReport(msgspec.Struct, frozen=True, kw_only=True):
     """One run: how many traces met which fate, in the order of the stages, and what was paid. `faults` counts the
-    traces that a failure of the endpoint or the limit stopped, by code."""
+    traces that a failure of the endpoint stopped, by code."""
 
     rules: OracleRules
     roles: Roles
@@ -304,15 +290,12 @@ class OracleReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StageCost(msgspec.Struct, frozen=True, kw_only=True):
-    """One stage where every admitted trace passes all of them: calls (a trial counts as one), the tokens that they
-    likely take, their price, and the highest that it can be. `is_priced` False: no price was given."""
+    """One stage where every admitted trace passes all of them: calls (a trial counts as one), and the most that they
+    can cost. `is_priced` False: no price was given."""
 
     stage: str
     model: str
     calls: int
-    prompt_tokens: int
-    completion_tokens: int
-    micro_usd: int
     most_micro_usd: int
     is_priced: bool
 
@@ -320,44 +303,28 @@ class StageCost(msgspec.Struct, frozen=True, kw_only=True):
 def estimate(
     traces: Sequence[Trace], rules: OracleRules, roles: Roles, prices: Mapping[str, Price], policy: Policy
 ) -> tuple[StageCost, ...]:
-    """What these traces cost, by stage."""
-    admitted = [trace for trace in traces if rules.admits(trace)]
-    shown = [read_trace(trace) for trace in admitted]
+    """What these traces cost at most, by stage."""
+    shown = [read_trace(trace) for trace in traces if rules.admits(trace)]
     count, trials, written = len(shown), len(shown) * rules.trials, rules.reply_tokens_max
     annotating = sum(prompt_tokens_bound(annotator_chat(one, name, ())) for one in shown for name in DIMENSIONS)
     annotating += 4 * count * written  # the supervisor reads what the four others wrote
     compiling = sum(prompt_tokens_bound(author_chat(one, (_ID,) * 5)) for one in shown)
-    prompts = completions = 0  # tokens of episodes like these, one each
-    for trace in admitted:
-        before = 0  # each turn sends all before it
-        for message in trace.messages:
-            texts = [message.content, message.reasoning, *(f"{call.name}{call.arguments}" for call in message.calls)]
-            tokens = sum(len(text.encode("utf-8", "replace")) for text in texts) // _BYTES_PER_TOKEN
-            if message.role == "assistant":
-                prompts += before + len(trace.tools) // _BYTES_PER_TOKEN
-                completions += tokens
-            before += tokens
-    likely = (rules.trials * prompts, rules.trials * completions)
-    most = (trials * policy.limits.prompt_tokens, trials * policy.limits.completion_tokens)
+    tried = trials * policy.limits.prompt_tokens, trials * policy.limits.completion_tokens
     rows = (
-        ("annotate", roles.annotator, 5 * count, (annotating * 3 // 4, 5 * count * written // 4),
-         (annotating, 5 * count * written)),
-        ("compile", roles.annotator, count, (compiling * 3 // 4, count * written // 4), (compiling, count * written)),
-        ("student", roles.student, trials, likely, most),
-        ("teacher", roles.teacher, trials, likely, most),
-    )  # fmt: skip
+        ("annotate", roles.annotator, 5 * count, (annotating, 5 * count * written)),
+        ("compile", roles.annotator, count, (compiling, count * written)),
+        ("student", roles.student, trials, tried),
+        ("teacher", roles.teacher, trials, tried),
+    )
     return tuple(
         StageCost(
             stage=stage,
             model=model,
             calls=calls,
-            prompt_tokens=tokens[0],
-            completion_tokens=tokens[1],
-            micro_usd=prices.get(model, Price()).micro_usd(*tokens),
-            most_micro_usd=prices.get(model, Price()).micro_usd(*bounds),
+            most_micro_usd=prices.get(model, Price()).micro_usd(*tokens),
             is_priced=model in prices,
         )
-        for stage, model, calls, tokens, bounds in rows
+        for stage, model, calls, tokens in rows
     )
 
 
@@ -497,7 +464,8 @@ def judge_traces(
 ) -> Iterator[TrialVerdict]:
     """What becomes of each trace, in their order.
 
-    Raises ArenaError U3001 (no such endpoint, key or model): nothing can be asked then. Whatever was answered is kept.
+    Raises ArenaError U3001 (no such endpoint, key or model), U3002 to U3004 for one that fell silent, V2148 at the
+    limit of cost. Whatever was answered is kept.
     """
     return for_each(traces, lambda one: judge_trace(one, rules, roles, asker, catalogue, attempt), parallel)
 
@@ -535,10 +503,10 @@ def judge_trace(
         where = f"{DIMENSIONS[len(annotations)]}: " if fate == "not_annotated" else ""
         return found(fate=fate, detail=f"{where}{refused}")
     except ArenaError as error:
-        code = error.failure.code
-        if code not in FAULTS:
+        if not is_of_trace(error):
             raise
-        return found(fate=FAULTS[code], code=code, detail=neutral_text(error.failure.detail)[:_DETAIL_CHARS])
+        detail = neutral_text(error.failure.detail)[:_DETAIL_CHARS]
+        return found(fate="not_answered", code=error.failure.code, detail=detail)
 
 
 def report(found: Sequence[TrialVerdict], rules: OracleRules, roles: Roles, asker: Asker) -> OracleReport:

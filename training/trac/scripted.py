@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import NamedTuple
 
 import msgspec
 
@@ -32,13 +31,6 @@ _SEARCHES = (
     "There is still something missing from what the shopper wants. A search for {q} should bring up candidates.",
     "What is known does not answer everything yet. The words {q} are worth a search of their own now.",
 )
-
-
-class _Span(NamedTuple):
-    number: int
-    kind: str
-    header: str  # the rest of it
-    content: str
 
 
 class ScriptedModels:
@@ -73,25 +65,31 @@ class ScriptedModels:
         return None
 
 
-def _spans(shown: str) -> list[_Span]:
+def _spans(shown: str) -> list[tuple[int, str, str]]:
+    """(number, kind with the rest of the header, content) of each span."""
     return [
-        _Span(int(number), kind, header, "\n".join(line[2:] for line in lines.splitlines()))
+        (int(number), kind + header, "\n".join(line[2:] for line in lines.splitlines()))
         for number, kind, header, lines in _SPAN.findall(shown)
     ]
 
 
-def _annotation(system: str, spans: list[_Span]) -> dict[str, object]:
+def _searches(spans: list[tuple[int, str, str]]) -> list[dict[str, object]]:
+    """The arguments of each search."""
+    return [_object(content) for _, header, content in spans if header.startswith("call") and _SEARCH in header]
+
+
+def _annotation(system: str, spans: list[tuple[int, str, str]]) -> dict[str, object]:
     asked = _KINDS.search(system)
-    kinds = asked[1].split(" or ") if asked else []
+    kinds = tuple(asked[1].split(" or ")) if asked else ()
     quotes = [
-        (span.number, line[:_QUOTE_CHARS].strip())
-        for span in spans
-        if span.kind in kinds
-        for line in span.content.split("\n")
+        (number, line[:_QUOTE_CHARS].strip())
+        for number, header, content in spans
+        if header.startswith(kinds)
+        for line in content.split("\n")
         if len(" ".join(line[:_QUOTE_CHARS].split())) >= QUOTE_LENGTH_MIN
     ]
-    number, quote = quotes[-1] if quotes else (1, spans[0].content[:_QUOTE_CHARS])
-    searches = sum(span.kind == "call" and _SEARCH in span.header for span in spans)
+    number, quote = quotes[-1] if quotes else (1, spans[0][2][:_QUOTE_CHARS])
+    searches = len(_searches(spans))
     reply: dict[str, object] = {
         "score": min(1.0, 0.4 + 0.2 * searches),
         "citations": [{"span": number, "quote": quote}],
@@ -100,11 +98,10 @@ def _annotation(system: str, spans: list[_Span]) -> dict[str, object]:
     return reply | ({"train_use_decision": searches > 0} if '"train_use_decision"' in system else {})
 
 
-def _tasklet(spans: list[_Span]) -> dict[str, object]:
+def _tasklet(spans: list[tuple[int, str, str]]) -> dict[str, object]:
     """The request itself, with the searches that were made added where it lacks their words."""
-    query = spans[0].content
-    searches = [_object(span.content) for span in spans if span.kind == "call" and _SEARCH in span.header]
-    terms = [str(arguments["q"]) for arguments in searches if arguments.get("q")]
+    query = spans[0][2]
+    terms = [str(arguments["q"]) for arguments in _searches(spans) if arguments.get("q")]
     known = set(re.findall(r"\w+", query.casefold()))
     added = [term for term in terms if not set(re.findall(r"\w+", term.casefold())) <= known]
     prompt = f"{query} Words that describe it: {'; '.join(added)}" if added else query
@@ -122,24 +119,20 @@ def _thought(shown: dict[str, object]) -> str:
     match call["tool"]:
         case "find_product":
             words = _plain(str(arguments.get("q", ""))) or "what was asked for"
-            searches = sum(step["tool"] == "find_product" for step in done)
+            searches = sum(step["tool"] == _SEARCH for step in done)
             return seen + _SEARCHES[searches % len(_SEARCHES)].format(q=words)
         case "recommend_product":
             known = {product: title for found in titles for product, title in found.items()}
-            chosen = re.findall(r"\d+", str(arguments.get("product_ids", "")))
-            reasons = [f"Of what was seen, {one} fits: {known[one]}." for one in chosen if one in known]
-            said = " ".join(reasons[:5])
+            chosen = [one for one in re.findall(r"\d+", str(arguments.get("product_ids", ""))) if one in known]
+            said = " ".join(f"Of what was seen, {one} fits: {known[one]}." for one in chosen[:5])
             return f"{seen}{said} With this every part of the request has its product, so it is time to answer."
         case "terminate":
             return "The shopper has an answer now, and nothing of the request is left to do. So this is where it stops."
-        case "view_product_information":
+        case _:
             return (
                 f"{seen}Before anything is chosen, the details have to be looked at next to what the shopper asked for:"
                 f" {_plain(str(shown['request']))[:300]}."
             )
-        case tool:
-            asked = _plain(call["arguments"])[:300]
-            return f"{seen}To be sure of it, this is worth a {tool.split('_')[0]} of its own now, with {asked}."
 
 
 def _object(text: str) -> dict[str, object]:
