@@ -292,7 +292,7 @@ def _open_agent(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined
         named = flags.named(how.model) | {"policy": settings.policy or DEFAULT_POLICY}
         place = Place(flags=tuple(named.items()), alike=alike_of(ports))
         with asked.executor() as executor:
-            yield from run_elsewhere(AgentEpisodes(source=source, place=place, is_judged=False), pairs, executor)
+            yield from run_elsewhere(AgentEpisodes(source=source, place=place), pairs, executor)
 
     def run(jobs: Sequence[Job]) -> Iterator[EpisodeLine]:
         for job, row in zip(jobs, rows(jobs), strict=True):

@@ -64,18 +64,16 @@ def alike_of(ports: EvaluatePorts | RunContext) -> tuple[str, ...]:
 
 
 class AgentEpisodes(msgspec.Struct, frozen=True, kw_only=True):
-    """The agent file, and where its ports are opened; calling it runs a problem with its titles. Picklable."""
+    """The agent file, and where its ports are opened; calling it runs a problem, unjudged. Picklable."""
 
     source: str
     place: Place
-    is_judged: bool = True
 
     def __call__(self, job: tuple[Problem, TitleMatcher]) -> Evaluation:
         """Raises ArenaError V2008 on a machine that is unlike, and what opening the ports and `evaluate` raise."""
         problem, titles = job
         ports, _ = _ported(self.place)
-        judges = ports.judges if self.is_judged else ()
-        return evaluate(self.source, problem, dataclasses.replace(ports, titles=titles, judges=judges))
+        return evaluate(self.source, problem, dataclasses.replace(ports, titles=titles, judges=()))
 
 
 def run_elsewhere(episodes: AgentEpisodes, asked: Sequence[Asked], executor: Executor) -> Iterator[RunRow]:

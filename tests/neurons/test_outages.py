@@ -85,7 +85,7 @@ def test_a_judge_outage_owes_the_verdict_and_keeps_the_trace(arena_base: Path, s
             assert {submission.state for submission in view.submissions} == {"accepted"}
     before, (owing,) = read_back(run, (QUALIFYING,))
     assert before.is_ok
-    assert {type(row.record.verdict) for row in owing.records.verdicts} == {UnscoredVerdict}
+    assert {type(row.record.verdict) for row in owing.verdicts} == {UnscoredVerdict}
     assert len(owing.owed(HOTKEY)) == wanted
     settings = run.settings.model_copy(update={"judge_base_url": ""})
     back = DemoRun(folder=run.folder, settings=settings, agents=run.agents)
@@ -93,4 +93,4 @@ def test_a_judge_outage_owes_the_verdict_and_keeps_the_trace(arena_base: Path, s
         follow(back, lambda view: view.is_over, process)
     after, (judged, race) = read_back(run, (QUALIFYING, RACE))
     assert after.is_ok and not judged.owed(HOTKEY) and race.settlement is not None
-    assert sum(isinstance(row.record.verdict, Verdict) for row in judged.records.verdicts) == wanted
+    assert sum(isinstance(row.record.verdict, Verdict) for row in judged.verdicts) == wanted

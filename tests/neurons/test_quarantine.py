@@ -133,7 +133,7 @@ async def test_a_race_goes_on_without_the_verdict_that_ends_its_workers_and_stat
         await desk.clock.turn()
         await ask_for_verdicts(desk, pool, 30)
         assert (tmp_path / "workers" / "starts").read_text() == starts
-    said = [row.record.verdict for row in log.records.verdicts if row.record.verdict.body_sha256 == body_sha256]
+    said = [row.record.verdict for row in log.verdicts if row.record.verdict.body_sha256 == body_sha256]
     assert [type(one) for one in said] == [UnscoredVerdict, UnscoredVerdict]
     assert (said[-1].failure.code, said[-1].failure.owner) == ("V2009", Owner.VALIDATOR)
     heart = HeartbeatLoop(desk.node, ChainWatch(desk.node), logs=desk.clock.current_logs)
