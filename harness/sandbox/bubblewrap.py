@@ -4,11 +4,11 @@ Each run is a fresh jail with the read-only guest root, two small tmpfs, three d
 host: no network, no environment, no capability, no /proc. When `run` returns, no process of the guest is alive; when
 the host is killed, the jail dies with it. Its levels, and what stays possible: `harness/sandbox/README.md`.
 
-Two ways in:
-  root    bubblewrap starts as root and makes the namespaces; the runner takes its uid before the agent is loaded. Needs
-          no user namespaces, and no path that other uids can traverse.
-  user    an ordinary user makes a user namespace, and the guest keeps that user's uid: the namespaces alone protect its
-          files.
+Three ways in, by what the host is and allows:
+  root           bubblewrap starts as root and makes the namespaces; the runner takes its uid before the agent is
+                 loaded. Needs no user namespaces, and no path that other uids can traverse.
+  root-userns    root gives up its uid first; bubblewrap uses a user namespace. For root without CAP_SYS_ADMIN.
+  user           the same as an ordinary user, whose own uid the guest keeps: the namespaces alone protect its files.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from harness.sandbox.host_loop import build_bounds
 from harness.sandbox.jail import FILES_AT_MOST, REAP_S, Jail, Limit, Started, start_process
 from harness.sandbox.processes import descendants, lease_uid
 
-EntryMode = Literal["root", "user"]
+EntryMode = Literal["root", "root-userns", "user"]
 
 _SHM_BYTES = 1 << 20
 # Not /dev/zero: mapped shared, it is memory without a file, which outlives every mapping of it.
@@ -67,11 +67,13 @@ class Bubblewrap(msgspec.Struct, frozen=True, kw_only=True):
                     self._command(limits, filter_fd=filter_read, info_fd=info_write),
                     {},
                     descriptors=(filter_read, info_write),
+                    uid=uid if self.entry == "root-userns" else None,
                 )
             finally:
                 os.close(filter_read)
                 os.close(info_write)
-            bounds = build_bounds(limits, identity=uid, is_alone_with_uid=True)
+            identity = uid if self.entry == "root" else None
+            bounds = build_bounds(limits, identity=identity, is_alone_with_uid=True)
             started = Started(process=process, limits=limits, bounds=bounds, group=group, held=stack.pop_all())
             return _Jail(started, info_read)
 

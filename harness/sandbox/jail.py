@@ -34,7 +34,7 @@ from harness.sandbox.host_loop import START_MS, GuestConversation, Pipes, build_
 from harness.sandbox.port import GuestEnd, GuestExit, GuestJob, Host, SandboxLevel
 from harness.sandbox.processes import TreeCpu, is_over_memory, reading_as
 
-Limit = Literal["memory", "cpu", "disk", "resources"]
+Limit = Literal["memory", "cpu", "processes", "disk", "resources"]
 Looks = Mapping[Limit, Callable[[], bool]]  # says of each limit whether it is broken right now; looked at in this order
 
 INTERVAL_S = 0.1
@@ -68,6 +68,7 @@ def start_process(
     *,
     folder: str = "/",
     descriptors: tuple[int, ...] = (),
+    uid: int | None = None,
 ) -> subprocess.Popen[bytes]:
     """`command` with a pipe for each standard descriptor, in a session of its own. Raises ArenaError V2002."""
     try:
@@ -80,6 +81,9 @@ def start_process(
             env=environment,
             cwd=folder,
             start_new_session=True,
+            user=uid,
+            group=uid,
+            extra_groups=None if uid is None else [],
         )
     except OSError as error:
         raise ArenaError("V2002", f"{command[0]} cannot be started: {error}") from error

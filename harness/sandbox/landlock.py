@@ -4,8 +4,10 @@ A guest reads the guest root and a few devices, writes one fresh directory that 
 reaches no socket, no process and no file content of the host. When `run` returns, none of its processes is alive,
 daemons included; when the host is killed, its warden ends them. For hosts that forbid namespaces.
 
-Needs root, which leases a pair of uids: the guest's, and the warden's, which the guest cannot signal. Any Landlock ABI
-will do: what an old one lacks (truncate, TCP, device requests, scopes) the filter or the uid covers.
+Two ways in:
+  own-uid    root leases a pair of uids: the guest's, and the warden's, which the guest cannot signal. Any Landlock ABI:
+             what an old one lacks (truncate, TCP, device requests, scopes) the filter or the uid covers.
+  host-uid   an ordinary user's own uid stays. Needs ABI 6: without scoped signals the guest could kill its host.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -35,14 +38,18 @@ from harness.sandbox.jail import FILES_AT_MOST, REAP_S, Jail, Limit, Started, st
 from harness.sandbox.processes import UNMEASURABLE, descendants, lease_uid, open_files, read_face, reading_as
 from harness.sandbox.seccomp import build_filter, native_architecture
 
+UidMode = Literal["own-uid", "host-uid"]
+
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, REMOVE_DIR, REMOVE_FILE = (1 << bit for bit in range(6))
 MAKE_DIR, MAKE_REG, MAKE_FIFO, MAKE_SYM, REFER, TRUNCATE = 1 << 7, 1 << 8, 1 << 10, 1 << 12, 1 << 13, 1 << 14
 _SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1, 2
 _RIGHTS_UNTIL_ABI = ((1, 13), (2, 14), (3, 15), (5, 16))  # (ABI, how many file rights it knows)
-_SCOPES_ABI = 6
+SCOPES_ABI = 6
+_LACKING = ((3, "truncate"), (4, "TCP"), (5, "device requests"), (SCOPES_ABI, "scoped signals and sockets"))
 
 _CREATE_RULESET, _QUERY_VERSION = 444, 1
 _WARDEN = Path(__file__).with_name("warden.py")
+_THREAD_SLACK = 256  # of the user's other programs that may start threads during an episode
 _OOM_FIRST = "1000"
 _SWEEP = """
 import os, signal, sys
@@ -53,28 +60,34 @@ os.kill(-1, signal.SIGKILL)
 
 
 class Landlock(msgspec.Struct, frozen=True, kw_only=True):
-    """How to confine on this host: the kernel's Landlock ABI, what bounds memory, and what a guest sees."""
+    """How to confine on this host: the kernel's Landlock ABI, whose uid a guest has, what bounds memory, and what a
+    guest sees."""
 
     abi: int
+    uid_mode: UidMode
     cgroups: Cgroups | None
     root: GuestRoot
 
     def open(self, limits: EpisodeLimits) -> Jail:
         """A guest that has just been started. Raises ArenaError V2002 when it cannot be confined."""
         with contextlib.ExitStack() as stack:
-            uids = (stack.enter_context(lease_uid()), stack.enter_context(lease_uid()))
+            uids = None
+            if self.uid_mode == "own-uid":
+                uids = (stack.enter_context(lease_uid()), stack.enter_context(lease_uid()))
             group = stack.enter_context(open_group(self.cgroups, limits))
             try:
-                work = make_work_directory(uids[0])
+                work = make_work_directory(uids[0] if uids else None)
                 stack.callback(remove, work.path)
             except OSError as error:
                 raise ArenaError("V2002", f"no work directory can be made: {error}") from error
-            process, control_fd = self._start(work.path, uids)
-            bounds = build_bounds(limits, identity=None, is_alone_with_uid=True)
+            process, control_fd = self._start(work.path, uids, limits)
+            bounds = build_bounds(limits, identity=None, is_alone_with_uid=uids is not None)
             started = Started(process=process, limits=limits, bounds=bounds, group=group, held=stack.pop_all())
             return _Guest(started, control_fd, uids, work)
 
-    def _start(self, work: Path, uids: tuple[int, int]) -> tuple[subprocess.Popen[bytes], int]:
+    def _start(
+        self, work: Path, uids: tuple[int, int] | None, limits: EpisodeLimits
+    ) -> tuple[subprocess.Popen[bytes], int]:
         """The warden, and a descriptor whose closing makes it end everything. Raises ArenaError V2002."""
         environment = guest_environment(self.root.path)
         libraries = (*library_directories(self.root.path), environment["LD_LIBRARY_PATH"])
@@ -87,7 +100,8 @@ class Landlock(msgspec.Struct, frozen=True, kw_only=True):
             "scoped": scopes(self.abi),
             "handled": handled_rights(self.abi),
             "rules": rules(self.root.path, work, self.abi),
-            "filter": build_filter(native_architecture(), has_namespaces=False).hex(),
+            "filter": build_filter(native_architecture(), self.uid_mode).hex(),
+            "processes_ceiling": None if uids else _tasks_of_this_user() + limits.processes + _THREAD_SLACK,
             "directory": str(work),
             "command": command,
             "environment": {**environment, "HOME": str(work), "TMPDIR": str(work)},
@@ -116,7 +130,12 @@ def handled_rights(abi: int) -> int:
 
 def scopes(abi: int) -> int:
     """The scopes that Landlock `abi` knows."""
-    return _SCOPE_ABSTRACT_SOCKETS | _SCOPE_SIGNALS if abi >= _SCOPES_ABI else 0
+    return _SCOPE_ABSTRACT_SOCKETS | _SCOPE_SIGNALS if abi >= SCOPES_ABI else 0
+
+
+def lacking(abi: int) -> tuple[str, ...]:
+    """What Landlock `abi` cannot restrict, of what this adapter relies on; the filter or an own uid covers it."""
+    return tuple(name for since, name in _LACKING if abi < since)
 
 
 def rules(root: Path, work: Path, abi: int) -> tuple[tuple[str, int], ...]:
@@ -139,7 +158,7 @@ def rules(root: Path, work: Path, abi: int) -> tuple[tuple[str, int], ...]:
 class _Guest(Jail):
     """A started warden with its guest, which ends when the control pipe closes."""
 
-    def __init__(self, started: Started, control_fd: int, uids: tuple[int, int], work: WorkDirectory) -> None:
+    def __init__(self, started: Started, control_fd: int, uids: tuple[int, int] | None, work: WorkDirectory) -> None:
         super().__init__(started)
         self._control_fd: int | None = control_fd
         self._control_lock = threading.Lock()
@@ -158,18 +177,21 @@ class _Guest(Jail):
 
     def looks(self, owner: int | None = None) -> dict[Limit, Callable[[], bool]]:
         """The warden first: one that was killed, by an operator or for memory, ends the run; `close` says whose fault
-        it is. Then memory, CPU time and disk."""
+        it is. Then memory, CPU time and disk, and processes where the uid has others too."""
 
         def is_over_disk() -> bool:
             # Twice: a file that moves or a process that ends during one look may count twice or not be readable.
             limit = self.limits.disk_bytes
             return all(measure(self._work, self.pids(), limit) > limit for _ in range(2))
 
-        return {
+        found: dict[Limit, Callable[[], bool]] = {
             "resources": lambda: (self.process.poll() or 0) < 0,
             **super().looks(self._work.owner),
             "disk": is_over_disk,
         }
+        if self._uids is None:
+            found["processes"] = lambda: len(self.pids()) > self.limits.processes
+        return found
 
     def kill(self) -> None:
         """Tell the warden to end everything."""
@@ -188,13 +210,25 @@ class _Guest(Jail):
                 self.process.kill()
                 status = self.process.wait()
             self.pipes.close()
-            if status < 0:
+            if status < 0 and self._uids is not None:
                 # What a killed warden had adopted has another parent now, and can only be found by a uid of its own.
                 command = [sys.executable, "-I", "-S", "-c", _SWEEP, *map(str, self._uids)]
                 for _ in range(2):  # the second finds no process: then the first one reached all
                     subprocess.run(command, capture_output=True, check=False, timeout=REAP_S)
         if status < 0:
             raise ArenaError("V2002", "the guest's warden was killed; nothing of this run counts")
+
+
+def _tasks_of_this_user() -> int:
+    """Threads of the host's uid right now: what RLIMIT_NPROC counts before a guest starts."""
+    count = 0
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and entry.stat().st_uid == os.getuid():
+                count += sum(1 for _ in (entry / "task").iterdir())
+        except OSError:
+            continue  # it ended
+    return count
 
 
 _PREFIX = "arena-work-"
@@ -204,17 +238,18 @@ _DEPTH_AT_MOST = 64
 
 
 class WorkDirectory(msgspec.Struct, frozen=True, kw_only=True):
-    """One guest's directory, 0700. `device` is its file system's number, `owner` the guest's uid."""
+    """One guest's directory, 0700. `device` is its file system's number, `owner` the guest's uid (None: our own)."""
 
     path: Path
     device: int
-    owner: int
+    owner: int | None
 
 
-def make_work_directory(owner: int) -> WorkDirectory:
-    """A fresh directory where temporary files live, given to uid `owner`. Raises OSError."""
+def make_work_directory(owner: int | None) -> WorkDirectory:
+    """A fresh directory where temporary files live, given to uid `owner` (None: it stays ours). Raises OSError."""
     path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
-    os.chown(path, owner, owner)
+    if owner is not None:
+        os.chown(path, owner, owner)
     return WorkDirectory(path=path, device=path.stat().st_dev, owner=owner)
 
 
@@ -223,7 +258,8 @@ def sweep_work_directories() -> None:
     parent = Path(tempfile.gettempdir())
     for path in parent.glob(f"{_PREFIX}*"):
         match = _NAME.fullmatch(path.name)
-        if match is not None and not Path("/proc", match[1]).exists() and not path.is_symlink():
+        is_dead = match is not None and not Path("/proc", match[1]).exists()
+        if is_dead and not path.is_symlink() and os.access(path, os.R_OK | os.W_OK | os.X_OK):
             remove(path)
 
 
@@ -252,8 +288,10 @@ def measure(work: WorkDirectory, pids: tuple[int, ...], file_limit_bytes: int) -
 
 def remove(path: Path) -> None:
     """Delete the directory `path` and everything in it. Nobody may be changing it any more. Raises OSError."""
-    # rm follows no link and has no recursion to exhaust
-    subprocess.run(["rm", "-rf", "--", path], capture_output=True, check=False)
+    # rm follows no link and has no recursion to exhaust; a directory that a guest closed to everybody is opened first
+    for command in (["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+        if path.exists():
+            subprocess.run([*command, "--", path], capture_output=True, check=False)
     if path.exists():
         raise OSError(f"{path} cannot be removed")
 

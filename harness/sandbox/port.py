@@ -22,6 +22,7 @@ GuestEnd = Literal[
     "died",
     "memory",
     "cpu",
+    "processes",
     "disk",
     "resources",  # the kernel ended it for a limit that it did not name
 ]

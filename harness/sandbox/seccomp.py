@@ -5,7 +5,7 @@ newer ones, those that programs need are known, and all others, clone3 among the
 falls back to what BPF can judge. socket() opens nothing, and a pair of sockets is the only one there is; no namespace,
 no file table that hides behind a thread, no shared memory without a file, no lock and no watch on a file; the calls of
 `DENIED` answer EPERM. Everything else passes: a deny list reduces the kernel's attack surface and is one layer among
-several. Where no namespaces are around the guest, the filter closes what they would have closed.
+several. `Exposure` says which namespaces are missing around the guest, and closes what they would have closed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import errno
 import platform
 import struct
 from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
@@ -38,6 +39,7 @@ FIRST_COMMON_CALL = 424  # from here on a call has the same number on all platfo
 # map_shadow_stack, futex_wake, futex_wait, futex_requeue and mseal
 COMMON_CALLS = (424, 434, 436, 437, 439, 441, 449, 452, 453, 454, 455, 456, 462)
 
+Exposure = Literal["namespaces", "own-uid", "host-uid"]
 Numbers = tuple[int | None, int | None]  # x86_64, aarch64; None where the platform has no such call
 
 
@@ -52,10 +54,14 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
         """Of a call that is judged by its arguments, on this platform."""
         return JUDGED[name][self.column]
 
-    def denied_numbers(self, *, has_namespaces: bool = True) -> tuple[int, ...]:
+    def denied_numbers(self, exposure: Exposure = "namespaces") -> tuple[int, ...]:
         """System-call numbers that are refused whatever their arguments are on this platform, ascending."""
-        table = DENIED if has_namespaces else {**DENIED, **DENIED_WITHOUT_NAMESPACES}
-        return tuple(sorted(n for pair in table.values() if (n := pair[self.column]) is not None))
+        tables = [DENIED]
+        if exposure != "namespaces":
+            tables.append(DENIED_WITHOUT_NAMESPACES)
+        if exposure == "host-uid":
+            tables.append(DENIED_WITH_HOST_UID)
+        return tuple(sorted(n for table in tables for pair in table.values() if (n := pair[self.column]) is not None))
 
 
 ARCHITECTURES: Mapping[str, Architecture] = {
@@ -72,10 +78,11 @@ def native_architecture() -> Architecture:
     return ARCHITECTURES[machine]
 
 
-def build_filter(architecture: Architecture, *, has_namespaces: bool = True) -> bytes:
+def build_filter(architecture: Architecture, exposure: Exposure = "namespaces") -> bytes:
     """The program as bytes, eight an instruction, as `bwrap --seccomp` and prctl take it.
 
-    `has_namespaces`: the guest is inside pid, network and ipc namespaces. One without has a uid that owns nothing else.
+    `exposure`: `namespaces` for a guest inside pid, network and ipc namespaces; `own-uid` and `host-uid` for one
+    without, by whether its uid owns anything else on the host.
     """
     code: list[_Instruction] = [
         (LOAD, 0, 0, _OFFSET_ARCH),
@@ -115,11 +122,11 @@ def build_filter(architecture: Architecture, *, has_namespaces: bool = True) -> 
         code += _decide_by_value(number(name), argument, values, on_hit=ALLOW, on_miss=_REFUSED)
     for name, (argument, values) in REFUSED_VALUES.items():
         code += _decide_by_value(number(name), argument, values, on_hit=_REFUSED, on_miss=ALLOW)
-    if not has_namespaces:
+    if exposure != "namespaces":
         for numbers, arguments in SELF_ONLY.values():
             # Ids are 32-bit integers: the kernel reads the low half only.
             code += _require_zero(numbers[architecture.column], tuple(_low(n) for n in arguments))
-    for denied in architecture.denied_numbers(has_namespaces=has_namespaces):
+    for denied in architecture.denied_numbers(exposure):
         code += [(JUMP_EQUAL, 0, 1, denied), (RETURN, 0, 0, _REFUSED)]
     code.append((RETURN, 0, 0, ALLOW))
     return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
@@ -274,6 +281,27 @@ DENIED_WITHOUT_NAMESPACES: Mapping[str, Numbers] = {
     "fstatfs": (138, 44),
     "truncate": (76, 45),  # Landlock knows it from ABI 3; ftruncate needs an open file
     "ioprio_set": (251, 30),
+}
+# With the host's own uid: Landlock does not mediate attributes, and the guest would own every file of the host's user.
+DENIED_WITH_HOST_UID: Mapping[str, Numbers] = {
+    "chmod": (90, None),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "chown": (92, None),
+    "lchown": (94, None),
+    "fchown": (93, 55),
+    "fchownat": (260, 54),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
+    "utimensat": (280, 88),
 }
 # Calls that name a process, and the arguments that must be 0: the caller itself.
 SELF_ONLY: Mapping[str, tuple[tuple[int, int], tuple[int, ...]]] = {

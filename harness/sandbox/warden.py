@@ -5,9 +5,9 @@ When it has exited, no process that descends from the guest is alive, however it
 of the control pipe closes, for whatever reason, everything ends. It reads no frame and judges nothing.
 
 How it finds daemons without a pid namespace: it adopts them (child subreaper), and it kills with kill(-1), which the
-kernel does in one sweep that no fork escapes. What the sweep may touch is bounded before the guest exists by a pair of
-uids that own nothing else; the guest can't signal the warden back. A warden that could signal its own parent refuses
-to go on, so a sweep can never reach the host.
+kernel does in one sweep that no fork escapes. What the sweep may touch is bounded before the guest exists: either by a
+pair of uids that own nothing else (the guest can't signal the warden back), or by a Landlock domain scoped for signals.
+A warden that could signal its own parent refuses to go on, so a sweep can never reach the host.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ class Order(TypedDict):
     """What the host asks for, as JSON in the first argument."""
 
     control_fd: int  # read end of a pipe whose other end the host holds
-    uids: list[int]  # the guest's, the warden's
-    scoped: int  # Landlock scopes of the guest: abstract sockets, signals
+    uids: list[int] | None  # [guest's, warden's]; None: keep the host's user
+    scoped: int  # Landlock scopes of warden and guest: abstract sockets, signals
     handled: int  # Landlock file rights that are denied unless a rule gives them
     rules: list[tuple[str, int]]  # path, rights beneath it
     filter: str  # seccomp program, hexadecimal
+    processes_ceiling: int | None  # RLIMIT_NPROC of the guest, for a uid that is not its own
     directory: str  # where the guest starts
     command: list[str]
     environment: dict[str, str]
@@ -52,12 +53,15 @@ class _Filter(ctypes.Structure):
 def main(order: Order) -> NoReturn:
     """Run one guest to its end and exit with its status (128 and the signal's number when it was killed)."""
     _check(_prctl(_PR_SET_CHILD_SUBREAPER, 1), "become a subreaper")
-    guest_uid, own_uid = order["uids"]
-    os.setgroups([])
-    os.setresgid(guest_uid, guest_uid, guest_uid)
-    # Effective uid: may signal the guest. Real and saved uid: the guest may not signal back.
-    os.setresuid(own_uid, guest_uid, own_uid)
+    if order["uids"] is not None:
+        guest_uid, own_uid = order["uids"]
+        os.setgroups([])
+        os.setresgid(guest_uid, guest_uid, guest_uid)
+        # Effective uid: may signal the guest. Real and saved uid: the guest may not signal back.
+        os.setresuid(own_uid, guest_uid, own_uid)
     _check(_prctl(_PR_SET_NO_NEW_PRIVS, 1), "give up new privileges")
+    if order["scoped"]:
+        _restrict(order["scoped"], 0, [])
     _refuse_to_reach_the_host()
     wakeup, on_child = os.pipe()  # the first becomes readable when a child ends
     os.set_blocking(wakeup, False)
@@ -97,13 +101,16 @@ def _become_guest(order: Order) -> NoReturn:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
-        guest_uid = order["uids"][0]
-        os.setresuid(guest_uid, guest_uid, guest_uid)
+        if order["uids"] is not None:
+            guest_uid = order["uids"][0]
+            os.setresuid(guest_uid, guest_uid, guest_uid)
         _check(_prctl(_PR_SET_PDEATHSIG, signal.SIGKILL), "die with the warden")
+        if order["processes_ceiling"] is not None:
+            ceiling = min(order["processes_ceiling"], _hard_limit(resource.RLIMIT_NPROC))
+            resource.setrlimit(resource.RLIMIT_NPROC, (ceiling, ceiling))
         _restrict(order["scoped"], order["handled"], order["rules"])
         os.chdir(order["directory"])
-        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        os.closerange(3, hard if 0 <= hard < 1 << 20 else 1 << 20)
+        os.closerange(3, _hard_limit(resource.RLIMIT_NOFILE))
         program = bytes.fromhex(order["filter"])
         buffer = ctypes.create_string_buffer(program, len(program))
         header = _Filter(len(program) // 8, ctypes.cast(buffer, ctypes.c_void_p))
@@ -112,6 +119,11 @@ def _become_guest(order: Order) -> NoReturn:
         os.execve(order["command"][0], order["command"], order["environment"])
     except (OSError, RuntimeError) as error:
         _fail(error)
+
+
+def _hard_limit(which: int) -> int:
+    hard = resource.getrlimit(which)[1]
+    return hard if 0 <= hard < 1 << 20 else 1 << 20
 
 
 def _restrict(scoped: int, handled: int, rules: list[tuple[str, int]]) -> None:

@@ -7,13 +7,19 @@ the effect.
 from __future__ import annotations
 
 import json
+import struct
 import time
 
 import pytest
 
 from foundation.errors import ArenaError
 from harness.sandbox.port import EpisodeOver, GuestExit, GuestJob, Host
-from tests.harness.jail_stand import CallHost, reference_sandbox, run, sandbox_of
+from tests.harness.jail_stand import (
+    CallHost,
+    reference_sandbox,
+    run,
+    sandbox_of,
+)
 
 
 class AnySource:
@@ -66,10 +72,14 @@ def agent_main(problem):
 ENDINGS = {
     "returns nothing": ("def agent_main(p): pass", "final", "", ""),
     "raises": ("def agent_main(p): raise KeyError('x')", "final", "raise", "KeyError: 'x'"),
+    "exits": ("def agent_main(p): raise SystemExit(3)", "final", "raise", "SystemExit: 3"),
     "does not parse": ("def def", "final", "load", "SyntaxError"),
+    "fails on import": ("import numpy", "final", "load", "ModuleNotFoundError"),
     "has no agent_main": ("x = 1", "final", "load", "MissingAgentMainError"),
+    "agent_main is no function": ("agent_main = 3", "final", "load", "MissingAgentMainError"),
     "returns an object": ("def agent_main(p): return object()", "final", "not_json", "TypeError"),
     "returns NaN": ("def agent_main(p): return float('nan')", "final", "not_json", "ValueError"),
+    "returns itself": ("def agent_main(p):\n l = []\n l.append(l)\n return l", "final", "not_json", "ValueError"),
     "leaves by os._exit": ("import os\ndef agent_main(p): os._exit(9)", "died", "", "9"),
     "loops for ever": ("def agent_main(p):\n while True: pass", "wall_clock", "", ""),
     "ignores signals": (
@@ -78,6 +88,7 @@ ENDINGS = {
         "wall_clock", "", "",
     ),
     "floods stdout": ("def agent_main(p):\n while True: print('x' * 10000)", "output", "", ""),
+    "floods stderr": ("import sys\ndef agent_main(p):\n while True: sys.stderr.write('x' * 10000)", "output", "", ""),
 }  # fmt: skip
 
 # What hostile code does with the runner's own descriptors: 3 is the pipe to it, 4 the pipe from it.
@@ -88,6 +99,17 @@ def agent_main(p):
     {statement}
     time.sleep(30)
 """
+DEEP = b"[" * 9000 + b"]" * 9000
+CALL = b'{"jsonrpc":"2.0","id":%d,"method":"tool.call","params":{"name":"x","arguments":"{}"}}'
+FORGERIES = {
+    "an announced frame of 4 GB": (b"\xff\xff\xff\xff", "frame"),
+    "garbage": (b"\x00\x00\x00\x04\xff\xfe\xfd\xfc", "protocol"),
+    "a reply never asked for": (b'{"jsonrpc":"2.0","id":1,"result":{}}', "protocol"),
+    "an id twice": ((CALL % 5, CALL % 5), "protocol"),
+    "an unknown method": (b'{"jsonrpc":"2.0","id":1,"method":"record.append","params":{}}', "protocol"),
+    "a deep frame": (b'{"jsonrpc":"2.0","id":1,"method":"tool.call","params":{"x":' + DEEP + b"}}", "protocol"),
+    "NaN": (b'{"jsonrpc":"2.0","id":1,"method":"tool.call","params":{"x":NaN}}', "protocol"),
+}  # fmt: skip
 
 
 class TestEndings:
@@ -99,6 +121,13 @@ class TestEndings:
         ended = run(source, None, level, agent_time_ms=500 if end == "wall_clock" else 20_000)
         assert (ended.end, ended.error_kind) == (end, kind), ended
         assert error in ended.error
+
+    @pytest.mark.parametrize("case", FORGERIES)
+    def test_a_forged_frame_ends_the_episode(self, level, case):
+        body, end = FORGERIES[case]
+        bodies = body if isinstance(body, tuple) else (body,)
+        raw = b"".join(b if b[:1] in (b"\xff", b"\x00") else struct.pack(">I", len(b)) + b for b in bodies)
+        assert run(FORGED.format(statement=f"os.write(4, {raw!r})"), None, level).end == end
 
     def test_an_agent_that_asks_without_reading_cannot_block_the_host(self, level):
         source = FORGED.format(

@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
 from harness.sandbox.guest_files import open_guest_root
-from harness.sandbox.landlock import EXECUTE, MAKE_REG, READ_FILE, WRITE_FILE, handled_rights, rules, scopes
+from harness.sandbox.landlock import EXECUTE, MAKE_REG, READ_FILE, WRITE_FILE, handled_rights, lacking, rules, scopes
 from tests.harness.jail_stand import IS_ROOT, best_landlock, remade, run
 
 
-@pytest.mark.parametrize("attempt", ["os.utime(p, (1, 1))", "os.chmod(p, 0o777)", "os.setxattr(p, 'user.note', b'1')"])
+@pytest.mark.parametrize(
+    "attempt",
+    ["os.utime(p, (1, 1))", "os.chmod(p, 0o777)", "os.setxattr(p, 'user.note', b'1')", "os.chown(p, -1, os.getgid())"],
+)
 def test_no_note_can_be_left_in_the_attributes_of_the_guest_root(attempt):
     source = f"import os\ndef agent_main(_):\n p = os.__file__\n {attempt}"
     ended = run(source, None, best_landlock())
@@ -45,6 +48,7 @@ def test_an_abi_masks_what_it_does_not_know():
     counts = [handled_rights(abi).bit_count() for abi in (0, 1, 2, 3, 4, 5, 6, 99)]
     assert counts == [0, 13, 14, 15, 15, 16, 16, 16]
     assert scopes(5) == 0 and scopes(6) == scopes(9) == 3
+    assert lacking(1) == ("truncate", "TCP", "device requests", "scoped signals and sockets") and lacking(6) == ()
 
 
 @given(st.integers(1, 12))

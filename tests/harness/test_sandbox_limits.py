@@ -139,7 +139,7 @@ def agent_main(p):
         assert ended.end == "final" and json.loads(ended.claim) > 0, ended
 
     def test_any_tree_can_be_measured_and_removed(self, tmp_path):
-        work = make_work_directory(os.geteuid())
+        work = make_work_directory(None)
         (work.path / "file").write_bytes(b"x" * 100_000)
         (work.path / "link").symlink_to(tmp_path)
         (tmp_path / "kept").write_text("kept")
@@ -156,6 +156,27 @@ def agent_main(p):
         assert measure(work, (), 1 << 20) == UNMEASURABLE
         remove(work.path)
         assert not work.path.exists() and (tmp_path / "kept").read_text() == "kept"
+
+    def test_a_folder_that_its_owner_closed_can_be_removed_by_an_ordinary_user(self, monkeypatch):
+        with tempfile.TemporaryDirectory(prefix="arena-closed-") as folder:
+            Path(folder).chmod(0o777)
+            monkeypatch.setattr(tempfile, "tempdir", folder)
+            child = os.fork()
+            if child == 0:
+                try:
+                    if IS_ROOT:
+                        os.setgroups([])
+                        os.setresgid(65534, 65534, 65534)
+                        os.setresuid(65534, 65534, 65534)
+                    inner = make_work_directory(None).path / "a" / "b"
+                    inner.mkdir(parents=True)
+                    (inner / "file").touch()
+                    inner.chmod(0)
+                    inner.parent.chmod(0)
+                    remove(inner.parent.parent)
+                finally:
+                    os._exit(len(list(Path(folder).iterdir())))
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
     def test_directories_of_dead_hosts_are_swept_and_others_stay(self, tmp_path):
         parent = Path(tempfile.gettempdir())

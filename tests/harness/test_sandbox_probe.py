@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import msgspec
+import orjson
 import pytest
 
 from foundation.errors import ArenaError
 from harness.sandbox.guest_files import open_guest_root
-from harness.sandbox.landlock import landlock_abi
-from harness.sandbox.probe import inspect, level_fixes, open_sandbox, try_landlock
+from harness.sandbox.landlock import SCOPES_ABI, landlock_abi
+from harness.sandbox.port import GuestExit
+from harness.sandbox.probe import (
+    Report,
+    broken_promises,
+    inspect,
+    landlock_obstacle,
+    level_fixes,
+    open_sandbox,
+    try_landlock,
+)
 from harness.sandbox.seccomp import build_filter, native_architecture
 from tests.harness.jail_stand import (
     IS_ROOT,
@@ -31,16 +43,17 @@ from tests.harness.jail_stand import (
 
 REPOSITORY = Path(__file__).parents[2]
 TRIVIAL = "def agent_main(p): return 1"
-needs_root = pytest.mark.skipif(not IS_ROOT, reason="only root gives guests a uid of their own")
 
 
 @pytest.mark.parametrize("name", ["bubblewrap without cgroup", "landlock without cgroup"])
 def test_each_level_withstands_the_self_test_without_a_cgroup_too(name):
-    assert inspect(sandbox_of(name), is_uid_own=IS_ROOT, has_namespaces=name.startswith("bubblewrap")) == ()
+    sandbox = sandbox_of(name)
+    is_uid_own = IS_ROOT if name.startswith("landlock") else made_by(sandbox).entry != "user"
+    assert inspect(sandbox, is_uid_own=is_uid_own, has_namespaces=name.startswith("bubblewrap")) == ()
 
 
-@needs_root
-@pytest.mark.parametrize("abi", [1, 3, 5])
+@pytest.mark.skipif(not IS_ROOT, reason="an ordinary user needs ABI 6")
+@pytest.mark.parametrize("abi", [1, 2, 3, 4, 5])
 def test_every_older_abi_withstands_the_self_test_with_a_uid_of_its_own(abi):
     sandbox = remade(best_landlock(), abi=abi, cgroups=None)
     assert inspect(sandbox, is_uid_own=True, has_namespaces=False) == ()
@@ -55,10 +68,80 @@ def test_a_jail_with_a_weak_filter_is_found_out():
     assert [words for words in broken if "so its filter is another one" in words]
 
 
-@needs_jail
-def test_a_jail_that_gives_more_than_its_level_promises_is_found_out():
-    broken = inspect(best_sandbox(), is_uid_own=False, has_namespaces=False)
-    assert [words.partition(" [")[0] for words in broken] == ["it sees", "it can write to"]
+SOUND = Report(
+    successes=(),
+    ids=(60_600, 60_600),
+    root=("arena", "dev", "lib", "lib64", "opt", "proc", "tmp", "usr"),
+    temporary="/tmp",
+    writable=("/dev/shm", "/tmp"),
+    reaches_process=True,  # in its own namespace the number means another process
+    rlimits={"CORE": 0, "FSIZE": 1, "NOFILE": 1, "CPU": 1, "AS": 1, "NPROC": 1, "SIGPENDING": 0},
+)
+OWN = "/tmp/arena-work-1-x"
+WITHOUT_NAMESPACES = msgspec.structs.replace(SOUND, root=(), temporary=OWN, writable=(OWN,), reaches_process=False)
+
+
+WRONG_IDS = ((os.getuid(), 60_600), (0, 60_600), (60_600, 0), (60_600, 60_600, 4))
+WRONG_LIMITS = ({"AS": 2**63}, {"NPROC": 65}, {"SIGPENDING": 1}, {"NOFILE": 4096})
+
+
+@pytest.mark.parametrize(
+    ("report", "changes"),
+    [
+        (
+            SOUND,
+            [
+                *({"ids": ids} for ids in WRONG_IDS),
+                *({"rlimits": {**SOUND.rlimits, **limits}} for limits in WRONG_LIMITS),
+                {"successes": ("it opens sockets",)},
+                {"root": ("arena", "home")},
+                {"writable": ("/", "/dev/shm", "/tmp")},
+            ],
+        ),
+        (
+            WITHOUT_NAMESPACES,
+            [{"root": ("etc",)}, {"writable": (OWN, "/tmp")}, {"writable": ()}, {"reaches_process": True}],
+        ),
+    ],
+    ids=["namespaces", "none"],
+)
+def test_each_promise_that_a_report_breaks_is_noticed(report, changes):
+    has_namespaces = report is SOUND
+    assert broken_promises(report, is_uid_own=True, has_namespaces=has_namespaces) == ()
+    for change in changes:
+        changed = msgspec.structs.replace(report, **change)
+        assert broken_promises(changed, is_uid_own=True, has_namespaces=has_namespaces)
+
+
+class TouchingSandbox:
+    """Runs nothing, reports a sound guest, and touches a canary on the host's side."""
+
+    def __init__(self, touch):
+        self._touch = touch
+        self.level = best_sandbox().level
+
+    def run(self, job, host):
+        self._touch(orjson.loads(job.problem)["canaries"])
+        return GuestExit(end="final", claim=msgspec.json.encode(SOUND).decode())
+
+
+def _send_datagram(path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stream:
+        stream.sendto(b"x", path)
+
+
+@pytest.mark.parametrize(
+    ("touch", "found"),
+    [
+        (lambda c: socket.create_connection(("127.0.0.1", c["port"])).close(), "port was reached"),
+        (lambda c: _send_datagram(c["datagram"]), "socket was reached"),
+        (lambda c: os.utime(c["file"], (1, 1)), "file was changed"),
+        (lambda c: Path(c["directory"], "new").touch(), "directory was written to"),
+    ],
+)
+def test_what_the_host_saw_counts_whatever_the_guest_says(touch, found):
+    (broken,) = inspect(TouchingSandbox(touch), is_uid_own=True)
+    assert found in broken
 
 
 @pytest.mark.parametrize(("source", "why"), [("def agent_main(p): return {}", "malformed"), ("x", "NameError")])
@@ -69,6 +152,12 @@ def test_a_guest_that_reports_nothing_fails_the_self_test(source, why):
 
     with pytest.raises(ArenaError, match=why):
         inspect(OtherSandbox(), is_uid_own=True)
+
+
+def test_a_level_nobody_knows_is_a_wrong_setting():
+    with pytest.raises(ArenaError) as caught:
+        open_sandbox(state_dir(), reference_sha256s=frozenset(), slots=1, wanted="none")
+    assert caught.value.failure.code == "V2030"
 
 
 def test_the_reference_level_runs_what_ships_and_refuses_everything_else():
@@ -96,11 +185,21 @@ except ArenaError as error:
 
 @needs_jail
 def test_where_namespaces_are_not_allowed_it_falls_back_or_refuses_with_a_fix():
-    """A jail that forbids further namespaces stands for a host that does; its root has no uid to give a guest."""
+    """A jail that forbids further namespaces stands for a host that does."""
     forbidding = [made_by(best_sandbox()).binary, "--unshare-user", "--disable-userns", "--dev-bind", "/", "/", "--"]
     command = [*forbidding, sys.executable, "-c", SCRIPT, state_dir()]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=120)
-    assert done.stdout.splitlines()[-2:] == ["reference-agents-only False True", "V2001"]
+    # A root whose only uid is its own cannot give a guest another; an ordinary user has Landlock from ABI 6 on.
+    has_landlock = os.geteuid() != 0 and landlock_abi() >= SCOPES_ABI
+    level = "landlock True" if has_landlock else "reference-agents-only False"
+    assert done.stdout.splitlines()[-2:] == [f"{level} True", "V2001"]
+
+
+@pytest.mark.parametrize(("abi", "mode", "is_refused"), [
+    (0, "own-uid", True), (0, "host-uid", True), (1, "own-uid", False), (5, "host-uid", True), (6, "host-uid", False),
+])  # fmt: skip
+def test_an_old_landlock_is_refused_only_where_what_it_lacks_matters(abi, mode, is_refused):
+    assert bool(landlock_obstacle(abi, mode)) == is_refused
 
 
 def test_a_forced_level_fails_with_its_reasons_instead_of_falling_back(monkeypatch):
@@ -109,15 +208,30 @@ def test_a_forced_level_fails_with_its_reasons_instead_of_falling_back(monkeypat
         open_sandbox(state_dir(), reference_sha256s=frozenset(), slots=1, wanted="landlock")
     assert caught.value.failure.code == "V2001" and "Landlock ABI 0" in caught.value.failure.detail
     assert "lsm=" in level_fixes(state_dir(), "landlock")[0]
-    with pytest.raises(ArenaError) as caught:
-        open_sandbox(state_dir(), reference_sha256s=frozenset(), slots=1, wanted="none")
-    assert caught.value.failure.code == "V2030"
 
 
-@pytest.mark.skipif(landlock_abi() == 0, reason="no Landlock here")
-def test_landlock_needs_root_and_a_guest_root_that_every_uid_can_enter(monkeypatch, tmp_path):
-    tmp_path.chmod(0o700)
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert try_landlock(guest_root(), 1).fix == "run as root"
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert "--guest-dir" in try_landlock(open_guest_root(tmp_path), 1).fix
+def test_a_root_that_no_other_uid_can_enter_has_a_copy_elsewhere_or_a_fix():
+    if not IS_ROOT or landlock_abi() == 0:
+        pytest.skip("an ordinary user's guest enters what its user can")
+
+    def refuse():
+        raise ArenaError("V2060", "read-only")
+
+    (attempt,) = try_landlock(guest_root(), 1, refuse)
+    assert attempt.sandbox is None and "read-only" in attempt.reason and "--guest-dir" in attempt.fix
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        (attempt,) = try_landlock(guest_root(), 1, lambda: open_guest_root(Path(directory)))
+        assert attempt.sandbox is not None, attempt.reason
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="only root has a uid to give up")
+@needs_jail
+def test_root_without_the_right_to_mount_still_has_a_jail_with_an_own_uid():
+    how = made_by(best_sandbox())
+    if any(parent.stat().st_mode & 0o001 == 0 for parent in how.binary.parents):
+        pytest.skip("the binary stands where other uids cannot go, so this way in cannot hold")
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        sandbox = remade(best_sandbox(), entry="root-userns", root=open_guest_root(Path(directory)))
+        assert inspect(sandbox, is_uid_own=True) == ()

@@ -14,6 +14,7 @@ from harness.sandbox.seccomp import (
     ARCHITECTURES,
     COMMON_CALLS,
     DENIED,
+    DENIED_WITH_HOST_UID,
     DENIED_WITHOUT_NAMESPACES,
     ERRNO,
     FIRST_COMMON_CALL,
@@ -43,9 +44,9 @@ HEADERS = {
 class Filter:
     """What the kernel would answer to system calls under one filter."""
 
-    def __init__(self, machine: str, *, has_namespaces: bool) -> None:
-        self.architecture, self.has_namespaces = ARCHITECTURES[machine], has_namespaces
-        self.program = build_filter(self.architecture, has_namespaces=has_namespaces)
+    def __init__(self, machine: str, exposure: str) -> None:
+        self.architecture, self.exposure = ARCHITECTURES[machine], exposure
+        self.program = build_filter(self.architecture, exposure)
 
     def __call__(self, call: int | str, *arguments: int, audit: int | None = None) -> int:
         number = self.architecture.number(call) if isinstance(call, str) else call
@@ -74,13 +75,13 @@ def machine(request) -> str:
     return request.param
 
 
-@pytest.fixture(params=[True, False], ids=["namespaces", "none"])
+@pytest.fixture(params=["namespaces", "own-uid", "host-uid"])
 def judge(request, machine) -> Filter:
-    return Filter(machine, has_namespaces=request.param)
+    return Filter(machine, request.param)
 
 
 def test_every_denied_call_is_refused_and_every_other_one_passes(machine):
-    judge = Filter(machine, has_namespaces=True)
+    judge = Filter(machine, "namespaces")
     denied = set(judge.architecture.denied_numbers())
     special = {judge.architecture.number(name) for name in ("ioctl", "fcntl", "socket", "socketpair", "clone")}
     for number in range(600):
@@ -137,7 +138,7 @@ def test_without_a_pid_namespace_a_process_changes_only_itself(judge, name):
     number = numbers[judge.architecture.column]
     assert judge(number, *[0] * 6) == ALLOW
     for argument in arguments:
-        answer = ALLOW if judge.has_namespaces else EPERM
+        answer = ALLOW if judge.exposure == "namespaces" else EPERM
         assert judge(number, *(4242 if place == argument else 0 for place in range(6))) == answer
 
 
@@ -160,6 +161,13 @@ def test_memory_is_private_or_has_a_file(judge):
         assert judge("mmap", 0, 4096, 3, flags) == EPERM
 
 
+def test_with_the_hosts_uid_no_attribute_of_a_file_can_be_changed(judge):
+    for pair in DENIED_WITH_HOST_UID.values():
+        number = pair[judge.architecture.column]
+        if number is not None:
+            assert judge(number) == (EPERM if judge.exposure == "host-uid" else ALLOW)
+
+
 def test_every_number_is_the_kernel_headers_number(machine):
     header = next((path for path in HEADERS[machine] if path.exists()), None)
     if header is None:
@@ -167,7 +175,7 @@ def test_every_number_is_the_kernel_headers_number(machine):
     text = header.read_text()
     known = {name: int(number) for name, number in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", text)}
     column = ARCHITECTURES[machine].column
-    tables = {**DENIED, **DENIED_WITHOUT_NAMESPACES, **JUDGED}
+    tables = {**DENIED, **DENIED_WITHOUT_NAMESPACES, **DENIED_WITH_HOST_UID, **JUDGED}
     ours = {name: pair[column] for name, pair in tables.items()}
     ours |= {name: numbers[column] for name, (numbers, _) in SELF_ONLY.items()}
     compared = {name: number for name, number in ours.items() if name in known}

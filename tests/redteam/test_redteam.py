@@ -23,7 +23,9 @@ from tests.redteam.driver import CONTROL, WatchingToolbox
 from tests.redteam.stages import REPOSITORY, Findings, Stages, Start, open_stages
 from tests.redteam.table import ATTACKS, BOMBS, HONEST, LIES
 
-LEVELS: tuple[tuple[Start, str], ...] = (("root", "bubblewrap"), ("user", "bubblewrap"), ("root", "landlock"))
+LEVELS: tuple[tuple[Start, str], ...] = tuple(
+    (start, jail) for jail in ("bubblewrap", "landlock") for start in ("root", "user")
+)
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,9 @@
 What hosts differ in is tried: namespaces, mounts, Landlock, uids and limits. The system-call filter is the same program
 on every host, so that it is on is enough here; what it stops is the business of its own tests and of the red team.
 
-The problem it is given says what the level promises (`harness.sandbox.probe`) and names the canaries: a directory
-anybody may write to, with a file and a socket in it, a TCP port, an abstract socket, and a process of the host.
+The host compares the report with what the level promises (`harness.sandbox.probe`) and looks at its own side
+of each attempt. The problem it is given names the canaries: a file, a directory anybody may write to, a TCP port, an
+abstract and a path-named socket, and a process of the host.
 """
 
 from __future__ import annotations
@@ -19,14 +20,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 _CLONE_NEWUSER = 0x10000000
 _PR_GET_SECCOMP, _PR_GET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_IS_SET = 21, 39, 47, 1
 _CAPABILITY_VERSION = 0x20080522
 _CAPABILITIES = 64
 _SECCOMP_MODE_FILTER = 2
-_GUEST_ROOT = {"arena", "dev", "lib", "lib64", "opt", "proc", "tmp", "usr"}
 _WATCHED_S = 0.15  # the host looks every 100 ms: a host that may not see its guest is found out here
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -108,35 +107,36 @@ def _lock() -> None:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # given back at once
 
 
-def agent_main(problem: dict[str, Any]) -> list[str]:
-    """Which of the level's promises do not hold, in words."""
-    directory, has_namespaces = str(problem["directory"]), problem["has_namespaces"]
-    file, pid, temporary = f"{directory}/file", int(problem["pid"]), os.environ["TMPDIR"]
+def agent_main(problem: dict[str, object]) -> dict[str, object]:
+    """The report, as the claim of this run: which attempts succeeded, in words, and what levels differ in."""
+    canaries = problem["canaries"]
+    assert isinstance(canaries, dict)
+    file, pid = str(canaries["file"]), int(canaries["pid"])
     time.sleep(_WATCHED_S)
-    capabilities, root, writable = _capabilities(), set(_names("/")), _writable_directories(directory)
-    ids, groups = {os.getuid(), os.getgid()}, set(os.getgroups())
-    visible, given = (_GUEST_ROOT, {"/dev/shm", "/tmp"}) if has_namespaces else (set(), {temporary})
-    hard = {name: resource.getrlimit(getattr(resource, "RLIMIT_" + name))[1] for name in problem["limits"]}
-    promises = {
+    capabilities = _capabilities()
+    successes = {
         f"it has capabilities {capabilities}": set(capabilities) != {0},
         "it can gain privileges": _LIBC.prctl(_PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1,
         "no system-call filter is on": _LIBC.prctl(_PR_GET_SECCOMP, 0, 0, 0, 0) != _SECCOMP_MODE_FILTER,
         "it sees processes of the host": any(name.isdigit() for name in _names("/proc")),
         "it reads a file of the host": _can_read(file) or _can_read("/etc/passwd"),
-        "it reaches a port of the host": _can_connect(socket.AF_INET, ("127.0.0.1", problem["port"])),
-        "it reaches a socket of the host": _can_connect(socket.AF_UNIX, "\0" + str(problem["abstract"]))
-        or _can_send(f"{directory}/socket"),
+        "it reaches a port of the host": _can_connect(socket.AF_INET, ("127.0.0.1", canaries["port"])),
+        "it reaches a socket of the host": _can_connect(socket.AF_UNIX, "\0" + str(canaries["abstract"]))
+        or _can_send(str(canaries["datagram"])),
         "it changes a file of the host": _succeeds(lambda: os.utime(file, (1, 1))),
         "it opens sockets, so its filter is another one": _succeeds(lambda: socket.socket(socket.AF_UNIX).close()),
         "it locks files, so its filter is another one": _succeeds(_lock),
         "it can make namespaces": _LIBC.unshare(_CLONE_NEWUSER) == 0,
-        "it runs as root": problem["is_uid_own"] and 0 in ids,
-        "it has supplementary groups of the host": problem["is_uid_own"] and bool(groups - {os.getgid()}),
-        f"it sees {sorted(root - visible)} in /": not root <= visible,
-        f"it can write to {writable}": set(writable) != given,
-        # in a pid namespace the host's number means another process
-        "it reaches a process of the host": not has_namespaces
-        and _succeeds(lambda: os.kill(pid, 0), lambda: resource.prlimit(pid, resource.RLIMIT_CORE)),
-        "its limits are not set": any(hard[name] > value for name, value in problem["limits"].items()),
     }
-    return [name for name, is_broken in promises.items() if is_broken]
+    return {
+        "successes": [name for name, is_so in successes.items() if is_so],
+        "ids": [os.getuid(), os.getgid(), *os.getgroups()],
+        "root": _names("/"),
+        "temporary": os.environ["TMPDIR"],
+        "writable": _writable_directories(str(canaries["directory"])),
+        "reaches_process": _succeeds(lambda: os.kill(pid, 0), lambda: resource.prlimit(pid, resource.RLIMIT_CORE)),
+        "rlimits": {
+            name: resource.getrlimit(getattr(resource, "RLIMIT_" + name))[1]
+            for name in ("CORE", "FSIZE", "NOFILE", "CPU", "AS", "NPROC", "SIGPENDING")
+        },
+    }
