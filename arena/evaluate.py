@@ -41,8 +41,7 @@ from judge.panel import judge_body
 from judge.render import Judge, shown_bytes
 from judge.rubric import Rubric
 from judge.verdict import UnscoredVerdict, Verdict
-from problems.model import Problem
-from problems.outcome import OutcomeScore, UnscoredOutcome
+from problems.model import OutcomeScore, Problem, UnscoredOutcome
 from problems.score import score
 from problems.titles import TitleMatcher
 

@@ -10,8 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from foundation.codes import lookup
-from foundation.codes.row import ErrorCode, Owner, owner_of
+from foundation.codes import ErrorCode, Owner, lookup, owner_of
 
 _LINE = 100
 

@@ -1,8 +1,10 @@
-"""Limits of one episode: a frozen slice of the policy, the same for every agent.
+"""Limits of one episode, a frozen slice of the policy, the same for every agent; and the meter of the host's work.
 
 Counts come first (steps, calls, tokens, cost); the wall clock is a backstop that pauses while the host works, so a slow
 host costs nobody a score. Every breach has a stop reason in the trace and is the agent's. Processes and disk refuse
-first, as a computer does: they are a stop reason when the agent ends by the refusal.
+first, as a computer does: they are a stop reason when the agent ends by the refusal. Host work is counted in units of
+about a nanosecond, from request, catalogue and result alone, before it is done (harness/WORK.md;
+`tests/benchmarks/bench_host_work.py` measures them).
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ class EpisodeLimits(msgspec.Struct, frozen=True, kw_only=True):
     frame_bytes: int = 1 << 20
     rpc_bytes: int = 32 << 20
     argument_bytes: int = 1 << 16  # of one tool call; a longer one is refused
-    host_work: int = 0  # what the host does for the agent, in units of `harness.work`; 0: not limited
+    host_work: int = 0  # what the host does for the agent, in units of `harness.limits`; 0: not limited
     claim_bytes: int = 1 << 16  # what is kept of the agent's return value
     source_bytes: int = 1_000_000
     # What one episode may leave behind; 0: not limited. Together they keep a body storable and a trace readable.
@@ -63,3 +65,39 @@ def completion_cost(limits: EpisodeLimits, model: str, prompt_tokens: int, compl
             cost = prompt_tokens * price.prompt_micro_usd + completion_tokens * price.completion_micro_usd
             return -(-cost // _TOKENS_PRICED)
     return 0
+
+
+POSTING = 1  # one document of one word's list, read and summed
+WORD = 500  # one distinct word of a search: looked up, its weights computed
+HIT = 2  # one of the best hits, held against the filters
+PRODUCT = 2_000  # one product read, decoded and shown
+MATCHED_VALUE = 1_000  # one required value, compared with a product's options
+CALL = 10_000  # one tool call of any kind, refused or not: read, recorded, answered
+CALL_BYTE = 50  # one byte of a tool call, as far as calls are read: decoded, normalised, cut into words
+RESULT_BYTE = 5  # one byte of a tool's answer: encoded, cut into words, recorded, sent
+REQUEST = 20_000  # one model request, refused or not
+REQUEST_BYTE = 20  # one byte of a model request: rebuilt, recorded, its messages read for calls that are in them
+
+
+class WorkExceededError(Exception):
+    """Raised where work would pass the limit."""
+
+
+class WorkMeter:
+    """Adds up the units of one episode. One thread."""
+
+    def __init__(self, limit: int = 0) -> None:
+        """`limit` in units; 0: nothing is refused."""
+        self._limit = limit
+        self._spent = 0
+
+    @property
+    def spent(self) -> int:
+        """Units so far."""
+        return self._spent
+
+    def spend(self, units: int) -> None:
+        """Count `units`. Raises WorkExceededError, and counts nothing, when they pass the limit."""
+        if self._limit and self._spent + units > self._limit:
+            raise WorkExceededError(f"{self._limit} units of host work")
+        self._spent += units

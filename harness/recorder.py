@@ -16,18 +16,27 @@ import msgspec
 import orjson
 
 from foundation.canonical import foreign_text
-from foundation.codes.names import BAD_CALL
+from foundation.codes import BAD_CALL
 from foundation.errors import ArenaError, Failure
 from harness.emission.attribution import Emission
 from harness.emission.call_reader import CallReader
 from harness.errors import UnreadableError, our_fault, reading_guest_bytes
 from harness.inference.port import EndingRefusalError, GatewayAnswer, ModelGateway
-from harness.limits import EpisodeLimits, completion_cost
+from harness.limits import (
+    CALL,
+    CALL_BYTE,
+    REQUEST,
+    REQUEST_BYTE,
+    RESULT_BYTE,
+    EpisodeLimits,
+    WorkExceededError,
+    WorkMeter,
+    completion_cost,
+)
 from harness.sandbox.port import EpisodeOver, GuestCallError
 from harness.surfacing import Surfacing
 from harness.tools.port import Toolbox
 from harness.trace import Completion, EmittedCall, Event, FailedCompletion, StopReason, ToolCall, Totals
-from harness.work import CALL, CALL_BYTE, REQUEST, REQUEST_BYTE, RESULT_BYTE, WorkExceededError, WorkMeter
 
 _DETAIL_CHARS = 500  # of a refusal, which may quote what the agent sent
 

@@ -15,7 +15,7 @@ import msgspec
 import orjson
 
 from foundation.backoff import Backoff, retried
-from foundation.codes.names import BAD_REQUEST, NO_ENDPOINT
+from foundation.codes import BAD_REQUEST, NO_ENDPOINT
 from foundation.errors import ArenaError
 from harness.inference.client import SdkUpstream
 from harness.inference.port import ModelReply, RetryLaterError

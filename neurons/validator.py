@@ -29,7 +29,7 @@ from functools import partial
 
 import structlog
 
-from foundation.codes.names import HOTKEY_IN_USE
+from foundation.codes import HOTKEY_IN_USE
 from foundation.errors import ArenaError, Failure
 from neurons.health.status import note_ending
 from neurons.loops.checkpoints import AnchorLoop, CheckpointLoop

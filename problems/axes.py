@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from problems.model import PriceRule, RewardItem
-from problems.outcome import Axis
-from problems.product import Product
+from problems.model import Axis, PriceRule, Product, RewardItem
 from problems.titles import TitleMatcher
 
 Pair = tuple[str, str]

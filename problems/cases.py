@@ -13,8 +13,7 @@ import msgspec
 
 from foundation.errors import ArenaError, Failure
 from problems.formats import UNREADABLE, read_problem
-from problems.outcome import UnscoredOutcome
-from problems.product import Product, read_product
+from problems.model import Product, UnscoredOutcome, read_product
 from problems.score import parse_recommendation, reference_fields, score
 from problems.titles import TitleMatcher
 

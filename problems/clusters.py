@@ -27,8 +27,7 @@ from typing import Literal
 import msgspec
 
 from foundation.errors import ArenaError
-from problems.model import Problem, RewardItem
-from problems.product import Product
+from problems.model import Problem, Product, RewardItem
 
 EXTRA_WORDS_MAX = 2  # words without meaning that two titles of one class may differ by
 _TELLING_WORDS_MIN = 3  # below that, too little is left of a title to say that it is the same

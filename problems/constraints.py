@@ -15,8 +15,7 @@ from random import Random
 import msgspec
 
 from problems.axes import attribute_pairs_of, sku_pairs_of
-from problems.model import Bucket, PriceRule, RewardItem, Voucher
-from problems.product import Product
+from problems.model import Bucket, PriceRule, Product, RewardItem, Voucher
 from problems.score import discounted_total
 
 # Chance that a constraint is asked of a product that offers it, so that the shares over all items come out as in the

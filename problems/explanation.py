@@ -11,9 +11,7 @@ from typing import Literal
 import msgspec
 
 from problems.axes import Pair, attribute_pairs_of, best_offer, meets_price, sku_pairs_of
-from problems.model import PriceRule, Problem, RewardItem, Voucher
-from problems.outcome import OutcomeScore, SlotScore
-from problems.product import Product
+from problems.model import OutcomeScore, PriceRule, Problem, Product, RewardItem, SlotScore, Voucher
 from problems.score import ProductOf, settle_bill
 from problems.titles import TitleMatcher
 

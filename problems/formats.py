@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes
-from foundation.codes.names import WEB_PROBLEM
+from foundation.codes import WEB_PROBLEM
 from foundation.errors import ArenaError
 from problems.model import BUCKETS, Problem
 from problems.soundness import check_problem, code_of_field

@@ -1,15 +1,15 @@
-"""Problems: what is asked, and the reward that decides whether an answer satisfies it.
-
-A `Problem` that exists is well formed (readers in `problems.formats` raise P4xxx otherwise), and
-`view()` is the only part an agent ever sees. Schemas: docs/benchmark.md#problems.
-"""
+"""Problems, products and outcomes: what is asked, what is sold, and what became of an answer."""
 
 from __future__ import annotations
 
 import hashlib
+import math
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
+
+from foundation.errors import ArenaError, Failure
 
 Bucket = Literal["product", "shop", "voucher"]
 BUCKETS: tuple[Bucket, ...] = ("product", "shop", "voucher")
@@ -82,3 +82,99 @@ def variant_digest(purpose: str, problem_id: str, seed: str) -> str:
     """sha256 hex over what one variant follows from, for one purpose."""
     parts = (_VARIANT_DOMAIN, purpose, seed, problem_id)
     return hashlib.sha256("\n".join(parts).encode(errors="surrogatepass")).hexdigest()
+
+
+SERVICES = ("official", "freeShipping", "COD", "flashsale")
+
+
+class Product(msgspec.Struct, frozen=True, kw_only=True):
+    """One product of the catalogue. `price` is in PHP (a float, as in the public documents)."""
+
+    product_id: str
+    shop_id: str
+    title: str
+    price: float
+    service: tuple[str, ...] = ()
+    sold_count: int = 1
+    sku_options: dict[str, dict[str, str]] = {}
+    attributes: dict[str, tuple[str, ...]] = {}
+    brand: str = ""
+    category: str = ""
+    short_description: str = ""
+    description: str = ""
+    specification: str = ""
+
+
+def read_product(raw: object) -> Product:
+    """A `Product` from a decoded `product` object of the index line format; a `Product` is checked once more.
+
+    Raises ArenaError P4005 naming the field when the document is malformed. `service` must be there, if empty.
+    """
+    name = raw.get("product_id", "?") if isinstance(raw, Mapping) else getattr(raw, "product_id", "?")
+    try:
+        document = msgspec.to_builtins(raw) if isinstance(raw, Product) else raw
+        if not isinstance(document, Mapping):
+            raise ArenaError("P4005", "document is not an object")
+        if "service" not in document:
+            raise ArenaError("P4005", f"{name}: service is missing")
+        product = msgspec.convert(document, Product, strict=True)
+    except (TypeError, msgspec.ValidationError) as error:
+        raise ArenaError("P4005", f"{name}: {error}") from error
+    if not product.product_id:
+        raise ArenaError("P4005", "product_id is empty")
+    if not math.isfinite(product.price):
+        raise ArenaError("P4005", f"{name}: price is not finite")
+    return product
+
+
+SCORING_PIPELINE = "scoring/1"
+
+
+class Axis(msgspec.Struct, frozen=True):
+    """Rules met and rules asked on one axis of one slot."""
+
+    hits: int = 0
+    total: int = 0
+
+
+class SlotScore(msgspec.Struct, frozen=True, kw_only=True):
+    """One slot. `is_answer`: the id is the answer's, which satisfies the slot whatever the fields say."""
+
+    recommended_id: str | None
+    is_found: bool
+    is_answer: bool
+    is_unsurfaced: bool = False  # the surfaced rule turned this slot into a missing one
+    title: Axis
+    price: Axis
+    service: Axis
+    sku: Axis
+    attribute: Axis
+    rule_hits: int  # 1 of 1 when is_answer, else the sum over axes
+    rule_total: int
+
+    @property
+    def is_satisfied(self) -> bool:
+        """True when rule is exactly 1 on this slot."""
+        return self.is_found and self.rule_total > 0 and self.rule_hits == self.rule_total
+
+
+class OutcomeScore(msgspec.Struct, frozen=True, kw_only=True, tag="outcome"):
+    """The outcome of one recommendation. `rule_e4` and `reward_e4` are rounded down ten-thousandths."""
+
+    pipeline: str = SCORING_PIPELINE
+    titles: str  # name of the title matcher
+    bucket: Bucket
+    slots: tuple[SlotScore, ...]
+    is_one_shop: bool | None = None  # shop bucket only: every slot has rule > 0 and one shop
+    is_within_budget: bool | None = None  # voucher bucket only
+    is_success: bool
+    is_gt_exact: bool
+    rule_e4: int
+    reward_e4: int  # bucket-aware reward
+    findings: tuple[str, ...] = ()
+
+
+class UnscoredOutcome(msgspec.Struct, frozen=True, kw_only=True, tag="unscored"):
+    """No outcome exists, and why: a problem, upstream or validator failure. Never a zero."""
+
+    failure: Failure

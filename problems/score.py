@@ -17,9 +17,17 @@ import msgspec
 
 from foundation.errors import ArenaError
 from problems.axes import ask, match
-from problems.model import Problem, RewardItem, Voucher
-from problems.outcome import Axis, OutcomeScore, SlotScore, UnscoredOutcome
-from problems.product import Product, read_product
+from problems.model import (
+    Axis,
+    OutcomeScore,
+    Problem,
+    Product,
+    RewardItem,
+    SlotScore,
+    UnscoredOutcome,
+    Voucher,
+    read_product,
+)
 from problems.soundness import check_problem
 from problems.titles import TitleMatcher
 

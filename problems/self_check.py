@@ -15,9 +15,7 @@ import msgspec
 
 from foundation.errors import Failure
 from problems.axes import attribute_pairs_of, match, sku_pairs_of
-from problems.model import Problem
-from problems.outcome import UnscoredOutcome
-from problems.product import Product
+from problems.model import Problem, Product, UnscoredOutcome
 from problems.score import ProductOf, score, total_price
 from problems.titles import TitleMatcher
 

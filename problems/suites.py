@@ -11,8 +11,7 @@ import msgspec
 
 from foundation.errors import ArenaError
 from problems.formats import read_problems
-from problems.model import Problem, variant_digest, variant_id
-from problems.product import Product
+from problems.model import Problem, Product, variant_digest, variant_id
 from problems.soundness import check_problem
 from problems.synthesis import ProblemMaker, TooFewProblemsError
 from problems.title_index import TitleIndex

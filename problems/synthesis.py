@@ -26,8 +26,7 @@ import msgspec
 from foundation.errors import ArenaError
 from problems.axes import match
 from problems.constraints import count_constraints, draw_item, draw_voucher, say_problem, tighten_item
-from problems.model import BUCKETS, Bucket, Problem, RewardItem
-from problems.product import Product
+from problems.model import BUCKETS, Bucket, Problem, Product, RewardItem
 from problems.score import total_price
 from problems.title_index import TitleIndex
 from problems.titles import LexicalTitles, TitleMatcher

@@ -17,8 +17,7 @@ import numpy.typing as npt
 
 from problems.axes import match
 from problems.clusters import ProductClasses, find_classes
-from problems.model import RewardItem
-from problems.product import Product
+from problems.model import Product, RewardItem
 from problems.titles import LexicalTitles, TitleMatcher, title_words
 
 Numbers = npt.NDArray[np.int32]  # places in the index, ascending

@@ -16,8 +16,7 @@ from typing import Protocol
 import msgspec
 
 from foundation.errors import ArenaError
-from problems.model import Problem
-from problems.product import Product
+from problems.model import Problem, Product
 
 _WORD = re.compile(r"[a-z0-9]+")
 

@@ -137,7 +137,7 @@ def test_nothing_suppresses_every_exception() -> None:
 
 
 def test_no_branch_compares_the_text_of_a_code() -> None:
-    """A branch asks by a name of `foundation.codes.names`. Programs that run in the jail have no registry."""
+    """A branch asks by a name of `foundation.codes`. Programs that run in the jail have no registry."""
     code = re.compile(r"[AVUP]\d{4}")
     found = [
         f"{name_of(path)}:{node.lineno}"

@@ -33,7 +33,7 @@ import msgspec
 from foundation.canonical import content_hash, file_sha256
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
-from foundation.progress import Progress
+from foundation.long_work import Progress
 from training.model import Stage
 from training.recipe import Recipe, read_recipe
 

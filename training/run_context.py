@@ -19,7 +19,7 @@ from arena.evaluate import EvaluatePorts, Evaluation, evaluate
 from arena.policy import Policy
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError
-from foundation.progress import Progress
+from foundation.long_work import Progress
 from harness.catalogue.port import Catalogue
 from harness.inference.port import Upstream
 from harness.tools.registry import profile_schemas

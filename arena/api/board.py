@@ -32,8 +32,7 @@ from arena.records.model import (
 from arena.records.port import Store, StoredSubmission
 from arena.visibility.rule import MOMENTS, Moment, moment_at, released_moment, settlement_moment
 from foundation.errors import ArenaError
-from problems.model import Problem
-from problems.outcome import OutcomeScore
+from problems.model import OutcomeScore, Problem
 
 REFRESH_S = 1.0
 HOUR_MS = 3_600_000

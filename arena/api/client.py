@@ -25,7 +25,7 @@ from arena.records.model import Head, entry_of
 from foundation.backoff import Backoff
 from foundation.bounded_http import BoundedClient, Lines, UnfitAnswerError
 from foundation.canonical import UNREADABLE_JSON
-from foundation.codes.names import TAIL_BAD_REQUEST, TAIL_LACKS
+from foundation.codes import TAIL_BAD_REQUEST, TAIL_LACKS
 from foundation.errors import ArenaError
 
 LINE_BYTES_MAX = 32 << 20

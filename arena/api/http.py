@@ -27,7 +27,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from arena.exchange.peer_service import Shares
-from foundation.codes.names import TAIL_BAD_REQUEST, TAIL_LACKS
+from foundation.codes import TAIL_BAD_REQUEST, TAIL_LACKS
 from foundation.errors import ArenaError
 from harness.catalogue.server import Connections, GuardedProtocol, network_of
 

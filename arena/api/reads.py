@@ -58,8 +58,7 @@ from arena.visibility.rule import embargoed_races, opening_text, released_moment
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
 from judge.verdict import Verdict
-from problems.model import Pool
-from problems.outcome import OutcomeScore
+from problems.model import OutcomeScore, Pool
 
 PAGE_ROWS = 16  # records of one page: with their bodies some hundred kilobytes
 POLL_S = 1.0

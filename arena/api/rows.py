@@ -17,7 +17,7 @@ import msgspec
 from fastapi import Query
 
 from arena.api.board import HOUR_MS, Board, DayCounts, RaceView, held
-from arena.gate.report import Finding, GateReport
+from arena.gate.rules import Finding, GateReport
 from arena.race.settle import policy_of
 from arena.race.weights import margin_e4
 from arena.records.model import SettlementRecord, Standing, Subject
@@ -25,7 +25,7 @@ from arena.records.port import SubmissionState
 from arena.visibility.rule import MOMENTS, Access, Moment, Thing, may_see, opening_text
 from foundation.canonical import UNREADABLE_JSON
 from foundation.errors import ArenaError
-from judge.neutral import neutral_name
+from judge.render import neutral_name
 from problems.model import Bucket, Pool
 
 RaceStage = Literal["open", "closed", "running", "settling", "settled", "cancelled", "unknown"]

@@ -30,8 +30,7 @@ from foundation.errors import ArenaError
 from problems.clusters import cluster_id
 from problems.explanation import Constraint, ConstraintAxis, explain_outcome
 from problems.formats import problem_bytes
-from problems.model import Pool, Problem
-from problems.outcome import Axis, OutcomeScore
+from problems.model import Axis, OutcomeScore, Pool, Problem
 from problems.score import ProductOf
 from problems.soundness import check_problem
 from problems.titles import MATCHERS, AcceptedTitles, TitleMatcher, encode_accepted, reward_titles

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 import orjson
 
-from foundation.codes.names import WORDING_LOSES
+from foundation.codes import WORDING_LOSES
 from foundation.errors import Failure
 from harness.inference.port import Upstream
 from problems.constraints import say_voucher

@@ -20,13 +20,12 @@ import numpy.typing as npt
 
 from foundation.backoff import Backoff, retried
 from foundation.canonical import UNREADABLE_JSON
-from foundation.codes.names import BAD_REQUEST, NO_ENDPOINT
+from foundation.codes import BAD_REQUEST, NO_ENDPOINT
 from foundation.durable_files import replacing
 from foundation.errors import ArenaError
-from foundation.progress import PhaseProgress
+from foundation.long_work import PhaseProgress
 from harness.inference.client import SdkUpstream
-from problems.model import Problem
-from problems.product import Product
+from problems.model import Problem, Product
 from problems.suites import accept_lexically
 from problems.title_index import TitleIndex
 from problems.titles import AcceptedTitles

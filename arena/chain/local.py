@@ -33,7 +33,7 @@ from arena.chain.port import (
     weights_refusal,
 )
 from foundation.canonical import canonical_bytes
-from foundation.codes.names import BLOCK_AHEAD
+from foundation.codes import BLOCK_AHEAD
 from foundation.errors import ArenaError
 
 EXTRINSIC_DOMAIN = b"agent-arena/local-chain/1\n"

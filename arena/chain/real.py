@@ -45,7 +45,7 @@ from arena.chain.sender import (
     turn_of,
     version_refusal,
 )
-from foundation.codes.names import BLOCK_AHEAD, NO_PROXY, RUNTIME_UNKNOWN
+from foundation.codes import BLOCK_AHEAD, NO_PROXY, RUNTIME_UNKNOWN
 from foundation.errors import ArenaError
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from arena.gate.report import Finding
+from arena.gate.rules import Finding
 from arena.gate.source import parse, read_text
 from arena.policy import GateRules
 from foundation.errors import ArenaError

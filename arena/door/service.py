@@ -33,8 +33,7 @@ from arena.chain.keys import HttpCheck, verify
 from arena.chain.port import Metagraph, Subtensor
 from arena.door.form import PARTS, Parser, SubmissionForm, read_form
 from arena.exchange.peer_service import ShareRules, Shares
-from arena.gate.report import Finding
-from arena.gate.rules import RULES
+from arena.gate.rules import RULES, Finding
 from arena.policy import Policy
 from arena.race.admission import hold_ends
 from arena.records.body import decode_content
@@ -53,7 +52,7 @@ from arena.submissions.admission import admit, hold_of, next_allowed_block, past
 from arena.submissions.model import SignedSubmission, is_agent_name, waiting_row
 from arena.visibility.rule import may_see
 from foundation.canonical import text_hash
-from foundation.codes.names import COOLDOWN, PEER_LACKS
+from foundation.codes import COOLDOWN, PEER_LACKS
 from foundation.errors import ArenaError, Failure
 from harness.catalogue.server import network_of
 from judge.verdict import Verdict

@@ -22,7 +22,7 @@ from arena.export.files import read_row
 from arena.export.model import LogRow
 from foundation.bounded_http import Lines, UnfitAnswerError, answering, read_whole
 from foundation.canonical import UNREADABLE_JSON, read_canonical
-from foundation.codes.names import PEER_AWAY, PEER_LACKS, PEER_LIED, PEER_REFUSED
+from foundation.codes import PEER_AWAY, PEER_LACKS, PEER_LIED, PEER_REFUSED
 from foundation.errors import ArenaError
 
 CONNECT_S, SILENCE_S, ANSWER_S = 5.0, 20.0, 30.0

@@ -21,7 +21,7 @@ from arena.records.inspection import malformation_of
 from arena.records.log import KEY_ID_BYTES, Checkpoint, LogStart, LogWalk, key_id, message_of
 from arena.records.model import AttemptRecord, EvaluationRecord, GateRecord, RecordContent, VerdictRecord
 from arena.records.port import Store
-from foundation.codes.names import LOG_UNFIT, PEER_LIED
+from foundation.codes import LOG_UNFIT, PEER_LIED
 from foundation.errors import ArenaError
 
 TALLY_DOMAIN = "agent-arena/tally/1"

@@ -24,7 +24,7 @@ from arena.chain.keys import canonical_hotkey
 from arena.chain.port import Signer, Verifier
 from arena.visibility.rule import Thing, may_see
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes, content_hash, read_canonical
-from foundation.codes.names import PEER_LIED, RELEASE_OLDER
+from foundation.codes import PEER_LIED, RELEASE_OLDER
 from foundation.durable_files import move_into_place, write_whole
 from foundation.errors import ArenaError
 

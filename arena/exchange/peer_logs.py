@@ -26,7 +26,7 @@ from arena.export.model import LogRow
 from arena.records.log import ORIGIN_PREFIX, Checkpoint, LogStart
 from arena.records.log import note_sha256 as sha256_of
 from foundation.canonical import UNREADABLE_JSON, file_sha256
-from foundation.codes.names import LOG_UNFIT
+from foundation.codes import LOG_UNFIT
 from foundation.durable_files import SCRATCH, move_into_place, write_whole
 from foundation.errors import ArenaError
 

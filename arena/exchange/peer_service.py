@@ -38,7 +38,7 @@ from arena.records.port import EVERY_STATE, Store
 from arena.submissions.model import SignedSubmission, signed_submission
 from foundation.errors import ArenaError
 from judge.verdict import Verdict
-from problems.outcome import OutcomeScore
+from problems.model import OutcomeScore
 
 PAGE_ROWS = 128
 ANSWER_ROWS = 20_000  # of one answer; the reader asks again behind the last

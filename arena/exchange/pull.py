@@ -45,7 +45,7 @@ from arena.exchange.port import (
 from arena.export.model import LogRow
 from arena.records.log import Checkpoint, read_checkpoint
 from arena.records.log import note_sha256 as sha256_of
-from foundation.codes.names import (
+from foundation.codes import (
     LOG_UNFIT,
     PEER_AWAY,
     PEER_LIED,

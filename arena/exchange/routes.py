@@ -22,7 +22,7 @@ from arena.chain.port import RequestAuth
 from arena.exchange.peer_service import PeerService
 from arena.exchange.port import QUESTIONS, RowsQuestion
 from arena.export.model import LogRow
-from foundation.codes.names import PEER_LACKS, TAIL_BAD_REQUEST
+from foundation.codes import PEER_LACKS, TAIL_BAD_REQUEST
 from foundation.errors import ArenaError
 
 STREAMS = 64  # answers of rows at once

@@ -19,7 +19,7 @@ from arena.exchange.port import Complaint, Peer, Peers, SubmissionQuestion
 from arena.records.port import EVERY_STATE, Store
 from arena.submissions.model import SUBMISSION_BYTES_MAX, SignedSubmission, is_agent_name, is_authentic
 from foundation.backoff import Backoff
-from foundation.codes.names import PEER_LIED
+from foundation.codes import PEER_LIED
 from foundation.errors import ArenaError
 
 FETCHES_AT_ONCE = 4

@@ -59,8 +59,7 @@ from arena.records.model import ReleaseRecord, SignedRecord, Subject
 from arena.records.port import Store
 from arena.visibility.rule import embargoed_races
 from foundation.errors import ArenaError
-from foundation.garbage import rare_collections
-from foundation.progress import PhaseProgress
+from foundation.long_work import PhaseProgress, rare_collections
 
 if TYPE_CHECKING:
     from arena.export.forms import ParquetFile

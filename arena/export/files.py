@@ -28,7 +28,7 @@ from arena.records.model import Envelope
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes, read_canonical
 from foundation.durable_files import SCRATCH, move_into_place, sync_path, write_whole
 from foundation.errors import ArenaError
-from foundation.progress import PhaseProgress
+from foundation.long_work import PhaseProgress
 
 if TYPE_CHECKING:
     from arena.store.objects import ObjectFolder

@@ -29,8 +29,7 @@ from harness.limits import completion_cost
 from harness.tools.registry import PROFILES, profile_schemas
 from harness.trace import Completion, EmittedCall, Emitter, EvaluationBody, Surfaced, ToolCall
 from judge.verdict import Opinion, UnscoredVerdict, Verdict
-from problems.model import Pool
-from problems.outcome import Axis, OutcomeScore
+from problems.model import Axis, OutcomeScore, Pool
 
 _AGENT: Origin = "agent"
 _ORIGIN_OF: dict[Emitter, Origin | None] = {"llm": None, "echoed": "echoed", "code": "code"}

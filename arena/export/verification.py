@@ -52,11 +52,10 @@ from arena.records.model import (
 )
 from arena.records.verification import LogCheck, VerifyReport
 from arena.secrets import holds_secret
-from foundation.codes.names import VERIFIER_DIED
+from foundation.codes import VERIFIER_DIED
 from foundation.errors import ArenaError
 from foundation.executors.port import HERE, Executor
-from foundation.garbage import rare_collections
-from foundation.progress import PhaseProgress
+from foundation.long_work import PhaseProgress, rare_collections
 
 BATCH_LINES, BATCH_BYTES = 128, 8 << 20
 WRONG_KEPT = 100

@@ -14,8 +14,7 @@ from arena.gate.knowledge import GateKnowledge
 from arena.gate.likeness import Author, Neighbour, inputs_hash, similarity_findings, sketch_of
 from arena.gate.literals import collect_literals, table_findings
 from arena.gate.reach import reach_findings
-from arena.gate.report import FINDINGS_PER_RULE, Finding, GateReport, finding, make_report
-from arena.gate.rules import RULES_VERSION
+from arena.gate.rules import FINDINGS_PER_RULE, RULES_VERSION, Finding, GateReport, finding, make_report
 from arena.gate.source import parse, read_text
 from arena.policy import GateRules
 from arena.secrets import find_secrets

@@ -23,8 +23,7 @@ import numpy as np
 from arena.gate.inspection import inspect
 from arena.gate.knowledge import GateKnowledge
 from arena.gate.likeness import Author, Neighbour, inputs_hash
-from arena.gate.report import GateReport, finding, make_report
-from arena.gate.rules import RULES_VERSION
+from arena.gate.rules import RULES_VERSION, GateReport, finding, make_report
 from arena.policy import GateRules
 from foundation.errors import ArenaError
 

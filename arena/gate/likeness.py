@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from arena.gate.report import Finding, finding
+from arena.gate.rules import Finding, finding
 from arena.policy import GateRules
 
 Hashes = npt.NDArray[np.uint64]

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from arena.gate.knowledge import ID_DIGITS_MAX, ID_DIGITS_MIN, GateKnowledge, contains, text_grams
-from arena.gate.report import Finding, finding
+from arena.gate.rules import Finding, finding
 from arena.policy import GateRules
 
 PACKED_DIGITS_MAX = 20_000  # digits of long runs searched for packed ids

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from arena.gate.literals import Literal, fold, names_of
-from arena.gate.report import Finding, finding
+from arena.gate.rules import Finding, finding
 from arena.gate.scopes import FUNCTIONS, Scopes
 from arena.gate.words import (
     BUILTINS,

@@ -15,7 +15,7 @@ import unicodedata
 import warnings
 from collections.abc import Iterator
 
-from arena.gate.report import FINDINGS_PER_RULE, Finding, finding
+from arena.gate.rules import FINDINGS_PER_RULE, Finding, finding
 from arena.policy import GateRules
 
 ENTRY = "agent_main"

@@ -19,11 +19,10 @@ from arena.records.commitments import agent_version_id
 from arena.records.model import AttemptRecord, Candidate, EvaluationRecord, GateRecord, Payload, Subject, VerdictRecord
 from arena.records.port import AgreedStanding
 from arena.submissions.admission import CooldownClass, Submitted, cooldown_blocks, refused_by_cooldown
-from foundation.codes.names import JOB_QUARANTINED, JUDGE_UNUSABLE
-from foundation.codes.row import Owner
+from foundation.codes import JOB_QUARANTINED, JUDGE_UNUSABLE, Owner
 from judge.rubric import lower_median
 from judge.verdict import UnscoredVerdict, Verdict
-from problems.outcome import OutcomeScore
+from problems.model import OutcomeScore
 
 Outcome = Literal["accept", "review", "reject"]
 TWO = 2  # where there are two validators or more, nothing follows from the word of one

@@ -60,7 +60,7 @@ from arena.race.settle import NO_BEACON, settlement_sha256
 from arena.records.model import Context, Stage, Subject
 from arena.records.port import WorkItem
 from foundation.canonical import content_hash
-from foundation.codes.names import (
+from foundation.codes import (
     JOB_QUARANTINED,
     LEASE_LOST,
     MODEL_BUSY,
@@ -68,8 +68,8 @@ from foundation.codes.names import (
     MODEL_UNREADABLE,
     NO_ENDPOINT,
     REQUEST_PROVOKED,
+    Owner,
 )
-from foundation.codes.row import Owner
 from foundation.errors import Failure
 
 Due = tuple[Event | Effect, ...]

@@ -27,11 +27,10 @@ from arena.records.model import (
     VerdictRecord,
 )
 from foundation.canonical import content_hash
-from foundation.codes.names import JUDGE_BUDGET_SPENT
-from foundation.codes.row import Owner
+from foundation.codes import JUDGE_BUDGET_SPENT, Owner
 from judge.rubric import coefficient_e4, lower_median
 from judge.verdict import UnscoredVerdict, Verdict
-from problems.outcome import OutcomeScore
+from problems.model import OutcomeScore
 
 if TYPE_CHECKING:
     import numpy as np

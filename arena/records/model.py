@@ -15,8 +15,7 @@ from foundation.errors import Failure
 from harness.sandbox.port import SandboxLevel
 from harness.trace import StopReason, Totals
 from judge.verdict import UnscoredVerdict, Verdict
-from problems.model import Pool, variant_id
-from problems.outcome import OutcomeScore, UnscoredOutcome
+from problems.model import OutcomeScore, Pool, UnscoredOutcome, variant_id
 
 RECORD_VERSION = 1
 SIGNATURE_DOMAIN = b"agent-arena/record/1"

@@ -21,7 +21,7 @@ from arena.records.body import encode_content
 from arena.records.log import head_after, signing_message
 from arena.records.model import AttemptRecord, Head, HostFacts, Payload, RecordContent, SignedRecord, StoredBody
 from arena.records.port import HeadMovedError, Lease, Requeue, Store
-from foundation.codes.names import STORE_AWAY
+from foundation.codes import STORE_AWAY
 from foundation.errors import ArenaError
 
 SIGNING_ATTEMPTS = 64

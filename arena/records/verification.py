@@ -48,9 +48,8 @@ from arena.records.model import (
 )
 from arena.records.port import Store, StoredSource
 from foundation.errors import ArenaError
-from foundation.garbage import rare_collections
-from foundation.progress import PhaseProgress
-from problems.outcome import OutcomeScore
+from foundation.long_work import PhaseProgress, rare_collections
+from problems.model import OutcomeScore
 
 DEFECTS_KEPT = 1000
 _EVALUATION = str(EvaluationRecord.__struct_config__.tag)

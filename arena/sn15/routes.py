@@ -39,7 +39,7 @@ from arena.door.service import CooldownError, Door, SubmissionStatus, form_docum
 from arena.records.port import StoredSubmission
 from arena.sn15.picture import Answer, Picture, agent_uuid, block_time_ms, utc_text, version_uuid, violation
 from foundation.canonical import UNREADABLE_JSON
-from foundation.codes.names import NOT_COMMITTED, PEER_LACKS
+from foundation.codes import NOT_COMMITTED, PEER_LACKS
 from foundation.errors import ArenaError
 
 URL_MS = 3_600_000  # a link says it lasts so long; the file stays public

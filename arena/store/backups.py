@@ -34,7 +34,7 @@ from arena.store.schema import migrate, revision, run_script
 from foundation.canonical import canonical_bytes, file_sha256
 from foundation.durable_files import move_into_place, write_whole
 from foundation.errors import ArenaError
-from foundation.progress import Progress
+from foundation.long_work import Progress
 
 FORMAT = 1
 MANIFEST, ARCHIVE, OBJECTS = "manifest.json", "arena.dump", "objects"

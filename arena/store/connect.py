@@ -31,7 +31,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from arena.records.port import HeadMovedError, LeaseLostError
 from arena.store import statements as sql
-from foundation.codes.names import STORE_AWAY
+from foundation.codes import STORE_AWAY
 from foundation.errors import ArenaError
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from typing import Generic, Literal, TypeVar
 import msgspec
 
 from arena.chain.port import Commitment, Metagraph, Verifier
-from arena.gate.report import LIKENESS, GateReport
+from arena.gate.rules import LIKENESS, GateReport
 from arena.policy import CooldownRules
 from arena.records.commitments import AgentVersionId
 from arena.records.model import Hold, Subject

@@ -11,12 +11,11 @@ import msgspec
 from arena.evaluate import Evaluation
 from arena.records.model import StoredCheckpoint
 from harness.trace import Completion, EvaluationBody, ToolCall
-from judge.neutral import neutral_name, neutral_text
-from judge.render import Span, render
+from judge.render import Span, neutral_name, neutral_text, render
 from judge.rubric import GATES, QUALITY_LEVELS_E4
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.explanation import Constraint
-from problems.outcome import OutcomeScore, UnscoredOutcome
+from problems.model import OutcomeScore, UnscoredOutcome
 from problems.score import FINDINGS
 
 StepKind = Literal["user", "thought", "said", "call", "result", "refused"]

@@ -23,7 +23,7 @@ from arena.race.settle import policy_of
 from arena.records.model import SettlementRecord, Standing
 from arena.view.reading import JudgeView, Piece, TraceStep, TraceView
 from foundation.errors import ArenaError
-from judge.neutral import neutral_text
+from judge.render import neutral_text
 from problems.model import BUCKETS, Pool
 
 LEADERS, DECIDING = 40, 6  # of a leaderboard; of the problems on which one agent beat another

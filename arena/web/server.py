@@ -54,10 +54,10 @@ from arena.sn15.routes import CLOSED_PATHS, PATHS, add_sn15_reads, make_sn15_app
 from arena.web.pages import Pages
 from arena.web.reading import harmless, moment, sentence
 from foundation.canonical import UNREADABLE_JSON
-from foundation.codes.names import TAIL_BAD_REQUEST
+from foundation.codes import TAIL_BAD_REQUEST
 from foundation.errors import ArenaError
 from harness.catalogue.server import Connections
-from judge.neutral import neutral_name
+from judge.render import neutral_name
 from problems.model import Problem
 
 STATIC = {

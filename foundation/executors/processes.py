@@ -15,7 +15,7 @@ from typing import Any
 
 from foundation.errors import Failure
 from foundation.executors.port import HERE, Executor, Job, Result, Told, answered, in_order
-from foundation.garbage import look_rarely
+from foundation.long_work import look_rarely
 
 _work: Callable[[Any], Any] | None = None  # of a process that `ProcessExecutor` started
 

@@ -30,10 +30,10 @@ import orjson
 
 from foundation.canonical import content_hash
 from foundation.errors import ArenaError
-from foundation.progress import Progress, no_progress
+from foundation.long_work import Progress, no_progress
 from harness.catalogue import layout
 from harness.catalogue.analysis import analyzer_sha256, default_analyzer
-from problems.product import SERVICES, Product, read_product
+from problems.model import SERVICES, Product, read_product
 
 K1, B = np.float32(0.9), np.float32(0.4)
 _EXACT_LENGTHS = 24  # lengths below this have a byte of their own; above, 4 significant bits

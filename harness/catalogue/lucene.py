@@ -25,7 +25,7 @@ import orjson
 
 from foundation.canonical import content_hash
 from foundation.errors import ArenaError
-from foundation.progress import Progress, no_progress
+from foundation.long_work import Progress, no_progress
 from harness.catalogue import layout
 from harness.catalogue.build import (
     STRIDE,
@@ -41,8 +41,8 @@ from harness.catalogue.build import (
 from harness.catalogue.layout import ANSERINI
 from harness.catalogue.native import Engine, IndexedCatalogue, Kernel, open_catalogue
 from harness.catalogue.requests import HIT_CAP, KEPT_MAX, PAGE_SIZE, SearchPlan, count_terms
-from harness.work import HIT, POSTING, WORD, WorkMeter
-from problems.product import Product
+from harness.limits import HIT, POSTING, WORD, WorkMeter
+from problems.model import Product
 
 _SEGMENTS = "segments"  # folder of Lucene's own files
 _FIELD = "contents"  # the searched one

@@ -26,8 +26,8 @@ from harness.catalogue.analysis import analyzer_sha256
 from harness.catalogue.build import Columns, denominators, inverse_frequencies, posting_scores
 from harness.catalogue.port import SearchRequest, ShopPages
 from harness.catalogue.requests import HIT_CAP, KEPT_MAX, PAGE_SIZE, SearchPlan, count_terms, read_request
-from harness.work import HIT, POSTING, WORD, WorkMeter
-from problems.product import SERVICES, Product
+from harness.limits import HIT, POSTING, WORD, WorkMeter
+from problems.model import SERVICES, Product
 
 _PRODUCTS_CACHED = 4_096
 

@@ -11,8 +11,8 @@ from typing import Protocol
 
 import msgspec
 
-from harness.work import WorkMeter
-from problems.product import Product
+from harness.limits import WorkMeter
+from problems.model import Product
 
 
 class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ import msgspec
 
 from harness.catalogue.analysis import default_analyzer
 from harness.catalogue.port import SearchRequest
-from problems.product import SERVICES
+from problems.model import SERVICES
 
 HIT_CAP = 10_000  # hits looked at before filters
 PAGE_SIZE = 10

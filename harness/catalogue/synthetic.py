@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import msgspec
 
-from problems.product import SERVICES, Product
+from problems.model import SERVICES, Product
 
 T = TypeVar("T")
 Quantiles = tuple[tuple[float, float], ...]  # (share, value), ascending in both

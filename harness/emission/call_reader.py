@@ -21,7 +21,7 @@ from harness.catalogue.requests import read_query
 from harness.tools.port import decode_arguments, split_list
 from harness.tools.search import QUERY_CHARS_MAX
 from harness.trace import EmittedCall
-from problems.product import SERVICES
+from problems.model import SERVICES
 
 _TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _THOUGHT = re.compile("<think>.*?</think>", re.DOTALL)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import orjson
 
 from foundation.canonical import foreign_text
-from foundation.codes.names import BAD_REQUEST, MODEL_BUSY, MODEL_FAILED, MODEL_UNREADABLE, NO_ENDPOINT, NO_TURN
+from foundation.codes import BAD_REQUEST, MODEL_BUSY, MODEL_FAILED, MODEL_UNREADABLE, NO_ENDPOINT, NO_TURN
 from foundation.errors import ArenaError, Failure
 from harness.inference.port import ModelReply, RetryLaterError
 from harness.trace import EmittedCall

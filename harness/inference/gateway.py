@@ -19,7 +19,7 @@ import msgspec
 
 from foundation.backoff import Backoff, retried
 from foundation.canonical import content_hash, text_hash
-from foundation.codes.names import (
+from foundation.codes import (
     BAD_REQUEST,
     MODEL_FAILED,
     MODEL_REFUSED,
@@ -28,8 +28,8 @@ from foundation.codes.names import (
     REQUEST_PROVOKED,
     RESTART_DIVERGED,
     SHAPE_NOT_SERVED,
+    Owner,
 )
-from foundation.codes.row import Owner
 from foundation.errors import ArenaError, Failure
 from harness.errors import reading_guest_bytes
 from harness.inference.journal import MemoryJournal

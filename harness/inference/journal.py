@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from foundation.canonical import UNREADABLE_JSON, text_hash
-from foundation.codes.names import NOT_RECORDED
+from foundation.codes import NOT_RECORDED
 from foundation.errors import ArenaError, Failure
 from harness.inference.port import ModelReply, RecordedAnswer, Upstream
 

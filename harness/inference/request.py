@@ -16,7 +16,7 @@ import msgspec
 import orjson
 
 from foundation.canonical import foreign_text, text_hash
-from foundation.codes.names import BAD_REQUEST, FORCED_TURN, UNLISTED_MODEL
+from foundation.codes import BAD_REQUEST, FORCED_TURN, UNLISTED_MODEL
 from harness.chat import Function
 from harness.inference.port import InferenceRules
 from harness.limits import EpisodeLimits

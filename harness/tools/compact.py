@@ -8,11 +8,11 @@ though a hit does not repeat them. The functions carry the names of those they s
 from __future__ import annotations
 
 from harness.catalogue.requests import ignored_parameters
+from harness.limits import PRODUCT
 from harness.tools import views
 from harness.tools.port import ToolContext, ToolOutcome, result_text
 from harness.tools.search import refuse_long, search_request
 from harness.tools.views import products_of
-from harness.work import PRODUCT
 
 HITS_MAX = 5
 

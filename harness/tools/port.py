@@ -7,11 +7,11 @@ from typing import Protocol
 import msgspec
 import orjson
 
-from foundation.codes.names import BAD_CALL
+from foundation.codes import BAD_CALL
 from foundation.errors import Failure
 from harness.catalogue.port import Catalogue
-from harness.work import WorkMeter
-from problems.product import Product
+from harness.limits import WorkMeter
+from problems.model import Product
 
 
 class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from foundation.canonical import text_hash
 from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue
 from harness.errors import reading_guest_bytes
-from harness.limits import EpisodeLimits
+from harness.limits import EpisodeLimits, WorkMeter
 from harness.tools import compact
 from harness.tools.port import (
     RefusedCallError,
@@ -35,7 +35,6 @@ from harness.tools.schema import Parameter, Tool, ToolFunction, describe_tool
 from harness.tools.search import find_product, find_products_in_same_shop
 from harness.tools.verification import calculate_voucher, check_product_match
 from harness.tools.views import recommend_product, terminate, view_product_information
-from harness.work import WorkMeter
 from problems.model import Problem
 from problems.score import parse_recommendation
 

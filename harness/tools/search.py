@@ -6,9 +6,9 @@ import orjson
 
 from harness.catalogue.port import SearchRequest, ShopPages
 from harness.catalogue.requests import ignored_parameters
+from harness.limits import PRODUCT
 from harness.tools.port import RefusedCallError, ToolContext, ToolOutcome, listed, quoted, result_text
-from harness.work import PRODUCT
-from problems.product import Product
+from problems.model import Product
 
 QUERY_CHARS_MAX = 16_384  # of one search text
 QUERIES_MAX = 10

@@ -8,11 +8,10 @@ from typing import Literal
 import msgspec
 import orjson
 
+from harness.limits import MATCHED_VALUE, PRODUCT
 from harness.tools.port import RefusedCallError, ToolContext, ToolOutcome, quoted, result_text, split_list
-from harness.work import MATCHED_VALUE, PRODUCT
 from problems.axes import Pair, count_pairs
-from problems.model import Voucher
-from problems.product import Product
+from problems.model import Product, Voucher
 from problems.score import settle_bill, total_price
 
 REQUIREMENTS_MAX = 100

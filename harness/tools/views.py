@@ -3,9 +3,9 @@ counts, and the end itself."""
 
 from __future__ import annotations
 
+from harness.limits import PRODUCT
 from harness.tools.port import RefusedCallError, ToolContext, ToolOutcome, result_text, split_list
-from harness.work import PRODUCT
-from problems.product import Product
+from problems.model import Product
 from problems.score import parse_recommendation
 
 PRODUCTS_MAX = 100  # in one call: a short argument must not ask for an endless answer

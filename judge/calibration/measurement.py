@@ -16,7 +16,7 @@ import msgspec
 
 from foundation.canonical import canonical_bytes, content_hash
 from foundation.errors import ArenaError
-from foundation.progress import Progress, no_progress
+from foundation.long_work import Progress, no_progress
 from judge.budget import Spending
 from judge.calibration.traces import SET_VERSION, LabelledTrace, Trait, families, is_held
 from judge.panel import judge_body

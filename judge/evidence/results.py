@@ -31,8 +31,7 @@ from judge.evidence.mentions import (
     spoken_in,
     tokenise,
 )
-from judge.neutral import neutral_text
-from judge.render import RenderedTrace, Span
+from judge.render import RenderedTrace, Span, neutral_text
 
 FIRM, WORD, GRAM = 4, 2, 1  # weights of marks
 _TITLE_FIELDS = ("title",)

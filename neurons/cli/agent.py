@@ -14,8 +14,7 @@ import msgspec
 import typer
 
 from foundation.canonical import text_hash
-from foundation.codes import lookup
-from foundation.codes.names import NOT_RECORDED
+from foundation.codes import NOT_RECORDED, lookup
 from foundation.errors import ArenaError, render
 from neurons.cli.exit_codes import EXIT_FAILED, exit_code
 from neurons.cli.options import BenchFlags, JsonOption, command
@@ -23,7 +22,7 @@ from neurons.cli.presenter import badge, echo_json, printable, share_text, show
 from neurons.practice.opening import Choice
 
 if TYPE_CHECKING:
-    from arena.gate.report import GateReport
+    from arena.gate.rules import GateReport
     from neurons.practice.run import RunRow
     from neurons.settings.settings import Settings
 
@@ -223,7 +222,7 @@ def _line(cells: Sequence[str]) -> str:
 def _cells(row: RunRow) -> tuple[str, ...]:
     """One row: what was asked, rules met of rules asked, coefficient, and how it ended."""
     from judge.verdict import Verdict
-    from problems.outcome import OutcomeScore
+    from problems.model import OutcomeScore
 
     asked = row.problem.problem_id, row.problem.bucket
     if row.evaluation is None:

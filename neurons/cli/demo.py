@@ -88,8 +88,7 @@ async def _follow(run: DemoRun, process: subprocess.Popen[bytes]) -> DemoView:
 
 def _result_lines(run: DemoRun, view: DemoView, report: VerifyReport, weights: dict[str, int]) -> Iterator[str]:
     """Leaderboard, rejections, weights, what was verified, and the jail that the agents ran in."""
-    from arena.gate.report import GateReport
-    from arena.gate.rules import RULES
+    from arena.gate.rules import RULES, GateReport
     from neurons.cli.race import standing_lines
     from neurons.race.sentences import names_of, short
 

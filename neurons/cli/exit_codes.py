@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from foundation.codes.row import Owner
+from foundation.codes import Owner
 from foundation.errors import ArenaError
 
 EXIT_FAILED, EXIT_USAGE, EXIT_NOT_READY, EXIT_INTEGRITY = 1, 2, 3, 4

@@ -178,7 +178,7 @@ def list_submissions(
     as_json: JsonOption = False,
 ) -> None:
     """List submissions with the findings that put them where they are."""
-    from arena.gate.report import GateReport
+    from arena.gate.rules import GateReport
     from arena.records.port import EVERY_STATE
     from neurons.race.sentences import short
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import typer
 
-from foundation.progress import Progress, no_progress
+from foundation.long_work import Progress, no_progress
 
 if TYPE_CHECKING:
     from rich.table import Table

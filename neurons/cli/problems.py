@@ -25,8 +25,7 @@ from neurons.cli.presenter import echo_json, show, show_progress
 if TYPE_CHECKING:
     from arena.bank.rephrasing import Rewording
     from problems.clusters import ProductClasses
-    from problems.model import Bucket, Problem
-    from problems.product import Product
+    from problems.model import Bucket, Problem, Product
     from problems.title_index import TitleIndex
     from problems.titles import AcceptedTitles, TitleMatcher
 

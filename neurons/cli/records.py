@@ -254,7 +254,7 @@ def result_of(payload: Payload, names: Mapping[str, str] = EMPTY) -> str:
     """One payload's result in a few words."""
     from arena.records.model import AttemptRecord, EvaluationRecord, GateRecord, ReleaseRecord, VerdictRecord
     from judge.verdict import Verdict
-    from problems.outcome import OutcomeScore
+    from problems.model import OutcomeScore
 
     if isinstance(payload, EvaluationRecord):
         if not isinstance(payload.outcome, OutcomeScore):

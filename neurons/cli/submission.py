@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from foundation.codes.row import Owner
+from foundation.codes import Owner
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError, Failure
 from neurons.cli.options import (

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from arena.evaluate import EvaluatePorts, Evaluation, evaluate
-from foundation.codes.names import HOST_UNLIKE, WORKER_DIED
+from foundation.codes import HOST_UNLIKE, WORKER_DIED
 from foundation.errors import ArenaError, Failure
 from foundation.executors.port import Executor
 from neurons.practice.opening import open_bench, open_endpoint

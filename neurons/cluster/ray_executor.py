@@ -23,7 +23,7 @@ from typing import Any
 
 import typer
 
-from foundation.codes.names import HOST_UNLIKE
+from foundation.codes import HOST_UNLIKE
 from foundation.errors import ArenaError, Failure
 from foundation.executors.port import Executor, Job, Result, Told, answered, in_order
 from foundation.executors.processes import executor_of

@@ -31,7 +31,7 @@ from arena.store.embedded import embedded_server
 from arena.store.location import read_location
 from arena.store.postgres import PostgresStore
 from arena.submissions.model import SignedSubmission, commit
-from foundation.codes.names import STORE_AWAY
+from foundation.codes import STORE_AWAY
 from foundation.durable_files import move_into_place
 from foundation.errors import ArenaError
 from harness.agents.registry import baseline_source, cheater_source, reference_agent

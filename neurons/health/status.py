@@ -18,8 +18,7 @@ import msgspec
 from arena.records.model import StoredCheckpoint
 from arena.records.port import WeightsResult
 from foundation.canonical import UNREADABLE_JSON
-from foundation.codes import lookup
-from foundation.codes.names import (
+from foundation.codes import (
     FILE_UNUSABLE,
     FILES_LACKING,
     JOB_QUARANTINED,
@@ -28,6 +27,7 @@ from foundation.codes.names import (
     NO_BATCH_LEFT,
     POLICY_WAITS,
     SLOT_RESTS,
+    lookup,
 )
 from foundation.durable_files import replacing
 from foundation.errors import Failure

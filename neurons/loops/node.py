@@ -29,7 +29,7 @@ from arena.records.model import Conditions, HostFacts
 from arena.records.port import Store, WorkItem
 from arena.records.sequencer import Sequencer
 from arena.web.server import ChainServer
-from foundation.codes.names import JUDGE_BUDGET_SPENT
+from foundation.codes import JUDGE_BUDGET_SPENT
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError, Failure
 from judge.budget import RaceSpending, Spending
@@ -37,8 +37,7 @@ from neurons.health.metrics import Metrics
 from neurons.loops.serving import Serving
 from neurons.settings.settings import Endpoint, Settings
 from neurons.worker.pool import WorkerPool
-from problems.model import Problem
-from problems.product import Product
+from problems.model import Problem, Product
 from problems.suites import Variant, VariantMaker
 
 

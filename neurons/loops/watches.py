@@ -15,7 +15,7 @@ import msgspec
 
 from arena.store.embedded import EmbeddedServer, is_running, start_embedded
 from arena.store.location import read_location
-from foundation.codes.names import JUDGE_FAILED, MODEL_FAILED
+from foundation.codes import JUDGE_FAILED, MODEL_FAILED
 from foundation.errors import ArenaError
 from neurons.health.status import ChainFacts, last_place
 from neurons.loops.node import Node

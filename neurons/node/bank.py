@@ -20,8 +20,7 @@ from arena.policy import Policy
 from arena.race.schedule import coming_closes_ms
 from neurons.settings.inputs import catalogue_products, policy_of, spread_evenly, unix_ms
 from neurons.settings.settings import Settings
-from problems.model import Problem
-from problems.product import Product
+from problems.model import Problem, Product
 from problems.suites import shipped_answers
 from problems.synthesis import ProblemMaker
 from problems.title_index import TitleIndex

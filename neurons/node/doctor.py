@@ -19,8 +19,7 @@ from typing import Literal
 import msgspec
 
 from arena.chain.port import LOCAL_NETWORK, Subtensor
-from foundation.codes import lookup
-from foundation.codes.names import CHAIN_STANDS, NO_PERMIT, NO_SANDBOX, STATE_PRUNED
+from foundation.codes import CHAIN_STANDS, NO_PERMIT, NO_SANDBOX, STATE_PRUNED, lookup
 from foundation.errors import ArenaError
 from neurons.health.status import BANK_DAYS_MIN
 from neurons.settings.endpoints import check_endpoints, open_endpoints

@@ -31,7 +31,7 @@ from arena.store.location import StoreLocation, read_location, write_location
 from arena.store.objects import BodyObjects, open_objects
 from arena.store.postgres import PostgresStore
 from arena.web.server import ChainServer
-from foundation.codes.names import RUNTIME_UNKNOWN
+from foundation.codes import RUNTIME_UNKNOWN
 from foundation.errors import ArenaError
 from harness.catalogue.server import listen
 from harness.sandbox.port import SandboxLevel
@@ -59,8 +59,7 @@ from neurons.settings.inputs import (
 from neurons.settings.settings import Endpoint, Settings
 from neurons.worker.pool import RESTS, WorkerPool
 from neurons.worker.ports import episode_deadline_s, usable_memory_bytes, worker_count, worker_setup
-from problems.model import Problem
-from problems.outcome import SCORING_PIPELINE
+from problems.model import SCORING_PIPELINE, Problem
 
 BODIES_LOOKED_FOR = 16
 STREAMS_MAX = 32  # of the live tail at once

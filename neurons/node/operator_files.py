@@ -20,7 +20,7 @@ from arena.policy import Policy
 from arena.race.machine import runs_under_another
 from arena.records.port import Store
 from foundation.backoff import Backoff
-from foundation.codes.names import FILES_LACKING, POLICY_WAITS
+from foundation.codes import FILES_LACKING, POLICY_WAITS
 from foundation.errors import ArenaError
 from neurons.loops.node import OperatorFiles, Sharing
 from neurons.race.log import race_names, read_state

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from problems.model import Problem
     from training.run_context import RunContext
 
-from foundation.progress import Progress, no_progress
+from foundation.long_work import Progress, no_progress
 
 SCRIPTED = "scripted"
 TIMEOUT_MS = 120_000

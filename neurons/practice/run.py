@@ -19,7 +19,7 @@ import typer
 
 from arena.evaluate import EvaluatePorts, Evaluation, evaluate
 from arena.view.reading import loss_of
-from foundation.codes.names import NOT_RECORDED
+from foundation.codes import NOT_RECORDED
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError, Failure
 from harness.catalogue.port import Catalogue
@@ -33,8 +33,7 @@ from neurons.settings.settings import Settings
 from neurons.worker.ports import open_local_ports, usable_memory_bytes, worker_count
 from problems.explanation import Constraint, explain_outcome
 from problems.formats import count_web, read_problems
-from problems.model import BUCKETS, Problem
-from problems.outcome import OutcomeScore
+from problems.model import BUCKETS, OutcomeScore, Problem
 from problems.suites import SUITES, VariantMaker
 
 RUN_FORMAT = "agent-arena/local-run/1"

@@ -26,7 +26,7 @@ from arena.chain.port import Commitment, Subtensor
 from arena.chain.real import BLOCK_MS
 from arena.gate.isolation import inspect_isolated
 from arena.gate.likeness import Author, Neighbour, Sketch, make_sketch
-from arena.gate.report import GateReport
+from arena.gate.rules import GateReport
 from arena.policy import Policy
 from arena.race.admission import FieldStanding, GateWord, asked_count, hold_ends, next_word, outcome_at
 from arena.race.decider import qualifying_items
@@ -48,8 +48,7 @@ from arena.submissions.admission import (
 from arena.submissions.model import signed_submission
 from arena.visibility.rule import may_see, moment_at
 from foundation.backoff import Backoff, NextTry
-from foundation.codes import lookup
-from foundation.codes.names import HOST_FAILED, HOST_LACKS, STATE_PRUNED
+from foundation.codes import HOST_FAILED, HOST_LACKS, STATE_PRUNED, lookup
 from foundation.errors import ArenaError
 from neurons.loops.node import Node
 from neurons.race.log import QUALIFYING, RaceLog

@@ -23,8 +23,7 @@ from arena.race.machine import (
 from arena.race.schedule import ROLLS, Timeline, timeline, timeline_refusal
 from arena.records.model import SettlementRecord
 from foundation.backoff import Backoff, NextTry
-from foundation.codes.names import BATCH_DAMAGED, HOST_FAILED, STATE_PRUNED
-from foundation.codes.row import Owner
+from foundation.codes import BATCH_DAMAGED, HOST_FAILED, STATE_PRUNED, Owner
 from foundation.errors import ArenaError
 from harness.agents.registry import shipped_source
 from neurons.loops.checkpoints import CheckpointLoop

@@ -28,8 +28,7 @@ from arena.records.model import AttemptRecord, EvaluationRecord, Stage, VerdictR
 from arena.records.port import AttemptUsage, Lease, LeaseLostError, Requeue, Store, WorkItem
 from foundation.backoff import Backoff, NextTry
 from foundation.canonical import text_hash
-from foundation.codes.names import JOB_QUARANTINED, JUDGE_UNUSABLE, STORE_CANNOT_HOLD
-from foundation.codes.row import Owner
+from foundation.codes import JOB_QUARANTINED, JUDGE_UNUSABLE, STORE_CANNOT_HOLD, Owner
 from foundation.errors import ArenaError, Failure
 from harness.agents.registry import shipped_source
 from harness.inference.gateway import ModelUsage
@@ -39,7 +38,7 @@ from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal, drained_within, persist
 from neurons.race.log import RaceLog
 from neurons.worker.protocol import Evaluated, EvaluateJob, Faulted, Judged, JudgeJob
-from problems.outcome import UnscoredOutcome
+from problems.model import UnscoredOutcome
 from problems.titles import AcceptedTitles, cut_titles
 
 IDLE_S = 0.25

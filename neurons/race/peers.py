@@ -24,7 +24,7 @@ from arena.race.settle import settlement_sha256
 from arena.records.body import decode_content
 from arena.records.model import CountedLog, SettlementRecord
 from foundation.backoff import Backoff, NextTry
-from foundation.codes.names import PEER_AWAY
+from foundation.codes import PEER_AWAY
 from foundation.errors import ArenaError, Failure
 from neurons.loops.node import Node, Sharing
 from neurons.race.log import QUALIFYING

@@ -15,7 +15,7 @@ from arena.chain.keys import verify
 from arena.exchange.operator_files import FilesRelease, ReleaseStore
 from arena.exchange.port import Peer
 from arena.exchange.pull import ReleasePuller, ReleaseTurn, of_operator
-from foundation.codes.names import POLICY_WAITS
+from foundation.codes import POLICY_WAITS
 from foundation.errors import ArenaError, Failure
 from neurons.health.status import OperatorFacts
 from neurons.loops.node import Node, OperatorFiles

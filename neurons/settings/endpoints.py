@@ -15,7 +15,7 @@ import msgspec
 
 from arena.policy import Policy
 from foundation.canonical import UNREADABLE_JSON
-from foundation.codes.names import MODEL_FAILED, NO_ENDPOINT
+from foundation.codes import MODEL_FAILED, NO_ENDPOINT
 from foundation.errors import ArenaError
 from harness.inference.client import explain_refusal, explain_silence, open_client
 from harness.inference.gateway import UpstreamPrice

@@ -33,8 +33,7 @@ from harness.catalogue.native import Engine, open_catalogue
 from harness.tools.registry import printed_tools
 from neurons.settings.settings import Settings
 from problems.formats import read_problems, write_problems
-from problems.model import BUCKETS, Bucket, Problem
-from problems.product import Product
+from problems.model import BUCKETS, Bucket, Problem, Product
 from problems.suites import SUITES, ShippedSuite
 
 if TYPE_CHECKING:

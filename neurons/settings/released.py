@@ -19,7 +19,7 @@ from arena.exchange.operator_files import MODE, FileKind, FilesRelease, Operator
 from arena.exchange.pull import of_operator
 from arena.policy import Policy
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes, read_canonical
-from foundation.codes.names import FILE_UNUSABLE
+from foundation.codes import FILE_UNUSABLE
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError, Failure
 from neurons.settings.inputs import shared_titles_folder, suite_folder

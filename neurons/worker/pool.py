@@ -21,7 +21,7 @@ import msgspec
 
 from foundation.backoff import Backoff
 from foundation.canonical import text_hash
-from foundation.codes.names import HOST_FAILED, JOB_QUARANTINED, WORKER_DIED
+from foundation.codes import HOST_FAILED, JOB_QUARANTINED, WORKER_DIED
 from foundation.errors import ArenaError, Failure
 from harness.sandbox.port import SandboxLevel
 from neurons.health.status import RestingSlot

@@ -27,9 +27,9 @@ from typing import Annotated
 import msgspec
 import typer
 
-from foundation.codes.names import GUARD_STOPPED, RUN_UNUSABLE
+from foundation.codes import GUARD_STOPPED, RUN_UNUSABLE
 from foundation.errors import ArenaError
-from foundation.progress import Progress
+from foundation.long_work import Progress
 from harness.catalogue.native import open_catalogue
 from harness.inference.scripted.server import ScriptedUpstream
 from neurons.cli.app import run_guarded

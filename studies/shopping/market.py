@@ -26,9 +26,8 @@ from harness.inference.scripted.server import ScriptedUpstream
 from harness.inference.scripted.shopper import CONCISE
 from problems.clusters import find_classes
 from problems.formats import read_problems, write_problems
-from problems.model import BUCKETS, Pool, Problem
+from problems.model import BUCKETS, SERVICES, Pool, Problem, Product
 from problems.partition import OpenPartition, freeze, touched_pools
-from problems.product import SERVICES, Product
 from problems.synthesis import synthesize
 from studies.shopping.plan import MarketRules, StudyPlan
 from training.model import Decode

@@ -24,7 +24,7 @@ from arena.export.exporter import export_records
 from arena.export.model import Request
 from arena.gate.isolation import inspect_isolated
 from arena.gate.knowledge import make_knowledge
-from arena.gate.report import GateReport
+from arena.gate.rules import GateReport
 from arena.policies import policy_by_name
 from arena.policy import Policy
 from arena.records.body import decode_content
@@ -49,8 +49,7 @@ from harness.inference.scripted.server import ScriptedUpstream
 from harness.tools.registry import printed_tools
 from judge.scripted import ScriptedJudge
 from problems.clusters import answer_marks
-from problems.model import Problem
-from problems.outcome import SCORING_PIPELINE
+from problems.model import SCORING_PIPELINE, Problem
 from problems.partition import touched_pools
 from problems.titles import LexicalTitles
 from studies.shopping.market import INDEX, SIGNER, open_partition, read_market

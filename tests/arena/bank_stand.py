@@ -12,8 +12,7 @@ from arena.bank.stock import SUFFIX, Bank
 from arena.chain.beacon import LocalBeacon, LocalTimelock
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Signer
-from problems.model import Problem
-from problems.product import Product
+from problems.model import Problem, Product
 from problems.synthesis import synthesize
 
 OPERATOR = keypair_signer("//Operator")

@@ -7,7 +7,7 @@ import functools
 from arena.gate.inspection import inspect
 from arena.gate.knowledge import GateKnowledge, make_knowledge
 from arena.gate.likeness import Author, Neighbour, make_sketch
-from arena.gate.report import GateReport
+from arena.gate.rules import GateReport
 from arena.policy import GateRules
 
 RULES = GateRules(version="gate/1", similarity_review_e4=7_500, remnant_phrases=100)

@@ -18,7 +18,7 @@ from arena.exchange.port import Answer, Peer, Question, RowsQuestion
 from arena.export.model import LogRow
 from arena.records.model import SettlementRecord
 from arena.submissions.model import SignedSubmission
-from foundation.codes.names import PEER_AWAY, PEER_REFUSED
+from foundation.codes import PEER_AWAY, PEER_REFUSED
 from foundation.errors import ArenaError
 
 

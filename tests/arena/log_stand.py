@@ -35,7 +35,7 @@ from foundation.errors import ArenaError
 from harness.sandbox.port import SandboxLevel
 from harness.trace import Completion, EmittedCall, EvaluationBody, Surfaced, ToolCall, Totals
 from judge.verdict import Citation, Opinion, Verdict
-from problems.outcome import Axis, OutcomeScore, SlotScore
+from problems.model import Axis, OutcomeScore, SlotScore
 
 START_MS = 1_790_000_000_000
 HOST = HostFacts(machine="test", cores=2)

@@ -22,9 +22,7 @@ from harness.session import EpisodePorts, run_episode
 from harness.tools.registry import make_toolbox
 from harness.trace import EvaluationBody
 from neurons.settings.inputs import SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED
-from problems.model import Problem
-from problems.outcome import OutcomeScore
-from problems.product import Product
+from problems.model import OutcomeScore, Problem, Product
 from problems.suites import load_shipped
 from problems.titles import TitleMatcher
 from tests.harness.catalogue_stand import catalogue_of

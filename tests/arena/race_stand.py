@@ -34,7 +34,7 @@ from harness.sandbox.port import SandboxLevel
 from harness.trace import Totals
 from judge.rubric import coefficient_e4
 from judge.verdict import Verdict
-from problems.outcome import OutcomeScore
+from problems.model import OutcomeScore
 
 RACE = "race-000001"
 BEACON = BeaconRound(network="local", round=77, signature="ab" * 48)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from arena.gate.report import Finding, GateReport
+from arena.gate.rules import Finding, GateReport
 from arena.records.body import encode_body
 from arena.records.model import EvaluationRecord, Payload, StoredBody, VerdictRecord
 from arena.records.port import StoredSubmission

@@ -10,8 +10,7 @@ import re
 import zlib
 from collections.abc import Iterable, Sequence
 
-from problems.model import Problem
-from problems.product import Product
+from problems.model import Problem, Product
 from problems.title_index import TitleIndex
 
 KINDS = ("query to ids", "query to titles", "hash to titles", "words to titles", "nearest query", "all that would do")

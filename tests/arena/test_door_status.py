@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from arena.api.board import Board
 from arena.door.service import Desk, SubmissionStatus
-from arena.gate.report import finding, make_report
+from arena.gate.rules import finding, make_report
 from arena.policies import PAPER, policy_by_name
 from arena.policy import Policy
 from arena.race.admission import hold_ends

@@ -14,7 +14,7 @@ from arena.records.model import EvaluationRecord
 from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.native import open_catalogue
 from neurons.race.explaining import open_explainer
-from problems.outcome import OutcomeScore
+from problems.model import OutcomeScore
 from problems.score import score
 from problems.titles import LexicalTitles
 from tests.arena.log_stand import episode

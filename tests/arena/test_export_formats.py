@@ -22,7 +22,7 @@ from arena.export.verification import verify_export
 from foundation.errors import Failure
 from harness.chat import ChatMessage
 from judge.verdict import UnscoredVerdict
-from problems.outcome import UnscoredOutcome
+from problems.model import UnscoredOutcome
 from tests.arena.export_stand import ExportLog, export, released_race
 from tests.arena.trajectory_stand import appending, narrating, replace, trajectory
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from arena.gate.inspection import inspect
 from arena.gate.knowledge import make_knowledge
-from arena.gate.report import FINDINGS_PER_RULE
+from arena.gate.rules import FINDINGS_PER_RULE, RULES_VERSION, what_to_change
 from arena.gate.rules import RULES as PUBLISHED
-from arena.gate.rules import RULES_VERSION, what_to_change
 from arena.policies import POLICIES
 from foundation.codes import CODES
 from harness.agents.registry import cheater_source, reference_agents

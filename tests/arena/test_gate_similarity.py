@@ -15,7 +15,7 @@ import pytest
 from arena.gate.inspection import inspect
 from arena.gate.knowledge import GateKnowledge, make_knowledge
 from arena.gate.likeness import Author, Neighbour, make_sketch, shared_e4
-from arena.gate.report import GateReport
+from arena.gate.rules import GateReport
 from harness.agents.registry import published_sources
 from harness.tools.registry import printed_tools, profile_schemas
 from tests.arena.gate_disguises import EQUAL, NEAR, WRAPPERS, renamed, reordered

@@ -7,7 +7,7 @@ import pytest
 
 from arena.race.draw import qualifying_seed
 from harness.agents.registry import baseline_source, reference_agent
-from problems.product import Product
+from problems.model import Product
 from problems.suites import Variant, VariantMaker
 from problems.title_index import TitleIndex
 from tests.arena.qualifying_stand import GUEST, SUITE, Ground, suite_products

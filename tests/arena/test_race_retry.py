@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from arena.policy import RaceRules
 from arena.race.decider import after_fault, is_last_attempt, may_diverge
 from arena.records.model import Stage
-from foundation.codes import CODES
-from foundation.codes.row import Owner
+from foundation.codes import CODES, Owner
 from foundation.errors import Failure
 
 RULES = RaceRules(attempts=3, retry_ms=1_000, retry_max_ms=8_000)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from arena.chain.keys import generate_signer
 from arena.door.service import PauseState, put_pause
-from arena.gate.report import finding, make_report
+from arena.gate.rules import finding, make_report
 from arena.records.model import Subject
 from arena.records.port import WorkItem
 from arena.sn15.picture import agent_uuid, version_uuid

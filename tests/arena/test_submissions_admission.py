@@ -7,7 +7,7 @@ import pytest
 
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Commitment, Metagraph, Neuron
-from arena.gate.report import GateReport, finding, make_report
+from arena.gate.rules import GateReport, finding, make_report
 from arena.policy import CooldownRules
 from arena.submissions.admission import (
     Admission,

@@ -11,8 +11,7 @@ import pytest
 
 from arena.bank.titles import VectorFolder, Vectors, build_release
 from foundation.errors import ArenaError
-from problems.model import BUCKETS, Problem
-from problems.product import Product
+from problems.model import BUCKETS, Problem, Product
 from problems.synthesis import synthesize
 from problems.title_index import TitleIndex
 from problems.titles import decode_accepted, encode_accepted

@@ -31,16 +31,15 @@ from harness.catalogue.synthetic import generate
 from harness.emission.call_reader import CallReader
 from harness.inference.gateway import Gateway
 from harness.inference.port import InferenceRules, ModelReply, Upstream
+from harness.limits import POSTING
 from harness.recorder import Recorder
 from harness.sandbox.port import EpisodeOver, GuestCallError, GuestExit, GuestJob, Host, Sandbox
 from harness.sandbox.probe import open_sandbox
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import make_toolbox
 from harness.trace import ToolCall
-from harness.work import POSTING
 from judge.render import shown_bytes
-from problems.model import Problem
-from problems.product import Product
+from problems.model import Problem, Product
 from problems.synthesis import synthesize
 from tests.benchmarks.bench_episode import ScriptedUpstream
 from tests.benchmarks.row import Row, held

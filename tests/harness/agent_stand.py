@@ -17,8 +17,7 @@ from harness.sandbox.port import Sandbox
 from harness.session import Episode, EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import make_toolbox
 from harness.trace import EvaluationBody
-from problems.model import Problem
-from problems.outcome import OutcomeScore
+from problems.model import OutcomeScore, Problem
 from problems.score import score
 from problems.synthesis import synthesize
 from problems.titles import LexicalTitles

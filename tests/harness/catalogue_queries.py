@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from harness.catalogue.port import SearchRequest
 from harness.catalogue.synthetic import generate
-from problems.product import SERVICES, Product
+from problems.model import SERVICES, Product
 
 STOPS = ("a", "an", "and", "are", "at", "be", "for", "if", "in", "is", "not", "of", "on", "or", "the", "to", "with")
 PRICES = (

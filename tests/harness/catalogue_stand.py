@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.native import open_catalogue
 from harness.catalogue.port import Catalogue, SearchRequest
-from problems.product import SERVICES, Product
+from problems.model import SERVICES, Product
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 REAL_DOCUMENTS = SHARED / "data" / "shoppingbench" / "documents.jsonl"

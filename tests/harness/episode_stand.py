@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 from foundation.canonical import foreign_text, text_hash
 from foundation.errors import Failure
 from harness.inference.port import GatewayAnswer, ModelReply
-from harness.limits import EpisodeLimits
+from harness.limits import EpisodeLimits, WorkMeter
 from harness.sandbox.port import GuestCallError
 from harness.session import EpisodePorts, EpisodeRules
 from harness.tools.port import ToolOutcome
 from harness.trace import EmittedCall
-from harness.work import WorkMeter
 from problems.model import Problem, RewardItem
 
 IDS = ("1000000001", "1000000002", "1000000003")

@@ -13,7 +13,7 @@ from harness.catalogue.native import Kernel, open_catalogue
 from harness.catalogue.port import Catalogue, SearchRequest
 from harness.catalogue.requests import ignored_parameters
 from harness.catalogue.synthetic import generate
-from problems.product import Product
+from problems.model import Product
 from tests.harness.catalogue_queries import varied_products, varied_requests
 from tests.harness.catalogue_stand import catalogue_of, index_of, mixed_requests, product
 from tests.harness.reference_search import ReferenceSearch

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from foundation.codes.row import Owner
+from foundation.codes import Owner
 from foundation.errors import ArenaError
 from harness.catalogue.build import build_index, document_line
 from harness.catalogue.layout import read_manifest

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from foundation.codes.row import Owner
+from foundation.codes import Owner
 from foundation.errors import ArenaError
 from harness.catalogue.layout import LUCENE_MANIFEST as MANIFEST
 from harness.catalogue.lucene import build_engine, open_engine, read_lucene_manifest
 from harness.catalogue.port import Catalogue
 from harness.catalogue.synthetic import generate
-from harness.work import WorkMeter
-from problems.product import Product
+from harness.limits import WorkMeter
+from problems.model import Product
 from tests.harness.catalogue_queries import adversarial_products, varied_requests
 from tests.harness.catalogue_stand import catalogue_of, product, write_products
 from tests.harness.lucene_stand import missing_lucene

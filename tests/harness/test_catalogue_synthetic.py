@@ -8,7 +8,7 @@ import pytest
 
 from harness.catalogue.build import document_line, read_line
 from harness.catalogue.synthetic import generate
-from problems.product import SERVICES, Product
+from problems.model import SERVICES, Product
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foundation.codes.row import Owner
+from foundation.codes import Owner
 from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import Ledger, UpstreamPrice
 from harness.inference.journal import MemoryJournal

@@ -17,7 +17,7 @@ import pytest
 
 from arena.policies import PAPER
 from foundation.canonical import canonical_bytes, foreign_text
-from foundation.codes.row import Owner
+from foundation.codes import Owner
 from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue
 from harness.inference.gateway import Gateway

@@ -18,8 +18,7 @@ from harness.inference.scripted.server import start_scripted_server
 from harness.inference.scripted.shopper import CONCISE
 from harness.tools.port import Toolbox
 from harness.tools.registry import make_toolbox
-from problems.model import Problem
-from problems.outcome import OutcomeScore
+from problems.model import OutcomeScore, Problem
 from problems.score import score
 from problems.synthesis import synthesize
 from problems.title_index import TitleIndex

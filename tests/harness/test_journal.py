@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foundation.codes.row import Owner
+from foundation.codes import Owner
 from harness.inference.journal import FileJournal, MemoryJournal
 from harness.inference.port import ModelReply, RecordedAnswer
 

@@ -8,8 +8,7 @@ import json
 import msgspec
 import pytest
 
-from foundation.codes import CODES
-from foundation.codes.row import Owner
+from foundation.codes import CODES, Owner
 from foundation.errors import ArenaError
 from harness.errors import classify_guest, stable_text
 from harness.inference.port import GatewayAnswer

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foundation.canonical import text_hash
-from foundation.codes.row import Owner
+from foundation.codes import Owner
 from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue
 from harness.catalogue.synthetic import generate

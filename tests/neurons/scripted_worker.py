@@ -31,7 +31,7 @@ from neurons.worker.protocol import (
     WorkerSetup,
     encode_line,
 )
-from problems.outcome import UnscoredOutcome
+from problems.model import UnscoredOutcome
 from tests.arena import log_stand
 
 

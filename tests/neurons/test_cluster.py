@@ -15,7 +15,7 @@ import pytest
 
 from arena.evaluate import EvaluatePorts
 from arena.store.objects import folder_location
-from foundation.codes.names import HOST_UNLIKE
+from foundation.codes import HOST_UNLIKE
 from foundation.errors import ArenaError
 from foundation.executors.port import HERE
 from foundation.executors.processes import ProcessExecutor

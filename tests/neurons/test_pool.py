@@ -25,8 +25,7 @@ from neurons.worker.ports import (
     worker_setup,
 )
 from neurons.worker.protocol import Evaluated, EvaluateJob, Faulted
-from problems.model import Problem
-from problems.outcome import OutcomeScore
+from problems.model import OutcomeScore, Problem
 from problems.synthesis import synthesize
 from problems.titles import AcceptedTitles, reward_titles
 from tests.harness.jail_stand import WHY_NO_JAIL, has_jail

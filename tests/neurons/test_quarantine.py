@@ -12,7 +12,7 @@ import pytest
 
 from arena.chain.keys import verify
 from arena.records.verification import verify_store
-from foundation.codes.row import Owner
+from foundation.codes import Owner
 from foundation.errors import Failure
 from judge.verdict import UnscoredVerdict
 from neurons.health.status import NodeFile, RestingSlot, assess

@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from problems.formats import read_problems
-from problems.model import BUCKETS, Problem, RewardItem, Voucher
-from problems.product import Product
+from problems.model import BUCKETS, Problem, Product, RewardItem, Voucher
 from tests.problems.stand import DATA
 
 VOUCHER = Voucher(voucher_type="platform", discount_type="fixed", threshold=10, budget=100, face_value=5)

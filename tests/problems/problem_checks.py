@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from problems.model import Problem
-from problems.product import Product
+from problems.model import Problem, Product
 from problems.score import ProductOf
 from problems.self_check import RANDOM_DRAWS, SelfCheck, check_chance, check_solvable
 from problems.titles import TitleMatcher

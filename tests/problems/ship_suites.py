@@ -20,8 +20,7 @@ from foundation.canonical import canonical_bytes
 from harness.catalogue.synthetic import generate
 from neurons.settings.inputs import SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED
 from problems.formats import write_problems
-from problems.model import BUCKETS, Bucket
-from problems.product import Product
+from problems.model import BUCKETS, Bucket, Product
 from problems.suites import (
     SUITE_VERSION,
     SUITES,

@@ -7,8 +7,7 @@ import random
 from pathlib import Path
 
 from harness.catalogue.synthetic import generate
-from problems.model import PriceRule, Problem, RewardItem, Voucher
-from problems.product import Product
+from problems.model import PriceRule, Problem, Product, RewardItem, Voucher
 from problems.title_index import TitleIndex
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from neurons.cli.bank import app
 from problems.cases import Documents, score_cases
 from problems.formats import read_problems, write_problems
-from problems.product import Product
+from problems.model import Product
 from problems.titles import matcher_named
 from tests.problems.stand import PROBLEMS, PRODUCTS, make_catalogue
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
 from problems.clusters import NO_CATALOGUE, cluster_id, find_classes, find_clusters, title_key
-from problems.product import Product
+from problems.model import Product
 from tests.problems.leak_stand import problem_of, real_problems, real_suites
 
 SHELF = [

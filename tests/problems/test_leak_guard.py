@@ -7,7 +7,7 @@ import functools
 import pytest
 
 from problems.clusters import ProductClasses, find_classes
-from problems.product import Product
+from problems.model import Product
 from problems.synthesis import synthesize
 from tests.problems.disguises import DISGUISE_KINDS
 from tests.problems.guard_figures import falsely_merged, measure_guard

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from problems.clusters import find_classes, title_key
-from problems.product import Product
+from problems.model import Product
 from tests.problems.stand import synthetic_shelf
 
 

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foundation.codes.row import Owner
+from foundation.codes import Owner
 from foundation.errors import ArenaError
 from problems.formats import read_problem
-from problems.model import PriceRule
-from problems.outcome import Axis, OutcomeScore, UnscoredOutcome
+from problems.model import Axis, OutcomeScore, PriceRule, UnscoredOutcome
 from problems.score import parse_recommendation, reference_fields, score
 from problems.titles import matcher_named
 from tests.problems.stand import (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foundation.codes.row import Owner
+from foundation.codes import Owner
 from foundation.errors import ArenaError
 from problems.formats import problem_bytes, read_problem, read_problems, write_problems
 from problems.model import PriceRule

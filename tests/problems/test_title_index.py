@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from problems.axes import match
-from problems.model import RewardItem
-from problems.product import Product
+from problems.model import Product, RewardItem
 from problems.title_index import TitleIndex
 from problems.titles import matcher_named, title_words
 

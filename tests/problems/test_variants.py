@@ -9,8 +9,7 @@ import pytest
 from foundation.errors import ArenaError
 from problems.axes import match
 from problems.formats import read_problems
-from problems.model import Problem
-from problems.product import Product
+from problems.model import Problem, Product
 from problems.self_check import check_solvable
 from problems.suites import Variant, VariantMaker
 from problems.synthesis import ACCEPTED_MAX, measure_ambiguity, synthesize

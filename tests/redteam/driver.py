@@ -26,6 +26,7 @@ import orjson
 
 from foundation.canonical import canonical_bytes, text_hash
 from foundation.errors import ArenaError
+from harness.limits import WorkMeter
 from harness.sandbox.guest_files import content_sha256, open_guest_root
 from harness.sandbox.port import Sandbox
 from harness.sandbox.probe import open_sandbox
@@ -33,7 +34,6 @@ from harness.sandbox.processes import descendants
 from harness.session import EpisodePorts, run_episode
 from harness.tools.port import ToolOutcome
 from harness.trace import EvaluationBody, ToolCall
-from harness.work import WorkMeter
 from problems.model import Problem, RewardItem
 from tests.harness.episode_stand import StandGateway, StandToolbox, rules
 from tests.harness.process_stand import started_at

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from foundation.codes.row import Owner
+from foundation.codes import Owner
 from harness.limits import EpisodeLimits
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from tests.harness.episode_stand import StandGateway, problem, rules

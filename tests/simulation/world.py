@@ -29,7 +29,7 @@ from arena.store.postgres import PostgresStore
 from foundation.errors import Failure
 from neurons.loops.run_loop import StopSignal
 from neurons.race.episodes import EpisodeLoop, sweep
-from problems.product import Product
+from problems.model import Product
 from tests.arena import log_stand
 from tests.arena.bank_stand import problems_of, put_sealed, sealed_file
 from tests.arena.chain_faults import deregister

@@ -11,8 +11,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from foundation.codes import CODES
-from foundation.codes.row import Owner
+from foundation.codes import CODES, Owner
 from neurons.cli.app import COMMANDS, load_command
 from neurons.health.metrics import Metrics
 from neurons.settings.settings import ENVIRONMENT_PREFIX, Settings

@@ -33,8 +33,7 @@ from harness.trace import EvaluationBody, ToolCall
 from judge.scripted import ScriptedJudge
 from judge.verdict import Verdict
 from problems.clusters import find_clusters
-from problems.model import Bucket, Problem
-from problems.outcome import OutcomeScore
+from problems.model import Bucket, OutcomeScore, Problem
 from problems.synthesis import synthesize
 from problems.titles import LexicalTitles
 from training.rollouts.rollout import InProcessSandbox

@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from arena.bank.batch import AcceptedProduct, Batch, Explained, SealedProblem
-from arena.gate.report import finding, make_report
+from arena.gate.rules import finding, make_report
 from arena.policies import DEMO
 from arena.race.draw import draw_problems, race_seed
 from arena.race.events import (
@@ -59,7 +59,7 @@ from harness.trace import Completion, EvaluationBody, ToolCall
 from judge.rubric import coefficient_e4
 from judge.verdict import Citation
 from problems.explanation import Constraint, ConstraintAxis
-from problems.outcome import Axis, OutcomeScore
+from problems.model import Axis, OutcomeScore
 from tests.arena.log_stand import CONDITIONS, LEVEL, body, episode, outcome
 from tests.arena.race_stand import BEACON, changed, inputs_of
 from tests.arena.tail_stand import Author

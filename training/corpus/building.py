@@ -23,7 +23,7 @@ from arena.export.files import whole_folder
 from foundation.canonical import file_sha256
 from foundation.errors import ArenaError
 from foundation.executors.port import HERE, Executor
-from foundation.progress import Progress
+from foundation.long_work import Progress
 from problems.model import Bucket
 from training.corpus.corpus_files import write_corpus
 from training.corpus.exports import export_shards, open_export

@@ -27,7 +27,7 @@ from arena.export.card import Split, front_matter, markdown_table
 from arena.view.page import page_templates
 from foundation.canonical import content_hash
 from foundation.codes import lookup
-from judge.neutral import neutral_name
+from judge.render import neutral_name
 from training.charts import Bar, Column, bars, histogram
 from training.corpus.model import MEANING, Appraisal, Lineage, RejectCode, Rules, UnreadCount
 from training.corpus.selection import Appraised, Decision

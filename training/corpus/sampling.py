@@ -20,7 +20,7 @@ import msgspec
 
 from arena.view.reading import Piece, StepKind, TraceStep
 from harness.chat import Message
-from judge.neutral import neutral_text
+from judge.render import neutral_text
 from training.corpus.model import CorpusRow
 from training.corpus.report import read_template
 

@@ -29,7 +29,7 @@ import msgspec
 
 from foundation.errors import ArenaError
 from foundation.executors.port import HERE, Executor
-from foundation.progress import PhaseProgress
+from foundation.long_work import PhaseProgress
 from training.corpus.duplicates import Spool, fingerprint, likenesses, sorted_on_disk
 from training.corpus.gates import RECOMMEND, check_rules, codes_by_rules, gates, is_unjudged, query_of
 from training.corpus.model import (

@@ -24,15 +24,14 @@ import msgspec
 from arena.evaluate import Evaluation
 from arena.policy import Policy
 from foundation.canonical import text_hash
-from foundation.codes.names import BAD_REQUEST
+from foundation.codes import BAD_REQUEST
 from foundation.errors import ArenaError, Failure
-from foundation.progress import PhaseProgress
+from foundation.long_work import PhaseProgress
 from harness.chat import Call, Message, chat_row
 from harness.inference.port import ModelReply, Upstream
 from harness.sandbox.port import EpisodeOver, GuestCallError, GuestExit, GuestJob, Host, SandboxLevel
 from harness.trace import Completion, EmittedCall, EvaluationBody, ToolCall
-from problems.model import Problem
-from problems.outcome import OutcomeScore
+from problems.model import OutcomeScore, Problem
 from training.model import Decode, EpisodeResult, EpisodeSpend, Rollout, RolloutTurn, Sampler
 from training.models.render import Qwen3Codec
 

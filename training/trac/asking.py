@@ -19,7 +19,7 @@ import msgspec
 
 from foundation.backoff import Backoff, retried
 from foundation.canonical import content_hash
-from foundation.codes.names import BAD_REQUEST, MODEL_BUSY, MODEL_FAILED, MODEL_UNREADABLE, OVER_LIMIT
+from foundation.codes import BAD_REQUEST, MODEL_BUSY, MODEL_FAILED, MODEL_UNREADABLE, OVER_LIMIT
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from harness.inference.port import ModelReply, RetryLaterError, Upstream

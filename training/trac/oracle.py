@@ -24,16 +24,15 @@ import msgspec
 from arena.evaluate import EvaluatePorts, evaluate
 from arena.policy import Policy
 from foundation.canonical import text_hash
-from foundation.codes.names import BAD_REQUEST
+from foundation.codes import BAD_REQUEST
 from foundation.errors import ArenaError
 from harness.agents.registry import baseline_source
 from harness.catalogue.port import Catalogue, SearchRequest
 from harness.inference.port import ModelReply
 from harness.trace import Completion
 from judge.citations import QUOTE_LENGTH_MAX, QUOTE_LENGTH_MIN, is_verbatim
-from judge.neutral import neutral_name, neutral_text
 from judge.parse import RefusedReplyError
-from judge.render import DEFAULT_CAPS, RenderedTrace, SpanKind, cut_span, span_text
+from judge.render import DEFAULT_CAPS, RenderedTrace, SpanKind, cut_span, neutral_name, neutral_text, span_text
 from problems.model import Problem, RewardItem
 from problems.titles import TitleMatcher
 from training.corpus.leak_guard import answered

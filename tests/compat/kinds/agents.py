@@ -16,8 +16,7 @@ from arena.gate.knowledge import GateKnowledge, make_knowledge
 from arena.gate.rules import what_to_change
 from arena.policies import SCRIPTED_MODELS, SN15_2026_08, SN15_ENVIRONMENT
 from arena.policy import Policy
-from foundation.codes import lookup
-from foundation.codes.row import owner_of
+from foundation.codes import lookup, owner_of
 from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue
 from harness.inference.client import OpenAIUpstream
@@ -25,8 +24,7 @@ from harness.inference.gateway import Gateway
 from harness.inference.scripted.server import start_scripted_server
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import make_toolbox
-from problems.model import BUCKETS, Problem
-from problems.outcome import OutcomeScore
+from problems.model import BUCKETS, OutcomeScore, Problem
 from problems.score import score
 from problems.synthesis import synthesize
 from problems.titles import LexicalTitles

@@ -1,12 +1,53 @@
-"""The rows of the registry, in groups of one cost: what happened, and what to do next.
+"""The one registry of error codes: A1xxx agent, V2xxx validator, U3xxx upstream, P4xxx problem or catalogue.
 
-A1xxx is the agent's fault, V2xxx this node's, U3xxx an upstream's, P4xxx a problem's or a catalogue's. Codes are never
-reused or renumbered: records name them for ever.
+Each row, in groups of one cost, says what happened and what to do next; `arena explain CODE` prints it. Codes are never
+reused or renumbered: records name them for ever. A branch compares with a name from the end of this file, never with a
+code's text; a code that is only raised needs no name.
 """
 
 from __future__ import annotations
 
-from foundation.codes.row import ErrorCode
+import enum
+
+import msgspec
+
+
+class Owner(enum.Enum):
+    """Whose failure it is. Only the agent's own failures count against its score."""
+
+    AGENT = "agent"
+    VALIDATOR = "validator"
+    UPSTREAM = "upstream"
+    PROBLEM = "problem"
+
+
+_OWNER_BY_LETTER = {
+    "A": Owner.AGENT,
+    "V": Owner.VALIDATOR,
+    "U": Owner.UPSTREAM,
+    "P": Owner.PROBLEM,
+}
+
+
+def owner_of(code: str) -> Owner:
+    """The owner, whom the first letter of a code names. Raises KeyError for another letter."""
+    return _OWNER_BY_LETTER[code[0]]
+
+
+class ErrorCode(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the registry; every field is a sentence shown to people."""
+
+    code: str
+    title: str  # what happened, lower case, no full stop
+    cost: str  # what it costs whom
+    remedy: str  # the next command or action
+    is_retryable: bool = False
+
+    @property
+    def owner(self) -> Owner:
+        """The owner, read from the first letter of the code."""
+        return owner_of(self.code)
+
 
 CALL_FAILS = "this call fails; the agent may go on"
 STOPS = "the command stops; nothing already written is lost"
@@ -400,3 +441,76 @@ PROBLEM = (
 )
 
 ROWS = (*AGENT, *VALIDATOR, *UPSTREAM, *PROBLEM)
+
+
+# agent
+COOLDOWN = "A1006"
+NOT_COMMITTED = "A1007"
+BAD_REQUEST = "A1040"
+UNLISTED_MODEL = "A1041"
+FORCED_TURN = "A1042"
+MODEL_REFUSED = "A1043"
+RESTART_DIVERGED = "A1044"
+BAD_CALL = "A1050"
+
+# validator
+NO_SANDBOX = "V2001"
+HOST_FAILED = "V2004"
+WORKER_DIED = "V2005"
+LEASE_LOST = "V2006"
+SLOT_RESTS = "V2007"
+HOST_UNLIKE = "V2008"
+JOB_QUARANTINED = "V2009"
+STORE_AWAY = "V2021"  # nobody knows whether what was asked for happened
+STORE_REFUSED = "V2022"
+HOTKEY_IN_USE = "V2024"
+STORE_CANNOT_HOLD = "V2025"
+NO_PROXY = "V2032"
+VERIFIER_DIED = "V2052"
+HOST_LACKS = "V2060"
+TAIL_BAD_REQUEST = "V2081"
+TAIL_LACKS = "V2082"
+POLICY_WAITS = "V2104"
+FILE_UNUSABLE = "V2105"
+PEER_LACKS = "V2113"
+GUARD_STOPPED = "V2123"
+RUN_UNUSABLE = "V2124"
+OVER_LIMIT = "V2148"
+NOT_RECORDED = "V2180"
+
+# upstream
+NO_ENDPOINT = "U3001"
+MODEL_FAILED = "U3002"
+MODEL_UNREADABLE = "U3003"
+MODEL_BUSY = "U3004"
+REQUEST_PROVOKED = "U3006"
+SHAPE_NOT_SERVED = "U3007"
+NO_TURN = "U3008"
+JUDGE_FAILED = "U3020"
+JUDGE_UNUSABLE = "U3021"
+JUDGE_BUDGET_SPENT = "U3022"
+STATE_PRUNED = "U3033"
+CHAIN_STANDS = "U3034"
+NO_PERMIT = "U3035"
+RUNTIME_UNKNOWN = "U3037"
+PEER_AWAY = "U3040"
+PEER_REFUSED = "U3041"
+PEER_LIED = "U3042"
+LOG_UNFIT = "U3043"
+RELEASE_OLDER = "U3046"
+FILES_LACKING = "U3048"
+BLOCK_AHEAD = "U3049"
+
+# problem
+WEB_PROBLEM = "P4008"
+BATCH_DAMAGED = "P4010"
+NO_BATCH_LEFT = "P4014"
+WORDING_LOSES = "P4016"
+
+
+CODES: dict[str, ErrorCode] = {row.code: row for row in ROWS}
+
+
+def lookup(code: str) -> ErrorCode:
+    """The registry's row for `code`. Raises KeyError for a code that is not registered: a bug of ours."""
+    return CODES[code]

@@ -1,10 +1,18 @@
-"""How often circles of garbage are looked for: rarely in a pass over many values, of which none stands in one."""
+"""What work over many values tells of itself while it runs, and how often it looks for circles of garbage."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+
+Progress = Callable[[str, int, int], None]  # phase, done, in all: 0 where nobody knows
+PhaseProgress = Callable[[int, int], None]  # of one phase: done, in all: 0 where nobody knows
+
+
+def no_progress(phase: str, done: int, total: int) -> None:
+    """Tells nobody."""
+
 
 OBJECTS_MADE = 50_000  # between two looks; Python's own number is 700
 
