@@ -46,8 +46,8 @@ def judge_body(body: EvaluationBody, rubric: Rubric, judges: Sequence[Judge]) ->
     """Judge one body by every model `rubric.models` names.
 
     Returns an UnscoredVerdict with U3020 when a model is missing or its endpoint failed, with U3021 when half or more
-    of the models gave no usable reply and not all of these gave one to the trace's neutral twin. Never raises for what
-    a judge answered.
+    of the models gave no usable reply, unless half or more abstain and abstentions and opinions make more than half.
+    Never raises for what a judge answered.
     """
     trace = render(body)
     if not is_inference_present(trace, rubric):
@@ -64,7 +64,7 @@ def judge_body(body: EvaluationBody, rubric: Rubric, judges: Sequence[Judge]) ->
     abstained = sum(refusal.is_by_trace for refusal in refused)
     if 2 * len(opinions) > len(rubric.models):
         return _verdict(trace, rubric, tuple(opinions), tuple(refused))
-    if 2 * (len(opinions) + abstained) > len(rubric.models):
+    if 2 * abstained >= len(rubric.models) and 2 * (len(opinions) + abstained) > len(rubric.models):
         return _verdict(trace, rubric, tuple(opinions), tuple(refused), abstained)
     detail = "; ".join(f"{refusal.model}: {refusal.reason}" for refusal in refused)
     return _unscored(trace, rubric, Failure(code="U3021", detail=detail), tuple(refused))

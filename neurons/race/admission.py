@@ -264,7 +264,7 @@ class Admissions:
         agent = each.subject.agent_version_id
         text = msgspec.json.encode(report).decode() if report is not None else ""
         await self._node.store.set_submission_state(agent, state, text)
-        if state in ("rejected", "review"):
+        if state == "rejected":  # what is held runs on: its hold may end, and a closed item is never opened again
             await self._node.store.close_items(QUALIFYING, "qualifying", agent)
 
     def _verdict(self, subject: Subject, report: GateReport, around: Neighbourhood) -> GateRecord:

@@ -12,7 +12,7 @@ from judge.panel import judge_body, neutral_twin
 from judge.render import JudgeReply, RenderedTrace, render
 from judge.rubric import Rubric
 from judge.scripted import ScriptedJudge
-from judge.verdict import Verdict
+from judge.verdict import UnscoredVerdict, Verdict
 from tests.judge.bodies import (
     ANALYSED,
     CITED,
@@ -79,6 +79,18 @@ def test_a_trace_that_no_model_reads_or_only_the_kindest_has_the_lowest_quality(
     verdict = judge_body(episode(GRUESOME), rubric, judges)
     assert isinstance(verdict, Verdict)
     assert (verdict.quality_e4, verdict.coefficient_e4) == (1_000, 3_875)
+
+
+def test_one_abstention_of_three_is_no_verdict_where_another_model_reads_nothing():
+    class MuteJudge:
+        model = "b"
+
+        def opine(self, trace: RenderedTrace, rubric: Rubric, refusals: Sequence[str] = ()) -> JudgeReply:
+            return JudgeReply(text="")
+
+    judges = [FussyJudge("a", ""), MuteJudge(), ScriptedJudge("c")]
+    owed = judge_body(episode(GRUESOME), panel("a", "b", "c"), judges)
+    assert isinstance(owed, UnscoredVerdict) and owed.failure.code == "U3021"
 
 
 @pytest.mark.parametrize("words", ["", "中文", "😀" * 3_000, "x" * 9_000, "é\n" * 500])

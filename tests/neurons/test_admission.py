@@ -100,6 +100,22 @@ async def test_a_source_that_comes_late_is_put_in_its_place(desk):
     assert len(await words(desk)) == before
 
 
+async def test_an_agent_that_was_held_for_a_while_can_still_end_its_qualifying(desk):
+    intake = restart(desk)
+    first = await commit(desk, "first", LONG)
+    near = await commit(desk, "near", LONG.replace("Ended with", "It ended with"))
+    await desk.hand_in(near)
+    await turns(intake)
+    asked = await desk.store.open_items(QUALIFYING, "qualifying")
+    assert asked and await state(desk, near) == "accepted"
+    await desk.hand_in(first)
+    await turns(intake)
+    assert await state(desk, near) == "review"
+    await desk.store.set_submission_state(near.agent_version_id, "accepted")
+    await turns(restart(desk))
+    assert await desk.store.open_items(QUALIFYING, "qualifying") == 2 * asked  # the other one's, too
+
+
 async def test_a_persons_decision_is_said_once_and_a_hold_that_runs_out_is_none(desk):
     intake = restart(desk)
     odd, other, late = [await commit(desk, name, source) for name, source in ODD.items()]
