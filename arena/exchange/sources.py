@@ -125,7 +125,7 @@ def require_committed(
 ) -> None:
     """Raises ArenaError U3042 unless the submission is the one that this commitment of this hotkey stands for."""
     about = f"commitment {commitment.sha256[:16]} of {commitment.hotkey}"
-    if len(submission.source) > SUBMISSION_BYTES_MAX or not is_agent_name(submission.name):
+    if len(submission.source.encode(errors="replace")) > SUBMISSION_BYTES_MAX or not is_agent_name(submission.name):
         raise ArenaError(PEER_LIED, f"{about}: no submission")
     if canonical_hotkey(submission.hotkey) != canonical_hotkey(commitment.hotkey):
         raise ArenaError(PEER_LIED, f"{about}: the submission is of {submission.hotkey[:64]}")

@@ -178,7 +178,7 @@ def chain_vector(
     `ranked_hotkeys` are the race's standings, best first; `top_hotkey` is the top agent's, which need not be first
     (the margin), or empty when nobody is at the top. The top gets `top_e4`; the other hotkeys in the upper half of N
     finishers get K-1, K-2, .. 1 units of 1/65535 of the largest entry, K = N // 2; the rest burns. A hotkey that is not
-    registered at the settling block loses its entry: the top's share burns, a tail entry vanishes. Raises ValueError
+    registered in `metagraph` loses its entry: the top's share burns, a tail entry vanishes. Raises ValueError
     for a hotkey that stands twice or a top share outside 0..10000.
     """
     if len(set(ranked_hotkeys)) != len(ranked_hotkeys):

@@ -9,9 +9,7 @@ Every value comes from the same rows as `arena.api.reads`, so nothing is public 
 miner and the public read one number and one time. A run is what one validator evaluates of one agent version in one
 race, or on the suite; counts of its records are all that is known of it before the race is settled. No run has a lease:
 `lease_expires_at` and `last_heartbeat_at` are when its last record was made.
-
-
-from __future__ import annotations"""
+"""
 
 from __future__ import annotations
 

@@ -100,6 +100,22 @@ async def test_a_killed_download_goes_on_behind_its_last_whole_piece(tmp_path: P
     assert not list(part.parent.iterdir())
 
 
+async def test_a_file_that_was_damaged_here_is_fetched_again(tmp_path: Path) -> None:
+    owner, reader = Node(tmp_path, permits := set[str]()), Node(tmp_path, permits)
+    (tmp_path / "policy.json").write_bytes(b"a policy")
+    owner.releases.publish([("policy", "policy.json", tmp_path / "policy.json")], lambda files, _: release_of(*files))
+    peers, peer = LocalPeers(reader.hotkey), Peer(hotkey=owner.hotkey, endpoint="local")
+    peers.services = {owner.hotkey: owner.desk}
+    assert (await puller(reader, peers).turn([peer])).is_whole
+    whole = reader.releases.whole()
+    assert whole is not None
+    reader.releases.path_of(whole.release.files[0]).write_bytes(b"damaged")
+    with pytest.raises(ArenaError, match="V2064"):
+        reader.releases.content(whole.release.files[0])
+    await puller(reader, peers).turn([peer])
+    assert held(reader.releases) == {"policy.json": b"a policy"}
+
+
 class Answering(LocalPeers):
     """A peer whose answers are given."""
 

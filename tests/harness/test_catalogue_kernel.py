@@ -6,6 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.catalogue.native import _add_postings, _take_scores, accumulate
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -31,3 +37,19 @@ def test_it_compiles_where_nothing_can_be_kept() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[1, 3] [2.0, 2.0]"
+
+
+@given(st.lists(st.lists(st.integers(0, 30), unique=True, min_size=1).map(sorted), min_size=1, max_size=5))
+def test_each_posting_is_added_once_by_both_kernels(lists: list[list[int]]) -> None:
+    documents = np.array([number for each in lists for number in each], np.int32)
+    codes = (np.arange(len(documents)) % 7).astype(np.uint16)
+    ends = np.cumsum([len(each) for each in lists])
+    starts = ends - [len(each) for each in lists]
+    tables = np.linspace(0.1, 2.0, 7 * len(lists), dtype=np.float32).reshape(len(lists), 7)
+    sums, met = np.zeros(31), np.zeros(len(documents), np.int32)
+    count = _add_postings(documents, codes, starts, ends, tables, sums, met)
+    scores = np.zeros(count, np.float32)
+    _take_scores(met[:count], sums, scores)
+    assert not sums.any()
+    others, theirs = accumulate(documents, codes, starts, ends, tables, sums)
+    assert met[:count].tolist() == others.tolist() and scores.tolist() == theirs.tolist() and not sums.any()

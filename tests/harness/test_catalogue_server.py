@@ -21,6 +21,7 @@ from harness.catalogue.server import (
     QUERY_STRING_MAX,
     HttpAnswer,
     answer,
+    network_of,
 )
 from tests.harness.catalogue_stand import index_of, product
 
@@ -134,3 +135,16 @@ def test_a_search_answers_six_fields_in_the_bytes_of_the_reference(shelf: Catalo
         b'[{"price":300.5,"product_id":"102","service":[],"shop_id":"78","sold_count":9,'
         b'"title":"Red Canvas Bag Gr\\u00f6\\u00dfe"}]\n'
     )
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("203.0.113.7", "203.0.113.7"),
+        ("::ffff:203.0.113.7", "203.0.113.7"),
+        ("2001:db8:1:2:3::4%eth0", "2001:db8:1:2::/64"),
+        ("testclient", "testclient"),
+    ],
+)
+def test_an_address_counts_for_the_party_that_has_it(address: str, network: str) -> None:
+    assert network_of(address) == network

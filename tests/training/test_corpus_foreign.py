@@ -442,3 +442,19 @@ def test_an_inspect_log_has_a_row_for_each_sample_and_a_broken_one_is_said(tmp_p
     with pytest.raises(ArenaError) as caught:
         list(read_foreign(path))
     assert caught.value.failure.code == "V2050"
+
+
+def test_facts_are_read_under_the_names_that_others_have_for_them() -> None:
+    chat = [{"role": "user", "content": QUERY}, {"role": "assistant", "content": "Nothing fits."}]
+    row = {"messages": json.dumps(chat), "problem_id": 7, "category": "Shop", "recommended": "1000000001, 1000000002"}
+    trace = converted(row)
+    assert (trace.facts.problem_id, trace.facts.bucket) == ("7", "shop")
+    assert trace.facts.recommended == ("1000000001", "1000000002")
+
+
+@pytest.mark.parametrize("rest", ["stray", "<|im_start|>critic\nNo.<|im_end|>"])
+def test_chatml_is_read_to_its_end_or_refused(rest: str) -> None:
+    text = f"<|im_start|>user\n{QUERY}<|im_end|>\n<|im_start|>assistant\nNothing fits.<|im_end|>\n"
+    assert [message.role for message in converted({"text": text}).messages] == ["user", "assistant"]
+    with pytest.raises(ArenaError, match="V2097"):
+        converted({"text": text + rest})

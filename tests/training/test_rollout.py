@@ -20,6 +20,7 @@ from training.models.render import masked_runs
 from training.rollouts.rollout import (
     CONTEXT_FULL,
     EpisodeFile,
+    EpisodeLine,
     InProcessSandbox,
     Job,
     TokenUpstream,
@@ -130,3 +131,24 @@ def test_a_file_of_episodes_keeps_whole_lines_and_runs_only_what_is_missing(stoc
     assert told == [(3, 4), (4, 4)]
     key = {(line.result.problem_id, line.result.sample): line for line in lines}
     assert EpisodeFile(path).lines() == tuple(key[place] for place in sorted(key))
+
+
+def test_rows_of_episodes_are_what_was_sampled_where_it_fits_and_its_mask_holds(stock: Stock) -> None:
+    from training.stages.pipeline import rows_of_episodes
+
+    def sampled(sample: int, tail: int, length: int) -> EpisodeLine:
+        line = make_line(reward=1.0, sample=sample)
+        assert line.rollout is not None
+        ids = (*[5] * length, tail)
+        rollout = msgspec.structs.replace(
+            line.rollout, completion_ids=ids, mask=(1,) * len(ids), logprobs=(-1.0,) * len(ids)
+        )
+        return msgspec.structs.replace(line, rollout=rollout)
+
+    recipe = stock.recipe("rejection", "[data]\ntokens_max = 40\n[guards]\nmask_drift_max = 1.0\n")
+    forged = min(stock.codec.template_only_ids)
+    found = rows_of_episodes([sampled(0, 5, 4), sampled(1, forged, 4), sampled(2, 5, 60)], stock.codec, recipe)
+    (row,) = found.rows
+    assert row.token_ids == (1, 2, 3, *[5] * 5) and row.mask == (0, 0, 0, *[1] * 5)
+    assert (row.prompt_length, row.is_wanted) == (3, True)
+    assert {name: count for name, count in found.dropped.items() if count} == {"unfit": 1, "mask": 1}
