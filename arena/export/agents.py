@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -21,11 +21,13 @@ from arena.export.model import LogRange, Manifest, Request, ShardFile
 from arena.policy import Policy
 from arena.race.settle import policy_of, source_opening_ms
 from arena.records.model import SettlementRecord, Subject
-from arena.records.port import Store
 from arena.secrets import holds_secret, scrub
 from arena.visibility.rule import Moment, may_see
 from foundation.canonical import UNREADABLE_JSON, read_canonical
 from foundation.errors import ArenaError
+
+if TYPE_CHECKING:
+    from arena.store.postgres import PostgresStore
 
 LICENCE = "its author's: published by the rules of the race, which grant no licence"
 
@@ -104,7 +106,7 @@ class Supplement(msgspec.Struct, kw_only=True):
     kept: dict[str, SourceState] = {}  # open sources that are not here, and why, as an export states it
 
 
-async def gather_supplement(store: Store, log: LogRange, request: Request, selection: Selection) -> Supplement:
+async def gather_supplement(store: PostgresStore, log: LogRange, request: Request, selection: Selection) -> Supplement:
     """Look up names, policies and promotions for an export about to be written. Raises ArenaError V2021."""
     found, policies, lines = list[Promotion](), dict[str, str](), dict[int, bytes]()
     async for record in store.records(log.validator, kinds=("settlement",)):

@@ -26,7 +26,7 @@ from arena.chain.port import Verifier
 from arena.records.log import message_of, read_checkpoint
 from arena.records.merkle import LeafRange, MerkleFrontier, consistency_ranges, inclusion_ranges, node_hash
 from arena.records.model import SignedRecord
-from arena.records.port import Store
+from arena.records.port import RecordStore
 from arena.records.verify_proof import check
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
@@ -62,7 +62,7 @@ def encode_proof(proof: Proof) -> bytes:
 
 
 async def prove(
-    store: Store, validator: str, seq: int, note: str, verify_signature: Verifier, *, older_note: str = ""
+    store: RecordStore, validator: str, seq: int, note: str, verify_signature: Verifier, *, older_note: str = ""
 ) -> tuple[Proof, SignedRecord]:
     """A proof of one record under a signed checkpoint, and the record. `older_note`: prove consistency from it too.
 
@@ -106,7 +106,7 @@ class TiledLogs:
     """The roots of the complete tiles of some logs: a proof reads two tiles of a log and not all of it. Tiles never
     change, so each is read once. What is proven is checked by its reader against a signed root."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: RecordStore) -> None:
         self._store = store
         self._roots: dict[str, list[bytes]] = defaultdict(list)
         self._growing = asyncio.Lock()

@@ -20,7 +20,7 @@ from arena.chain.port import Signer
 from arena.records.body import encode_content
 from arena.records.log import head_after, signing_message
 from arena.records.model import AttemptRecord, Head, HostFacts, Payload, RecordContent, SignedRecord, StoredBody
-from arena.records.port import HeadMovedError, Lease, Requeue, Store
+from arena.records.port import HeadMovedError, Lease, RecordStore, Requeue
 from foundation.codes import STORE_AWAY
 from foundation.errors import ArenaError
 
@@ -44,7 +44,7 @@ class Sequencer:
 
     def __init__(
         self,
-        store: Store,
+        store: RecordStore,
         signer: Signer,
         now_ms: Callable[[], int],
         host: HostFacts,
@@ -84,7 +84,7 @@ class Sequencer:
     async def abandon(self, lease: Lease, payload: AttemptRecord, requeue: Requeue = _AS_IT_WAS) -> Head:
         """Return an unfinished lease of ours to the queue and append its attempt record, in one transaction.
 
-        For leases that ran out (`Store.expired`) and for attempts that ended in a fault of ours. Raises as `append`.
+        For leases that ran out and for attempts that ended in a fault of ours. Raises as `append`.
         """
         return await self._write(
             (payload,), self._host, lambda records: self._store.abandon(lease, records[0], requeue)

@@ -46,7 +46,7 @@ from arena.records.model import (
     StoredCheckpoint,
     VerdictRecord,
 )
-from arena.records.port import Store, StoredSource
+from arena.records.port import RecordStore, StoredSource
 from foundation.errors import ArenaError
 from foundation.long_work import PhaseProgress, rare_collections
 from problems.model import OutcomeScore
@@ -360,7 +360,7 @@ BodiesOf = Callable[[Sequence[str], str], Awaitable[Sequence[BodyFrame]]]
 
 
 async def verify_store(
-    store: Store,
+    store: RecordStore,
     verify_signature: Verifier,
     *,
     checkpoints: Sequence[Checkpoint] = (),
@@ -414,7 +414,7 @@ def _expect_stored(
 
 
 async def _take_log(
-    check: LogCheck, store: Store, validator: str, inspector: Inspector, progress: PhaseProgress | None
+    check: LogCheck, store: RecordStore, validator: str, inspector: Inspector, progress: PhaseProgress | None
 ) -> None:
     """The rest of a log, up to a head that did not move while its records were read."""
     while True:

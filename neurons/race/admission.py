@@ -34,7 +34,8 @@ from arena.race.draw import is_work_due, qualifying_order, qualifying_seed
 from arena.race.schedule import opening_ms
 from arena.records.body import decode_content
 from arena.records.model import GateRecord, SettlementRecord, Subject
-from arena.records.port import Store, StoredSubmission, SubmissionState
+from arena.records.port import StoredSubmission, SubmissionState
+from arena.store.postgres import PostgresStore
 from arena.submissions.admission import (
     Neighbourhood,
     admit,
@@ -282,7 +283,7 @@ class Admissions:
         )
 
 
-async def keep_standings(store: Store, rows: Iterable[FieldStanding]) -> None:
+async def keep_standings(store: PostgresStore, rows: Iterable[FieldStanding]) -> None:
     """Write down, for their miners to read, where submissions that are here stood with all validators."""
     here = {each.subject.agent_version_id: each.subject.commitment_block for each in await store.submissions()}
     for row in rows:

@@ -16,7 +16,7 @@ from arena.race.machine import open_race
 from arena.race.settle import settle
 from arena.records.body import encode_content
 from arena.records.model import RecordContent, SettlementRecord, SignedRecord
-from arena.records.port import Store
+from arena.store.postgres import PostgresStore
 from neurons.cli import race as race_cli
 from neurons.cli.options import StoreFlags
 from neurons.race.log import Settled, read_settled
@@ -67,7 +67,7 @@ class OneRace:
 
 async def settled(own: SettlementRecord | None, in_force: SettlementRecord, *, is_adopted: bool = True) -> Settled:
     store = OneRace(own, RaceSettled(settlement=in_force, is_adopted=is_adopted))
-    (found,) = await read_settled(cast(Store, store), VALIDATOR)
+    (found,) = await read_settled(cast(PostgresStore, store), VALIDATOR)
     return found
 
 
