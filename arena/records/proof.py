@@ -23,8 +23,15 @@ from typing import Literal
 import msgspec
 
 from arena.chain.port import Verifier
-from arena.records.log import message_of, read_checkpoint
-from arena.records.merkle import LeafRange, MerkleFrontier, consistency_ranges, inclusion_ranges, node_hash
+from arena.records.log import (
+    LeafRange,
+    MerkleFrontier,
+    consistency_ranges,
+    inclusion_ranges,
+    message_of,
+    node_hash,
+    read_checkpoint,
+)
 from arena.records.model import SignedRecord
 from arena.records.port import RecordStore
 from arena.records.verify_proof import check

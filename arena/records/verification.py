@@ -20,13 +20,15 @@ import msgspec
 
 from arena.chain.port import Subtensor, Verifier
 from arena.records.body import restore_frame
-from arena.records.commitments import agent_version_id, cluster_commitment, commitment_sha256
 from arena.records.inspection import RecordFinding, Rule, inspect
 from arena.records.log import (
     Checkpoint,
     LogStart,
     LogWalk,
+    agent_version_id,
     checkpoint_of,
+    cluster_commitment,
+    commitment_sha256,
     first_head,
     note_sha256,
     read_checkpoint,

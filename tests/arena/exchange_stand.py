@@ -18,8 +18,7 @@ from arena.exchange.peer_service import PeerService, ShareRules
 from arena.exchange.port import Peer, Peers, Progress
 from arena.exchange.pull import Puller, PullPace, Wanted
 from arena.exchange.routes import Exchange
-from arena.records.log import checkpoint_of, note_sha256, sign_checkpoint, signing_message
-from arena.records.merkle import MerkleFrontier
+from arena.records.log import MerkleFrontier, checkpoint_of, note_sha256, sign_checkpoint, signing_message
 from arena.records.model import Payload, SettlementRecord
 from arena.records.port import StoredSubmission
 from arena.records.sequencer import Sequencer

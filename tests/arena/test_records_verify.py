@@ -14,10 +14,17 @@ from hypothesis import strategies as st
 
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Commitment
-from arena.records.commitments import cluster_commitment
 from arena.records.inspection import inspect
-from arena.records.log import Checkpoint, checkpoint_of, head_after, note_sha256, read_checkpoint, sign_checkpoint
-from arena.records.merkle import MerkleFrontier
+from arena.records.log import (
+    Checkpoint,
+    MerkleFrontier,
+    checkpoint_of,
+    cluster_commitment,
+    head_after,
+    note_sha256,
+    read_checkpoint,
+    sign_checkpoint,
+)
 from arena.records.model import (
     Context,
     Payload,
