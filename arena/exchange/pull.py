@@ -289,13 +289,14 @@ class ReleasePuller:
         for number, file in enumerate(lacking):
             turned = number % max(1, len(answering))  # so that files come from different peers
             for peer in answering[turned:] + answering[:turned]:
+                blamed = len(complaints)
                 with _blaming(peer, complaints, _RELEASE_CODES):
-                    if not await self._take_pieces(peer, file):
-                        continue
-                    await asyncio.to_thread(self._store.finish, file)
-                    fetched.append(file)
-                    break
-                answering.remove(peer)
+                    if await self._take_pieces(peer, file):
+                        await asyncio.to_thread(self._store.finish, file)
+                        fetched.append(file)
+                        break
+                if len(complaints) > blamed:
+                    answering.remove(peer)
         is_whole = await asyncio.to_thread(self._store.settle)
         return ReleaseTurn(
             complaints=tuple(complaints),

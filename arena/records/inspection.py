@@ -14,7 +14,7 @@ from typing import Literal
 from arena.chain.port import Verifier
 from arena.records.body import decode_body, decode_content, restore_frame
 from arena.records.log import message_of
-from arena.records.model import Entry, Envelope, EvaluationRecord, Filing, Payload, filing_of
+from arena.records.model import Entry, Envelope, EvaluationRecord, Filing, Payload, envelope_of, filing_of
 from foundation.errors import ArenaError
 
 SEQ_MAX = 2**53 - 1
@@ -78,7 +78,7 @@ def inspect(entry: Entry, verify_signature: Verifier) -> RecordFinding:
                 if isinstance(payload, EvaluationRecord) and (unsound := _body_fault(payload, entry)):
                     faults.append(("body", unsound))
     return RecordFinding(
-        **{name: getattr(entry, name) for name in Envelope.__struct_fields__},
+        **envelope_of(entry),
         faults=tuple(faults),
         payload=payload,
         is_stub=entry.content is None,

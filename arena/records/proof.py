@@ -32,7 +32,7 @@ from arena.records.log import (
     node_hash,
     read_checkpoint,
 )
-from arena.records.model import SignedRecord
+from arena.records.model import Envelope, SignedRecord, envelope_of
 from arena.records.port import RecordStore
 from arena.records.verify_proof import check
 from foundation.canonical import canonical_bytes
@@ -49,15 +49,10 @@ class OlderCheckpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     consistency: tuple[str, ...]
 
 
-class Proof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Proof(Envelope, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a proof file holds; see the module."""
 
     format: Literal["agent-arena/proof/1"] = PROOF_FORMAT
-    validator: str
-    seq: int
-    prev: str
-    content_sha256: str
-    signature: str
     checkpoint: str
     inclusion: tuple[str, ...]
     older: OlderCheckpoint | None = None
@@ -91,11 +86,7 @@ async def prove(
     inclusion = await tiles.inclusion(validator, seq, point.size)
     consistency = await tiles.consistency(validator, older.size, point.size) if older else ()
     proof = Proof(
-        validator=validator,
-        seq=seq,
-        prev=record.prev,
-        content_sha256=record.content_sha256,
-        signature=record.signature,
+        **envelope_of(record),
         checkpoint=note,
         inclusion=tuple(step.hex() for step in inclusion),
         older=OlderCheckpoint(checkpoint=older_note, consistency=tuple(step.hex() for step in consistency))

@@ -115,7 +115,7 @@ async def open_sharing(
     auth.sign("GET", "/", signer.hotkey)  # the SDK is imported before the loops run
     held = PeerLogStore(held_path(settings.state_dir))
     with listen(settings.public_host, port) as listener:
-        async with HttpPeers(auth) as peers:
+        async with contextlib.aclosing(HttpPeers(auth)) as peers:
             yield Sharing(
                 listener=listener,
                 store=await open_store(),

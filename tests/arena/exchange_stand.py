@@ -172,7 +172,7 @@ class HttpNet:
 
     async def close(self) -> None:
         for client in self._clients:
-            await client.close()
+            await client.aclose()
         self._stop.set()
         await asyncio.gather(*self._running)
 
