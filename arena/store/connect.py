@@ -231,10 +231,6 @@ class Session:
             async with self._engine.connect() as connection:
                 return (await connection.execute(_parsed(query), values)).all()
 
-    async def scalar(self, query: str) -> Any:
-        """The first column of the first row of a query."""
-        return (await self.rows(query))[0][0]
-
     async def call(self, function: str, **values: object) -> Sequence[Row[Any]]:
         """The rows that one of our writing functions returns. Raises ArenaError V2024 when another process holds the
         hotkey."""

@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from arena.store.objects import BodyObjects
 
 T = TypeVar("T")
-
 RECORDS_PER_PAGE = 500
 LEAVES_PER_PAGE = 5_000
 SOURCES_PER_PAGE = 16  # of up to 1 MB each
@@ -119,7 +118,7 @@ class PostgresStore:
                     found = await revision(connection)
                     if found != SCHEMA_REVISION:
                         raise ArenaError("V2023", f"found {found or 'no schema'}, need {SCHEMA_REVISION}")
-            hotkey = await session.scalar("select arena.session_hotkey()")
+            ((hotkey,),) = await session.rows("select arena.session_hotkey()")
             if validator is not None and hotkey != validator:
                 raise ArenaError("V2022", f"this login belongs to hotkey {hotkey}, not {validator}")
             if is_exclusive and hotkey:
@@ -180,8 +179,6 @@ class PostgresStore:
         self, records: Sequence[SignedRecord], bodies: Sequence[StoredBody], ending: dict[str, object]
     ) -> Head:
         """`ending`: how a lease ends by it."""
-        if not records:
-            raise ArenaError("V2025", "there is nothing to append")
         for place, record in enumerate(records):  # the server takes the head from the first one and counts on
             if record.validator != self._validator:
                 raise ArenaError("V2022", f"a record of {record.validator} in the store of {self._validator}")
@@ -294,21 +291,16 @@ class PostgresStore:
         if elsewhere and self._objects is None:
             raise ArenaError("V2029", f"{len(elsewhere)} bodies of {name} lie in an object store, and none is named")
         objects = await self._objects.get(name, elsewhere) if elsewhere and self._objects else {}
-        found = [(row, objects.get(row.sha256.hex()) if row.content is None else row.content) for row in rows]
         return [
             BodyFrame(body_sha256=row.sha256.hex(), content=content, size=row.size)
-            for row, content in found
-            if content is not None
+            for row in rows
+            if (content := objects.get(row.sha256.hex()) if row.content is None else row.content) is not None
         ]
 
     async def some_bodies_elsewhere(self, count: int) -> list[str]:
         """Up to `count` of our bodies that lie in an object store."""
-        rows = await self._rows(
-            "select distinct sha256 from arena.body where validator = :validator and content is null"
-            " order by sha256 limit :count",
-            count=count,
-        )
-        return [row.sha256.hex() for row in rows]
+        query = "select distinct sha256 from arena.body where validator = :validator and content is null"
+        return [row.sha256.hex() for row in await self._rows(f"{query} order by sha256 limit :count", count=count)]
 
     # -- checkpoints
 
@@ -380,13 +372,11 @@ class PostgresStore:
 
     async def open_items(self, race_id: str, stage: Stage) -> int:
         """Our work items of a race and stage that are neither finished nor closed."""
-        rows = await self._rows(
+        query = (
             "select count(*) from arena.item where validator = :validator and race_id = :race_id and stage = :stage"
-            " and state in ('open', 'leased')",
-            race_id=race_id,
-            stage=stage,
+            " and state in ('open', 'leased')"
         )
-        return int(rows[0][0])
+        return int((await self._rows(query, race_id=race_id, stage=stage))[0][0])
 
     async def item_counts(self, agent_version_id: str) -> list[ItemCount]:
         """This validator's work on an agent, by race in the order of their names."""
