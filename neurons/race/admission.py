@@ -353,17 +353,15 @@ class Intake:
         await self._qualifying.refresh()
         for submission in qualifying:
             agent = submission.subject.agent_version_id
-            result = self._qualifying.qualification(agent, suite, self._node.policy)
-            state = result.state
-            if state == "pending" and result.finished:  # our word; the field of a race is decided by all
-                state = "qualified" if result.passes else "unqualified"
-            if state != "pending":
-                score_e4 = result.score_e4
-                await self._node.store.set_submission_state(agent, state, was="accepted", qualifying_e4=score_e4)
+            mean_e4 = self._qualifying.own_mean_e4(agent, suite, policy)
+            if mean_e4 is not None:  # our word; the field of a race is decided by all
+                is_passed = mean_e4 >= policy.qualifying.score_min_e4
+                state: SubmissionState = "qualified" if is_passed else "unqualified"
+                await self._node.store.set_submission_state(agent, state, was="accepted", qualifying_e4=mean_e4)
                 await self._node.store.close_items(QUALIFYING, "qualifying", agent)
                 who = f"{submission.name} {short(submission.subject.miner_hotkey)}"
-                text = f"{who} is {state}: score {(result.score_e4 or 0) / 10_000:.3f} in qualifying"
-                told = {"agent": submission.name, "state": state, "score_e4": result.score_e4}
+                text = f"{who} is {state}: score {mean_e4 / 10_000:.3f} in qualifying"
+                told = {"agent": submission.name, "state": state, "score_e4": mean_e4}
                 self._node.log.info("qualifying", **told, text=text)
 
     def _say_new(self, waiting: list[StoredSubmission]) -> None:

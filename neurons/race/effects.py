@@ -176,14 +176,14 @@ class RaceEffects:
         """Send agents that were decided under another policy back to qualifying: those that passed (the top agent races
         anyway), and of those that failed the ones that their miners' slots on chain still hold."""
         await self._qualifying.refresh()
-        again, failed = [], []
+        again, failed, policy = [], [], self._node.policy
         for submission in await self._node.store.submissions(("qualified", "unqualified")):
             agent = submission.subject.agent_version_id
-            found = self._qualifying.qualification(agent, self._suite, self._node.policy)
+            mean_e4 = self._qualifying.own_mean_e4(agent, self._suite, policy)
             if submission.state == "unqualified":
-                failed += [] if found.finished else [submission]
-            elif not found.passes and (top is None or agent != top.agent_version_id):
-                again.append(submission)
+                failed += [submission] if mean_e4 is None else []
+            elif mean_e4 is None or mean_e4 < policy.qualifying.score_min_e4:
+                again += [submission] if top is None or agent != top.agent_version_id else []
         slots = {}
         if failed:
             miners = {each.subject.miner_hotkey for each in failed}

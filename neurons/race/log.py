@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from arena.exchange.peer_logs import PeerLogStore
 from arena.policy import Policy
 from arena.race.admission import GateWord, RaceRecords, is_success
-from arena.race.draw import Qualification, qualify
+from arena.race.draw import suite_means_e4
 from arena.race.machine import RaceState, coming_race, replay, stream_of
 from arena.race.settle import differences, inputs_again, policy_of, settle
 from arena.records.body import decode_content
@@ -41,7 +41,7 @@ class RaceLog(RaceRecords):
         self._store, self._race_id = store, race_id
         self._reading = asyncio.Lock()
         self._last_seq: dict[str, int] = {}
-        self._decided: dict[tuple[str, str], Qualification] = {}  # by agent and policy hash
+        self._means: dict[tuple[str, str], int] = {}  # own ones of a lasting log, by agent and policy hash
         self.settlement: SettlementRecord | None = None
         self.release: ReleaseRecord | None = None
 
@@ -69,19 +69,19 @@ class RaceLog(RaceRecords):
         """Own evaluations whose success may still get its verdict: what a settlement waits for."""
         return sum(is_success(row.record) for row in self.owed(self._store.validator))
 
-    def qualification(self, agent_version_id: str, problem_ids: Iterable[str], policy: Policy) -> Qualification:
-        """Where an agent stands in qualifying under `policy`, from the records so far.
+    def own_mean_e4(self, agent_version_id: str, problem_ids: Iterable[str], policy: Policy) -> int | None:
+        """This validator's mean over an agent's suite under `policy`, from the records so far; None: not finished.
 
         Results under another policy don't count. A failed or closed item withdraws its problem when the problem was at
-        fault, and is a zero when the agent was; any other leaves the agent pending. In a lasting log it stays so for
-        this process once decided, whatever comes later.
+        fault, and is a zero when the agent was; any other leaves the agent pending. In a lasting log the mean stands
+        for this process once there is one, whatever comes later.
         """
         agent = (agent_version_id, policy.policy_sha256)
-        if agent in self._decided:
-            return self._decided[agent]
-        found = qualify(self.qualifying_results(*agent), problem_ids, policy)
-        if self.is_lasting and found.state != "pending":
-            self._decided[agent] = found
+        if agent in self._means:
+            return self._means[agent]
+        found = suite_means_e4(self.qualifying_results(*agent), problem_ids, policy).get(self._store.validator)
+        if self.is_lasting and found is not None:
+            self._means[agent] = found
             self.forget(*agent)
         return found
 
