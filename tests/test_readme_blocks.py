@@ -15,8 +15,7 @@ import pytest
 
 from arena.policies import DEMO
 from arena.race.decider import Effect, SealBatch
-from arena.race.events import RaceObservation, RaceOpened
-from arena.race.machine import RaceState
+from arena.race.machine import RaceObservation, RaceOpened, RaceState
 from neurons.settings.settings import resolve
 from tests.arena.race_stand import RACE, batch
 from tests.readme_blocks import NEEDS, PAGES, ROOT, Block, block_under, blocks_of, unknown_options

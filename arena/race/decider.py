@@ -29,7 +29,8 @@ from arena.race.agreement import (
     validators_of,
 )
 from arena.race.draw import draw_problems, is_work_due, race_seed, work_order
-from arena.race.events import (
+from arena.race.logs import AnchoredLog, anchored_logs, lacking, own_log, receipt
+from arena.race.machine import (
     AdoptSettlement,
     AnchorLog,
     Commit,
@@ -46,14 +47,13 @@ from arena.race.events import (
     RaceObservation,
     RaceOpened,
     RaceSettled,
+    RaceState,
     ReadChain,
     ReleaseBatch,
     SealBatch,
     Settle,
     SettlementDue,
 )
-from arena.race.logs import AnchoredLog, anchored_logs, lacking, own_log, receipt
-from arena.race.machine import RaceState
 from arena.race.schedule import ANCHOR, RECEIPT, Moment, Roll, Timeline, timeline
 from arena.race.scores import control_subject, witness_subject
 from arena.race.settle import NO_BEACON, settlement_sha256

@@ -31,9 +31,9 @@ from arena.policy import Policy
 from arena.race.admission import FieldStanding, GateWord, asked_count, hold_ends, next_word, outcome_at
 from arena.race.decider import qualifying_items
 from arena.race.draw import is_work_due, qualifying_order, qualifying_seed
+from arena.race.machine import force_of
 from arena.race.schedule import opening_ms
-from arena.records.body import decode_content
-from arena.records.model import GateRecord, SettlementRecord, Subject
+from arena.records.model import GateRecord, Subject
 from arena.records.port import Store, StoredSubmission, SubmissionState
 from arena.submissions.admission import (
     Neighbourhood,
@@ -51,7 +51,7 @@ from foundation.backoff import Backoff, NextTry
 from foundation.codes import HOST_FAILED, HOST_LACKS, STATE_PRUNED, lookup
 from foundation.errors import ArenaError
 from neurons.loops.node import Node
-from neurons.race.log import QUALIFYING, RaceLog
+from neurons.race.log import QUALIFYING, RaceList, RaceLog
 from neurons.race.sentences import short
 
 GATE_FAULTS = frozenset({HOST_FAILED, HOST_LACKS})
@@ -67,7 +67,7 @@ class Ownership:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._coldkeys: dict[tuple[str, int], str] = {}
-        self._last_seq = 0
+        self._races = RaceList(node.store)
         self._ends_ms: dict[str, int] = {}  # by promoted agent version: the end of its first embargo
         self._reveals: dict[str, int] = {}
 
@@ -96,17 +96,12 @@ class Ownership:
     async def reveals(self) -> dict[str, int]:
         """By agent version of a revealed winner: the block at which its source opened. Raises ArenaError U3030.
 
-        Winners are promotions that this validator settled; settlements that don't state their inputs name no time.
+        Winners are the promotions of settlements that are in force here.
         """
-        own = self._node.store.validator
-        async for record in self._node.store.records(own, after_seq=self._last_seq, kinds=("settlement",)):
-            self._last_seq = record.seq
-            settled = decode_content(record.content).payload
-            if not isinstance(settled, SettlementRecord) or settled.state != "settled" or not settled.is_promotion:
-                continue
-            if settled.inputs is not None:
-                ends_ms = opening_ms(settled.inputs.closes_ms, self._node.policy)
-                self._ends_ms.setdefault(settled.top_agent_version_id, ends_ms)
+        for state in await self._races.states(self._node.now_ms(), self._node.policy):
+            won, opened = state.settlement, state.opened
+            if won is not None and won.is_promotion and opened is not None and force_of(state) in ("own", "adopted"):
+                self._ends_ms.setdefault(won.top_agent_version_id, opening_ms(opened.closes_ms, opened.policy))
         now_ms = self._node.now_ms()
         for agent, ends_ms in self._ends_ms.items():
             moment = moment_at(now_ms, closes_ms=0, settled_ms=0, opens_ms=ends_ms)

@@ -12,7 +12,6 @@ import asyncio
 import hashlib
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +20,7 @@ from arena.exchange.peer_logs import PeerLogStore
 from arena.policy import Policy
 from arena.race.admission import GateWord, RaceRecords, is_success
 from arena.race.draw import suite_means_e4
-from arena.race.machine import RaceState, coming_race, replay, stream_of
+from arena.race.machine import Force, RaceState, coming_race, force_of, replay, stream_of
 from arena.race.settle import differences, inputs_again, policy_of, settle
 from arena.records.body import decode_content
 from arena.records.model import Payload, ReleaseRecord, SettlementRecord, SignedRecord, Subject
@@ -138,9 +137,6 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: int
 
 
-Force = Literal["own", "adopted", "none", ""]
-
-
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
     """One race as this validator has it. `force`: whose settlement is in force here; none: nothing had a quorum, and
     the record is this validator's word alone; "": not decided yet, or this login can't read the events. `differing`: of
@@ -164,15 +160,13 @@ async def read_settled(store: Store, validator: str) -> list[Settled]:
     found = {name: Settled(settlement=each, force="") for name, each in own.items()}
     for name in await race_names(store) if store.validator == validator else ():
         state = await read_state(store, name)
-        ended = (state.settlement,) if state.settlement is not None and state.is_adopted else ()
-        for given in (*state.adopted_history, *ended):
+        force, ended = force_of(state), (state.settlement,) if state.settlement is not None else ()
+        for given in (*state.adopted_history, *ended) if force == "adopted" else ():
             mine = own.get(given.race_id)
             differing = None if mine is None else differences(mine, given)
             found[given.race_id] = Settled(settlement=given, force="adopted", differing=differing)
-        mine = own.get(state.race_id)
-        if state.settlement is not None and not state.is_adopted and mine is not None:
-            force: Force = "own" if mine == state.settlement else "none"
-            found[state.race_id] = Settled(settlement=mine, force=force)
+        if force in ("own", "none") and name in own:
+            found[name] = Settled(settlement=own[name], force=force)
     return sorted(found.values(), key=lambda each: each.settlement.inputs.closes_ms if each.settlement.inputs else 0)
 
 
