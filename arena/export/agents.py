@@ -141,7 +141,7 @@ async def gather_supplement(store: PostgresStore, log: LogRange, request: Reques
     )
 
 
-async def _is_void(store: Store, log: LogRange, race_id: str) -> bool:
+async def _is_void(store: PostgresStore, log: LogRange, race_id: str) -> bool:
     """Whether the log's settlement of a race is not in force, since no quorum settled alike: it opens no source."""
     if store.validator != log.validator:
         return False  # another's events are not here
