@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,14 +12,24 @@ import msgspec
 
 from arena.chain.keys import HttpAuth, generate_signer, verify
 from arena.exchange.http_peers import HttpPeers
-from arena.exchange.log_digest import add_tally, take_tally
+from arena.exchange.log_digest import add_tally, extend, take_tally
 from arena.exchange.operator_files import ReleaseStore
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.peer_service import PeerService, ShareRules
-from arena.exchange.port import Peer, Peers, Progress
-from arena.exchange.pull import Puller, PullPace, Wanted
+from arena.exchange.port import Count, LogDigest, NoteQuestion, Peer, Peers, Progress, RowsQuestion
+from arena.exchange.pull import Pulled, Puller, PullPace, Wanted
 from arena.exchange.routes import Exchange
-from arena.records.log import MerkleFrontier, checkpoint_of, note_sha256, sign_checkpoint, signing_message
+from arena.export.model import LogRow
+from arena.records.log import (
+    LogStart,
+    MerkleFrontier,
+    checkpoint_of,
+    first_head,
+    note_sha256,
+    record_hash,
+    sign_checkpoint,
+    signing_message,
+)
 from arena.records.model import Payload, SettlementRecord
 from arena.records.port import StoredSubmission
 from arena.records.sequencer import Sequencer
@@ -178,3 +189,72 @@ class HttpNet:
 
 
 FAST = PullPace(window_s=20.0)
+
+
+class Case:
+    """An author, a relay that may hold its log, and a reader."""
+
+    def __init__(self, folder: Path, net: LocalNet | HttpNet | None = None) -> None:
+        self.net, permits = net or LocalNet(), set()
+        self.author, self.relay, self.reader = (Node(folder, permits) for _ in range(3))
+        self.wanted: Wanted
+        self.peers: list[Peer] = []
+
+    async def join(self):
+        self.peers = [await self.net.join(node) for node in (self.author, self.relay, self.reader)]
+        self.ask = self.net.peers(self.reader)
+        return self
+
+    async def fill(self) -> Case:
+        """Nine records in the author's log, held whole by the relay under its note."""
+        await self.join()
+        await self.author.evaluate([1, 2])
+        await self.author.evaluate([3], "r2")
+        self.wanted = await self.author.anchor()
+        await self.pull_by_relay(self.wanted)
+        self.relay.reveal(RACE)
+        return self
+
+    async def pull_by_relay(self, wanted: Wanted) -> Pulled:
+        return await self.relay.puller(self.net.peers(self.relay), pace=FAST).pull(wanted, self.peers)
+
+    async def pull(self, peers: Peers | None = None, wanted: Wanted | None = None, pace: PullPace = FAST) -> Pulled:
+        return await self.reader.puller(peers or self.ask, pace=pace).pull(wanted or self.wanted, self.peers)
+
+
+class Handmade:
+    """An author that writes whatever it likes, signs it, counts it, and serves it whole. `claims`: more records than
+    there are, which its note is of."""
+
+    def __init__(self, contents: list[bytes], race_id: str = RACE, claims: int = 0) -> None:
+        self.signer = generate_signer()
+        self.peer = Peer(hotkey=self.signer.hotkey, endpoint="here")
+        tree, head, count = MerkleFrontier(), first_head(self.signer.hotkey).hash, Count()
+        self._rows = []
+        for seq, content in enumerate(contents, 1):
+            sha256 = hashlib.sha256(content).hexdigest()
+            leaf = signing_message(self.signer.hotkey, seq, head, sha256)
+            self._rows.append(
+                LogRow(
+                    validator=self.signer.hotkey,
+                    seq=seq,
+                    prev=head,
+                    content_sha256=sha256,
+                    signature=self.signer.sign(leaf).hex(),
+                    content=msgspec.Raw(content),
+                )
+            )
+            tree.append(leaf)
+            head, count = record_hash(head, sha256), extend(count, seq, sha256)
+        tally = LogDigest(race_id=race_id, count=count, start=LogStart(validator=self.signer.hotkey))
+        point = checkpoint_of(self.signer.hotkey, tree)
+        point = msgspec.structs.replace(point, size=max(claims, point.size))
+        self._note = add_tally(sign_checkpoint(point, self.signer), tally, self.signer)
+        self.wanted = Wanted(validator=self.signer.hotkey, note_sha256=note_sha256(self._note), race_id=race_id)
+
+    async def ask(self, peer: Peer, question: NoteQuestion) -> str:
+        return self._note
+
+    async def rows(self, peer: Peer, question: RowsQuestion):
+        for row in self._rows[question.after : question.to]:
+            yield row

@@ -12,7 +12,7 @@ import pytest
 from arena.exchange.port import Peer, RowsQuestion
 from arena.exchange.pull import PullPace
 from arena.export.model import LogRow
-from tests.arena.exchange_case import Case
+from tests.arena.exchange_stand import Case
 from tests.arena.local_peers import PeerFault
 
 Change = Callable[[list[LogRow]], list[LogRow]]

@@ -22,16 +22,16 @@ from arena.exchange.port import (
 from arena.records.log import note_sha256, signing_message
 from arena.submissions.model import make_submission
 from foundation.errors import ArenaError
-from tests.arena.exchange_stand import RACE, TERMS, HttpNet, LocalNet, Node
+from tests.arena.exchange_stand import RACE, TERMS, Case, HttpNet, LocalNet
 from tests.arena.log_stand import attempt, episode
 
 
-class World:
-    """An author, a reader, and how the reader asks."""
+class World(Case):
+    """How the reader asks the author."""
 
-    def __init__(self, net, author: Node, reader: Node, peer: Peer) -> None:
-        self.net, self.author, self.reader, self.peer = net, author, reader, peer
-        self.ask = net.peers(reader)
+    @property
+    def peer(self) -> Peer:
+        return self.peers[0]
 
     async def rows(self, after_seq: int, to_seq: int, race_id: str = RACE, validator: str = ""):
         named = validator or self.author.hotkey
@@ -44,10 +44,9 @@ class World:
 
 @pytest.fixture(params=[LocalNet, HttpNet], ids=["local", "http"])
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
-    net, permits = request.param(), set()
-    author, reader = Node(tmp_path, permits), Node(tmp_path, permits)
-    yield World(net, author, reader, await net.join(author))
-    await net.close()
+    made = await World(tmp_path, request.param()).join()
+    yield made
+    await made.net.close()
 
 
 async def refused(asking) -> str:
@@ -130,31 +129,27 @@ async def test_a_peer_that_is_not_there_is_away(world: World) -> None:
 
 
 async def test_one_that_asks_too_much_is_refused_and_others_are_not(tmp_path: Path) -> None:
-    net, permits = LocalNet(), set()
-    author, eager, calm = (Node(tmp_path, permits) for _ in range(3))
-    author.desk = author.make_desk(ShareRules(requests_per_s=0.001, requests_burst=2))
-    peer = await net.join(author)
+    case = await Case(tmp_path).join()
+    case.author.desk = case.author.make_desk(ShareRules(requests_per_s=0.001, requests_burst=2))
+    eager, calm, question = case.net.peers(case.reader), case.net.peers(case.relay), ProgressQuestion(race=RACE)
     for _ in range(2):
-        await net.peers(eager).ask(peer, ProgressQuestion(race=RACE))
-    assert await refused(net.peers(eager).ask(peer, ProgressQuestion(race=RACE))) == "U3041"
-    assert await net.peers(calm).ask(peer, ProgressQuestion(race=RACE)) is not None
+        await eager.ask(case.peers[0], question)
+    assert await refused(eager.ask(case.peers[0], question)) == "U3041"
+    assert await calm.ask(case.peers[0], question) is not None
 
 
 async def test_one_that_takes_many_answers_at_once_is_refused_until_it_is_done(tmp_path: Path) -> None:
-    net, permits = LocalNet(), set()
-    author, eager, calm = (Node(tmp_path, permits) for _ in range(3))
-    peer = await net.join(author)
-    size = await author.evaluate([1, 2])
-    await author.anchor()
-    question = RowsQuestion(validator=author.hotkey, to=size, race=RACE)
-    begun = [net.peers(eager).rows(peer, question) for _ in range(ANSWERS_AT_ONCE)]
+    case = await Case(tmp_path).fill()
+    peer, question = case.peers[0], RowsQuestion(validator=case.author.hotkey, to=9, race=RACE)
+    eager, calm = case.net.peers(case.reader), case.net.peers(case.relay)
+    begun = [eager.rows(peer, question) for _ in range(ANSWERS_AT_ONCE)]
     for rows in begun:
         await anext(rows)
-    assert await refused(anext(net.peers(eager).rows(peer, question))) == "U3041"
-    assert (await anext(net.peers(calm).rows(peer, question))).seq == 1
+    assert await refused(anext(eager.rows(peer, question))) == "U3041"
+    assert (await anext(calm.rows(peer, question))).seq == 1
     for rows in begun:
         await rows.aclose()
-    assert (await anext(net.peers(eager).rows(peer, question))).seq == 1
+    assert (await anext(eager.rows(peer, question))).seq == 1
 
 
 def test_a_share_of_bytes_is_waited_for_and_fills_up_again() -> None:

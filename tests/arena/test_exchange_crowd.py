@@ -5,45 +5,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from arena.exchange.port import ProgressQuestion
-from tests.arena.exchange_stand import RACE, HttpNet, Node
+from tests.arena.exchange_stand import RACE, Case, HttpNet
 
 HALF_A_HEAD = b"GET /v1/exchange/progress?race=r1 HTTP/1.1\r\nhost: x\r\n"
 
 
-@contextlib.contextmanager
-def crowd(endpoint: str, size: int, sends: bytes, addresses: int) -> Iterator[list[socket.socket]]:
-    """`size` connections from `addresses` loopback addresses that never finish a request."""
-    host, port = endpoint.removeprefix("http://").split(":")
-    with contextlib.ExitStack() as stack:
-        opened = []
+@pytest.mark.parametrize(("size", "addresses", "sends"), [(130, 1, b""), (600, 30, HALF_A_HEAD)])
+async def test_a_signed_peer_is_answered_beside_any_crowd(tmp_path: Path, size: int, addresses: int, sends: bytes):
+    """Connections from one or many addresses that never finish a request."""
+    case = await Case(tmp_path, HttpNet()).join()
+    host, port = case.peers[0].endpoint.removeprefix("http://").split(":")
+
+    def crowd(stack: contextlib.ExitStack) -> None:
         for place in range(size):
-            source = (f"127.0.0.{2 + place % addresses}", 0) if addresses > 1 else ("127.0.0.1", 0)
+            source = (f"127.0.0.{2 + place % addresses}" if addresses > 1 else "127.0.0.1", 0)
             one = stack.enter_context(socket.create_connection((host, int(port)), timeout=10, source_address=source))
             one.sendall(sends)
-            opened.append(one)
-        yield opened
 
-
-@pytest.mark.parametrize("sends", [b"", HALF_A_HEAD], ids=["silent", "half a head"])
-@pytest.mark.parametrize(("size", "addresses"), [(130, 1), (600, 30)])
-async def test_a_signed_peer_is_answered_beside_any_crowd(tmp_path: Path, size: int, addresses: int, sends: bytes):
-    net, permits = HttpNet(), set()
-    near, far = Node(tmp_path, permits), Node(tmp_path, permits)
     try:
-        place = await net.join(far)
-        peers = net.peers(near)
-        loop = asyncio.get_running_loop()
-        held = contextlib.ExitStack()
-        with held:
-            await loop.run_in_executor(None, held.enter_context, crowd(place.endpoint, size, sends, addresses))
+        with contextlib.ExitStack() as stack:
+            await asyncio.to_thread(crowd, stack)
             for _ in range(20):
-                said = await peers.ask(place, ProgressQuestion(race=RACE))
-                assert said is not None
+                assert await case.ask.ask(case.peers[0], ProgressQuestion(race=RACE)) is not None
     finally:
-        await net.close()
+        await case.net.close()

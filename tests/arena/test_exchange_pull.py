@@ -12,45 +12,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arena.exchange.log_digest import COUNTED_KINDS, counts
-from arena.exchange.port import ROW_BYTES_MAX, Peer
-from arena.exchange.pull import Pulled
+from arena.exchange.port import ROW_BYTES_MAX
 from arena.export.assembly import signed_content
 from arena.records.model import HostFacts, RecordContent
-from tests.arena.exchange_stand import FAST, RACE, HttpNet, LocalNet, Node
+from tests.arena.exchange_stand import FAST, RACE, Case, HttpNet, LocalNet, Node
 from tests.arena.local_peers import PeerFault
 from tests.arena.log_stand import attempt, gate
 
 
-class Trio:
-    """An author, a relay that may hold the author's log, and a reader."""
-
-    def __init__(self, net, nodes: list[Node], peers: list[Peer]) -> None:
-        self.net, self.peers = net, peers
-        self.author, self.relay, self.reader = nodes
-        self.ask = net.peers(self.reader)
-
-    async def pull(self, wanted, node: Node | None = None, **options) -> Pulled:
-        node = node or self.reader
-        peers = self.ask if node is self.reader else self.net.peers(node)
-        return await node.puller(peers, pace=FAST).pull(wanted, self.peers, **options)
-
-
-async def make_trio(net, folder: Path) -> Trio:
-    permits: set[str] = set()
-    nodes = [Node(folder, permits) for _ in range(3)]
-    return Trio(net, nodes, [await net.join(node) for node in nodes])
-
-
 @pytest.fixture(params=[LocalNet, HttpNet], ids=["local", "http"])
-async def any_trio(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Trio]:
-    made = await make_trio(request.param(), tmp_path)
+async def any_trio(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Case]:
+    made = await Case(tmp_path, request.param()).join()
     yield made
     await made.net.close()
 
 
 @pytest.fixture
-async def trio(tmp_path: Path) -> Trio:
-    return await make_trio(LocalNet(), tmp_path)
+async def trio(tmp_path: Path) -> Case:
+    return await Case(tmp_path).join()
 
 
 def counted(node: Node, race_id: str, size: int) -> list[tuple[int, bytes]]:
@@ -67,25 +46,25 @@ def held(node: Node, race_id: str, validator: str, **options) -> list[tuple[int,
     return [(row.seq, bytes(row.content)) for row in node.held.rows(race_id, validator, **options)]
 
 
-async def test_what_is_held_is_what_the_log_holds(any_trio: Trio) -> None:
+async def test_what_is_held_is_what_the_log_holds(any_trio: Case) -> None:
     author, reader = any_trio.author, any_trio.reader
     await author.evaluate([1, 2])
     await author.evaluate([3], "r2")
     await author.evaluate([4], "")
     size = await author.evaluate([5])
-    pulled = await any_trio.pull(await author.anchor())
+    pulled = await any_trio.pull(wanted=await author.anchor())
     assert (pulled.complaints, pulled.unfit) == ((), None)
     assert (pulled.log.point.size, pulled.log.due.count.rows) == (size, 9)
     assert held(reader, RACE, author.hotkey) == counted(author, RACE, size)
     assert reader.held.held(RACE) == [pulled.log]
 
 
-async def test_who_holds_a_log_passes_it_on_when_its_author_is_away(any_trio: Trio) -> None:
+async def test_who_holds_a_log_passes_it_on_when_its_author_is_away(any_trio: Case) -> None:
     author, relay, reader = any_trio.author, any_trio.relay, any_trio.reader
     await author.evaluate([7], "r0")
     size = await author.evaluate([1, 2])
     wanted = await author.anchor()
-    await any_trio.pull(wanted, relay)
+    await any_trio.pull_by_relay(wanted)
     others = [peer for peer in any_trio.peers if peer.hotkey != author.hotkey]
     refused = await reader.puller(any_trio.ask, pace=FAST).pull(wanted, others)
     assert refused.log is None  # the relay's own roll is not final: it shows nothing of the race
@@ -95,21 +74,21 @@ async def test_who_holds_a_log_passes_it_on_when_its_author_is_away(any_trio: Tr
     assert held(reader, RACE, author.hotkey) == counted(author, RACE, size)
 
 
-async def test_a_connection_that_breaks_is_taken_up_behind_the_last_row(trio: Trio) -> None:
+async def test_a_connection_that_breaks_is_taken_up_behind_the_last_row(trio: Case) -> None:
     size = await trio.author.evaluate([1, 2, 3])
     trio.ask.faults[trio.author.hotkey] = PeerFault(rows_max=4)
-    pulled = await trio.pull(await trio.author.anchor())
+    pulled = await trio.pull(wanted=await trio.author.anchor())
     assert (pulled.log.point.size, pulled.complaints) == (size, ())
 
 
-async def test_a_log_that_was_rewritten_counts_as_it_stands(trio: Trio, tmp_path: Path) -> None:
+async def test_a_log_that_was_rewritten_counts_as_it_stands(trio: Case, tmp_path: Path) -> None:
     author = trio.author
     await author.evaluate([1])
-    await trio.pull(await author.anchor())
+    await trio.pull(wanted=await author.anchor())
     other = Node(tmp_path / "again", author.permits, signer=author.signer)  # the same hotkey, another log
     trio.ask.services[author.hotkey] = other.desk
     size = await other.evaluate([5, 6], "r2")
-    pulled = await trio.pull(await other.anchor("r2"))
+    pulled = await trio.pull(wanted=await other.anchor("r2"))
     assert held(trio.reader, "r2", author.hotkey) == counted(other, "r2", size)
     fresh = Node(tmp_path / "fresh", author.permits)
     trio.net.nodes = [other]
@@ -127,7 +106,7 @@ async def test_a_log_that_was_rewritten_counts_as_it_stands(trio: Trio, tmp_path
 )
 def test_however_races_and_anchors_follow_each_other_readers_hold_what_the_log_holds(steps) -> None:
     async def check(folder: Path) -> None:
-        trio = await make_trio(LocalNet(), folder)
+        trio = await Case(folder).join()
         for race_id in ("r1", "r2", "r3", ""):
             trio.relay.reveal(race_id)
         for number, (race_id, then) in enumerate(steps, 1):
@@ -138,8 +117,8 @@ def test_however_races_and_anchors_follow_each_other_readers_hold_what_the_log_h
                 continue
             wanted = await trio.author.anchor(race_id)
             if then == "relay":
-                assert (await trio.pull(wanted, trio.relay)).log is not None
-            assert (await trio.pull(wanted)).log.point.size == size
+                assert (await trio.pull_by_relay(wanted)).log is not None
+            assert (await trio.pull(wanted=wanted)).log.point.size == size
             assert held(trio.reader, race_id, trio.author.hotkey) == counted(trio.author, race_id, size)
 
     with tempfile.TemporaryDirectory() as folder:

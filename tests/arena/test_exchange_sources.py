@@ -12,7 +12,7 @@ from arena.chain.port import Commitment
 from arena.exchange.sources import SourceRelay, require_committed
 from arena.submissions.model import SignedSubmission, make_submission
 from foundation.errors import ArenaError
-from tests.arena.exchange_stand import LocalNet, Node
+from tests.arena.exchange_stand import Case
 
 SOURCE = "def agent_main(problem):\n    return None\n"
 MINER = generate_signer()
@@ -23,49 +23,37 @@ def commitment(submission=SUBMISSION) -> Commitment:
     return Commitment(hotkey=submission.hotkey, sha256=submission.commitment_sha256, block=7)
 
 
-class Relaying:
-    """A reader whose relay asks two others; time is a number."""
+class Relaying(Case):
+    """A reader that relays what the two others have."""
 
-    def __init__(self, folder: Path) -> None:
-        self.net, permits = LocalNet(), set()
-        self.first, self.second, self.reader = (Node(folder, permits) for _ in range(3))
+    def relaying(self, **options) -> SourceRelay:
         self.taken: list[tuple[SignedSubmission, int]] = []
-        self.now_ms, self.peers = 1_000_000, []
-
-    async def open(self):
-        self.peers = [await self.net.join(node) for node in (self.first, self.second)]
-        self.ask = self.net.peers(self.reader)
-        self.relay = SourceRelay(self.ask, self.reader.store, verify, self.take, now_ms=lambda: self.now_ms)
-        return self
+        return SourceRelay(self.ask, self.reader.store, verify, self.take, now_ms=lambda: 1_000_000, **options)
 
     async def take(self, submission: SignedSubmission, block: int) -> None:
         self.taken.append((submission, block))
         await self.reader.hold_source(submission)
 
-    async def fetch(self, *commitments: Commitment):
-        return await self.relay.fetch(commitments or [commitment()], self.peers)
-
 
 @pytest.fixture
 async def relaying(tmp_path: Path) -> Relaying:
-    return await Relaying(tmp_path).open()
+    return await Relaying(tmp_path).join()
 
 
 async def test_a_source_committed_on_chain_reaches_who_lacks_it(relaying: Relaying) -> None:
-    await relaying.second.hold_source(SUBMISSION)
-    fetched = await relaying.fetch()
-    assert fetched.delivered == (SUBMISSION.commitment_sha256,)
+    await relaying.relay.hold_source(SUBMISSION)
+    relay = relaying.relaying()
+    for delivered in ((SUBMISSION.commitment_sha256,), ()):
+        assert (await relay.fetch([commitment()], relaying.peers[:2])).delivered == delivered
     assert relaying.taken == [(SUBMISSION, commitment().block)]
 
 
 async def test_an_unsigned_one_is_relayed_only_where_the_policy_takes_its_commitment(relaying: Relaying) -> None:
-    await relaying.second.hold_source(msgspec.structs.replace(SUBMISSION, signature=""))
-    fetched = await relaying.fetch()
+    await relaying.relay.hold_source(msgspec.structs.replace(SUBMISSION, signature=""))
+    fetched = await relaying.relaying().fetch([commitment()], relaying.peers[:2])
     assert (fetched.delivered, [each.failure.code for each in fetched.complaints]) == ((), ["U3042"])
-    relay = SourceRelay(
-        relaying.ask, relaying.reader.store, verify, relaying.take, now_ms=lambda: 1, is_commitment_enough=True
-    )
-    fetched = await relay.fetch([commitment()], relaying.peers)
+    relay = relaying.relaying(is_commitment_enough=True)
+    fetched = await relay.fetch([commitment()], relaying.peers[:2])
     assert fetched.delivered == (SUBMISSION.commitment_sha256,)
 
 

@@ -4,12 +4,12 @@ that strangers are given, which is run as they would run it: alone, without site
 from __future__ import annotations
 
 import asyncio
-import json
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,35 +80,22 @@ def test_the_script_alone_checks_a_proof_with_the_standard_library_only(tmp_path
         "nothing of its first 6 records was changed since",
         "content compared: yes, checkpoints of yours: 2",
     ]
+    done = run_script(tmp_path, encode_proof(proof) + b"\n")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "does not hold: this is no proof file\n")
 
 
-@pytest.mark.parametrize(
-    "what", ["seq", "signature", "inclusion", "checkpoint", "content", "note", "newline", "nothing"]
-)
-def test_the_script_ends_with_1_and_a_reason_for_a_change_of_any_input(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("what", ["seq", "signature", "inclusion", "checkpoint", "content", "note"])
+def test_a_change_of_any_input_is_refused(what: str) -> None:
     proof, record = proven(4, SIZE, 6)
-    raw, content, held = encode_proof(proof), record.content, note(SIZE).encode()
-    plain = json.loads(raw)
-    if what == "seq":
-        plain["seq"] = 5
-    elif what == "signature":
-        plain["signature"] = proven(5)[0].signature
-    elif what == "inclusion":
-        plain["inclusion"][0] = plain["inclusion"][1]
-    elif what == "checkpoint":
-        plain["checkpoint"] = note(SIZE - 1)
-    raw = verify_proof.json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
-    if what == "content":
-        content = content.replace(b"1", b"2", 1)
-    elif what == "note":
-        held = note(5).encode()
-    elif what == "newline":
-        raw += b"\n"
-    elif what == "nothing":
-        raw = b""
-    done = run_script(tmp_path, raw, content=content, notes=(held,))
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("does not hold: ")
+    other = proven(5, SIZE, 6)[0]
+    changed = {
+        "seq": {"seq": 5},
+        "signature": {"signature": other.signature},
+        "inclusion": {"inclusion": other.inclusion},
+        "checkpoint": {"checkpoint": note(SIZE - 1)},
+    }
+    raw = encode_proof(msgspec.structs.replace(proof, **changed.get(what, {})))
+    assert is_refused(raw, record.content + b" " * (what == "content"), (note(5 if what == "note" else SIZE),))
 
 
 @given(st.data())
@@ -136,7 +123,7 @@ def test_what_a_checkpoint_does_not_cover_is_not_proven(seq: int, size: int, old
         asyncio.run(prove(log(), ALICE.hotkey, seq, note(size), verify, older_note=note(older) if older else ""))
 
 
-@pytest.mark.parametrize("length", [0, 83, 84, 166, 167, 1_000])
+@pytest.mark.parametrize("length", [0, 84, 167, 1_000])
 def test_the_scripts_signature_check_agrees_with_the_sdks(length: int) -> None:
     signer, text = generate_signer(), b"agent-arena/test\n" + bytes(length)
     signature = signer.sign(text)

@@ -143,23 +143,6 @@ async def test_a_change_of_any_column_that_holds_evidence_is_found_by_the_owner(
     assert (await report_of(store)).is_ok
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ("kind = 'attempt' where {log} and seq = 9", 9),
-        ("race_id = 'r2' where {log} and seq = 8", 8),
-        ("race_id = '' where {log} and seq = 2", 2),
-        ("body_sha256 = sha256(body_sha256) where {log} and seq = 4", 4),
-        ("body_sha256 = null where {log} and seq = 7", 7),
-        ("body_sha256 = sha256('') where {log} and seq = 1", 1),
-        ("day = day + 2 where {log} and seq = 5", 5),
-    ],
-)
-async def test_a_record_that_is_filed_otherwise_than_it_says_is_found_and_named(store, harm, change, named):
-    await harm(f"update arena.record set {change}")
-    assert [(defect.rule, defect.seq) for defect in (await report_of(store)).defects] == [("filing", named)]
-
-
 @pytest.mark.parametrize("left", ["record", "checkpoint"])
 async def test_a_log_whose_head_is_gone_is_found_by_its_validator_and_by_the_owner(store, owner, harm, left):
     gone = {"record": "checkpoint", "checkpoint": "record"}[left]

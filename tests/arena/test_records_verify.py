@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import signal
 from functools import cache
+from typing import Any
 
 import msgspec
 import pytest
@@ -34,8 +36,10 @@ from arena.records.model import (
     Subject,
     UnscoredOutcome,
 )
+from arena.records.port import StoredSource
 from arena.records.sequencer import Sequencer
-from arena.records.verification import BATCH, VerifyReport, verify_store
+from arena.records.verification import BATCH, LogCheck, VerifyReport, verify_store
+from arena.submissions.model import make_submission
 from foundation.errors import ArenaError, Failure
 from foundation.executors.processes import executor_of
 from harness.trace import Totals
@@ -272,6 +276,34 @@ def test_anchors_are_listed_without_a_chain_and_compared_with_one() -> None:
 def test_an_envelope_that_is_none_is_a_defect_and_not_an_exception(wrong: dict[str, object]) -> None:
     found = inspect(replace(filed(good_log().log[0]), **wrong), verify)
     assert [rule for rule, _ in found.faults] == ["envelope"]
+
+
+# -- the agents' files beside the logs
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"source": b"x = 2"},
+        {"source": b""},
+        {"agent_sha256": "ab" * 32},
+        {"miner_hotkey": BOB.hotkey},
+        {"commitment_sha256": "ab" * 32},
+        {"agent_version_id": "ab" * 32},
+        {"source": b"\xff", "agent_sha256": hashlib.sha256(b"\xff").hexdigest()},
+    ],
+)
+def test_a_source_that_is_not_the_submitted_one_is_found(wrong: dict[str, Any]) -> None:
+    made = make_submission(ALICE, "agent", "x = 1  # \0 ü\r\n", 1)
+    names = ("agent_version_id", "agent_sha256", "commitment_sha256")
+    about = Subject(miner_hotkey=made.hotkey, **{name: getattr(made, name) for name in names})
+    kept = StoredSource(validator=ALICE.hotkey, subject=about, source=made.source.encode())
+    sound, harmed = LogCheck(), LogCheck()
+    sound.take_source(kept)
+    source = wrong.pop("source", kept.source)
+    harmed.take_source(replace(kept, source=source, subject=replace(about, **wrong)))
+    assert (sound.report().is_ok, sound.report().sources) == (True, 1)
+    assert [defect.rule for defect in harmed.report().defects] == ["source"]
 
 
 # -- in processes

@@ -160,6 +160,7 @@ async def test_submissions_come_back_in_order_and_by_state(store) -> None:
         assert msgspec.structs.replace(stands, received_ms=0) == submission and stands.received_ms > 1_700_000_000_000
     assert await store.source(second.subject.agent_version_id) == "name = 'b'\n"
     assert await store.source("nobody") is None
+    assert [kept.source async for kept in store.sources()] == [b"name = 'a'\n", b"name = 'b'\n"]
     assert [row.name for row in await store.submissions()] == ["a", "b"]
     assert [row.name for row in await store.submissions(EVERY_STATE)] == ["a", "b", "c"]
     assert [row.name for row in await store.submissions(["accepted"])] == ["b"]
