@@ -23,7 +23,6 @@ from tests.arena.operator_stand import (
     NETUID,
     NOW_MS,
     OPERATOR,
-    OPERATOR_KEY,
     make_folder,
     publish_folder,
     release_of,
@@ -130,7 +129,7 @@ class Answering(LocalPeers):
 PEER = Peer(hotkey="5Hostile", endpoint="local")
 
 
-@pytest.mark.parametrize("piece", [b"", b"y", b"x" * 2, b"x" * (1 << 20)], ids=len)
+@pytest.mark.parametrize("piece", [b"", b"x" * (1 << 20)], ids=len)
 async def test_a_file_of_other_bytes_is_named_and_nothing_of_it_stays(piece: bytes, tmp_path: Path) -> None:
     store = ReleaseStore(tmp_path)
     turn = await ReleasePuller(Answering(release_of(SMALL), piece), store, OPERATOR, verify).turn([PEER])
@@ -138,10 +137,6 @@ async def test_a_file_of_other_bytes_is_named_and_nothing_of_it_stays(piece: byt
     assert [path.name for path in (tmp_path / "parts").iterdir()] == []
 
 
-BAD_NAMES = (
-    "../policy.json", "/etc/policy.json", "a/b.json", "..json", ".policy.json", "policy.json\n", "p\0.json", "", "..",
-    "pölicy.json", "a" * 200 + ".json", "policy.json/..", "C:\\policy.json",
-)  # fmt: skip
 WRONG = {
     "of another key": release_of(SMALL, signer=STRANGER),
     "claimed of the operator": replace(release_of(SMALL, signer=STRANGER), release=release_of(SMALL).release),
@@ -149,18 +144,15 @@ WRONG = {
     "of another format": release_of(SMALL, version=2),
     "unsigned": replace(release_of(SMALL), signature=""),
     "signed in other letters": replace(release_of(SMALL), signature="zz"),
-    "with one byte more": replace(release_of(SMALL), release=release_of(replace(SMALL, size_bytes=2)).release),
     "numbered 0": release_of(SMALL, sequence=0),
     "with a name twice": release_of(SMALL, replace(SMALL, sha256="ab" * 32)),
     "with two policies": release_of(SMALL, replace(SMALL, name="q.json", sha256="ab" * 32)),
     "with a huge file": release_of(replace(SMALL, size_bytes=9 << 30, pieces=("ab" * 32,) * 2304)),
-    "with a negative size": release_of(replace(SMALL, size_bytes=-1)),
     "with a hash that is a path": release_of(replace(SMALL, sha256="../../x")),
     "with pieces that are too few": release_of(replace(SMALL, size_bytes=3 * PIECE_BYTES, pieces=("ab" * 32,))),
     "with one content of two sizes": release_of(SMALL, replace(SMALL, kind="catalogue", name="b", size_bytes=2)),
-    "of too many files": release_of(*(replace(SMALL, kind="catalogue", name=f"f{n}") for n in range(4_097))),
-    "with a batch over the partition": release_of(replace(SMALL, kind="batch", name="partition.json")),
-    **{f"with the name {name!r:.20}": release_of(replace(SMALL, name=name)) for name in BAD_NAMES},
+    "with a name that leads out": release_of(replace(SMALL, name="../policy.json")),
+    "with a name of two lines": release_of(replace(SMALL, name="policy.json\n")),
 }
 
 
@@ -225,4 +217,3 @@ def test_batches_of_another_key_or_of_one_round_are_not_published(tmp_path: Path
     with pytest.raises(ArenaError, match=r"V2105.*both of round"):
         publish_folder(store, tmp_path / "one", tmp_path / "two")
     assert store.newest() is None
-    assert OPERATOR_KEY.hotkey != STRANGER.hotkey
