@@ -31,7 +31,6 @@ from arena.records.log import (
     signing_message,
 )
 from arena.records.model import Payload, SettlementRecord
-from arena.records.port import StoredSubmission
 from arena.records.sequencer import Sequencer
 from arena.submissions.model import SignedSubmission, waiting_row
 from arena.web.server import ExchangeServer
@@ -43,37 +42,13 @@ RACE = "r1"
 TERMS = Progress(policy_sha256="e5" * 32, guest_sha256="d4" * 32)
 
 
-class MemoryStore(MemoryLog):
-    """A log in memory that selects as the real store does, and the submissions beside it."""
-
-    def __init__(self, *named) -> None:
-        super().__init__(*named)
-        self.kept: list[tuple[StoredSubmission, str]] = []
-
-    async def put_submission(self, submission, source):
-        self.kept.append((submission, source))
-
-    async def submissions(self, states=(), *, miner_hotkey=""):
-        return [row for row, _ in self.kept if row.subject.miner_hotkey == miner_hotkey]
-
-    async def source(self, agent_version_id):
-        return next((source for row, source in self.kept if row.subject.agent_version_id == agent_version_id), None)
-
-    async def records(self, validator=None, *, after_seq=0, kinds=(), race_id=None, page=500):
-        for record in list(self.log):
-            payload = msgspec.json.decode(record.content)["payload"]
-            about = payload.get("race_id", payload.get("context", {}).get("race_id"))
-            if record.seq > after_seq and (not kinds or payload["kind"] in kinds) and race_id in (None, about):
-                yield record
-
-
 class Node:
     """One validator: its log and all of its exchange. `permits` and `reveals` are read at every request."""
 
     def __init__(self, folder: Path, permits: set[str], store=None, signer=None, **options) -> None:
         self.signer = signer or generate_signer()
         self.hotkey = self.signer.hotkey
-        self.store = store or MemoryStore(self.hotkey)
+        self.store = store or MemoryLog(self.hotkey)
         self.sequencer = Sequencer(self.store, self.signer, Clock(), HOST)
         self.permits, self.reveals, self.races = permits, {}, {RACE}
         self.settlements: dict[str, SettlementRecord] = {}

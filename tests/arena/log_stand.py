@@ -9,6 +9,7 @@ import msgspec
 import zstandard
 
 from arena.records.body import decode_content, encode_body
+from arena.records.log import first_head, head_after
 from arena.records.model import (
     AttemptRecord,
     BodyFrame,
@@ -30,7 +31,7 @@ from arena.records.model import (
     VerdictRecord,
     filing_of,
 )
-from arena.records.port import StoredSubmission, WorkItem
+from arena.records.port import HeadMovedError, StoredSubmission, WorkItem
 from foundation.errors import ArenaError
 from harness.sandbox.port import SandboxLevel
 from harness.trace import Completion, EmittedCall, EvaluationBody, Surfaced, ToolCall, Totals
@@ -261,8 +262,6 @@ class MemoryLog:
     """The part of a store a sequencer writes to, in memory; `refusals` are raised first, one per append."""
 
     def __init__(self, validator: str) -> None:
-        from arena.records.log import first_head
-
         self.validator = validator
         self.log: list[SignedRecord] = []
         self.stored: dict[str, StoredBody] = {}
@@ -273,8 +272,12 @@ class MemoryLog:
         self.submitted: list[StoredSubmission] = []
         self.sources: dict[str, str] = {}  # by agent version id
 
-    async def submissions(self, states=()) -> list[StoredSubmission]:
-        return list(self.submitted)
+    async def put_submission(self, submission: StoredSubmission, source: str) -> None:
+        self.submitted.append(submission)
+        self.sources[submission.subject.agent_version_id] = source
+
+    async def submissions(self, states=(), *, miner_hotkey="") -> list[StoredSubmission]:
+        return [row for row in self.submitted if miner_hotkey in ("", row.subject.miner_hotkey)]
 
     async def source(self, agent_version_id: str) -> str | None:
         return self.sources.get(agent_version_id)
@@ -283,9 +286,6 @@ class MemoryLog:
         return self.end
 
     async def append(self, records: Sequence[SignedRecord], bodies: Sequence[StoredBody] = (), finish=None):
-        from arena.records.log import head_after
-        from arena.records.port import HeadMovedError
-
         if self.refusals:
             raise self.refusals.pop(0)
         if records[0].prev != self.end.hash or records[0].seq != self.end.seq + 1:
@@ -297,10 +297,13 @@ class MemoryLog:
             raise self.lost_replies.pop(0)
         return self.end
 
-    async def records(self, validator=None, *, after_seq=0, kinds=(), race_id=None):
-        for record in self.log:
-            if record.seq > after_seq:
-                yield record
+    async def records(self, validator=None, *, after_seq=0, kinds=(), race_id=None, page=500):
+        for record in [one for one in self.log if one.seq > after_seq]:
+            if kinds or race_id is not None:
+                filing = filing_of(decode_content(record.content).payload)
+                if (kinds and filing.kind not in kinds) or race_id not in (None, filing.race_id):
+                    continue
+            yield record
 
     async def filed_records(self, validator, *, after_seq=0):
         async for record in self.records(validator, after_seq=after_seq):

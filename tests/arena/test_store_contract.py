@@ -7,7 +7,6 @@ import hashlib
 import msgspec
 import pytest
 
-from arena.chain.keys import verify
 from arena.records.model import StoredCheckpoint
 from arena.records.port import (
     EVERY_STATE,
@@ -16,7 +15,6 @@ from arena.records.port import (
     HeadMovedError,
     StoredSubmission,
 )
-from arena.records.verification import verify_store
 from arena.store.postgres import LEAVES_PER_PAGE, RECORDS_PER_PAGE, PostgresStore
 from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import ModelUsage
@@ -27,23 +25,15 @@ async def everything(store: PostgresStore, **wanted) -> list:
     return [record async for record in store.records(store.validator, **wanted)]
 
 
-async def report_of(store: PostgresStore):
-    """Verification of this store's own log: the logs of other tests on the server are out of its sight."""
-    return await verify_store(store, verify)
-
-
 # -- the log
 
 
-async def test_what_is_appended_comes_back_byte_for_byte_and_verifies(store, sequencer) -> None:
-    payloads, body = episode(1, result_bytes=40_000)
-    head = await sequencer.append(payloads, [body])
-    assert await store.head() == head
-    assert await store.body(body.body_sha256) == body
-    assert [record.seq for record in await everything(store)] == [1, 2, 3]
-    report = await report_of(store)
-    assert report.is_ok, report.defects
-    assert report.logs[0].head == head
+async def test_one_exclusive_store_of_a_hotkey_is_open_at_a_time(open_store, signer) -> None:
+    first = await open_store(signer.hotkey, is_exclusive=True)
+    with pytest.raises(ArenaError, match="V2024"):
+        await open_store(signer.hotkey, is_exclusive=True)
+    await first.close()
+    await open_store(signer.hotkey, is_exclusive=True)
 
 
 async def test_records_are_streamed_in_pages_and_filtered(store, sequencer) -> None:

@@ -19,7 +19,6 @@ import psutil
 import pytest
 
 from arena.chain.keys import keypair_signer, verify
-from arena.chain.port import Signer
 from arena.records.body import decode_content
 from arena.records.model import AttemptRecord, EvaluationRecord
 from arena.records.verification import verify_store
@@ -28,7 +27,6 @@ from arena.store.objects import BodyObjects, folder_location, open_objects
 from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
 from tests.arena.append_forever import ITEMS
-from tests.arena.conftest import OpenStore
 from tests.postgres_stand import lay_server
 
 ROOT = Path(__file__).parents[2]
@@ -146,17 +144,3 @@ async def require_whole(server: EmbeddedServer, objects: BodyObjects | None) -> 
         return {int(payload.context.problem_id[1:]) for payload in payloads}
     finally:
         await store.close()
-
-
-async def test_the_server_lets_go_of_a_killed_holder(
-    postgres: EmbeddedServer, open_store: OpenStore, signer: Signer
-) -> None:
-    command = [sys.executable, "-m", "tests.arena.hold_forever", postgres.dsn_for(signer.hotkey)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline().strip() == signer.hotkey
-        with pytest.raises(ArenaError, match="V2024"):
-            await open_store(signer.hotkey, is_exclusive=True)
-        holder.send_signal(signal.SIGKILL)
-        holder.wait()
-    await open_store(signer.hotkey, is_exclusive=True)
