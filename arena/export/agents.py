@@ -19,6 +19,7 @@ from arena.export.assembly import Selection, log_row, signed_content
 from arena.export.files import AGENTS, POLICIES, SOURCES, write_named
 from arena.export.model import LogRange, Manifest, Request, ShardFile
 from arena.policy import Policy
+from arena.race.machine import force_of, replay, stream_of
 from arena.race.settle import policy_of, source_opening_ms
 from arena.records.model import SettlementRecord, Subject
 from arena.records.port import Store
@@ -127,7 +128,23 @@ async def gather_supplement(store: Store, log: LogRange, request: Request, selec
         if record.seq < log.first_seq or selection.reason(record.seq, content):
             lines[record.seq] = msgspec.json.encode(log_row(record, content=record.content))
     names = {one.subject.agent_version_id: scrub(one.name) for one in await store.submissions()}
-    return Supplement(names=names, policies=policies, promotions=first_promotions(found), rows=lines)
+    void = {one.race_id for one in found if await _is_void(store, log, one.race_id)}
+    in_force = {one.agent_version_id for one in found if one.race_id not in void}
+    return Supplement(
+        names=names,
+        policies=policies,
+        promotions=first_promotions(found),
+        rows=lines,
+        kept={one.agent_version_id: "missing" for one in found if one.agent_version_id not in in_force},
+    )
+
+
+async def _is_void(store: Store, log: LogRange, race_id: str) -> bool:
+    """Whether the log's settlement of a race is not in force, since no quorum settled alike: it opens no source."""
+    if store.validator != log.validator:
+        return False  # another's events are not here
+    state = replay(race_id, await store.events(stream_of(race_id)))
+    return force_of(state) == "none" or (state.is_adopted and state.settlement != state.proposed)
 
 
 def stated_supplement(folder: Path, manifest: Manifest) -> Supplement:

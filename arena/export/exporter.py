@@ -121,7 +121,7 @@ async def export_records(
             detail = f"the log of {log.validator} does not lead to its checkpoint of {end.size} records"
             raise ArenaError("V2050", detail)
         for agent in writing.tally.agents:
-            if is_source_open(supplement.promotions.get(agent), now_ms):
+            if agent not in supplement.kept and is_source_open(supplement.promotions.get(agent), now_ms):
                 supplement.sources[agent] = (await store.source(agent) or "").encode()
         layout = resources.files("arena.export").joinpath(LAYOUT).read_bytes()
         before = {

@@ -33,6 +33,7 @@ class ExportLog(MemoryLog):
         self.signer = generate_signer()
         super().__init__(self.signer.hotkey)
         self.sequencer = Sequencer(self, self.signer, Clock(), HOST)
+        self.streams: dict[str, list[str]] = {}  # events of races, where a test says how they ended
 
     def add(self, payloads: Sequence[Payload], bodies: Sequence[StoredBody] = ()) -> None:
         asyncio.run(self.sequencer.append(payloads, bodies))
@@ -60,6 +61,9 @@ class ExportLog(MemoryLog):
         for record in list(self.log):
             if record.seq > after_seq and (not kinds or _kind(record.content) in kinds):
                 yield record
+
+    async def events(self, stream):
+        return self.streams.get(stream, [])
 
     async def verdicts_on(self, names, validator=None):
         found = []

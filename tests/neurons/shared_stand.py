@@ -122,7 +122,7 @@ class SharedDesk(Desk):
             return
         for _ in range(6):  # what follows at once from what was done
             before = await self.clock.turn()
-            await self.clock.rest()
+            await self.clock.peers.rest()
             await self.work(self.solves)
             if before == await self.clock.turn():
                 break
