@@ -19,7 +19,6 @@ from judge.rubric import GATES, Gate, Rubric, quality_of
 from judge.verdict import Citation
 
 _SENTENCES_MAX = 8  # of one passage
-_GROUNDED_WORDS_MIN = 2
 _REPORT = re.compile(
     r"\b(returned|found|came back|comes? up|shows|shown|listed|results?|offers?|offered|none|nothing|empty)\b",
     re.IGNORECASE,
@@ -75,7 +74,7 @@ def _carries(gate: Gate, said: Passage, evidence: Evidence) -> bool:
         return True
     told = (one for one in _END.split(passage) if _REPORT.search(one))
     return not evidence.known.issuperset(evidence.grounded_words(passage, before)) or any(
-        len(evidence.grounded_words(one, before)) >= _GROUNDED_WORDS_MIN for one in told
+        len(evidence.grounded_words(one, before)) > 1 for one in told
     )
 
 
