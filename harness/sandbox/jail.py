@@ -28,11 +28,10 @@ import msgspec
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
-from harness.sandbox.cgroup import JailGroup
 from harness.sandbox.guest_files import GuestRoot, guest_command, guest_environment
 from harness.sandbox.host_loop import START_MS, GuestConversation, Pipes, build_bounds, build_init
 from harness.sandbox.port import GuestEnd, GuestExit, GuestJob, Host, SandboxLevel
-from harness.sandbox.processes import TreeCpu, is_over_memory, reading_as
+from harness.sandbox.processes import JailGroup, TreeCpu, held_bytes, reading_as
 
 Limit = Literal["memory", "cpu", "processes", "disk", "resources"]
 Looks = Mapping[Limit, Callable[[], bool]]  # says of each limit whether it is broken right now; looked at in this order
@@ -49,17 +48,6 @@ _ENDS_BY_SIGNAL: Mapping[int, GuestEnd] = {
 }
 # Real-time signals but the first and last have no name: a guest may exit with any status it likes.
 _SIGNAL_NAMES: Mapping[int, str] = {one.value: one.name for one in signal.Signals}
-
-
-class Started(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that will run one guest. `bounds` is the runner's first message; `held` gives back uids, group and
-    folders when all is gone."""
-
-    process: subprocess.Popen[bytes]
-    limits: EpisodeLimits
-    bounds: bytes
-    group: JailGroup | None
-    held: contextlib.ExitStack
 
 
 def start_process(
@@ -92,10 +80,19 @@ def start_process(
 class Jail(abc.ABC):
     """A started guest and what is needed to look at it and to end it. One agent runs in it, or none."""
 
-    def __init__(self, started: Started) -> None:
-        self.process, self.pipes = started.process, Pipes.of(started.process)
-        self.limits, self.group = started.limits, started.group
-        self._bounds, self._held = started.bounds, started.held
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        limits: EpisodeLimits,
+        bounds: bytes,
+        held: contextlib.ExitStack,
+        group: JailGroup | None = None,
+    ) -> None:
+        """`bounds` is the runner's first message; `held` gives back uids, group and folders when all is gone."""
+        self.process, self.pipes = process, Pipes.of(process)
+        self.limits, self.group = limits, group
+        self.owner: int | None = None  # as whom the host looks at the processes, where only that uid may
+        self._bounds, self._held = bounds, held
         self._is_confined = False
 
     @abc.abstractmethod
@@ -124,19 +121,20 @@ class Jail(abc.ABC):
         with contextlib.suppress(BrokenPipeError):  # it ended: reading on tells how
             os.write(self.pipes.to_guest.fileno(), self._bounds)  # far smaller than a pipe's buffer
 
-    def looks(self, owner: int | None = None) -> dict[Limit, Callable[[], bool]]:
-        """How memory and CPU time are looked at: by the jail's group, or where there is none by what the host sees,
-        as `owner` where only that uid may look."""
+    def looks(self) -> dict[Limit, Callable[[], bool]]:
+        """How memory and CPU time are looked at: by the jail's group, or where there is none by what the host sees."""
 
-        def is_over_own_memory() -> bool:
-            with reading_as(owner):
-                return is_over_memory(self.pids, self.limits.memory_bytes)
+        def is_over_memory() -> bool:
+            # Two looks must agree: a process that ends or starts another program during one may not be readable.
+            with reading_as(self.owner):
+                limit = self.limits.memory_bytes
+                return all(held_bytes(self.pids(), limit) > limit for _ in range(2))
 
         group = self.group
         read_cpu_s = group.cpu_time_s if group and group.counts_cpu else TreeCpu(self.process.pid).read_s
         return {
             # The kernel may end one process of the group only; the episode ends with it, as it does without a cgroup.
-            "memory": group.was_out_of_memory if group else is_over_own_memory,
+            "memory": group.was_out_of_memory if group else is_over_memory,
             "cpu": lambda: read_cpu_s() >= self.limits.cpu_time_s,
         }
 
@@ -326,14 +324,9 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
             folder = tempfile.TemporaryDirectory(prefix="arena-reference-", ignore_cleanup_errors=True)
             home = stack.enter_context(folder)
             environment = {**guest_environment(self.root.path), "HOME": home, "TMPDIR": home}
-            started = Started(
-                process=start_process(guest_command(self.root.path), environment, folder=home),
-                limits=limits,
-                bounds=build_bounds(limits, identity=None, is_alone_with_uid=False),
-                group=None,
-                held=stack.pop_all(),
-            )
-            return _Process(started)
+            process = start_process(guest_command(self.root.path), environment, folder=home)
+            bounds = build_bounds(limits, identity=None, is_alone_with_uid=False)
+            return _Process(process, limits, bounds, stack.pop_all())
 
 
 class _Process(Jail):

@@ -25,17 +25,25 @@ import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
-from harness.sandbox.cgroup import Cgroups, open_group
 from harness.sandbox.guest_files import GuestRoot, guest_command, guest_environment, library_directories, loader
 from harness.sandbox.host_loop import build_bounds
-from harness.sandbox.jail import FILES_AT_MOST, REAP_S, Jail, Limit, Started, start_process
-from harness.sandbox.processes import UNMEASURABLE, descendants, lease_uid, open_files, read_face, reading_as
+from harness.sandbox.jail import FILES_AT_MOST, REAP_S, Jail, Limit, start_process
+from harness.sandbox.processes import (
+    UNMEASURABLE,
+    Cgroups,
+    descendants,
+    lease_uid,
+    open_files,
+    open_group,
+    read_face,
+    reading_as,
+)
 from harness.sandbox.seccomp import build_filter, native_architecture
 
 UidMode = Literal["own-uid", "host-uid"]
@@ -45,7 +53,6 @@ MAKE_DIR, MAKE_REG, MAKE_FIFO, MAKE_SYM, REFER, TRUNCATE = 1 << 7, 1 << 8, 1 << 
 _SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1, 2
 _RIGHTS_UNTIL_ABI = ((1, 13), (2, 14), (3, 15), (5, 16))  # (ABI, how many file rights it knows)
 SCOPES_ABI = 6
-_LACKING = ((3, "truncate"), (4, "TCP"), (5, "device requests"), (SCOPES_ABI, "scoped signals and sockets"))
 
 _CREATE_RULESET, _QUERY_VERSION = 444, 1
 _WARDEN = Path(__file__).with_name("warden.py")
@@ -82,8 +89,7 @@ class Landlock(msgspec.Struct, frozen=True, kw_only=True):
                 raise ArenaError("V2002", f"no work directory can be made: {error}") from error
             process, control_fd = self._start(work.path, uids, limits)
             bounds = build_bounds(limits, identity=None, is_alone_with_uid=uids is not None)
-            started = Started(process=process, limits=limits, bounds=bounds, group=group, held=stack.pop_all())
-            return _Guest(started, control_fd, uids, work)
+            return _Guest(control_fd, uids, work, process, limits, bounds, stack.pop_all(), group)
 
     def _start(
         self, work: Path, uids: tuple[int, int] | None, limits: EpisodeLimits
@@ -133,11 +139,6 @@ def scopes(abi: int) -> int:
     return _SCOPE_ABSTRACT_SOCKETS | _SCOPE_SIGNALS if abi >= SCOPES_ABI else 0
 
 
-def lacking(abi: int) -> tuple[str, ...]:
-    """What Landlock `abi` cannot restrict, of what this adapter relies on; the filter or an own uid covers it."""
-    return tuple(name for since, name in _LACKING if abi < since)
-
-
 def rules(root: Path, work: Path, abi: int) -> tuple[tuple[str, int], ...]:
     """Everything a guest may do with files: paths and the rights beneath each, masked by what `abi` knows. No device
     but these, no /proc, no /dev/shm."""
@@ -158,8 +159,9 @@ def rules(root: Path, work: Path, abi: int) -> tuple[tuple[str, int], ...]:
 class _Guest(Jail):
     """A started warden with its guest, which ends when the control pipe closes."""
 
-    def __init__(self, started: Started, control_fd: int, uids: tuple[int, int] | None, work: WorkDirectory) -> None:
-        super().__init__(started)
+    def __init__(self, control_fd: int, uids: tuple[int, int] | None, work: WorkDirectory, *started: Any) -> None:
+        super().__init__(*started)
+        self.owner = work.owner
         self._control_fd: int | None = control_fd
         self._control_lock = threading.Lock()
         self._uids, self._work = uids, work
@@ -175,7 +177,7 @@ class _Guest(Jail):
                 self.group.add(pid)
             Path("/proc", str(pid), "oom_score_adj").write_text(_OOM_FIRST)
 
-    def looks(self, owner: int | None = None) -> dict[Limit, Callable[[], bool]]:
+    def looks(self) -> dict[Limit, Callable[[], bool]]:
         """The warden first: one that was killed, by an operator or for memory, ends the run; `close` says whose fault
         it is. Then memory, CPU time and disk, and processes where the uid has others too."""
 
@@ -186,7 +188,7 @@ class _Guest(Jail):
 
         found: dict[Limit, Callable[[], bool]] = {
             "resources": lambda: (self.process.poll() or 0) < 0,
-            **super().looks(self._work.owner),
+            **super().looks(),
             "disk": is_over_disk,
         }
         if self._uids is None:

@@ -1,8 +1,6 @@
-"""What a tool call is and what it answers, between session and registry; what tools are given and how they refuse."""
+"""What a tool call answers, between session and registry; what tools are given and how they refuse."""
 
 from __future__ import annotations
-
-from typing import Protocol
 
 import msgspec
 import orjson
@@ -23,27 +21,6 @@ class ToolOutcome(msgspec.Struct, frozen=True, kw_only=True):
     found_ids: tuple[str, ...] = ()  # ids in the result, in rank order, for find_* tools only
     recommended_ids: tuple[str, ...] | None = None  # recommend_product only
     is_final: bool = False  # terminate only
-
-
-class Toolbox(Protocol):
-    """The tools of one profile over one catalogue."""
-
-    @property
-    def profile(self) -> str: ...
-
-    @property
-    def schemas(self) -> str:
-        """The canonical OpenAI `tools` array as JSON text, generated from signatures."""
-        ...
-
-    @property
-    def schemas_sha256(self) -> str: ...
-
-    def dispatch(self, name: str, arguments: str, work: WorkMeter | None = None) -> ToolOutcome:
-        """Execute one call. `arguments` is JSON text. Raises UnreadableError for arguments that can't be read at all,
-        WorkExceededError from `work`, on which the call's searches and products are counted, and ArenaError U3010 when
-        the catalogue itself failed."""
-        ...
 
 
 _ECHO_MAX = 200  # characters of the agent's own text repeated in an error

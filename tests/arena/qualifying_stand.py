@@ -19,7 +19,7 @@ from harness.inference.port import ModelReply
 from harness.inference.scripted.model import complete
 from harness.sandbox.port import EpisodeOver, GuestCallError, GuestExit, GuestJob, Host, SandboxLevel
 from harness.session import EpisodePorts, run_episode
-from harness.tools.registry import make_toolbox
+from harness.tools.registry import Toolbox
 from harness.trace import EvaluationBody
 from neurons.settings.inputs import SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED
 from problems.model import OutcomeScore, Problem, Product
@@ -83,7 +83,7 @@ class Ground:
 
     def run(self, source: str, problem: Problem) -> EvaluationBody:
         """The body of one episode."""
-        toolbox = make_toolbox(POLICY.tool_profile, self.catalogue)
+        toolbox = Toolbox(POLICY.tool_profile, self.catalogue)
         gateway = Gateway(POLICY.inference, [ScriptedUpstream()], toolbox.schemas, POLICY.limits, lambda _: None)
         ports = EpisodePorts(toolbox=toolbox, gateway=gateway, sandbox=DirectSandbox())
         return run_episode(source, problem, ports, episode_rules(POLICY, self.catalogue.content_sha256)).body

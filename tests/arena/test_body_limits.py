@@ -9,8 +9,8 @@ import pytest
 from arena.policies import PAPER
 from arena.records.body import compress_bodies, encode_body
 from harness.emission.call_reader import CallReader
-from harness.recorder import Recorder
 from harness.sandbox.port import EpisodeOver
+from harness.session import Recorder
 from harness.trace import EvaluationBody
 from judge.citations import ceiling_e4
 from judge.render import DEFAULT_CAPS, render, shown_bytes

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from harness.catalogue.analysis import default_analyzer
 from harness.catalogue.build import contents_of
-from harness.tools.search import QUERY_CHARS_MAX
+from harness.tools.functions import QUERY_CHARS_MAX
 from problems.model import Product
 
 ROOM = 60_000  # bytes of the long argument, written as JSON; the rest of a call's 65,536 is for names and quotes

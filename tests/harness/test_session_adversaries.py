@@ -15,7 +15,7 @@ from harness.inference.gateway import Gateway
 from harness.inference.port import InferenceRules, ModelReply
 from harness.limits import EpisodeLimits
 from harness.session import EpisodePorts, run_episode
-from harness.tools.registry import make_toolbox
+from harness.tools.registry import Toolbox
 from harness.trace import EvaluationBody, FailedCompletion
 from tests.harness.catalogue_stand import catalogue_of, product
 from tests.harness.episode_stand import problem, reply, rules
@@ -55,7 +55,7 @@ class Script:
 def play(
     catalogue: Catalogue, source: str, *replies: ModelReply, upstream: Script | None = None, profile: str = "sn15"
 ) -> EvaluationBody:
-    toolbox = make_toolbox(profile, catalogue)
+    toolbox = Toolbox(profile, catalogue)
     script = upstream or Script(*replies)
     gateway = Gateway(InferenceRules(models=("stand",)), [script], toolbox.schemas, EpisodeLimits())
     ports = EpisodePorts(toolbox=toolbox, gateway=gateway, sandbox=reference_sandbox(source))

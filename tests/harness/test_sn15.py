@@ -15,7 +15,7 @@ from harness.catalogue.synthetic import generate
 from harness.limits import EpisodeLimits
 from harness.session import Episode
 from harness.tools.port import listed
-from harness.tools.registry import environment_problem, make_toolbox, profile_schemas
+from harness.tools.registry import Toolbox, environment_problem, profile_schemas
 from harness.trace import ToolCall
 from problems.model import BUCKETS, Problem, RewardItem
 from tests.harness.agent_stand import is_success, play, problems
@@ -104,7 +104,7 @@ def client(catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch):
     from arena_sdk import _link  # type: ignore[attr-defined]
     from sn15.proxy import ProxyClient  # type: ignore
 
-    toolbox = make_toolbox("sn15", catalogue)
+    toolbox = Toolbox("sn15", catalogue)
 
     def transport(method: str, params: dict[str, object]) -> object:
         arguments = params["arguments"]
