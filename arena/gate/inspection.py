@@ -1,23 +1,117 @@
-"""The gate: one pure function from source and published rules to a report. Nothing of the source is executed.
+"""The gate: one pure function from bytes and published rules to a report. Nothing of the source is executed.
 
 It raises the price of cheating and saves evaluation time; it is not a boundary. The sandbox contains, and the run-time
-rule on surfaced ids makes answer tables worthless. Hostile source can exhaust a parser: validators call
-`arena.gate.isolation.inspect_isolated`.
+rule on surfaced ids makes answer tables worthless. Gate and guest see the same program: the bytes are decoded once as
+UTF-8, an encoding cookie or byte order mark that could make another reader see other text is refused. Hostile source
+can exhaust a parser: validators call `arena.gate.isolation.inspect_isolated`.
 """
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import hashlib
-from collections.abc import Sequence
+import io
+import re
+import tokenize
+import unicodedata
+import warnings
+from collections.abc import Iterator, Sequence
 
-from arena.gate.knowledge import GateKnowledge
+from arena.gate.knowledge import GateKnowledge, collect_literals, table_findings
 from arena.gate.likeness import Author, Neighbour, inputs_hash, similarity_findings, sketch_of
-from arena.gate.literals import collect_literals, table_findings
 from arena.gate.reach import reach_findings
 from arena.gate.rules import FINDINGS_PER_RULE, RULES_VERSION, Finding, GateReport, finding, make_report
-from arena.gate.source import parse, read_text
 from arena.policy import GateRules
 from arena.secrets import find_secrets
+
+ENTRY = "agent_main"
+_COOKIE = re.compile(r"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", re.ASCII)
+_NEWLINE = re.compile(r"\r\n|\r|\n")
+_BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_HIDDEN_CATEGORIES = frozenset({"Cf", "Co", "Cs"})
+
+
+def read_text(source: bytes, rules: GateRules) -> tuple[str, list[Finding]]:
+    """The text of a source, or the finding that stops the inspection."""
+    if len(source) > rules.source_bytes:
+        return "", [finding("size", 0, f"{len(source)} bytes of {rules.source_bytes}")]
+    if source.startswith(b"\xef\xbb\xbf"):
+        return "", [finding("encoding", 1, "byte order mark")]
+    try:
+        text = source.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = source.count(b"\n", 0, error.start) + 1
+        return "", [finding("encoding", line, f"byte {source[error.start]:#04x}")]
+    for line, content in enumerate(_NEWLINE.split(text, 2)[:2], 1):
+        cookie = _COOKIE.match(content)
+        if cookie and cookie[1].lower().replace("_", "-") not in ("utf-8", "utf8"):
+            return "", [finding("encoding", line, f"encoding cookie {cookie[1]}")]
+    return text, []
+
+
+def parse(text: str, rules: GateRules) -> tuple[ast.Module | None, list[Finding]]:
+    """The tree, and the findings on hidden characters, syntax, depth and entry.
+
+    There is no tree when a finding stops the inspection.
+    """
+    found = list(hidden_characters(text))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a doubtful escape sequence is the miner's business
+            module = ast.parse(text)
+    except SyntaxError as error:
+        return None, [*found, finding("parse", error.lineno or 0, error.msg)]
+    except (ValueError, RecursionError, MemoryError) as error:
+        return None, [*found, finding("parse", 0, type(error).__name__)]
+    depth = _depth(module)
+    if depth > rules.ast_depth:
+        return None, [*found, finding("depth", 0, f"{depth} of {rules.ast_depth}")]
+    defined = [node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == ENTRY]
+    if not defined:
+        return module, [*found, finding("entry", 0, ENTRY)]
+    arguments = defined[-1].args
+    positional = arguments.posonlyargs + arguments.args
+    required = len(positional) - len(arguments.defaults)
+    keywords = sum(default is None for default in arguments.kw_defaults)
+    if required > 1 or keywords or not (positional or arguments.vararg):
+        found.append(finding("entry", defined[-1].lineno, f"{ENTRY} does not take exactly one argument"))
+    return module, found
+
+
+def _depth(module: ast.Module) -> int:
+    """The nodes on the longest path of a tree."""
+    depth = 0
+    level: list[ast.AST] = [module]
+    while level:
+        depth, level = depth + 1, [part for node in level for part in ast.iter_child_nodes(node)]
+    return depth
+
+
+def hidden_characters(text: str) -> Iterator[Finding]:
+    """Findings on characters that an editor does not show: in code and texts all of them, in comments bidi controls."""
+    if text.isascii() and "\0" not in text:
+        return
+    comments = _comment_columns(text)
+    hits = 0
+    for number, line in enumerate(text.split("\n"), 1):
+        for column, character in enumerate("" if line.isascii() and "\0" not in line else line):
+            is_comment = column >= comments.get(number, len(line))
+            is_hidden = character == "\0" or unicodedata.category(character) in _HIDDEN_CATEGORIES
+            if character in _BIDI or (is_hidden and not is_comment):
+                yield finding("invisible", number, f"U+{ord(character):04X}")
+                hits += 1
+                if hits == FINDINGS_PER_RULE:
+                    return
+
+
+def _comment_columns(text: str) -> dict[int, int]:
+    columns: dict[int, int] = {}
+    with contextlib.suppress(tokenize.TokenError, SyntaxError, ValueError):  # what can't be read counts as code
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                columns[token.start[0]] = token.start[1]
+    return columns
 
 
 def inspect(

@@ -10,8 +10,7 @@ from __future__ import annotations
 from harness.catalogue.requests import ignored_parameters
 from harness.limits import PRODUCT
 from harness.tools import functions
-from harness.tools.functions import products_of, refuse_long, search_request
-from harness.tools.port import ToolContext, ToolOutcome, result_text
+from harness.tools.functions import ToolContext, ToolOutcome, products_of, refuse_long, result_text, search_request
 
 HITS_MAX = 5
 

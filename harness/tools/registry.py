@@ -25,7 +25,7 @@ from harness.catalogue.port import Catalogue
 from harness.errors import reading_guest_bytes
 from harness.limits import EpisodeLimits, WorkMeter
 from harness.tools import compact, functions
-from harness.tools.port import (
+from harness.tools.functions import (
     RefusedCallError,
     ToolContext,
     ToolOutcome,

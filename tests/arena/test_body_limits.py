@@ -27,7 +27,7 @@ class WordyToolbox(StandToolbox):
         self._result = json.dumps([filler * (size // len(filler))], ensure_ascii=False)
 
     def dispatch(self, name, arguments, work=None):
-        from harness.tools.port import ToolOutcome
+        from harness.tools.functions import ToolOutcome
 
         return ToolOutcome(result=self._result)
 

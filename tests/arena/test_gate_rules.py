@@ -17,7 +17,7 @@ from arena.gate.rules import RULES as PUBLISHED
 from arena.policies import POLICIES
 from foundation.codes import CODES
 from harness.agents.registry import cheater_source, reference_agents
-from tests.arena.gate_stand import END, IDS, RULES, TABLE, TEXTS, gate, knowledge, rules_met, shifted
+from tests.arena.gate_stand import END, IDS, RULES, TABLE, TEXTS, gate, knowledge, rules_met
 
 README = Path(__file__).parents[2] / "arena" / "gate" / "README.md"
 
@@ -34,7 +34,7 @@ REFUSED = {
     "zero width in a string": ("x = 'zero\u200bwidth'", "invisible"),
     "bidi in a comment": ("x = 1  # \u202e abc", "invisible"),
     "foreign global": ("def f():\n    global \u0430\n    \u0430 = 1", "identifier"),
-    "shifted ids": (f"T = {[shifted(value, 3) for value in TABLE]}", "id-table"),
+    "ids": (f"T = {list(TABLE)}", "id-table"),
     "pasted key": ("# AKIAABCDEFGHIJKLMNOP", "secret"),
 }
 
@@ -87,11 +87,9 @@ def test_a_pasted_credential_is_never_repeated() -> None:
 
 # -- ids and texts
 @pytest.mark.parametrize("separator", [" ", ",", "\n", "-", "/ product "])
-@given(data=st.data())
-def test_three_ids_are_a_table_under_any_shift_and_direction(separator: str, data: st.DataObject) -> None:
-    chosen = data.draw(st.lists(st.sampled_from(IDS), min_size=3, max_size=8, unique=True))
-    text = shifted(separator.join(chosen), data.draw(st.integers(0, 9)))
-    report = gate(f"T = {text[:: data.draw(st.sampled_from([1, -1]))]!r}")
+@given(chosen=st.lists(st.sampled_from(IDS), min_size=3, max_size=8, unique=True))
+def test_three_ids_are_a_table(separator: str, chosen: list[str]) -> None:
+    report = gate(f"T = {separator.join(chosen)!r}")
     assert "id-table" in rules_met(report) and report.severity == "integrity"
 
 

@@ -14,7 +14,7 @@ from harness.catalogue.port import Catalogue, SearchRequest
 from harness.catalogue.synthetic import generate
 from harness.limits import EpisodeLimits
 from harness.session import Episode
-from harness.tools.port import listed
+from harness.tools.functions import listed
 from harness.tools.registry import Toolbox, environment_problem, profile_schemas
 from harness.trace import ToolCall
 from problems.model import BUCKETS, Problem, RewardItem

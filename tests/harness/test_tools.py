@@ -17,7 +17,7 @@ from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue
 from harness.catalogue.synthetic import generate
 from harness.tools.compact import HITS_MAX
-from harness.tools.port import ToolOutcome
+from harness.tools.functions import ToolOutcome
 from harness.tools.registry import PROFILES, Toolbox, profile_schemas, profile_tools
 from problems.axes import match
 from problems.model import RewardItem

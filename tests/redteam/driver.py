@@ -32,7 +32,7 @@ from harness.sandbox.port import Sandbox
 from harness.sandbox.probe import open_sandbox
 from harness.sandbox.processes import descendants
 from harness.session import EpisodePorts, run_episode
-from harness.tools.port import ToolOutcome
+from harness.tools.functions import ToolOutcome
 from harness.trace import EvaluationBody, ToolCall
 from problems.model import Problem, RewardItem
 from tests.harness.episode_stand import StandGateway, StandToolbox, rules
