@@ -313,11 +313,8 @@ class _Reach:
         match parent:
             case ast.Attribute(value=value, attr=attr):
                 return value is node and (attr in _NAMING or attr[:2] != "__")
-            case ast.FormattedValue():
+            case ast.FormattedValue() | ast.Compare():
                 return True
-            case ast.Compare():
-                sides = [side for side in (parent.left, *parent.comparators) if side is not node]
-                return _is_identity(parent) or all(self._is_plain_class(side) for side in sides)
             case ast.Call(func=func) if func is node:
                 return _is_made_plainly(parent)
             case ast.Call(func=ast.Attribute(value=table, attr="get")) if parent.args[:1] == [node]:
@@ -342,29 +339,13 @@ class _Reach:
             isinstance(each, ast.Attribute) and (each.attr in _NAMING or each.attr[:2] != "__") for each in around
         )
 
-    def _is_plain_class(self, node: ast.expr | None) -> bool:
-        """A builtin class or an own one whose `==` is known, a display of such, a table of such, another `type(x)`."""
-        match node:
-            case ast.Name(id=name):
-                own = self.scopes.classes.get(name)
-                is_own = own is not None and not own.decorator_list and not own.keywords
-                is_own = is_own and self.scopes.bindings[name] == 1
-                return is_own or self.scopes.is_untouched(node, *_CLASSES) or self._is_table(node)
-            case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
-                return all(map(self._is_plain_class, items))
-            case ast.Call(func=func):
-                return self.meaning(func) == ".type"
-        return False
-
     def _is_table(self, node: ast.expr) -> bool:
-        """A dict display of plain classes, on the spot or bound once."""
-        if isinstance(node, ast.Dict):
-            return all(map(self._is_plain_class, node.keys))
-        if not isinstance(node, ast.Name) or self.scopes.bindings[node.id] != 1:
-            return False
+        """A dict display, on the spot or bound once."""
+        if not isinstance(node, ast.Name):
+            return isinstance(node, ast.Dict)
         bound = (each for each in ast.walk(self.module) if isinstance(each, ast.Assign))
         values = [each.value for each in bound if getattr(each.targets[0], "id", "") == node.id]
-        return any(isinstance(value, ast.Dict) and self._is_table(value) for value in values)
+        return self.scopes.bindings[node.id] == 1 and any(isinstance(value, ast.Dict) for value in values)
 
     def _is_dict_told(self, node: ast.expr) -> bool:
         """Whether an object's attributes only become a text, plain JSON or a set of names."""

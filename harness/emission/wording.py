@@ -8,10 +8,10 @@ decimal fraction. What is left are words of letters and digits.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cached_property, lru_cache
 from html.entities import html5
 from itertools import accumulate
@@ -171,7 +171,7 @@ def texts_in(arguments: str) -> Iterator[str]:
         else:
             yield str(value)
             if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
-                with contextlib.suppress(orjson.JSONDecodeError):
+                with suppress(orjson.JSONDecodeError):
                     stack.append(orjson.loads(value))
 
 

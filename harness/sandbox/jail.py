@@ -127,8 +127,7 @@ class Jail(abc.ABC):
         def is_over_memory() -> bool:
             # Two looks must agree: a process that ends or starts another program during one may not be readable.
             with reading_as(self.owner):
-                limit = self.limits.memory_bytes
-                return all(held_bytes(self.pids(), limit) > limit for _ in range(2))
+                return all(held_bytes(self.pids()) > self.limits.memory_bytes for _ in range(2))
 
         group = self.group
         read_cpu_s = group.cpu_time_s if group and group.counts_cpu else TreeCpu(self.process.pid).read_s

@@ -56,8 +56,8 @@ def memory_of(pid: int) -> int | None:
     return next((size for face in _faces(pid) if (size := _shown_memory(face)) is not None), None)
 
 
-def held_bytes(pids: tuple[int, ...], limit_bytes: int) -> int:
-    """Memory that `pids` hold together, at least; exact enough to say whether it is more than `limit_bytes`.
+def held_bytes(pids: tuple[int, ...]) -> int:
+    """Memory that `pids` hold together, at least.
 
     Beside `memory_of` each, where shared pages count once for each process: what pipes, socket pairs and event polls
     may keep in the kernel, and the kernel's own notes on each mapping. A process that hides its descriptors or
@@ -69,9 +69,6 @@ def held_bytes(pids: tuple[int, ...], limit_bytes: int) -> int:
         descriptors = [name for pid in pids for name in read_face(pid, open_files) or ()]
     except PermissionError:
         return UNMEASURABLE
-    at_most = total + socket_bytes() * len(descriptors)
-    if at_most <= limit_bytes:
-        return at_most
     buffers: dict[str, int] = {}  # what the objects behind descriptors may hold; a shared one counts once
     for name in descriptors:
         try:

@@ -51,7 +51,9 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
 
     def number(self, name: str) -> int:
         """Of a call that is judged by its arguments, on this platform."""
-        return JUDGED[name][self.column]
+        found = JUDGED[name][self.column]
+        assert found is not None, f"{name} is on every platform"
+        return found
 
     def denied_numbers(self, exposure: Exposure = "namespaces") -> tuple[int, ...]:
         """System-call numbers that are refused whatever their arguments are on this platform, ascending."""
@@ -120,9 +122,9 @@ def build_filter(architecture: Architecture, exposure: Exposure = "namespaces") 
     for name, (argument, values) in REFUSED_VALUES.items():
         code += _decide_by_value(number(name), argument, values, on_hit=_REFUSED, on_miss=ALLOW)
     if exposure != "namespaces":
-        for numbers, arguments in SELF_ONLY.values():
+        for name, arguments in SELF_ONLY.items():
             # Ids are 32-bit integers: the kernel reads the low half only.
-            code += _require_zero(numbers[architecture.column], tuple(_low(n) for n in arguments))
+            code += _require_zero(number(name), tuple(map(_low, arguments)))
     for denied in architecture.denied_numbers(exposure):
         code += [(JUMP_EQUAL, 0, 1, denied), (RETURN, 0, 0, _REFUSED)]
     code.append((RETURN, 0, 0, ALLOW))
@@ -163,18 +165,14 @@ def _calls(text: str) -> Mapping[str, Numbers]:
     return {name: (int(x86_64), None if aarch64 == "-" else int(aarch64)) for name, x86_64, aarch64 in rows}
 
 
-JUDGED: Mapping[str, tuple[int, int]] = {
-    "clone": (56, 220),
-    "mmap": (9, 222),
-    "madvise": (28, 233),
-    "socket": (41, 198),
-    "socketpair": (53, 199),
-    "sendto": (44, 206),
-    "ioctl": (16, 29),
-    "fcntl": (72, 25),
-    "prctl": (157, 167),
-    "close_range": (436, 436),
-}
+# Judged by their arguments.
+JUDGED = _calls(
+    """
+clone 56 220, mmap 9 222, madvise 28 233, socket 41 198, socketpair 53 199, sendto 44 206, ioctl 16 29, fcntl 72 25,
+    prctl 157 167, close_range 436 436, prlimit64 302 261, sched_setaffinity 203 122, sched_setscheduler 144 119,
+    sched_setparam 142 118, sched_setattr 314 274, setpriority 141 140
+    """
+)
 DENIED = _calls(
     """
 other processes' memory: ptrace 101 117, process_vm_readv 310 270, process_vm_writev 311 271, kcmp 312 272
@@ -222,13 +220,13 @@ chmod 90 -, fchmod 91 52, fchmodat 268 53, fchmodat2 452 452, chown 92 -, lchown
     """
 )
 # Calls that name a process, and the arguments that must be 0: the caller itself.
-SELF_ONLY: Mapping[str, tuple[tuple[int, int], tuple[int, ...]]] = {
-    "prlimit64": ((302, 261), (0,)),
-    "sched_setaffinity": ((203, 122), (0,)),
-    "sched_setscheduler": ((144, 119), (0,)),
-    "sched_setparam": ((142, 118), (0,)),
-    "sched_setattr": ((314, 274), (0,)),
-    "setpriority": ((141, 140), (0, 1)),
+SELF_ONLY: Mapping[str, tuple[int, ...]] = {
+    "prlimit64": (0,),
+    "sched_setaffinity": (0,),
+    "sched_setscheduler": (0,),
+    "sched_setparam": (0,),
+    "sched_setattr": (0,),
+    "setpriority": (0, 1),
 }
 # By call: the argument that is looked at, and its values that pass.
 HARMLESS_VALUES: Mapping[str, tuple[int, tuple[int, ...]]] = {

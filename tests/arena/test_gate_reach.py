@@ -33,7 +33,7 @@ def test_every_ordinary_route_and_nearly_every_deep_one_is_found() -> None:
         for routes in (ROUTES, DATA_ROUTES, DEEP_ROUTES)
     ]
     assert len(ROUTES) == 192 and len(DEEP_ROUTES) == 94
-    assert missed[:2] == [set(), set()] and len(missed[2]) <= 8
+    assert missed[:2] == [set(), set()] and len(missed[2]) <= 10
 
 
 def test_a_codec_that_hides_a_text_is_found() -> None:

@@ -140,22 +140,22 @@ def agent_main(p):
 
     def test_any_tree_can_be_measured_and_removed(self, tmp_path):
         work = make_work_directory(None)
-        (work.path / "file").write_bytes(b"x" * 100_000)
-        (work.path / "link").symlink_to(tmp_path)
+        (work / "file").write_bytes(b"x" * 100_000)
+        (work / "link").symlink_to(tmp_path)
         (tmp_path / "kept").write_text("kept")
-        assert 100_000 <= measure(work, (), 1 << 20) < 200_000
+        assert 100_000 <= measure(work, None, (), 1 << 20) < 200_000
         here = os.open(".", os.O_RDONLY)
         try:
-            os.chdir(work.path)
+            os.chdir(work)
             for _ in range(3_000):  # deeper than any path or recursion
                 Path("d").mkdir(0o000 if IS_ROOT else 0o700)
                 os.chdir("d")
         finally:
             os.fchdir(here)
             os.close(here)
-        assert measure(work, (), 1 << 20) == UNMEASURABLE
-        remove(work.path)
-        assert not work.path.exists() and (tmp_path / "kept").read_text() == "kept"
+        assert measure(work, None, (), 1 << 20) == UNMEASURABLE
+        remove(work)
+        assert not work.exists() and (tmp_path / "kept").read_text() == "kept"
 
     def test_a_folder_that_its_owner_closed_can_be_removed_by_an_ordinary_user(self, monkeypatch):
         with tempfile.TemporaryDirectory(prefix="arena-closed-") as folder:
@@ -168,7 +168,7 @@ def agent_main(p):
                         os.setgroups([])
                         os.setresgid(65534, 65534, 65534)
                         os.setresuid(65534, 65534, 65534)
-                    inner = make_work_directory(None).path / "a" / "b"
+                    inner = make_work_directory(None) / "a" / "b"
                     inner.mkdir(parents=True)
                     (inner / "file").touch()
                     inner.chmod(0)
