@@ -28,8 +28,8 @@ import msgspec
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
 from harness.sandbox.guest_files import GuestRoot, guest_command, guest_environment
-from harness.sandbox.host_loop import build_bounds
 from harness.sandbox.jail import FILES_AT_MOST, REAP_S, Jail, Limit, start_process
+from harness.sandbox.port import build_bounds
 from harness.sandbox.processes import Cgroups, descendants, lease_uid, open_group
 
 EntryMode = Literal["root", "root-userns", "user"]

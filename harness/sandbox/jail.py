@@ -29,8 +29,18 @@ from foundation.canonical import text_hash
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
 from harness.sandbox.guest_files import GuestRoot, guest_command, guest_environment
-from harness.sandbox.host_loop import START_MS, GuestConversation, Pipes, build_bounds, build_init
-from harness.sandbox.port import GuestEnd, GuestExit, GuestJob, Host, SandboxLevel
+from harness.sandbox.port import (
+    START_MS,
+    GuestConversation,
+    GuestEnd,
+    GuestExit,
+    GuestJob,
+    Host,
+    Pipes,
+    SandboxLevel,
+    build_bounds,
+    build_init,
+)
 from harness.sandbox.processes import JailGroup, TreeCpu, held_bytes, reading_as
 
 Limit = Literal["memory", "cpu", "processes", "disk", "resources"]

@@ -27,10 +27,9 @@ from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
 from harness.sandbox.bubblewrap import Bubblewrap, EntryMode
 from harness.sandbox.guest_files import GuestRoot, open_guest_root
-from harness.sandbox.host_loop import OPEN_FILES
 from harness.sandbox.jail import JailSandbox, Reference
 from harness.sandbox.landlock import SCOPES_ABI, Landlock, UidMode, landlock_abi, sweep_work_directories
-from harness.sandbox.port import GuestCallError, GuestJob, Sandbox, SandboxLevel
+from harness.sandbox.port import OPEN_FILES, GuestCallError, GuestJob, Sandbox, SandboxLevel
 from harness.sandbox.processes import Cgroups, find_cgroups
 from harness.sandbox.seccomp import build_filter, native_architecture
 
