@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sysconfig
 from pathlib import Path
 
@@ -14,12 +13,8 @@ from arena.gate.inspection import inspect
 from arena.gate.knowledge import make_knowledge
 from arena.gate.rules import FINDINGS_PER_RULE, RULES_VERSION, what_to_change
 from arena.gate.rules import RULES as PUBLISHED
-from arena.policies import POLICIES
-from foundation.codes import CODES
 from harness.agents.registry import cheater_source, reference_agents
 from tests.arena.gate_stand import END, IDS, RULES, TABLE, TEXTS, gate, knowledge, rules_met
-
-README = Path(__file__).parents[2] / "arena" / "gate" / "README.md"
 
 REFUSED = {
     "os under an alias": ("import os as o\nx = [o]", "import"),
@@ -178,12 +173,3 @@ def test_no_mutation_of_a_real_agent_raises(data: st.DataObject) -> None:
     inserted = data.draw(st.sampled_from(["", "\x00", "(", "'''", "\\", "\n  ", "é", "0x" + "f" * 9, "1" * 5_000]))
     report = inspect(source[:start] + inserted + source[stop:], RULES, knowledge())
     assert report.outcome in ("accept", "review", "reject")
-
-
-def test_every_rule_has_a_registered_code_and_stands_in_the_readme_and_every_policy_states_them() -> None:
-    rows = re.findall(
-        r"^\| `([a-z-]+)` \| (reject|review) \| (integrity|security|form) \|", README.read_text(encoding="utf-8"), re.M
-    )
-    assert {rule.code for rule in PUBLISHED.values()} <= set(CODES)
-    assert rows == [(rule.name, rule.outcome, rule.severity) for rule in PUBLISHED.values()]
-    assert {policy.gate.version for policy in POLICIES.values()} == {RULES_VERSION}

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -185,7 +184,6 @@ class FakeJail:
     def __init__(self, limits: EpisodeLimits) -> None:
         self.limits, self.process = limits, self
         self.done: list[str] = []
-        self.thread = threading.current_thread()
         self.has_ended = False
         readable, writable = os.pipe()
         os.write(writable, b"x")
@@ -213,15 +211,6 @@ class TestAhead:
     def opener(self, jails) -> Callable[[EpisodeLimits], FakeJail]:
         return lambda limits: jails.append(FakeJail(limits)) or jails[-1]
 
-    def test_a_job_gets_the_jail_that_waits_confined_and_opened_by_a_thread_that_stays(self, jails, opener):
-        ahead = JailsAhead(opener, 1)
-        one = threading.Thread(target=ahead.prepare, args=(LIMITS,))
-        one.start()
-        one.join()
-        taken = ahead.take(LIMITS)
-        assert (jails, taken.done) == ([taken], ["confined"])
-        assert taken.thread is not threading.current_thread() and taken.thread.is_alive()
-
     @pytest.mark.parametrize("why", ["limits", "ended"])
     def test_a_jail_of_other_limits_or_that_has_ended_is_closed_and_a_fresh_one_used(self, jails, opener, why):
         ahead = JailsAhead(opener, 1)
@@ -240,15 +229,6 @@ class TestAhead:
         ahead.prepare(LIMITS)
         with pytest.raises(ArenaError, match="no more"):
             ahead.take(LIMITS)
-
-    def test_jails_that_wait_are_closed_when_nobody_can_ask_for_them(self, jails, opener):
-        ahead = JailsAhead(opener, 3)
-        for _ in range(3):
-            ahead.prepare(LIMITS)
-        assert wait_for(lambda: len(jails) == 3)
-        del ahead
-        gc.collect()
-        assert [one.done[-1] for one in jails] == ["closed"] * 3
 
 
 def runners() -> set[int]:
