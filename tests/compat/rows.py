@@ -1,4 +1,9 @@
-"""A row per foreign thing, the kinds of things there are, and programs in virtual environments that somebody made."""
+"""A row per foreign thing, the kinds of things there are, and programs in virtual environments that somebody made.
+
+A kind is one file in `tests/compat/kinds` with a `KIND`: the folder below FOREIGN that it reads, and a function that
+examines one thing. `sources.json` in FOREIGN says where each file is from, by its path there:
+`{"agents/a.py": {"source": "github.com/owner/name", "version": "commit", "date": "2026-05-04"}}`.
+"""
 
 from __future__ import annotations
 
