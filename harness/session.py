@@ -331,10 +331,6 @@ def _size(params: dict[str, object]) -> int:
     return len(foreign_text(params).encode())
 
 
-def _unmeasured(_: Event) -> int:
-    return 0
-
-
 class EpisodePorts(msgspec.Struct, frozen=True, kw_only=True):
     """What an episode works with. `clock` gives seconds, monotonic; it never reaches the body. `journal` is the
     gateway's, where the episode may be a restart."""
@@ -342,7 +338,7 @@ class EpisodePorts(msgspec.Struct, frozen=True, kw_only=True):
     toolbox: Toolbox
     gateway: ModelGateway
     sandbox: Sandbox
-    shown_bytes: Callable[[Event], int] = _unmeasured  # of an event, at most, in the trace that a judge is shown
+    shown_bytes: Callable[[Event], int] = lambda _: 0  # of an event, at most, in the trace that a judge is shown
     clock: Callable[[], float] = time.monotonic
     journal: MemoryJournal | None = None
 
@@ -427,15 +423,12 @@ def run_episode(source: str, problem: Problem, ports: EpisodePorts, rules: Episo
 
 def _explain(ended: GuestExit, recorder: Recorder, limits: EpisodeLimits) -> tuple[StopReason, Failure | None]:
     """Why the episode ended and whose failure that is. After terminate nothing the guest does changes it."""
+    without_answer = Failure(code="A1060") if recorder.recommended is None else None
     if recorder.is_terminated:
-        return "terminated", _without_answer(recorder)
+        return "terminated", without_answer
     if recorder.breach is not None:
         return recorder.breach
     stop, failure = classify_guest(ended, limits)
     if stop != "returned":
         return stop, failure
-    return ("returned" if recorder.recommended is None else "terminated"), _without_answer(recorder)
-
-
-def _without_answer(recorder: Recorder) -> Failure | None:
-    return Failure(code="A1060") if recorder.recommended is None else None
+    return ("returned" if recorder.recommended is None else "terminated"), without_answer

@@ -17,6 +17,7 @@ import ast
 import contextlib
 import hashlib
 import io
+import itertools
 import os
 import re
 import resource
@@ -71,7 +72,7 @@ def parse(text: str, rules: GateRules) -> tuple[ast.Module | None, list[Finding]
 
     There is no tree when a finding stops the inspection.
     """
-    found = list(hidden_characters(text))
+    found = list(itertools.islice(hidden_characters(text), FINDINGS_PER_RULE))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a doubtful escape sequence is the miner's business
@@ -109,16 +110,11 @@ def hidden_characters(text: str) -> Iterator[Finding]:
     if text.isascii() and "\0" not in text:
         return
     comments = _comment_columns(text)
-    hits = 0
     for number, line in enumerate(text.split("\n"), 1):
         for column, character in enumerate("" if line.isascii() and "\0" not in line else line):
-            is_comment = column >= comments.get(number, len(line))
             is_hidden = character == "\0" or unicodedata.category(character) in _HIDDEN_CATEGORIES
-            if character in _BIDI or (is_hidden and not is_comment):
+            if character in _BIDI or (is_hidden and column < comments.get(number, len(line))):
                 yield finding("invisible", number, f"U+{ord(character):04X}")
-                hits += 1
-                if hits == FINDINGS_PER_RULE:
-                    return
 
 
 def _comment_columns(text: str) -> dict[int, int]:

@@ -174,7 +174,11 @@ class JailSandbox:
         self.level, self.open_jail = level, open_jail
         self._clock, self._admitted = clock, admitted
         self._slots = threading.BoundedSemaphore(slots)
-        self._jails = JailsAhead(open_jail, ahead)
+        self._lock, self._ahead = threading.Lock(), ahead
+        self._waiting: deque[Future[Jail]] = deque()
+        self._openers = ThreadPoolExecutor(max(1, ahead), thread_name_prefix="jail-ahead")
+        # Jails that wait are closed when nobody holds the sandbox, or when the process ends.
+        weakref.finalize(self, _close_all, self._openers, self._waiting)
 
     def run(self, job: GuestJob, host: Host) -> GuestExit:
         """Run one agent. Raises ArenaError V2002 when the jail cannot start or end, V2001 when the level does not
@@ -183,13 +187,13 @@ class JailSandbox:
             raise ArenaError("V2001", f"source {sha256[:12]} is not a shipped reference agent")
         with (
             self._slots,
-            contextlib.closing(self._jails.take(job.limits)) as jail,
+            contextlib.closing(self.take(job.limits)) as jail,
             Watch(jail.looks(), jail.kill, self._clock) as watch,
         ):
 
             def begin() -> bytes:
                 jail.confine()
-                self._jails.prepare(job.limits)
+                self.prepare(job.limits)
                 watch.start()
                 return build_init(job)
 
@@ -205,6 +209,25 @@ class JailSandbox:
             status = jail.wait()
             was_out_of_memory = jail.group is not None and jail.group.was_out_of_memory()
             return explain_death(ended, status, was_out_of_memory=was_out_of_memory)
+
+    def take(self, limits: EpisodeLimits) -> Jail:
+        """A jail for one job, the caller's to close. Raises as `open_jail` does."""
+        while True:
+            with self._lock:
+                opening = self._waiting.popleft() if self._waiting else None
+            if opening is None:
+                return self.open_jail(limits)
+            if opening.exception() is None:
+                jail = opening.result()
+                if jail.limits == limits and jail.process.poll() is None:
+                    return jail
+                jail.close()
+
+    def prepare(self, limits: EpisodeLimits) -> None:
+        """Open one in the background, unless as many wait as may."""
+        with self._lock, contextlib.suppress(RuntimeError):  # the process is about to end
+            if len(self._waiting) < self._ahead:
+                self._waiting.append(self._openers.submit(_open_confined, self.open_jail, limits))
 
 
 def explain_death(ended: GuestExit, status: int, *, was_out_of_memory: bool) -> GuestExit:
@@ -267,38 +290,6 @@ class Watch:
         except Exception as fault:  # noqa: BLE001 - handed to the thread that runs the episode, which raises it
             self._fault = fault
         self._end_guest()
-
-
-class JailsAhead:
-    """At most `at_most` jails that wait; with 0, each is opened when it is asked for. Thread-safe."""
-
-    def __init__(self, open_jail: Callable[[EpisodeLimits], Jail], at_most: int) -> None:
-        """`open_jail` starts a jail and returns at once. It must not hold this object: jails that wait are closed when
-        nobody does, or when the process ends."""
-        self._open, self._at_most = open_jail, at_most
-        self._lock = threading.Lock()
-        self._waiting: deque[Future[Jail]] = deque()
-        self._openers = ThreadPoolExecutor(max(1, at_most), thread_name_prefix="jail-ahead")
-        weakref.finalize(self, _close_all, self._openers, self._waiting)
-
-    def take(self, limits: EpisodeLimits) -> Jail:
-        """A jail for one job, the caller's to close. Raises as `open_jail` does."""
-        while True:
-            with self._lock:
-                opening = self._waiting.popleft() if self._waiting else None
-            if opening is None:
-                return self._open(limits)
-            if opening.exception() is None:
-                jail = opening.result()
-                if jail.limits == limits and jail.process.poll() is None:
-                    return jail
-                jail.close()
-
-    def prepare(self, limits: EpisodeLimits) -> None:
-        """Open one in the background, unless as many wait as may."""
-        with self._lock, contextlib.suppress(RuntimeError):  # the process is about to end
-            if len(self._waiting) < self._at_most:
-                self._waiting.append(self._openers.submit(_open_confined, self._open, limits))
 
 
 def _open_confined(open_jail: Callable[[EpisodeLimits], Jail], limits: EpisodeLimits) -> Jail:

@@ -50,7 +50,7 @@ UidMode = Literal["own-uid", "host-uid"]
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, REMOVE_DIR, REMOVE_FILE = (1 << bit for bit in range(6))
 MAKE_DIR, MAKE_REG, MAKE_FIFO, MAKE_SYM, REFER, TRUNCATE = 1 << 7, 1 << 8, 1 << 10, 1 << 12, 1 << 13, 1 << 14
-_SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1, 2
+_SCOPES = 1 | 2  # abstract sockets, signals
 _RIGHTS_UNTIL_ABI = ((1, 13), (2, 14), (3, 15), (5, 16))  # (ABI, how many file rights it knows)
 SCOPES_ABI = 6
 
@@ -103,7 +103,7 @@ class Landlock(msgspec.Struct, frozen=True, kw_only=True):
         order = {
             "control_fd": control_read,
             "uids": uids,
-            "scoped": scopes(self.abi),
+            "scoped": _SCOPES if self.abi >= SCOPES_ABI else 0,
             "handled": handled_rights(self.abi),
             "rules": rules(self.root.path, work, self.abi),
             "filter": build_filter(native_architecture(), self.uid_mode).hex(),
@@ -132,11 +132,6 @@ def handled_rights(abi: int) -> int:
     """All file rights that Landlock `abi` knows: what no rule gives is denied."""
     count = max((bits for since, bits in _RIGHTS_UNTIL_ABI if since <= abi), default=0)
     return (1 << count) - 1
-
-
-def scopes(abi: int) -> int:
-    """The scopes that Landlock `abi` knows."""
-    return _SCOPE_ABSTRACT_SOCKETS | _SCOPE_SIGNALS if abi >= SCOPES_ABI else 0
 
 
 def rules(root: Path, work: Path, abi: int) -> tuple[tuple[str, int], ...]:

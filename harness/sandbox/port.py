@@ -23,21 +23,10 @@ import orjson
 from foundation.canonical import foreign_text
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
+from harness.trace import SandboxEnd
 
-GuestEnd = Literal[
-    "final",  # the guest sent its last frame
-    "stopped",  # the host ended it through Host.call raising EpisodeOver
-    "wall_clock",
-    "output",
-    "frame",
-    "protocol",
-    "died",
-    "memory",
-    "cpu",
-    "processes",
-    "disk",
-    "resources",  # the kernel ended it for a limit that it did not name
-]
+# `final`: the guest sent its last frame; `stopped`: the host ended it through Host.call raising EpisodeOver.
+GuestEnd = Literal["final", "stopped", SandboxEnd]
 
 
 class SandboxLevel(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import pytest
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
 from harness.sandbox import jail, warden
-from harness.sandbox.jail import JailsAhead
+from harness.sandbox.jail import JailSandbox
 from harness.sandbox.landlock import sweep_work_directories
 from harness.sandbox.processes import descendants
 from tests.harness.jail_stand import (
@@ -202,6 +203,11 @@ class FakeJail:
         os.close(self._writable)
 
 
+def ahead_of(opener: Callable[[EpisodeLimits], FakeJail]) -> JailSandbox:
+    """One jail at a time waits."""
+    return JailSandbox(opener, best_sandbox().level, slots=1, clock=time.monotonic, ahead=1)
+
+
 class TestAhead:
     @pytest.fixture
     def jails(self) -> list[FakeJail]:
@@ -213,7 +219,7 @@ class TestAhead:
 
     @pytest.mark.parametrize("why", ["limits", "ended"])
     def test_a_jail_of_other_limits_or_that_has_ended_is_closed_and_a_fresh_one_used(self, jails, opener, why):
-        ahead = JailsAhead(opener, 1)
+        ahead = ahead_of(opener)
         ahead.prepare(OTHERS if why == "limits" else LIMITS)
         assert wait_for(lambda: jails and jails[0].done == ["confined"])
         jails[0].has_ended = why == "ended"
@@ -225,7 +231,7 @@ class TestAhead:
         def refuse(limits):
             raise ArenaError("V2002", "no more")
 
-        ahead = JailsAhead(refuse, 1)
+        ahead = ahead_of(refuse)
         ahead.prepare(LIMITS)
         with pytest.raises(ArenaError, match="no more"):
             ahead.take(LIMITS)

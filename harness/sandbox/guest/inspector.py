@@ -41,10 +41,6 @@ def _succeeds(*attempts: Callable[[], object]) -> bool:
     return False
 
 
-def _can_read(path: str) -> bool:
-    return _succeeds(Path(path).read_bytes)
-
-
 def _can_connect(family: int, address: str | tuple[str, int]) -> bool:
     def connect() -> None:
         with socket.socket(family, socket.SOCK_STREAM) as stream:
@@ -120,7 +116,7 @@ def agent_main(problem: dict[str, object]) -> dict[str, object]:
         "it can gain privileges": _LIBC.prctl(_PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1,
         "no system-call filter is on": _LIBC.prctl(_PR_GET_SECCOMP, 0, 0, 0, 0) != _SECCOMP_MODE_FILTER,
         "it sees processes of the host": any(name.isdigit() for name in _names("/proc")),
-        "it reads a file of the host": _can_read(file) or _can_read("/etc/passwd"),
+        "it reads a file of the host": _succeeds(Path(file).read_bytes, Path("/etc/passwd").read_bytes),
         "it reaches a port of the host": _can_connect(socket.AF_INET, ("127.0.0.1", canaries["port"])),
         "it reaches a socket of the host": _can_connect(socket.AF_UNIX, "\0" + str(canaries["abstract"]))
         or _can_send(f"{directory}/socket"),
