@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from arena.chain.keys import verify
 from arena.chain.port import Commitment, Subtensor
 from arena.chain.real import BLOCK_MS
-from arena.gate.isolation import inspect_isolated
+from arena.gate.inspection import inspect_isolated
 from arena.gate.likeness import Author, Neighbour, Sketch, make_sketch
 from arena.gate.rules import GateReport
 from arena.policy import Policy
