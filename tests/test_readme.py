@@ -20,8 +20,7 @@ from typer.core import TyperGroup
 
 from arena.policies import DEMO
 from arena.race.decider import Effect, SealBatch
-from arena.race.events import RaceObservation, RaceOpened
-from arena.race.machine import RaceState
+from arena.race.machine import RaceObservation, RaceOpened, RaceState
 from foundation.codes import CODES
 from neurons.cli.app import COMMANDS, load_command
 from neurons.settings.settings import resolve

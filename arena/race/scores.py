@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import median_low
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from arena.policy import Policy, RaceRules
-from arena.race.draw import assign
+from arena.race.draw import work_order
 from arena.records.model import (
     AttemptRecord,
     Candidate,
@@ -28,7 +29,7 @@ from arena.records.model import (
 )
 from foundation.canonical import content_hash
 from foundation.codes import JUDGE_BUDGET_SPENT, Owner
-from judge.rubric import coefficient_e4, lower_median
+from judge.rubric import coefficient_e4
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.model import OutcomeScore
 
@@ -163,10 +164,10 @@ def problem_score(problem_id: str, results: Sequence[TrajectoryResult], required
     return ProblemScore(
         problem_id=problem_id,
         state="scored",
-        score_e4=lower_median([result.score_e4 for result in results]),
-        is_success=bool(lower_median([int(result.is_success) for result in results])),
-        is_agentic=bool(lower_median([int(result.is_agentic) for result in results])),
-        quality_e4=lower_median(qualities) if qualities else None,
+        score_e4=median_low([result.score_e4 for result in results]),
+        is_success=bool(median_low([int(result.is_success) for result in results])),
+        is_agentic=bool(median_low([int(result.is_agentic) for result in results])),
+        quality_e4=median_low(qualities) if qualities else None,
     )
 
 
@@ -395,7 +396,7 @@ def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -
             given, faulted = available.get((agent, problem_id), {}), charged.get((agent, problem_id), frozenset())
             present: Iterable[str] = given.keys() | faulted
             if len(given.keys() | faulted) > 1:
-                order = assign(seed, agent, problem_id, inputs.stated.validators, copies).order
+                order = work_order(seed, agent, problem_id, inputs.stated.validators)
                 present = [hotkey for hotkey in order if hotkey in given or hotkey in faulted][:copies]
             results = tuple(given[hotkey] for hotkey in present if hotkey not in faulted)
             counted[agent, problem_id] = PairCount(
