@@ -71,10 +71,8 @@ class LuceneCatalogue(IndexedCatalogue):
         work.spend(postings * POSTING)
         ids = dict.fromkeys(self._java(_hit_ids, self._searcher, text, cap))
         numbers = [number for one in ids if (number := self._columns.number_of(one)) is not None]
-        order = np.arange(
-            len(numbers), 0, -1, dtype=np.float32
-        )  # stands for the scores, of which Lucene parts equal ones
-        return Hits(np.array(numbers, np.int32), order, postings)
+        places = np.arange(len(numbers), 0, -1, dtype=np.float32)  # for scores, of which Lucene parts equal ones
+        return Hits(np.array(numbers, np.int32), places, postings)
 
     def _read_product(self, number: int) -> Product:
         product_id = self._columns.id_of(number)
