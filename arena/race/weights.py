@@ -11,6 +11,7 @@ from arena.chain.port import Metagraph
 from arena.policy import PromotionRules, WeightRules
 from arena.race.scores import AgentScore
 from arena.records.model import SettlementRecord
+from arena.records.port import WeightsResult
 
 _UNIT = 10_000
 
@@ -139,3 +140,20 @@ def _taper(uids: Sequence[int | None], half: int) -> dict[int, int]:
 def _vector(weights: dict[int, int]) -> WeightVector:
     kept = sorted((uid, weight) for uid, weight in weights.items() if weight > 0)
     return WeightVector(uids=tuple(uid for uid, _ in kept), weights=tuple(weight for _, weight in kept))
+
+
+WAIT_BLOCKS_MAX = 25
+
+
+def next_try_block(results: Sequence[WeightsResult], race_id: str, tempo: int) -> int:
+    """The first block at which a race's weights may be tried; 0: at once. `results` come newest first.
+
+    At once where this race was never tried; `tempo` blocks after the last success; after a refusal once a wait that
+    doubles with every refusal in a row has passed, at most `WAIT_BLOCKS_MAX` blocks.
+    """
+    tries = [result for result in results if result.race_id == race_id]
+    if not tries:
+        return 0
+    refused = next((count for count, result in enumerate(tries) if result.status == "ok"), len(tries))
+    wait_blocks = min(1 << (refused - 1), WAIT_BLOCKS_MAX) if refused else tempo
+    return tries[0].block + wait_blocks

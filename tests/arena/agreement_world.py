@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from arena.chain.port import Commitment, Metagraph, Neuron
 from arena.policies import DEMO, PAPER
-from arena.race.agreement import countersign_value, validators_of
+from arena.race.agreement import RollName, countersign_value, receipt, validators_of
 from arena.race.decider import decide
-from arena.race.logs import AnchoredLog, RollName, own_log, receipt
 from arena.race.machine import (
     AdoptSettlement,
+    AnchoredLog,
     AnchorLog,
     ChainRead,
     Commit,
@@ -38,6 +38,7 @@ from arena.race.machine import (
     apply,
     encode_event,
     open_race,
+    own_log,
 )
 from arena.race.schedule import ANCHOR, timeline
 from arena.race.settle import settlement_sha256
