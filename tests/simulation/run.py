@@ -21,9 +21,8 @@ from arena.store.embedded import EmbeddedServer
 from foundation.canonical import canonical_bytes
 from neurons.race.log import read_race, read_settled, replay_race
 from tests.arena.chain_faults import deregister, reorg, set_finality_lag
-from tests.neurons.shared_stand import HOUR_MS
 from tests.simulation.faults import FaultPlan, fault_towards, plan_faults
-from tests.simulation.world import SimulatedDesk, Size, World
+from tests.simulation.world import HOUR_MS, SimulatedDesk, Size, World
 
 _COPIED = 5  # records a liar repeats
 
