@@ -29,7 +29,8 @@ from arena.records.model import (
     Subject,
     VerdictRecord,
 )
-from arena.records.port import Store, StoredSubmission
+from arena.records.port import StoredSubmission
+from arena.store.postgres import PostgresStore
 from arena.visibility.rule import MOMENTS, Moment, moment_at, released_moment, settlement_moment
 from foundation.errors import ArenaError
 from problems.model import OutcomeScore, Problem
@@ -103,7 +104,7 @@ class Board:
 
     def __init__(
         self,
-        store: Store,
+        store: PostgresStore,
         *,
         now_ms: Callable[[], int],
         suites: Mapping[str, tuple[Problem, ...]] = _NO_SUITES,

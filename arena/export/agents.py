@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -22,11 +22,13 @@ from arena.policy import Policy
 from arena.race.machine import force_of, replay, stream_of
 from arena.race.settle import policy_of, source_opening_ms
 from arena.records.model import SettlementRecord, Subject
-from arena.records.port import Store
 from arena.secrets import holds_secret, scrub
 from arena.visibility.rule import Moment, may_see
 from foundation.canonical import UNREADABLE_JSON, read_canonical
 from foundation.errors import ArenaError
+
+if TYPE_CHECKING:
+    from arena.store.postgres import PostgresStore
 
 LICENCE = "its author's: published by the rules of the race, which grant no licence"
 
@@ -105,7 +107,7 @@ class Supplement(msgspec.Struct, kw_only=True):
     kept: dict[str, SourceState] = {}  # open sources that are not here, and why, as an export states it
 
 
-async def gather_supplement(store: Store, log: LogRange, request: Request, selection: Selection) -> Supplement:
+async def gather_supplement(store: PostgresStore, log: LogRange, request: Request, selection: Selection) -> Supplement:
     """Look up names, policies and promotions for an export about to be written. Raises ArenaError V2021."""
     found, policies, lines = list[Promotion](), dict[str, str](), dict[int, bytes]()
     async for record in store.records(log.validator, kinds=("settlement",)):
@@ -139,7 +141,7 @@ async def gather_supplement(store: Store, log: LogRange, request: Request, selec
     )
 
 
-async def _is_void(store: Store, log: LogRange, race_id: str) -> bool:
+async def _is_void(store: PostgresStore, log: LogRange, race_id: str) -> bool:
     """Whether the log's settlement of a race is not in force, since no quorum settled alike: it opens no source."""
     if store.validator != log.validator:
         return False  # another's events are not here

@@ -15,7 +15,7 @@ from arena.chain.port import Commitment
 from arena.policy import AdmissionRules, CooldownRules, Policy
 from arena.race.draw import QualifyingResult, suite_means_e4
 from arena.race.scores import LoggedRecord
-from arena.records.commitments import agent_version_id
+from arena.records.log import agent_version_id
 from arena.records.model import AttemptRecord, Candidate, EvaluationRecord, GateRecord, Payload, Subject, VerdictRecord
 from arena.records.port import AgreedStanding
 from arena.submissions.admission import CooldownClass, Submitted, cooldown_blocks, refused_by_cooldown

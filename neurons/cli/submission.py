@@ -237,7 +237,7 @@ async def _submit(
     from arena.door.client import ask_doors, deliver
     from arena.race.admission import asked_count
     from arena.race.draw import permitted_validators
-    from arena.records.commitments import agent_version_id
+    from arena.records.log import agent_version_id
     from arena.submissions.model import commit, is_agent_name
     from foundation.canonical import text_hash
     from neurons.settings.inputs import policy_of, unix_ms
@@ -313,7 +313,7 @@ def _checked_source(settings: Settings, agent: Path) -> tuple[str, list[str]]:
     """The text of an agent file that the gate's rules on form and names let pass, and what a person would look at.
 
     Raises ArenaError as `read_source`, or with the first rejection."""
-    from arena.gate.isolation import inspect_isolated
+    from arena.gate.inspection import inspect_isolated
     from arena.gate.knowledge import make_knowledge
     from arena.submissions.model import read_source
     from neurons.settings.inputs import policy_of

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from arena.chain.keys import verify
 from arena.chain.port import Commitment, Subtensor
 from arena.chain.real import BLOCK_MS
-from arena.gate.isolation import inspect_isolated
+from arena.gate.inspection import inspect_isolated
 from arena.gate.likeness import Author, Neighbour, Sketch, make_sketch
 from arena.gate.rules import GateReport
 from arena.policy import Policy
@@ -34,7 +34,8 @@ from arena.race.draw import is_work_due, qualifying_order, qualifying_seed
 from arena.race.machine import force_of
 from arena.race.schedule import opening_ms
 from arena.records.model import GateRecord, Subject
-from arena.records.port import Store, StoredSubmission, SubmissionState
+from arena.records.port import StoredSubmission, SubmissionState
+from arena.store.postgres import PostgresStore
 from arena.submissions.admission import (
     Neighbourhood,
     admit,
@@ -277,7 +278,7 @@ class Admissions:
         )
 
 
-async def keep_standings(store: Store, rows: Iterable[FieldStanding]) -> None:
+async def keep_standings(store: PostgresStore, rows: Iterable[FieldStanding]) -> None:
     """Write down, for their miners to read, where submissions that are here stood with all validators."""
     here = {each.subject.agent_version_id: each.subject.commitment_block for each in await store.submissions()}
     for row in rows:

@@ -25,7 +25,8 @@ from arena.race.decider import after_fault, is_last_attempt, may_diverge, witnes
 from arena.race.scores import LoggedRecord
 from arena.records.body import decode_body, encode_body
 from arena.records.model import AttemptRecord, EvaluationRecord, Stage, VerdictRecord
-from arena.records.port import AttemptUsage, Lease, LeaseLostError, Requeue, Store, WorkItem
+from arena.records.port import AttemptUsage, Lease, LeaseLostError, Requeue, WorkItem
+from arena.store.postgres import PostgresStore
 from foundation.backoff import Backoff, NextTry
 from foundation.canonical import text_hash
 from foundation.codes import JOB_QUARANTINED, JUDGE_UNUSABLE, STORE_CANNOT_HOLD, Owner
@@ -74,7 +75,7 @@ class Journals:
         """The item has ended. Raises OSError."""
         self.path(item).unlink(missing_ok=True)
 
-    async def sweep(self, store: Store) -> None:
+    async def sweep(self, store: PostgresStore) -> None:
         """Remove the folders of races and stages that have no open item. Raises ArenaError V2021."""
         for folder in sorted(self._folder.glob("*.*")):
             name, _, race = folder.name.partition(".")

@@ -24,7 +24,7 @@ from arena.race.machine import Force, RaceState, coming_race, force_of, replay, 
 from arena.race.settle import differences, inputs_again, policy_of, settle
 from arena.records.body import decode_content
 from arena.records.model import Payload, ReleaseRecord, SettlementRecord, SignedRecord, Subject
-from arena.records.port import Store
+from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
 
 QUALIFYING = ""  # the race id under which qualifying runs
@@ -33,7 +33,7 @@ QUALIFYING = ""  # the race id under which qualifying runs
 class RaceLog(RaceRecords):
     """The records of one race, of every validator whose log the store shows."""
 
-    def __init__(self, store: Store, race_id: str, *, is_lasting: bool = False) -> None:
+    def __init__(self, store: PostgresStore, race_id: str, *, is_lasting: bool = False) -> None:
         """`is_lasting`: keep what is owed or undecided and no more; for qualifying, since a settlement needs every
         record."""
         super().__init__(is_lasting=is_lasting)
@@ -85,13 +85,13 @@ class RaceLog(RaceRecords):
         return found
 
 
-async def race_names(store: Store) -> list[str]:
+async def race_names(store: PostgresStore) -> list[str]:
     """The races of a store, in the order in which they were opened."""
     prefix = stream_of("")
     return [stream.removeprefix(prefix) for stream in await store.streams(prefix)]
 
 
-async def read_state(store: Store, race_id: str) -> RaceState:
+async def read_state(store: PostgresStore, race_id: str) -> RaceState:
     """A race as its events tell it."""
     return replay(race_id, await store.events(stream_of(race_id)))
 
@@ -100,7 +100,7 @@ class RaceList:
     """Reads races from a store. States that can't change any more are read once. While a race goes on no other
     is begun, so it alone is read: a node asks several times a second."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: PostgresStore) -> None:
         self._store = store
         self._finished: dict[str, RaceState] = {}
         self._going_on: str | None = None  # the first race that was not finished when last read
@@ -147,7 +147,7 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     differing: tuple[str, ...] | None = ()
 
 
-async def read_settled(store: Store, validator: str) -> list[Settled]:
+async def read_settled(store: PostgresStore, validator: str) -> list[Settled]:
     """Every settled race of a validator, oldest first: what its log says, and what it adopted instead.
 
     Raises ArenaError V2050 for a record whose bytes are not those of its hash.
@@ -170,7 +170,7 @@ async def read_settled(store: Store, validator: str) -> list[Settled]:
     return sorted(found.values(), key=lambda each: each.settlement.inputs.closes_ms if each.settlement.inputs else 0)
 
 
-async def read_race(store: Store, held: PeerLogStore | None, given: SettlementRecord) -> RaceRecords:
+async def read_race(store: PostgresStore, held: PeerLogStore | None, given: SettlementRecord) -> RaceRecords:
     """Every record of a settled race in the logs this store shows and in the counted ones that were pulled.
 
     Raises ArenaError V2050 for a record whose bytes are not those of its hash, or for a counted log that is not

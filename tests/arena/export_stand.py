@@ -14,8 +14,7 @@ from arena.export.exporter import export_records
 from arena.export.files import read_rows
 from arena.export.model import Cursor, Filters, LogRow, Manifest, Request
 from arena.records.body import decode_content
-from arena.records.log import LogStart, LogWalk, checkpoint_of, sign_checkpoint, signing_message
-from arena.records.merkle import MerkleFrontier
+from arena.records.log import LogStart, LogWalk, MerkleFrontier, checkpoint_of, sign_checkpoint, signing_message
 from arena.records.model import Payload, StoredBody, StoredCheckpoint, VerdictRecord
 from arena.records.sequencer import Sequencer
 from foundation.canonical import canonical_bytes

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from arena.policy import Policy
 from arena.race.admission import REFUSALS_MAX
 from arena.records.model import AttemptRecord, Context, Payload, VerdictRecord
-from arena.records.port import Store
+from arena.store.postgres import PostgresStore
 from foundation.errors import Failure
 from judge.verdict import UnscoredVerdict
 from neurons.race.log import RaceLog
@@ -27,7 +27,7 @@ class Log(RaceLog):
     """A log of two validators that is fed by hand."""
 
     def __init__(self, *payloads: Payload, is_lasting: bool = False) -> None:
-        super().__init__(cast(Store, SimpleNamespace(validator=ME)), "", is_lasting=is_lasting)
+        super().__init__(cast(PostgresStore, SimpleNamespace(validator=ME)), "", is_lasting=is_lasting)
         self._seq = itertools.count(1)
         self.add(*payloads)
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from arena.race.settle import settle
 from arena.records.body import encode_content
 from arena.records.model import RecordContent, SettlementRecord, SignedRecord
-from arena.records.port import Store
+from arena.store.postgres import PostgresStore
 from neurons.cli import race as race_cli
 from neurons.cli.options import StoreFlags
 from neurons.race.log import Settled, read_settled
@@ -53,7 +53,7 @@ async def settled(own: SettlementRecord | None, in_force: SettlementRecord, *, i
         streams=lambda prefix: asyncio.sleep(0, [f"{prefix}{RACE}"]),
         events=lambda stream: asyncio.sleep(0, events),
     )
-    (found,) = await read_settled(cast(Store, store), VALIDATOR)
+    (found,) = await read_settled(cast(PostgresStore, store), VALIDATOR)
     return found
 
 

@@ -38,8 +38,7 @@ from arena.race.machine import (
 from arena.race.scores import LoggedRecord, control_subject
 from arena.race.settle import settle
 from arena.records.body import encode_body
-from arena.records.log import checkpoint_of, sign_checkpoint, signing_message
-from arena.records.merkle import MerkleFrontier
+from arena.records.log import MerkleFrontier, checkpoint_of, sign_checkpoint, signing_message
 from arena.records.model import (
     Candidate,
     Context,
