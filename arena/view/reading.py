@@ -16,7 +16,6 @@ from judge.rubric import GATES, QUALITY_LEVELS_E4
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.explanation import Constraint
 from problems.model import OutcomeScore, UnscoredOutcome
-from problems.score import FINDINGS
 
 StepKind = Literal["user", "thought", "said", "call", "result", "refused"]
 Field = tuple[str, str]  # name and value
@@ -99,27 +98,6 @@ class TraceView(msgspec.Struct, frozen=True, kw_only=True):
         return name, version
 
 
-class Loss(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a problem earned less than 1: what failed, with both values, what the judge said, and who wrote the calls."""
-
-    problem_id: str
-    bucket: str
-    score_e4: int | None
-    query: str
-    recommended: tuple[str, ...]
-    asked: tuple[Constraint, ...]
-    failed: tuple[Constraint, ...]
-    failure: str = ""  # code and detail, where the run ended in a fault
-    findings: tuple[str, ...] = ()
-    quality_e4: int | None = None
-    coefficient_e4: int | None = None
-    gate: str = ""  # the judge's first gate that was not passed
-    sentence: str = ""
-    calls: int = 0
-    llm_calls: int = 0
-    first_foreign_call: str = ""  # the first call that the model did not write
-
-
 ROW_CHARS = 100  # of a product in a folded result
 ROWS_SHOWN = 10
 _KINDS: dict[str, StepKind] = {"completion": "said", "call": "call", "result": "result", "refused": "refused"}
@@ -189,39 +167,6 @@ def view_evaluation(evaluation: Evaluation, constraints: Sequence[Constraint]) -
     facts = (("sandbox", evaluation.sandbox.name), ("time", f"{evaluation.cost.episode_ms / 1000:.1f} s"))
     return view_trace(
         evaluation.body, outcome=evaluation.outcome, verdicts=verdicts, constraints=constraints, facts=facts
-    )
-
-
-def loss_of(evaluation: Evaluation, constraints: Sequence[Constraint]) -> Loss | None:
-    """Why this problem earned less than 1, or None where it earned all."""
-    if evaluation.score_e4 == 10_000:
-        return None
-    body, outcome, verdict = evaluation.body, evaluation.outcome, evaluation.verdict
-    failure = evaluation.failure
-    calls = [event for event in body.events if isinstance(event, ToolCall)]
-    foreign = next((call for call in calls if call.emitter != "llm"), None)
-    known = verdict if isinstance(verdict, Verdict) else None
-    return Loss(
-        problem_id=neutral_name(body.problem_id),
-        bucket=body.bucket,
-        score_e4=evaluation.score_e4,
-        query=neutral_text(body.query),
-        recommended=tuple(map(neutral_name, body.recommended or ())),
-        asked=_neutral(constraints),
-        failed=tuple(one for one in _neutral(constraints) if not one.is_met),
-        failure=f"{failure.code} {neutral_text(failure.detail)}".strip() if failure else "",
-        findings=tuple(FINDINGS.get(one, one) for one in outcome.findings) if isinstance(outcome, OutcomeScore) else (),
-        quality_e4=known.quality_e4 if known else None,
-        coefficient_e4=known.coefficient_e4 if known else None,
-        gate=first_gate_missed(known) if known else "",
-        sentence=sentence_of(known) if known else "",
-        calls=len(calls),
-        llm_calls=body.totals.llm_calls,
-        first_foreign_call=(
-            neutral_text(f"{foreign.name} {foreign.arguments} ({foreign.emitter}, after completion {foreign.step})")
-            if foreign
-            else ""
-        ),
     )
 
 
