@@ -170,7 +170,7 @@ class Tail:
         if release is None:
             raise ArenaError("V2082", f"race {race_id} has no release in the log of {validator}")
         if released_moment(release, self._now_ms()) != "published":
-            raise ArenaError("V2082", f"race {race_id} is under embargo until {opening_text(release)}")
+            raise ArenaError("V2082", f"race {race_id} is under embargo until {opening_text(release.opens_ms)}")
 
     async def _names(self) -> list[str]:
         names = await self.store.validators()

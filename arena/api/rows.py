@@ -84,7 +84,7 @@ def require_seen(race: RaceView, thing: Thing) -> None:
     pool: Pool = "train"
     access = may_see("public", thing, race.moment, pool=pool, pools=(pool,))
     if not access.is_seen:
-        until = opening_text(race.release) if race.release is not None and access.opens == "published" else ""
+        until = opening_text(race.opens_ms or 0) if access.opens == "published" else ""
         raise ArenaError("V2089", f"{race.race_id}: {access.reason}{f', until {until}' if until else ''}")
 
 
@@ -276,7 +276,7 @@ async def read_source(board: Board, agent_version_id: str) -> str:
     promoted = board.promotions().get(agent_version_id, ())
     access = _opened(promoted, "source")
     if not access.is_seen:
-        until = min((opening_text(race.release) for race in promoted if race.release is not None), default="")
+        until = opening_text(min((race.opens_ms or 0 for race in promoted), default=0))
         raise ArenaError("V2089", f"{access.reason}{f', until {until}' if until else ''}")
     source = await board.store.source(agent_version_id)
     if source is None:

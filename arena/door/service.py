@@ -48,11 +48,11 @@ from arena.records.port import (
     StoredSubmission,
     SubmissionState,
 )
-from arena.submissions.admission import admit, hold_of, next_allowed_block, past_submissions, read_report
-from arena.submissions.model import SignedSubmission, is_agent_name, waiting_row
+from arena.submissions.admission import admit, hold_of, next_allowed_block, read_report
+from arena.submissions.model import SignedSubmission, waiting_row
 from arena.visibility.rule import may_see
 from foundation.canonical import text_hash
-from foundation.codes import COOLDOWN, PEER_LACKS
+from foundation.codes import PEER_LACKS
 from foundation.errors import ArenaError, Failure
 from harness.catalogue.server import network_of
 from judge.verdict import Verdict
@@ -86,14 +86,11 @@ def _pause_of(event: str) -> PauseState:
     return msgspec.json.decode(event, type=PauseState) if event else PauseState()
 
 
-_STRANGERS_S = 1.0  # how often the chain is asked again for hotkeys that are not known
-
-
 class Registration:
-    """The metagraph of the newest final block, asked for at most every `refresh_s`."""
+    """The metagraph of the newest final block; the chain is asked for one at most every `refresh_s`."""
 
     def __init__(
-        self, chain: Subtensor, monotonic: Callable[[], float], *, refresh_s: float = 6.0, stale_s: float = 180.0
+        self, chain: Subtensor, monotonic: Callable[[], float], *, refresh_s: float = 1.0, stale_s: float = 180.0
     ) -> None:
         """`monotonic` is a clock in seconds."""
         self._chain, self._monotonic = chain, monotonic
@@ -102,21 +99,16 @@ class Registration:
         self._grew_s = self._asked_s = float("-inf")
         self._turn = asyncio.Lock()
 
-    async def metagraph(self) -> Metagraph:
-        """The subnet. Raises ArenaError V2200 while it is not known well enough."""
-        return await self._known(self._refresh_s)
-
     async def require(self, hotkey: str) -> None:
-        """Return for a registered hotkey; one that is not may just have been. Raises ArenaError A1008, V2200."""
+        """Return for a registered hotkey. Raises ArenaError A1008, V2200."""
         metagraph = await self.metagraph()
-        if metagraph.uid_of(hotkey) is None:
-            metagraph = await self._known(min(_STRANGERS_S, self._refresh_s))
         if metagraph.uid_of(hotkey) is None:
             raise ArenaError("A1008", f"{hotkey} on netuid {metagraph.netuid} at block {metagraph.block}")
 
-    async def _known(self, refresh_s: float) -> Metagraph:
+    async def metagraph(self) -> Metagraph:
+        """The subnet. Raises ArenaError V2200 while it is not known well enough."""
         async with self._turn:
-            if self._monotonic() - self._asked_s >= refresh_s:
+            if self._monotonic() - self._asked_s >= self._refresh_s:
                 self._asked_s = self._monotonic()
                 try:
                     finalized = await self._chain.finalized_block()
@@ -129,14 +121,6 @@ class Registration:
         if self._metagraph is None or self._monotonic() - self._grew_s > self._stale_s:
             raise ArenaError("V2200", f"no new final block within {self._stale_s:g} s")
         return self._metagraph
-
-
-class CooldownError(ArenaError):
-    """A1006: too early; `blocks_left` until a new commitment counts."""
-
-    def __init__(self, detail: str, blocks_left: int) -> None:
-        super().__init__("A1006", detail)
-        self.blocks_left = blocks_left
 
 
 class TakenSubmission(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,12 +218,10 @@ class Desk:
     async def take(self, caller: str, form: SubmissionForm, known: HotkeyState) -> TakenSubmission:
         """Take a submission of the hotkey that signed the request, of which this was `known` when it was let in.
 
-        Raises AgentFileError (A1001 to A1004), ArenaError A1006 to A1008, A1010, A1012, V2200, V2021, U3030.
+        Raises AgentFileError (A1001 to A1004), CooldownError, ArenaError A1007 to A1012, V2200, V2021, U3030.
         """
         if (pause := _pause_of(known.event)).is_paused:
             raise ArenaError("V2200", pause.reason)
-        if not is_agent_name(form.agent_name):
-            raise ArenaError("A1010", ascii(form.agent_name[:80]))
         submission = await self._read(caller, form)
         agent = submission.agent_version_id
         for row in known.submissions:
@@ -250,21 +232,15 @@ class Desk:
         # one for this file may become final yet; one for another that is not final may hide the one that is
         if commitment and commitment.sha256 != submission.commitment_sha256 and commitment.block > metagraph.block:
             commitment = await self.chain.commitment(caller, await self.chain.finalized_block())
-        admission = admit(
+        block = admit(
             submission,
             commitment=commitment,
-            past=past_submissions(known.submissions, caller),
+            allowed_block=next_allowed_block(known.submissions, caller, self.policy.cooldown),
             metagraph=metagraph,
-            rules=self.policy.cooldown,
             verify=verify,
             is_commitment_enough=self.policy.admission.is_commitment_enough,
         )
-        if admission.refusal is not None and admission.refusal.code == COOLDOWN:
-            left = admission.next_allowed_block - await self.chain.finalized_block()
-            raise CooldownError(admission.refusal.detail, max(0, left))
-        if admission.refusal is not None:
-            raise ArenaError(admission.refusal.code, admission.refusal.detail)
-        waiting = waiting_row(submission, admission.submitted_block)
+        waiting = waiting_row(submission, block)
         row = await self.store.put_submission(waiting, submission.source, is_alone=True)
         if row.subject.agent_version_id != agent:
             raise ArenaError("A1012", f"{row.name}, version {row.subject.agent_version_id[:16]}")
@@ -286,17 +262,10 @@ class Desk:
         raise ArenaError("V2113", "no version of this hotkey")
 
     async def _read(self, caller: str, form: SubmissionForm) -> SignedSubmission:
-        limit = self.policy.gate.source_bytes
-        if len(form.source) > limit:
-            raise AgentFileError("A1004", f"{len(form.source)} bytes of {limit}", 0)
         found = await self._parser.first_finding(form.source)
         if found is not None:
             raise AgentFileError(RULES[found.rule].code, f"{found.rule}: {found.detail}", found.line)
-        try:
-            source = form.source.decode("utf-8")
-        except UnicodeDecodeError as error:
-            line = form.source.count(b"\n", 0, error.start) + 1
-            raise AgentFileError("A1001", f"byte {error.start}", line) from error
+        source = form.source.decode()
         return SignedSubmission(
             name=form.agent_name,
             source=source,
@@ -327,7 +296,7 @@ class Desk:
             return []
         await self._board.refresh()
         block = await self.chain.finalized_block()
-        allowed = next_allowed_block(past_submissions(rows, hotkey, ("waiting", *GATED)), self.policy.cooldown)
+        allowed = next_allowed_block(rows, hotkey, self.policy.cooldown, ("waiting", *GATED))
         found = [await self._status(row, block, allowed) for row in rows]
         return sorted(found, key=lambda each: (-each.commitment_block, each.agent_version_id))
 

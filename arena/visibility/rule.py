@@ -153,11 +153,12 @@ def released_moment(release: ReleaseRecord | None, now_ms: int) -> Moment:
     return "published" if now_ms >= release.opens_ms else "settled"
 
 
-def opening_text(release: ReleaseRecord) -> str:
-    """When a released race opens, in UTC; "" where the release itself opened it."""
-    if not release.opens_ms:
+def opening_text(opens_ms: int) -> str:
+    """When a race opens, or another moment of unix time, in UTC; "" for 0: the release itself opened it."""
+    if not opens_ms:
         return ""
-    return datetime.fromtimestamp(min(release.opens_ms, _YEAR_9999_MS) / 1000, UTC).isoformat(timespec="seconds")
+    within_ms = min(max(opens_ms, 0), _YEAR_9999_MS)
+    return datetime.fromtimestamp(within_ms / 1000, UTC).isoformat(timespec="seconds")
 
 
 def settlement_moment(record: SettlementRecord, race: Moment) -> Moment:
