@@ -76,14 +76,12 @@ NOTHING = object()
 
 
 def _stored(*rules: str, report: object = None, **changes: object) -> StoredSubmission:
-    found = make_report(
-        [finding(rule, 1) for rule in rules], rules_version="gate/1", source_sha256="", inputs_sha256=""
-    )
+    found = [finding(rule, 1) for rule in rules]
+    made = make_report(found, rules_version="gate/1", source_sha256="", inputs_sha256="")
     subject = Subject(agent_version_id="a", miner_hotkey="5m", agent_sha256="b", commitment_block=1_000)
     text = "" if report is NOTHING else msgspec.json.encode(made).decode()
-    return msgspec.structs.replace(
-        StoredSubmission(subject=subject, name="n", state="accepted", report=text), **changes
-    )
+    stored = StoredSubmission(subject=subject, name="n", state="accepted", report=text)
+    return msgspec.structs.replace(stored, **changes)
 
 
 @pytest.mark.parametrize(
