@@ -31,7 +31,6 @@ from arena.api.rows import (
     by_commitment,
     day_rows,
     is_seen,
-    is_told,
     page_of,
     pools_of,
     problem_row,
@@ -299,7 +298,7 @@ def add_tail(app: FastAPI, tail: Tail, places: Places) -> None:
     app.include_router(router)
 
 
-RACES_KEPT, RESULTS_KEPT = 12, 300_000  # some 350 bytes a result
+RACES_KEPT = 12  # of which results are kept: some 350 bytes each
 AXES = ("title", "price", "service", "sku", "attribute")
 Place = Annotated[PageStart, Depends()]
 RaceId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.-]{1,128}$", description="A race.")]
@@ -351,7 +350,7 @@ def _add_races(router: APIRouter, board: Board) -> None:
     async def read_latest(request: Request) -> Response:
         """The latest settled race; its standings are at `/v1/races/{race_id}/leaderboard`."""
         for race in reversed(board.races()):
-            if is_told(race) and race.settlement and race.settlement.state == "settled":
+            if race.told is not None and race.told.state == "settled":
                 return deliver_json(request, race_detail(board, race))
         raise ArenaError("V2082", "no race is settled yet")
 
@@ -399,10 +398,8 @@ class Results:
                 found = await self._read(race_id)
                 self._kept[race_id] = recorded, found
             self._kept.move_to_end(race_id)
-            size = sum(len(given) for _, race in self._kept.values() for given in race.values())
-            while len(self._kept) > RACES_KEPT or (len(self._kept) > 1 and size > RESULTS_KEPT):
-                _, (_, race) = self._kept.popitem(last=False)
-                size -= sum(map(len, race.values()))
+            if len(self._kept) > RACES_KEPT:
+                self._kept.popitem(last=False)
             return found
 
     async def _read(self, race_id: str) -> dict[str, list[PairResult]]:

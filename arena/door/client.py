@@ -68,14 +68,13 @@ class DoorClient:
     def __init__(
         self,
         auth: RequestAuth | None = None,
-        netuid: int | None = None,
         *,
         place_s: float = PLACE_S,
         answer_s: float = ANSWER_S,
     ) -> None:
-        """`auth` None: only `place` and `winner` can be asked. `netuid`: signed with every request, so that no other
-        subnet's door takes it. `place_s`, `answer_s`: for one attempt at a whole answer, of `place` and of all else."""
-        self._auth, self._netuid = auth, netuid
+        """`auth` None: only `place` and `winner` can be asked. `place_s`, `answer_s`: for one attempt at a whole
+        answer, of `place` and of all else."""
+        self._auth = auth
         self._place_s, self._answer_s = place_s, answer_s
         self._http = httpx2.AsyncClient(
             timeout=httpx2.Timeout(answer_s, connect=CONNECT_S), follow_redirects=False, trust_env=False
@@ -145,8 +144,6 @@ class DoorClient:
         within_s: float | None = None,
     ) -> bytes:
         target = url.rstrip("/") + route
-        if receiver and self._netuid is not None:
-            target += f"?netuid={self._netuid}"
         for attempt in range(1, TRIES + 1):
             try:
                 path = httpx2.URL(target).raw_path.decode("ascii")

@@ -23,12 +23,12 @@ from contextlib import contextmanager
 from typing import Annotated, Any, Protocol
 
 import msgspec
-from fastapi import FastAPI, Path, Query, Request
+from fastapi import FastAPI, Path, Request
 from starlette.responses import Response
 
 from arena.api.board import Board, RaceView
 from arena.api.http import AgentFileError, add_refusals, discard_body, json_response, make_app, read_body, refused
-from arena.api.rows import RaceRow, is_told, race_row
+from arena.api.rows import RaceRow, race_row
 from arena.chain.keys import HttpCheck, verify
 from arena.chain.port import Metagraph, Subtensor
 from arena.door.form import PARTS, Parser, SubmissionForm, read_form
@@ -343,10 +343,8 @@ class Desk:
     def _race(self, race: RaceView, agent: str, counts: list[ItemCount]) -> OwnRace:
         work = next((each for each in counts if (each.stage, each.race_id) == ("race", race.race_id)), None)
         done, total = (work.done, work.total) if work else (0, 0)
-        if race.settlement is None or not is_told(race):
-            return OwnRace(race=race_row(self._board, race), done=done, total=total)
-        standing = next((one for one in race.settlement.standings if one.agent_version_id == agent), None)
-        reason = race.settlement.reason
+        standings, reason = (race.told.standings, race.told.reason) if race.told else ((), "")
+        standing = next((one for one in standings if one.agent_version_id == agent), None)
         return OwnRace(race=race_row(self._board, race), standing=standing, reason=reason, done=done, total=total)
 
     async def _said(self, own: list[RaceView], agent: str) -> tuple[JudgedProblem, ...]:
@@ -385,9 +383,6 @@ def _is_of(race: RaceView, agent_version_id: str, state: SubmissionState) -> boo
 
 _FORM_BYTES = 65_536  # of a body beside the file: heads, name, signature
 _Version = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="Agent version id.")]
-_Netuid = Annotated[
-    int | None, Query(ge=0, le=65_535, description="The subnet that the request is for; another door's is refused.")
-]
 
 
 def form_document(names: tuple[str, ...]) -> dict[str, Any]:
@@ -471,17 +466,12 @@ class Door:
             reads_port=self._reads_port,
         )
 
-    async def caller(
-        self, request: Request, *, netuid: int | None = None, check: RequestCheck | None = None
-    ) -> tuple[str, bytes, HotkeyState]:
+    async def caller(self, request: Request, *, check: RequestCheck | None = None) -> tuple[str, bytes, HotkeyState]:
         """The hotkey that signed a request, the body, and what is known of the hotkey, in one round trip with the
-        nonce. `netuid`: for which subnet, where the request says so. `check`: by which way of signing; None:
-        `btauth/1`.
+        nonce. `check`: by which way of signing; None: `btauth/1`.
 
         Raises ArenaError A1008, V2081, V2110, V2112, V2200 to V2203.
         """
-        if netuid not in (None, self.netuid):
-            raise ArenaError("V2110", f"it is for netuid {netuid}, and this door is of netuid {self.netuid}")
         check, headers = check or self.auth, {name.lower(): value for name, value in request.headers.items()}
         try:
             if (claimed := check.claimed(headers)) is None:
@@ -526,32 +516,32 @@ def make_door_app(door: Door) -> FastAPI:
         return json_response(await door.state())
 
     @app.post("/v1/submissions", status_code=202, openapi_extra=form_document(PARTS))
-    async def submit(request: Request, netuid: _Netuid = None) -> Response:
+    async def submit(request: Request) -> Response:
         """Hand in an agent file whose commitment stands on chain.
 
         202: it is in the queue for the gate, and `status_url` tells what becomes of it. The same file again gets the
         same answer. Signed with `btauth/1` over the whole body.
         """
-        hotkey, body, known = await door.caller(request, netuid=netuid)
+        hotkey, body, known = await door.caller(request)
         taken = await door.desk.take(hotkey, read_form(request.headers.get("content-type", ""), body), known)
         return json_response(taken, 202, {"location": taken.status_url})
 
     @app.get("/v1/submissions")
-    async def read_submissions(request: Request, netuid: _Netuid = None) -> Response:
+    async def read_submissions(request: Request) -> Response:
         """Every version of the hotkey that signed, the newest first, and where it stands."""
-        hotkey, *_ = await door.caller(request, netuid=netuid)
+        hotkey, *_ = await door.caller(request)
         return json_response(await door.desk.statuses(hotkey))
 
     @app.get("/v1/submissions/{version}")
-    async def read_submission(request: Request, version: _Version, netuid: _Netuid = None) -> Response:
+    async def read_submission(request: Request, version: _Version) -> Response:
         """Where one of the caller's versions stands."""
-        hotkey, *_ = await door.caller(request, netuid=netuid)
+        hotkey, *_ = await door.caller(request)
         return json_response(await door.desk.status(hotkey, version))
 
     @app.delete("/v1/submissions/{version}")
-    async def withdraw(request: Request, version: _Version, netuid: _Netuid = None) -> Response:
+    async def withdraw(request: Request, version: _Version) -> Response:
         """Take a version back that waits for the gate."""
-        hotkey, *_ = await door.caller(request, netuid=netuid)
+        hotkey, *_ = await door.caller(request)
         await door.desk.withdraw(hotkey, version)
         return json_response(await door.desk.status(hotkey, version))
 

@@ -125,7 +125,7 @@ async def open_session(settings: Settings, urls: Sequence[str] | None) -> AsyncI
     from neurons.settings.inputs import chain_of, signer_of
 
     signer, chain = signer_of(settings), chain_of(settings)
-    async with DoorClient(HttpAuth(signer, time.time_ns), settings.netuid) as client:
+    async with DoorClient(HttpAuth(signer, time.time_ns)) as client:
         yield MinerSession(settings, signer, chain, client, urls or ())
 
 

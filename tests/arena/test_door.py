@@ -14,14 +14,12 @@ import httpx2
 import pytest
 
 from arena.chain.keys import HttpAuth, generate_signer
-from arena.door.client import DoorClient
 from arena.door.form import Parser
 from arena.door.service import DoorRules, PauseState, put_pause
 from arena.exchange.peer_service import ShareRules
 from arena.policies import policy_by_name
 from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import PostgresStore
-from foundation.errors import ArenaError
 from tests.arena.chain_faults import deregister, set_finality_lag
 from tests.arena.door_stand import AGENT, WIDE_RULES, Miner, Stand, another_process, serving
 
@@ -238,22 +236,6 @@ async def test_a_pause_turns_submissions_away_with_its_reason(served: Stand) -> 
     await put_pause(store, PauseState())
     assert (await send(miner.request(made))).status_code == 202
     await store.close()
-
-
-async def test_a_request_for_another_subnet_is_refused(served: Stand) -> None:
-    miner = await Miner(served).register()
-    made = await miner.commit()
-    auth = HttpAuth(miner.signer, time.time_ns)
-    async with DoorClient(auth, netuid=16) as elsewhere, DoorClient(auth, netuid=15) as client:
-        with pytest.raises(ArenaError, match=r"V2110.*netuid 16.*netuid 15"):
-            await elsewhere.submit(served.address, served.validator, made)
-        assert (await client.submit(served.address, served.validator, made)).hotkey == miner.signer.hotkey
-    target = "/v1/submissions"
-    assert await refusal(miner.signed("GET", f"{target}?netuid=16")) == (401, "V2110")
-    assert await refusal(miner.signed("GET", f"{target}?netuid=x")) == (400, "V2081")
-    signed = miner.signed("GET", f"{target}?netuid=16")
-    signed.url = signed.url.copy_with(query=b"netuid=15")  # the signature covers it
-    assert await refusal(signed) == (401, "V2110")
 
 
 async def test_a_version_is_withdrawn_while_it_waits(served: Stand) -> None:
