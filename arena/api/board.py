@@ -31,7 +31,7 @@ from arena.records.model import (
     VerdictRecord,
 )
 from arena.records.port import Store, StoredSubmission
-from arena.visibility.rule import Moment, may_see, moment_at, released_moment, settlement_moment
+from arena.visibility.rule import Moment, may_see, released_moment, settlement_moment
 from foundation.errors import ArenaError
 from problems.model import OutcomeScore, Problem
 
@@ -209,7 +209,7 @@ class Board:
             moment = released_moment(release, self.now_ms())
             moment = moment if settlement is None else settlement_moment(settlement, moment)
         else:
-            moment = moment_at(self.now_ms(), closes_ms=closes_ms or 0)
+            moment = "racing" if self.now_ms() >= (closes_ms or 0) else "open"
         return RaceView(number, race_id, state, settlement, release, moment, closes_ms)
 
     def _take(self, log: _ServedLog, content: RecordContent) -> None:

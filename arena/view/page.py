@@ -42,10 +42,9 @@ def trace_lines(view: TraceView, width: int, *, is_whole: bool = False) -> Itera
             yield from constraint_lines(one, width)
     if view.slots:
         yield StyledLine("\nScores by product and axis", "heading")
-        for row in view.slots:
-            axes = f"title {row.title}  price {row.price}  service {row.service}  sku {row.sku}  attr {row.attribute}"
-            style = "good" if row.is_satisfied else "bad"
-            yield from _wrapped(f"{row.slot}  {row.recommended}  {axes}", width, style)
+        for (_, number), (_, recommended), *axes, (_, satisfied) in view.slots:
+            hits = "  ".join(f"{name} {of_total}" for name, of_total in axes)
+            yield from _wrapped(f"{number}  {recommended}  {hits}", width, "good" if satisfied == "yes" else "bad")
     if view.judges:
         yield StyledLine("\nWhat the judge said", "heading")
     for judge in view.judges:

@@ -17,6 +17,7 @@ from judge.verdict import UnscoredVerdict, Verdict
 from problems.explanation import Constraint
 from problems.model import OutcomeScore, UnscoredOutcome
 
+AXES = ("title", "price", "service", "sku", "attribute")
 StepKind = Literal["user", "thought", "said", "call", "result", "refused"]
 Field = tuple[str, str]  # name and value
 
@@ -46,19 +47,6 @@ class TraceStep(msgspec.Struct, frozen=True, kw_only=True):
         return "".join(piece.text for piece in self.pieces)
 
 
-class SlotRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Score of one requested product: hits of total on each axis."""
-
-    slot: int
-    recommended: str
-    title: str
-    price: str
-    service: str
-    sku: str
-    attribute: str
-    is_satisfied: bool
-
-
 class Quote(msgspec.Struct, frozen=True, kw_only=True):
     """What a judge quoted. `is_found`: it stands in that span."""
 
@@ -86,7 +74,7 @@ class TraceView(msgspec.Struct, frozen=True, kw_only=True):
     query: str
     facts: tuple[Field, ...]
     constraints: tuple[Constraint, ...] = ()
-    slots: tuple[SlotRow, ...] = ()
+    slots: tuple[tuple[Field, ...], ...] = ()  # the scores of each requested product: hits of total on each axis
     judges: tuple[JudgeView, ...] = ()
     steps: tuple[TraceStep, ...] = ()
     proof: tuple[Field, ...] = ()
@@ -154,7 +142,7 @@ def view_trace(
         query=neutral_text(body.query),
         facts=tuple((key, neutral_text(value)) for key, value in (*facts, *own)),
         constraints=_neutral(constraints),
-        slots=tuple(slot_rows(outcome)) if isinstance(outcome, OutcomeScore) else (),
+        slots=tuple(_slots(outcome)) if isinstance(outcome, OutcomeScore) else (),
         judges=judges,
         steps=tuple(_steps(body, trace.spans, quotes)),
         proof=tuple((key, neutral_text(value)) for key, value in proof),
@@ -200,14 +188,14 @@ def result_line(
     return f"{said}, coefficient {newest.coefficient_e4 / 10_000:.4f}, score {score_e4 / 10_000:.4f}"
 
 
-def slot_rows(outcome: OutcomeScore) -> Iterator[SlotRow]:
-    """Scores by slot and axis."""
+def _slots(outcome: OutcomeScore) -> Iterator[tuple[Field, ...]]:
     for number, slot in enumerate(outcome.slots, 1):
-        axes = {axis: getattr(slot, axis) for axis in ("title", "price", "service", "sku", "attribute")}
-        hits = {name: f"{axis.hits}/{axis.total}" if axis.total else "-" for name, axis in axes.items()}
         how = " (the answer)" if slot.is_answer else " (unsurfaced)" if slot.is_unsurfaced else ""
         recommended = f"{neutral_name(slot.recommended_id)}{how}" if slot.recommended_id else "nothing"
-        yield SlotRow(slot=number, recommended=recommended, is_satisfied=slot.is_satisfied, **hits)
+        axes = ((axis, getattr(slot, axis)) for axis in AXES)
+        hits = ((name, f"{axis.hits}/{axis.total}" if axis.total else "-") for name, axis in axes)
+        satisfied = "yes" if slot.is_satisfied else "NO"
+        yield ("product", str(number)), ("recommended", recommended), *hits, ("satisfied", satisfied)
 
 
 def _neutral(constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:

@@ -46,7 +46,6 @@ from arena.submissions.admission import (
     read_report,
 )
 from arena.submissions.model import signed_submission
-from arena.visibility.rule import may_see, moment_at
 from foundation.backoff import Backoff, NextTry
 from foundation.codes import HOST_FAILED, HOST_LACKS, STATE_PRUNED, lookup
 from foundation.errors import ArenaError
@@ -109,8 +108,7 @@ class Ownership:
                 self._ends_ms.setdefault(settled.top_agent_version_id, ends_ms)
         now_ms = self._node.now_ms()
         for agent, ends_ms in self._ends_ms.items():
-            moment = moment_at(now_ms, closes_ms=0, settled_ms=0, opens_ms=ends_ms)
-            if agent in self._reveals or not may_see("public", "source", moment, is_winner=True).is_seen:
+            if agent in self._reveals or now_ms < ends_ms:
                 continue
             try:
                 block = await self._node.chain.block_at(ends_ms)
