@@ -16,7 +16,7 @@ from functools import lru_cache
 
 import msgspec
 
-from harness.emission.echoes import ProgramText, completion_words, result_words
+from harness.emission.attribution import ProgramText, completion_words, result_words
 from harness.emission.wording import Words, words_of
 from harness.trace import Completion, Emitter, EvaluationBody, ToolCall
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import msgspec
 
+from arena.gate.inspection import parse, read_text
 from arena.gate.rules import Finding
-from arena.gate.source import parse, read_text
 from arena.policy import GateRules
 from foundation.errors import ArenaError
 

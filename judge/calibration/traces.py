@@ -31,7 +31,7 @@ from harness.inference.client import read_reply
 from harness.inference.port import GatewayAnswer
 from harness.sandbox.port import EpisodeOver, GuestExit, GuestJob, Host, SandboxLevel
 from harness.session import EpisodePorts, EpisodeRules, run_episode
-from harness.tools.registry import make_toolbox
+from harness.tools.registry import Toolbox
 from harness.trace import EvaluationBody
 from judge.evidence.mentions import is_telling, tokenise
 from problems.clusters import find_clusters
@@ -279,7 +279,7 @@ def _styled(words: str, style: Style) -> str:
 def _search(catalogue: Catalogue, problem: Problem) -> list[dict[str, Any]]:
     """What a search for the problem returns, as the tool tells it."""
     asked = foreign_text({"q": _words_asked(problem)})
-    found: list[dict[str, Any]] = orjson.loads(make_toolbox("sn15", catalogue).dispatch("find_product", asked).result)
+    found: list[dict[str, Any]] = orjson.loads(Toolbox("sn15", catalogue).dispatch("find_product", asked).result)
     return found
 
 
@@ -378,7 +378,7 @@ Script = Generator[PlayedTurn, list[Any], None]  # is sent the decoded results o
 def play(problem: Problem, catalogue: Catalogue, script: Script) -> EvaluationBody:
     """The body of one played episode. Raises ArenaError as `run_episode`."""
     stage = _PlayedPorts(script)
-    ports = EpisodePorts(toolbox=make_toolbox("sn15", catalogue), gateway=stage, sandbox=stage)
+    ports = EpisodePorts(toolbox=Toolbox("sn15", catalogue), gateway=stage, sandbox=stage)
     return run_episode("# played", problem, ports, _RULES).body
 
 

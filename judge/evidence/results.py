@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import msgspec
 import orjson
 
-from harness.surfacing import texts_in
+from harness.emission.wording import texts_in
 from judge.evidence.mentions import (
     Sentence,
     is_everyday,

@@ -285,7 +285,7 @@ def source_of(raw: bytes) -> str:
 
 def report_of(source: bytes, settings: Settings) -> GateReport:
     """The gate's report on a source, from the validator's own rules and knowledge (without other miners' agents)."""
-    from arena.gate.isolation import inspect_isolated
+    from arena.gate.inspection import inspect_isolated
     from neurons.settings.inputs import gate_knowledge, policy_of, prepare_catalogue, prepare_suite
 
     policy = policy_of(settings)

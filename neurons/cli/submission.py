@@ -258,7 +258,7 @@ async def _submit(
     from arena.door.client import deliver, would_take
     from arena.race.admission import asked_count
     from arena.race.draw import permitted_validators
-    from arena.records.commitments import agent_version_id
+    from arena.records.log import agent_version_id
     from arena.submissions.model import is_agent_name
     from foundation.canonical import text_hash
     from neurons.settings.inputs import policy_of
@@ -309,7 +309,7 @@ def _checked_source(settings: Settings, agent: Path) -> tuple[str, list[str]]:
     """The text of an agent file that the gate's rules on form and names let pass, and what a person would look at.
 
     Raises ArenaError A1009 for a file that can't be read, or with the first rejection."""
-    from arena.gate.isolation import inspect_isolated
+    from arena.gate.inspection import inspect_isolated
     from arena.gate.knowledge import make_knowledge
     from neurons.cli.agent import read_agent, source_of
     from neurons.settings.inputs import policy_of

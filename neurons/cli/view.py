@@ -25,7 +25,15 @@ from arena.export.files import AGENTS, LOG, MANIFEST, read_rows, read_scrubbed
 from arena.export.model import LogRow
 from arena.records.body import decode_body, decode_content
 from arena.records.inspection import inspect
-from arena.records.model import EvaluationRecord, RecordContent, ReleaseRecord, SignedRecord, VerdictRecord, entry_of
+from arena.records.model import (
+    EvaluationRecord,
+    RecordContent,
+    ReleaseRecord,
+    SignedRecord,
+    VerdictRecord,
+    entry_of,
+    envelope_of,
+)
 from arena.view.page import trace_lines, trace_pages
 from arena.view.reading import Field, TraceView, chain_fact, view_evaluation, view_trace
 from arena.visibility.rule import embargoed_races, may_see, standing_of
@@ -46,10 +54,11 @@ from neurons.cli.options import (
     read_or_none,
 )
 from neurons.cli.presenter import echo_json, echo_styled, text_width
-from neurons.cli.records import envelope, plain_content, record_lines
+from neurons.cli.records import plain_content, record_lines
 from neurons.practice.run import LocalRun, default_cache_dir, read_run
 from neurons.race.explaining import open_explainer
 from neurons.race.sentences import names_of
+from problems.model import Pool
 
 if TYPE_CHECKING:
     from arena.store.postgres import PostgresStore
@@ -138,7 +147,8 @@ def _withheld_reason(evaluation: EvaluationRecord, releases: Mapping[str, Releas
     """Why not everybody may see this trace now; "" where they may."""
     embargoed = embargoed_races(releases, time.time_ns() // 1_000_000)
     moment, pool = standing_of(evaluation.context, releases_of(releases), embargoed)
-    return may_see("public", "trace", moment, pool=pool, pools=("train",)).reason
+    unasked: tuple[Pool, ...] = ("train",)
+    return may_see("public", "trace", moment, pool=pool, pools=unasked).reason
 
 
 def record_facts(evaluation: EvaluationRecord, names: Mapping[str, str]) -> tuple[Field, ...]:
@@ -284,7 +294,7 @@ def _show_record(store: StoreFlags, which: str, validator: str, *, is_whole: boo
         raise typer.Exit(EXIT_FAILED)
     record, content = found
     if as_json:
-        echo_json({**envelope(record), "content": plain_content(record, content)})
+        echo_json({**envelope_of(record), "content": plain_content(record, content)})
     else:
         echo_styled(record_lines(record, content, is_whole=is_whole))
 

@@ -22,7 +22,7 @@ from arena.chain.port import Signer
 from arena.evaluate import EvaluatePorts, Evaluation, evaluate, records_of
 from arena.export.exporter import export_records
 from arena.export.model import Request
-from arena.gate.isolation import inspect_isolated
+from arena.gate.inspection import inspect_isolated
 from arena.gate.knowledge import make_knowledge
 from arena.gate.rules import GateReport
 from arena.policies import policy_by_name

@@ -16,8 +16,7 @@ from harness.inference.scripted.brief import read_brief
 from harness.inference.scripted.model import MODELS, complete
 from harness.inference.scripted.server import start_scripted_server
 from harness.inference.scripted.shopper import CONCISE
-from harness.tools.port import Toolbox
-from harness.tools.registry import make_toolbox
+from harness.tools.registry import Toolbox
 from problems.model import OutcomeScore, Problem
 from problems.score import score
 from problems.synthesis import synthesize
@@ -51,7 +50,7 @@ class Run:
     def __init__(self, model: str, problem: Problem, catalogue: Catalogue, profile: str = "sn15") -> None:
         self.problem = problem
         self.catalogue = catalogue
-        self.toolbox: Toolbox = make_toolbox(profile, catalogue)
+        self.toolbox: Toolbox = Toolbox(profile, catalogue)
         self.requests: list[dict[str, Any]] = []
         self.thoughts: list[str] = []
         self.results: list[str] = []
