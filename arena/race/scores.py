@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import median_low
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 import msgspec
@@ -28,7 +29,7 @@ from arena.records.model import (
 )
 from foundation.canonical import content_hash
 from foundation.codes import JUDGE_BUDGET_SPENT, Owner
-from judge.rubric import coefficient_e4, lower_median
+from judge.rubric import coefficient_e4
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.model import OutcomeScore
 
@@ -163,10 +164,10 @@ def problem_score(problem_id: str, results: Sequence[TrajectoryResult], required
     return ProblemScore(
         problem_id=problem_id,
         state="scored",
-        score_e4=lower_median([result.score_e4 for result in results]),
-        is_success=bool(lower_median([int(result.is_success) for result in results])),
-        is_agentic=bool(lower_median([int(result.is_agentic) for result in results])),
-        quality_e4=lower_median(qualities) if qualities else None,
+        score_e4=median_low([result.score_e4 for result in results]),
+        is_success=bool(median_low([int(result.is_success) for result in results])),
+        is_agentic=bool(median_low([int(result.is_agentic) for result in results])),
+        quality_e4=median_low(qualities) if qualities else None,
     )
 
 
