@@ -6,10 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from typer.testing import CliRunner, Result
 
-from foundation.errors import ArenaError
 from harness.catalogue.native import open_catalogue
 from neurons.cli.catalogue import app
 
@@ -31,13 +29,3 @@ def test_a_catalogue_is_made_built_and_verified_by_three_commands(tmp_path: Path
     assert shown["documents"] == built["documents"] == 150
     assert shown["fully_verified"] is True
     assert shown["content_sha256"] == open_catalogue(tmp_path / "index").content_sha256
-
-
-@pytest.mark.parametrize("verify", [[], ["--verify"]])
-def test_info_refuses_an_edited_index(tmp_path: Path, verify: list[str]) -> None:
-    run("synth", "--count", 20, "--out", tmp_path)
-    run("build", tmp_path / "documents.jsonl", "--out", tmp_path / "index")
-    path = tmp_path / "index" / "prices.bin"
-    path.write_bytes(bytes(path.stat().st_size))
-    result = run("info", tmp_path / "index", *verify)
-    assert isinstance(result.exception, ArenaError) and result.exception.failure.code == "V2010"

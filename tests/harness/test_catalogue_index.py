@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from foundation.codes import Owner
 from foundation.errors import ArenaError
 from harness.catalogue.build import build_index, document_line
 from harness.catalogue.layout import read_manifest
@@ -37,13 +36,6 @@ def code_of(action: Callable[[], object]) -> str:
     with pytest.raises(ArenaError) as caught:
         action()
     return caught.value.failure.code
-
-
-def test_a_missing_index_is_refused_with_the_command_that_makes_one(tmp_path: Path) -> None:
-    with pytest.raises(ArenaError, match="arena catalogue build") as caught:
-        open_catalogue(tmp_path / "nothing")
-    assert caught.value.failure.code == "V2010"
-    assert caught.value.owner is Owner.VALIDATOR
 
 
 def test_every_file_is_refused_when_one_byte_was_edited(index: Path) -> None:

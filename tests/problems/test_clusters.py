@@ -121,3 +121,24 @@ def test_the_public_problems_cluster_and_some_of_the_suites_have_twins_outside()
     in_suites = {problem.problem_id for problem in real_suites(problems)}
     torn = [ids for ids in clusters.problems_of.values() if 0 < len(in_suites.intersection(ids)) < len(ids)]
     assert (len(in_suites), len(torn)) == (90, 5)
+
+
+def test_an_often_seen_brand_or_colour_still_parts():
+    def listed(number: int, title: str, brand: str = "") -> Product:
+        category = f"Floor {number % 6} > Shelf"
+        return Product(product_id=str(number), shop_id="s", title=title, price=9.0, category=category, brand=brand)
+
+    shelf = [listed(number, f"Item tool part k{number} sturdy", "") for number in range(200)]
+    shelf += [listed(200 + number, f"Marpo gadget thing q{number}", "Marpo") for number in range(200)]
+    shelf += [listed(400 + number, f"blue gadget thing z{number}") for number in range(200)]
+    pairs = {"sturdy": True, "Marpo": False, "blue": False}
+    shelf += [listed(900, "Long iron handle fork")]
+    shelf += [listed(901 + place, f"Long iron handle fork {word}", "") for place, word in enumerate(pairs)]
+    classes = find_classes(shelf)
+    (joined,) = classes.keys_of_class.values()
+    assert {word: title_key(f"Long iron handle fork {word}") in joined for word in pairs} == pairs
+
+
+def test_a_small_catalogue_of_one_floor_joins_by_title_keys_alone():
+    shelf = [Product(product_id=str(n), shop_id="s", title=f"Fork no {n} sturdy", price=1.0) for n in range(99)]
+    assert find_classes(shelf).keys_of_class == {}

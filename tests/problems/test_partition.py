@@ -130,13 +130,6 @@ def test_a_problem_that_joins_two_pools_is_refused_and_both_are_named():
     assert added.pools == {"d": "train", "e": "train"}
 
 
-def test_a_new_problem_goes_where_its_answer_is_and_an_unknown_one_is_train():
-    partition = OpenPartition(small_freeze([ask("a", 1), ask("b", 2)], [ask("a", 1)]), KEY)
-    again = replace(ask("z", 1), query="something else entirely")
-    assert touched_pools(again, partition) == ("never_touch",)
-    assert touched_pools(ask("y", 9), partition) == ()
-
-
 def test_clusters_of_one_pool_may_join_and_keep_a_frozen_name():
     first = small_freeze([ask("a", 1), ask("b", 2), ask("c", 3)])
     names = {row.cluster for row in first.rows}

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from foundation.codes import Owner
 from foundation.errors import ArenaError
 from problems.formats import read_problem
-from problems.model import Axis, OutcomeScore, PriceRule, UnscoredOutcome
-from problems.score import parse_recommendation, reference_fields, score
+from problems.model import Axis, OutcomeScore, PriceRule, UnscoredOutcome, Voucher
+from problems.score import discounted_total, parse_recommendation, reference_fields, score, settle_bill
 from problems.titles import matcher_named
 from tests.problems.stand import (
     KETTLE_ITEM,
@@ -219,3 +219,32 @@ def test_arbitrary_json_as_problem_document_or_answer_never_raises(data, problem
     assert isinstance(outcome, OutcomeScore | UnscoredOutcome)
     if isinstance(outcome, UnscoredOutcome):
         assert outcome.failure.owner is Owner.PROBLEM
+
+
+PERCENT = Voucher(
+    voucher_type="platform", discount_type="percentage", threshold=100, budget=2680, discount=0.33, cap=5000
+)
+
+
+def test_the_scorer_multiplies_where_the_public_tool_subtracts():
+    voucher = replace(PERCENT, discount=0.18, budget=123)
+    assert 150 - 150 * 18 / 100 <= 123  # the public tool: affordable
+    assert settle_bill([150.0], ["s"], voucher).after_php == 123.00000000000001
+    assert not settle_bill([150.0], ["s"], voucher).is_within_budget
+
+
+def test_a_shop_voucher_asks_for_one_shop_and_a_platform_voucher_for_none():
+    assert not settle_bill([300.0, 300.0], ["s", "t"], VOUCHER).is_eligible
+    assert settle_bill([300.0, 300.0], ["s", "t"], replace(VOUCHER, voucher_type="platform")).is_eligible
+
+
+def test_a_discount_without_its_amounts_is_a_problem_fault():
+    with pytest.raises(ArenaError, match="P4003"):
+        discounted_total(500.0, replace(PERCENT, cap=None))
+
+
+@given(prices=st.lists(st.floats(0.01, 1e6), min_size=1, max_size=4), budget=st.floats(0, 1e6))
+def test_a_voucher_never_makes_a_basket_dearer(prices, budget):
+    bill = settle_bill(prices, ["s"] * len(prices), replace(PERCENT, budget=budget))
+    assert bill.after_php <= bill.total_php
+    assert bill.is_within_budget == (bill.after_php <= budget)
