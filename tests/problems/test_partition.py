@@ -184,13 +184,6 @@ def test_whoever_has_catalogue_and_problems_but_no_key_recognises_nothing():
     assert not [guess for guess in guesses if guess in content]
 
 
-def test_another_key_is_refused_instead_of_calling_everything_train():
-    with pytest.raises(ArenaError, match="P4026"):
-        OpenPartition(FROZEN, OTHER_KEY)
-    with pytest.raises(ValueError, match="32 bytes"):
-        OpenPartition(FROZEN, b"short")
-
-
 def test_a_training_row_is_recognised_by_query_title_or_product():
     partition = OpenPartition(small_freeze([ask("a", 1), ask("b", 2), ask("c", 3)], [ask("a", 1)]), KEY)
     title, words = CATALOGUE[1].title, ask("a", 1).query.split()

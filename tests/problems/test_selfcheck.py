@@ -11,7 +11,6 @@ from problems.model import RewardItem
 from problems.self_check import check_chance, check_solvable
 from problems.title_index import TitleIndex
 from problems.titles import LexicalTitles
-from tests.problems.problem_checks import check_problem_set
 from tests.problems.stand import (
     LAMP,
     LAMP_ITEM,
@@ -19,6 +18,7 @@ from tests.problems.stand import (
     PRODUCTS,
     SHOP_PROBLEM,
     VOUCHER_PROBLEM,
+    check_problem_set,
     make_catalogue,
 )
 
