@@ -56,36 +56,6 @@ from problems.model import Problem
 _DETAIL_CHARS = 500  # of a refusal, which may quote what the agent sent
 
 
-class Surfacing:
-    """Which ids have been surfaced so far: an id counts only if the catalogue's search put it before the agent.
-
-    It is surfaced by the first `find_*` result that holds it and whose own arguments do not
-    (docs/architecture.md#scores): ids that an agent brings along, views, checks or searches by number stay unsurfaced.
-    """
-
-    def __init__(self) -> None:
-        self._ids: set[str] = set()
-
-    def observe(self, name: str, arguments: str, found_ids: tuple[str, ...]) -> tuple[Surfaced, ...]:
-        """The ids that this call surfaces for the first time, each with its rank in the result, from 1."""
-        if not found_ids or not name.startswith("find_"):
-            return ()
-        text = compose("NFKC", "\n".join(texts_in(arguments)))
-        new = []
-        for rank, product_id in enumerate(found_ids, start=1):
-            # As a word of its own, so that "7" is not found in "700".
-            word = rf"(?<![0-9A-Za-z]){re.escape(product_id)}(?![0-9A-Za-z])"
-            if product_id in self._ids or (product_id in text and re.search(word, text)):
-                continue
-            self._ids.add(product_id)
-            new.append(Surfaced(product_id=product_id, rank=rank))
-        return tuple(new)
-
-    def missing(self, product_ids: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of `product_ids` that have not been surfaced, in their order, each once."""
-        return tuple(dict.fromkeys(product_id for product_id in product_ids if product_id not in self._ids))
-
-
 class Recorder:
     """A `Host` for one episode."""
 
@@ -104,7 +74,7 @@ class Recorder:
         self._toolbox, self._gateway, self._limits, self._reader = toolbox, gateway, limits, reader
         self._shown_bytes_of, self._clock = shown_bytes, clock
         self._emission = Emission(reader, query)
-        self._surfacing = Surfacing()
+        self._surfaced: set[str] = set()  # ids
         self.work = WorkMeter(limits.host_work)
         self.events: list[Event] = []  # in the order in which they happened
         self.messages: dict[str, int] = {}  # interned: completions point to their places
@@ -155,7 +125,7 @@ class Recorder:
         finally:
             self.tool_s += self._clock() - started_s
         with reading_guest_bytes():
-            surfaced = self._surfacing.observe(name, arguments, outcome.found_ids)
+            surfaced = self._surface(name, arguments, outcome.found_ids)
             self._emission.returned(name, arguments, outcome.result, attribution.emitter)
         index = self.totals.tool_calls
         self._count(tool_calls=1, **{f"{attribution.emitter}_calls": 1})
@@ -184,11 +154,31 @@ class Recorder:
         self.work.spend(RESULT_BYTE * size)
         if outcome.recommended_ids is not None:
             self.recommended, self.recommending = outcome.recommended_ids, index
-            self.unsurfaced = self._surfacing.missing(outcome.recommended_ids)
+            self.unsurfaced = tuple(dict.fromkeys(i for i in outcome.recommended_ids if i not in self._surfaced))
         self.is_terminated = outcome.is_final
         failure = outcome.failure
         shown = None if failure is None else {"code": failure.code, "message": failure.detail}
         return {"result": outcome.result, "failure": shown}
+
+    def _surface(self, name: str, arguments: str, found_ids: tuple[str, ...]) -> tuple[Surfaced, ...]:
+        """The ids that this call surfaces for the first time, each with its rank in the result, from 1.
+
+        An id counts only if the catalogue's search put it before the agent: it is surfaced by the first `find_*` result
+        that holds it and whose own arguments do not (docs/architecture.md#scores); ids that an agent brings along,
+        views, checks or searches by number stay unsurfaced.
+        """
+        if not found_ids or not name.startswith("find_"):
+            return ()
+        text = compose("NFKC", "\n".join(texts_in(arguments)))
+        new = []
+        for rank, product_id in enumerate(found_ids, start=1):
+            # As a word of its own, so that "7" is not found in "700".
+            word = rf"(?<![0-9A-Za-z]){re.escape(product_id)}(?![0-9A-Za-z])"
+            if product_id in self._surfaced or (product_id in text and re.search(word, text)):
+                continue
+            self._surfaced.add(product_id)
+            new.append(Surfaced(product_id=product_id, rank=rank))
+        return tuple(new)
 
     # -- completions
 

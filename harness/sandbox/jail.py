@@ -30,7 +30,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 import msgspec
@@ -53,7 +52,6 @@ from harness.sandbox.port import (
 )
 from harness.sandbox.processes import (
     Cgroups,
-    JailGroup,
     TreeCpu,
     descendants,
     held_bytes,
@@ -115,7 +113,7 @@ class Jail(abc.ABC):
         limits: EpisodeLimits,
         bounds: bytes,
         held: contextlib.ExitStack,
-        group: JailGroup | None = None,
+        group: Cgroups | None = None,
     ) -> None:
         """`bounds` is the runner's first message; `held` gives back uids, group and folders when all is gone."""
         self.process, self.pipes = process, Pipes.of(process)
@@ -159,7 +157,7 @@ class Jail(abc.ABC):
                 return all(held_bytes(self.pids()) > self.limits.memory_bytes for _ in range(2))
 
         group = self.group
-        read_cpu_s = group.cpu_time_s if group and group.counts_cpu else TreeCpu(self.process.pid).read_s
+        read_cpu_s = group.cpu_time_s if group and group.cpu else TreeCpu(self.process.pid).read_s
         return {
             # The kernel may end one process of the group only; the episode ends with it, as it does without a cgroup.
             "memory": group.was_out_of_memory if group else is_over_memory,
@@ -207,7 +205,7 @@ class JailSandbox:
         with (
             self._slots,
             contextlib.closing(self.take(job.limits)) as jail,
-            Watch(jail.looks(), jail.kill, self._clock) as watch,
+            contextlib.closing(Watch(jail.looks(), jail.kill, self._clock)) as watch,
         ):
 
             def begin() -> bytes:
@@ -264,7 +262,7 @@ def explain_death(ended: GuestExit, status: int, *, was_out_of_memory: bool) -> 
 
 
 class Watch:
-    """Looks at the limits of one guest. A context: on leaving, nothing is looked at any more."""
+    """Looks at the limits of one guest, until it is closed."""
 
     def __init__(self, looks: Looks, end_guest: Callable[[], None], clock: Callable[[], float]) -> None:
         """`end_guest` kills all that may have broken a limit, and is called once, from the watch's thread. `clock`
@@ -275,12 +273,8 @@ class Watch:
         self._broken: Limit | None = None
         self._fault: Exception | None = None
 
-    def __enter__(self) -> Watch:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """From now on nothing is looked at."""
         self._is_done.set()
         if self._thread.ident is not None:
             self._thread.join()
