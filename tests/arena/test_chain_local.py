@@ -44,7 +44,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 def _open(path: Path, clock: Clock) -> LocalSubtensor:
-    return LocalSubtensor(path, now_ms=clock, netuid=15, block_ms=BLOCK_MS)
+    return LocalSubtensor(path, now_ms=clock, rules=LocalRules(block_ms=BLOCK_MS))
 
 
 def _writer(path: Path, uri: str, count: int) -> subprocess.Popen[str]:
@@ -71,7 +71,7 @@ async def test_a_chain_keeps_the_rules_and_the_owner_it_was_made_with(tmp_path: 
     path = tmp_path / "chain.sqlite"
     chain = LocalSubtensor(path, now_ms=Clock(), rules=LocalRules(tempo=20))
     await chain.register(ALICE)
-    for arguments in ({"netuid": 16}, {"block_ms": 1}, {"rules": LocalRules(tempo=21)}):
+    for arguments in ({"netuid": 16}, {"rules": LocalRules(tempo=21)}):
         with pytest.raises(ArenaError) as caught:
             LocalSubtensor(path, now_ms=Clock(), **arguments)
         assert caught.value.failure.code == "V2030"

@@ -160,7 +160,7 @@ async def reads_the_past(net: Localnet) -> str:
 
 async def waits_at_first(net: Localnet) -> str:
     async with net.changed("sudo_set_weights_set_rate_limit", weights_set_rate_limit=(40, 0)):
-        return expect(await net.chain.set_weights(net.validator, (0,), (65_535,)), "rate_limited", "first weights wait")
+        return expect(await net.chain.set_weights(net.validator, (0,), (65_535,)), "rate_limited")
 
 
 async def stakes(net: Localnet) -> str:
