@@ -23,7 +23,7 @@ from arena.race.machine import (
 from arena.race.schedule import ROLLS, Timeline, timeline, timeline_refusal
 from arena.records.model import SettlementRecord
 from foundation.backoff import Backoff, NextTry
-from foundation.codes import BATCH_DAMAGED, HOST_FAILED, STATE_PRUNED, Owner
+from foundation.codes import HOST_FAILED, STATE_PRUNED, Owner
 from foundation.errors import ArenaError
 from harness.agents.registry import shipped_source
 from neurons.loops.checkpoints import CheckpointLoop
@@ -272,8 +272,7 @@ class RaceClock:
 
 
 def _is_of_the_bank(effect: Effect, error: ArenaError) -> bool:
-    """What is wrong with the bank's files costs races, not the node: an operator mends it while submissions qualify,
-    and a batch that does not open is not drawn from. A node's own batch that was tampered with is no such thing."""
-    if isinstance(effect, FetchBeacon):
-        return error.owner is Owner.PROBLEM
-    return isinstance(effect, SealBatch) and error.owner is Owner.PROBLEM and error.failure.code != BATCH_DAMAGED
+    """What is wrong with the bank's sealed files costs races, not the node: an operator mends it while submissions
+    qualify, and a batch that does not open is not drawn from. Every other effect reads the node's own open batch: one
+    that was tampered with ends the node."""
+    return isinstance(effect, FetchBeacon | SealBatch) and error.owner is Owner.PROBLEM
