@@ -24,10 +24,9 @@ from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.native import open_catalogue
 from harness.catalogue.port import Catalogue
 from harness.catalogue.synthetic import generate
-from harness.inference.client import read_reply
 from harness.inference.gateway import Gateway
-from harness.inference.port import InferenceRules, ModelReply
-from harness.inference.scripted.model import complete
+from harness.inference.port import InferenceRules
+from harness.inference.scripted.server import ScriptedUpstream
 from harness.sandbox.port import Sandbox
 from harness.sandbox.probe import open_sandbox
 from harness.session import Episode, EpisodePorts, EpisodeRules, run_episode
@@ -43,18 +42,6 @@ MODEL = "scripted-expert"
 TARGET_MS, TARGET_PER_S = 45.0, 40.0
 COMMAND = "python -m tests.benchmarks.bench_episode 24"
 RULES = EpisodeRules(policy_sha256="0" * 64, catalogue_sha256="0" * 64, models=(MODEL,))
-
-
-class ScriptedUpstream:
-    """The scripted model without its server."""
-
-    name = "scripted"
-
-    def complete(self, request: str) -> ModelReply:
-        return read_reply(msgspec.json.encode(complete(msgspec.json.decode(request))))
-
-    def probe(self, request: str) -> None:
-        return None
 
 
 def measure(episodes: int = EPISODES) -> Sequence[Row]:

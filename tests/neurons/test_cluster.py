@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -162,9 +161,8 @@ def settings_of(places: tuple[Path, Path]) -> Settings:
 
 
 @pytest.fixture
-def ports(places: tuple[Path, Path]) -> Iterator[EvaluatePorts]:
-    with open_local_ports(settings_of(places)) as opened:
-        yield dataclasses.replace(opened, judges=())  # as `arena eval` asks for them
+def ports(places: tuple[Path, Path]) -> EvaluatePorts:
+    return dataclasses.replace(open_local_ports(settings_of(places)), judges=())  # as `arena eval` asks for them
 
 
 @pytest.fixture
