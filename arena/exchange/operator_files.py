@@ -22,7 +22,6 @@ import msgspec
 
 from arena.chain.keys import canonical_hotkey
 from arena.chain.port import Signer, Verifier
-from arena.visibility.rule import Thing, may_see
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes, content_hash, read_canonical
 from foundation.codes import PEER_LIED, RELEASE_OLDER
 from foundation.durable_files import move_into_place, write_whole
@@ -63,10 +62,6 @@ class SharedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def piece_sha256s(self) -> tuple[str, ...]:
         """The hash of each of its pieces, in order."""
         return self.pieces or (self.sha256,)
-
-    def piece_bytes(self, number: int) -> int:
-        """How long a piece is, counted from 0."""
-        return min(PIECE_BYTES, self.size_bytes - number * PIECE_BYTES)
 
 
 class FilesRelease(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -202,8 +197,16 @@ class ReleaseStore:
     def settle(self) -> bool:
         """Make the newest release the whole one once all its files are here, and forget files of no release kept; True
         when that happened now. Raises ArenaError V2064."""
-        with self._locked():
-            return self._settle()
+        with self._locked(), coded(self.folder):
+            newest = self.newest()
+            if newest is None or newest == self._read(_WHOLE) or self.missing(newest.release):
+                return False
+            self._write(_WHOLE, newest)
+            kept = {file.sha256 for file in newest.release.files}
+            for path in (*self._files.iterdir(), *self._parts.iterdir()):
+                if path.name not in kept:
+                    path.unlink(missing_ok=True)
+            return True
 
     def publish(
         self,
@@ -217,8 +220,8 @@ class ReleaseStore:
         with self._locked():
             signed = sign(tuple(self._add(*source) for source in sources), self.newest())
             self._keep(signed)
-            self._settle()
-            return signed
+        self.settle()
+        return signed
 
     def _keep(self, signed: SignedRelease) -> bool:
         release, held = signed.release, self.newest()
@@ -229,18 +232,6 @@ class ReleaseStore:
                 shown, kept = (f"{one.sequence} ({one.release_sha256[:16]})" for one in (release, held.release))
                 raise ArenaError(RELEASE_OLDER, f"release {shown} of {release.signer}: {kept} is held")
         self._write(_NEWEST, signed)
-        return True
-
-    def _settle(self) -> bool:
-        newest = self.newest()
-        if newest is None or newest == self._read(_WHOLE) or self.missing(newest.release):
-            return False
-        self._write(_WHOLE, newest)
-        kept = {file.sha256 for file in newest.release.files}
-        with coded(self.folder):
-            for path in (*self._files.iterdir(), *self._parts.iterdir()):
-                if path.name not in kept:
-                    path.unlink(missing_ok=True)
         return True
 
     # -- files
@@ -311,13 +302,10 @@ class ReleaseStore:
 
     def piece(self, sha256: str, start: int) -> bytes | None:
         """PIECE_BYTES of a file of a kept release from byte `start` on, or what there is of them; None where the file
-        is not here, or is none that other validators may see. Raises ArenaError V2064."""
+        is not here. Raises ArenaError V2064."""
         for signed in (self.newest(), self.whole()):
             for file in signed.release.files if signed else ():
                 if file.sha256 == sha256 and self._has(file) and start < max(1, file.size_bytes):
-                    thing: Thing = "sealed_batch" if file.kind == "batch" else file.kind
-                    if not may_see("validator", thing, "open").is_seen:
-                        return None
                     with coded(self.path_of(file)), self.path_of(file).open("rb") as stream:
                         stream.seek(start)
                         return stream.read(PIECE_BYTES)

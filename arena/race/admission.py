@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from statistics import median_low
 from sys import intern
 from typing import Literal
 
@@ -13,14 +14,13 @@ from msgspec.structs import replace
 
 from arena.chain.port import Commitment
 from arena.policy import AdmissionRules, CooldownRules, Policy
-from arena.race.draw import QualifyingResult, qualify
+from arena.race.draw import QualifyingResult, suite_means_e4
 from arena.race.scores import LoggedRecord
-from arena.records.commitments import agent_version_id
+from arena.records.log import agent_version_id
 from arena.records.model import AttemptRecord, Candidate, EvaluationRecord, GateRecord, Payload, Subject, VerdictRecord
 from arena.records.port import AgreedStanding
-from arena.submissions.admission import CooldownClass, Submitted, cooldown_blocks, refused_by_cooldown
+from arena.submissions.admission import CooldownClass, cooldown_blocks, refused_by_cooldown
 from foundation.codes import JOB_QUARANTINED, JUDGE_UNUSABLE, Owner
-from judge.rubric import lower_median
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.model import OutcomeScore
 
@@ -270,9 +270,9 @@ def field_standings(
         here = [word for word in known[subject] if word.said.policy_sha256 == policy.policy_sha256]
         outcomes = [outcome_at(word, closing_block, policy.admission) for word in here]
         accepts, rejects = outcomes.count("accept"), outcomes.count("reject")
-        alone = [qualify(found, suite, policy) for found in results.get(subject, {}).values()]
-        means = [found.score_e4 for found in alone if found.score_e4 is not None]
-        passes, suite_needed = sum(found.passes for found in alone), more_than_half(len(means), at_once)
+        means = list(suite_means_e4(results.get(subject, ()), suite, policy).values())
+        passes = sum(mean >= policy.qualifying.score_min_e4 for mean in means)
+        suite_needed = more_than_half(len(means), at_once)
         is_accepted = accepts >= needed and subject not in too_early
         is_racing = is_accepted and passes >= suite_needed and subject.agent_version_id not in raced
         standing = AgreedStanding(
@@ -296,7 +296,7 @@ def field_standings(
         candidate = None
         if is_racing:
             raced.add(subject.agent_version_id)
-            candidate = Candidate(subject=subject, qualifying_score_e4=lower_median(means))
+            candidate = Candidate(subject=subject, qualifying_score_e4=median_low(means))
         rows.append(FieldStanding(subject=subject, standing=standing, candidate=candidate))
     return tuple(rows)
 
@@ -304,29 +304,21 @@ def field_standings(
 def _too_early(known: Mapping[Subject, Sequence[GateWord]], rules: CooldownRules) -> dict[Subject, int]:
     """The submissions that came too early after an earlier one of their hotkey, each with the block it had to wait for.
     What one costs is the lower median of what the validators' words make it cost."""
-    by_hotkey: dict[str, list[Submitted[Subject]]] = {}
-    for subject, said in known.items():
-        entry = Submitted(
-            what=subject,
-            block=subject.commitment_block,
-            sha256=subject.commitment_sha256,
-            cost_blocks=lower_median([cooldown_blocks(word.ended, rules) for word in said]),
-        )
-        by_hotkey.setdefault(subject.miner_hotkey, []).append(entry)
-    return {subject: block for past in by_hotkey.values() for subject, block in refused_by_cooldown(past).items()}
+    costs = {each: median_low([cooldown_blocks(word.ended, rules) for word in said]) for each, said in known.items()}
+    return refused_by_cooldown(costs)
 
 
 def _results_by_subject(
     records: RaceRecords, permitted: Collection[str], policy: Policy
-) -> dict[Subject, dict[str, list[QualifyingResult]]]:
-    """By submission and validator: its qualifying results. A validator's first evaluation of an agent says which
-    submission it is about."""
-    found: dict[Subject, dict[str, list[QualifyingResult]]] = {}
+) -> dict[Subject, list[QualifyingResult]]:
+    """By submission: its qualifying results. A validator's first evaluation of an agent says which submission it is
+    about."""
+    found: dict[Subject, list[QualifyingResult]] = {}
     for agent in {agent for _, agent in records.first}:
         for result in records.qualifying_results(agent, policy.policy_sha256):
             subject = records.first.get((result.validator, agent))
             if subject is not None and result.validator in permitted:
-                found.setdefault(subject, {}).setdefault(result.validator, []).append(result)
+                found.setdefault(subject, []).append(result)
     return found
 
 

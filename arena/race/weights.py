@@ -11,6 +11,7 @@ from arena.chain.port import Metagraph
 from arena.policy import PromotionRules, WeightRules
 from arena.race.scores import AgentScore
 from arena.records.model import SettlementRecord
+from arena.records.port import WeightsResult
 
 _UNIT = 10_000
 
@@ -30,17 +31,15 @@ def beats_margin(challenger: int, top: int, rules: PromotionRules, reign_ms: int
 def weighted_scores(
     scores_e4: Mapping[str, int], history: Sequence[SettlementRecord], window_races: int
 ) -> dict[str, int]:
-    """SN15's crown score per agent version: this race's anchor + the mean of its leads over the last races.
+    """SN15's crown score per agent version: this race's anchor + the mean of its leads over the last races, of which
+    `history` holds the earlier ones.
 
     The anchor of a race is the mean of the better half of its field; a lead is the agent's score minus the anchor; a
     race the agent did not run counts as a lead of 0, so nobody wins on a debut by luck. Rounded down.
     """
     anchor = field_anchor_e4(list(scores_e4.values()))
-    past = (
-        [record for record in history if record.state == "settled"][-(window_races - 1) :] if window_races > 1 else []
-    )
     leads = {agent: score - anchor for agent, score in scores_e4.items()}
-    for record in past:
+    for record in history:
         race = {row.agent_version_id: row.race_score_e4 for row in record.standings}
         past_anchor = field_anchor_e4(list(race.values()))
         for agent in leads:
@@ -76,15 +75,10 @@ def is_evidence_enough(wins: int, losses: int, alpha_e4: int) -> bool:
     return factorial(wins) * factorial(losses) * tail * alpha_e4 >= _UNIT * factorial(n + 1)
 
 
-def past_duels(agent: str, incumbent: str, history: Sequence[SettlementRecord]) -> tuple[int, int]:
-    """(wins, losses) of an agent against the same incumbent in earlier settled races."""
-    wins = losses = 0
-    for record in history:
-        if record.state == "settled" and record.top_agent_version_id == incumbent and not record.is_promotion:
-            for row in record.standings:
-                if row.agent_version_id == agent:
-                    wins, losses = wins + row.wins, losses + row.losses
-    return wins, losses
+def add_duels(agent: str, duel: tuple[int, int], history: Iterable[SettlementRecord]) -> tuple[int, int]:
+    """(wins, losses) of an agent against the incumbent, in this race and in earlier ones of its reign."""
+    rows = [row for record in history for row in record.standings if row.agent_version_id == agent]
+    return duel[0] + sum(row.wins for row in rows), duel[1] + sum(row.losses for row in rows)
 
 
 def eliminated_agents(ranked: Sequence[AgentScore], top: str, rules: PromotionRules) -> frozenset[str]:
@@ -95,25 +89,6 @@ def eliminated_agents(ranked: Sequence[AgentScore], top: str, rules: PromotionRu
 
 
 U16_MAX = 65_535
-_SHARE_TOLERANCE = 1e-9
-
-
-class Finisher(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of a race result as SN15's rule takes it: `race_score` is a float there."""
-
-    miner_hotkey: str
-    agent_version_id: str
-    race_score: float
-
-
-class WeightCase(msgspec.Struct, frozen=True, kw_only=True):
-    """One input of SN15's rule as it stands in a case file."""
-
-    case_id: str
-    metagraph_hotkeys: tuple[str, ...]
-    finishers: tuple[Finisher, ...]
-    t_top: float
-    t_burn: float
 
 
 class WeightVector(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,53 +96,6 @@ class WeightVector(msgspec.Struct, frozen=True, kw_only=True):
 
     uids: tuple[int, ...]
     weights: tuple[int, ...]
-
-
-def reference_vector(
-    metagraph_hotkeys: Sequence[str], finishers: Iterable[Finisher], t_top: float, t_burn: float
-) -> WeightVector:
-    """SN15's vector over every uid (`metagraph_hotkeys[uid]`), before the chain's own normalisation.
-
-    Entries may exceed 65535 and the maximum may lie below it, as in the reference; where the top left the subnet and
-    nothing burns, every entry is 0. Fewer than two finishers burn everything, whatever the shares. Otherwise raises
-    ValueError for shares that are impossible: below 0, not adding up to 1 within 1e-9, or a burn share too small for
-    the tail of a race of this size, whether or not that tail is still registered.
-    """
-    weights = [0] * len(metagraph_hotkeys)
-    ranked = sorted(finishers, key=lambda row: (-row.race_score, row.agent_version_id))
-    half = len(ranked) // 2
-    if weights and half == 0:
-        weights[0] = U16_MAX
-    elif weights:
-        _pinned(t_top, t_burn, half * (half - 1) // 2)
-        uid_by_hotkey = {hotkey: uid for uid, hotkey in enumerate(metagraph_hotkeys)}
-        top_hotkey = ranked[0].miner_hotkey
-        # A hotkey that stands twice is paid once: the top as the top, another at its lower rank.
-        others = [None if row.miner_hotkey == top_hotkey else row.miner_hotkey for row in ranked[1:half]]
-        tail = _taper([None if hotkey is None else uid_by_hotkey.get(hotkey) for hotkey in others], half)
-        top, burn = _pinned(t_top, t_burn, sum(tail.values()))
-        for uid, weight in tail.items():
-            weights[uid] = weight
-        weights[0] = burn
-        top_uid = uid_by_hotkey.get(top_hotkey)
-        if top_uid is not None:
-            weights[top_uid] += top
-    return WeightVector(uids=tuple(range(len(weights))), weights=tuple(weights))
-
-
-def _pinned(t_top: float, t_burn: float, tail_sum: int) -> tuple[int, int]:
-    """SN15's weights of top and burn, the larger exactly 65535. In its order of operations: another rounds otherwise.
-
-    Raises ValueError as `reference_vector` does.
-    """
-    if t_top < 0 or t_burn < 0 or abs((t_top + t_burn) - 1.0) > _SHARE_TOLERANCE:
-        raise ValueError(f"shares {t_top} and {t_burn} are impossible: neither may be below 0, and their sum is 1")
-    if t_burn >= t_top:
-        return round(t_top * ((U16_MAX + tail_sum) / t_burn)), U16_MAX
-    burn = round(t_burn * (U16_MAX / t_top)) - tail_sum
-    if burn < 0:
-        raise ValueError(f"a burn share of {t_burn} does not hold a tail of {tail_sum}")
-    return U16_MAX, burn
 
 
 def chain_vector(
@@ -212,3 +140,20 @@ def _taper(uids: Sequence[int | None], half: int) -> dict[int, int]:
 def _vector(weights: dict[int, int]) -> WeightVector:
     kept = sorted((uid, weight) for uid, weight in weights.items() if weight > 0)
     return WeightVector(uids=tuple(uid for uid, _ in kept), weights=tuple(weight for _, weight in kept))
+
+
+WAIT_BLOCKS_MAX = 25
+
+
+def next_try_block(results: Sequence[WeightsResult], race_id: str, tempo: int) -> int:
+    """The first block at which a race's weights may be tried; 0: at once. `results` come newest first.
+
+    At once where this race was never tried; `tempo` blocks after the last success; after a refusal once a wait that
+    doubles with every refusal in a row has passed, at most `WAIT_BLOCKS_MAX` blocks.
+    """
+    tries = [result for result in results if result.race_id == race_id]
+    if not tries:
+        return 0
+    refused = next((count for count, result in enumerate(tries) if result.status == "ok"), len(tries))
+    wait_blocks = min(1 << (refused - 1), WAIT_BLOCKS_MAX) if refused else tempo
+    return tries[0].block + wait_blocks

@@ -106,7 +106,8 @@ class ModelEpisodes(msgspec.Struct, frozen=True, kw_only=True):
         failure = None
         run = _opened(self)
         try:
-            lines.extend(run(jobs))
+            for line in run(jobs):
+                lines.append(line)
         except ArenaError as error:
             failure = error.failure
         return lines, failure

@@ -24,17 +24,18 @@ from msgspec.structs import replace
 from arena.chain.keys import verify
 from arena.chain.port import Commitment, Subtensor
 from arena.chain.real import BLOCK_MS
-from arena.gate.isolation import inspect_isolated
+from arena.gate.inspection import inspect_isolated
 from arena.gate.likeness import Author, Neighbour, Sketch, make_sketch
 from arena.gate.rules import GateReport
 from arena.policy import Policy
 from arena.race.admission import FieldStanding, GateWord, asked_count, hold_ends, next_word, outcome_at
 from arena.race.decider import qualifying_items
 from arena.race.draw import is_work_due, qualifying_order, qualifying_seed
+from arena.race.machine import force_of
 from arena.race.schedule import opening_ms
-from arena.records.body import decode_content
-from arena.records.model import GateRecord, SettlementRecord, Subject
-from arena.records.port import Store, StoredSubmission, SubmissionState
+from arena.records.model import GateRecord, Subject
+from arena.records.port import StoredSubmission, SubmissionState
+from arena.store.postgres import PostgresStore
 from arena.submissions.admission import (
     Neighbourhood,
     admit,
@@ -42,16 +43,15 @@ from arena.submissions.admission import (
     hashes_before,
     hold_of,
     neighbourhood,
-    past_submissions,
+    next_allowed_block,
     read_report,
 )
 from arena.submissions.model import signed_submission
-from arena.visibility.rule import may_see, moment_at
 from foundation.backoff import Backoff, NextTry
 from foundation.codes import HOST_FAILED, HOST_LACKS, STATE_PRUNED, lookup
 from foundation.errors import ArenaError
 from neurons.loops.node import Node
-from neurons.race.log import QUALIFYING, RaceLog
+from neurons.race.log import QUALIFYING, RaceList, RaceLog
 from neurons.race.sentences import short
 
 GATE_FAULTS = frozenset({HOST_FAILED, HOST_LACKS})
@@ -67,7 +67,7 @@ class Ownership:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._coldkeys: dict[tuple[str, int], str] = {}
-        self._last_seq = 0
+        self._races = RaceList(node.store)
         self._ends_ms: dict[str, int] = {}  # by promoted agent version: the end of its first embargo
         self._reveals: dict[str, int] = {}
 
@@ -96,21 +96,15 @@ class Ownership:
     async def reveals(self) -> dict[str, int]:
         """By agent version of a revealed winner: the block at which its source opened. Raises ArenaError U3030.
 
-        Winners are promotions that this validator settled; settlements that don't state their inputs name no time.
+        Winners are the promotions of settlements that are in force here.
         """
-        own = self._node.store.validator
-        async for record in self._node.store.records(own, after_seq=self._last_seq, kinds=("settlement",)):
-            self._last_seq = record.seq
-            settled = decode_content(record.content).payload
-            if not isinstance(settled, SettlementRecord) or settled.state != "settled" or not settled.is_promotion:
-                continue
-            if settled.inputs is not None:
-                ends_ms = opening_ms(settled.inputs.closes_ms, self._node.policy)
-                self._ends_ms.setdefault(settled.top_agent_version_id, ends_ms)
+        for state in await self._races.states(self._node.now_ms(), self._node.policy):
+            won, opened = state.settlement, state.opened
+            if won is not None and won.is_promotion and opened is not None and force_of(state) in ("own", "adopted"):
+                self._ends_ms.setdefault(won.top_agent_version_id, opening_ms(opened.closes_ms, opened.policy))
         now_ms = self._node.now_ms()
         for agent, ends_ms in self._ends_ms.items():
-            moment = moment_at(now_ms, closes_ms=0, settled_ms=0, opens_ms=ends_ms)
-            if agent in self._reveals or not may_see("public", "source", moment, is_winner=True).is_seen:
+            if agent in self._reveals or now_ms < ends_ms:
                 continue
             try:
                 block = await self._node.chain.block_at(ends_ms)
@@ -282,7 +276,7 @@ class Admissions:
         )
 
 
-async def keep_standings(store: Store, rows: Iterable[FieldStanding]) -> None:
+async def keep_standings(store: PostgresStore, rows: Iterable[FieldStanding]) -> None:
     """Write down, for their miners to read, where submissions that are here stood with all validators."""
     here = {each.subject.agent_version_id: each.subject.commitment_block for each in await store.submissions()}
     for row in rows:
@@ -353,17 +347,15 @@ class Intake:
         await self._qualifying.refresh()
         for submission in qualifying:
             agent = submission.subject.agent_version_id
-            result = self._qualifying.qualification(agent, suite, self._node.policy)
-            state = result.state
-            if state == "pending" and result.finished:  # our word; the field of a race is decided by all
-                state = "qualified" if result.passes else "unqualified"
-            if state != "pending":
-                score_e4 = result.score_e4
-                await self._node.store.set_submission_state(agent, state, was="accepted", qualifying_e4=score_e4)
+            mean_e4 = self._qualifying.own_mean_e4(agent, suite, policy)
+            if mean_e4 is not None:  # our word; the field of a race is decided by all
+                is_passed = mean_e4 >= policy.qualifying.score_min_e4
+                state: SubmissionState = "qualified" if is_passed else "unqualified"
+                await self._node.store.set_submission_state(agent, state, was="accepted", qualifying_e4=mean_e4)
                 await self._node.store.close_items(QUALIFYING, "qualifying", agent)
                 who = f"{submission.name} {short(submission.subject.miner_hotkey)}"
-                text = f"{who} is {state}: score {(result.score_e4 or 0) / 10_000:.3f} in qualifying"
-                told = {"agent": submission.name, "state": state, "score_e4": result.score_e4}
+                text = f"{who} is {state}: score {mean_e4 / 10_000:.3f} in qualifying"
+                told = {"agent": submission.name, "state": state, "score_e4": mean_e4}
                 self._node.log.info("qualifying", **told, text=text)
 
     def _say_new(self, waiting: list[StoredSubmission]) -> None:
@@ -390,23 +382,23 @@ class Intake:
             return  # it waits until its commitment's block is final
         submission = signed_submission(row, await store.source(agent) or "")
         stored = await store.submissions()
-        admission = admit(
-            submission,
-            commitment=commitment,
-            past=past_submissions(stored, row.subject.miner_hotkey),
-            metagraph=await self._node.chain.metagraph(finalized),
-            rules=policy.cooldown,
-            verify=verify,
-            is_commitment_enough=policy.admission.is_commitment_enough,
-        )
-        refusal = admission.refusal
-        if refusal is not None:
+        metagraph = await self._node.chain.metagraph(finalized)
+        try:
+            block = admit(
+                submission,
+                commitment=commitment,
+                allowed_block=next_allowed_block(stored, row.subject.miner_hotkey, policy.cooldown),
+                metagraph=metagraph,
+                verify=verify,
+                is_commitment_enough=policy.admission.is_commitment_enough,
+            )
+        except ArenaError as error:
+            refusal = error.failure
             await store.set_submission_state(agent, "refused", was="waiting", failure=refusal)
             about = f"{refusal.code} {lookup(refusal.code).title}: {refusal.detail}"
             text = f"{row.name} {short(row.subject.miner_hotkey)} is refused: {about}"
             self._node.log.info("refused", agent=row.name, failure=str(refusal), text=text)
             return
-        block = admission.submitted_block
         subject = replace(row.subject, commitment_block=block)
         report, around = await self._admissions.inspect(subject, submission.source, stored)
         state, text = _STATES[report.outcome], msgspec.json.encode(report).decode()

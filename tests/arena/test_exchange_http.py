@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 
 import httpx2
@@ -80,19 +81,6 @@ async def test_what_is_not_there_is_404_and_a_wrong_parameter_400(served: Served
         assert await served.get(target) == (400, "V2081")
 
 
-async def test_the_exchange_is_an_application_of_its_own(served: Served) -> None:
-    from arena.api.board import Board
-    from arena.api.reads import Tail
-    from arena.exchange.routes import Exchange, Places
-    from arena.web.server import make_exchange_app, make_tail_app
-
-    board = Board(served.node.store, now_ms=lambda: 0)
-    public = make_tail_app(Tail(served.node.store), Places(1), board).openapi()["paths"]
-    signed = make_exchange_app(Exchange(served.node.desk, served.node.auth)).openapi()["paths"]
-    assert not any("exchange" in path for path in public)
-    assert set(signed) == {"/v1/exchange/{kind}", "/v1/door"}  # which says a port alone
-
-
 VALUES = (
     NoteQuestion(validator="5X", sha256="ab" * 32),
     SubmissionQuestion(hotkey="5X", sha256="ab" * 32),
@@ -120,7 +108,7 @@ async def test_a_hostile_answer_ends_soon_and_costs_little(name: str, tmp_path: 
     node = Node(tmp_path, set())
     with HostileServer((LIES | ABSENT)[name]) as server:
         peer = Peer(hotkey="5Hostile", endpoint=server.url)
-        async with HttpPeers(node.auth, silence_s=0.5, answer_s=1.0) as peers:
+        async with aclosing(HttpPeers(node.auth, silence_s=0.5, answer_s=1.0)) as peers:
             for question in (*VALUES, *((RowsQuestion(validator="5X", to=300, race=RACE),) if name in LIES else ())):
                 server.sent = 0
                 with pytest.raises(ArenaError) as caught:

@@ -30,7 +30,7 @@ from harness.inference.scripted.server import ScriptedUpstream
 from harness.sandbox.port import Sandbox
 from harness.sandbox.probe import open_sandbox
 from harness.session import Episode, EpisodePorts, EpisodeRules, run_episode
-from harness.tools.registry import make_toolbox
+from harness.tools.registry import Toolbox
 from problems.model import Problem
 from problems.synthesis import synthesize
 from tests.benchmarks.row import Row
@@ -108,7 +108,7 @@ def _row(name: str, value: float, unit: str, baseline: float) -> Row:
 
 
 def _run(problem: Problem, catalogue: Catalogue, sandbox: Sandbox) -> Episode:
-    toolbox = make_toolbox("sn15", catalogue)
+    toolbox = Toolbox("sn15", catalogue)
     gateway = Gateway(InferenceRules(models=(MODEL,)), [ScriptedUpstream()], toolbox.schemas, RULES.limits)
     ports = EpisodePorts(toolbox=toolbox, gateway=gateway, sandbox=sandbox)
     episode = run_episode(baseline_source(MODEL), problem, ports, RULES)
