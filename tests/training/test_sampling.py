@@ -178,7 +178,7 @@ def local(stock: Stock) -> Any:
 
 @pytest.fixture(scope="module")
 def double(stock: Stock, local: Any) -> VllmDouble:
-    return VllmDouble(lambda model, prompt, decode, seed: local.sample(prompt, decode, seed), stock.codec.stop_id)
+    return VllmDouble(lambda model, prompt, decode, seed: local.sample(prompt, decode, seed))
 
 
 @pytest.fixture(scope="module")
@@ -242,7 +242,7 @@ def test_the_server_is_asked_which_weights_it_holds(stock: Stock, local: Any, tm
         folder.mkdir()
         (folder / "adapter_model.safetensors").write_bytes(content)
     digest = weights_sha256(mine)
-    double = VllmDouble(lambda *given: local.sample(*given[1:]), stock.codec.stop_id)
+    double = VllmDouble(lambda *given: local.sample(*given[1:]))
     double.models |= {f"model@{digest[:16]}": str(mine), f"stale@{digest[:16]}": str(other), "adapter-x": ""}
     with serve(double) as url:
 
@@ -262,7 +262,7 @@ def test_a_reply_without_tokens_is_refused_and_never_guessed_at(stock: Stock, lo
         body["choices"][0]["logprobs"]["token_logprobs"].pop()
         return body
 
-    double = VllmDouble(lambda model, prompt, decode, seed: local.sample(prompt, decode, seed), stock.codec.stop_id)
+    double = VllmDouble(lambda model, prompt, decode, seed: local.sample(prompt, decode, seed))
     for fault in (one_logprob_less, lambda body: body["id"]):
         double.answer = fault
         with serve(double) as url, pytest.raises(ArenaError, match="U3003"):
@@ -271,7 +271,7 @@ def test_a_reply_without_tokens_is_refused_and_never_guessed_at(stock: Stock, lo
 
 @pytest.mark.parametrize(("status", "code"), [(503, "U3002"), (401, "U3001")])
 def test_a_server_that_is_away_is_an_upstream_fault(stock: Stock, local: Any, status: int, code: str) -> None:
-    double = VllmDouble(lambda *given: local.sample(*given[1:]), stock.codec.stop_id)
+    double = VllmDouble(lambda *given: local.sample(*given[1:]))
     double.status = status
     with serve(double) as url, pytest.raises(ArenaError) as wrong:
         VllmSampler(url, "base", stock.codec).sample(prompt_of(stock), SHORT, 0)

@@ -51,7 +51,7 @@ def run(stock: Stock, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def double(stock: Stock) -> VllmDouble:
     torch.set_num_threads(1)
     local = stock.sampler(stock.load())
-    found = VllmDouble(lambda model, prompt, decode, seed: local.sample(prompt, decode, seed), stock.codec.stop_id)
+    found = VllmDouble(lambda model, prompt, decode, seed: local.sample(prompt, decode, seed))
     found.models = {"sft@0123": ""}
     return found
 
