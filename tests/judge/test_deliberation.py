@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.catalogue.port import Catalogue
-from harness.tools.registry import PROFILES, ProfileTools
+from harness.tools.registry import PROFILES, Toolbox
 from harness.trace import Event, ToolCall
 from judge.citations import ceiling_e4, check_citations
 from judge.panel import judge_body
@@ -53,7 +53,7 @@ def test_code_that_decides_and_has_a_model_narrate_afterwards_has_no_inference()
 def test_a_recommendation_decides_exactly_where_the_tools_take_it(before, said, after, profile):
     arguments = before + said + after
     catalogue = create_autospec(Catalogue, instance=True)
-    taken = ProfileTools(profile, catalogue).dispatch("recommend_product", arguments).recommended_ids
+    taken = Toolbox(profile, catalogue).dispatch("recommend_product", arguments).recommended_ids
     trace = render(body_of(completion(1, PLAN), search(0, 1), recommend(1, 1, arguments)))
     assert (trace.decided is not None) == (taken is not None)
 
