@@ -21,8 +21,10 @@ from msgspec.structs import replace
 from harness.chat import Call, Message
 from problems.formats import read_problems
 from tests.training.rollouts import make_line
+from tests.training.stock import TOKENIZER
 from training.model import Decode, Rollout, TokenRow
 from training.models.render import Qwen3Codec
+from training.models.tiny_model import TinyShape, build_tiny_model
 from training.recipe import Recipe, parse_recipe
 from training.rollouts.rollout import EpisodeLine, Job
 from training.run import CHECKPOINT, Outcome, RunFolder
@@ -70,6 +72,13 @@ def small_recipe(
 ) -> Recipe:
     """A recipe; `more` goes on in its table `optim`."""
     return parse_recipe(RECIPE.format(stage=stage, model=model, r=r, lr=lr, steps=steps, every=every) + more)
+
+
+def write_model(folder: Path) -> Path:
+    """Make a random model of one layer."""
+    torch.set_num_threads(1)
+    build_tiny_model(TOKENIZER, folder, TinyShape(hidden=32, layers=1), 0)
+    return folder
 
 
 def short_rows(codec: Qwen3Codec, count: int = 12, said: str = "It is") -> list[TokenRow]:

@@ -76,15 +76,9 @@ def test_a_learnt_problem_or_answer_is_contamination(stock: Stock) -> None:
         assert stop.value.guard == "contamination" and held[1].problem_id in stop.value.failure.detail
 
 
-def plan(stock: Stock, **changes: object) -> EvaluationPlan:
-    rest = {"label": "x", "set": name_set("held", stock.held), "decode": GREEDY, "parallel": 2} | changes
-    return EvaluationPlan(**rest)  # type: ignore[arg-type]
-
-
 def taken(stock: Stock, path: Path, run: RunJobs, lineage: str = "") -> EvalReport:
-    return examine(
-        plan(stock), stock.held, EpisodeFile(path), run, stock.bench, lineage_sha256=lineage, contamination=""
-    )
+    plan = EvaluationPlan(label="x", set=name_set("held", stock.held), decode=GREEDY, parallel=2)
+    return examine(plan, stock.held, EpisodeFile(path), run, stock.bench, lineage_sha256=lineage, contamination="")
 
 
 def test_an_evaluation_that_was_cut_short_goes_on_and_comes_to_the_same(stock: Stock, tmp_path: Path) -> None:

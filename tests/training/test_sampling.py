@@ -7,18 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import torch
 
 from foundation.errors import ArenaError
 from harness.chat import Message
-from tests.training.stock import EPISODE, Stock
+from tests.training.stock import Stock
 from tests.training.vllm_double import VllmDouble, serve
 from training.guards import GuardStopError
 from training.model import Decode, Sampled, Sampler
 from training.models.render import run_defect
-from training.rollouts.rollout import jobs_of
 from training.run import weights_sha256
 from training.samplers.in_process import LocalSampler
 from training.samplers.vllm import VllmSampler
@@ -211,13 +209,6 @@ def test_a_turn_is_ids_with_a_logprob_each_and_no_token_of_the_templates(
         assert len(found.logprobs) == len(found.token_ids) and all(one <= 0 for one in found.logprobs)
         assert run_defect(found.token_ids, stock.codec) is None
         assert (found.finish == "stop") == (found.token_ids[-1] == stock.codec.stop_id)
-
-
-def test_a_rollout_is_one_sequence_whoever_samples(stock: Stock, sampler: Sampler) -> None:
-    decode = msgspec.structs.replace(EPISODE, turn_tokens_max=12, turns_max=3)
-    (line,) = stock.bench.sample(jobs_of(stock.bench.problems[:1], 1, 0), sampler, stock.codec, decode, 1)
-    assert line.rollout is not None and line.result.version == sampler.version
-    assert sum(line.rollout.mask) == sum(turn.last - turn.first for turn in line.rollout.turns)
 
 
 # -- vLLM's protocol

@@ -31,6 +31,7 @@ from neurons.cli import evaluate as evaluate_model
 from neurons.cli import report, train
 from neurons.cli.exit_codes import EXIT_INTEGRITY, exit_code
 from tests.training.stock import POLICY, RECIPES, Stock, corpus_of
+from tests.training.vllm_double import VllmDouble, serve
 from training.evaluation.model_loader import learnt_by
 from training.evaluation.report import EvalReport
 from training.guards import GuardStopError
@@ -42,7 +43,7 @@ from training.stages.pipeline import run_stage
 
 LEVEL = "reference-agents-only"
 AGENT = Path(__file__).parents[2] / "examples" / "compare_and_budget.py"
-AGENT_AND_MODEL = ("agent", "scripted")
+AGENT_AND_MODEL, SIDES = ("agent", "scripted"), ("own", "served")
 STAGES = ("sft", "rejection", "teacher", "kto", "grpo")
 
 
@@ -185,6 +186,23 @@ def test_a_checkpoint_is_examined_greedily_and_sampled_and_compared_with_its_bas
     assert len(found.asr_by_seed) == 4
     both = json.loads(arena(place, "report", "base.json", "teacher.json", "--json").stdout)
     assert both["tests"][0]["paired"]["n"] == greedy.conditions.set.problems
+
+
+def test_a_run_is_examined_at_a_server_as_in_this_process(place: Path, stock: Stock) -> None:
+    run = run_of(place, "sft")
+    local = stock.sampler(open_run(run, torch.float32))
+    double = VllmDouble(lambda name, *turn: local.sample(*turn))
+    double.models = {"sft@0123": ""}
+    words = (str(run), "--problems", "smoke/eval.jsonl", "--decode", "turn_tokens_max=8", "--decode", "turns_max=2")
+    arena(place, "eval", *words, "--out", "own.json")
+    with serve(double) as url:
+        arena(place, "eval", *words, "--sampler", url, "--model", "sft@0123", "--out", "served.json")
+    own, served = (msgspec.json.decode(Path(f"{name}.json").read_bytes(), type=EvalReport) for name in SIDES)
+    assert served.weights == "sft@0123" and own.weights == own.lineage_sha256 == served.lineage_sha256
+    assert served.conditions == own.conditions and served.problems == own.problems
+    assert "contamination check" in served.contamination and "sampled by sft@0123" in served.contamination
+    with pytest.raises(ArenaError, match=r"V2124.*holds episodes of sft@0123, not of"):
+        arena(place, "eval", *words, "--out", "served.json")
 
 
 def test_an_agent_file_stands_in_the_table_beside_a_model_with_what_it_took(place: Path) -> None:

@@ -4,21 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-import torch
-
 from tests.training.stage_runs import KTO, die_in_kto, labelled, lines_of, require_killed, run_kto, small_recipe
-from tests.training.stock import TOKENIZER
 from training.models.render import Qwen3Codec
-from training.models.tiny_model import TinyShape, build_tiny_model
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model") / "m"
-    build_tiny_model(TOKENIZER, folder, TinyShape(hidden=32, layers=1), 0)
-    torch.set_num_threads(1)
-    return folder
 
 
 def emissions(run: Path) -> list[tuple[float, float]]:

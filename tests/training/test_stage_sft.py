@@ -12,20 +12,11 @@ import torch
 
 from tests.training.engine_settings import KEPT, settings_in_force
 from tests.training.stage_runs import die_in_sft, lines_of, require_killed, run_sft
-from tests.training.stock import TOKENIZER, Stock
+from tests.training.stock import Stock
 from training.models.render import masked_runs
-from training.models.tiny_model import TinyShape, build_tiny_model
 from training.recipe import parse_recipe
 from training.run import CHECKPOINT
 from training.stages.pipeline import by_step, rows_of_traces
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model") / "m"
-    build_tiny_model(TOKENIZER, folder, TinyShape(hidden=32, layers=1), 0)
-    torch.set_num_threads(1)
-    return folder
 
 
 @pytest.mark.parametrize(("steps", "killed_in"), [(6, 5), (0, 9)], ids=["steps", "second epoch"])
