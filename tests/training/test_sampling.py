@@ -22,11 +22,6 @@ from training.samplers.in_process import LocalSampler
 from training.samplers.vllm import VllmSampler
 
 
-def leave_eval_mode(model: Any) -> None:
-    """As if another thread trained the model: a module is in training mode again after each step."""
-    model.model.layers[0].mlp.register_forward_hook(lambda module, *given: module.train() and None)
-
-
 @pytest.fixture(scope="module")
 def model(stock: Stock) -> Any:
     return stock.load()
@@ -96,7 +91,8 @@ def test_dropout_is_off_while_sampling_and_the_former_mode_comes_back(
 
 def test_every_waiting_thread_hears_of_a_failure(stock: Stock, prompts: list[tuple[int, ...]]) -> None:
     model = stock.load()
-    leave_eval_mode(model)
+    # as if another thread trained the model: a module is in training mode again after each step
+    model.model.layers[0].mlp.register_forward_hook(lambda module, *given: module.train() and None)
     sampler = stock.sampler(model, batch_rows=8)
     with ThreadPoolExecutor(4) as pool:
         asked = [pool.submit(sampler.sample, prompts[0], SHORT, seed) for seed in range(4)]

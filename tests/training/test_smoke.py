@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +24,6 @@ from arena.gate.knowledge import make_knowledge
 from arena.policy import Policy
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError
-from harness.inference.port import Upstream
 from harness.inference.scripted.server import ScriptedUpstream
 from harness.sandbox.probe import open_sandbox
 from neurons.cli import evaluate as evaluate_model
@@ -36,7 +35,7 @@ from training.evaluation.model_loader import learnt_by
 from training.evaluation.report import EvalReport
 from training.guards import GuardStopError
 from training.models.opening import open_model, open_run
-from training.recipe import Recipe, parse_recipe, read_recipe
+from training.recipe import parse_recipe, read_recipe
 from training.rollouts.rollout import TokenUpstream
 from training.run import RunLineage, lineage_chain, open_checkpoint, weights_sha256
 from training.stages.pipeline import run_stage
@@ -80,12 +79,6 @@ def arena(place: Path, command: str, *words: str, code: int = 0) -> Result:
     result = CliRunner().invoke(alone.get(command, train.app), [*named, *words, *node], catch_exceptions=False)
     assert result.exit_code == code, result.output
     return result
-
-
-@contextmanager
-def scripted(plan: Recipe) -> Iterator[Upstream]:
-    """The teacher of these runs."""
-    yield ScriptedUpstream()
 
 
 def run_of(place: Path, stage: str) -> Path:
@@ -158,13 +151,13 @@ def test_a_run_does_not_go_on_from_another_parent_than_it_began_from(place: Path
 
     bench = replace(stock.bench, progress=kill)
     with pytest.raises(Killed):
-        run_stage(parse_recipe(text), out, bench, open_teacher=scripted)
+        run_stage(parse_recipe(text), out, bench, open_teacher=lambda _: nullcontext(ScriptedUpstream()))
     assert (out / "episodes.jsonl").exists()
     told = msgspec.json.decode((parent / "lineage.json").read_bytes(), type=RunLineage)  # of the same training anew
     anew = msgspec.structs.replace(told, versions=msgspec.structs.replace(told.versions, code_commit="another"))
     (parent / "lineage.json").write_bytes(msgspec.json.encode(anew))
     with pytest.raises(ArenaError, match="was begun from") as wrong:
-        run_stage(parse_recipe(text), out, stock.bench, open_teacher=scripted)
+        run_stage(parse_recipe(text), out, stock.bench, open_teacher=lambda _: nullcontext(ScriptedUpstream()))
     assert wrong.value.failure.code == "V2166" and str(parent) in wrong.value.failure.detail
     assert "new folder" in str(wrong.value) and exit_code(wrong.value) == EXIT_INTEGRITY
 

@@ -75,16 +75,7 @@ def test_a_gradient_that_is_no_number_ends_the_run_before_it_reaches_the_weights
 
 def test_no_setting_of_the_engine_comes_or_changes_unseen() -> None:
     """A default that a newer engine adds or changes shows here by name; `engine_settings.py` writes the list anew."""
-    kept = json.loads(KEPT.read_text("utf-8"))
-    assert settings_in_force() == kept
-    sft = kept["sft"]
-    assert (sft["optim"], sft["adam_beta1"], sft["adam_beta2"], sft["adam_epsilon"]) == (
-        "adamw_torch_fused",
-        0.9,
-        0.999,
-        1e-8,
-    )
-    assert sft["per_device_eval_batch_size"] == 1
+    assert settings_in_force() == json.loads(KEPT.read_text("utf-8"))
 
 
 def test_steps_of_a_row_are_its_turns_each_with_everything_before_it(stock: Stock) -> None:
