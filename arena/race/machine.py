@@ -171,12 +171,11 @@ class SealBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FixField(msgspec.Struct, frozen=True, kw_only=True):
-    """Read qualified agents, the incumbent and permits at `closing_block`, then append FieldFixed.
+    """Read qualified agents, the incumbent and permits at the closing block, then append FieldFixed.
 
     `logs`: those that the field roll counted, all of them held; of a validator alone its own as it is.
     """
 
-    closing_block: int
     logs: tuple[AnchoredLog, ...]
 
 
@@ -202,8 +201,6 @@ class Settle(msgspec.Struct, frozen=True, kw_only=True):
 
 class ReleaseBatch(msgspec.Struct, frozen=True, kw_only=True):
     """Append the release record unless the log holds one, then append BatchReleased."""
-
-    batch_sha256: str
 
 
 class ReadChain(msgspec.Struct, frozen=True, kw_only=True):
