@@ -195,7 +195,6 @@ class Settle(msgspec.Struct, frozen=True, kw_only=True):
     """Close the race's work items, settle from the records, append the settlement record unless the log holds one, then
     append SettlementProposed. `logs` as for `FixField`, of the results roll."""
 
-    settling_block: int
     logs: tuple[AnchoredLog, ...]
 
 
