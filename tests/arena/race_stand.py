@@ -128,9 +128,9 @@ def evaluation(
     )
 
 
-def verdict(rules: Policy, record: EvaluationRecord, quality_e4: int = 9_000) -> VerdictRecord:
-    given = Verdict(
-        body_sha256=record.body_sha256,
+def judged(rules: Policy, body_sha256: str, quality_e4: int = 9_000) -> Verdict:
+    return Verdict(
+        body_sha256=body_sha256,
         rubric_id=rules.rubric.rubric_id,
         prompt_sha256=rules.rubric.prompt_sha256,
         quality_e4=quality_e4,
@@ -138,6 +138,10 @@ def verdict(rules: Policy, record: EvaluationRecord, quality_e4: int = 9_000) ->
         spread_e4=0,
         opinions=(),
     )
+
+
+def verdict(rules: Policy, record: EvaluationRecord, quality_e4: int = 9_000) -> VerdictRecord:
+    given = judged(rules, record.body_sha256, quality_e4)
     return VerdictRecord(subject=record.subject, context=record.context, verdict=given)
 
 
