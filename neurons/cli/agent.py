@@ -185,7 +185,7 @@ def _versions(agent: Path) -> Iterator[bytes]:
 def _run_once(agent: Path, source: str, choice: Choice, settings: Settings, workers: int, *, as_json: bool) -> int:
     """One run; the exit code."""
     from harness.inference.scripted.server import ScriptedUpstream
-    from neurons.practice.run import LocalRun, at_once_here, default_cache_dir, json_row, opened_problems, run_here
+    from neurons.practice.run import LocalRun, at_once_here, default_cache_dir, json_row, open_problems, run_here
 
     def say(line: str) -> None:
         if not as_json:
@@ -193,13 +193,13 @@ def _run_once(agent: Path, source: str, choice: Choice, settings: Settings, work
 
     done: list[RunRow] = []
     at_once = at_once_here(workers, settings)
-    with opened_problems(settings, choice, at_once=at_once) as asked:
-        is_scripted = any(isinstance(one, ScriptedUpstream) for _, ports in asked[:1] for one in ports.upstreams)
-        policy = next((ports.policy.name for _, ports in asked), settings.policy)
-        say(_line(tuple(_WIDTHS)))
-        for row in run_here(source, asked, at_once):
-            done.append(row)
-            say(_line(_cells(row)))
+    asked = open_problems(settings, choice, at_once=at_once)
+    is_scripted = any(isinstance(one, ScriptedUpstream) for _, ports in asked[:1] for one in ports.upstreams)
+    policy = next((ports.policy.name for _, ports in asked), settings.policy)
+    say(_line(tuple(_WIDTHS)))
+    for row in run_here(source, asked, at_once):
+        done.append(row)
+        say(_line(_cells(row)))
     try:
         kept = LocalRun(agent=str(agent), agent_sha256=text_hash(source), policy=policy, rows=tuple(done))
         kept.save(default_cache_dir() / "last-run.json")
