@@ -12,9 +12,8 @@ import msgspec
 import pytest
 
 from harness.catalogue.port import Catalogue
-from harness.inference.scripted.brief import read_brief
 from harness.inference.scripted.model import MODELS, complete
-from harness.inference.scripted.shopper import CONCISE
+from harness.inference.scripted.shopper import CONCISE, read_brief
 from harness.tools.registry import Toolbox
 from problems.model import OutcomeScore, Problem
 from problems.score import score
