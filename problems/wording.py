@@ -80,12 +80,26 @@ def check_wording(problem: Problem, query: str | None = None) -> tuple[Flaw, ...
     return tuple(flaws)
 
 
-def said_names(problem: Problem) -> tuple[tuple[str, ...], ...]:
-    """Per item, the words of its title that its span of the problem's query says, in the title's order.
+def check_rewording(problem: Problem, query: str) -> tuple[Flaw, ...]:
+    """As `check_wording`; besides, every title word by which the problem's own query names an item must be kept."""
+    flaws = check_wording(problem, query)
+    if flaws:
+        return flaws
+    kept = said_names(problem, query)
+    return tuple(
+        Flaw(slot=slot, what=f"name word {word!r}")
+        for slot, (own, new) in enumerate(zip(said_names(problem), kept, strict=True))
+        for word in own
+        if word not in new
+    )
+
+
+def said_names(problem: Problem, query: str | None = None) -> tuple[tuple[str, ...], ...]:
+    """Per item, the words of its title that its span of the query says, in the title's order.
 
     Where the items can't be told apart, the words that the whole text about goods says.
     """
-    goods, _ = _parts(problem, problem.query)
+    goods, _ = _parts(problem, problem.query if query is None else query)
     spans = _spans(problem.rewards, goods) or [(0, len(goods))] * len(problem.rewards)
     names = []
     for item, (start, end) in zip(problem.rewards, spans, strict=True):

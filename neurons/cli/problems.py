@@ -1,12 +1,14 @@
-"""`arena problems`: list, check, score and make problems, and make what an operator seals of them.
+"""`arena problems`: list, check, score, make and reword problems, and make what an operator seals of them.
 
 Rules: `problems`, `arena/bank`. Files, suites and catalogues that the commands read are opened here.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,7 @@ from neurons.cli.options import CatalogueOption, DocumentsOption, JsonOption, Pr
 from neurons.cli.presenter import echo_json, show, show_progress
 
 if TYPE_CHECKING:
+    from arena.bank.rephrasing import Rewording
     from problems.clusters import ProductClasses
     from problems.model import Bucket, Problem, Product
     from problems.title_index import TitleIndex
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
 CHUNK = 50  # problems made between two reports of progress
 BANK_SIZE = 75  # as the paper's test set
+_TIMEOUT_MS = 120_000
 
 app = typer.Typer(
     help="""List, check, score, make, sort and seal problems.
@@ -265,6 +269,60 @@ def _show_clusters(problems: Sequence[Problem], goods: ProductFlags, *, as_json:
         show({"cluster": name, "problems": ids}, [f"{name[:12]}  {len(ids):>3}  {' '.join(ids)}"], as_json=as_json)
     counted = f"{len(problems)} problems in {len(clusters)} clusters, {len(shared)} of more than one"
     show({"problems": len(problems), "clusters": len(clusters)}, [counted], as_json=as_json)
+
+
+@app.command()
+def reword(
+    path: ProblemFile,
+    out: Annotated[Path, typer.Option(help="File to write; refused when it exists.")],
+    base_url: Annotated[str, typer.Option(help="The endpoint, with its version path: http://127.0.0.1:8000/v1.")],
+    model: Annotated[str, typer.Option(help="The model that writes, by the endpoint's name for it.")],
+    temperature: Annotated[float, typer.Option(min=0.0, max=2.0, help="Of each request.")] = 0.9,
+    attempts: Annotated[int, typer.Option(min=1, help="Replies a problem, the last of them told what was lost.")] = 3,
+    parallel: Annotated[int, typer.Option(min=1, max=64, help="Problems at a time.")] = 4,
+    seed: Annotated[int, typer.Option(help="For endpoints that take one.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Have a model say problems in other words, and keep only wordings that say every constraint and no other.
+
+    Code reads each reply back item by item. One that loses or adds something is sent back with the reason; after the
+    last attempt the problem keeps its own words, and why is shown. Answers, prices and the voucher's paragraph stay as
+    they are, and so do ids and leak clusters. The model sees neither answers' ids nor the voucher.
+
+    arena problems synthesize --catalogue index --count 120 --out bank.jsonl
+
+    arena problems reword bank.jsonl --out worded.jsonl --base-url http://127.0.0.1:8000/v1 --model qwen3-32b
+
+    The key is read from OPENAI_API_KEY. Nothing is written when the endpoint fails (exit code 3). OUT has one problem a
+    line and mode 0600. Next: `arena problems partition` and `seal`.
+    """
+    from arena.bank.rephrasing import Sampling, reword
+    from harness.inference.client import SdkUpstream
+    from problems.formats import write_problems
+
+    refuse_existing(out)
+    problems = read_file(path)
+    upstream = SdkUpstream("reword", base_url, os.environ.get("OPENAI_API_KEY", ""), _TIMEOUT_MS)
+    sampling = Sampling(model=model, temperature_e4=round(temperature * 10_000), seed=seed)
+    made: list[Rewording] = []
+    with show_progress(is_quiet=as_json) as progress, ThreadPoolExecutor(parallel) as pool:
+        try:
+            for one in pool.map(lambda problem: reword(problem, upstream, sampling, attempts), problems):
+                made.append(one)
+                progress("reword", len(made), len(problems))
+        finally:
+            pool.shutdown(cancel_futures=True)
+    write_whole(out, "".join(f"{line}\n" for line in write_problems(one.problem for one in made)).encode(), mode=0o600)
+    told = {"problems": len(made), "reworded": sum(one.failure is None for one in made), "path": str(out)}
+    kept = [
+        {"problem_id": one.problem.problem_id, "code": one.failure.code, "detail": one.failure.detail}
+        for one in made
+        if one.failure is not None
+    ]
+    replies = sum(one.attempts for one in made)
+    lines = [f"{one['problem_id']} keeps its words: {one['code']} {one['detail']}" for one in kept]
+    lines.append(f"{told['reworded']} of {len(made)} problems reworded in {replies} replies, written to {out}")
+    show({**told, "replies": replies, "kept": kept}, lines, as_json=as_json)
 
 
 def read_file(path: Path) -> Sequence[Problem]:
