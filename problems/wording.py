@@ -48,6 +48,11 @@ class Flaw(msgspec.Struct, frozen=True, kw_only=True):
     what: str  # the constraint, in words: `color family: red`, `price above 81 PHP`, `service COD`
     is_added: bool = False  # said, and not asked for
 
+    @property
+    def detail(self) -> str:
+        """The constraint with its place."""
+        return self.what if self.slot is None else f"reward[{self.slot}]: {self.what}"
+
 
 def check_wording(problem: Problem, query: str | None = None) -> tuple[Flaw, ...]:
     """What `query` (the problem's own without it) loses or adds. Empty: every constraint survived."""
