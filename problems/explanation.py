@@ -41,11 +41,10 @@ def explain_outcome(
         product = product_of(slot.recommended_id) if slot.is_found and slot.recommended_id else None
         if product is not None and slot.rule_hits:
             basket.append(product)
+        missing = _why_missing(slot) if product is None else ""
         for axis, asked, has, is_met in _compared(item, product, titles):
-            one = Constraint(slot=number, axis=axis, asked=asked, found=has, is_met=is_met or slot.is_answer)
-            if product is None:
-                one = msgspec.structs.replace(one, found=_why_missing(slot), is_met=False)
-            found.append(one)
+            is_met = not missing and (is_met or slot.is_answer)
+            found.append(Constraint(slot=number, axis=axis, asked=asked, found=missing or has, is_met=is_met))
     empty = ", ".join(str(number) for number, slot in enumerate(outcome.slots, 1) if not slot.rule_hits)
     lacking = f"; nothing that counts for product {empty}" if empty else ""
     shops = (", ".join(f"{one.product_id} in shop {one.shop_id}" for one in basket) or "no product") + lacking

@@ -24,8 +24,8 @@ from typing import Literal
 import msgspec
 
 from foundation.errors import ArenaError
-from problems.axes import match
-from problems.constraints import count_constraints, draw_item, draw_voucher, say_problem, tighten_item
+from problems.axes import ask, match
+from problems.constraints import draw_item, draw_voucher, say_problem, tighten_item
 from problems.model import BUCKETS, Bucket, Problem, Product, RewardItem
 from problems.score import total_price
 from problems.title_index import TitleIndex
@@ -301,9 +301,8 @@ def difficulty_of(problem: Problem, index: TitleIndex) -> Level:
     """How hard a problem is over the catalogue it is asked of: by constraints, by titles that hold all the title words
     that the query says, and by items. An answer that is not there has no such namesakes."""
     namesakes = (index.count_holding(words) for words in said_names(problem))
-    points = sum(map(count_constraints, problem.rewards)) + 2 * sum(
-        max(0, count - 1).bit_length() for count in namesakes
-    )
+    constraints = sum(ask(item).total - len(item.title) for item in problem.rewards)
+    points = constraints + 2 * sum(max(0, count - 1).bit_length() for count in namesakes)
     items = len(problem.rewards)
     points_e4 = 10_000 * points // items + 10_000 * (items - 1)
     return "easy" if points_e4 < _MEDIUM_FROM_E4 else "medium" if points_e4 < _HARD_FROM_E4 else "hard"

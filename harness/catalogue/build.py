@@ -110,7 +110,7 @@ def build_index(
             order = intake.order(source)
             lines = lines_in_order(plain, intake, order)
             runs = _write_runs(lines, len(order), folder, block_documents, progress)
-        merged = merge_runs(runs, folder, progress)
+        postings, pairs = merge_runs(runs, folder, progress)
         id_bytes = write_columns(intake, order, folder)
         shutil.rmtree(work)
         content = layout.IndexContent(
@@ -118,9 +118,9 @@ def build_index(
             documents=len(intake.ids),
             scored_documents=runs.scored_documents,
             total_terms=runs.total_terms,
-            terms=merged.terms,
-            postings=merged.postings,
-            pairs=merged.pairs,
+            terms=len(runs.vocabulary),
+            postings=postings,
+            pairs=pairs,
             id_bytes=id_bytes,
             files=tuple(layout.describe_file(path) for path in sorted(folder.iterdir())),
         )
@@ -157,14 +157,6 @@ def _write_runs(
 
 
 # -- sorted runs
-
-
-class Merged(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes of the merged arrays."""
-
-    terms: int
-    postings: int
-    pairs: int
 
 
 class RunWriter:
@@ -216,9 +208,11 @@ class RunWriter:
         return self.work / f"run-{run:05d}-{column}.npy"
 
 
-def merge_runs(writer: RunWriter, folder: Path, progress: Progress) -> Merged:
-    """Write vocabulary, starts, pairs, documents and codes from the runs. Raises ArenaError P4005 when the documents
-    have more distinct (count, length) pairs than a code can name."""
+def merge_runs(writer: RunWriter, folder: Path, progress: Progress) -> tuple[int, int]:
+    """Write vocabulary, starts, pairs, documents and codes from the runs: how many postings and pairs.
+
+    Raises ArenaError P4005 when the documents have more distinct (count, length) pairs than a code can name.
+    """
     names = sorted(writer.vocabulary)  # code point order is UTF-8 order
     final = np.empty(len(names), np.int64)
     for number, name in enumerate(names):
@@ -234,7 +228,7 @@ def merge_runs(writer: RunWriter, folder: Path, progress: Progress) -> Merged:
     starts.astype(layout.ARRAYS["starts"]).tofile(layout.array_path(folder, "starts"))
     pairs.astype(layout.ARRAYS["pairs"]).tofile(layout.array_path(folder, "pairs"))
     _scatter(writer, folder, final, starts, pairs, progress)
-    return Merged(terms=len(names), postings=int(starts[-1]), pairs=len(pairs))
+    return int(starts[-1]), len(pairs)
 
 
 def _scatter(

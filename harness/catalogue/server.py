@@ -213,18 +213,13 @@ def serve(
         open_engine(engine, path)
     open_it = functools.partial(open_engine, engine, path)
     with listen(host, port) as listener:
-        config = make_config(SearchApplication(open_it), workers or available_cores())
+        config = make_config(SearchApplication(open_it), workers or len(os.sched_getaffinity(0)))
         supervisor = Multiprocess(config, sockets=[listener])
         bound = listener.getsockname()[1]
         announce(f"http://{f'[{host}]' if ':' in host else host}:{bound}")
         supervisor.run()
     if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes):
         raise ArenaError("V2014", "a worker process could not start; its reason stands above")
-
-
-def available_cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 BACKLOG = 1_024

@@ -23,8 +23,7 @@ from foundation.canonical import text_hash
 from harness.agents.registry import baseline_source
 from harness.catalogue import layout
 from harness.catalogue.native import compiled_accumulate, open_catalogue
-from harness.catalogue.port import Catalogue
-from harness.catalogue.requests import count_terms, read_query
+from harness.catalogue.port import Catalogue, count_terms, read_query
 from harness.catalogue.synthetic import generate
 from harness.emission.call_reader import CallReader
 from harness.inference.gateway import Gateway

@@ -19,8 +19,7 @@ import orjson
 
 from harness.catalogue import layout
 from harness.catalogue.analysis import default_analyzer
-from harness.catalogue.port import SearchRequest
-from harness.catalogue.requests import HIT_CAP, KEPT_MAX, PAGE_SIZE, QUERY_TERMS_MAX, read_request
+from harness.catalogue.port import HIT_CAP, KEPT_MAX, PAGE_SIZE, QUERY_TERMS_MAX, SearchRequest, read_request
 
 _K1, _B = np.float32(0.9), np.float32(0.4)
 _ONE = np.float32(1)
