@@ -99,7 +99,9 @@ class ProblemMaker:
         self._free = [
             place
             for place, product in enumerate(index.products)
-            if int(self._classes[place]) not in self._taken and is_askable(product)
+            if int(self._classes[place]) not in self._taken
+            and len(_telling_words(product.title)) >= _TITLE_WORDS_MIN  # to be told apart
+            and product.price >= _PRICE_MIN_PHP  # worth a bound
         ]
         by_shop: dict[str, list[int]] = defaultdict(list)
         for place in self._free:
@@ -255,11 +257,6 @@ class ProblemMaker:
 def _telling_words(title: str) -> list[str]:
     """The title's words in order, each once, without fillers."""
     return list(dict.fromkeys(word for word in _NAME_WORD.findall(title.lower()) if word not in _FILLERS))
-
-
-def is_askable(product: Product) -> bool:
-    """Whether a product can be an answer: enough title words to be told apart, and a price worth a bound."""
-    return len(_telling_words(product.title)) >= _TITLE_WORDS_MIN and product.price >= _PRICE_MIN_PHP
 
 
 ACCEPTED_MAX = 3

@@ -267,7 +267,8 @@ class Columns:
         names = ("prices", "sold_counts", "services", "shops")
         self.prices, self.sold_counts, self.services, self.shops = (layout.map_array(folder, name) for name in names)
         self.ids = layout.map_array(folder, "ids", f"|S{id_bytes}")
-        self.shop_numbers = {shop: number for number, shop in enumerate(layout.read_shops(folder))}
+        shops: list[str] = orjson.loads((folder / layout.SHOPS).read_bytes())
+        self.shop_numbers = {shop: number for number, shop in enumerate(shops)}
 
     def product_ids(self) -> Iterator[str]:
         """Every id, in document order."""
