@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 import msgspec
 import numpy as np
@@ -465,14 +465,6 @@ def write_documents(
             on_written(count)
 
 
-def open_documents(path: Path) -> BinaryIO:
-    """A binary stream of lines from a plain or gzip-compressed file. Raises ArenaError V2027 when it cannot be read."""
-    try:
-        return cast(BinaryIO, gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
-    except OSError as error:
-        raise ArenaError("V2027", f"{path}: {error.strerror or error}") from error
-
-
 def read_line(line: bytes) -> IndexLine:
     """A typed document from one line. Raises ArenaError P4005 naming the field that is wrong."""
     try:
@@ -494,10 +486,18 @@ def read_line(line: bytes) -> IndexLine:
 
 
 def read_products(path: Path) -> Iterator[Product]:
-    """Every product of a documents file in file order. Raises ArenaError P4005 naming the line, V2027."""
-    with open_documents(path) as stream:
-        for number, line in enumerate(stream, start=1):
-            try:
-                yield read_line(line).product
-            except ArenaError as error:
-                raise ArenaError(error.failure.code, f"{path.name} line {number}: {error.failure.detail}") from error
+    """Every product of a documents file, plain or compressed, in file order. Raises ArenaError P4005 naming the line,
+    V2027."""
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
+            for number, line in enumerate(stream, start=1):
+                yield _product_of(line, f"{path.name} line {number}")
+    except OSError as error:
+        raise ArenaError("V2027", f"{path}: {error.strerror or error}") from error
+
+
+def _product_of(line: bytes, place: str) -> Product:
+    try:
+        return read_line(line).product
+    except ArenaError as error:
+        raise ArenaError(error.failure.code, f"{place}: {error.failure.detail}") from error
