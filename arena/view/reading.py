@@ -79,12 +79,6 @@ class TraceView(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[TraceStep, ...] = ()
     proof: tuple[Field, ...] = ()
 
-    @property
-    def agent(self) -> Field:
-        """Name and id of the agent version that a record is of; empty where that is not known."""
-        name, _, version = dict(self.facts).get("version", "").rpartition(" ")
-        return name, version
-
 
 ROW_CHARS = 100  # of a product in a folded result
 ROWS_SHOWN = 10

@@ -69,7 +69,7 @@ STATIC = {
 
 @functools.cache
 def _templates() -> Environment:
-    """The templates of the pages, and the parts that they share with static traces (`arena.view`)."""
+    """The templates of the pages, and the parts that show traces (`arena.view`)."""
     made = Environment(
         loader=ChoiceLoader([PackageLoader("arena.web"), PackageLoader("arena.view", "")]),
         autoescape=True,
@@ -99,7 +99,7 @@ def render_page(name: str, **values: object) -> bytes:
 
 @functools.cache
 def static_file(name: str) -> bytes:
-    """A file of `STATIC`: the stylesheet is also that of static traces; the program is what checks proofs elsewhere."""
+    """A file of `STATIC`: the stylesheet begins with that of traces; the program is what checks proofs elsewhere."""
     if name == "site.css":
         return (files("arena.view") / "looks.css").read_bytes() + (files("arena.web") / "static" / name).read_bytes()
     if name == "verify_proof.py":
