@@ -25,19 +25,16 @@ import msgspec
 from arena.api.http import ErrorAnswer
 from arena.api.rows import AgentDetail, RaceDetail
 from arena.chain.port import Metagraph, RequestAuth
-from arena.door.service import DoorState, SubmissionStatus, TakenSubmission
+from arena.door.service import DoorState, SubmissionStatus
 from arena.race.draw import permitted_validators, qualifying_order
 from arena.records.log import agent_version_id
 from arena.submissions.model import SignedSubmission
-from foundation.backoff import Backoff
 from foundation.bounded_http import UnfitAnswerError, ask
 from foundation.canonical import UNREADABLE_JSON
 from foundation.codes import CODES
 from foundation.errors import ArenaError, Failure
 
-CONNECT_S, PLACE_S, ANSWER_S, ANSWER_BYTES_MAX = 5.0, 10.0, 60.0, 16 << 20
-TRIES = 3
-_PAUSES = Backoff(first_ms=500, most_ms=4_000)
+CONNECT_S, ANSWER_S, ANSWER_BYTES_MAX = 5.0, 60.0, 16 << 20
 _AWAY, _WRONG = "U3040", "U3042"
 
 _Value = TypeVar("_Value")
@@ -65,17 +62,9 @@ class WinnerFile(msgspec.Struct, frozen=True, kw_only=True):
 class DoorClient:
     """Asks doors, and the reads beside them, by their base URLs. Close it when done."""
 
-    def __init__(
-        self,
-        auth: RequestAuth | None = None,
-        *,
-        place_s: float = PLACE_S,
-        answer_s: float = ANSWER_S,
-    ) -> None:
-        """`auth` None: only `place` and `winner` can be asked. `place_s`, `answer_s`: for one attempt at a whole
-        answer, of `place` and of all else."""
-        self._auth = auth
-        self._place_s, self._answer_s = place_s, answer_s
+    def __init__(self, auth: RequestAuth | None = None, *, answer_s: float = ANSWER_S) -> None:
+        """`auth` None: only `place` and `winner` can be asked. `answer_s`: for a whole answer."""
+        self._auth, self._answer_s = auth, answer_s
         self._http = httpx2.AsyncClient(
             timeout=httpx2.Timeout(answer_s, connect=CONNECT_S), follow_redirects=False, trust_env=False
         )
@@ -88,15 +77,17 @@ class DoorClient:
     ) -> None:
         await self._http.aclose()
 
-    async def place(self, url: str) -> DoorState | DoorPort:
-        """Whose door it is, or at which port of this address it is. Raises ArenaError U3040, U3042, or what the door
-        refuses with."""
-        content = await self._fetch("GET", url, "/v1/door", within_s=self._place_s)
+    async def place(self, url: str) -> tuple[str, DoorState]:
+        """The address of the door that is here, or beside the exchange that is, and whose it is. Raises ArenaError
+        U3040, U3042, or what the door refuses with."""
+        content = await self._fetch("GET", url, "/v1/door")
         with contextlib.suppress(*UNREADABLE_JSON):
-            return msgspec.json.decode(content, type=DoorPort)
-        return _read(url, content, DoorState)
+            beside = msgspec.json.decode(content, type=DoorPort)
+            url = at_port(url, beside.port)
+            content = await self._fetch("GET", url, "/v1/door")
+        return url, _read(url, content, DoorState)
 
-    async def submit(self, url: str, receiver: str, submission: SignedSubmission) -> TakenSubmission:
+    async def submit(self, url: str, receiver: str, submission: SignedSubmission) -> SubmissionStatus:
         """Hand in a submission at the door of `receiver`. Raises as `place`."""
         form = {
             "agent_name": submission.name,
@@ -107,7 +98,7 @@ class DoorClient:
         made = httpx2.Request("POST", "http://form", data=form, files=file)
         kind = {"content-type": made.headers["content-type"]}
         taken = await self._fetch("POST", url, "/v1/submissions", receiver, made.read(), kind)
-        return _read(url, taken, TakenSubmission)
+        return _read(url, taken, SubmissionStatus)
 
     async def statuses(self, url: str, receiver: str) -> list[SubmissionStatus]:
         """Where all of the own submissions stand. Raises as `place`."""
@@ -141,29 +132,24 @@ class DoorClient:
         receiver: str = "",
         body: bytes = b"",
         headers: dict[str, str] | None = None,
-        within_s: float | None = None,
     ) -> bytes:
         target = url.rstrip("/") + route
-        for attempt in range(1, TRIES + 1):
-            try:
-                path = httpx2.URL(target).raw_path.decode("ascii")
-                signed = self._auth.sign(method, path, receiver, body) if self._auth and receiver else {}
-                answer = await ask(
-                    self._http,
-                    method,
-                    target,
-                    headers={**(headers or {}), **signed},
-                    content=body or None,
-                    bytes_max=ANSWER_BYTES_MAX,
-                    within_s=within_s or self._answer_s,
-                )
-                break
-            except UnfitAnswerError as error:
-                raise ArenaError(_WRONG, f"{url}: {error}") from error
-            except (httpx2.TransportError, httpx2.InvalidURL) as error:
-                if attempt == TRIES or isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
-                    raise ArenaError(_AWAY, f"{url}: {str(error) or type(error).__name__}") from error
-                await asyncio.sleep(_PAUSES.pause_ms(attempt) / 1_000)
+        try:
+            path = httpx2.URL(target).raw_path.decode("ascii")
+            signed = self._auth.sign(method, path, receiver, body) if self._auth and receiver else {}
+            answer = await ask(
+                self._http,
+                method,
+                target,
+                headers={**(headers or {}), **signed},
+                content=body or None,
+                bytes_max=ANSWER_BYTES_MAX,
+                within_s=self._answer_s,
+            )
+        except UnfitAnswerError as error:
+            raise ArenaError(_WRONG, f"{url}: {error}") from error
+        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            raise ArenaError(_AWAY, f"{url}: {str(error) or type(error).__name__}") from error
         if answer.is_success:
             return answer.content
         refused = _read(url, answer.content, ErrorAnswer)
@@ -186,7 +172,7 @@ class DoorAnswer(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     state: DoorState | None = None
     submissions: tuple[SubmissionStatus, ...] = ()
-    taken: TakenSubmission | None = None
+    taken: SubmissionStatus | None = None
     failure: Failure | None = None
 
     @property
@@ -263,11 +249,8 @@ async def _or_failure(door: DoorAnswer, asked: Awaitable[DoorAnswer]) -> DoorAns
 
 
 async def _look(client: DoorClient, url: str, whose: frozenset[str], netuid: int) -> DoorAnswer:
-    place = await client.place(url)
-    if not isinstance(place, DoorState):  # an exchange: the door is at the same address
-        url = at_port(url, place.port)
-        place = await client.place(url)
-    if not isinstance(place, DoorState) or place.validator not in whose:
+    url, place = await client.place(url)
+    if place.validator not in whose:
         raise ArenaError("U3042", f"{url} is not the door of a validator with a permit on this subnet")
     if place.netuid != netuid:  # whose registrations and commitments are others
         raise ArenaError("U3042", f"{url} is a door of netuid {place.netuid}, and this is netuid {netuid}")

@@ -123,21 +123,6 @@ class Registration:
         return self._metagraph
 
 
-class TakenSubmission(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a submission that was taken. `next_allowed_block`: before it, a commitment of this hotkey is
-    refused; a rejection may bring it forward."""
-
-    agent_version_id: str
-    name: str
-    hotkey: str
-    validator: str
-    policy: str
-    commitment_block: int
-    next_allowed_block: int
-    received_ms: int  # unix milliseconds
-    status_url: str  # a path; signed requests of the same hotkey read it
-
-
 RACES_JUDGED = 2  # released races whose verdicts are kept in memory
 RACES_TOLD = 90  # the newest races, which a status tells of: a quarter of a year
 RACES_SHOWN = 5  # the newest of them
@@ -220,8 +205,9 @@ class Desk:
         self._parser = Parser(policy.gate)
         self._judged: dict[str, dict[str, list[JudgedProblem]]] = {}  # by race and agent
 
-    async def take(self, caller: str, form: SubmissionForm, known: HotkeyState) -> TakenSubmission:
-        """Take a submission of the hotkey that signed the request, of which this was `known` when it was let in.
+    async def take(self, caller: str, form: SubmissionForm, known: HotkeyState) -> SubmissionStatus:
+        """Take a submission of the hotkey that signed the request, of which this was `known` when it was let in; where
+        it stands.
 
         Raises AgentFileError (A1001 to A1004), CooldownError, ArenaError A1007 to A1012, V2200, V2021, U3030.
         """
@@ -231,7 +217,7 @@ class Desk:
         agent = submission.agent_version_id
         for row in known.submissions:
             if row.subject.agent_version_id == agent and row.state not in ("withdrawn", "refused"):
-                return self._taken(row)
+                return await self.status(caller, agent)
         commitment = await self.chain.commitment(caller)
         metagraph = await self.registration.metagraph()
         # one for this file may become final yet; one for another that is not final may hide the one that is
@@ -249,7 +235,7 @@ class Desk:
         row = await self.store.put_submission(waiting, submission.source, is_alone=True)
         if row.subject.agent_version_id != agent:
             raise ArenaError("A1012", f"{row.name}, version {row.subject.agent_version_id[:16]}")
-        return self._taken(row)
+        return await self.status(caller, agent)
 
     async def withdraw(self, caller: str, agent_version_id: str) -> None:
         """Take back what waits for the gate. It costs no cooldown; the same file may come again.
@@ -278,20 +264,6 @@ class Desk:
             agent_sha256=text_hash(source),
             submitted_ms=form.submitted_ms,
             signature=form.signature,
-        )
-
-    def _taken(self, row: StoredSubmission) -> TakenSubmission:
-        subject = row.subject
-        return TakenSubmission(
-            agent_version_id=subject.agent_version_id,
-            name=row.name,
-            hotkey=subject.miner_hotkey,
-            validator=self.store.validator,
-            policy=self.policy.name,
-            commitment_block=subject.commitment_block,
-            next_allowed_block=subject.commitment_block + self.policy.cooldown.accepted_blocks,
-            received_ms=row.received_ms,
-            status_url=f"/v1/submissions/{subject.agent_version_id}",
         )
 
     async def statuses(self, hotkey: str) -> list[SubmissionStatus]:
@@ -524,12 +496,12 @@ def make_door_app(door: Door) -> FastAPI:
     async def submit(request: Request) -> Response:
         """Hand in an agent file whose commitment stands on chain.
 
-        202: it is in the queue for the gate, and `status_url` tells what becomes of it. The same file again gets the
-        same answer. Signed with `btauth/1` over the whole body.
+        202: it is in the queue for the gate; the answer is its status, and `location` tells what becomes of it. The
+        same file again is the same submission. Signed with `btauth/1` over the whole body.
         """
         hotkey, body, known = await door.caller(request)
         taken = await door.desk.take(hotkey, read_form(request.headers.get("content-type", ""), body), known)
-        return json_response(taken, 202, {"location": taken.status_url})
+        return json_response(taken, 202, {"location": f"/v1/submissions/{taken.agent_version_id}"})
 
     @app.get("/v1/submissions")
     async def read_submissions(request: Request) -> Response:

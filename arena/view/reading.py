@@ -225,16 +225,15 @@ def _numbered(verdicts: Sequence[Verdict | UnscoredVerdict], texts: dict[int, st
 
 
 def _steps(body: EvaluationBody, spans: Sequence[Span], quotes: Sequence[Quote]) -> Iterator[TraceStep]:
-    """Every event; those that judges are shown carry their number. What follows the last shown span has none."""
+    """Every event that judges are shown, by its number, and how many more there are."""
     shown = iter(spans[1:])
     yield TraceStep(span=1, kind="user", title="the user", pieces=_pieces(spans[0], quotes))
-    for event in body.events:
-        count = 2 if isinstance(event, ToolCall) else 1
-        for place in range(count):
+    for number, event in enumerate(body.events):
+        for _ in range(2 if isinstance(event, ToolCall) else 1):
             span = next(shown, None)
             if span is None:
-                yield _unshown(event, place)
-                continue
+                yield TraceStep(kind="refused", title=f"{len(body.events) - number} more events stand in the record")
+                return
             facts = []
             rows: tuple[str, ...] = ()
             if isinstance(event, Completion):
@@ -258,19 +257,6 @@ def _steps(body: EvaluationBody, spans: Sequence[Span], quotes: Sequence[Quote])
                 rows=rows,
                 pieces=_pieces(span, quotes),
             )
-
-
-def _unshown(event: object, place: int) -> TraceStep:
-    """An event beyond what judges are shown."""
-    if isinstance(event, Completion):
-        text = neutral_text("\n".join(part for part in (event.reasoning, event.content) if part.strip()))
-        return TraceStep(turn=event.step, kind="said", title=neutral_name(event.model), pieces=(Piece(text=text),))
-    if isinstance(event, ToolCall):
-        text = neutral_text(event.result if place else event.arguments)
-        kind, badge = ("result", "") if place else ("call", event.emitter)
-        title = neutral_name(event.name)
-        return TraceStep(turn=event.step, kind=kind, title=title, badge=badge, pieces=(Piece(text=text),))  # type: ignore[arg-type]
-    return TraceStep(kind="refused")
 
 
 def _pieces(span: Span, quotes: Sequence[Quote]) -> tuple[Piece, ...]:

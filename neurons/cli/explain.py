@@ -5,14 +5,14 @@ from __future__ import annotations
 import difflib
 import textwrap
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
 
 from foundation.codes import CODES
 from neurons.cli.options import JsonOption, command
-from neurons.cli.presenter import field_lines, show
+from neurons.cli.presenter import echo_json, show
 
 app = typer.Typer()
 
@@ -113,15 +113,4 @@ def _show_policy(name: str, *, as_json: bool) -> None:
     from arena.policies import policy_by_name
 
     policy = policy_by_name(name)
-    fields, sha256 = msgspec.to_builtins(policy), policy.policy_sha256
-    lines = [f"policy_sha256  {sha256}", *field_lines(_leaves(fields), 38)]
-    show({"policy_sha256": sha256, "policy": fields}, lines, as_json=as_json)
-
-
-def _leaves(fields: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Dotted paths and values of a nested mapping, in its own order."""
-    for key, value in fields.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    echo_json({"policy_sha256": policy.policy_sha256, "policy": policy}, is_indented=not as_json)

@@ -1,11 +1,10 @@
 """`arena view`: traces in the terminal, and any record of the log. They come from wherever a person has them: a local
-run, a body, a folder of bodies, an export, a node's store.
+run, a body, a node's store.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -14,9 +13,6 @@ import typer
 
 from arena.bank.batch import Explain
 from arena.chain.keys import verify
-from arena.export.agents import AgentRow
-from arena.export.files import AGENTS, LOG, MANIFEST, read_rows, read_scrubbed
-from arena.export.model import LogRow
 from arena.records.body import decode_body, decode_content
 from arena.records.inspection import inspect
 from arena.records.model import (
@@ -31,7 +27,6 @@ from arena.view.page import trace_lines
 from arena.view.reading import Field, TraceView, chain_fact, view_evaluation, view_trace
 from harness.trace import EvaluationBody
 from judge.render import render
-from judge.verdict import UnscoredVerdict, Verdict
 from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import (
     MESSAGE_NOT_FOUND,
@@ -65,14 +60,8 @@ class FoundTraces(NamedTuple):
     missing: tuple[str, ...] = ()
 
 
-def traces_of_path(path: Path, most: int) -> FoundTraces:
-    """Those of an export, of a run or a body in a file, or of a folder of these. Raises ArenaError V2050,
-    msgspec.MsgspecError for another file, OSError."""
-    if (path / MANIFEST).exists():
-        return FoundTraces(str(path), tuple(itertools.islice(_exported(path), most)))
-    if path.is_dir():
-        files = sorted(path.glob("*.json"))[:most]
-        return FoundTraces(str(path), tuple(trace for one in files for trace in traces_of_path(one, 1).traces))
+def traces_of_file(path: Path) -> FoundTraces:
+    """Those of a run, or of a body. Raises msgspec.MsgspecError for another file, OSError."""
     found = read_run(path.read_bytes())
     if not isinstance(found, LocalRun):
         return FoundTraces(str(path), ((view_trace(found), found),))
@@ -140,46 +129,13 @@ def record_facts(evaluation: EvaluationRecord, names: Mapping[str, str]) -> tupl
     )
 
 
-def signature_facts(record: SignedRecord | LogRow) -> tuple[Field, ...]:
+def signature_facts(record: SignedRecord) -> tuple[Field, ...]:
     """A record's place in its log, and whether hash and signature hold."""
     content = None if record.content is None else bytes(record.content)
     faults = inspect(entry_of(record, content), verify).faults
     wrong = [f"{rule}: {why}" for rule, why in faults if rule != "body"]
     holds = "; ".join(wrong) if wrong else f"holds: signed by {record.validator}"
     return (("record", f"{record.seq} of {record.validator}"), ("signature", holds), ("content", record.content_sha256))
-
-
-def _exported(folder: Path) -> Iterator[tuple[TraceView, EvaluationBody]]:
-    """The trajectories of an export, as its views have them."""
-    shards = sorted((folder / LOG).glob("*.jsonl.zst"))
-    agents = [msgspec.json.decode(line, type=AgentRow) for line in (folder / AGENTS).read_bytes().splitlines()]
-    names = {row.agent_version_id: row.name or "" for row in agents}
-    verdicts: dict[str, Verdict | UnscoredVerdict] = {}
-    for row in (row for path in shards for row in read_rows(path)):
-        payload = None if row.content is None else decode_content(bytes(row.content)).payload
-        if isinstance(payload, VerdictRecord):
-            verdicts.setdefault(payload.verdict.body_sha256, payload.verdict)
-    for number, path in enumerate(shards):
-        scrubbed = read_scrubbed(folder, number)
-        for row in read_rows(path):
-            if trajectory := scrubbed.get(row.seq):
-                evaluation, body, verdict = trajectory.evaluation, trajectory.body, trajectory.verdict
-            elif row.content is not None and row.body is not None:
-                payload = decode_content(bytes(row.content)).payload
-                assert isinstance(payload, EvaluationRecord)  # no other record has a body
-                evaluation, body = payload, decode_body(bytes(row.body))
-                verdict = verdicts.get(evaluation.body_sha256)
-            else:
-                continue
-            view = view_trace(
-                body,
-                name=str(row.seq),
-                outcome=evaluation.outcome,
-                verdicts=() if verdict is None else (verdict,),
-                facts=record_facts(evaluation, names),
-                proof=signature_facts(row),
-            )
-            yield view, body
 
 
 app = typer.Typer()
@@ -191,8 +147,8 @@ def view(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="[RECORD|BODY|RUN|RACE|EXPORT]",
-            help="Record number or id, race id, body or run file, folder of bodies, or export. Default: the last run.",
+            metavar="[RECORD|BODY|RUN|RACE]",
+            help="Record number or id, race id, body or run file. Default: the last run.",
             show_default=False,
         ),
     ] = "",
@@ -241,14 +197,14 @@ def view(
 
 
 def _found(target: str, validator: str, catalogue: Path | None, store: StoreFlags) -> FoundTraces | None:
-    """The traces that a target names: a file or folder here, else a record or race of a store; None for a record
+    """The traces that a target names: a file here, else a record or race of a store; None for a record
     without one."""
     path = Path(target) if target else default_cache_dir() / "last-run.json"
     if not target and not path.exists():
         typer.echo("there is no run yet; next: arena run AGENT.py", err=True)
         raise typer.Exit(EXIT_FAILED)
-    if path.exists():
-        return traces_of_path(path, TRACES_MAX)
+    if path.is_file():
+        return traces_of_file(path)
     explain = open_explainer(store.folder, catalogue).explain
     return store.run(lambda logs: traces_of_store(logs, target, explain, validator))
 

@@ -47,15 +47,14 @@ from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal
 from neurons.loops.watches import ChainWatch
 from neurons.race.log import QUALIFYING, RaceLog, race_names, read_state
-from neurons.race.sentences import clock, short
+from neurons.race.sentences import short
 from neurons.settings.settings import Settings
 
 _DEAD = "No agent's run ends before it answers, and none loses by it. Start it: the node goes on and finds it by itself"
 
 
-def banner(settings: Settings, node: Node, race: RaceFacts | None) -> str:
-    """Ten lines, and one for each model endpoint that does not answer. `race`: the current one as the store knows it,
-    None before the first."""
+def banner(settings: Settings, node: Node) -> str:
+    """Nine lines, and one for each model endpoint that does not answer."""
     policy, sandbox = node.policy, node.conditions.sandbox
 
     def address(host: str, port: int | None, setting: str) -> str:
@@ -67,11 +66,6 @@ def banner(settings: Settings, node: Node, race: RaceFacts | None) -> str:
     door = address(settings.public_host, node.serving.door_port if node.serving else None, "door-port")
     reads = address(settings.public_host, settings.serve_port, "serve-port")
     metrics = address(settings.metrics_host, settings.metrics_port, "metrics-port")
-    if race is not None and race.deadline is not None:
-        coming = f"{race.race_id}, {race.stage}: {race.deadline.what} {clock(race.deadline.at_ms)}"
-    else:
-        closes = clock(coming_closes_ms(node.now_ms(), policy.race, 1)[0])
-        coming = f"the next race opens and closes to submissions about {closes}; weights follow once it is settled"
     rows = [
         ("state", f"{settings.state_dir}"),
         ("log", f"{store}; checkpoints in {settings.state_dir}/checkpoints"),
@@ -81,7 +75,6 @@ def banner(settings: Settings, node: Node, race: RaceFacts | None) -> str:
         *(("DEAD", f"{line}. {_DEAD}") for line in node.silent),
         ("miners", f"submit at {door}"),
         ("reads", f"{reads}; metrics {metrics}" + ("/metrics" if settings.metrics_port else "")),
-        ("next", coming),
         ("stop", f"Ctrl-C; how it is: arena validator status --state-dir {settings.state_dir}"),
     ]
     network = "the local network" if is_local(settings.network) else settings.network

@@ -66,7 +66,7 @@ async def test_one_hostile_door_keeps_nobody_from_the_others() -> None:
             Neuron(uid=uid, hotkey=hotkeys[which], has_validator_permit=True, stake_rao=10, endpoint=server.url)
             for uid, (which, server) in enumerate(servers.items())
         )
-        async with asyncio.timeout(GUARD_S), DoorClient(place_s=3.0) as client:
+        async with asyncio.timeout(GUARD_S), DoorClient(answer_s=3.0) as client:
             found = await find_doors(client, Metagraph(netuid=1, block=1, tempo=1, neurons=neurons))
         by_url = {door.url: door for door in found}
         for which in HOSTILE:
