@@ -120,11 +120,10 @@ class Board:
         now_ms: Callable[[], int],
         suites: Mapping[str, tuple[Problem, ...]] = _NO_SUITES,
         refresh_s: float = REFRESH_S,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`suites`: the public problems by suite, where the node that serves knows them."""
         self.store, self.suites, self.now_ms = store, suites, now_ms
-        self._refresh_s, self._monotonic = refresh_s, monotonic
+        self._refresh_s = refresh_s
         self._refreshing, self._refreshed_at = asyncio.Lock(), float("-inf")
         self.logs: dict[str, _ServedLog] = {}
         self.subjects: dict[str, Subject] = {}  # by agent version
@@ -152,7 +151,7 @@ class Board:
     async def refresh(self) -> None:
         """Read what came since the last time, at most once a second. Raises ArenaError V2021."""
         async with self._refreshing:
-            is_recent = self._monotonic() - self._refreshed_at < self._refresh_s
+            is_recent = time.monotonic() - self._refreshed_at < self._refresh_s
             if is_recent and self.now_ms() < self._stands_until_ms:  # nor did an embargo end
                 return
             for validator in await self.store.validators():
@@ -169,7 +168,7 @@ class Board:
             for agent in self.submissions:
                 self.first_seen_ms.setdefault(agent, self.now_ms())
             await self._read_races()
-            self._refreshed_at = self._monotonic()
+            self._refreshed_at = time.monotonic()
             self._derived.clear()
             now_ms = self.now_ms()
             moments = {at_ms for race in self.races() for at_ms in (race.closes_ms, race.opens_ms) if at_ms is not None}

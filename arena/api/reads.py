@@ -1,12 +1,10 @@
 """The public reads: a route for each kind of row, results problem by problem, trajectories, and the tail.
 
 What is not public yet is refused alike, whatever stands there, so that a refusal tells nothing of a race that is under
-way. The tail is a log's rows from a cursor on, page by page: `arena.visibility.rule` alone decides what goes out whole
-(through `arena.export.assembly`, as in an export); all else is a stub, so that chain, tree and signatures can be
-checked over every row. A page is read when it is asked for and not before: between two pages a reader holds a cursor,
-no rows and no connection, and a client that reads slowly holds up nobody. A row that was a stub because its race was
-not released never changes in the stream: the race's `release` row, which comes later in it, says that the race's own
-rows can be had whole.
+way. Of the tail `arena.visibility.rule` alone decides what goes out whole (through `arena.export.assembly`, as in an
+export); all else is a stub, so that chain, tree and signatures can be checked over every row. Between two pages a
+reader holds a cursor, no rows and no connection. A stub never changes in the stream: the race's `release` row, which comes
+later in it, says that the race's own rows can be had whole.
 """
 
 from __future__ import annotations
@@ -95,7 +93,6 @@ class Tail:
         *,
         poll_s: float = POLL_S,
         heartbeat_s: float = HEARTBEAT_S,
-        monotonic: Callable[[], float] = time.monotonic,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         """`now_ms`: unix time, by which embargoes end."""
@@ -103,7 +100,6 @@ class Tail:
         self.closing = asyncio.Event()  # set: every stream ends after the page it is at
         self._poll_s = poll_s
         self._heartbeat_s = heartbeat_s
-        self._monotonic = monotonic
         self._now_ms = now_ms
         self._releases: dict[str, _Releases] = {}  # by log
         self._assembling = asyncio.Semaphore(1)  # a validator in the same process keeps the other core
@@ -129,22 +125,22 @@ class Tail:
         Ends at the log's end (unless following), at the limit, or when `closing` is set. Raises ArenaError V2021.
         """
         after, left = request.after, request.limit
-        spoke_at = self._monotonic()
+        spoke_at = time.monotonic()
         while not self.closing.is_set():
             wanted = min(PAGE_ROWS, left) if request.limit else PAGE_ROWS
             if rows := await self._assemble(request, after, wanted):
                 after = rows[-1].seq
                 yield b"".join(row.line + b"\n" for row in rows)
                 left -= len(rows)
-                spoke_at = self._monotonic()
+                spoke_at = time.monotonic()
                 if request.limit and left <= 0:
                     return
             elif not request.is_following:
                 return
             else:
-                if self._monotonic() - spoke_at >= self._heartbeat_s:
+                if time.monotonic() - spoke_at >= self._heartbeat_s:
                     yield b"\n"
-                    spoke_at = self._monotonic()
+                    spoke_at = time.monotonic()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self.closing.wait(), self._poll_s)
 

@@ -1,13 +1,10 @@
 """A miner's side of the door: which doors there are, signed requests, answers of bounded size in bounded time; and the
 agent at the top, by the public reads.
 
-Nothing is sent to a door that is not the named hotkey's word by word: requests are signed for that receiver,
-and no redirect or proxy is followed. A submission is sent again where the line broke: the door answers it alike.
-
-A source goes to validators alone, and to those of this subnet. A door that the chain names has to be that
-hotkey's; one that its URL names has to be of a hotkey that holds a permit. As many are asked as the policy has qualify
-an agent at once, in the agent's own order, so that those that are to qualify it have it first; the others fetch it from
-them by its commitment.
+A source goes to validators of this subnet alone, in requests signed for that receiver, and no redirect or proxy is
+followed: a door that the chain names has to be that hotkey's, one that its URL names of a hotkey that holds a permit.
+As many are asked as the policy has qualify an agent at once, in the agent's own order; the others fetch it by its
+commitment.
 """
 
 from __future__ import annotations
@@ -44,19 +41,6 @@ class DoorPort(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What an exchange says of the door beside it."""
 
     port: Annotated[int, msgspec.Meta(ge=1, le=65_535)]
-
-
-class WinnerFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The agent at the top after the latest settled race, and its file."""
-
-    race_id: str
-    agent: AgentDetail
-    source: bytes
-
-    @property
-    def score_e4(self) -> int | None:
-        """What it scored in that race; None where it did not run in it."""
-        return next((one.standing.race_score_e4 for one in self.agent.races if one.race_id == self.race_id), None)
 
 
 class DoorClient:
@@ -109,8 +93,8 @@ class DoorClient:
         left = await self._fetch("DELETE", url, f"/v1/submissions/{agent_version_id}", receiver)
         return _read(url, left, SubmissionStatus)
 
-    async def winner(self, url: str) -> WinnerFile:
-        """The agent at the top, by the public reads at `url`, with a file that is the one its version names.
+    async def winner(self, url: str) -> tuple[AgentDetail, bytes]:
+        """The agent at the top, by the public reads at `url`, and its file, which is the one that its version names.
 
         Raises as `place`: V2082 where no race is settled or none has a top, V2089 until the embargo is over.
         """
@@ -122,7 +106,7 @@ class DoorClient:
         source = await self._fetch("GET", url, f"/v1/agents/{agent}/source")
         if agent_version_id(detail.agent.miner_hotkey, hashlib.sha256(source).hexdigest()) != agent:
             raise ArenaError(_WRONG, f"{url}: the file is not the one that agent version {agent[:16]} names")
-        return WinnerFile(race_id=race.race_id, agent=detail, source=source)
+        return detail, source
 
     async def _fetch(
         self,

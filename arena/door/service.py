@@ -3,14 +3,9 @@ same ever after.
 
 A request is looked at in this order: has its address a share left (`arena.web.server` asks), is the hotkey it names
 registered by a fresh view of the chain, is there a place for its body; then the body is read within a size and a time,
-the signature checked, the nonce spent in the database, and the key's share. Every refusal has the shape of every server
-(`arena.api.http`), and its status goes with the code: what a client sent is answered with 4xx; 503 alone says that this
-node cannot take anything at present.
-
-Nothing is taken that admission would refuse by what is known now (`arena.submissions.admission`), while the operator's
-switch is off, or from who is not registered by a fresh view of the chain; of one hotkey one submission waits at a time,
-which the database decides; the same version with the same commitment is answered alike however often and by whichever
-process. What was taken is a row that waits before the answer is sent, and the gate has not looked at it.
+the signature checked, the nonce spent in the database, and the key's share. Nothing is taken that admission would
+refuse by what is known now (`arena.submissions.admission`) or while the operator's switch is off; of one hotkey one
+submission waits at a time, which the database decides. What was taken is a row that waits before the answer is sent.
 """
 
 from __future__ import annotations
@@ -18,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any, Protocol
 
@@ -89,11 +84,8 @@ def _pause_of(event: str) -> PauseState:
 class Registration:
     """The metagraph of the newest final block; the chain is asked for one at most every `refresh_s`."""
 
-    def __init__(
-        self, chain: Subtensor, monotonic: Callable[[], float], *, refresh_s: float = 1.0, stale_s: float = 180.0
-    ) -> None:
-        """`monotonic` is a clock in seconds."""
-        self._chain, self._monotonic = chain, monotonic
+    def __init__(self, chain: Subtensor, *, refresh_s: float = 1.0, stale_s: float = 180.0) -> None:
+        self._chain = chain
         self._refresh_s, self._stale_s = refresh_s, stale_s
         self._metagraph: Metagraph | None = None
         self._grew_s = self._asked_s = float("-inf")
@@ -108,17 +100,17 @@ class Registration:
     async def metagraph(self) -> Metagraph:
         """The subnet. Raises ArenaError V2200 while it is not known well enough."""
         async with self._turn:
-            if self._monotonic() - self._asked_s >= self._refresh_s:
-                self._asked_s = self._monotonic()
+            if time.monotonic() - self._asked_s >= self._refresh_s:
+                self._asked_s = time.monotonic()
                 try:
                     finalized = await self._chain.finalized_block()
                     if self._metagraph is None or finalized > self._metagraph.block:
                         self._metagraph = await self._chain.metagraph(finalized)
-                        self._grew_s = self._monotonic()
+                        self._grew_s = time.monotonic()
                 except ArenaError as error:  # the chain is away: what was seen last counts until it is stale
                     if not error.entry.is_retryable:
                         raise
-        if self._metagraph is None or self._monotonic() - self._grew_s > self._stale_s:
+        if self._metagraph is None or time.monotonic() - self._grew_s > self._stale_s:
             raise ArenaError("V2200", f"no new final block within {self._stale_s:g} s")
         return self._metagraph
 
@@ -201,7 +193,7 @@ class Desk:
     ) -> None:
         """`board` is of the same store."""
         self.store, self.chain, self.policy, self._board = store, chain, policy, board
-        self.registration = registration or Registration(chain, time.monotonic)
+        self.registration = registration or Registration(chain)
         self._parser = Parser(policy.gate)
         self._judged: dict[str, dict[str, list[JudgedProblem]]] = {}  # by race and agent
 
@@ -416,19 +408,11 @@ class RequestCheck(Protocol):
 class Door:
     """One validator's door: its ports and the shares of its callers."""
 
-    def __init__(
-        self,
-        desk: Desk,
-        auth: HttpCheck,
-        *,
-        reads_port: int = 0,
-        rules: DoorRules | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, desk: Desk, auth: HttpCheck, *, reads_port: int = 0, rules: DoorRules | None = None) -> None:
         self.desk, self.auth, self.netuid, self.rules = desk, auth, desk.chain.netuid, rules or DoorRules()
         self._reads_port = reads_port
-        self.addresses = Shares(self.rules.address, monotonic)  # the servers' to ask, before a request gets here
-        self._hotkeys = Shares(self.rules.hotkey, monotonic)
+        self.addresses = Shares(self.rules.address, time.monotonic)  # the servers' to ask, before a request gets here
+        self._hotkeys = Shares(self.rules.hotkey, time.monotonic)
         self._bodies: Counter[str] = Counter()  # being read, by network
 
     async def state(self) -> DoorState:

@@ -1,13 +1,10 @@
 """Who may see what when: the one rule that pages, API, tail, exports and gate findings ask.
 
-Pure and total. What a viewer sees once it sees for ever after, and what the public sees every other viewer
-sees. Two rules meet here. Release: nothing about a problem of a race leaves the validators before its batch is
-released, and then by pool. Embargo: source and traces of a race stay sealed until the moment that the policy names;
-then the source of a promoted winner and what the gate found in it are public, and the losers' stay closed. Before a
-settlement the public gets counts alone. Source: paper, section 3; docs/architecture.md#the-mechanism.
-
-A wait is not the whole answer: which moment a race has reached say its records, and among
-validators the chain (`arena.race.agreement`).
+Pure and total. What a viewer sees once it sees for ever after, and what the public sees every other viewer sees. Two
+rules meet here. Release: nothing about a problem of a race leaves the validators before its batch is released, and then
+by pool. Embargo: source and traces of a race stay sealed until the moment that the policy names; then the source of a
+promoted winner and what the gate found in it are public. Before a settlement the public gets counts alone. Source:
+paper, section 3; docs/architecture.md#the-mechanism.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """The servers of a node: one socket and one application each, in the event loop they are run in; and the addresses of
 the pages.
 
-Clients that send or read too slowly are dropped and connections are bounded for each address
-(`harness.catalogue.server`), so silent clients do not fill the server; stopping ends every stream after the page
-it is at. Who made the socket decides who may reach it. Public reads, door and exchange have a listener each, so a
-crowd at one does not slow the others. The published SN15 API (`arena.sn15`) is put beside them here and nowhere else.
-
-A browser's refusals are pages with the code and what to do, every other client gets the one JSON shape; what lies under
-`/v1/` is for programs and stays JSON.
+Public reads, door and exchange have a listener each, so a crowd at one does not slow the others; silent and slow
+clients are dropped (`harness.catalogue.server`). The published SN15 API (`arena.sn15`) is put beside them here alone.
+A browser's refusals are pages; what lies under `/v1/` is for programs and stays JSON.
 """
 
 from __future__ import annotations

@@ -25,8 +25,9 @@ from neurons.cli.options import (
 from neurons.cli.presenter import badge, printable, share_text, show
 
 if TYPE_CHECKING:
+    from arena.api.rows import AgentDetail
     from arena.chain.port import Metagraph, Signer, Subtensor
-    from arena.door.client import DoorAnswer, DoorClient, WinnerFile
+    from arena.door.client import DoorAnswer, DoorClient
     from arena.door.service import OwnRace, SubmissionStatus
     from arena.submissions.model import SignedSubmission
     from neurons.settings.settings import Settings
@@ -231,22 +232,22 @@ def winner(
     file is written if its hash is the one that was committed for that agent version. Until the embargo of the race
     is over exit code 3 says from when on it can be read.
     """
-    found = asyncio.run(_winner(chain.settings(), chain.url))
-    agent = found.agent.agent
+    found, source = asyncio.run(_winner(chain.settings(), chain.url))
+    agent, race = found.agent, found.races[-1]
     path = out or Path(f"{agent.agent_version_id[:16]}.py")
-    write_whole(path, found.source)
+    write_whole(path, source)
     answer: dict[str, Any] = {
-        "race_id": found.race_id,
+        "race_id": race.race_id,
         "agent_version_id": agent.agent_version_id,
         "name": agent.name,
         "miner_hotkey": agent.miner_hotkey,
-        "score_e4": found.score_e4,
+        "score_e4": race.standing.race_score_e4,
         "file": str(path),
     }
-    scored = f" with {share_text(found.score_e4)}" if found.score_e4 is not None else ""
+    scored = f"{race.race_id} with {share_text(race.standing.race_score_e4)}"
     lines = [
-        f"{printable(agent.name)} by {agent.miner_hotkey} is at the top after {found.race_id}{scored}",
-        f"its file: {path} ({len(found.source)} bytes, sha256 {agent.agent_sha256[:16]})",
+        f"{printable(agent.name)} by {agent.miner_hotkey} is at the top after {scored}",
+        f"its file: {path} ({len(source)} bytes, sha256 {agent.agent_sha256[:16]})",
     ]
     show(answer, lines, as_json=as_json)
 
@@ -478,7 +479,7 @@ def _no_door(doors: Sequence[DoorAnswer], otherwise: str) -> ArenaError:
     return ArenaError("U3052", reasons or otherwise)
 
 
-async def _winner(settings: Settings, urls: list[str] | None) -> WinnerFile:
+async def _winner(settings: Settings, urls: list[str] | None) -> tuple[AgentDetail, bytes]:
     """By the reads of the first validator that can be asked and serves them. Raises ArenaError U3052 for none."""
     from arena.door.client import DoorClient, at_port, find_doors
     from neurons.settings.inputs import chain_of

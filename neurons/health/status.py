@@ -1,10 +1,9 @@
 """What a node says of itself, what of it needs a person, and the page that says so.
 
 `node.json` in the state folder holds the last heartbeat and, after the node's end, how it ended: replaced whole or not
-at all, without a secret, and read without a running node or a database. `assess` is pure: it says the same of the same
-facts at the same moment; every point carries a code of the registry, so that `arena explain` has more. Points that need
-a person are kept apart from those that mend themselves; only the former set `Status.needs_person`. Ages are compared
-with the node's own schedules and policy."""
+at all, without a secret. `assess` is pure; every point carries a code of the registry, and only points that need a
+person set `Status.needs_person`. Ages are compared with the node's own schedules and policy.
+"""
 
 from __future__ import annotations
 

@@ -54,21 +54,19 @@ _DEAD = "No agent's run ends before it answers, and none loses by it. Start it: 
 
 
 def banner(settings: Settings, node: Node) -> str:
-    """Nine lines, and one for each model endpoint that does not answer."""
+    """Eight lines, and one for each model endpoint that does not answer."""
     policy, sandbox = node.policy, node.conditions.sandbox
 
     def address(host: str, port: int | None, setting: str) -> str:
         return f"http://{host}:{port}" if port else f"off (--{setting})"
 
     key = f" ({settings.wallet_hotkey})" if settings.wallet_hotkey.startswith("//") else ""
-    store = "your Postgres" if settings.database_dsn.get_secret_value() else f"{settings.state_dir}/postgres"
     models = settings.openai_base_url or "; ".join(one.base_url for one in settings.upstreams)
     door = address(settings.public_host, node.serving.door_port if node.serving else None, "door-port")
     reads = address(settings.public_host, settings.serve_port, "serve-port")
     metrics = address(settings.metrics_host, settings.metrics_port, "metrics-port")
     rows = [
         ("state", f"{settings.state_dir}"),
-        ("log", f"{store}; checkpoints in {settings.state_dir}/checkpoints"),
         ("rules", f"policy {policy.name} {short(policy.policy_sha256)}: {policy.race.problems} problems a race"),
         ("agents", f"{node.pool.size} at once in {sandbox.name}"),
         ("models", f"{models or 'scripted, on this machine'}; judge {settings.judge_base_url or 'scripted'}"),

@@ -56,7 +56,7 @@ class Stand:
 
     async def open_door(self, rules: DoorRules | None = None, **stale: float) -> tuple[Door, PostgresStore]:
         store = await PostgresStore.open(self.dsn, self.validator)
-        registration = Registration(self.chain, time.monotonic, **{"refresh_s": 0.05, **stale})
+        registration = Registration(self.chain, **{"refresh_s": 0.05, **stale})
         self.board = Board(store, now_ms=self.now_ms, refresh_s=self.refresh_s)
         desk = Desk(store, self.chain, self.policy, self.board, registration)
         auth = HttpAuth(keypair_signer(self.uri), time.time_ns)
