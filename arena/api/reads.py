@@ -3,8 +3,8 @@
 What is not public yet is refused alike, whatever stands there, so that a refusal tells nothing of a race that is under
 way. Of the tail `arena.visibility.rule` alone decides what goes out whole (through `arena.export.assembly`, as in an
 export); all else is a stub, so that chain, tree and signatures can be checked over every row. Between two pages a
-reader holds a cursor, no rows and no connection. A stub never changes in the stream: the race's `release` row, which comes
-later in it, says that the race's own rows can be had whole.
+reader holds a cursor, no rows and no connection. A stub never changes in the stream: the race's `release` row, which
+comes later in it, says that the race's own rows can be had whole.
 """
 
 from __future__ import annotations
