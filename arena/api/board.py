@@ -38,7 +38,6 @@ from problems.model import OutcomeScore, Problem
 
 REFRESH_S = 1.0
 HOUR_MS = 3_600_000
-BREATHER = 64  # records
 _Value = TypeVar("_Value")
 _NO_SUITES: Mapping[str, tuple[Problem, ...]] = {}
 
@@ -161,8 +160,6 @@ class Board:
                     content = signed_content(record.content, record.content_sha256)
                     if content is not None:
                         self._take(log, content)
-                    if record.seq % BREATHER == 0:
-                        await asyncio.sleep(0)  # other requests in the same loop go on
                 log.head = (await self.store.head(validator)).hash
             self.submissions = {each.subject.agent_version_id: each for each in await self.store.submissions()}
             for agent in self.submissions:

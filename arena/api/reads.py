@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -159,7 +159,11 @@ class Tail:
     async def _assemble(self, request: TailRequest, after: int, count: int) -> list[Assembled]:
         """The next rows, made beside the event loop."""
         found = self.store.records(request.validator, after_seq=after, race_id=request.race_id, page=count)
-        records = [record async for record in _first(found, count)]
+        records: list[SignedRecord] = []
+        async for record in found:
+            records.append(record)
+            if len(records) == count:
+                break
         if not records:
             return []
         asked = ExportRequest(validator=request.validator, pools=request.pools)
@@ -182,14 +186,6 @@ class Tail:
                         known.found.setdefault(content.payload.race_id, content.payload)
                 known.to_seq = end.seq
             return known.found
-
-
-async def _first(records: AsyncIterator[SignedRecord], count: int) -> AsyncIterator[SignedRecord]:
-    async for record in records:
-        yield record
-        count -= 1
-        if not count:
-            return
 
 
 DEFAULT_POOLS: list[Pool] = ["train"]

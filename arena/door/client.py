@@ -43,7 +43,7 @@ class DoorPort(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     port: Annotated[int, msgspec.Meta(ge=1, le=65_535)]
 
 
-class DoorClient:
+class DoorClient(contextlib.AbstractAsyncContextManager["DoorClient"]):
     """Asks doors, and the reads beside them, by their base URLs. Close it when done."""
 
     def __init__(self, auth: RequestAuth | None = None, *, answer_s: float = ANSWER_S) -> None:
@@ -52,9 +52,6 @@ class DoorClient:
         self._http = httpx2.AsyncClient(
             timeout=httpx2.Timeout(answer_s, connect=CONNECT_S), follow_redirects=False, trust_env=False
         )
-
-    async def __aenter__(self) -> DoorClient:
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None

@@ -388,7 +388,6 @@ class DoorState(msgspec.Struct, frozen=True, kw_only=True):
     netuid: int
     policy: str
     policy_sha256: str
-    source_bytes_max: int
     pause: PauseState
     reads_port: int = 0
 
@@ -422,7 +421,6 @@ class Door:
             netuid=self.netuid,
             policy=self.desk.policy.name,
             policy_sha256=self.desk.policy.policy_sha256,
-            source_bytes_max=self.desk.policy.gate.source_bytes,
             pause=await read_pause(self.desk.store),
             reads_port=self._reads_port,
         )

@@ -158,14 +158,6 @@ def first_gate_missed(verdict: Verdict) -> str:
     return GATES[max(0, passed)] if passed < len(GATES) else ""
 
 
-def sentence_of(verdict: Verdict) -> str:
-    """What the judge said; of several, the one whose quality became the verdict's."""
-    said = [opinion for opinion in verdict.opinions if opinion.quality_e4 == verdict.quality_e4]
-    if not said:
-        return "code decided: no inference before the recommendation, so no model was asked"
-    return neutral_text(said[0].explanation)
-
-
 def result_line(
     outcome: OutcomeScore | UnscoredOutcome | None, verdicts: Sequence[Verdict | UnscoredVerdict] = ()
 ) -> str:
@@ -219,7 +211,7 @@ def _numbered(verdicts: Sequence[Verdict | UnscoredVerdict], texts: dict[int, st
         said = tuple((neutral_name(one.model), neutral_text(one.explanation)) for one in verdict.opinions)
         yield JudgeView(
             headline=f"{verdict.rubric_id}: {shares}{asked}",
-            sentences=said or (("code", sentence_of(verdict)),),
+            sentences=said or (("code", "no inference before the recommendation, so no model was asked"),),
             quotes=tuple(quotes),
         )
 
@@ -293,12 +285,9 @@ def result_rows(result: str) -> tuple[str, ...]:
 
 def chain_fact(seq: int, points: Sequence[StoredCheckpoint]) -> Field:
     """The first signed checkpoint over a record, and the block that holds it."""
-    over = [point for point in points if point.size >= seq]
-    anchored = [point for point in over if point.anchor_block]
-    if anchored:
-        first = min(anchored, key=lambda point: point.size)
-        return "chain", f"under the checkpoint of {first.size} records, anchored in block {first.anchor_block}"
-    if over:
-        first = min(over, key=lambda point: point.size)
-        return "chain", f"under the signed checkpoint of {first.size} records, not anchored on chain yet"
-    return "chain", "no signed checkpoint covers it yet"
+    over = sorted((point for point in points if point.size >= seq), key=lambda point: point.size)
+    first = next((point for point in over if point.anchor_block), next(iter(over), None))
+    if first is None:
+        return "chain", "no signed checkpoint covers it yet"
+    held = f"anchored in block {first.anchor_block}" if first.anchor_block else "not anchored on chain yet"
+    return "chain", f"under the signed checkpoint of {first.size} records, {held}"

@@ -14,10 +14,11 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from importlib.resources import files
+from types import SimpleNamespace
 
 import msgspec
 from fastapi import APIRouter, Depends, FastAPI, Request
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader
 from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
@@ -47,6 +48,7 @@ from arena.exchange.routes import Exchange, Places, add_exchange
 from arena.records.proof import encode_proof
 from arena.sn15.routes import CLOSED_PATHS, PATHS, add_sn15_reads, make_sn15_app, sn15_refusal
 from arena.store.postgres import PostgresStore
+from arena.view.page import page_templates
 from arena.web.pages import Pages
 from arena.web.reading import harmless, moment, sentence
 from foundation.canonical import UNREADABLE_JSON
@@ -66,13 +68,7 @@ STATIC = {
 @functools.cache
 def _templates() -> Environment:
     """The templates of the pages, and the parts that show traces (`arena.view`)."""
-    made = Environment(
-        loader=ChoiceLoader([PackageLoader("arena.web"), PackageLoader("arena.view", "")]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    made = page_templates().overlay(loader=ChoiceLoader([PackageLoader("arena.web"), PackageLoader("arena.view", "")]))
     made.filters |= dict(
         moment=moment,
         harmless=harmless,
@@ -287,6 +283,7 @@ def _closing_unread(app: ASGIApp) -> ASGIApp:
 
 
 _CONNECTIONS, _BODY_S = 64, 10.0
+_HEX = re.compile(r"([0-9a-fA-F]{2})*")
 
 
 class ChainServer(Server):
@@ -315,20 +312,7 @@ class ChainServer(Server):
         if asked.call in READS:
             arguments = [getattr(asked, name) for name in READS[asked.call]]
         else:
-            sender = _Sender(asked.hotkey, asked.signature)
+            signature = bytes.fromhex(asked.signature) if _HEX.fullmatch(asked.signature) else b""
+            sender = SimpleNamespace(hotkey=asked.hotkey, sign=lambda _: signature)  # the chain checks what it is of
             arguments = [sender, *(getattr(asked, name) for name in EXTRINSICS[asked.call])]
         return await getattr(self._chain, asked.call)(*arguments)
-
-
-class _Sender:
-    """A hotkey on another machine, by the signature that it sent."""
-
-    def __init__(self, hotkey: str, signature: str) -> None:
-        self.hotkey = hotkey
-        try:
-            self._signature = bytes.fromhex(signature)
-        except ValueError:
-            self._signature = b""
-
-    def sign(self, message: bytes) -> bytes:
-        return self._signature  # of these bytes or of none: the chain checks

@@ -49,6 +49,8 @@ def explain(
     catalogue's. Only an agent's own failures count against its score. The hash of a policy names it in every record:
     two validators race under the same rules when it is equal.
     """
+    from arena.policies import policy_by_name
+
     topics = list(topics_of())
     if name is None:
         shown = topics if is_all else [topic for topic in topics if topic.kind == _CODE]
@@ -64,7 +66,8 @@ def explain(
         meant = ", ".join(exact[near] for near in difflib.get_close_matches(wanted, exact, n=3, cutoff=0))
         raise typer.BadParameter(f"nothing is called {name}; did you mean {meant}? All: arena explain --all")
     if found[0].kind == _POLICY:
-        _show_policy(found[0].name, as_json=as_json)
+        policy = policy_by_name(found[0].name)
+        echo_json({"policy_sha256": policy.policy_sha256, "policy": policy}, is_indented=not as_json)
         return
     lines = []
     for topic in found:
@@ -107,10 +110,3 @@ def topics_of() -> Iterator[Topic]:
         yield Topic(kind="metric", name=name, about=family.documentation, facts=where)
     for policy in POLICIES.values():
         yield Topic(kind=_POLICY, name=policy.name, about=policy.policy_sha256)
-
-
-def _show_policy(name: str, *, as_json: bool) -> None:
-    from arena.policies import policy_by_name
-
-    policy = policy_by_name(name)
-    echo_json({"policy_sha256": policy.policy_sha256, "policy": policy}, is_indented=not as_json)

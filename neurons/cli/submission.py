@@ -37,16 +37,7 @@ app = typer.Typer()
 FINAL_PAUSE_S = 0.5
 WATCH_S = 3.0
 SENTENCES_SHOWN = 3
-_COLOURS = {
-    "waiting": "cyan",
-    "withdrawn": "yellow",
-    "refused": "red",
-    "rejected": "red",
-    "review": "yellow",
-    "accepted": "green",
-    "qualified": "green",
-    "unqualified": "red",
-}
+_COLOURS = {"waiting": "cyan", "accepted": "green", "qualified": "green", "withdrawn": "yellow", "review": "yellow"}
 _ENDED = frozenset({"withdrawn", "refused", "rejected", "unqualified"})
 
 _Register = Annotated[bool, typer.Option("--register", help="Register the hotkey first (local network only).")]
@@ -67,14 +58,13 @@ class ChainFlags:
     state_dir: Annotated[
         str, typer.Option("--state-dir", help="With network local: the validator's folder, where the chain lies.")
     ] = ""
-    config: Annotated[Path | None, typer.Option("--config", help="TOML file of settings.")] = None
 
     def settings(self, **more: str) -> Settings:
         """The settings under these flags. Raises ArenaError V2030."""
         from neurons.settings.settings import resolve
 
         flags = {"netuid": self.netuid, "network": self.network, "state_dir": self.state_dir}
-        return resolve(flags | more, self.config).settings
+        return resolve(flags | more).settings
 
 
 @dataclass(frozen=True)
@@ -410,7 +400,8 @@ def status_lines(answer: dict[str, Any]) -> Iterator[str]:
 
 
 def _submission_lines(told: SubmissionStatus) -> Iterator[str]:
-    yield f"  {badge(told.state, _COLOURS[told.state], 11)}  {printable(told.name)}  {told.agent_version_id[:16]}"
+    state = badge(told.state, _COLOURS.get(told.state, "red"), 11)
+    yield f"  {state}  {printable(told.name)}  {told.agent_version_id[:16]}"
     if told.failure is not None:
         yield f"    {told.failure.code} {printable(told.failure.detail)}".rstrip()
     for found in told.findings:

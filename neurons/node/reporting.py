@@ -37,7 +37,6 @@ from neurons.health.status import (
     RaceFacts,
     Status,
     StoreFacts,
-    UnjudgedTrace,
     assess,
     read_node_file,
     skewed,
@@ -54,7 +53,7 @@ _DEAD = "No agent's run ends before it answers, and none loses by it. Start it: 
 
 
 def banner(settings: Settings, node: Node) -> str:
-    """Eight lines, and one for each model endpoint that does not answer."""
+    """Seven lines, and one for each model endpoint that does not answer."""
     policy, sandbox = node.policy, node.conditions.sandbox
 
     def address(host: str, port: int | None, setting: str) -> str:
@@ -66,7 +65,6 @@ def banner(settings: Settings, node: Node) -> str:
     reads = address(settings.public_host, settings.serve_port, "serve-port")
     metrics = address(settings.metrics_host, settings.metrics_port, "metrics-port")
     rows = [
-        ("state", f"{settings.state_dir}"),
         ("rules", f"policy {policy.name} {short(policy.policy_sha256)}: {policy.race.problems} problems a race"),
         ("agents", f"{node.pool.size} at once in {sandbox.name}"),
         ("models", f"{models or 'scripted, on this machine'}; judge {settings.judge_base_url or 'scripted'}"),
@@ -102,7 +100,7 @@ class HeartbeatLoop:
         self._started_ms = node.now_ms()
         self._open_since_ms: dict[Stage, int] = {}  # since when there has been open work; 0: there is none
         self._bank_until_ms: int | None = None
-        self._bank_looked_ms: int | None = None
+        self._bank_looked_ms = 0
         sandbox = node.conditions.sandbox
         node.metrics.node.labels(node.policy.policy_sha256, sandbox.guest_sha256, sandbox.name).set(1)
 
@@ -130,7 +128,8 @@ class HeartbeatLoop:
             bank_until_ms=self._bank_until_ms,
             resting=node.pool.resting,
             unjudged=tuple(
-                UnjudgedTrace(seq=row.seq, body_sha256=row.record.body_sha256, race_id=row.record.context.race_id)
+                f"record {row.seq} of {row.record.context.race_id or 'qualifying'} is not judged;"
+                f" see `arena judge explain {row.seq}`"
                 for log in self._logs()
                 for row in log.quarantined(hotkey)
             ),
@@ -174,7 +173,7 @@ class HeartbeatLoop:
     async def _look_at_bank(self) -> None:
         """How long the stock lasts, now and again: measuring opens files."""
         node, now_ms = self._node, self._node.now_ms()
-        if self._bank_looked_ms is not None and now_ms - self._bank_looked_ms < _BANK_EVERY_MS:
+        if now_ms - self._bank_looked_ms < _BANK_EVERY_MS:
             return
         self._bank_looked_ms = now_ms
         try:

@@ -25,7 +25,6 @@ from arena.submissions.model import SignedSubmission, make_submission
 from arena.web.server import DoorServer
 from harness.catalogue.server import listen
 
-ROOT = Path(__file__).parents[2]
 AGENT = "def agent_main(problem):\n    return None\n"
 BLOCK_MS = 50
 WIDE = ShareRules(requests_per_s=1e6, requests_burst=10**6)

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import httpx2
-import msgspec
 
 from arena.api.client import TailClient
 from arena.chain.keys import verify
@@ -30,28 +29,19 @@ POLL_S = 0.05
 
 
 class WatchedStore(PostgresStore):
-    """A store that counts what is read of it, and can be away."""
+    """A store that can be away."""
 
-    pages = 0
-    open_reads = 0
-    most_open_reads = 0
     is_away = False
 
     async def records(self, validator: str | None = None, **wanted: Any):
         if self.is_away:
             raise ArenaError("V2021", "away")
-        self.pages += "kinds" not in wanted
-        self.open_reads += 1
-        self.most_open_reads = max(self.most_open_reads, self.open_reads)
-        try:
-            async for record in super().records(validator, **wanted):
-                yield record
-        finally:
-            self.open_reads -= 1
+        async for record in super().records(validator, **wanted):
+            yield record
 
 
 class Serving:
-    """A running server. `store` belongs to its loop: tests read its counters and nothing else."""
+    """A running server. `store` belongs to its loop."""
 
     def __init__(self) -> None:
         self.address = ""
@@ -120,25 +110,14 @@ class Author:
 
         return asyncio.run(write())
 
-    def race(self, race_id: str, problems: Sequence[int], *, result_bytes: int = 200) -> int:
+    def race(self, race_id: str, problems: Sequence[int]) -> int:
         """Episodes of some problems, not released; returns the log's size."""
-        payloads, bodies = [], []
-        for problem in problems:
-            made, body = episode(problem, race_id=race_id, result_bytes=result_bytes)
-            payloads += made
-            bodies.append(body)
-        return self.append(payloads, bodies)
+        made = [episode(problem, race_id=race_id) for problem in problems]
+        return self.append([each for payloads, _ in made for each in payloads], [body for _, body in made])
 
-    def finish(self, race_id: str, problems: Sequence[int], pools: Sequence[str] = ()) -> int:
-        """Settle and release a race; `pools` of its problems, `train` where none are given."""
-        record = release(race_id, problems)
-        if pools:
-            released = tuple(
-                msgspec.structs.replace(problem, pool=pool)
-                for problem, pool in zip(record.problems, pools, strict=True)
-            )
-            record = msgspec.structs.replace(record, problems=released)
-        return self.append([settlement(race_id), record])
+    def finish(self, race_id: str, problems: Sequence[int]) -> int:
+        """Settle and release a race."""
+        return self.append([settlement(race_id), release(race_id, problems)])
 
     def records(self) -> list[SignedRecord]:
         async def read() -> list[SignedRecord]:

@@ -58,9 +58,7 @@ async def test_one_hostile_door_keeps_nobody_from_the_others() -> None:
     with ExitStack() as stack:
         servers = {which: stack.enter_context(HostileServer(behave)) for which, behave in HOSTILE.items()}
         hotkeys = {which: generate_signer().hotkey for which in (*HOSTILE, "honest")}
-        state = DoorState(
-            validator=hotkeys["honest"], netuid=1, policy="p", policy_sha256="", source_bytes_max=1, pause=PauseState()
-        )
+        state = DoorState(validator=hotkeys["honest"], netuid=1, policy="p", policy_sha256="", pause=PauseState())
         servers["honest"] = stack.enter_context(HostileServer(says(msgspec.json.encode(state))))
         neurons = tuple(
             Neuron(uid=uid, hotkey=hotkeys[which], has_validator_permit=True, stake_rao=10, endpoint=server.url)

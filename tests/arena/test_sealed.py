@@ -32,7 +32,7 @@ _IN_PATH = re.compile(r"{(\w+)}")
 PAGES = ("/", "/races", "/races/{race_id}", "/races/{race_id}/problems/{problem}", "/traces/{validator}/{seq}")
 PAGES += ("/agents", "/agents/{agent_version_id}", "/firehose", "/validators", "/verify", "/api")
 PAGES += ("/proofs/{validator}/{seq}", "/no/such/page")
-FILTERS = {"/races": ("stage", "promotion"), "/races/{race_id}": ("show",), "/agents": ("name", "state")}
+FILTERS = {"/races": ("stage", "promotion"), "/agents": ("name", "state")}
 FILTERS |= {"/firehose": ("race", "agent", "wrote"), "/traces/{validator}/{seq}": ("with",)}
 ALL_POOLS = [("pool", pool) for pool in POOLS]
 STREAMS = ("/v1/tail", "/v1/records")
@@ -89,7 +89,6 @@ class Crawler:
             "limit": ["1", "0"],
             "stage": ["running", "settled"],
             "promotion": ["true"],
-            "show": ["split", "all", "none", "void"],
             "name": ["WINNER", "loser", "a1a1"],
             "state": ["qualified"],
             "wrote": ["model", "code"],
