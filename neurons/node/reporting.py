@@ -128,8 +128,8 @@ class HeartbeatLoop:
             bank_until_ms=self._bank_until_ms,
             resting=node.pool.resting,
             unjudged=tuple(
-                f"record {row.seq} of {row.record.context.race_id or 'qualifying'} is not judged;"
-                f" see `arena judge explain {row.seq}`"
+                f"record {row.seq} of {row.record.context.race_id or 'qualifying'}, body {row.record.body_sha256}"
+                f" is not judged; see `arena judge explain {row.seq}`"
                 for log in self._logs()
                 for row in log.quarantined(hotkey)
             ),

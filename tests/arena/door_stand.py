@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from arena.store.postgres import PostgresStore
 from arena.submissions.model import SignedSubmission, make_submission
 from arena.web.server import DoorServer
 from harness.catalogue.server import listen
+from tests.arena.tail_stand import in_thread
 
 AGENT = "def agent_main(problem):\n    return None\n"
 BLOCK_MS = 50
@@ -124,17 +124,5 @@ class SigningAuth(httpx2.Auth):
 @contextlib.contextmanager
 def serving(stand: Stand, rules: DoorRules | None = None, **stale: float) -> Iterator[Stand]:
     """Serve the stand's door in a thread until the block ends."""
-    is_up, made = threading.Event(), {}
-
-    async def run() -> None:
-        made["loop"], made["stop"] = asyncio.get_running_loop(), asyncio.Event()
-        await stand.serve(made["stop"], is_up.set, rules, **stale)
-
-    thread = threading.Thread(target=asyncio.run, args=(run(),), daemon=True)
-    thread.start()
-    assert is_up.wait(30)
-    try:
+    with in_thread(lambda stop, is_up: stand.serve(stop, is_up, rules, **stale)):
         yield stand
-    finally:
-        made["loop"].call_soon_threadsafe(made["stop"].set)
-        thread.join(30)

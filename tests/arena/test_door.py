@@ -15,7 +15,7 @@ import pytest
 
 from arena.chain.keys import HttpAuth, generate_signer
 from arena.door.form import Parser
-from arena.door.service import DoorRules, PauseState, put_pause
+from arena.door.service import DoorRules
 from arena.exchange.peer_service import ShareRules
 from arena.policies import policy_by_name
 from arena.store.embedded import EmbeddedServer
@@ -207,22 +207,6 @@ async def test_shares_end_in_429(stand: Stand) -> None:
         for _ in range(3):
             assert (await send(httpx2.Request("GET", f"{stand.address}/v1/door"))).status_code == 200
         assert await refusal(httpx2.Request("GET", f"{stand.address}/v1/door")) == (429, "V2112")
-
-
-async def test_a_pause_turns_submissions_away_with_its_reason(served: Stand) -> None:
-    store = await PostgresStore.open(served.dsn, served.validator)
-    miner = await Miner(served).register()
-    made = await miner.commit()
-    await put_pause(store, PauseState(is_paused=True, reason="the catalogue is being rebuilt", since_ms=1))
-    answer = await send(miner.request(made))
-    assert (answer.status_code, answer.json()["code"]) == (503, "V2200")
-    assert "the catalogue is being rebuilt" in answer.json()["message"]
-    assert int(answer.headers["retry-after"]) > 0
-    state = (await send(httpx2.Request("GET", f"{served.address}/v1/door"))).json()
-    assert state["pause"] == {"is_paused": True, "reason": "the catalogue is being rebuilt", "since_ms": 1}
-    await put_pause(store, PauseState())
-    assert (await send(miner.request(made))).status_code == 202
-    await store.close()
 
 
 async def test_a_version_is_withdrawn_while_it_waits(served: Stand) -> None:

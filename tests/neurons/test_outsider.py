@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,21 +18,21 @@ from arena.web.server import ChainServer
 from foundation.errors import ArenaError
 from harness.catalogue.server import listen
 from neurons.settings.inputs import unix_ms
+from tests.arena.tail_stand import in_thread
 
 
 @contextmanager
 def served(chain: LocalSubtensor) -> Iterator[str]:
     """The address of a local chain, served in a thread."""
     with listen("127.0.0.1", 0) as listener:
-        server, loop, stop = ChainServer(chain, listener), asyncio.new_event_loop(), asyncio.Event()
-        thread = threading.Thread(target=loop.run_until_complete, args=(server.run(stop),), daemon=True)
-        thread.start()
-        try:
+        server = ChainServer(chain, listener)
+
+        async def serve(stop: asyncio.Event, is_up: Callable[[], None]) -> None:
+            is_up()
+            await server.run(stop)
+
+        with in_thread(serve):
             yield server.address
-        finally:
-            loop.call_soon_threadsafe(stop.set)
-            thread.join(30)
-            loop.close()
 
 
 @pytest.fixture
