@@ -185,7 +185,6 @@ def storages(netuid: int) -> tuple[tuple[str, str, list[Any]], ...]:
         (pallet, "Keys", [netuid, 0]),
         (pallet, "Uids", [netuid, _NOBODY]),
         (pallet, "Weights", [netuid, 0]),
-        (pallet, "BlockAtRegistration", [netuid, 0]),
         (pallet, "Owner", [_NOBODY]),
         (pallet, "TotalHotkeyAlpha", [_NOBODY, netuid]),
         (pallet, "Axons", [netuid, _NOBODY]),
@@ -301,22 +300,3 @@ def proxy_refusal(proxy: str, hotkey: str, proxies: Sequence[Mapping[str, Any]])
     if kind not in _PROXY_TYPES:
         return f"{proxy} is a proxy of {hotkey} of type {kind}, which may not set weights; NonCritical may"
     return f"{proxy} is a proxy of {hotkey} with a delay of {delay} blocks; add it without" if delay else None
-
-
-async def first_weights_wait(client: bittensor.Client, netuid: int, uid: int, *, storage_index: int) -> str | None:
-    """Why a hotkey that has set no weights yet must still wait, or None: registering counts as an update, so the first
-    weights wait out WeightsSetRateLimit. Where weights were set before, the SDK says how long to wait. Updates stand
-    under `storage_index`, as weights do: registering is an update of the first mechanism alone."""
-    pallet = "SubtensorModule"
-    head = int(await client.block())
-    registered = await client.query((pallet, "BlockAtRegistration"), [netuid, uid], block=head)
-    updates = await client.query((pallet, "LastUpdate"), [storage_index], block=head)
-    limit = int(await client.query((pallet, "WeightsSetRateLimit"), [netuid], block=head) or 0)
-    last = int(updates[uid]) if updates and uid < len(updates) else 0
-    left = last + limit - head
-    if not last or last != int(registered or 0) or left <= 0:
-        return None
-    return (
-        f"first weights wait WeightsSetRateLimit ({limit} blocks) after the registration in block {last}: "
-        f"{left} blocks left"
-    )

@@ -21,7 +21,8 @@ import msgspec
 
 from arena.api.http import ErrorAnswer
 from arena.api.rows import AgentDetail, RaceDetail
-from arena.chain.port import Metagraph, RequestAuth
+from arena.chain.keys import HttpAuth
+from arena.chain.port import Metagraph
 from arena.door.service import DoorState, SubmissionStatus
 from arena.race.draw import permitted_validators, qualifying_order
 from arena.records.log import agent_version_id
@@ -46,7 +47,7 @@ class DoorPort(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class DoorClient(contextlib.AbstractAsyncContextManager["DoorClient"]):
     """Asks doors, and the reads beside them, by their base URLs. Close it when done."""
 
-    def __init__(self, auth: RequestAuth | None = None, *, answer_s: float = ANSWER_S) -> None:
+    def __init__(self, auth: HttpAuth | None = None, *, answer_s: float = ANSWER_S) -> None:
         """`auth` None: only `place` and `winner` can be asked. `answer_s`: for a whole answer."""
         self._auth, self._answer_s = auth, answer_s
         self._http = httpx2.AsyncClient(

@@ -129,7 +129,7 @@ class HeartbeatLoop:
             resting=node.pool.resting,
             unjudged=tuple(
                 f"record {row.seq} of {row.record.context.race_id or 'qualifying'}, body {row.record.body_sha256}"
-                f" is not judged; see `arena judge explain {row.seq}`"
+                f" is not judged; see `arena view {row.seq}`"
                 for log in self._logs()
                 for row in log.quarantined(hotkey)
             ),
