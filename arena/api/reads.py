@@ -29,6 +29,7 @@ from arena.api.rows import (
     by_commitment,
     day_rows,
     is_seen,
+    latest_settled,
     page_of,
     pools_of,
     problem_row,
@@ -322,9 +323,8 @@ def _add_races(router: APIRouter, board: Board) -> None:
     @router.get("/v1/leaderboard")
     async def read_latest(request: Request) -> Response:
         """The latest settled race; its standings are at `/v1/races/{race_id}/leaderboard`."""
-        for race in reversed(board.races()):
-            if race.told is not None and race.told.state == "settled":
-                return deliver_json(request, race_detail(board, race))
+        if (race := latest_settled(board)) is not None:
+            return deliver_json(request, race_detail(board, race))
         raise ArenaError("V2082", "no race is settled yet")
 
 

@@ -20,7 +20,6 @@ from problems.model import OutcomeScore
 from problems.score import FINDINGS
 
 TEXT_LINES = 12  # of one step, unless all of it is asked for
-_MARGIN = 4
 
 
 class StyledLine(NamedTuple):
@@ -111,7 +110,7 @@ def _step_lines(step: TraceStep, width: int, *, is_whole: bool) -> Iterator[Styl
     marked = "".join(
         f"«{','.join(map(str, piece.quotes))}: {piece.text}»" if piece.quotes else piece.text for piece in step.pieces
     )
-    lines = list(_wrapped(marked, width, indent=_MARGIN)) if marked else []
+    lines = list(_wrapped(marked, width, indent=4)) if marked else []
     shown = lines if is_whole else lines[:TEXT_LINES]
     yield from shown
     if len(shown) < len(lines):

@@ -50,8 +50,6 @@ _FIRST: dict[Thing, tuple[Moment, Moment]] = {
 _OF_PROBLEM: frozenset[Thing] = frozenset({"problem", "outcome", "trace", "verdict"})  # go out by pool
 _WINNERS_ALONE: frozenset[Thing] = frozenset({"source", "gate_finding"})  # those of losers are never published
 _WAITS: dict[Moment, str] = {
-    "open": "",
-    "racing": "",
     "settled": "sealed until the race is settled and released; counts alone are public before",
     "published": "under embargo until the next weekday at the policy's hour after the settlement",
 }

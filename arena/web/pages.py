@@ -34,6 +34,7 @@ from arena.api.rows import (
     called,
     day_rows,
     is_seen,
+    latest_settled,
     page_of,
     pools_of,
     problem_row,
@@ -57,7 +58,6 @@ from arena.visibility.rule import may_see
 from arena.web.reading import (
     buckets_of,
     disagreements,
-    latest_settled,
     missed_of,
     read_matrix,
     read_problem,

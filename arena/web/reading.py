@@ -57,11 +57,6 @@ class MatrixRow(NamedTuple):
 # -- leaderboards
 
 
-def latest_settled(board: Board) -> RaceView | None:
-    """The newest race whose standings everybody may see."""
-    return next((race for race in reversed(board.races()) if race.told and race.told.standings), None)
-
-
 def read_standings(board: Board, race: RaceView, results: Results) -> dict[str, Any]:
     """The leaderboard of a settled race that everybody may see. `results`: as far as they are public, and what
     follows from them is of those; `low_e4` and `high_e4` are the ends of its axis."""

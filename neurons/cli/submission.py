@@ -250,12 +250,9 @@ async def _submit(
     from arena.race.admission import asked_count
     from arena.race.draw import permitted_validators
     from arena.records.log import agent_version_id
-    from arena.submissions.model import is_agent_name
     from foundation.canonical import text_hash
     from neurons.settings.inputs import policy_of
 
-    if not is_agent_name(name):
-        raise ArenaError("A1010", name[:80])
     async with open_session(settings, urls) as session:
         metagraph = await session.chain.metagraph()
         if not is_registering and metagraph.uid_of(session.signer.hotkey) is None:
@@ -425,8 +422,6 @@ def _submission_lines(told: SubmissionStatus) -> Iterator[str]:
     for judged in told.judged[:SENTENCES_SHOWN]:
         said = printable(" ".join(judged.sentences))
         yield f"    judge on {judged.problem_id}: {share_text(judged.quality_e4)} {said}"
-    if len(told.judged) > SENTENCES_SHOWN:
-        yield f"    and {len(told.judged) - SENTENCES_SHOWN} problems more (--json)"
     if told.held_until_block:
         yield f"    undecided, it counts as accepted from block {told.held_until_block}"
     left = told.next_allowed_block - told.block

@@ -55,11 +55,11 @@ _DEAD = "No agent's run ends before it answers, and none loses by it. Start it: 
 def banner(settings: Settings, node: Node) -> str:
     """Seven lines, and one for each model endpoint that does not answer."""
     policy, sandbox = node.policy, node.conditions.sandbox
+    key = f" ({settings.wallet_hotkey})" if settings.wallet_hotkey.startswith("//") else ""
 
     def address(host: str, port: int | None, setting: str) -> str:
         return f"http://{host}:{port}" if port else f"off (--{setting})"
 
-    key = f" ({settings.wallet_hotkey})" if settings.wallet_hotkey.startswith("//") else ""
     models = settings.openai_base_url or "; ".join(one.base_url for one in settings.upstreams)
     door = address(settings.public_host, node.serving.door_port if node.serving else None, "door-port")
     reads = address(settings.public_host, settings.serve_port, "serve-port")
@@ -167,8 +167,6 @@ class HeartbeatLoop:
         metrics.peers_skewed.set(len(skewed(beat)))
         if beat.bank_until_ms is not None:
             metrics.bank_lasts_ms.set(max(0, beat.bank_until_ms - beat.beat_ms))
-        waiting = [f"{wait.loop} {wait.code}" for wait in beat.waits]
-        self._node.log.debug("heartbeat", hotkey=beat.hotkey, records=beat.records, waiting=waiting)
 
     async def _look_at_bank(self) -> None:
         """How long the stock lasts, now and again: measuring opens files."""

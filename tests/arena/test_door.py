@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from unittest import mock
 import httpx2
 import pytest
 
-from arena.chain.keys import HttpAuth, generate_signer
+from arena.chain.keys import generate_signer
 from arena.door.form import Parser
 from arena.door.service import DoorRules
 from arena.exchange.peer_service import ShareRules
@@ -100,18 +99,10 @@ async def test_who_may_not_submit_is_told_why(served: Stand) -> None:
     assert await refusal(stranger.request(made)) == (403, "A1008")
     unsigned = httpx2.Request("POST", f"{served.address}/v1/submissions", content=b"x")
     assert await refusal(unsigned) == (401, "V2110")
-    request = miner.request(made)
-    request.headers["x-bittensor-receiver"] = stranger.signer.hotkey
-    assert await refusal(request) == (401, "V2110")
     tampered = miner.request(made)
     body = tampered.content.replace(b"return None", b"return True")
     headers = {**tampered.headers, "content-length": str(len(body))}
     assert await refusal(httpx2.Request("POST", tampered.url, content=body, headers=headers)) == (401, "V2110")
-    for seconds in (-60, 60):  # a request of a minute ago, and of a minute ahead
-        clock = HttpAuth(miner.signer, lambda seconds=seconds: time.time_ns() + seconds * 10**9)
-        headers = clock.sign("GET", "/v1/submissions", served.validator)
-        untimely = httpx2.Request("GET", f"{served.address}/v1/submissions", headers=headers)
-        assert await refusal(untimely) == (401, "V2110")
     assert await refusal(miner.request(made, signature="00" * 64)) == (422, "A1007")
     uncommitted = miner.request(made, file=AGENT.encode() + b"# more\n")
     assert await refusal(uncommitted) == (422, "A1007")
