@@ -98,7 +98,7 @@ def agent_id(number: int) -> str:
 def subject(number: int, words: Words) -> Subject:
     return Subject(
         agent_version_id=agent_id(number),
-        miner_hotkey=f"5Miner{'ABCDEFGHJK'[min(number, 2)]}{'x' * 41}",
+        miner_hotkey=f"5Miner{'ABCD'[number]}{'x' * 41}",
         agent_sha256=text_hash(words.source + str(number)),
         commitment_block=100 + number,
     )
