@@ -56,7 +56,6 @@ from neurons.cli.options import (
 from neurons.cli.presenter import echo_json, echo_styled, text_width
 from neurons.cli.records import plain_content, record_lines
 from neurons.practice.run import LocalRun, default_cache_dir, read_run
-from neurons.race.explaining import open_explainer
 from neurons.race.sentences import names_of
 from problems.model import Pool
 
@@ -282,6 +281,8 @@ def _found(
         raise typer.Exit(EXIT_FAILED)
     if path.exists():
         return traces_of_path(path, TRACES_MAX)
+    from neurons.race.log import open_explainer
+
     explain = open_explainer(store.folder, catalogue).explain
     return store.run(lambda logs: traces_of_store(logs, target, explain, validator=validator, is_public=is_public))
 
