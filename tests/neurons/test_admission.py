@@ -18,7 +18,7 @@ from arena.records.body import decode_content
 from arena.records.model import GateRecord
 from arena.records.port import EVERY_STATE
 from arena.submissions.model import SignedSubmission, make_submission, waiting_row
-from neurons.race.admission import Admissions, Intake
+from neurons.race.admission import Intake
 from neurons.race.log import QUALIFYING, RaceLog
 from tests.arena.chain_faults import set_finality_lag
 from tests.arena.log_stand import settlement
@@ -257,14 +257,14 @@ async def test_what_the_chain_does_not_know_is_refused_and_its_source_dropped(de
 async def test_a_submission_on_which_the_gate_fails_holds_up_nobody(desk, monkeypatch):
     intake = restart(desk)
     odd, good = await handed(desk, "odd", LONG), await handed(desk, "good", PLAIN)
-    inspect = Admissions.inspect
+    inspect = Intake.inspect
 
     async def failing(self, subject, *rest):
         if subject.agent_version_id == odd.agent_version_id:
             raise ValueError("a bug of ours")
         return await inspect(self, subject, *rest)
 
-    monkeypatch.setattr(Admissions, "inspect", failing)
+    monkeypatch.setattr(Intake, "inspect", failing)
     await turns(intake, 1)
     assert await state(desk, good) == "accepted"
     monkeypatch.undo()
