@@ -170,7 +170,7 @@ class LocalSubtensor:
         return self._rules
 
     # -- reads
-    async def check(self) -> None:
+    async def check(self, hotkey: str | None = None) -> None:
         """Nothing can lack: the twin is of this release."""
 
     async def block(self) -> int:
