@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
+from io import StringIO
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,7 +24,7 @@ from neurons.cli.options import (
     command,
     state_folder,
 )
-from neurons.cli.presenter import show, show_progress
+from neurons.cli.presenter import make_table, show, show_progress
 from neurons.cli.trac import open_asker, trac, usage_lines
 from neurons.cli.train import SEALS, LeakFlags
 
@@ -76,7 +77,7 @@ _Tokenizer = Annotated[
 ]
 _Rule = Annotated[
     list[str] | None,
-    typer.Option("--rule", metavar="KEY=VALUE", help="One rule, over the file's: pool=dev, off=tokens,pairing."),
+    typer.Option("--rule", metavar="KEY=VALUE", help="One rule of the filter: pool=dev, off=tokens,pairing."),
 ]
 
 
@@ -89,7 +90,6 @@ def build(
     foreign: _Foreign = None,
     rewritten: _Rewritten = None,
     trust_unsigned: TrustUnsignedOption = False,
-    rules: Annotated[Path | None, typer.Option("--rules", help="TOML or JSON file of the filter's rules.")] = None,
     rule: _Rule = None,
     ablation: _Ablation = None,
     tokenizer: _Tokenizer = None,
@@ -133,7 +133,7 @@ def build(
 
     if not (exports or foreign):
         raise typer.BadParameter("name at least one export, or a --foreign file")
-    plan = building.read_rules(rules, rule or ())
+    plan = building.read_rules(rule or ())
     _refuse_existing(out)
     arms, state = building.arms_of(plan, ablation or ()), state_folder(state_dir) / "corpus"
     guard = leaks.guard(catalogue, plan.pool)
@@ -244,9 +244,20 @@ def _built_lines(built: tuple[Built, ...]) -> Iterator[str]:
 
 
 def _funnel_text(funnel: Funnel) -> str:
-    from training.corpus.report import plain_text, sections
+    """The report as tables of 80 columns."""
+    from rich.console import Console
 
-    return plain_text(sections(funnel))
+    from training.corpus.report import sections
+
+    console = Console(file=StringIO(), width=80, markup=False, emoji=False, highlight=False)
+    for one in sections(funnel):
+        names = [name.removeprefix(">") for name in one.header]
+        right = [name for name, heading in zip(names, one.header, strict=True) if name != heading]
+        table = make_table(*names, title=one.title, right=right, box=None, pad_edge=False)
+        for row in one.rows:
+            table.add_row(*row)
+        console.print(table, one.note, sep="\n")
+    return console.file.getvalue()
 
 
 @command(app)
@@ -296,7 +307,7 @@ def rewrite(
     from training.rollouts.rollout import for_each
     from training.trac.asking import write_results
 
-    plan, trajectories = read_rules(None, rule or ()), sum(read_manifest(one).trajectories for one in exports)
+    plan, trajectories = read_rules(rule or ()), sum(read_manifest(one).trajectories for one in exports)
     guard, every, by = leaks.guard(None, plan.pool), gates(), writing.written_by(writer)
     asker = open_asker(base_url, timeout, out, (writer,), [f"{writer}={price}"] if price else (), price_max)
 

@@ -11,10 +11,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import sqlite3
-import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal
 
 import msgspec
 
@@ -28,7 +27,6 @@ from problems.model import Bucket
 from training.corpus.corpus_files import write_corpus
 from training.corpus.exports import export_shards, open_export
 from training.corpus.foreign import foreign_shards
-from training.corpus.gates import NEVER_OFF
 from training.corpus.model import CorpusRow, Lineage, RejectCode, Rules
 from training.corpus.report import CODES, Funnel, funnel_of
 from training.corpus.selection import Appraised, Decision, Guard, Shard, Task, appraise, decide, kept_rows, rejections
@@ -68,13 +66,13 @@ def ablations(rules: Rules) -> tuple[Arm, ...]:
     single: dict[str, tuple[RejectCode, ...]] = {code: (code,) for code in PER_TRACE if code not in grouped}
     switches = {**single, **_ONE_SWITCH}
     everything = tuple(code for code in (*PER_TRACE, *SET_LEVEL) if code != "tokens")
-    unfiltered = without(rules, everything)
+    unfiltered = _without(rules, *everything)
     arms = [
         Arm(name="no_structural_filter", rules=unfiltered),
         Arm(name="outcome_only", rules=msgspec.structs.replace(unfiltered, is_success_needed=True)),
-        Arm(name="format_only", rules=without(rules, ("coefficient", "subtask", "subtask_guess", *SET_LEVEL))),
+        Arm(name="format_only", rules=_without(rules, "coefficient", "subtask", "subtask_guess", *SET_LEVEL)),
     ]
-    arms += [Arm(name=f"no_{name}", rules=without(rules, codes)) for name, codes in switches.items()]
+    arms += [Arm(name=f"no_{name}", rules=_without(rules, *codes)) for name, codes in switches.items()]
     arms += [
         Arm(name=f"coefficient_{one}", rules=msgspec.structs.replace(rules, coefficient_e4_min=one))
         for one in SWEEP_E4
@@ -84,11 +82,7 @@ def ablations(rules: Rules) -> tuple[Arm, ...]:
     return (Arm(name="full", rules=rules), *arms, *by_tokens)
 
 
-def without(rules: Rules, codes: Sequence[RejectCode]) -> Rules:
-    """The rules with some gates off. Raises ValueError for the guard's codes and for ones that do not exist."""
-    wrong = [code for code in codes if code in NEVER_OFF or code not in get_args(RejectCode)]
-    if wrong:
-        raise ValueError(f"{', '.join(wrong)} cannot be switched off")
+def _without(rules: Rules, *codes: RejectCode) -> Rules:
     return msgspec.structs.replace(rules, off=tuple(sorted({*rules.off, *codes})))
 
 
@@ -124,25 +118,16 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
     funnel: Funnel
 
 
-def read_rules(path: Path | None, said: Sequence[str] = ()) -> Rules:
-    """The rules in a TOML or JSON file, those said as `KEY=VALUE` over them (a list's values between commas); what
-    neither names is the paper's. Raises ArenaError V2120 naming an unknown key, or a value that is not allowed."""
-    place, values = str(path or "--rule"), dict[str, Any]()
-    if path is not None:
-        try:
-            text = path.read_text("utf-8")
-            values = msgspec.json.decode(text) if path.suffix == ".json" else tomllib.loads(text)
-        except (OSError, UnicodeDecodeError, msgspec.DecodeError, tomllib.TOMLDecodeError) as wrong:
-            raise ArenaError("V2120", f"{place}: {wrong}") from None
-    for one in said:
-        key, _, value = one.partition("=")
-        values[key] = [part for part in value.split(",") if part] if key == "off" else value
+def read_rules(said: Sequence[str]) -> Rules:
+    """The rules said as `KEY=VALUE` (a list's values between commas); what none names is the paper's. Raises ArenaError
+    V2120 naming an unknown key, or a value that is not allowed."""
+    values = dict[str, object](one.split("=", 1) if "=" in one else (one, "") for one in said)
+    if "off" in values:
+        values["off"] = [part for part in str(values["off"]).split(",") if part]
     try:
-        rules = msgspec.convert(values, Rules, strict=not said)
-        Task(arms=(rules,))
-    except (msgspec.ValidationError, ValueError) as wrong:
-        raise ArenaError("V2120", f"{place}: {wrong}; rules are {', '.join(Rules.__struct_fields__)}") from None
-    return rules
+        return msgspec.convert(values, Rules, strict=False)
+    except msgspec.ValidationError as wrong:
+        raise ArenaError("V2120", f"--rule: {wrong}; rules are {', '.join(Rules.__struct_fields__)}") from None
 
 
 def arms_of(rules: Rules, names: Collection[str]) -> tuple[Arm, ...]:
@@ -315,47 +300,32 @@ class Mix(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("a share lies between 0 and 10,000, and every row stands at least once")
 
 
-class MixRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A row to be mixed, by a key of its own (trace id and place, or a rollout's id)."""
-
-    key: str
-    bucket: Bucket | None = None
-
-
-class Draw(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the mix: index into the corpus or the rollouts, and which of its copies it is, from 0."""
-
-    is_corpus: bool
-    index: int
-    copy: int
+MixRow = tuple[str, Bucket | None]  # a row to be mixed: a key of its own in its part, and its bucket
+Draw = tuple[bool, int]  # a row of the mix: whether it is the corpus', and its index there
 
 
 def mix(corpus: Sequence[MixRow], rollouts: Sequence[MixRow], recipe: Mix) -> tuple[Draw, ...]:
     """The rows to train on, shuffled by the seed.
 
     The largest mix of the recipe's shares, to within one row. Raises ValueError when a part that is to have a share
-    has no rows, or when two rows of a part have one key.
+    has no rows.
     """
-    parts = {True: _copies(corpus, True, recipe), False: _copies(rollouts, False, recipe)}
-    share = {True: recipe.corpus_share_e4, False: WHOLE_E4 - recipe.corpus_share_e4}
-    asked = [part for part in parts if share[part]]
-    if any(not parts[part] for part in asked):
+    parts = (_copies("corpus", corpus, recipe), _copies("rollouts", rollouts, recipe))
+    shares = (recipe.corpus_share_e4, WHOLE_E4 - recipe.corpus_share_e4)
+    total = min(len(part) * WHOLE_E4 // share for part, share in zip(parts, shares, strict=True) if share)
+    if not all(part for part, share in zip(parts, shares, strict=True) if share):
         raise ValueError("a part that the recipe asks for has no rows")
-    total = min(len(parts[part]) * WHOLE_E4 // share[part] for part in asked)
-    from_corpus = total * share[True] // WHOLE_E4
-    taken = [*parts[True][:from_corpus], *parts[False][: total - from_corpus]]
+    from_corpus = total * shares[0] // WHOLE_E4
+    taken = [*parts[0][:from_corpus], *parts[1][: total - from_corpus]]
     return tuple(draw for _, draw in sorted(taken, key=lambda one: _lot(recipe.seed, "order", one[0])))
 
 
-def _copies(rows: Sequence[MixRow], is_corpus: bool, recipe: Mix) -> list[tuple[str, Draw]]:
+def _copies(part: str, rows: Sequence[MixRow], recipe: Mix) -> list[tuple[str, Draw]]:
     """Every copy of every row with its name, in the order in which they are drawn."""
-    if len({row.key for row in rows}) != len(rows):
-        raise ValueError("two rows of one part have the same key")
-    part = "corpus" if is_corpus else "rollouts"
     copies = [
-        (f"{part} {row.key} {copy}", Draw(is_corpus=is_corpus, index=index, copy=copy))
-        for index, row in enumerate(rows)
-        for copy in range(recipe.voucher_times if row.bucket == "voucher" else 1)
+        (f"{part} {key} {copy}", (part == "corpus", index))
+        for index, (key, bucket) in enumerate(rows)
+        for copy in range(recipe.voucher_times if bucket == "voucher" else 1)
     ]
     return sorted(copies, key=lambda one: _lot(recipe.seed, "draw", one[0]))
 

@@ -95,7 +95,6 @@ def _is_sweep(calling: list[Message]) -> bool:
 Gates = Mapping[RejectCode, Callable[[Trace], bool]]  # by its code, whether a trace breaks a rule
 
 AGENTIC_SHARE_E4 = 9_500  # docs/architecture.md#who-wrote-a-call
-NEVER_OFF: frozenset[RejectCode] = frozenset({"pool", "leak"})
 RECOMMEND, TERMINATE = "recommend_product", "terminate"
 _HARNESS_KINDS = ("arena", "sn15")  # their recommend_product reads one comma-separated text and nothing else
 
@@ -233,14 +232,7 @@ def gates(known_ids: Collection[str] | None = None) -> Gates:
 
 def codes_of(trace: Trace, rules: Rules, every: Gates) -> tuple[RejectCode, ...]:
     """Every rule of its own and of `every` that a trace breaks, sorted; the ones in `rules.off` are left out."""
-    check_rules(rules)
     facts = trace.facts
     found = set(codes_by_rules(facts.coefficient_e4, facts.is_success, rules, is_unjudged=is_unjudged(trace)))
     found.update(code for code, breaks in every.items() if breaks(trace))
     return tuple(sorted(found.difference(rules.off)))
-
-
-def check_rules(rules: Rules) -> None:
-    """Raises ValueError for rules that would switch off the leak guard: no ablation is worth a leak."""
-    if NEVER_OFF.intersection(rules.off):
-        raise ValueError(f"{' and '.join(sorted(NEVER_OFF.intersection(rules.off)))} cannot be switched off")

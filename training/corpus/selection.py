@@ -31,7 +31,7 @@ from foundation.errors import ArenaError
 from foundation.executors.port import HERE, Executor
 from foundation.long_work import PhaseProgress
 from training.corpus.duplicates import Spool, fingerprint, likenesses, sorted_on_disk
-from training.corpus.gates import RECOMMEND, check_rules, codes_by_rules, gates, is_unjudged, query_of
+from training.corpus.gates import RECOMMEND, codes_by_rules, gates, is_unjudged, query_of
 from training.corpus.model import (
     Appraisal,
     CorpusRow,
@@ -59,12 +59,6 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     arms: tuple[Rules, ...]
     tokenizer: Path | None = None
     known_ids: frozenset[str] | None = None
-
-    def __post_init__(self) -> None:
-        if not self.arms:
-            raise ValueError("there are no rules to decide by")
-        for rules in self.arms:
-            check_rules(rules)
 
 
 class AppraisedShard(msgspec.Struct, frozen=True, array_like=True):
