@@ -13,8 +13,7 @@ import msgspec
 import pytest
 
 from tests.prove.corpus_scale_run import folder_sha256, make_exports, run_build
-from tests.training.labelled import Maker, disguise, reword, stand_guard
-from tests.training.stories import make_trace
+from tests.training.labelled import Maker, disguise, make_trace, reword, stand_guard
 from training.corpus.model import Rules, Trace
 from training.corpus.selection import Task, appraise, decide
 

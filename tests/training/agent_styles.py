@@ -1,37 +1,32 @@
-"""Eight ways to drive a model, and what the corpus makes of each: `python -m tests.training.agent_styles` prints it.
+"""Twelve ways to drive a model, and what the corpus makes of each.
 
 Every agent runs in the recorder on synthetic problems with the scripted model; none knows of the corpus.
 """
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Mapping
+import functools
+import json
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from arena.evaluate import EvaluatePorts, evaluate
-from arena.policies import DEMO
-from foundation.canonical import text_hash
-from harness.agents.registry import reference_agent, reference_sha256s
-from harness.catalogue.build import build_index, write_documents
-from harness.catalogue.native import open_catalogue
-from harness.catalogue.synthetic import generate
-from harness.sandbox.probe import open_sandbox
+from harness.agents.registry import reference_agent
+from harness.inference.client import read_reply
+from harness.inference.port import ModelReply
+from harness.inference.scripted.model import complete
 from harness.trace import EvaluationBody
-from judge.scripted import ScriptedJudge
 from problems.model import Bucket
-from problems.synthesis import synthesize
-from problems.titles import LexicalTitles
-from tests.training.firehose import SN15_AGENT, sn15_source
+from tests.training.firehose import real_episodes
 from tests.training.react_agents import codes
 from tests.training.test_corpus_reader import as_trace
-from tests.training.untidy_model import HABITS, Habit, UntidyUpstream
 from training.corpus.model import Trace
 
-ONE_OF_EACH: Mapping[Bucket, int] = {"product": 1, "shop": 1, "voucher": 1}
-
+SN15_AGENT = Path(__file__).parents[1] / "harness" / "sn15_react_agent.py"
+SN15_TOOLS = ("find_product", "view_product_information", "recommend_product", "terminate")
 _NATIVE = '''
 from arena_sdk import llm, tools
 
@@ -56,6 +51,7 @@ def agent_main(problem):
         messages += answers(reply)
 '''
 _TEXT = '''
+import functools
 import json
 import re
 from arena_sdk import llm, tools
@@ -139,99 +135,96 @@ _SECOND_WORKER = """        if len(messages) > 2:
 """
 
 
-class Style(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent, and how its model writes, where that is not tidy."""
-
-    source: str
-    habit: Habit | None = None
-
-
 def _native(loop: str = _LOOP, *, answered: str = _ONE_BY_ONE) -> str:
     return _NATIVE.replace(_LOOP, loop).replace(_ONE_BY_ONE, answered)
 
 
-STYLES: Mapping[str, Style] = {
-    "tool-calling API (baseline)": Style(source=reference_agent("baseline:scripted-expert").source),
-    "ReAct, one growing message (SN15)": Style(source=sn15_source()),
-    "the same with tools of its own": Style(source=SN15_AGENT.read_text("utf-8")),
-    "ReAct, list of messages": Style(source=_TEXT + _LIST),
-    "results shortened, one message": Style(
-        source=_TEXT + _GROWING.replace("json.loads(one)", "json.loads(shortened(one))") + _SUMMARY
+STYLES: Mapping[str, str] = {
+    "tool-calling API (baseline)": reference_agent("baseline:scripted-expert").source,
+    "ReAct, one growing message (SN15)": SN15_AGENT.read_text("utf-8").replace(
+        "for name in list_tools()", f"for name in {SN15_TOOLS}"
     ),
-    "dialogue cut on the way": Style(source=_native(_LOOP.replace("messages,", "[*messages[:2], *messages[-6:]],"))),
-    "several calls a turn, run together": Style(source=_native(answered=_TOGETHER)),
-    "planner beside a worker": Style(source=_native(_PLAN + _LOOP)),
-    "two workers that both call": Style(source=_native(_SECOND_WORKER + _LOOP)),
-    "retry of a malformed call": Style(source=_TEXT + _GROWING, habit=HABITS["single quotes"]),
-    "a block a call, the first read": Style(source=_TEXT + _GROWING, habit=HABITS["an object a block"]),
-    "Python calls, model narrates (subtask)": Style(source=reference_agent("subtask").source),
+    "the same with tools of its own": SN15_AGENT.read_text("utf-8"),
+    "ReAct, list of messages": _TEXT + _LIST,
+    "results shortened, one message": _TEXT
+    + _GROWING.replace("json.loads(one)", "json.loads(shortened(one))")
+    + _SUMMARY,
+    "dialogue cut on the way": _native(_LOOP.replace("messages,", "[*messages[:2], *messages[-6:]],")),
+    "several calls a turn, run together": _native(answered=_TOGETHER),
+    "planner beside a worker": _native(_PLAN + _LOOP),
+    "two workers that both call": _native(_SECOND_WORKER + _LOOP),
+    "retry of a malformed call": _TEXT + _GROWING,
+    "a block a call, the first read": _TEXT + _GROWING + "\n",
+    "Python calls, model narrates (subtask)": reference_agent("subtask").source,
+}
+HABITS: Mapping[str, Callable[[list[Any]], str]] = {  # how every third completion writes its calls instead
+    "retry of a malformed call": lambda calls: f"<tool_call>{calls!r}</tool_call>",
+    "a block a call, the first read": lambda calls: "".join(
+        f"<tool_call>{json.dumps(call)}</tool_call>\n" for call in calls
+    ),
 }
 
 
-class StyleRow(msgspec.Struct, frozen=True, kw_only=True):
+class UntidyUpstream:
+    """The scripted model with a habit of real ones: what it decides stays, how it is written down changes."""
+
+    name = "scripted"
+
+    def __init__(self, write: Callable[[list[Any]], str]) -> None:
+        self._write, self._asked = write, 0
+
+    def complete(self, request: str) -> ModelReply:
+        reply: dict[str, Any] = complete(msgspec.json.decode(request))
+        message = reply["choices"][0]["message"]
+        if self._asked % 3 == 0:
+            message["content"] = re.sub(
+                "<tool_call>(.*)</tool_call>",
+                lambda found: self._write(json.loads(found[1])),
+                message["content"],
+                flags=re.DOTALL,
+            )
+        self._asked += 1
+        return read_reply(msgspec.json.encode(reply))
+
+    def probe(self, request: str) -> None:
+        return None
+
+
+class StyleRow(msgspec.Struct):
     """What came of one agent: episodes by number; `codes` of those solved and agentic that are not kept."""
 
     solved: int = 0
     agentic: int = 0
     kept: int = 0
-    codes: tuple[str, ...] = ()
-    how: tuple[str, ...] = ()
-    traces: tuple[tuple[Trace, EvaluationBody], ...] = ()
+    codes: set[str] = msgspec.field(default_factory=set)
+    how: set[str] = msgspec.field(default_factory=set)
+    traces: list[tuple[Trace, EvaluationBody]] = msgspec.field(default_factory=list)
 
 
-def run_styles(folder: Path, counts: Mapping[Bucket, int] = ONE_OF_EACH) -> dict[str, StyleRow]:
-    """Every style on each of `counts` problems. `folder` takes catalogue and guest."""
-    products = list(generate(1_500, 7))
-    with (folder / "documents.jsonl").open("wb") as stream:
-        write_documents(products, stream)
-    build_index(folder / "documents.jsonl", folder / "index")
-    catalogue = open_catalogue(folder / "index")
-    admitted = reference_sha256s() | {text_hash(style.source) for style in STYLES.values()}
-    sandbox = open_sandbox(folder, reference_sha256s=admitted, slots=1, wanted="reference-agents-only")
-    problems = synthesize(products, seed=3, counts=counts)
-    found = {}
-    for name, style in STYLES.items():
-        solved, agentic, kept, why, how, traces = 0, 0, 0, set[str](), set[str](), []
-        for problem in problems:
-            ports = EvaluatePorts(
-                policy=DEMO,
-                catalogue=catalogue,
-                titles=LexicalTitles(),
-                sandbox=sandbox,
-                upstreams=[UntidyUpstream(style.habit or str, every=3 if style.habit else 1)],
-                judges=[ScriptedJudge()],
-            )
-            made = evaluate(style.source, problem, ports)
-            is_solved = bool(getattr(made.outcome, "is_success", False))
-            solved, agentic = solved + is_solved, agentic + (is_solved and made.body.is_agentic)
-            trace = as_trace(made.body)
-            traces.append((trace, made.body))
-            how |= {trace.provenance} if not trace.rebuilt else set(trace.rebuilt.how)
-            broken = {*codes(trace), *(() if made.body.is_agentic else ("subtask",))}
-            kept += is_solved and not broken
-            why |= broken if is_solved else set()
-        found[name] = StyleRow(
-            solved=solved,
-            agentic=agentic,
-            kept=kept,
-            codes=tuple(sorted(why)),
-            how=tuple(sorted(how)),
-            traces=tuple(traces),
-        )
-    return found
+def run_styles(folder: Path) -> dict[str, StyleRow]:
+    """Every style on a problem of each kind. `folder` takes catalogue and guest."""
+    models = {name: functools.partial(UntidyUpstream, write) for name, write in HABITS.items()}
+    counts: Mapping[Bucket, int] = {"product": 1, "shop": 1, "voucher": 1}
+    rows = {name: StyleRow() for name in STYLES}
+    for made in real_episodes(folder, counts=counts, sources=STYLES, models=models, documents=1_500):
+        row, body, trace = rows[made.agent], made.evaluation.body, as_trace(made.evaluation.body)
+        row.traces.append((trace, body))
+        row.how |= set(trace.rebuilt.how) if trace.rebuilt else {trace.provenance}
+        if getattr(made.evaluation.outcome, "is_success", False):
+            broken = {*codes(trace), *(() if body.is_agentic else ("subtask",))}
+            row.solved += 1
+            row.agentic += body.is_agentic
+            row.kept += not broken
+            row.codes |= broken
+    return rows
 
 
 def table(rows: Mapping[str, StyleRow]) -> str:
     """The rows as Markdown."""
     lines = ["| agent | solved | agentic | kept | rebuilt by | code |", "|---|---|---|---|---|---|"]
     lines += [
-        f"| {name} | {row.solved} | {row.agentic} | {row.kept} | {', '.join(row.how)} "
-        f"| {', '.join(f'`{code}`' for code in row.codes)} |"
+        f"| {name} | {row.solved} | {row.agentic} | {row.kept} | {', '.join(sorted(row.how))} "
+        f"| {', '.join(f'`{code}`' for code in sorted(row.codes))} |"
         for name, row in rows.items()
     ]
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as name:
-        print(table(run_styles(Path(name), {"product": 2, "shop": 2, "voucher": 2})))

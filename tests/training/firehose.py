@@ -13,7 +13,7 @@ import hashlib
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -26,6 +26,7 @@ from harness.agents.registry import baseline_source, reference_agent, reference_
 from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.native import open_catalogue
 from harness.catalogue.synthetic import generate
+from harness.inference.port import Upstream
 from harness.inference.scripted.server import ScriptedUpstream
 from harness.sandbox.port import SandboxLevel
 from harness.sandbox.probe import open_sandbox
@@ -38,8 +39,6 @@ from problems.synthesis import synthesize
 from problems.titles import LexicalTitles
 from training.rollouts.rollout import InProcessSandbox
 
-SN15_AGENT = Path(__file__).parents[1] / "harness" / "sn15_react_agent.py"
-SN15_TOOLS = ("find_product", "view_product_information", "recommend_product", "terminate")
 START_MS = 1_790_000_000_000  # 2026-09-21 13:33 UTC
 MACHINE = HostFacts(machine="test", cores=2)
 SIZES = (30_000, 60_000)  # bytes of a record's body
@@ -92,55 +91,54 @@ def real_episodes(
     *,
     counts: Mapping[Bucket, int] = COUNTS,
     agents: Sequence[str] = tuple(AGENTS),
-    seed: int = 3,
+    sources: Mapping[str, str] = {},
+    models: Mapping[str, Callable[[], Upstream]] = {},
     documents: int = 3_000,
     is_in_process: bool = False,
 ) -> list[Episode]:
-    """Every agent once on each of `counts` synthetic problems. `folder` takes catalogue and guest; 0.1 s an episode, or
-    less in this process."""
+    """Every agent once on each of `counts` synthetic problems, with the scripted model. `sources`: other agents by name
+    instead, `models`: theirs. `folder` takes catalogue and guest; 0.1 s an episode, or less in this process."""
     products = list(generate(documents, 7))
     with (folder / "documents.jsonl").open("wb") as stream:
         write_documents(products, stream)
     build_index(folder / "documents.jsonl", folder / "index")
-    sources = {name: agent_source(name) for name in agents}
+    sources = sources or {name: agent_source(name) for name in agents}
     admitted = reference_sha256s() | {text_hash(source) for source in sources.values()}
     sandbox = (
         InProcessSandbox(admitted)
         if is_in_process
         else open_sandbox(folder, reference_sha256s=admitted, slots=1, wanted="reference-agents-only")
     )
-    ports = EvaluatePorts(
-        policy=DEMO,
-        catalogue=open_catalogue(folder / "index"),
-        titles=LexicalTitles(),
-        sandbox=sandbox,
-        upstreams=[ScriptedUpstream()],
-        judges=[ScriptedJudge()],
-    )
-    problems = synthesize(products, seed=seed, counts=counts)
+    catalogue = open_catalogue(folder / "index")
+
+    def run(name: str, source: str, problem: Problem) -> Evaluation:
+        ports = EvaluatePorts(
+            policy=DEMO,
+            catalogue=catalogue,
+            titles=LexicalTitles(),
+            sandbox=sandbox,
+            upstreams=[models.get(name, ScriptedUpstream)()],
+            judges=[ScriptedJudge()],
+        )
+        return evaluate(source, problem, ports)
+
+    problems = synthesize(products, seed=3, counts=counts)
     cluster_of = find_clusters(problems).name_of
     return [
         Episode(
             agent=name,
             problem=problem,
             cluster_id=cluster_of[problem.problem_id],
-            evaluation=evaluate(source, problem, ports),
+            evaluation=run(name, source, problem),
         )
         for problem in problems
         for name, source in sources.items()
     ]
 
 
-def sn15_source() -> str:
-    """The agent of SN15's style that offers its model the host's tools alone, none of its own."""
-    whole = SN15_AGENT.read_text("utf-8")
-    return whole.replace("for name in list_tools()", f"for name in {SN15_TOOLS}")
-
-
 def agent_source(name: str) -> str:
-    """The source of an agent of `AGENTS`, or of `sn15`: one written for that subnet."""
-    own = {"mixed": _MIXED, "pruner": _PRUNER, "sn15": sn15_source()}
-    return own.get(name) or reference_agent(name).source
+    """The source of an agent of `AGENTS`."""
+    return {"mixed": _MIXED, "pruner": _PRUNER}.get(name) or reference_agent(name).source
 
 
 class Firehose:

@@ -1,7 +1,7 @@
 """Which rows of a small export a corpus keeps, and why the others are out: the selection is a contract.
 
-`corpus_golden.json` holds it for two sets of rules over sixty recorded trajectories, and for labelled traces of every
-kind. Only a deliberate change of the filter may change it.
+`corpus_golden.json` holds it for two sets of rules over sixty recorded trajectories. Only a deliberate change of the
+filter may change it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ from pathlib import Path
 import pytest
 
 from arena.chain.keys import verify
-from tests.training.labelled import make_labelled, select, stand_guard
 from training.corpus.building import arms_of, filter_sources, open_sources
 from training.corpus.leak_guard import Guard
 from training.corpus.model import Rules
 from training.corpus.selection import Appraisal, Decision, Task
 
 GOLDEN = json.loads(Path(__file__).with_name("corpus_golden.json").read_text("utf-8"))
-LABELLED, SEED = 240, 7
 
 
 def told(traces: Sequence[Appraisal], decision: Decision) -> dict[str, str]:
@@ -34,13 +32,3 @@ def test_the_same_export_gives_the_same_selection(day: Path, name: str) -> None:
     rules = Rules() if name == "paper" else Rules(coefficient_e4_min=0, off=("subtask", "ranked_out"))
     found = filter_sources(open_sources([day], [], verify), Task(arms=(rules,)), arms_of(rules, ()), Guard())
     assert told(found.appraised, found.decisions[0]) == GOLDEN[name]
-
-
-def test_the_same_labelled_traces_give_the_same_selection() -> None:
-    traces = [one.trace for one in make_labelled(LABELLED, SEED)]
-    found = select([lambda: traces], Task(arms=(Rules(),)), stand_guard)
-    answers = [
-        str(rank) if rank else " ".join(codes)
-        for rank, codes in zip(found.decisions[0].ranks, found.decisions[0].codes, strict=True)
-    ]
-    assert answers == GOLDEN["labelled"]

@@ -16,16 +16,21 @@ from hypothesis import strategies as st
 from foundation.errors import ArenaError
 from foundation.executors.processes import executor_of
 from harness.chat import Message
-from tests.training.labelled import Labelled, Maker, disguise, make_labelled, reword, select, stand_guard
-from tests.training.stories import (
+from tests.training.labelled import (
+    Maker,
     Turn,
     agentic_turns,
     call,
     closing,
+    disguise,
+    make_labelled,
     make_trace,
     messages_of,
     query_text,
+    reword,
     search,
+    select,
+    stand_guard,
 )
 from training.corpus.building import (
     PER_TRACE,
@@ -56,7 +61,6 @@ from training.corpus.model import (
 )
 from training.corpus.report import funnel_of
 from training.corpus.selection import (
-    Appraised,
     Task,
     appraise,
     choose,
@@ -71,26 +75,25 @@ from training.corpus.selection import (
 OF_ONE_TRACE: tuple[RejectCode, ...] = tuple(code for code in get_args(RejectCode)[:12] if code != "failed")
 
 
-@pytest.fixture(scope="module")
-def many() -> list[Labelled]:
-    return make_labelled(2_400)
-
-
-@pytest.fixture(scope="module")
-def appraised(many: list[Labelled]) -> Appraised:
-    return appraise([lambda: [one.trace for one in many]], Task(arms=(Rules(),)), stand_guard)
-
-
-def test_every_trace_is_rejected_for_exactly_what_is_wrong_with_it(many: list[Labelled], appraised: Appraised) -> None:
-    assert len(many) >= 2_000
-    found = [codes_under(one, Rules()) for one in appraised]
-    wrong = {(one.kind, one.codes, codes) for one, codes in zip(many, found, strict=True) if codes != one.codes}
+def test_every_trace_is_rejected_for_exactly_what_is_wrong_with_it_and_of_repeats_one_stays() -> None:
+    many = make_labelled(2_000)
+    found = select([lambda: [one.trace for one in many]], Task(arms=(Rules(),)), stand_guard)
+    codes = [codes_under(one, Rules()) for one in found.appraised]
+    wrong = {(one.kind, one.codes, codes) for one, codes in zip(many, codes, strict=True) if codes != one.codes}
     assert not wrong
+    groups: dict[tuple[str, str], list[str]] = {}
+    decision = found.decisions[0]
+    for one, rank, why in zip(many, decision.ranks, decision.codes, strict=True):
+        if one.group:
+            groups.setdefault((one.kind, one.group), []).append(f"kept {rank}" if rank else why[0])
+    for (kind, _), fates in groups.items():
+        repeats = [["kept 1", "duplicate", "duplicate", "near_duplicate"], ["kept 1", *["near_duplicate"] * 3]]
+        assert sorted(fates) in (map(sorted, repeats) if kind == "repeats" else [["kept 1", "kept 2"]])
 
 
-def test_a_gate_that_is_off_rejects_nothing_and_changes_no_other(many: list[Labelled]) -> None:
+def test_a_gate_that_is_off_rejects_nothing_and_changes_no_other() -> None:
     every = gates()
-    for one in many[:200]:
+    for one in make_labelled(60):
         for code in set(OF_ONE_TRACE) - NEVER_OFF:
             expected = tuple(found for found in codes_of(one.trace, Rules(), every) if found != code)
             assert codes_of(one.trace, Rules(off=(code,)), every) == expected
@@ -145,14 +148,11 @@ def guessed_of(style: str) -> str | None:
     return next((code for code in codes_of(trace, Rules(), gates()) if code.startswith("subtask")), None)
 
 
-@pytest.mark.parametrize("style", ["thinks", "silent"])
-def test_no_model_that_searches_by_itself_is_accused(style: str) -> None:
-    assert guessed_of(style) is None
-
-
-@pytest.mark.parametrize("style", ["narrator", "judge of matches", "sweep", "copies", "calls nothing"])
-def test_a_program_that_has_its_model_talk_is_found_by_a_guess(style: str) -> None:
-    assert guessed_of(style) == "subtask_guess"
+@pytest.mark.parametrize(
+    "style", ["thinks", "silent", "narrator", "judge of matches", "sweep", "copies", "calls nothing"]
+)
+def test_a_program_that_has_its_model_talk_is_found_by_a_guess_and_no_model_is_accused(style: str) -> None:
+    assert guessed_of(style) == (None if style in ("thinks", "silent") else "subtask_guess")
 
 
 _NAMES = st.sampled_from(["find_product", "view_product_information", "recommend_product", "terminate"])
@@ -212,14 +212,6 @@ def likeness_of(*prints: Fingerprint) -> list[Likeness | None]:
     return [likeness for _, likeness in found]
 
 
-def are_exact(one: Trace, other: Trace) -> bool:
-    return likeness_of(fingerprint(one), fingerprint(other)) == [None, "duplicate"]
-
-
-def are_near(one: Trace, other: Trace) -> bool:
-    return likeness_of(fingerprint(one), fingerprint(other)) == [None, "near_duplicate"]
-
-
 def story(seed: int) -> tuple[Trace, Trace, Trace]:
     """A trace, its disguised copy and its reworded copy."""
     maker = Maker(seed)
@@ -235,29 +227,14 @@ def story(seed: int) -> tuple[Trace, Trace, Trace]:
 
 @given(st.integers(0, 10_000))
 @settings(max_examples=30)
-def test_other_ids_numbers_spacing_case_and_key_order_are_no_difference(seed: int) -> None:
-    plain, disguised, _ = story(seed)
-    assert plain.trace_id != disguised.trace_id
-    assert are_exact(plain, disguised)
-
-
-@given(st.integers(0, 10_000))
-@settings(max_examples=30)
-def test_filler_words_make_a_near_duplicate_and_no_exact_one(seed: int) -> None:
-    plain, _, reworded = story(seed)
-    assert not are_exact(plain, reworded)
-    assert are_near(plain, reworded)
-    assert are_near(reworded, plain)
-
-
-@given(st.integers(0, 10_000))
-@settings(max_examples=30)
-def test_two_runs_at_one_problem_are_two_lessons(seed: int) -> None:
+def test_other_ids_are_no_difference_filler_words_a_small_one_and_another_run_is_another_lesson(seed: int) -> None:
+    plain, disguised, reworded = map(fingerprint, story(seed))
+    assert likeness_of(plain, disguised) == [None, "duplicate"]
+    assert likeness_of(plain, reworded) == likeness_of(reworded, plain) == [None, "near_duplicate"]
     maker = Maker(seed)
     goods = maker.goods()
     one, other = (make_trace(goods, maker.good_messages(goods), place=place) for place in "ab")
-    assert not are_exact(one, other)
-    assert not are_near(one, other)
+    assert likeness_of(fingerprint(one), fingerprint(other)) == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -295,13 +272,8 @@ class Dying:
 
 
 @pytest.fixture(scope="module")
-def labelled() -> list[Labelled]:
-    return make_labelled(420, seed=5)
-
-
-@pytest.fixture(scope="module")
-def traces(labelled: list[Labelled]) -> list[Trace]:
-    return [one.trace for one in labelled]
+def traces() -> list[Trace]:
+    return [one.trace for one in make_labelled(420, seed=5)]
 
 
 @pytest.fixture(scope="module")
@@ -338,15 +310,7 @@ def test_the_funnel_adds_up(traces: list[Trace], selection: Filtered) -> None:
         assert sum(part.kept for part in parts) == one.kept
         for code in one.codes:
             assert sum(dict(part.codes).get(code.code, 0) for part in parts) == code.count
-    for code in one.codes:
-        places = {
-            trace.source.place
-            for trace, codes in zip(traces, selection.decisions[0].codes, strict=True)
-            if code.code in codes
-        }
-        assert code.count == len(places)
-        assert 0 < len(code.examples) <= 5
-        assert places.issuperset(code.examples)
+    assert all(0 < len(code.examples) <= 5 for code in one.codes)
     assert one.before.turns.traces == one.traces
     assert one.after.turns.traces == one.kept
     assert one.after.tokens.missing == 0
