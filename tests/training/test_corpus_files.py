@@ -17,11 +17,21 @@ import datasets
 import msgspec
 import pytest
 
+from arena.chain.keys import verify
 from foundation.errors import ArenaError
 from foundation.executors.processes import executor_of
 from tests.prove.corpus_scale_run import folder_sha256
 from tests.training.labelled import make_labelled, select, stand_guard
-from training.corpus.building import Filtered, Sources, arms_of, filter_sources, write_filtered
+from training.corpus.building import (
+    FULL,
+    Filtered,
+    Sources,
+    arms_of,
+    filter_sources,
+    open_sources,
+    read_rules,
+    write_filtered,
+)
 from training.corpus.corpus_files import (
     DATA,
     FUNNEL,
@@ -30,6 +40,7 @@ from training.corpus.corpus_files import (
     read_rows,
     write_corpus,
 )
+from training.corpus.leak_guard import Guard
 from training.corpus.model import CorpusRow, Lineage, Rejection, Rules, Trace
 from training.corpus.report import (
     Funnel,
@@ -42,7 +53,7 @@ from training.corpus.sampling import (
     sheet_csv,
     sheet_html,
 )
-from training.corpus.selection import Task, kept_rows, rejections
+from training.corpus.selection import Appraisal, Decision, Task, kept_rows, rejections
 
 LINEAGE_VALUE = Lineage(
     rules=Rules(),
@@ -154,7 +165,7 @@ def rows() -> list[CorpusRow]:
     traces = [one.trace for one in make_labelled(300, seed=13)]
     found = select([lambda: traces], Task(arms=(Rules(),)), stand_guard)
     kept = kept_rows([lambda: traces], found.appraised, found.decisions[0])
-    secret = {"agent": "agent-secret", "team": "team-secret", "reward_e4": 7_531, "race_id": "race-secret"}
+    secret = {"agent": "agent-secret", "team": "team-secret", "reward_e4": 75_319_753, "race_id": "race-secret"}
     return [
         msgspec.structs.replace(
             row, trace=msgspec.structs.replace(row.trace, facts=msgspec.structs.replace(row.trace.facts, **secret))
@@ -166,7 +177,7 @@ def rows() -> list[CorpusRow]:
 def test_neither_sheet_tells_who_wrote_a_trace_or_how_it_was_judged(rows: list[CorpusRow]) -> None:
     items, keys = draw_sample(rows, 20, seed=1)
     for sheet in (sheet_csv(items), sheet_html(items)):
-        assert "secret" not in sheet and "7531" not in sheet and "emitter" not in sheet
+        assert "secret" not in sheet and "75319753" not in sheet and "emitter" not in sheet
         assert all(key["trace_id"] not in sheet and key["place"] not in sheet for key in keys)
 
 
@@ -227,3 +238,70 @@ def test_a_killed_build_leaves_nothing_and_ends_in_the_same_bytes(
     build(out, dealt(shards))
     assert folder_sha256(out) == folder_sha256(tmp_path / "whole")
     assert sorted(one.name for one in tmp_path.iterdir()) == ["corpus", "whole"]
+
+
+LOOSE = Rules(coefficient_e4_min=5_000)
+
+
+def under(day: Path, rules: Rules = LOOSE, names: tuple[str, ...] = (), workers: int = 0) -> Filtered:
+    sources = open_sources([day], [], verify)
+    return filter_sources(sources, Task(arms=(rules,)), arms_of(rules, names), Guard(), executor=executor_of(workers))
+
+
+def code_of(caught: pytest.ExceptionInfo[ArenaError]) -> str:
+    return caught.value.failure.code
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("coefficient=1", "unknown field `coefficient`.*rules are coefficient_e4_min"),
+        ("coefficient_e4_min=high", "coefficient_e4_min"),
+        ("per_problem_max=0", ">= 1"),
+        ("off=pairing,leak", "cannot be switched off"),
+        ("off=lek", "off"),
+        ("seed", "seed"),
+    ],
+)
+def test_a_rule_that_cannot_be_is_named(rule: str, said: str) -> None:
+    with pytest.raises(ArenaError, match=said) as caught:
+        read_rules([rule])
+    assert code_of(caught) == "V2120"
+
+
+def test_an_arm_by_tokens_has_as_many_as_the_first_and_never_more(day: Path, tmp_path: Path) -> None:
+    def tokens(folder: str) -> int:
+        return sum(row.tokens or 0 for row in read_rows(Path(folder)))
+
+    found = under(day, LOOSE, names=("no_structural_filter", "no_structural_filter_by_tokens"))
+    built = {one.name: one for one in write_filtered(found, tmp_path / "study", Guard(), **ORIGIN)}
+    wanted, by_tokens = tokens(built[FULL].folder), built["no_structural_filter_by_tokens"]
+    longest = max(row.tokens or 0 for one in built.values() for row in read_rows(Path(one.folder)))
+    assert wanted - longest < tokens(by_tokens.folder) <= wanted
+    assert by_tokens.lineage.rules.tokens == wanted and by_tokens.lineage.rules.rows is None
+    assert built["no_structural_filter"].funnel.kept == built[FULL].funnel.kept
+
+
+def test_an_arm_that_keeps_nothing_stops_all_of_them_before_a_byte(day: Path, tmp_path: Path) -> None:
+    found = under(day, Rules(tokens_max=1), names=("no_tokens",))
+    assert [one.kept > 0 for one in found.funnels] == [False, True]
+    with pytest.raises(ArenaError, match="under full") as caught:
+        write_filtered(found, tmp_path / "study", Guard(), **ORIGIN)
+    assert code_of(caught) == "V2147"
+    assert list(tmp_path.iterdir()) == []
+
+
+GOLDEN = json.loads(Path(__file__).with_name("corpus_golden.json").read_text("utf-8"))
+
+
+def told(traces: Sequence[Appraisal], decision: Decision) -> dict[str, str]:
+    """Rank or codes of each trace by its place, without the log it is of."""
+    pairs = zip(traces, decision.ranks, decision.codes, strict=True)
+    return {one.place.rpartition(":")[2]: str(rank) if rank else " ".join(codes) for one, rank, codes in pairs}
+
+
+@pytest.mark.parametrize("name", ["paper", "loose"])
+def test_the_same_export_gives_the_same_selection(day: Path, name: str) -> None:
+    rules = Rules() if name == "paper" else Rules(coefficient_e4_min=0, off=("subtask", "ranked_out"))
+    found = filter_sources(open_sources([day], [], verify), Task(arms=(rules,)), arms_of(rules, ()), Guard())
+    assert told(found.appraised, found.decisions[0]) == GOLDEN[name]

@@ -20,16 +20,16 @@ from __future__ import annotations
 import hashlib
 import itertools
 import struct
-import types
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
+from arena.export.forms import arrow_type
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
 from harness.chat import ChatMessage, chat_of, message_of
@@ -76,13 +76,11 @@ _JSON: dict[str, msgspec.json.Decoder[Any]] = {  # columns of JSON text
 
 
 def _fields(kind: type[msgspec.Struct], *, nullable: bool) -> list[Any]:
-    """A column for each field: numbers, truth values, and text for all else."""
-    fields = []
-    for name, hint in get_type_hints(kind).items():
-        known = get_args(hint)[0] if get_origin(hint) in (Union, types.UnionType) else hint
-        column = pa.int64() if known is int else pa.bool_() if known is bool else pa.string()
-        fields.append(pa.field(name, column, nullable=nullable))
-    return fields
+    """A column for each field, text for lists."""
+    hints = get_type_hints(kind).items()
+    return [
+        pa.field(name, pa.string() if name in _JSON else arrow_type(hint), nullable=nullable) for name, hint in hints
+    ]
 
 
 def _texts(*names: str, nullable: bool = False) -> list[Any]:

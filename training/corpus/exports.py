@@ -9,7 +9,7 @@ Every trajectory comes out of the Parquet view once, in the order of the log, as
 shard is a picklable value that can be read in any process, and again. Who emitted a call is what the host recorded;
 calls that the agent's Python made are in no message, and so in no verbatim trace.
 
-Where no request holds the whole episode, its conversation is rebuilt from events (`rebuild`): what the model wrote,
+Where no request holds the whole episode, its conversation is rebuilt from events (`_Rebuilding`): what the model wrote,
 which calls ran and what they returned, in their order; an agent's own account of them is never read. Its requests
 decide two things: how the dialogue opened, and whether each completion was shown what stands before it; what it was not
 shown is named in `Rebuilt.lacks`. A call that the host never ran has no result, and the pairing rule says so.
@@ -76,18 +76,9 @@ class _OwedItem(msgspec.Struct, frozen=True):
     is_json: bool = False
 
 
-def rebuild(talk: Conversation, query: str, tools: str) -> tuple[tuple[Message, ...], Rebuilt] | None:
-    """The conversation of an episode and how it came about; None where no single conversation holds its calls.
-
-    `query` and `tools` (an OpenAI `tools` array, JSON text) are the record's.
-    """
-    episode = _Rebuilding(talk, query, tools)
-    chosen = episode.dialogue()
-    return None if chosen is None else episode.rebuilt(chosen)
-
-
 class _Rebuilding:
-    """One episode while its conversation is put together."""
+    """One episode while its conversation is put together. `query` and `tools` (an OpenAI `tools` array, JSON text) are
+    the record's."""
 
     def __init__(self, talk: Conversation, query: str, tools: str) -> None:
         self._all = (*talk.messages, *talk.other_messages)
@@ -113,7 +104,24 @@ class _Rebuilding:
         self._letters -= letters
         return self._letters >= 0
 
-    def dialogue(self) -> list[Turn] | None:
+    def conversation(self) -> tuple[tuple[Message, ...], Rebuilt] | None:
+        """The messages of the episode's dialogue, with every call and result of the episode, and how they came about;
+        None where no single conversation holds its calls."""
+        turns = self._dialogue()
+        if turns is None:
+            return None
+        messages, items = self._opening(turns)
+        messages += self._by_agent(self._calls_of.get(0, ()))
+        following = {turn.step: after for turn, after in itertools.zip_longest(turns, turns[1:])}
+        for turn in self._turns:
+            if turn.step in following:
+                self._look(turn, items)
+                messages += self._turn(turn, items, following[turn.step])
+            else:
+                messages += self._by_agent(self._calls_of.get(turn.step, ()))
+        return tuple(messages), Rebuilt(how=tuple(sorted({*self._how, "events"})), lacks=tuple(sorted(self._lacks)))
+
+    def _dialogue(self) -> list[Turn] | None:
         """The turns of the one dialogue that made the episode's calls. Dialogues are told apart by how they open: a
         planner and a worker have different instructions; a request that was cut or summarised keeps its own."""
         dialogues: list[list[Turn]] = []
@@ -133,19 +141,6 @@ class _Rebuilding:
             return None
         self._how.add("sub_dialogue")
         return calling[0]
-
-    def rebuilt(self, turns: Sequence[Turn]) -> tuple[tuple[Message, ...], Rebuilt]:
-        """The messages of the chosen turns, in order, with every call and result of the episode."""
-        messages, items = self._opening(turns)
-        messages += self._by_agent(self._calls_of.get(0, ()))
-        following = {turn.step: after for turn, after in itertools.zip_longest(turns, turns[1:])}
-        for turn in self._turns:
-            if turn.step in following:
-                self._look(turn, items)
-                messages += self._turn(turn, items, following[turn.step])
-            else:
-                messages += self._by_agent(self._calls_of.get(turn.step, ()))
-        return tuple(messages), Rebuilt(how=tuple(sorted({*self._how, "events"})), lacks=tuple(sorted(self._lacks)))
 
     def _opens_alike(self, first: Turn, later: Turn) -> bool:
         """Whether the first messages of two requests begin with the same words, half of the shorter one at least."""
@@ -352,23 +347,26 @@ def _squeezed(text: str) -> str:
     return "".join(text.split()).replace("\\", "")
 
 
+def _decoded(text: str) -> list[object]:
+    """The one value that JSON text says; nothing for other text."""
+    try:
+        return [json.loads(text)]
+    except (ValueError, RecursionError):
+        return []
+
+
 @lru_cache(maxsize=256)  # each is looked for in every later request
 def _forms(text: str) -> tuple[str, ...]:
     """A text as agents send it on: as it is, or as Python writes its JSON."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return (_squeezed(text),)
-    return tuple({_squeezed(one) for one in (text, json.dumps(value), json.dumps(value, ensure_ascii=False))})
+    written = [json.dumps(value, ensure_ascii=is_plain) for value in _decoded(text) for is_plain in (True, False)]
+    return tuple({_squeezed(one) for one in (text, *written)})
 
 
 @lru_cache(maxsize=256)
 def _spelled(text: str, *, is_json: bool) -> tuple[str, ...]:
     """The values of JSON, or the whole of a text, each as words between spaces."""
-    try:
-        values = list(_values(json.loads(text))) if is_json else [text]
-    except (ValueError, RecursionError):
-        values = [text]
+    said = _decoded(text) if is_json else []
+    values = list(_values(said[0])) if said else [text]
     if len(values) > _VALUES_MAX:
         values = [text]
     return tuple(dict.fromkeys(f" {' '.join(words)} " for words in map(words_of, values) if words))
@@ -406,12 +404,8 @@ def _parameters(tools: str) -> dict[str, tuple[frozenset[str], frozenset[str]]]:
 
 
 def _members(text: str) -> frozenset[str] | None:
-    """The names in a JSON object; None for what is none."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return frozenset(value) if isinstance(value, dict) else None
+    """The names in a JSON object; None for other text."""
+    return next((frozenset(value) for value in _decoded(text) if isinstance(value, dict)), None)
 
 
 SEAL_VERSION = 1  # raised when verification finds more than it used to
@@ -524,7 +518,7 @@ def _conversation(row: ViewRow) -> tuple[Sequence[Message], Rebuilt | None]:
     sent = [message_of(chat, "llm") for chat in talk.messages]
     if talk.is_linear and not any("<tool_call>" in one.content for one in sent if one.role == "assistant"):
         return lift(sent), None
-    return rebuild(talk, row.facts.query, row.tools) or (sent, None)
+    return _Rebuilding(talk, row.facts.query, row.tools).conversation() or (sent, None)
 
 
 class ViewShard(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal
 
 import msgspec
 
@@ -32,11 +31,7 @@ TITLE_MIN_E4 = 7_000  # from which two titles count as one product: `lexical/1`,
 _NAMED = 5  # places in an error
 
 
-class Leak(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a trace may not enter. `pool`: it is not one of the training pool; `leak`: it touches a held-out problem."""
-
-    code: Literal["pool", "leak"]
-    reason: str
+Leak = tuple[RejectCode, str]  # `pool`: not one of the pool admitted; `leak`: it touches a held-out problem; and why
 
 
 class Guard:
@@ -84,21 +79,20 @@ class Guard:
 
     def __call__(self, trace: Trace) -> tuple[RejectCode, ...]:
         """The reject codes of a trace."""
-        found = self.find(trace)
-        return () if found is None else (found.code,)
+        return tuple(leak[0] for leak in [self.find(trace)] if leak)
 
     def find(self, trace: Trace) -> Leak | None:
         """Why a trace may not enter, None for one that may."""
         facts = trace.facts
         if facts.pool not in (None, self._admits) or facts.suite is not None:
-            return Leak(code="pool", reason=f"it is of {facts.pool or facts.suite}")
+            return "pool", f"it is of {facts.pool or facts.suite}"
         if trace.source.kind == "arena" and facts.pool is None:
-            return Leak(code="pool", reason="no release says which pool it is of")
+            return "pool", "no release says which pool it is of"
         if (pool := self._ids.get(facts.problem_id or "")) is not None:
-            return Leak(code="leak", reason=f"its problem is held out for {pool}")
+            return "leak", f"its problem is held out for {pool}"
         pool = self._pool_of_cluster.get(facts.cluster_id or "")
         if pool not in (None, self._admits):
-            return Leak(code="leak", reason=f"its cluster is held out for {pool}")
+            return "leak", f"its cluster is held out for {pool}"
         ids = answered(trace)
         titles = _titles(trace, ids)
         pools = self._pools_of_answer(ids, titles)
@@ -106,40 +100,33 @@ class Guard:
         if is_vouched:
             pools -= {TRAINED}  # a row of `dev` may name what is trained on; the other way round it may not
         if pools:
-            return Leak(code="leak", reason=f"its answer is held out for {min(pools)}")
+            return "leak", f"its answer is held out for {min(pools)}"
         if is_vouched:
             return None
         # its cluster is unproven, and its answer not held out: it is compared by its query, by resemblance
         if self._partition is None and not self._ids:
-            return Leak(code="leak", reason="no held-out problems are known to hold it against")
+            return "leak", "no held-out problems are known to hold it against"
         # a row can name another query than the one its model read
         said = (message.content for message in trace.messages if message.role == "user")
         asked = tuple(dict.fromkeys(text for text in (trace.query, *said) if text))
         if not asked and not ids:
-            return Leak(code="leak", reason="neither its query nor its answer is known")
+            return "leak", "neither its query nor its answer is known"
         if self._partition is not None:
             pools = set[Pool]().union(*map(self._partition.query_pools, asked)) - {self._admits}
             if pools:
-                return Leak(code="leak", reason=f"its query is held out for {min(pools)}")
+                return "leak", f"its query is held out for {min(pools)}"
         near = [self._titles.nearest(title_words(title)) for title in titles]
         near += [self._queries.nearest(words) or self._queries.within(words) for words in map(content_words, asked)]
         resembled = next((pool for pool in near if pool is not None), None)
         if resembled is None:
             return None
-        return Leak(code="leak", reason=f"its answer or query resembles one held out for {resembled}")
+        return "leak", f"its answer or query resembles one held out for {resembled}"
 
     def require_clean(self, traces: Iterable[Trace]) -> None:
         """Raises ArenaError V2099 when one of the traces may not enter, naming the first places."""
-        found: list[str] = []
-        count = 0
-        for trace in traces:
-            leak = self.find(trace)
-            if leak is not None:
-                count += 1
-                if len(found) < _NAMED:
-                    found.append(f"{trace.source.place}: {leak.reason}")
-        if count:
-            raise ArenaError("V2099", f"{count} in all; {'; '.join(found)}")
+        found = [f"{trace.source.place}: {leak[1]}" for trace in traces if (leak := self.find(trace))]
+        if found:
+            raise ArenaError("V2099", f"{len(found)} in all; {'; '.join(found[:_NAMED])}")
 
     def _pools_of_answer(self, ids: Sequence[str], titles: Sequence[str]) -> set[Pool]:
         """The pools, but the admitted one, that hold out a problem which one of these products answers."""

@@ -13,8 +13,7 @@ import hashlib
 import heapq
 import io
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import get_args
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -27,16 +26,15 @@ from training.corpus.report import read_template
 RESULT_CHARS = 600
 SHEET_COLUMNS = ("item", "query", "conversation", "who_decided", "note")
 ANSWERS = ("model", "program", "cannot tell")  # what `who_decided` is to hold
-_KINDS: dict[str, StepKind] = {who: who for who in get_args(StepKind)}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """One trace of the sheet: `turns` are (who, text)."""
+    """One trace of the sheet."""
 
     name: str
     query: str
-    turns: tuple[tuple[str, str], ...]
+    steps: tuple[TraceStep, ...]
 
 
 Key = dict[str, object]  # what an item of the sheet is: its trace, and all that the sheet does not tell
@@ -51,8 +49,8 @@ def draw_sample(rows: Iterable[CorpusRow], count: int, seed: int) -> tuple[tuple
     items, keys = [], []
     for number, row in enumerate(heapq.nsmallest(count, rows, key=lot), 1):
         name, trace = f"S{number:03d}", row.trace
-        turns = [turn for message in trace.messages if message.role != "system" for turn in _turns(message)]
-        items.append(Item(name=name, query=neutral_text(trace.query), turns=tuple(turns)))
+        steps = (step for message in trace.messages if message.role != "system" for step in _steps(message))
+        items.append(Item(name=name, query=neutral_text(trace.query), steps=tuple(steps)))
         emitters = Counter(call.emitter or "not recorded" for message in trace.messages for call in message.calls)
         key: Key = {"item": name, "trace_id": trace.trace_id, "place": trace.source.place}
         told = ("agent", "team", "coefficient_e4", "is_success", "is_agentic")
@@ -66,18 +64,14 @@ def sheet_csv(items: Sequence[Item]) -> str:
     table = csv.writer(text)
     table.writerow(SHEET_COLUMNS)
     for item in items:
-        talk = "\n".join(f"[{who}] {said}" for who, said in item.turns)
+        talk = "\n".join(f"[{step.kind}] {step.text}" for step in item.steps)
         table.writerow([item.name, _cell(item.query), _cell(talk), "", ""])
     return text.getvalue()
 
 
 def sheet_html(items: Sequence[Item]) -> str:
     """The sheet for reading: one file, no script; answers go into the CSV, or onto paper."""
-    listed = [
-        (item.name, [TraceStep(kind=_KINDS[who], pieces=(Piece(text=said),)) for who, said in item.turns])
-        for item in items
-    ]
-    return read_template("sheet.html.j2").render(items=listed, answers=ANSWERS)
+    return read_template("sheet.html.j2").render(items=items, answers=ANSWERS)
 
 
 def key_json(keys: Sequence[Key]) -> bytes:
@@ -85,17 +79,19 @@ def key_json(keys: Sequence[Key]) -> bytes:
     return b"".join(msgspec.json.encode(key) + b"\n" for key in keys)
 
 
-def _turns(message: Message) -> list[tuple[str, str]]:
+def _steps(message: Message) -> Iterator[TraceStep]:
     content = neutral_text(message.content)
+    said: list[tuple[StepKind, str]] = [("said", content)]
     if message.role == "user":
-        return [("user", content)]
-    if message.role == "tool":
+        said = [("user", content)]
+    elif message.role == "tool":
         cut = len(content) - RESULT_CHARS
-        return [("result", f"{content[:RESULT_CHARS]} … {cut:,} characters more" if cut > 0 else content)]
-    turns = [("thought", neutral_text(message.reasoning))] if message.reasoning.strip() else []
-    if content.strip():
-        turns.append(("said", content))
-    return turns + [("call", neutral_text(f"{call.name} {call.arguments}")) for call in message.calls]
+        said = [("result", f"{content[:RESULT_CHARS]} … {cut:,} characters more" if cut > 0 else content)]
+    else:
+        said = [("thought", neutral_text(message.reasoning)), *said]
+        said += [("call", neutral_text(f"{call.name} {call.arguments}")) for call in message.calls]
+        said = [one for one in said if one[1].strip()]
+    return (TraceStep(kind=kind, pieces=(Piece(text=text),)) for kind, text in said)
 
 
 def _cell(text: str) -> str:

@@ -20,7 +20,7 @@ import sqlite3
 import struct
 import tempfile
 from array import array
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -272,27 +272,23 @@ def kept_rows(
     shards: Sequence[Shard], traces: Sequence[Appraisal], decision: Decision, *, executor: Executor = HERE
 ) -> Iterator[CorpusRow]:
     """The rows of the corpus, shard by shard. Raises ArenaError V2027 when a shard does not read as it did before."""
-    kept = ((traces[index], rank) for index, rank in enumerate(decision.ranks) if rank)
-    under_way: deque[tuple[int, dict[int, tuple[Appraisal, int]]]] = deque()
-
-    def jobs() -> Iterator[tuple[Shard, frozenset[int]]]:
-        for number, group in itertools.groupby(kept, key=lambda pair: pair[0].shard):
-            under_way.append((number, {one.ordinal: (one, rank) for one, rank in group}))
-            yield shards[number], frozenset(under_way[-1][1])
-
-    for packed in executor.map(_read_packed, jobs(), died=_DIED):
-        number, wanted = under_way.popleft()
-        again = _UNPACK_TRACES.decode(packed)
-        for ordinal, trace in again:
-            one, rank = wanted[ordinal]
+    kept = (traces[index] for index, rank in enumerate(decision.ranks) if rank)
+    jobs = (
+        (shards[number], frozenset(one.ordinal for one in group))
+        for number, group in itertools.groupby(kept, key=lambda one: one.shard)
+    )
+    expected = ((traces[index], rank) for index, rank in enumerate(decision.ranks) if rank)
+    for packed in executor.map(_read_packed, jobs, died=_DIED):
+        for trace in _UNPACK_TRACES.decode(packed):
+            one, rank = next(expected)
             if trace.trace_id != one.trace_id:
                 raise ArenaError("V2027", f"{one.place} changed while it was read; build again")
             yield CorpusRow(trace=trace, signals=one.signals, tokens=one.tokens, rank=rank)
-        if len(again) != len(wanted):
-            raise ArenaError("V2027", f"shard {number} changed while it was read; build again")
+    if left := next(expected, None):
+        raise ArenaError("V2027", f"{left[0].place} is gone since it was read; build again")
 
 
-_UNPACK_TRACES = msgspec.msgpack.Decoder(list[tuple[int, Trace]])
+_UNPACK_TRACES = msgspec.msgpack.Decoder(list[Trace])
 _UNPACK_SHARD = msgspec.msgpack.Decoder(AppraisedShard)
 _INDEX = struct.Struct(">I")
 
@@ -305,7 +301,7 @@ def _appraise_packed(task: Task, guard: Guard, job: tuple[int, Shard]) -> bytes:
 def _read_packed(job: tuple[Shard, frozenset[int]]) -> bytes:
     shard, ordinals = job
     traces = enumerate(row for row in shard() if isinstance(row, Trace))
-    return msgspec.msgpack.encode([pair for pair in traces if pair[0] in ordinals])
+    return msgspec.msgpack.encode([trace for ordinal, trace in traces if ordinal in ordinals])
 
 
 def _without_duplicates(

@@ -15,9 +15,9 @@ ROOT = Path(__file__).parents[3]
 TESTS = {
     "inspect-ai": ("tests/arena/test_export_formats.py", "-k", "inspect"),
     "verifiers": ("tests/prove/test_verifiers_reader.py", "-m", "prove"),
-    "datasets": ("tests/arena/test_export_card.py", "-k", "tables_load"),
-    "duckdb": ("tests/arena/test_export_card.py", "-k", "query"),
-    "polars": ("tests/arena/test_export_card.py", "-k", "python_block"),
+    "datasets": ("tests/arena/test_export_agents.py", "-k", "tables_load"),
+    "duckdb": ("tests/arena/test_export_agents.py", "-k", "query"),
+    "polars": ("tests/arena/test_export_agents.py", "-k", "python_block"),
     "trl": ("tests/training/test_trl_templates.py",),
 }
 
