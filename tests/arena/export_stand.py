@@ -75,10 +75,12 @@ def request_of(log: ExportLog, **fields) -> Request:
     return Request(validator=log.validator, filters=Filters(**filters), **fields)
 
 
-def export(log: ExportLog, folder: Path, *, start=None, signer=None, store=None, now_ms=NOW_MS, **fields) -> Manifest:
+def export(
+    log: ExportLog, folder: Path, *, start=None, signer=None, progress=None, now_ms=NOW_MS, **fields
+) -> Manifest:
     return asyncio.run(
         export_records(
-            store or log,
+            log,
             request_of(log, **fields),
             folder,
             verify_signature=verify,
@@ -86,6 +88,7 @@ def export(log: ExportLog, folder: Path, *, start=None, signer=None, store=None,
             now_ms=now_ms,
             start=start,
             signer=signer,
+            progress=progress,
         )
     )
 

@@ -111,13 +111,9 @@ def opened_early(folder: Path) -> None:
 
 FORGERIES: dict[str, Forge] = {
     "another name": rewritten(lambda rows: rows[0].update(name="renamed")),
-    "another miner": rewritten(lambda rows: rows[0].update(miner_hotkey="5thief")),
     "an earlier end": rewritten(lambda rows: rows[1].update(embargo_ends_ms=START_MS)),
     "an agent dropped": rewritten(lambda rows: rows.pop()),
-    "an agent added": rewritten(lambda rows: rows.append({**rows[0], "agent_version_id": "ee" * 32})),
-    "an agent doubled": rewritten(lambda rows: rows.append(rows[0])),
     "a closed source left out with an excuse": rewritten(lambda rows: rows[1].update(source="missing")),
-    "not a row": rewritten(lambda rows: rows[0].pop("source")),
     "opened early": opened_early,
     "another source": lambda folder: next((folder / "agents").iterdir()).write_text("def agent_main(problem): ..."),
     "a policy that is no longer itself": lambda folder: next((folder / "policies").iterdir()).write_text("{}"),

@@ -1,4 +1,4 @@
-"""Twelve ways to drive a model, and what the corpus makes of each.
+"""Ten ways to drive a model, and what the corpus makes of each.
 
 Every agent runs in the recorder on synthetic problems with the scripted model; none knows of the corpus.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,21 @@ from harness.agents.registry import reference_agent
 from harness.inference.client import read_reply
 from harness.inference.port import ModelReply
 from harness.inference.scripted.model import complete
-from harness.trace import EvaluationBody
+from harness.trace import EvaluationBody, ToolCall
 from problems.model import Bucket
+from tests.arena.trajectory_stand import (
+    QUERY,
+    RECOMMEND,
+    SEARCH,
+    SYSTEM,
+    TERMINATE,
+    says,
+)
+from tests.arena.trajectory_stand import Episode as Run
 from tests.training.firehose import real_episodes
-from tests.training.react_agents import codes
 from tests.training.test_corpus_reader import as_trace
-from training.corpus.model import Trace
+from training.corpus.gates import codes_of, gates
+from training.corpus.model import Rules, Trace
 
 SN15_AGENT = Path(__file__).parents[1] / "harness" / "sn15_react_agent.py"
 SN15_TOOLS = ("find_product", "view_product_information", "recommend_product", "terminate")
@@ -87,18 +96,6 @@ def results(calls):
 def is_over(calls):
     return any(call["name"] == "terminate" for call in calls)
 '''
-_LIST = """
-
-def agent_main(problem):
-    texts = [problem["query"]]
-    for _ in range(20):
-        text = ask(*texts)
-        calls = read(text)
-        observed = [f"<obs>{result}</obs>" for result in results(calls)]
-        texts += [text, "\\n".join(observed) or "Write your calls as a JSON array inside <tool_call></tool_call>."]
-        if is_over(calls):
-            return
-"""
 _GROWING = """
 
 def agent_main(problem):
@@ -114,14 +111,6 @@ def agent_main(problem):
         told.append(f"<obs>{json.dumps(observed)}</obs>")
         if is_over(calls):
             return
-"""
-_SUMMARY = """
-
-
-def shortened(result):
-    value = json.loads(result)
-    rows = [{k: v for k, v in row.items() if k != "sold_count"} for row in value] if isinstance(value, list) else value
-    return json.dumps(rows)
 """
 _ONE_BY_ONE = 'done = [(call["id"], tools.execute(call["name"], call["arguments"])) for call in reply.tool_calls]'
 _TOGETHER = f"{_ONE_BY_ONE.replace('in reply.tool_calls]', 'in reply.tool_calls[::-1]][::-1]')}"
@@ -145,10 +134,6 @@ STYLES: Mapping[str, str] = {
         "for name in list_tools()", f"for name in {SN15_TOOLS}"
     ),
     "the same with tools of its own": SN15_AGENT.read_text("utf-8"),
-    "ReAct, list of messages": _TEXT + _LIST,
-    "results shortened, one message": _TEXT
-    + _GROWING.replace("json.loads(one)", "json.loads(shortened(one))")
-    + _SUMMARY,
     "dialogue cut on the way": _native(_LOOP.replace("messages,", "[*messages[:2], *messages[-6:]],")),
     "several calls a turn, run together": _native(answered=_TOGETHER),
     "planner beside a worker": _native(_PLAN + _LOOP),
@@ -228,3 +213,47 @@ def table(rows: Mapping[str, StyleRow]) -> str:
         for name, row in rows.items()
     ]
     return "\n".join(lines)
+
+
+Asked = tuple[str, dict[str, object]]
+Turn = tuple[str, tuple[Asked, ...]]  # what the model thinks, and what it calls
+
+VIEW: Asked = ("view_product_information", {"product_ids": "1000000001"})
+WIDER: Asked = ("find_product", {"q": "café lamp", "page": 2})
+TURNS: tuple[Turn, ...] = (
+    ("Something red to read by. I search.", (SEARCH, WIDER)),
+    ("The first looks right; its details decide.", (VIEW,)),
+    ("It is red.", (RECOMMEND, TERMINATE)),
+)
+
+
+def spoken(turn: Turn) -> str:
+    """A turn as a ReAct model writes it."""
+    thought, calls = turn
+    rows = [{"name": name, "parameters": given} for name, given in calls]
+    return f"<think>{thought}</think><tool_call>{json.dumps(rows)}</tool_call>"
+
+
+def as_one_message(turns: Sequence[Turn] = TURNS, shown: Callable[[list[str]], str] | None = None) -> EvaluationBody:
+    """ReAct: the whole dialogue is one message that grows. `shown`: what the agent makes of it for its model."""
+    run, told = Run([says(content=spoken(turn)) for turn in turns]), [f"<user>{QUERY}</user>"]
+    for thought, calls in turns:
+        text = "\n\n".join(told) if shown is None else shown(told)
+        run.chat(SYSTEM, {"role": "user", "content": f"# Dialogue so far\n{text}"})
+        results = [json.loads(run.tool(*call)) for call in calls]
+        written = [{"name": name, "parameters": given} for name, given in calls]
+        told += [f"<think>{thought}</think>", f"<tool_call>{json.dumps(written)}</tool_call>"]
+        told.append(f"<obs>{json.dumps([{'tool_call_id': 'x', 'results': one} for one in results])}</obs>")
+    return run.body()
+
+
+def codes(trace: Trace) -> tuple[str, ...]:
+    """What the filter holds against a trace, coefficient and surfaced ids aside: the stand has neither."""
+    return codes_of(trace, Rules(off=("coefficient", "recommend_arguments", "subtask")), gates())
+
+
+PLANNER = {"role": "system", "content": "You plan what a worker does. Write the plan in three sentences, no calls."}
+
+
+def calls_in(body: EvaluationBody) -> list[ToolCall]:
+    return [event for event in body.events if isinstance(event, ToolCall)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from arena.records.model import (
 from problems.model import Pool
 from tests.arena.export_stand import ExportLog, export
 from tests.training.firehose import START_MS, Firehose, Made, real_episodes
+from training.corpus.exports import Export, export_shards
+from training.corpus.model import Quarantined, Trace
 
 _BATCH = 100
 
@@ -90,3 +92,9 @@ class _DayLog(ExportLog):
 
     async def verdicts_on(self, names: Sequence[str], validator=None) -> list[SignedRecord]:
         return [record for name in names for record in self._verdicts.get(name, ())]
+
+
+def read_traces(export: Export) -> Iterator[Trace | Quarantined]:
+    """The trajectories of an export in one process, shard after shard."""
+    for shard in export_shards(export):
+        yield from shard()

@@ -436,6 +436,16 @@ def make_labelled(count: int, seed: int = 1, result_bytes: int = 0) -> list[Labe
     return made
 
 
+class Stored:
+    """A shard in memory that a process can be sent."""
+
+    def __init__(self, rows: Sequence[Trace]) -> None:
+        self._rows = tuple(rows)
+
+    def __call__(self) -> tuple[Trace, ...]:
+        return self._rows
+
+
 def select(shards: Sequence[Shard], task: Task, guard: Guard, **ways: Any) -> Filtered:
     """The filter's answer under a task's first rules."""
     sources = Sources(shards=tuple(shards), hashes=(), is_trusted_unsigned=False)

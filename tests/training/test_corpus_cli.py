@@ -77,7 +77,6 @@ def test_an_export_that_nobody_signed_needs_the_word(run: Run, firehose: Firehos
         (("{day}", "--ablation", "nonsense"), 2, "no_structural_filter"),
         (("{day}", "--rule", "coefficient_e4_mn=1"), 2, "coefficient_e4_min"),
         (("{day}", "--tokenizer", "{tmp}/none.json"), (2, 3), "none.json"),
-        (("{day}", "--catalogue", "{tmp}/none"), (2, 3, 4), "none"),
         (("{day}", "--foreign", "{tmp}/none.jsonl"), 2, "V2027"),
     ],
 )

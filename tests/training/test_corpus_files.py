@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import html.parser
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import datasets
-import msgspec
 import pytest
 
 from arena.chain.keys import verify
 from foundation.errors import ArenaError
 from foundation.executors.processes import executor_of
 from tests.prove.corpus_scale_run import folder_sha256
-from tests.training.labelled import make_labelled, select, stand_guard
+from tests.training.labelled import Stored, make_labelled, replace, select, stand_guard
 from training.corpus.building import (
     FULL,
     Filtered,
@@ -41,9 +40,8 @@ from training.corpus.corpus_files import (
     write_corpus,
 )
 from training.corpus.leak_guard import Guard
-from training.corpus.model import CorpusRow, Lineage, Rejection, Rules, Trace
+from training.corpus.model import CorpusRow, Lineage, Rejection, Rules
 from training.corpus.report import (
-    Funnel,
     render_page,
     sections,
 )
@@ -72,6 +70,13 @@ def filtered() -> tuple[list[CorpusRow], list[Rejection], Filtered]:
     found = select([lambda: traces], Task(arms=(Rules(),)), stand_guard)
     rows = list(kept_rows([lambda: traces], found.appraised, found.decisions[0]))
     return rows, list(rejections(found.appraised, found.decisions[0])), found
+
+
+@pytest.fixture(scope="module")
+def rows(filtered: tuple) -> list[CorpusRow]:
+    """The rows, with facts that no sheet may tell."""
+    secret = {"agent": "agent-secret", "team": "team-secret", "reward_e4": 75_319_753, "race_id": "race-secret"}
+    return [replace(row, trace=replace(row.trace, facts=replace(row.trace.facts, **secret))) for row in filtered[0]]
 
 
 def write(
@@ -119,59 +124,14 @@ def test_rows_that_are_not_the_lineages_are_noticed(tmp_path: Path, filtered: tu
 HOSTILE = '<script>alert(1)</script>"\n\x1b[31m'
 
 
-def funnel_under(rules: Rules, count: int = 300) -> Funnel:
-    traces = [one.trace for one in make_labelled(count, seed=11)]
-    return select([lambda: traces], Task(arms=(rules,)), stand_guard).funnels[0]
-
-
-@pytest.fixture(scope="module")
-def funnel() -> Funnel:
-    return funnel_under(Rules())
-
-
-@pytest.fixture(scope="module")
-def page(funnel: Funnel) -> str:
-    return render_page(LINEAGE_VALUE, funnel)
-
-
-def test_a_name_of_a_source_stays_on_its_line_and_is_no_markup(funnel: Funnel) -> None:
-    first = msgspec.structs.replace(funnel.agents[0], name=HOSTILE, title=HOSTILE, traces=10**6)
-    found = msgspec.structs.replace(funnel, agents=(first, *funnel.agents[1:]))
+def test_a_name_of_a_source_stays_on_its_line_and_is_no_markup_and_the_page_needs_nothing(filtered: tuple) -> None:
+    funnel = filtered[2].funnels[0]
+    first = replace(funnel.agents[0], name=HOSTILE, title=HOSTILE, traces=10**6)
+    found = replace(funnel, agents=(first, *funnel.agents[1:]))
     assert not any("\x1b" in cell for one in sections(found) for row in one.rows for cell in row)
     text = render_page(LINEAGE_VALUE, found)
-    assert "<script" not in text
-    assert "&lt;script&gt;" in text
-
-
-def test_the_page_needs_nothing_but_itself(page: str) -> None:
-    class Tags(html.parser.HTMLParser):
-        def __init__(self) -> None:
-            super().__init__()
-            self.seen: list[tuple[str, dict[str, str | None]]] = []
-
-        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-            self.seen.append((tag, dict(attrs)))
-
-    tags = Tags()
-    tags.feed(page)
-    names = {tag for tag, _ in tags.seen}
-    assert not names & {"script", "link", "img", "iframe", "object", "embed", "base"}
-    assert not any({"src", "href", "srcset", "onload", "onclick"} & set(attributes) for _, attributes in tags.seen)
-    assert "://" not in page and "@import" not in page and "url(" not in page
-
-
-@pytest.fixture(scope="module")
-def rows() -> list[CorpusRow]:
-    traces = [one.trace for one in make_labelled(300, seed=13)]
-    found = select([lambda: traces], Task(arms=(Rules(),)), stand_guard)
-    kept = kept_rows([lambda: traces], found.appraised, found.decisions[0])
-    secret = {"agent": "agent-secret", "team": "team-secret", "reward_e4": 75_319_753, "race_id": "race-secret"}
-    return [
-        msgspec.structs.replace(
-            row, trace=msgspec.structs.replace(row.trace, facts=msgspec.structs.replace(row.trace.facts, **secret))
-        )
-        for row in kept
-    ]
+    assert "<script" not in text and "&lt;script&gt;" in text
+    assert "default-src 'none'" in text and not re.search(r"://|@import|url\(|\b(?:src|href)=", text)
 
 
 def test_neither_sheet_tells_who_wrote_a_trace_or_how_it_was_judged(rows: list[CorpusRow]) -> None:
@@ -182,8 +142,8 @@ def test_neither_sheet_tells_who_wrote_a_trace_or_how_it_was_judged(rows: list[C
 
 
 def test_the_csv_has_empty_answers_and_runs_no_formula(rows: list[CorpusRow]) -> None:
-    one = msgspec.structs.replace(rows[0].trace, query='=HYPERLINK("x")')
-    items, _ = draw_sample([msgspec.structs.replace(rows[0], trace=one)], 1, seed=1)
+    one = replace(rows[0].trace, query='=HYPERLINK("x")')
+    items, _ = draw_sample([replace(rows[0], trace=one)], 1, seed=1)
     header, row = csv.reader(io.StringIO(sheet_csv(items)))
     assert tuple(header) == SHEET_COLUMNS
     assert row[1].startswith("'=") and row[3:] == ["", ""]
@@ -202,27 +162,19 @@ build(Path(sys.argv[1]), dealt(int(sys.argv[4])), workers=int(sys.argv[5]), prog
 """
 
 
-class Dealt:
-    """A shard that a process can be sent."""
-
-    def __init__(self, traces: Sequence[Trace]) -> None:
-        self._traces = tuple(traces)
-
-    def __call__(self) -> Iterator[Trace]:
-        return iter(self._traces)
-
-
-def dealt(count: int) -> list[Dealt]:
+def dealt(count: int) -> list[Stored]:
     """The same 90 labelled traces, in `count` shards."""
     traces = [one.trace for one in make_labelled(90, seed=4)]
-    return [Dealt(traces[start::count]) for start in range(count)]
+    return [Stored(traces[start::count]) for start in range(count)]
 
 
-def build(out: Path, shards: Sequence[Dealt], *, workers: int = 0, progress: object = None, arms: tuple[str, ...] = ()):
+def build(
+    out: Path, shards: Sequence[Stored], *, workers: int = 0, progress: object = None, arms: tuple[str, ...] = ()
+):
     """What `arena corpus build` does once its sources are open."""
     sources = Sources(shards=tuple(shards), hashes=("ab" * 32,), is_trusted_unsigned=False)
     ways = {"executor": executor_of(workers), "progress": progress}
-    filtered = filter_sources(sources, Task(arms=(RULES,)), arms_of(RULES, arms), stand_guard, **ways)
+    filtered = filter_sources(sources, Task(arms=(RULES,)), arms_of(RULES, ()), stand_guard, **ways)
     write_filtered(filtered, out, stand_guard, **ORIGIN, **ways)
 
 

@@ -104,20 +104,16 @@ def test_a_released_row_that_answers_its_problem_with_a_held_out_product_does_no
 
 @pytest.mark.parametrize("is_keyed", [False, True])
 def test_no_held_out_problem_enters_from_elsewhere(
-    partition: OpenPartition,
-    held_out: dict[Pool, list[Problem]],
-    is_keyed: bool,
+    partition: OpenPartition, held_out: dict[Pool, list[Problem]], is_keyed: bool
 ) -> None:
     """By its query alone, by its answer alone, and by its answer's title under another id; with the key alone too."""
     guard = Guard(partition=partition) if is_keyed else Guard(partition.manifest, held_out)
-    for problems in held_out.values():
-        for problem in problems:
-            ids = [item.product_id for item in problem.rewards]
-            titles = [item.title[0] for item in problem.rewards]
-            others = [f"9{one}" for one in ids]
-            assert guard(foreign(problem)) == ("leak",)
-            assert guard(foreign(problem, query="something else entirely", ids=ids)) == ("leak",)
-            assert guard(foreign(problem, query="something else entirely", ids=others, titles=titles)) == ("leak",)
+    for problem in (one for problems in held_out.values() for one in problems):
+        ids = [item.product_id for item in problem.rewards]
+        other = {"ids": [f"9{one}" for one in ids], "titles": [item.title[0] for item in problem.rewards]}
+        assert guard(foreign(problem)) == ("leak",)
+        for answer in ({"ids": ids}, other):
+            assert guard(foreign(problem, query="something else entirely", **answer)) == ("leak",)
 
 
 def test_a_query_is_found_behind_another_and_among_other_text(

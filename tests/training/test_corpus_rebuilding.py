@@ -24,16 +24,18 @@ from tests.arena.trajectory_stand import (
     tool_message,
 )
 from tests.arena.trajectory_stand import Episode as Run
-from tests.training.agent_styles import StyleRow, run_styles, table
-from tests.training.react_agents import (
+from tests.training.agent_styles import (
     PLANNER,
     TURNS,
     VIEW,
     WIDER,
+    StyleRow,
     as_one_message,
     calls_in,
     codes,
+    run_styles,
     spoken,
+    table,
 )
 from tests.training.test_corpus_reader import as_trace
 from training.corpus.corpus_files import columns_of, row_of
@@ -139,14 +141,7 @@ def _sent(message: dict[str, object]) -> Message:
 
 
 README = Path(__file__).parents[2] / "training" / "corpus" / "README.md"
-REFUSED = {  # what is truly missing: all of the view, one dialogue, a model that chose
-    "the same with tools of its own": "pairing",  # what a miner's own function answered is in no record
-    "results shortened, one message": "view_incomplete",
-    "dialogue cut on the way": "view_incomplete",
-    "two workers that both call": "not_one_path",
-    "Python calls, model narrates (subtask)": "subtask",
-}
-SAMPLED = ["tool-calling API (baseline)", "several calls a turn, run together", "planner beside a worker"]
+SAMPLED = ["several calls a turn, run together", "planner beside a worker"]
 
 
 @pytest.fixture(scope="module")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from collections.abc import Sequence
 from typing import get_args
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +16,7 @@ from foundation.executors.processes import executor_of
 from harness.chat import Message
 from tests.training.labelled import (
     Maker,
+    Stored,
     Turn,
     agentic_turns,
     call,
@@ -27,6 +26,7 @@ from tests.training.labelled import (
     make_trace,
     messages_of,
     query_text,
+    replace,
     reword,
     search,
     select,
@@ -52,7 +52,6 @@ from training.corpus.model import (
     Appraisal,
     CorpusRow,
     Fingerprint,
-    Quarantined,
     RejectCode,
     Rejection,
     Rules,
@@ -168,28 +167,18 @@ _SIGNALS = st.builds(
 
 
 def candidate_of(name: str, signals: Signals) -> Appraisal:
-    known = dict.fromkeys(("problem", "bucket", "day", "agent", "team", "place"), "")
-    nothing = {
-        "codes": (),
-        "coefficient_e4": None,
-        "tokens": None,
-        "fingerprint": None,
-    }
-    return Appraisal(shard=0, ordinal=0, trace_id=name, signals=signals, turns=1, **known, **nothing)
-
-
-def candidate(name: str, **signals: object) -> Appraisal:
-    known = {"depth": 5, "reformulations": 2, "has_verification": True, "longest_repeat": 1, "shape": ("a",), **signals}
-    return candidate_of(name, Signals(**known))
+    texts = dict.fromkeys(("problem", "bucket", "day", "agent", "team", "place"), "")
+    nothing = dict.fromkeys(("coefficient_e4", "tokens", "fingerprint"))
+    return Appraisal(shard=0, ordinal=0, trace_id=name, signals=signals, turns=1, codes=(), **texts, **nothing)
 
 
 def test_each_signal_ranks_as_the_paper_says() -> None:
-    plain = candidate("p")
-    better = [candidate("b", depth=6), candidate("b", reformulations=3)]
-    worse = [candidate("w", has_verification=False), candidate("w", longest_repeat=3), candidate("w", depth=4)]
-    assert all(merit(one.signals) < merit(plain.signals) for one in better)
-    assert all(merit(one.signals) > merit(plain.signals) for one in worse)
-    assert merit(candidate("x", longest_repeat=2).signals) == merit(plain.signals)
+    plain = Signals(depth=5, reformulations=2, has_verification=True, longest_repeat=1, shape=("a",))
+    for changed in ({"depth": 6}, {"reformulations": 3}):
+        assert merit(replace(plain, **changed)) < merit(plain)
+    for changed in ({"has_verification": False}, {"longest_repeat": 3}, {"depth": 4}):
+        assert merit(replace(plain, **changed)) > merit(plain)
+    assert merit(replace(plain, longest_repeat=2)) == merit(plain)
 
 
 @given(st.lists(_SIGNALS, max_size=7), st.integers(0, 3), st.randoms(use_true_random=False))
@@ -216,7 +205,7 @@ def story(seed: int) -> tuple[Trace, Trace, Trace]:
     """A trace, its disguised copy and its reworded copy."""
     maker = Maker(seed)
     goods = maker.goods()
-    other = msgspec.structs.replace(goods, ids=tuple(str(int(one) + 1_234_567) for one in goods.ids))
+    other = replace(goods, ids=tuple(str(int(one) + 1_234_567) for one in goods.ids))
     messages = maker.good_messages(goods)
     return (
         make_trace(goods, messages, place="a"),
@@ -248,27 +237,10 @@ def test_other_ids_are_no_difference_filler_words_a_small_one_and_another_run_is
 )
 def test_numbers_become_ids_signs_or_stay(text: str, words: list[str]) -> None:
     trace = make_trace(Maker(1).goods(), [Message(role="assistant", reasoning=text)], place="a")
-    assert normal_words(msgspec.structs.replace(trace, query="q"))[2:] == words
+    assert normal_words(replace(trace, query="q"))[2:] == words
 
 
 TASK = Task(arms=(Rules(),))
-
-
-class Stored:
-    """A shard in memory that a process can be sent."""
-
-    def __init__(self, rows: Sequence[Trace | Quarantined]) -> None:
-        self._rows = tuple(rows)
-
-    def __call__(self) -> tuple[Trace | Quarantined, ...]:
-        return self._rows
-
-
-class Dying:
-    """A shard whose reader dies."""
-
-    def __call__(self) -> tuple[Trace, ...]:
-        os._exit(3)
 
 
 @pytest.fixture(scope="module")
@@ -348,12 +320,6 @@ def test_a_source_that_changed_between_the_readings_is_noticed(traces: list[Trac
         with pytest.raises(ArenaError) as caught:
             list(kept_rows([Stored(changed)], selection.appraised, selection.decisions[0]))
         assert caught.value.failure.code == "V2027"
-
-
-def test_a_process_that_dies_is_named_and_nothing_is_decided() -> None:
-    with pytest.raises(ArenaError) as caught:
-        appraise([Dying(), Dying()], TASK, stand_guard, executor=executor_of(2))
-    assert caught.value.failure.code == "V2052"
 
 
 _BUCKETS = ("product", "shop", "voucher")

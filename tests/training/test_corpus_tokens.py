@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 from pathlib import Path
@@ -41,44 +42,20 @@ def test_the_text_is_what_the_chat_template_of_qwen3_renders(golden: dict[str, s
     assert render(trace_of(golden["messages"], golden["tools"])) == golden["text"]
 
 
-def tokenizer_json(folder: Path, *, has_marks: bool = True) -> Path:
-    """A tokenizer.json as Qwen3's is built, trimmed to bytes: BPE over byte-level text, its marks as added tokens."""
-    from tokenizers.pre_tokenizers import ByteLevel
-
-    vocabulary = {sign: number for number, sign in enumerate(sorted(ByteLevel.alphabet()))}
-    marks = ["<|im_start|>", "<|im_end|>", "<think>", "</think>"] if has_marks else []
-    added = [
-        {"id": 256 + number, "content": mark, "single_word": False, "lstrip": False, "rstrip": False,
-         "normalized": False, "special": True}
-        for number, mark in enumerate(marks)
-    ]  # fmt: skip
-    steps = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
-    model = {"type": "BPE", "vocab": {**vocabulary, "he": 300, "hel": 301}, "merges": ["h e", "he l"]}
-    path = folder / "tokenizer.json"
-    whole = {"version": "1.0", "added_tokens": added, "pre_tokenizer": steps, "decoder": steps, "model": model}
-    path.write_text(json.dumps(whole), "utf-8")
-    return path
+TOKENIZER = Path(__file__).parents[2] / "training" / "recipes" / "smoke" / "tokenizer" / "tokenizer.json"
 
 
 @needs_library
-def test_a_tokenizer_file_counts_merges_bytes_and_marks(tmp_path: Path) -> None:
-    counter = open_counter(tokenizer_json(tmp_path))
-    assert counter.count("<|im_start|>") == 1
-    assert counter.count("hello") == 3
-    assert counter.count("日") == 3
-    assert counter.count("") == 0
-    assert len(counter.identity) == 64
-
-
-@needs_library
-def test_a_file_that_is_no_chat_tokenizer_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ArenaError, match="im_start"):
-        open_counter(tokenizer_json(tmp_path, has_marks=False))
+def test_a_chat_tokenizer_counts_marks_and_any_other_file_is_refused(tmp_path: Path) -> None:
+    counter = open_counter(TOKENIZER)
+    assert [counter.count(text) for text in ("", "<|im_start|>", "<|im_start|><|im_end|>")] == [0, 1, 2]
+    assert counter.count("日") >= 1
+    assert counter.identity == hashlib.sha256(TOKENIZER.read_bytes()).hexdigest()
     (tmp_path / "wrong.json").write_text("{}", "utf-8")
-    for path in (tmp_path / "wrong.json", tmp_path / "absent.json"):
-        with pytest.raises(ArenaError) as caught:
-            open_counter(path)
-        assert caught.value.failure.code == "V2120"
+    (tmp_path / "plain.json").write_text(TOKENIZER.read_text("utf-8").replace("<|im_start|>", "<|start|>"), "utf-8")
+    for name in ("wrong.json", "absent.json", "plain.json"):
+        with pytest.raises(ArenaError, match="im_start" if name == "plain.json" else "V2120"):
+            open_counter(tmp_path / name)
 
 
 def test_only_traces_that_pass_everything_else_are_counted() -> None:

@@ -17,9 +17,8 @@ from harness.catalogue.port import Catalogue
 from harness.inference.port import ModelReply
 from neurons.cli.app import main
 from problems.titles import LexicalTitles
-from tests.training.export_reading import read_traces
 from tests.training.firehose import Firehose, real_episodes
-from tests.training.firehose_export import write_records
+from tests.training.firehose_export import read_traces, write_records
 from training.corpus.exports import open_export
 from training.corpus.model import Trace
 from training.trac.asking import ATTEMPTS, SILENT_MAX, Asker, Price
