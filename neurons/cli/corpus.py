@@ -192,7 +192,7 @@ def sample(
     agent wrote a trace or how it was judged. The key does; whoever reads must not have it.
     """
     from training.corpus.corpus_files import read_rows
-    from training.corpus.sampling import draw_sample, key_json, sheet_csv, sheet_html
+    from training.corpus.report import draw_sample, key_json, sheet_csv, sheet_html
 
     key = out.with_name(f"{out.name}.key.jsonl")
     for path in (out, key):

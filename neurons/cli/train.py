@@ -34,7 +34,7 @@ from neurons.practice.opening import open_bench, open_endpoint
 if TYPE_CHECKING:
     from harness.inference.port import Upstream
     from problems.model import Pool, Problem
-    from training.corpus.leak_guard import Guard
+    from training.corpus.gates import Guard
     from training.corpus.model import CorpusPool
     from training.models.estimate import Work
     from training.recipe import Recipe
@@ -81,7 +81,7 @@ class LeakFlags:
         from arena.bank.partition_file import read_partition, read_public_manifest
         from arena.chain.keys import verify
         from neurons.cli.problems import ProductFlags, read_files
-        from training.corpus.leak_guard import Guard
+        from training.corpus.gates import Guard
 
         problems: dict[Pool, list[Problem]] = {"eval": read_files(self.held_out)} if self.held_out else {}
         is_public = self.partition is not None and bool(self.bank)

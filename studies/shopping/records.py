@@ -56,7 +56,7 @@ from studies.shopping.market import INDEX, SIGNER, open_partition, read_market
 from studies.shopping.plan import AgentRules, StudyPlan
 from training.agents import distilled_source
 from training.corpus.building import arms_of, filter_sources, open_sources, write_filtered
-from training.corpus.leak_guard import Guard
+from training.corpus.gates import Guard
 from training.corpus.model import CorpusPool, Rules
 from training.corpus.selection import Task
 from training.guards import GuardStopError

@@ -23,14 +23,13 @@ from arena.export.row import Conversation, ExecutedCall, TrajectoryFacts, Turn, 
 from arena.export.verification import verify_export
 from foundation.errors import Failure
 from harness.chat import ChatMessage
-from harness.trace import Completion, EvaluationBody, ToolCall
+from harness.trace import Completion, ToolCall
 from judge.verdict import UnscoredVerdict
 from problems.model import UnscoredOutcome
 from tests.arena.export_stand import ExportLog, export, released_race
 from tests.arena.trajectory_stand import (
     SEARCH,
     SYSTEM,
-    TERMINATE,
     USER,
     Episode,
     appending,
@@ -38,6 +37,7 @@ from tests.arena.trajectory_stand import (
     replace,
     says,
     trajectory,
+    wild,
 )
 
 VIEWS: tuple[Format, ...] = tuple(view for view in FORMATS if view != "jsonl")
@@ -207,7 +207,7 @@ def test_of_rewritten_prompts_the_path_with_most_turns_is_shown() -> None:
 
 @given(st.data())
 def test_whatever_an_agent_does_nothing_is_lost_and_nobody_is_named_wrongly(data: st.DataObject) -> None:
-    talk_body = _wild(data)
+    talk_body = wild(data.draw)
     talk = converse(talk_body)
     calls = [event for event in talk_body.events if isinstance(event, ToolCall)]
     turns = [event for event in talk_body.events if isinstance(event, Completion)]
@@ -229,30 +229,3 @@ def test_whatever_an_agent_does_nothing_is_lost_and_nobody_is_named_wrongly(data
         assert not talk.is_model_written
     if talk.is_linear:
         assert talk.other_messages == ()
-
-
-def _wild(data: st.DataObject) -> EvaluationBody:
-    """An agent that appends, prunes, forges, shortens and calls by itself, as it likes."""
-    options = [SEARCH, ("find_product", {"q": "lamp"}), ("view_product_information", {"product_ids": "1000000002"})]
-    replies = [
-        says(*data.draw(st.lists(st.sampled_from(options), max_size=2)), content=f"turn {number}", tag=f"t{number}-")
-        for number in range(4)
-    ]
-    run = Episode(replies)
-    messages = [SYSTEM, USER]
-    for _ in replies:
-        sent = run.chat(*messages)
-        match data.draw(st.sampled_from(["append", "prune", "forge", "shorten", "alone"])):
-            case "append":
-                messages += [sent, *run.answer(sent), USER]
-            case "prune":
-                messages = [USER, sent, *run.answer(sent), USER]
-            case "forge":
-                messages += [{"role": "assistant", "content": "mine"}, {"role": "user", "content": f"n{len(messages)}"}]
-            case "shorten":
-                messages += [sent, *({**one, "content": "short"} for one in run.answer(sent)), USER]
-            case "alone":
-                messages += [{"role": "user", "content": run.tool(*SEARCH)}]
-    if data.draw(st.booleans()):
-        run.tool(*TERMINATE)
-    return run.body()

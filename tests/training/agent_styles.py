@@ -252,8 +252,5 @@ def codes(trace: Trace) -> tuple[str, ...]:
     return codes_of(trace, Rules(off=("coefficient", "recommend_arguments", "subtask")), gates())
 
 
-PLANNER = {"role": "system", "content": "You plan what a worker does. Write the plan in three sentences, no calls."}
-
-
 def calls_in(body: EvaluationBody) -> list[ToolCall]:
     return [event for event in body.events if isinstance(event, ToolCall)]

@@ -67,35 +67,33 @@ def query_text(goods: Goods) -> str:
     return f"I am looking for a {' '.join(goods.words)} that costs less than {goods.price} PHP."
 
 
-def hits_json(rng: random.Random, goods: Goods, result_bytes: int = 0) -> str:
-    """A search page of the problem's products; `result_bytes`: make it about that long."""
-    hits = [
-        {"product_id": one, "title": " ".join(rng.sample(goods.words, 4)), "price": rng.randint(10, 999)}
-        for one in goods.ids
-    ]
-    text = json.dumps(hits)
-    if len(text) < result_bytes:
-        filler = " ".join(make_word(rng) for _ in range(200))
-        hits[-1]["title"] = (filler * ((result_bytes - len(text)) // len(filler) + 1))[: result_bytes - len(text)]
-        text = json.dumps(hits)
-    return text
+def hits_json(rng: random.Random, goods: Goods) -> str:
+    """A search page of the problem's products."""
+    return json.dumps(
+        [
+            {"product_id": one, "title": " ".join(rng.sample(goods.words, 4)), "price": rng.randint(10, 999)}
+            for one in goods.ids
+        ]
+    )
 
 
-def search(rng: random.Random, goods: Goods, words: Sequence[str], page: int = 1, emitter: Emitter | None = "llm",
-           result_bytes: int = 0) -> tuple[str, str, str, Emitter | None]:  # fmt: skip
+_Called = tuple[str, str, str, Emitter | None]
+
+
+def search(
+    rng: random.Random, goods: Goods, words: Sequence[str], page: int = 1, emitter: Emitter | None = "llm"
+) -> _Called:
     """A find_product call with its result."""
     arguments = json.dumps({"q": " ".join(words), "page": page, "price": f"0-{goods.price}"})
-    return "find_product", arguments, hits_json(rng, goods, result_bytes), emitter
+    return "find_product", arguments, hits_json(rng, goods), emitter
 
 
-def call(name: str, arguments: dict[str, object], result: str, emitter: Emitter | None = "llm") -> tuple[
-    str, str, str, Emitter | None
-]:  # fmt: skip
+def call(name: str, arguments: dict[str, object], result: str, emitter: Emitter | None = "llm") -> _Called:
     """Any other call."""
     return name, json.dumps(arguments), result, emitter
 
 
-def closing(goods: Goods, emitter: Emitter | None = "llm") -> tuple[tuple[str, str, str, Emitter | None], ...]:
+def closing(goods: Goods, emitter: Emitter | None = "llm") -> tuple[_Called, ...]:
     """recommend_product, then terminate."""
     return (
         call("recommend_product", {"product_ids": goods.ids[0]}, f"Recommended to the user: {goods.ids[0]}", emitter),
@@ -130,13 +128,13 @@ def say(rng: random.Random, forms: Sequence[str], goods: Goods, query: Sequence[
 
 
 def agentic_turns(rng: random.Random, goods: Goods, *, searches: int = 0, is_silent: bool = False,
-                  emitter: Emitter | None = "llm", result_bytes: int = 0) -> list[Turn]:  # fmt: skip
+                  emitter: Emitter | None = "llm") -> list[Turn]:  # fmt: skip
     """A model that thinks, searches, looks and recommends."""
     turns = []
     for number in range(searches or rng.randint(2, 5)):
         words = rng.sample(goods.words, rng.randint(2, 4))
         text = "" if is_silent else say(rng, _OPENERS, goods, words)
-        found = search(rng, goods, words, 1 + number % 2, emitter, result_bytes)
+        found = search(rng, goods, words, 1 + number % 2, emitter)
         turns.append(Turn(reasoning=text, calls=(found,)))
     details = json.dumps({"product_id": goods.ids[0], "attributes": {"brand": goods.words[0]}})
     view = call("view_product_information", {"product_ids": goods.ids[0]}, details, emitter)
@@ -316,9 +314,8 @@ _COMBINABLE = ("not JSON", "invented id", "unanswered", "thinks after all", *FAC
 class Maker:
     """Makes labelled traces one after another, each of a problem of its own unless it belongs to a group."""
 
-    def __init__(self, seed: int, result_bytes: int = 0) -> None:
+    def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.result_bytes = result_bytes
         self._made = self._problems = 0
 
     def goods(self) -> Goods:
@@ -335,7 +332,7 @@ class Maker:
 
     def good_messages(self, goods: Goods, **ways: Any) -> list[Message]:
         """A good conversation about a problem."""
-        return list(messages_of(goods, agentic_turns(self.rng, goods, result_bytes=self.result_bytes, **ways)))
+        return list(messages_of(goods, agentic_turns(self.rng, goods, **ways)))
 
     def good(self, kind: str) -> Labelled:
         """A trace that every per-trace rule lets pass, near the edge that its kind names."""
@@ -424,9 +421,9 @@ def reword(rng: random.Random, messages: Sequence[Message]) -> list[Message]:
     ]  # fmt: skip
 
 
-def make_labelled(count: int, seed: int = 1, result_bytes: int = 0) -> list[Labelled]:
+def make_labelled(count: int, seed: int = 1) -> list[Labelled]:
     """At least `count` traces, every kind in turn, and pairs and triples of what goes together at random."""
-    maker, made = Maker(seed, result_bytes), list[Labelled]()
+    maker, made = Maker(seed), list[Labelled]()
     while len(made) < count:
         made += [maker.good(kind) for kind in GOOD]
         made += [maker.malformed(kind) for kind in (*MALFORMED, *FACTS)]

@@ -12,7 +12,7 @@ from problems.model import BUCKETS, Pool, Problem
 from problems.partition import OpenPartition, freeze
 from problems.synthesis import synthesize
 from training.corpus.foreign import convert_row
-from training.corpus.leak_guard import Guard
+from training.corpus.gates import Guard
 from training.corpus.model import Trace, TraceFacts
 
 replace = msgspec.structs.replace

@@ -14,21 +14,15 @@ from harness.chat import Message
 from harness.trace import Completion, EvaluationBody
 from tests.arena.trajectory_stand import (
     QUERY,
-    RECOMMEND,
     SEARCH,
-    SYSTEM,
-    USER,
     appending,
     narrating,
     says,
-    tool_message,
+    wild,
 )
 from tests.arena.trajectory_stand import Episode as Run
 from tests.training.agent_styles import (
-    PLANNER,
     TURNS,
-    VIEW,
-    WIDER,
     StyleRow,
     as_one_message,
     calls_in,
@@ -83,26 +77,7 @@ def test_calls_of_the_agents_python_are_marked_and_not_learnt() -> None:
 
 @given(st.data())
 def test_whatever_an_agent_does_only_what_was_recorded_stands_there(data: st.DataObject) -> None:
-    texts = st.sampled_from(["", "Fine.", spoken(TURNS[0]), spoken(TURNS[1]), "<tool_call>[{</tool_call>"])
-    native = st.lists(st.sampled_from([SEARCH, WIDER, VIEW, RECOMMEND]), max_size=2)
-    replies = [says(*data.draw(native), content=data.draw(texts), tag=f"t{n}-") for n in range(4)]
-    run, messages = Run(replies), [SYSTEM, USER]
-    for number in range(len(replies)):
-        sent = run.chat(*messages)
-        match data.draw(st.sampled_from(["append", "transcript", "other", "forge", "python"])):
-            case "append":
-                messages += [sent, *run.answer(sent)]
-            case "transcript":
-                results = [run.tool(*call) for call in data.draw(native)]
-                messages = [SYSTEM, {"role": "user", "content": f"{QUERY} {sent['content']} {results} {number}"}]
-            case "other":
-                messages = [PLANNER, USER, {"role": "user", "content": f"n{number}"}]
-            case "forge":
-                forged = {"id": "x", "type": "function", "function": {"name": "terminate", "arguments": "{}"}}
-                messages += [{"role": "assistant", "content": "mine", "tool_calls": [forged]}, tool_message("x", "no")]
-            case "python":
-                messages.append({"role": "user", "content": run.tool(*WIDER)})
-    body = run.body()
+    body = wild(data.draw, ["", spoken(TURNS[0]), spoken(TURNS[1]), "<tool_call>[{</tool_call>"])
     trace = as_trace(body)
     if trace.provenance == "verbatim" or trace.rebuilt == Rebuilt(how=("text_calls",)):
         return

@@ -1,17 +1,25 @@
-"""What a corpus says of itself: lines for a terminal, one HTML page without scripts, and a dataset card.
+"""What a corpus says of itself: tables for a terminal, one HTML page without scripts, and a dataset card; and a blind
+sheet of its traces for people to read.
 
 Pure and deterministic: all three are drawn from the same tables, so they never disagree. Counts and places, never a
 trace's text. What a source calls itself (an agent, a day) is shown on one line, without control characters. They are
 drawn from the funnel, integers all, the same for the same traces in any order and on any number of processes.
+
+The sheet asks whether the model decided, or a program spoke through it. It shows what was asked, said, called and
+answered, and nothing that tells who wrote it or how it was judged: no agent, team, coefficient, outcome, emitter, trace
+id or place. The key, a file apart, says which item is which. The draw depends on the seed and the trace alone, so a
+second reader gets the same sheet.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import heapq
 import math
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import get_args
 
@@ -20,10 +28,12 @@ from jinja2 import Template
 
 from arena.export.card import Split, front_matter, markdown_table
 from arena.view.page import page_templates
+from arena.view.reading import Piece, StepKind, TraceStep
 from foundation.canonical import content_hash
 from foundation.codes import lookup
-from judge.render import neutral_name
-from training.corpus.model import MEANING, Appraisal, Lineage, RejectCode, Rules, UnreadCount
+from harness.chat import Message
+from judge.render import neutral_name, neutral_text
+from training.corpus.model import MEANING, Appraisal, CorpusRow, Lineage, RejectCode, Rules, UnreadCount
 from training.corpus.selection import Appraised, Decision
 
 
@@ -445,3 +455,67 @@ def render_card(lineage: Lineage, funnel: Funnel, rows: int, features: Sequence[
         table = markdown_table(one.header, [[cell.replace("|", "\\|") for cell in row] for row in one.rows])
         tables.append(f"## {one.title}\n\n{table}\n\n{one.note}".rstrip() + "\n")
     return front + about + "\n".join([*tables, _USE])
+
+
+RESULT_CHARS = 600
+SHEET_COLUMNS = ("item", "who_decided", "note")
+ANSWERS = ("model", "program", "cannot tell")  # what `who_decided` is to hold
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True):
+    """One trace of the sheet."""
+
+    name: str
+    query: str
+    steps: tuple[TraceStep, ...]
+
+
+Key = dict[str, object]  # what an item of the sheet is: its trace, and all that the sheet does not tell
+
+
+def draw_sample(rows: Iterable[CorpusRow], count: int, seed: int) -> tuple[tuple[Item, ...], tuple[Key, ...]]:
+    """`count` rows by lot, named in the order of the lots. Memory: the rows drawn."""
+
+    def lot(row: CorpusRow) -> bytes:
+        return hashlib.sha256(f"sheet {seed} {row.trace.trace_id} {row.trace.source.place}".encode()).digest()
+
+    items, keys = [], []
+    for number, row in enumerate(heapq.nsmallest(count, rows, key=lot), 1):
+        name, trace = f"S{number:03d}", row.trace
+        steps = (step for message in trace.messages if message.role != "system" for step in _steps(message))
+        items.append(Item(name=name, query=neutral_text(trace.query), steps=tuple(steps)))
+        emitters = Counter(call.emitter or "not recorded" for message in trace.messages for call in message.calls)
+        key: Key = {"item": name, "trace_id": trace.trace_id, "place": trace.source.place}
+        told = ("agent", "team", "coefficient_e4", "is_success", "is_agentic")
+        keys.append(key | {fact: getattr(trace.facts, fact) for fact in told} | {"emitters": sorted(emitters.items())})
+    return tuple(items), tuple(keys)
+
+
+def sheet_csv(items: Sequence[Item]) -> str:
+    """The form of the answers for a table program; `who_decided` and `note` are to be filled in."""
+    return "".join(f"{line}\n" for line in (",".join(SHEET_COLUMNS), *(f"{item.name},," for item in items)))
+
+
+def sheet_html(items: Sequence[Item]) -> str:
+    """The sheet for reading: one file, no script; answers go into the CSV, or onto paper."""
+    return read_template("sheet.html.j2").render(items=items, answers=ANSWERS)
+
+
+def key_json(keys: Sequence[Key]) -> bytes:
+    """The key, one object a line."""
+    return b"".join(msgspec.json.encode(key) + b"\n" for key in keys)
+
+
+def _steps(message: Message) -> Iterator[TraceStep]:
+    content = neutral_text(message.content)
+    said: list[tuple[StepKind, str]] = [("said", content)]
+    if message.role == "user":
+        said = [("user", content)]
+    elif message.role == "tool":
+        cut = len(content) - RESULT_CHARS
+        said = [("result", f"{content[:RESULT_CHARS]} … {cut:,} characters more" if cut > 0 else content)]
+    else:
+        said = [("thought", neutral_text(message.reasoning)), *said]
+        said += [("call", neutral_text(f"{call.name} {call.arguments}")) for call in message.calls]
+        said = [one for one in said if one[1].strip()]
+    return (TraceStep(kind=kind, pieces=(Piece(text=text),)) for kind, text in said)
