@@ -424,7 +424,9 @@ def begin(work: Callable[[], object]) -> multiprocessing.process.BaseProcess:
 
 
 @pytest.mark.parametrize("at", [1, 60, 121])
-def test_an_export_killed_at_some_record_ends_in_the_bytes_of_one_that_was_not(long_log, whole, tmp_path, at, monkeypatch):
+def test_an_export_killed_at_some_record_ends_in_the_bytes_of_one_that_was_not(
+    long_log, whole, tmp_path, at, monkeypatch
+):
     monkeypatch.setattr(exporter, "PAGE", 16)
 
     def kill(done: int, total: int) -> None:

@@ -16,6 +16,7 @@ import pytest
 from arena.chain.keys import verify
 from foundation.errors import ArenaError
 from foundation.executors.processes import executor_of
+from foundation.long_work import Progress, no_progress
 from tests.prove.corpus_scale_run import folder_sha256
 from tests.training.labelled import Stored, make_labelled, replace, select, stand_guard
 from training.corpus.building import (
@@ -148,9 +149,7 @@ def dealt(count: int) -> list[Stored]:
     return [Stored(traces[start::count]) for start in range(count)]
 
 
-def build(
-    out: Path, shards: Sequence[Stored], *, workers: int = 0, progress: object = None, arms: tuple[str, ...] = ()
-):
+def build(out: Path, shards: Sequence[Stored], *, workers: int = 0, progress: Progress = no_progress) -> None:
     """What `arena corpus build` does once its sources are open."""
     sources = Sources(shards=tuple(shards), hashes=("ab" * 32,), is_trusted_unsigned=False)
     ways = {"executor": executor_of(workers), "progress": progress}

@@ -22,7 +22,7 @@ from arena.export.files import whole_folder
 from foundation.canonical import file_sha256
 from foundation.errors import ArenaError
 from foundation.executors.port import HERE, Executor
-from foundation.long_work import Progress
+from foundation.long_work import Progress, no_progress
 from problems.model import Bucket
 from training.corpus.corpus_files import write_corpus
 from training.corpus.exports import export_shards, open_export
@@ -146,7 +146,7 @@ def open_sources(
     trust_unsigned: bool = False,
     seals: Path | None = None,
     executor: Executor = HERE,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
     locations: Mapping[Path, str] = {},
 ) -> Sources:
     """Verify every export and hash every foreign file. `locations`: from where exports were brought (`bring_export`);
@@ -156,14 +156,13 @@ def open_sources(
     names: dict[str, str] = {}
     is_trusted = bool(foreign)
     for folder in exports:
-        report = functools.partial(progress, f"verify {folder.name}"[:24]) if progress else None
         export = open_export(
             folder,
             verify_signature,
             trust_unsigned=trust_unsigned,
             seals=seals,
             executor=executor,
-            progress=report,
+            progress=functools.partial(progress, f"verify {folder.name}"[:24]),
             location=locations.get(folder, ""),
         )
         if export.manifest_sha256 not in hashes:  # named twice: read once
@@ -189,7 +188,7 @@ def filter_sources(
     guard: Guard,
     *,
     executor: Executor = HERE,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> Filtered:
     """Read everything once and decide for every arm; several arms are cut to one size.
 
@@ -197,10 +196,8 @@ def filter_sources(
     reading a shard raises, and ArenaError V2120, V2052, V2027.
     """
     task = msgspec.structs.replace(task, arms=tuple(arm.rules for arm in arms))
-    report = functools.partial(progress, "filter") if progress else None
-    appraised = appraise(sources.shards, task, guard, executor=executor, progress=report)
-    compared = functools.partial(progress, "compare") if progress else None
-    decided, decisions = list(arms), [decide(appraised, arm.rules, progress=compared) for arm in arms]
+    appraised = appraise(sources.shards, task, guard, executor=executor, progress=progress)
+    decided, decisions = list(arms), [decide(appraised, arm.rules, progress=progress) for arm in arms]
 
     def cut(by: Literal["rows", "tokens"], most: int) -> None:
         """Decide again for the arms that are matched by rows, or by tokens, with at most so many."""
@@ -208,7 +205,7 @@ def filter_sources(
             if arm.by == by:
                 rules = msgspec.structs.replace(arm.rules, **{by: most})
                 decided[place] = msgspec.structs.replace(arm, rules=rules)
-                decisions[place] = decide(appraised, rules, progress=compared)
+                decisions[place] = decide(appraised, rules, progress=progress)
 
     if len(arms) > 1 and all(one.kept for one in decisions):
         cut("rows", min(one.kept for arm, one in zip(arms, decisions, strict=True) if arm.by == "rows"))
@@ -232,7 +229,7 @@ def write_filtered(
     partition_sha256: str,
     code_commit: str,
     executor: Executor = HERE,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> tuple[Built, ...]:
     """Write the corpus to `out`, or for several arms each to a folder of its name in `out`, all of them or none.
 
@@ -249,8 +246,7 @@ def write_filtered(
         for row in rows:
             yield row
             count += 1
-            if progress:
-                progress("write", count, total)
+            progress("write", count, total)
 
     built: list[Built] = []
     try:

@@ -29,7 +29,7 @@ import msgspec
 
 from foundation.errors import ArenaError
 from foundation.executors.port import HERE, Executor
-from foundation.long_work import PhaseProgress
+from foundation.long_work import Progress, no_progress
 from training.corpus.duplicates import Spool, fingerprint, likenesses, sorted_on_disk
 from training.corpus.gates import RECOMMEND, codes_by_rules, gates, is_unjudged, query_of
 from training.corpus.model import (
@@ -202,11 +202,11 @@ def appraise(
     guard: Guard,
     *,
     executor: Executor = HERE,
-    progress: PhaseProgress | None = None,
+    progress: Progress = no_progress,
 ) -> Appraised:
     """Read every shard once, where `executor` runs it.
 
-    `progress` gets shards done and in all. Raises what a shard raises when it is read, ArenaError V2120 for a
+    `progress` is told of shards. Raises what a shard raises when it is read, ArenaError V2120 for a
     tokenizer, V2027 for a full disk, and V2052 for a shard that is lost again and again.
     """
     try:
@@ -214,18 +214,17 @@ def appraise(
         work = functools.partial(_appraise_packed, task, guard)
         for done, packed in enumerate(executor.map(work, enumerate(shards), died=_DIED), 1):
             appraised.add(_UNPACK_SHARD.decode(packed))
-            if progress:
-                progress(done, len(shards))
+            progress("filter", done, len(shards))
     except OSError as wrong:
         raise ArenaError("V2027", f"{tempfile.gettempdir()}: {wrong.strerror}") from None
     return appraised
 
 
-def decide(traces: Sequence[Appraisal], rules: Rules, *, progress: PhaseProgress | None = None) -> Decision:
+def decide(traces: Sequence[Appraisal], rules: Rules, *, progress: Progress = no_progress) -> Decision:
     """The decision on every trace. A function of the set: order and shards do not count. Reads each a few times.
 
-    What is sorted and compared lies where the system puts what is temporary. `progress` gets the steps of the
-    comparison of duplicates, two a trace. Raises ArenaError V2027 when the disk does not take it.
+    What is sorted and compared lies where the system puts what is temporary. `progress` is told of the steps of
+    the comparison of duplicates, two a trace. Raises ArenaError V2027 when the disk does not take it.
     """
     names: dict[tuple[RejectCode, ...], tuple[RejectCode, ...]] = {}
     codes = [names.setdefault(found, found) for found in (codes_under(one, rules) for one in traces)]
@@ -305,10 +304,7 @@ def _read_packed(job: tuple[Shard, frozenset[int]]) -> bytes:
 
 
 def _without_duplicates(
-    traces: Sequence[Appraisal],
-    codes: list[tuple[RejectCode, ...]],
-    rules: Rules,
-    progress: PhaseProgress | None,
+    traces: Sequence[Appraisal], codes: list[tuple[RejectCode, ...]], rules: Rules, progress: Progress
 ) -> Iterator[int]:
     """Indexes of traces that break no rule of their own, best first, less their duplicates, which get their code."""
     passing = codes.count(())
@@ -324,8 +320,7 @@ def _without_duplicates(
             if fingerprint is None:
                 raise ValueError("a trace that passes has no fingerprint: it was appraised for other rules")
             yield index, fingerprint
-            if progress:
-                progress(done, 2 * passing)
+            progress("compare", done, 2 * passing)
 
     near_e4 = None if "near_duplicate" in rules.off else rules.near_duplicate_e4
     for done, (index, likeness) in enumerate(likenesses(offered(), near_e4), passing + 1):
@@ -333,8 +328,7 @@ def _without_duplicates(
             yield index
         else:
             codes[index] = (likeness,)
-        if progress:
-            progress(done, 2 * passing)
+        progress("compare", done, 2 * passing)
 
 
 def merit(signals: Signals) -> tuple[int, ...]:
