@@ -168,7 +168,7 @@ def show_corpus(folder: CorpusArgument, as_json: JsonOption = False) -> None:
     Counts and example places per rule; per day, bucket and agent; lengths, turns, calls, queries and coefficients
     before and after; who wrote the calls. report.html in its folder is the same with plots.
     """
-    from training.corpus.corpus_files import read_funnel, read_lineage
+    from training.corpus.building import read_funnel, read_lineage
 
     lineage, funnel = read_lineage(folder), read_funnel(folder)
     lines = [_funnel_text(funnel), "", f"identity   {content_hash(lineage)}"]
@@ -191,7 +191,7 @@ def sample(
     sheet.html is for reading, sheet.csv takes the answers: who decided, the model or a program? Neither says which
     agent wrote a trace or how it was judged. The key does; whoever reads must not have it.
     """
-    from training.corpus.corpus_files import read_rows
+    from training.corpus.building import read_rows
     from training.corpus.report import draw_sample, key_json, sheet_csv, sheet_html
 
     key = out.with_name(f"{out.name}.key.jsonl")

@@ -298,7 +298,7 @@ def show_plan(plan: Recipe, *, as_json: bool) -> None:
 def count_work(plan: Recipe) -> tuple[Work, list[str]]:
     """What the run works on, and what was assumed of things that are not there."""
     from neurons.cli.problems import read_file, shipped_named
-    from training.corpus.corpus_files import read_rows
+    from training.corpus.building import read_rows
     from training.models.estimate import Work
     from training.rollouts.rollout import EPISODES, EpisodeFile
 

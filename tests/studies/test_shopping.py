@@ -22,7 +22,7 @@ from studies.shopping.plan import CONTROLS, StudyPlan, read_toml
 from studies.shopping.records import require_admitted, study_policy, versions_of
 from studies.shopping.results import EDITION, Results, RowResult, render_page
 from tests.studies.toy_study import ROWS, SEED, SHIPPED, write_toy_study
-from training.corpus.corpus_files import read_rows
+from training.corpus.building import read_rows
 from training.guards import GuardStopError
 
 ROOT = Path(__file__).parents[2]

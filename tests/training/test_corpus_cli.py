@@ -14,7 +14,7 @@ from foundation.canonical import content_hash
 from neurons.cli.app import main
 from tests.training.firehose import Firehose
 from tests.training.firehose_export import write_day
-from training.corpus.corpus_files import read_lineage, read_rows
+from training.corpus.building import read_lineage, read_rows
 from training.corpus.report import Funnel
 
 Run = Callable[..., tuple[int, str, str]]

@@ -20,22 +20,20 @@ from foundation.long_work import Progress, no_progress
 from tests.prove.corpus_scale_run import folder_sha256
 from tests.training.labelled import Stored, make_labelled, replace, select, stand_guard
 from training.corpus.building import (
+    DATA,
     FULL,
+    FUNNEL,
+    LINEAGE,
+    REJECTED,
     Filtered,
     Sources,
     arms_of,
     filter_sources,
     open_sources,
-    read_rules,
-    write_filtered,
-)
-from training.corpus.corpus_files import (
-    DATA,
-    FUNNEL,
-    LINEAGE,
-    REJECTED,
     read_rows,
+    read_rules,
     write_corpus,
+    write_filtered,
 )
 from training.corpus.gates import Guard
 from training.corpus.model import CorpusRow, Lineage, Rejection, Rules

@@ -32,7 +32,7 @@ from tests.training.agent_styles import (
     table,
 )
 from tests.training.test_corpus_reader import as_trace
-from training.corpus.corpus_files import columns_of, row_of
+from training.corpus.building import columns_of, row_of
 from training.corpus.gates import codes_of, gates
 from training.corpus.model import CorpusRow, Rebuilt, Rules, Trace
 from training.corpus.selection import signals_of

@@ -23,8 +23,7 @@ from msgspec.structs import replace
 from foundation.canonical import content_hash, file_sha256, text_hash
 from foundation.errors import ArenaError
 from harness.inference.port import Upstream
-from training.corpus.building import Mix, mix
-from training.corpus.corpus_files import read_lineage, read_rows
+from training.corpus.building import Mix, mix, read_lineage, read_rows
 from training.corpus.model import CorpusPool, Trace, TraceFacts, TraceSource, assemble_trace
 from training.guards import emission_rate, require_context, require_exact_masks, require_train_pool
 from training.model import Sampler, Stage, TokenRow, UnfitRowError
