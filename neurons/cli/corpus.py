@@ -249,7 +249,8 @@ def _funnel_text(funnel: Funnel) -> str:
 
     from training.corpus.report import sections
 
-    console = Console(file=StringIO(), width=80, markup=False, emoji=False, highlight=False)
+    text = StringIO()
+    console = Console(file=text, width=80, markup=False, emoji=False, highlight=False)
     for one in sections(funnel):
         names = [name.removeprefix(">") for name in one.header]
         right = [name for name, heading in zip(names, one.header, strict=True) if name != heading]
@@ -257,7 +258,7 @@ def _funnel_text(funnel: Funnel) -> str:
         for row in one.rows:
             table.add_row(*row)
         console.print(table, one.note, sep="\n")
-    return console.file.getvalue()
+    return text.getvalue()
 
 
 @command(app)

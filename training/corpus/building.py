@@ -367,11 +367,10 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
 def read_rules(said: Sequence[str]) -> Rules:
     """The rules said as `KEY=VALUE` (a list's values between commas); what none names is the paper's. Raises ArenaError
     V2120 naming an unknown key, or a value that is not allowed."""
-    values = dict[str, object](one.split("=", 1) if "=" in one else (one, "") for one in said)
-    if "off" in values:
-        values["off"] = [part for part in str(values["off"]).split(",") if part]
+    values = {key: value for key, _, value in (one.partition("=") for one in said)}
+    off = {"off": [code for code in values["off"].split(",") if code]} if "off" in values else {}
     try:
-        return msgspec.convert(values, Rules, strict=False)
+        return msgspec.convert(values | off, Rules, strict=False)
     except msgspec.ValidationError as wrong:
         raise ArenaError("V2120", f"--rule: {wrong}; rules are {', '.join(Rules.__struct_fields__)}") from None
 
