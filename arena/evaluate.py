@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -26,7 +26,6 @@ from arena.records.model import (
     Subject,
     VerdictRecord,
 )
-from foundation.canonical import content_hash
 from foundation.errors import Failure
 from harness.catalogue.port import Catalogue
 from harness.inference.gateway import Gateway, Ledger
@@ -39,7 +38,6 @@ from harness.trace import EvaluationBody
 from judge.budget import Spending
 from judge.panel import judge_body
 from judge.render import Judge, shown_bytes
-from judge.rubric import Rubric
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.model import OutcomeScore, Problem, UnscoredOutcome
 from problems.score import score
@@ -57,14 +55,6 @@ class EpisodeCost(msgspec.Struct, frozen=True, kw_only=True):
     model_ms: int = 0
     tool_ms: int = 0
     output_tail: str = ""
-
-
-class RanEpisode(msgspec.Struct, frozen=True, kw_only=True):
-    """An episode that came to its end and is neither scored nor judged."""
-
-    body: EvaluationBody
-    sandbox: SandboxLevel
-    cost: EpisodeCost
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,11 +102,6 @@ def evaluate(source: str, problem: Problem, ports: EvaluatePorts) -> Evaluation:
     Raises ArenaError V2xxx or U3xxx when this host or an upstream failed; nothing is scored then, for no fault of ours
     is ever a 0.
     """
-    return settle(run(source, problem, ports), problem, ports)
-
-
-def run(source: str, problem: Problem, ports: EvaluatePorts) -> RanEpisode:
-    """The first half: the agent runs. Raises as `evaluate`."""
     policy = ports.policy
     toolbox = make_toolbox(policy.tool_profile, ports.catalogue)
     gateway = Gateway(
@@ -130,39 +115,21 @@ def run(source: str, problem: Problem, ports: EvaluatePorts) -> RanEpisode:
         journal=ports.journal,
         is_last=ports.is_last,
     )
-    episode = run_episode(
-        source,
-        problem,
-        EpisodePorts(
-            toolbox=toolbox, gateway=gateway, sandbox=ports.sandbox, shown_bytes=shown_bytes, journal=ports.journal
-        ),
-        episode_rules(policy, ports.catalogue.content_sha256),
+    episode_ports = EpisodePorts(
+        toolbox=toolbox, gateway=gateway, sandbox=ports.sandbox, shown_bytes=shown_bytes, journal=ports.journal
     )
-    return RanEpisode(
-        body=episode.body,
-        sandbox=ports.sandbox.level,
-        cost=EpisodeCost(
-            episode_ms=episode.episode_ms,
-            jail_ms=episode.exit.start_ms,
-            agent_time_ms=episode.exit.agent_time_ms,
-            model_ms=episode.model_ms,
-            tool_ms=episode.tool_ms,
-            output_tail=episode.exit.output_tail,
-        ),
-    )
-
-
-def settle(ran: RanEpisode, problem: Problem, ports: EvaluatePorts) -> Evaluation:
-    """The second half, in which nothing of the agent runs: score and judge. Raises ArenaError as `evaluate`."""
-    body = ran.body
-    outcome = score_body(body, problem, ports)
+    episode = run_episode(source, problem, episode_ports, episode_rules(policy, ports.catalogue.content_sha256))
+    body = episode.body
+    # A run that ended in the agent's own fault recommended nothing that counts.
+    recommended = body.recommended if body.recommended is not None and body.failure is None else ()
+    outcome = score(problem, recommended, ports.catalogue.product, ports.titles, unsurfaced=body.unsurfaced)
     verdict: Verdict | UnscoredVerdict | None = None
     if isinstance(outcome, OutcomeScore):
         if ports.unjudged is None:
-            verdict = judge_body(body, ports.policy.rubric, ports.judges)
+            verdict = judge_body(body, policy.rubric, ports.judges)
         else:
             verdict = UnscoredVerdict(
-                body_sha256=body.body_hash(), rubric_id=ports.policy.rubric.rubric_id, failure=ports.unjudged
+                body_sha256=body.body_hash(), rubric_id=policy.rubric.rubric_id, failure=ports.unjudged
             )
     status: EvaluationStatus = "scored" if isinstance(verdict, Verdict) else "unjudged"
     failure = verdict.failure if isinstance(verdict, UnscoredVerdict) else None
@@ -176,15 +143,16 @@ def settle(ran: RanEpisode, problem: Problem, ports: EvaluatePorts) -> Evaluatio
         verdict=verdict,
         status=status,
         failure=failure,
-        sandbox=ran.sandbox,
-        cost=ran.cost,
+        sandbox=ports.sandbox.level,
+        cost=EpisodeCost(
+            episode_ms=episode.episode_ms,
+            jail_ms=episode.exit.start_ms,
+            agent_time_ms=episode.exit.agent_time_ms,
+            model_ms=episode.model_ms,
+            tool_ms=episode.tool_ms,
+            output_tail=episode.exit.output_tail,
+        ),
     )
-
-
-def score_body(body: EvaluationBody, problem: Problem, ports: EvaluatePorts) -> OutcomeScore | UnscoredOutcome:
-    """The outcome of a body. A run that ended in the agent's own fault recommended nothing that counts."""
-    recommended = body.recommended if body.recommended is not None and body.failure is None else ()
-    return score(problem, recommended, ports.catalogue.product, ports.titles, unsurfaced=body.unsurfaced)
 
 
 def episode_rules(policy: Policy, catalogue_sha256: str) -> EpisodeRules:
@@ -237,13 +205,11 @@ def records_of(
     return records
 
 
-REPLAY_VERSION = 1
-
-
 class ReplayRow(msgspec.Struct, frozen=True, kw_only=True, tag="replay", tag_field="kind"):
-    """A verdict given again. `counted` is the newest one in the log; `is_success` None: the outcome is not scored."""
+    """A verdict given again. `counted` is the newest one in the log; `is_success` None: the outcome is not scored.
+    `rubric_sha256` tells replays under different rubrics apart."""
 
-    version: int = REPLAY_VERSION
+    version: int = 1
     validator: str
     seq: int
     body_sha256: str
@@ -269,58 +235,21 @@ class AgentReplay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplayComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Replayed verdicts beside the counted ones. `tops` is by race: the best agent before and after."""
+    """Replayed verdicts beside the counted ones; `unlike` gave another quality."""
 
     rows: int
     owed: int
-    unlike: int  # another quality than the counted one
+    unlike: int
     mean_change_e4: int | None
     agents: tuple[AgentReplay, ...]
-    tops: dict[str, tuple[str, str]]
     spent: Spending
-
-
-def rubric_sha256(rubric: Rubric) -> str:
-    """What tells replays under different rubrics apart."""
-    return content_hash(rubric)
-
-
-def replay_row(
-    validator: str,
-    seq: int,
-    record: EvaluationRecord,
-    rubric: Rubric,
-    counted: Verdict | UnscoredVerdict | None,
-    replayed: Verdict | UnscoredVerdict,
-    spent: Spending,
-) -> ReplayRow:
-    """The row of one record's replay."""
-    return ReplayRow(
-        validator=validator,
-        seq=seq,
-        body_sha256=record.body_sha256,
-        race_id=record.context.race_id,
-        agent_version_id=record.subject.agent_version_id,
-        problem_id=record.context.problem_id,
-        is_success=record.outcome.is_success if isinstance(record.outcome, OutcomeScore) else None,
-        rubric_sha256=rubric_sha256(rubric),
-        counted=counted,
-        replayed=replayed,
-        spent=spent,
-    )
-
-
-def settled_keys(rows: Iterable[ReplayRow]) -> set[tuple[str, str]]:
-    """(body, rubric) of what was replayed and is not owed."""
-    return {(row.body_sha256, row.rubric_sha256) for row in rows if isinstance(row.replayed, Verdict)}
 
 
 def compare_replay(rows: Sequence[ReplayRow]) -> ReplayComparison:
     """The comparison over rows of one rubric; of several on one record the last counts."""
-    last = list({(row.validator, row.seq): row for row in rows}.values())
-    spent = Spending()
-    changes: list[int] = []
-    scores: defaultdict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+    last = {(row.validator, row.seq): row for row in rows}.values()
+    spent, changes = Spending(), list[int]()
+    earned: defaultdict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
     for row in rows:
         spent = spent.plus(row.spent)
     for row in last:
@@ -328,32 +257,22 @@ def compare_replay(rows: Sequence[ReplayRow]) -> ReplayComparison:
         if isinstance(before, Verdict) and isinstance(after, Verdict):
             changes.append(after.quality_e4 - before.quality_e4)
             if row.is_success is not None:
-                earned = (before.coefficient_e4, after.coefficient_e4) if row.is_success else (0, 0)
-                scores[row.race_id, row.agent_version_id].append(earned)
-    agents = tuple(
-        AgentReplay(
-            race_id=race_id,
-            agent_version_id=agent,
-            traces=len(pairs),
-            score_e4=sum(before for before, _ in pairs) // len(pairs),
-            replayed_e4=sum(after for _, after in pairs) // len(pairs),
-        )
-        for (race_id, agent), pairs in sorted(scores.items())
-    )
-    races = sorted({one.race_id for one in agents})
-    ranked = {race: [one for one in agents if one.race_id == race] for race in races}
+                pair = (before.coefficient_e4, after.coefficient_e4) if row.is_success else (0, 0)
+                earned[row.race_id, row.agent_version_id].append(pair)
     return ReplayComparison(
         rows=len(last),
         owed=sum(isinstance(row.replayed, UnscoredVerdict) for row in last),
         unlike=sum(map(bool, changes)),
         mean_change_e4=sum(changes) // len(changes) if changes else None,
-        agents=agents,
-        tops={
-            race: (
-                max(found, key=lambda one: one.score_e4).agent_version_id,
-                max(found, key=lambda one: one.replayed_e4).agent_version_id,
+        agents=tuple(
+            AgentReplay(
+                race_id=race_id,
+                agent_version_id=agent,
+                traces=len(pairs),
+                score_e4=sum(before for before, _ in pairs) // len(pairs),
+                replayed_e4=sum(after for _, after in pairs) // len(pairs),
             )
-            for race, found in ranked.items()
-        },
+            for (race_id, agent), pairs in sorted(earned.items())
+        ),
         spent=spent,
     )

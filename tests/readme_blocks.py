@@ -14,7 +14,6 @@ from neurons.cli.app import load_command
 ROOT = Path(__file__).parents[1]
 ROOMS = ("foundation", "problems", "harness", "judge", "arena", "training", "neurons", "examples")
 PAGES = [ROOT / "README.md", *sorted(page for room in ROOMS for page in (ROOT / room).rglob("README.md"))]
-NEEDS = ("a GPU", "a wallet", "Docker", "a cluster")
 _BLOCK = re.compile(r"(?:<!-- needs (.+?) -->\n)?^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 

@@ -1,27 +1,86 @@
-"""README.md's first command runs as shown, and what errors tell people to do exists."""
+"""Code blocks of README.md and the rooms' pages, and what errors tell people to do, name what exists.
+
+README.md's own run as typed in tests/prove/test_readme_paths.py, and on small data in tests/training.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
+import pytest
 from typer.core import TyperGroup
 
+from arena.policies import DEMO
+from arena.race.decider import Effect, SealBatch
+from arena.race.machine import RaceObservation, RaceOpened, RaceState
 from foundation.codes import CODES
 from neurons.cli.app import COMMANDS, load_command
+from neurons.settings.settings import resolve
+from tests.arena.race_stand import RACE, batch
+from tests.readme_blocks import PAGES, ROOT, Block, block_under, blocks_of, unknown_options
 
-ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text("utf-8")
-BLOCKS = [block.strip().splitlines() for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL)]
-LINES = [line.partition(" #")[0].strip() for block in BLOCKS for line in block]
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+SHELL = [block for block in BLOCKS if block.language == "sh"]
+ARENA_LINES = sorted({line for block in SHELL for line in block.lines if line.startswith("arena ")})
+
+
+@pytest.mark.parametrize("line", ARENA_LINES)
+def test_a_line_names_a_command_and_options_that_exist(line: str) -> None:
+    assert not unknown_options(line.replace("$R/", "").replace("$POOL", "train"))
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "toml"], ids=lambda block: block.page)
+def test_a_settings_file_can_be_read(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tomllib.loads(block.text)
+    path = tmp_path / "arena.toml"
+    path.write_text(block.text, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert len(resolve({}, path).settings.upstreams) == block.text.count("[[upstreams]]")
+
+
+class Streams:
+    """What the turn of a race asks of a store."""
+
+    def __init__(self) -> None:
+        self.kept: list[str] = []
+
+    async def events(self, stream: str) -> list[str]:
+        return self.kept
+
+    async def put_event(self, stream: str, index: int, event: str) -> None:
+        assert index == len(self.kept)
+        self.kept.append(event)
+
+
+def test_the_races_block_opens_a_race_and_goes_on_from_what_it_stored() -> None:
+    names: dict[str, Any] = {}
+    block = block_under("The loop a driver runs", ROOT / "arena" / "race" / "README.md")
+    exec(compile(block.text, block.page, "exec"), names)
+    store, asked = Streams(), []
+
+    async def gather_facts(state: RaceState) -> RaceObservation:
+        return RaceObservation(now_ms=1_000, validator="hk", finalized_block=1)
+
+    async def carry_out(effect: Effect, state: RaceState) -> RaceOpened | None:
+        asked.append(effect)
+        return RaceOpened(race_id=RACE, policy=DEMO, policy_sha256="p", batch=batch(), opened_ms=1_000, closes_ms=2_000)
+
+    first = asyncio.run(names["turn"](store, RACE, gather_facts, carry_out))
+    second = asyncio.run(names["turn"](store, RACE, gather_facts, carry_out))
+    assert asked == [SealBatch()] and len(store.kept) == 1  # the second turn waits for the close
+    assert first.opened == second.opened is not None
 
 
 def test_the_dry_run_line_runs_as_shown(tmp_path: Path) -> None:
-    (line,) = [line for line in LINES if line.endswith("--dry-run")]
+    line = next(line for line in ARENA_LINES if line.endswith("--dry-run"))
     done = subprocess.run(
         [sys.executable, "-m", "neurons.cli.app", *shlex.split(line)[1:]],
         capture_output=True,

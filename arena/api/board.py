@@ -29,7 +29,8 @@ from arena.records.model import (
     Subject,
     VerdictRecord,
 )
-from arena.records.port import Store, StoredSubmission
+from arena.records.port import StoredSubmission
+from arena.store.postgres import PostgresStore
 from arena.visibility.rule import MOMENTS, Moment, moment_at, released_moment, settlement_moment
 from foundation.errors import ArenaError
 from problems.model import OutcomeScore, Problem
@@ -103,7 +104,7 @@ class Board:
 
     def __init__(
         self,
-        store: Store,
+        store: PostgresStore,
         *,
         now_ms: Callable[[], int],
         suites: Mapping[str, tuple[Problem, ...]] = _NO_SUITES,
@@ -188,8 +189,8 @@ class Board:
     def _race(self, number: int, race_id: str) -> RaceView:
         state, release = self._states.get(race_id), self._releases.get(race_id)
         settlement = self._settlements.get(race_id)
-        if state is not None:  # its events say which settlement is in force, if any
-            settlement = state.settlement if state.stage in ("settled", "cancelled") else None
+        if state is not None:  # its events say how it ended
+            settlement = state.settlement
         closes_ms = state.opened.closes_ms if state is not None and state.opened is not None else None
         if closes_ms is None and settlement is not None and settlement.inputs is not None:
             closes_ms = settlement.inputs.closes_ms

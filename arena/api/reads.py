@@ -53,7 +53,7 @@ from arena.export.model import Request as ExportRequest
 from arena.records.body import decode_content
 from arena.records.log import note_sha256
 from arena.records.model import EvaluationRecord, Head, ReleaseRecord, SignedRecord, VerdictRecord
-from arena.records.port import Store
+from arena.store.postgres import PostgresStore
 from arena.visibility.rule import embargoed_races, opening_text, released_moment
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
@@ -93,7 +93,7 @@ class Tail:
 
     def __init__(
         self,
-        store: Store,
+        store: PostgresStore,
         *,
         poll_s: float = POLL_S,
         heartbeat_s: float = HEARTBEAT_S,

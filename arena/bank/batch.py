@@ -22,7 +22,7 @@ from typing import Literal, get_args
 import msgspec
 
 from arena.bank.signed import read_file
-from arena.records.commitments import cluster_commitment, commitment
+from arena.records.log import cluster_commitment, commitment
 from arena.records.model import EvaluationRecord, ReleasedProblem, ReleaseRecord
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes
 from foundation.durable_files import write_whole

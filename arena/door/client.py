@@ -27,7 +27,7 @@ from arena.api.rows import AgentDetail, RaceDetail
 from arena.chain.port import Metagraph, RequestAuth
 from arena.door.service import DoorState, SubmissionStatus, TakenSubmission
 from arena.race.draw import permitted_validators, qualifying_order
-from arena.records.commitments import agent_version_id
+from arena.records.log import agent_version_id
 from arena.submissions.model import SignedSubmission
 from foundation.backoff import Backoff
 from foundation.bounded_http import UnfitAnswerError, ask

@@ -44,10 +44,10 @@ from arena.records.port import (
     AgreedStanding,
     HotkeyState,
     ItemCount,
-    Store,
     StoredSubmission,
     SubmissionState,
 )
+from arena.store.postgres import PostgresStore
 from arena.submissions.admission import admit, hold_of, next_allowed_block, past_submissions, read_report
 from arena.submissions.model import SignedSubmission, is_agent_name, waiting_row
 from arena.visibility.rule import may_see
@@ -70,13 +70,13 @@ class PauseState(msgspec.Struct, frozen=True, kw_only=True):
     since_ms: int = 0  # unix milliseconds
 
 
-async def read_pause(store: Store) -> PauseState:
+async def read_pause(store: PostgresStore) -> PauseState:
     """The state now."""
     events = await store.events(STREAM)
     return _pause_of(events[-1] if events else "")
 
 
-async def put_pause(store: Store, state: PauseState) -> None:
+async def put_pause(store: PostgresStore, state: PauseState) -> None:
     """Change the state. Raises ArenaError V2022 when somebody else changed it at the same moment."""
     events = await store.events(STREAM)
     await store.put_event(STREAM, len(events), msgspec.json.encode(state).decode())
@@ -223,7 +223,12 @@ class Desk:
     """What one validator's door does with submissions, and where it says they stand."""
 
     def __init__(
-        self, store: Store, chain: Subtensor, policy: Policy, board: Board, registration: Registration | None = None
+        self,
+        store: PostgresStore,
+        chain: Subtensor,
+        policy: Policy,
+        board: Board,
+        registration: Registration | None = None,
     ) -> None:
         """`board` is of the same store."""
         self.store, self.chain, self.policy, self._board = store, chain, policy, board

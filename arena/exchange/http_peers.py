@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import Any, cast
 from urllib.parse import urlencode
 
@@ -48,17 +47,9 @@ class HttpPeers:
             trust_env=False,
         )
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Drop every connection."""
         await self._client.aclose()
-
-    async def __aenter__(self) -> HttpPeers:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def ask(self, peer: Peer, question: Question[Answer]) -> Answer | None:
         """As `Peers.ask`."""

@@ -11,6 +11,7 @@ import base64
 import binascii
 import hashlib
 import re
+from typing import TYPE_CHECKING
 
 from arena.chain.port import Signer, Verifier
 from arena.exchange.port import NOTE_BYTES_MAX, ROW_BYTES_MAX, Count, LogDigest
@@ -20,9 +21,11 @@ from arena.records.body import decode_content, is_canonical
 from arena.records.inspection import malformation_of
 from arena.records.log import KEY_ID_BYTES, Checkpoint, LogStart, LogWalk, key_id, message_of
 from arena.records.model import AttemptRecord, EvaluationRecord, GateRecord, RecordContent, VerdictRecord
-from arena.records.port import Store
 from foundation.codes import LOG_UNFIT, PEER_LIED
 from foundation.errors import ArenaError
+
+if TYPE_CHECKING:
+    from arena.store.postgres import PostgresStore
 
 TALLY_DOMAIN = "agent-arena/tally/1"
 COUNTED_KINDS = ("evaluation", "verdict", "attempt", "gate")
@@ -54,7 +57,7 @@ def extend(count: Count, seq: int, content_sha256: str) -> Count:
     return Count(rows=count.rows + 1, rows_sha256=added)
 
 
-async def take_tally(store: Store, race_id: str, to_seq: int, known: LogStart | None = None) -> LogDigest:
+async def take_tally(store: PostgresStore, race_id: str, to_seq: int, known: LogStart | None = None) -> LogDigest:
     """The tally of our own log up to record `to_seq`, for a race or ("") qualifying.
 
     `known` is a point of the log before the first such record, where the reading of leaves can begin. Raises V2021.

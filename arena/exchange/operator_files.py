@@ -64,10 +64,6 @@ class SharedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """The hash of each of its pieces, in order."""
         return self.pieces or (self.sha256,)
 
-    def piece_bytes(self, number: int) -> int:
-        """How long a piece is, counted from 0."""
-        return min(PIECE_BYTES, self.size_bytes - number * PIECE_BYTES)
-
 
 class FilesRelease(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the operator of a subnet hands to its validators. A higher `sequence` takes the place of a lower one."""
@@ -202,8 +198,16 @@ class ReleaseStore:
     def settle(self) -> bool:
         """Make the newest release the whole one once all its files are here, and forget files of no release kept; True
         when that happened now. Raises ArenaError V2064."""
-        with self._locked():
-            return self._settle()
+        with self._locked(), coded(self.folder):
+            newest = self.newest()
+            if newest is None or newest == self._read(_WHOLE) or self.missing(newest.release):
+                return False
+            self._write(_WHOLE, newest)
+            kept = {file.sha256 for file in newest.release.files}
+            for path in (*self._files.iterdir(), *self._parts.iterdir()):
+                if path.name not in kept:
+                    path.unlink(missing_ok=True)
+            return True
 
     def publish(
         self,
@@ -217,8 +221,8 @@ class ReleaseStore:
         with self._locked():
             signed = sign(tuple(self._add(*source) for source in sources), self.newest())
             self._keep(signed)
-            self._settle()
-            return signed
+        self.settle()
+        return signed
 
     def _keep(self, signed: SignedRelease) -> bool:
         release, held = signed.release, self.newest()
@@ -229,18 +233,6 @@ class ReleaseStore:
                 shown, kept = (f"{one.sequence} ({one.release_sha256[:16]})" for one in (release, held.release))
                 raise ArenaError(RELEASE_OLDER, f"release {shown} of {release.signer}: {kept} is held")
         self._write(_NEWEST, signed)
-        return True
-
-    def _settle(self) -> bool:
-        newest = self.newest()
-        if newest is None or newest == self._read(_WHOLE) or self.missing(newest.release):
-            return False
-        self._write(_WHOLE, newest)
-        kept = {file.sha256 for file in newest.release.files}
-        with coded(self.folder):
-            for path in (*self._files.iterdir(), *self._parts.iterdir()):
-                if path.name not in kept:
-                    path.unlink(missing_ok=True)
         return True
 
     # -- files

@@ -34,7 +34,8 @@ from arena.export.model import LogRow
 from arena.race.agreement import RevealGate
 from arena.records.log import note_sha256 as sha256_of
 from arena.records.model import EvaluationRecord, SettlementRecord, SignedRecord, VerdictRecord
-from arena.records.port import EVERY_STATE, Store
+from arena.records.port import EVERY_STATE
+from arena.store.postgres import PostgresStore
 from arena.submissions.model import SignedSubmission, signed_submission
 from foundation.errors import ArenaError
 from judge.verdict import Verdict
@@ -52,7 +53,7 @@ class PeerService:
 
     def __init__(
         self,
-        store: Store,
+        store: PostgresStore,
         logs: PeerLogStore,
         *,
         has_permit: Callable[[str], bool],
@@ -240,7 +241,7 @@ class DonePairs:
     verdict of successes alone would tell them from failures while a judge is away. Only new records are read each time.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: PostgresStore) -> None:
         self._store = store
         self._races: dict[str, _RaceProgress] = {}
 

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import hashlib
 import math
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 
 import msgspec
@@ -204,45 +204,38 @@ class Puller:
         """Take rows up to the note's size, over as many answers as it takes, at the pace that is asked of a peer."""
         pace, loop, size, breaks = self._pace, asyncio.get_running_loop(), claim.point.size, 0
         share_s = (until_s - loop.time()) / 2
+
+        async def take(rows: list[LogRow]) -> None:
+            windows = check.at // pace.window_rows
+            await asyncio.to_thread(_take, check, writer, rows)
+            if check.at // pace.window_rows > windows:
+                window.reschedule(loop.time() + pace.window_s)
+            rows.clear()
+
         try:
             async with asyncio.timeout(share_s), asyncio.timeout(pace.window_s) as window:
-                while check.at < size:
-                    before = check.at
+                while (before := check.at) < size:
                     question = RowsQuestion(
                         validator=claim.point.validator, after=before, to=size, race=claim.due.race_id
                     )
                     try:
+                        batch: list[LogRow] = []
                         async with aclosing(self._peers.rows(peer, question)) as rows:
-                            async for batch in _batches(rows):
-                                windows = check.at // pace.window_rows
-                                await asyncio.to_thread(_take, check, writer, batch)
-                                if check.at // pace.window_rows > windows:
-                                    window.reschedule(loop.time() + pace.window_s)
+                            async for row in rows:
+                                batch.append(row)
+                                if len(batch) == BATCH_ROWS:
+                                    await take(batch)
                     except ArenaError as error:
                         breaks += 1
-                        if error.failure.code != PEER_AWAY or check.at == before or breaks > BREAKS_MAX:
+                        if error.failure.code != PEER_AWAY or not (batch or check.at > before) or breaks > BREAKS_MAX:
                             raise
+                    await take(batch)
                     if check.at == before:
                         raise ArenaError(PEER_LIED, f"{peer.hotkey}: no record {before + 1} of {question.validator}")
         except TimeoutError as error:
             rows_told = f"fewer than {pace.window_rows} rows within {pace.window_s:g} s"
             told = rows_told if window.expired() else f"not done within {share_s:.0f} s"
             raise ArenaError(PEER_AWAY, f"{peer.hotkey}: {told}") from error
-
-
-async def _batches(rows: AsyncIterator[LogRow]) -> AsyncIterator[list[LogRow]]:
-    """Rows some at a time; those that came before an error are handed on before it."""
-    batch: list[LogRow] = []
-    try:
-        async for row in rows:
-            batch.append(row)
-            if len(batch) == BATCH_ROWS:
-                yield batch
-                batch = []
-    except ArenaError:
-        yield batch
-        raise
-    yield batch
 
 
 def _take(check: RowsCheck, writer: RowsWriter, rows: list[LogRow]) -> None:
@@ -292,12 +285,18 @@ class ReleasePuller:
         newest = await asyncio.to_thread(self.newest)
         lacking = self._store.missing(newest.release) if newest else ()
         require_room(self._store.folder, sum(file.size_bytes for file in lacking))
-        fetched = []
-        answering = list(peers)
+        fetched, answering = list[SharedFile](), list(peers)
         for number, file in enumerate(lacking):
             turned = number % max(1, len(answering))  # so that files come from different peers
-            if await self._fetch(file, answering[turned:] + answering[:turned], answering, complaints):
-                fetched.append(file)
+            for peer in answering[turned:] + answering[:turned]:
+                blamed = len(complaints)
+                with _blaming(peer, complaints, _RELEASE_CODES):
+                    if await self._take_pieces(peer, file):
+                        await asyncio.to_thread(self._store.finish, file)
+                        fetched.append(file)
+                        break
+                if len(complaints) > blamed:
+                    answering.remove(peer)
         is_whole = await asyncio.to_thread(self._store.settle)
         return ReleaseTurn(
             complaints=tuple(complaints),
@@ -331,31 +330,15 @@ class ReleasePuller:
                 is_new |= await asyncio.to_thread(self._store.keep, found)
         return is_new
 
-    async def _fetch(
-        self, file: SharedFile, order: Sequence[Peer], answering: list[Peer], complaints: list[Complaint]
-    ) -> bool:
-        """Fetch one file from the first of these peers that has it, or from several in turn; whether it is here."""
-        for peer in order:
-            blamed = len(complaints)
-            with _blaming(peer, complaints, _RELEASE_CODES):
-                if await self._take_pieces(peer, file):
-                    await asyncio.to_thread(self._store.finish, file)
-                    return True
-            if len(complaints) > blamed:
-                answering.remove(peer)
-        return False
-
     async def _take_pieces(self, peer: Peer, file: SharedFile) -> bool:
         """Take the pieces that are lacking from one peer; False where it does not have the file. Raises U3040 to
         U3042."""
         hashes = file.piece_sha256s
         for number in range(await asyncio.to_thread(self._store.pieces_held, file), len(hashes)):
-            size = file.piece_bytes(number)
-            question = FileQuestion(sha256=file.sha256, start=number * PIECE_BYTES)
-            found = await self._peers.ask(peer, question)
+            found = await self._peers.ask(peer, FileQuestion(sha256=file.sha256, start=number * PIECE_BYTES))
             if found is None:
                 return False
-            if len(found) != size or hashlib.sha256(found).hexdigest() != hashes[number]:
+            if hashlib.sha256(found).hexdigest() != hashes[number]:
                 about = f"piece {number + 1} of {len(hashes)} of {file.name}"
                 raise ArenaError(PEER_LIED, f"{peer.hotkey}: {about} is another")
             await asyncio.to_thread(self._store.add_piece, file, found)

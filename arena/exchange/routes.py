@@ -8,14 +8,13 @@ take.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 import msgspec
 import structlog
 from fastapi import FastAPI, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from arena.chain.port import RequestAuth
@@ -109,22 +108,14 @@ class Places:
         self.taken = 0
 
 
-class RowStream(Response):
-    """Lines from an iterator of pieces, as long as there is a place for it."""
+class RowStream(StreamingResponse):
+    """Lines from an iterator of pieces, as long as there is a place for it. The iterator is closed when it ended or the
+    client left."""
 
-    def __init__(
-        self,
-        pieces: AsyncGenerator[bytes],
-        places: Places,
-        refuse: Callable[[ArenaError], Response],
-        media_type: str = "application/x-ndjson",
-    ) -> None:
+    def __init__(self, pieces: AsyncGenerator[bytes], places: Places, refuse: Callable[[ArenaError], Response]) -> None:
         """`refuse` turns V2112 into an answer."""
-        super().__init__(headers={"cache-control": "no-store"}, media_type=media_type)
-        del self.headers["content-length"]
-        self._pieces = pieces
-        self._places = places
-        self._refuse = refuse
+        super().__init__(pieces, headers={"cache-control": "no-store"}, media_type="application/x-ndjson")
+        self._pieces, self._places, self._refuse = pieces, places, refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it. Returns when it ended or the client left."""
@@ -133,28 +124,10 @@ class RowStream(Response):
             await self._refuse(busy)(scope, receive, send)
             return
         self._places.taken += 1
-        sending = asyncio.ensure_future(self._send(send))
-        leaving = asyncio.ensure_future(_left(receive))
         try:
-            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+            async with aclosing(self._pieces):
+                await super().__call__(scope, receive, send)
+        except ArenaError as error:
+            structlog.get_logger().warning("tail ended early", code=error.failure.code, detail=error.failure.detail)
         finally:
-            sending.cancel()
-            leaving.cancel()
-            await asyncio.gather(sending, leaving, return_exceptions=True)
             self._places.taken -= 1
-        if not sending.cancelled() and (failed := sending.exception()):
-            if not isinstance(failed, ArenaError):
-                raise failed
-            structlog.get_logger().warning("tail ended early", code=failed.failure.code, detail=failed.failure.detail)
-
-    async def _send(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        async with aclosing(self._pieces) as pieces:
-            async for piece in pieces:
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -16,7 +16,8 @@ import msgspec
 from arena.chain.keys import canonical_hotkey
 from arena.chain.port import Commitment, Verifier
 from arena.exchange.port import Complaint, Peer, Peers, SubmissionQuestion
-from arena.records.port import EVERY_STATE, Store
+from arena.records.port import EVERY_STATE
+from arena.store.postgres import PostgresStore
 from arena.submissions.model import SUBMISSION_BYTES_MAX, SignedSubmission, is_agent_name, is_authentic
 from foundation.backoff import Backoff
 from foundation.codes import PEER_LIED
@@ -40,7 +41,7 @@ class SourceRelay:
     def __init__(
         self,
         peers: Peers,
-        store: Store,
+        store: PostgresStore,
         verify_signature: Verifier,
         deliver: Callable[[SignedSubmission, int], Awaitable[object]],
         *,

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -19,13 +19,16 @@ from arena.export.assembly import Selection, log_row, signed_content
 from arena.export.files import AGENTS, POLICIES, SOURCES, write_named
 from arena.export.model import LogRange, Manifest, Request, ShardFile
 from arena.policy import Policy
+from arena.race.machine import force_of, replay, stream_of
 from arena.race.settle import policy_of, source_opening_ms
 from arena.records.model import SettlementRecord, Subject
-from arena.records.port import Store
 from arena.secrets import holds_secret, scrub
 from arena.visibility.rule import Moment, may_see
 from foundation.canonical import UNREADABLE_JSON, read_canonical
 from foundation.errors import ArenaError
+
+if TYPE_CHECKING:
+    from arena.store.postgres import PostgresStore
 
 LICENCE = "its author's: published by the rules of the race, which grant no licence"
 
@@ -104,7 +107,7 @@ class Supplement(msgspec.Struct, kw_only=True):
     kept: dict[str, SourceState] = {}  # open sources that are not here, and why, as an export states it
 
 
-async def gather_supplement(store: Store, log: LogRange, request: Request, selection: Selection) -> Supplement:
+async def gather_supplement(store: PostgresStore, log: LogRange, request: Request, selection: Selection) -> Supplement:
     """Look up names, policies and promotions for an export about to be written. Raises ArenaError V2021."""
     found, policies, lines = list[Promotion](), dict[str, str](), dict[int, bytes]()
     async for record in store.records(log.validator, kinds=("settlement",)):
@@ -127,7 +130,23 @@ async def gather_supplement(store: Store, log: LogRange, request: Request, selec
         if record.seq < log.first_seq or selection.reason(record.seq, content):
             lines[record.seq] = msgspec.json.encode(log_row(record, content=record.content))
     names = {one.subject.agent_version_id: scrub(one.name) for one in await store.submissions()}
-    return Supplement(names=names, policies=policies, promotions=first_promotions(found), rows=lines)
+    void = {one.race_id for one in found if await _is_void(store, log, one.race_id)}
+    in_force = {one.agent_version_id for one in found if one.race_id not in void}
+    return Supplement(
+        names=names,
+        policies=policies,
+        promotions=first_promotions(found),
+        rows=lines,
+        kept={one.agent_version_id: "missing" for one in found if one.agent_version_id not in in_force},
+    )
+
+
+async def _is_void(store: PostgresStore, log: LogRange, race_id: str) -> bool:
+    """Whether the log's settlement of a race is not in force, since no quorum settled alike: it opens no source."""
+    if store.validator != log.validator:
+        return False  # another's events are not here
+    state = replay(race_id, await store.events(stream_of(race_id)))
+    return force_of(state) == "none" or (state.is_adopted and state.settlement != state.proposed)
 
 
 def stated_supplement(folder: Path, manifest: Manifest) -> Supplement:

@@ -13,7 +13,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 import zstandard
@@ -36,13 +36,15 @@ from arena.records.model import (
     Subject,
     VerdictRecord,
 )
-from arena.records.port import Store
 from arena.secrets import find_secrets, holds_secret, scrub
 from arena.visibility.rule import Moment, Thing, may_see, settlement_moment, standing_of
 from foundation.errors import ArenaError
 from harness.trace import BODY_VERSION, EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.model import Pool
+
+if TYPE_CHECKING:
+    from arena.store.postgres import PostgresStore
 
 Releases = Mapping[str, Mapping[str, ReleasedProblem]]  # race -> public problem id -> what its release says
 AboutProblem = EvaluationRecord | VerdictRecord | AttemptRecord
@@ -225,7 +227,7 @@ class Assembled(msgspec.Struct, frozen=True, kw_only=True):
     references: tuple[LogRow, ...] = ()
 
 
-async def load_page(store: Store, validator: str, records: list[SignedRecord], selection: Selection) -> Page:
+async def load_page(store: PostgresStore, validator: str, records: list[SignedRecord], selection: Selection) -> Page:
     """Read the contents, and fetch bodies and verdicts of the evaluations that may go out. Raises V2021."""
     contents = [signed_content(record.content, record.content_sha256) for record in records]
     reasons: list[Withheld | None] = [
@@ -289,7 +291,7 @@ def signed_content(content: bytes, content_sha256: str) -> RecordContent | None:
 
 
 async def releases_in(
-    store: Store, validator: str, last_seq: int | None = None
+    store: PostgresStore, validator: str, last_seq: int | None = None
 ) -> AsyncIterator[tuple[SignedRecord, ReleaseRecord]]:
     """The release records of a log, up to the end of a range; of two for one race the first counts."""
     seen: set[str] = set()

@@ -56,13 +56,13 @@ from arena.policy import Policy
 from arena.records.body import decode_content
 from arena.records.log import Checkpoint, LogStart, LogWalk, checkpoint_of, read_checkpoint, sign_checkpoint
 from arena.records.model import ReleaseRecord, SignedRecord, Subject
-from arena.records.port import Store
 from arena.visibility.rule import embargoed_races
 from foundation.errors import ArenaError
 from foundation.long_work import PhaseProgress, rare_collections
 
 if TYPE_CHECKING:
     from arena.export.forms import ParquetFile
+    from arena.store.postgres import PostgresStore
 
 
 PAGE = 128
@@ -73,7 +73,7 @@ T = TypeVar("T")
 
 
 async def export_records(
-    store: Store,
+    store: PostgresStore,
     request: Request,
     folder: Path,
     *,
@@ -121,7 +121,7 @@ async def export_records(
             detail = f"the log of {log.validator} does not lead to its checkpoint of {end.size} records"
             raise ArenaError("V2050", detail)
         for agent in writing.tally.agents:
-            if is_source_open(supplement.promotions.get(agent), now_ms):
+            if agent not in supplement.kept and is_source_open(supplement.promotions.get(agent), now_ms):
                 supplement.sources[agent] = (await store.source(agent) or "").encode()
         layout = resources.files("arena.export").joinpath(LAYOUT).read_bytes()
         before = {
@@ -330,7 +330,7 @@ def complete(
     return msgspec.structs.replace(manifest, files=(*manifest.files, card))
 
 
-async def _pages(store: Store, log: LogRange, selection: Selection) -> AsyncIterator[Page]:
+async def _pages(store: PostgresStore, log: LogRange, selection: Selection) -> AsyncIterator[Page]:
     validator, batch = log.validator, list[SignedRecord]()
     async for record in store.records(validator, after_seq=log.start.after_seq):
         if record.seq > log.last_seq:
@@ -365,7 +365,7 @@ async def _ahead(items: AsyncIterator[T]) -> AsyncIterator[T]:
 
 
 async def _log_range(
-    store: Store, start: Cursor, verify_signature: Verifier, signer: Signer | None, now_ms: int
+    store: PostgresStore, start: Cursor, verify_signature: Verifier, signer: Signer | None, now_ms: int
 ) -> tuple[LogRange, list[tuple[SignedRecord, ReleaseRecord]]]:
     """The range that an export from `start` covers, and the releases up to its end."""
     validator = start.validator

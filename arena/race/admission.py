@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from arena.chain.port import Commitment
 from arena.policy import AdmissionRules, CooldownRules, Policy
-from arena.race.draw import QualifyingResult, qualify
+from arena.race.draw import QualifyingResult, suite_means_e4
 from arena.race.scores import LoggedRecord
-from arena.records.commitments import agent_version_id
+from arena.records.log import agent_version_id
 from arena.records.model import AttemptRecord, Candidate, EvaluationRecord, GateRecord, Payload, Subject, VerdictRecord
 from arena.records.port import AgreedStanding
 from arena.submissions.admission import CooldownClass, Submitted, cooldown_blocks, refused_by_cooldown
@@ -270,9 +270,9 @@ def field_standings(
         here = [word for word in known[subject] if word.said.policy_sha256 == policy.policy_sha256]
         outcomes = [outcome_at(word, closing_block, policy.admission) for word in here]
         accepts, rejects = outcomes.count("accept"), outcomes.count("reject")
-        alone = [qualify(found, suite, policy) for found in results.get(subject, {}).values()]
-        means = [found.score_e4 for found in alone if found.score_e4 is not None]
-        passes, suite_needed = sum(found.passes for found in alone), more_than_half(len(means), at_once)
+        means = list(suite_means_e4(results.get(subject, ()), suite, policy).values())
+        passes = sum(mean >= policy.qualifying.score_min_e4 for mean in means)
+        suite_needed = more_than_half(len(means), at_once)
         is_accepted = accepts >= needed and subject not in too_early
         is_racing = is_accepted and passes >= suite_needed and subject.agent_version_id not in raced
         standing = AgreedStanding(
@@ -318,15 +318,15 @@ def _too_early(known: Mapping[Subject, Sequence[GateWord]], rules: CooldownRules
 
 def _results_by_subject(
     records: RaceRecords, permitted: Collection[str], policy: Policy
-) -> dict[Subject, dict[str, list[QualifyingResult]]]:
-    """By submission and validator: its qualifying results. A validator's first evaluation of an agent says which
-    submission it is about."""
-    found: dict[Subject, dict[str, list[QualifyingResult]]] = {}
+) -> dict[Subject, list[QualifyingResult]]:
+    """By submission: its qualifying results. A validator's first evaluation of an agent says which submission it is
+    about."""
+    found: dict[Subject, list[QualifyingResult]] = {}
     for agent in {agent for _, agent in records.first}:
         for result in records.qualifying_results(agent, policy.policy_sha256):
             subject = records.first.get((result.validator, agent))
             if subject is not None and result.validator in permitted:
-                found.setdefault(subject, {}).setdefault(result.validator, []).append(result)
+                found.setdefault(subject, []).append(result)
     return found
 
 

@@ -15,9 +15,8 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from arena.chain.port import Commitment
-from arena.race.events import RaceSettled
 from arena.race.logs import AnchoredLog, CountedRoll, RollName, count_roll, lacking, race_validators, stakes_of
-from arena.race.machine import RaceState
+from arena.race.machine import RaceSettled, RaceState
 from arena.race.schedule import ANCHOR, RECEIPT, ROLLS, Roll, Timeline
 from arena.race.settle import cancelled_settlement, differences
 from arena.records.model import SettlementRecord

@@ -28,8 +28,9 @@ from arena.race.agreement import (
     roll_name,
     validators_of,
 )
-from arena.race.draw import Assignment, assign, draw_problems, is_work_due, race_seed
-from arena.race.events import (
+from arena.race.draw import draw_problems, is_work_due, race_seed, work_order
+from arena.race.logs import AnchoredLog, anchored_logs, lacking, own_log, receipt
+from arena.race.machine import (
     AdoptSettlement,
     AnchorLog,
     Commit,
@@ -46,19 +47,18 @@ from arena.race.events import (
     RaceObservation,
     RaceOpened,
     RaceSettled,
+    RaceState,
     ReadChain,
     ReleaseBatch,
     SealBatch,
     Settle,
     SettlementDue,
 )
-from arena.race.logs import AnchoredLog, anchored_logs, lacking, own_log, receipt
-from arena.race.machine import RaceState
 from arena.race.schedule import ANCHOR, RECEIPT, Moment, Roll, Timeline, timeline
 from arena.race.scores import control_subject, witness_subject
 from arena.race.settle import NO_BEACON, settlement_sha256
 from arena.records.model import Context, Stage, Subject
-from arena.records.port import WorkItem
+from arena.records.port import Requeue, WorkItem
 from foundation.canonical import content_hash
 from foundation.codes import (
     JOB_QUARANTINED,
@@ -327,7 +327,8 @@ def race_items(state: RaceState, validator: str) -> tuple[WorkItem, ...]:
     control = control_subject(opened.policy.race)
     contexts = _contexts(state) if validator in field.validators else ()
     ahead = (_item(control, context) for context in contexts)
-    return (*ahead, *(item for item, assignment in _pairs(state) if validator in assignment.assigned))
+    copies = opened.policy.race.validators_per_problem
+    return (*ahead, *(item for item, order in _pairs(state) if validator in order[:copies]))
 
 
 def witness_item(item: WorkItem, rules: RaceRules) -> WorkItem | None:
@@ -348,16 +349,17 @@ def stand_in_items(
     that each of the others says it did.
     """
     rules = _drawn(state)[0].policy.race
+    copies = rules.validators_per_problem
     if waited_ms < rules.stand_in_ms:
         return ()
     items = []
-    for item, assignment in _pairs(state):
+    for item, order in _pairs(state):
         pair = (item.subject.agent_version_id, item.context.problem_id)
-        if validator in assignment.stand_ins and is_work_due(
-            assignment.order,
+        if validator in order[copies:] and is_work_due(
+            order,
             validator,
-            asked=len(assignment.assigned),
-            needed=rules.validators_per_problem,
+            asked=copies,
+            needed=copies,
             done={other: pair in pairs for other, pairs in done.items()},
             waited_ms=waited_ms,
             step_ms=rules.stand_in_ms,
@@ -371,15 +373,14 @@ def _drawn(state: RaceState) -> tuple[RaceOpened, FieldFixed, ProblemsDrawn]:
     return state.opened, state.field, state.draw
 
 
-def _pairs(state: RaceState) -> Iterator[tuple[WorkItem, Assignment]]:
-    """Every (problem, agent) of a race as a work item, problem by problem, with whose work it is."""
-    opened, field, draw = _drawn(state)
+def _pairs(state: RaceState) -> Iterator[tuple[WorkItem, tuple[str, ...]]]:
+    """Every (problem, agent) of a race as a work item, problem by problem, with the order of its validators."""
+    _, field, draw = _drawn(state)
     agents = sorted((candidate.subject for candidate in field.field), key=lambda subject: subject.agent_version_id)
-    copies = opened.policy.race.validators_per_problem
     for context in _contexts(state):
         for subject in agents:
-            whose = assign(draw.seed, subject.agent_version_id, context.problem_id, field.validators, copies)
-            yield _item(subject, context), whose
+            order = work_order(draw.seed, subject.agent_version_id, context.problem_id, field.validators)
+            yield _item(subject, context), order
 
 
 def _contexts(state: RaceState) -> Iterator[Context]:
@@ -406,19 +407,9 @@ _NOBODYS = frozenset({NO_ENDPOINT, MODEL_FAILED, MODEL_UNREADABLE, MODEL_BUSY, L
 _DOUBLINGS_MAX = 7  # of the longest wait: from ten minutes to a day
 
 
-class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """`is_closing`: the item is never tried again. Else it is, once `delay_ms` have passed; `may_diverge`: whatever the
-    agent asks then. `is_counted` uses up the attempts for faults of ours, `is_refused` those for refused requests."""
-
-    is_closing: bool
-    is_counted: bool
-    is_refused: bool = False
-    may_diverge: bool = False
-    delay_ms: int = 0
-
-
-def after_fault(failure: Failure, stage: Stage, *, faults: int, counted: int, rules: RaceRules) -> Retry:
-    """What to do after one more fault; `faults` and `counted` are the lease's, before this one.
+def after_fault(failure: Failure, stage: Stage, *, faults: int, counted: int, rules: RaceRules) -> Requeue | None:
+    """How an item goes back to the queue after one more fault; None: it is never tried again. `faults` and `counted`
+    are the lease's, before this one.
 
     The delay doubles with every fault of the item, from `retry_ms` to `retry_max_ms`, so that an item that can't be
     served stands behind all others. Beyond `attempts` faults of ours a qualifying item's longest wait doubles, too.
@@ -427,18 +418,12 @@ def after_fault(failure: Failure, stage: Stage, *, faults: int, counted: int, ru
     is_quarantined = failure.code == JOB_QUARANTINED
     is_used_up = is_ours and stage == "race" and (is_quarantined or counted + 1 >= rules.attempts)
     if is_used_up or failure.owner in (Owner.PROBLEM, Owner.AGENT):
-        return Retry(is_closing=True, is_counted=is_ours)
+        return None
     most_ms = rules.retry_max_ms
     if is_ours and stage == "qualifying":
         most_ms <<= min(max(0, counted - rules.attempts), _DOUBLINGS_MAX)
     delay_ms = most_ms if is_quarantined else min(most_ms, rules.retry_ms << min(faults, 32))
-    return Retry(
-        is_closing=False,
-        is_counted=is_ours,
-        is_refused=failure.code == REQUEST_PROVOKED,
-        may_diverge=may_diverge(failure),
-        delay_ms=delay_ms,
-    )
+    return Requeue(delay_ms=delay_ms, is_fault=True, is_counted=is_ours, is_refused=failure.code == REQUEST_PROVOKED)
 
 
 def may_diverge(failure: Failure) -> bool:

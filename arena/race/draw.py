@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterable, Mapping
-from typing import Literal
 
 import msgspec
 
 from arena.chain.port import BeaconRound, Metagraph
 from arena.policy import Policy
 from foundation.canonical import canonical_bytes, content_hash
-from judge.rubric import lower_median
 
 _SEED_DOMAIN = "agent-arena/race-seed/1"
 _VARIANT_DOMAIN = "agent-arena/qualifying-seed/1"
@@ -57,29 +55,15 @@ def seeded_order(seed: str, purpose: str, *parts: str) -> bytes:
 _QUALIFYING_DOMAIN = b"agent-arena/qualifying/1\n"
 
 
-class Assignment(msgspec.Struct, frozen=True, kw_only=True):
-    """The k assigned validators, then the stand-ins in the order in which they are asked."""
-
-    assigned: tuple[str, ...]
-    stand_ins: tuple[str, ...]
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        """Everybody, in the order in which results count."""
-        return self.assigned + self.stand_ins
-
-
-def assign(seed: str, agent_version_id: str, problem_id: str, validators: Iterable[str], copies: int) -> Assignment:
-    """Order `validators` by HMAC(seed, agent, problem, hotkey) and cut after `copies`.
-
-    With fewer validators than `copies` all of them are assigned. Raises ValueError for `copies` below 1.
-    """
-    if copies < 1:
-        raise ValueError("at least one validator is needed per problem")
-    ordered = sorted(
-        set(validators), key=lambda hotkey: (seeded_order(seed, "assign", agent_version_id, problem_id, hotkey), hotkey)
+def work_order(seed: str, agent_version_id: str, problem_id: str, validators: Iterable[str]) -> tuple[str, ...]:
+    """Whose work a pair is, by HMAC(seed, agent, problem, hotkey): the first k are assigned, the others stand in, and
+    results count in this order."""
+    return tuple(
+        sorted(
+            set(validators),
+            key=lambda hotkey: (seeded_order(seed, "assign", agent_version_id, problem_id, hotkey), hotkey),
+        )
     )
-    return Assignment(assigned=tuple(ordered[:copies]), stand_ins=tuple(ordered[copies:]))
 
 
 def qualifying_order(agent_version_id: str, validators: Iterable[str]) -> tuple[str, ...]:
@@ -89,7 +73,7 @@ def qualifying_order(agent_version_id: str, validators: Iterable[str]) -> tuple[
     its source for it. AGREEMENT.md, "Work".
     """
     seed = hashlib.sha256(_QUALIFYING_DOMAIN + agent_version_id.encode()).hexdigest()
-    return assign(seed, agent_version_id, "", validators, 1).order
+    return work_order(seed, agent_version_id, "", validators)
 
 
 def is_work_due(
@@ -131,37 +115,21 @@ class QualifyingResult(msgspec.Struct, frozen=True, kw_only=True):
     score_e4: int | None
 
 
-class Qualification(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an agent stands. `score_e4` is the lower median over finished validators, None before the first."""
-
-    state: Literal["pending", "qualified", "unqualified"]
-    score_e4: int | None
-    passes: int
-    finished: int
-
-
-def qualify(results: Iterable[QualifyingResult], problem_ids: Iterable[str], policy: Policy) -> Qualification:
-    """Judge an agent by X of Y validators, each by its mean over the suite (rounded down, ten-thousandths).
+def suite_means_e4(results: Iterable[QualifyingResult], problem_ids: Iterable[str], policy: Policy) -> dict[str, int]:
+    """By validator that finished an agent's suite: the mean of what is left of it, rounded down, in ten-thousandths.
 
     The first result per (validator, problem) counts; results for other problems are ignored. A validator for whom more
     than `race.cancel_void_e4` of the suite is withdrawn has not finished.
     """
-    suite, rules = frozenset(problem_ids), policy.qualifying
+    suite = frozenset(problem_ids)
     by_validator: dict[str, dict[str, int | None]] = {}
     for result in results:
         if result.problem_id in suite:
             by_validator.setdefault(result.validator, {}).setdefault(result.problem_id, result.score_e4)
-    means = []  # of what is left, for each validator that finished
-    for scores in by_validator.values():
+    means = {}
+    for validator, scores in by_validator.items():
         counted = [score for score in scores.values() if score is not None]
         is_left = (len(scores) - len(counted)) * _UNIT <= policy.race.cancel_void_e4 * len(suite)
         if counted and is_left and scores.keys() == suite:
-            means.append(sum(counted) // len(counted))
-    passes = sum(mean >= rules.score_min_e4 for mean in means)
-    finished = len(means)
-    if passes >= rules.validators_required:
-        state: Literal["pending", "qualified", "unqualified"] = "qualified"
-    else:
-        still_possible = passes + max(0, rules.validators_asked - finished)
-        state = "pending" if still_possible >= rules.validators_required else "unqualified"
-    return Qualification(state=state, score_e4=lower_median(means) if means else None, passes=passes, finished=finished)
+            means[validator] = sum(counted) // len(counted)
+    return means

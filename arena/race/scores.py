@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from arena.policy import Policy, RaceRules
-from arena.race.draw import assign
+from arena.race.draw import work_order
 from arena.records.model import (
     AttemptRecord,
     Candidate,
@@ -395,7 +395,7 @@ def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -
             given, faulted = available.get((agent, problem_id), {}), charged.get((agent, problem_id), frozenset())
             present: Iterable[str] = given.keys() | faulted
             if len(given.keys() | faulted) > 1:
-                order = assign(seed, agent, problem_id, inputs.stated.validators, copies).order
+                order = work_order(seed, agent, problem_id, inputs.stated.validators)
                 present = [hotkey for hotkey in order if hotkey in given or hotkey in faulted][:copies]
             results = tuple(given[hotkey] for hotkey in present if hotkey not in faulted)
             counted[agent, problem_id] = PairCount(

@@ -1,30 +1,21 @@
 """One record looked at alone: envelope, content hash, signature, schema and body.
 
 `inspect` is pure: it reads the bytes it is given, never canonicalises, and never raises, whatever they are. What
-records say about each other is `arena.records.verification`. An `Inspector` runs it beside the event loop, on a thread
-or in processes, which end with their parent; the findings are the same.
+records say about each other is `arena.records.verification`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import multiprocessing
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from typing import Literal
-
-import msgspec
 
 from arena.chain.port import Verifier
 from arena.records.body import decode_body, decode_content, restore_frame
 from arena.records.log import message_of
-from arena.records.model import Entry, Envelope, EvaluationRecord, Filing, Payload, filing_of
+from arena.records.model import Entry, Envelope, EvaluationRecord, Filing, Payload, envelope_of, filing_of
 from foundation.errors import ArenaError
-from foundation.executors.processes import begin_process
 
 SEQ_MAX = 2**53 - 1
 VALIDATOR_BYTES_MAX = 128
@@ -87,7 +78,7 @@ def inspect(entry: Entry, verify_signature: Verifier) -> RecordFinding:
                 if isinstance(payload, EvaluationRecord) and (unsound := _body_fault(payload, entry)):
                     faults.append(("body", unsound))
     return RecordFinding(
-        **{name: getattr(entry, name) for name in Envelope.__struct_fields__},
+        **envelope_of(entry),
         faults=tuple(faults),
         payload=payload,
         is_stub=entry.content is None,
@@ -138,44 +129,3 @@ def _body_fault(record: EvaluationRecord, entry: Entry) -> str:
     }
     other = [name for name, (stated, held) in pairs.items() if stated != held]
     return f"the body holds another {', '.join(other)} than the record states" if other else ""
-
-
-_ENCODER = msgspec.msgpack.Encoder()
-_ENTRIES = msgspec.msgpack.Decoder(list[Entry])
-_FINDINGS = msgspec.msgpack.Decoder(list[RecordFinding])
-
-
-class Inspector:
-    """Inspects in processes, or beside the event loop on a thread. `depth`: how many batches may be with it at a
-    time, so that it never waits."""
-
-    def __init__(self, verify_signature: Verifier, pool: ProcessPoolExecutor | None, depth: int) -> None:
-        """`verify_signature` is a function of a module, so that a process can import it."""
-        self._verify, self._pool, self.depth = verify_signature, pool, depth
-
-    async def inspect(self, entries: Sequence[Entry]) -> list[RecordFinding]:
-        """One finding per entry, in order. Raises ArenaError V2052 when a process died."""
-        if self._pool is None:
-            return await asyncio.to_thread(lambda: [inspect(entry, self._verify) for entry in entries])
-        packed, loop = _ENCODER.encode(entries), asyncio.get_running_loop()
-        try:
-            return _FINDINGS.decode(await loop.run_in_executor(self._pool, _inspect_packed, self._verify, packed))
-        except BrokenProcessPool as error:
-            raise ArenaError("V2052", str(error)) from error
-
-
-def _inspect_packed(verify_signature: Verifier, packed: bytes) -> bytes:
-    """What a process does: entries in, findings out, both as MessagePack, a fifth of what pickle costs."""
-    return _ENCODER.encode([inspect(entry, verify_signature) for entry in _ENTRIES.decode(packed)])
-
-
-@asynccontextmanager
-async def open_inspector(verify_signature: Verifier, processes: int = 0) -> AsyncIterator[Inspector]:
-    """An inspector for the length of the block: in so many processes, or on a thread of this one where that is 0."""
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(processes, context, initializer=begin_process) if processes > 0 else None
-    try:
-        yield Inspector(verify_signature, pool, 2 * max(1, processes))
-    finally:
-        if pool is not None:
-            await asyncio.to_thread(pool.shutdown, cancel_futures=True)

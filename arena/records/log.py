@@ -1,8 +1,11 @@
-"""The hash chain of one validator's log, as pure functions (docs/architecture.md#records).
+"""One validator's log, as pure functions (docs/architecture.md#records): its hash chain, tree, signed states, the walk
+along it, and what records commit to before it may be shown.
 
 hash(0) = sha256(validator), hash(n) = sha256(hash(n-1) || sha256(content n)). The signature covers domain tag,
 length-prefixed validator, seq, hash(n-1) and sha256(content n): never an id, never the content itself. A chain does not
-show that its tail was cut: checkpoints do.
+show that its tail was cut: checkpoints do. The tree is that of RFC 9162 section 2.1: leaf hash sha256(0x00 || entry),
+node hash sha256(0x01 || left || right), empty tree sha256(""). A growing one is kept as the roots of its complete
+subtrees, one hash per bit of the size; `arena.records.proof` makes proofs, `arena.records.verify_proof` checks them.
 """
 
 from __future__ import annotations
@@ -10,14 +13,15 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import hmac
 import re
-from collections.abc import Iterable
-from typing import Literal, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Literal, NewType, Protocol
 
 import msgspec
 
+from arena.chain.keys import canonical_hotkey
 from arena.chain.port import Commitment, Signer, Verifier
-from arena.records.merkle import HASH_BYTES, MerkleFrontier
 from arena.records.model import SIGNATURE_DOMAIN, Envelope, Head, SignedRecord, StoredCheckpoint
 from foundation.errors import ArenaError
 
@@ -250,3 +254,131 @@ def require_anchor(
         about = f"checkpoint {checkpoint.size} of {checkpoint.validator}, block {checkpoint.anchor_block}"
         raise ArenaError("V2050", f"{about}: the chain holds {held}")
     return signed
+
+
+HASH_BYTES = 32
+EMPTY_ROOT = hashlib.sha256(b"").digest()
+
+LeafRange = tuple[int, int]  # leaves first..end-1, counted from 0
+
+
+def leaf_hash(entry: bytes) -> bytes:
+    """Hash of one leaf."""
+    return hashlib.sha256(b"\x00" + entry).digest()
+
+
+def node_hash(left: bytes, right: bytes) -> bytes:
+    """Hash of an inner node."""
+    return hashlib.sha256(b"\x01" + left + right).digest()
+
+
+class MerkleFrontier:
+    """A growing tree, reduced to what its root needs. Appending costs one or two hashes on average.
+
+    `size` and `peaks` continue a tree from where another one stood; `peaks` are the roots of its complete subtrees,
+    largest first, one per set bit of `size`. Raises ArenaError V2050 when the two do not fit each other.
+    """
+
+    def __init__(self, size: int = 0, peaks: Sequence[bytes] = ()) -> None:
+        if size < 0 or size.bit_count() != len(peaks) or any(len(peak) != HASH_BYTES for peak in peaks):
+            raise ArenaError("V2050", f"a tree of {size} leaves does not have these {len(peaks)} peaks")
+        self.size = size
+        self._peaks = list(peaks)
+
+    @property
+    def peaks(self) -> tuple[bytes, ...]:
+        """Roots of the complete subtrees, largest first."""
+        return tuple(self._peaks)
+
+    def append(self, entry: bytes) -> None:
+        """Add one entry (not its hash)."""
+        peak, size = leaf_hash(entry), self.size
+        while size & 1:  # a pair is complete
+            peak = node_hash(self._peaks.pop(), peak)
+            size >>= 1
+        self._peaks.append(peak)
+        self.size += 1
+
+    def root(self) -> bytes:
+        """Root over everything appended so far."""
+        if not self._peaks:
+            return EMPTY_ROOT
+        *larger, root = self._peaks
+        for peak in reversed(larger):
+            root = node_hash(peak, root)
+        return root
+
+
+def inclusion_ranges(index: int, size: int) -> list[LeafRange]:
+    """The subtrees whose roots prove leaf `index` in a tree of `size`, in proof order. RFC 9162 section 2.1.3.1.
+
+    Raises ValueError unless 0 <= index < size.
+    """
+    if not 0 <= index < size:
+        raise ValueError(f"a tree of {size} leaves has no leaf {index}")
+    first, end, found = 0, size, []
+    while end - first > 1:
+        middle = first + _split(end - first)
+        if index < middle:
+            found.append((middle, end))
+            end = middle
+        else:
+            found.append((first, middle))
+            first = middle
+    return found[::-1]
+
+
+def consistency_ranges(first: int, second: int) -> list[LeafRange]:
+    """The subtrees whose roots prove that a tree of `second` leaves begins with one of `first`. RFC 9162 section
+    2.1.4.1. Raises ValueError unless 0 < first <= second."""
+    if not 0 < first <= second:
+        raise ValueError(f"there is no proof from {first} to {second} leaves")
+    start, end, found = 0, second, []
+    while first != end:
+        middle = start + _split(end - start)
+        if first <= middle:
+            found.append((middle, end))
+            end = middle
+        else:
+            found.append((start, middle))
+            start = middle
+    if start:  # the old tree's last subtree; a whole old tree is known to the verifier by its root
+        found.append((start, end))
+    return found[::-1]
+
+
+def _split(size: int) -> int:
+    """The largest power of two below `size`, for size > 1: how many leaves the left subtree has."""
+    return 1 << ((size - 1).bit_length() - 1)
+
+
+Hotkey = NewType("Hotkey", str)  # ss58, prefix 42
+AgentVersionId = NewType("AgentVersionId", str)  # sha256(hotkey, newline, source sha256), hex
+Sha256 = NewType("Sha256", str)  # lower-case hex
+
+
+def agent_version_id(hotkey: str, source_sha256: str) -> AgentVersionId:
+    """sha256 hex of (hotkey, newline, source sha256)."""
+    return AgentVersionId(hashlib.sha256(f"{canonical(hotkey)}\n{source_sha256}".encode()).hexdigest())
+
+
+def commitment_sha256(hotkey: str, source: str) -> Sha256:
+    """sha256 hex of (ss58 address with prefix 42) followed by the source's UTF-8 bytes."""
+    return Sha256(hashlib.sha256(canonical(hotkey).encode() + source.encode()).hexdigest())
+
+
+def cluster_commitment(salt: str, problem_id: str, cluster: str) -> str:
+    """The commitment (hex) that says of a public problem which cluster it belongs to, once the salt is known."""
+    return commitment(salt, "cluster", f"{problem_id}\n{cluster}".encode())
+
+
+def commitment(salt: str, label: str, content: bytes) -> str:
+    """HMAC-SHA256 (hex) under the hex salt: public before release, checkable after it. The label keeps a problem's
+    commitment from passing for a cluster's."""
+    text = f"agent-arena/{label}/1\n{hashlib.sha256(content).hexdigest()}"
+    return hmac.new(bytes.fromhex(salt), text.encode(), hashlib.sha256).hexdigest()
+
+
+def canonical(hotkey: str) -> Hotkey:
+    """The hotkey in its one spelling; a text that is no hotkey as it is."""
+    return Hotkey(canonical_hotkey(hotkey) or hotkey)

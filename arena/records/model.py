@@ -7,7 +7,7 @@ snapshot-tested; nothing here names a clock except `recorded_ms`, which the sequ
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -348,8 +348,12 @@ class Entry(Envelope, frozen=True, kw_only=True, array_like=True):
 
 def entry_of(record: Envelope, content: bytes | None, body: bytes | None = None) -> Entry:
     """A record that was read elsewhere, as it is looked at."""
-    envelope = {name: getattr(record, name) for name in Envelope.__struct_fields__}
-    return Entry(**envelope, content=content, body=body)
+    return Entry(**envelope_of(record), content=content, body=body)
+
+
+def envelope_of(record: Envelope) -> dict[str, Any]:
+    """What surrounds a record's content, by name."""
+    return {name: getattr(record, name) for name in Envelope.__struct_fields__}
 
 
 class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,8 +1,4 @@
-"""The store port: one log per validator, bodies by content, leases with fencing, and the arena's working state.
-
-Promise of every adapter: an append either happens whole, with its bodies and the finish of its lease, or not at all;
-an append for another hotkey is refused; a lease that was lost can't be finished. The server's clock decides expiry.
-"""
+"""The values of a validator's store, work items, leases and submissions among them, and what this room asks of it."""
 
 from __future__ import annotations
 
@@ -25,8 +21,6 @@ from arena.records.model import (
 )
 from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import ModelUsage
-
-RECORDS_PER_PAGE = 500
 
 SubmissionState = Literal[
     "waiting", "withdrawn", "refused", "rejected", "review", "accepted", "qualified", "unqualified"
@@ -188,178 +182,29 @@ class LeaseLostError(ArenaError):
         super().__init__("V2022", detail)
 
 
-class Store(Protocol):
-    """Everything durable a validator needs. Opened for one hotkey; all times are unix milliseconds."""
+class RecordStore(Protocol):
+    """The part of a store that this room writes and reads; `arena.store.postgres.PostgresStore` says what each method
+    promises."""
 
     @property
     def validator(self) -> str: ...
 
-    # -- the log
     async def head(self, validator: str | None = None) -> Head: ...
 
     async def append(
         self, records: Sequence[SignedRecord], bodies: Sequence[StoredBody] = (), finish: Lease | None = None
-    ) -> Head:
-        """Append in order, in one transaction with `finish`. Raises ArenaError V2022 when the head moved, the lease was
-        lost or the hotkey is another's; V2025 when the store can't hold the records; V2021 when the server is away."""
-        ...
+    ) -> Head: ...
 
-    def records(
-        self,
-        validator: str | None = None,
-        *,
-        after_seq: int = 0,
-        kinds: Sequence[str] = (),
-        race_id: str | None = None,
-        page: int = RECORDS_PER_PAGE,
-    ) -> AsyncIterator[SignedRecord]:
-        """Records in (validator, seq) order, streamed; `page` is how many are read, and held, at a time."""
-        ...
+    async def abandon(self, lease: Lease, record: SignedRecord, requeue: Requeue) -> Head: ...
 
-    def filed_records(self, validator: str, *, after_seq: int = 0) -> AsyncIterator[Entry]:
-        """Every row of one log in order, doubled ones too, with what each is filed under: what verification reads."""
-        ...
+    def records(self, validator: str | None = None, *, after_seq: int = 0) -> AsyncIterator[SignedRecord]: ...
 
-    async def validators(self) -> list[str]:
-        """The hotkeys that have a log this login may see, sorted: on a shared server its own alone. A log that lost
-        its head is one too."""
-        ...
+    def filed_records(self, validator: str, *, after_seq: int = 0) -> AsyncIterator[Entry]: ...
 
-    async def body(self, body_sha256: str, validator: str | None = None) -> StoredBody | None:
-        """The body as a validator (None: we) stored it, or None. Raises ArenaError V2050 when its bytes do not have
-        this hash."""
-        ...
+    def leaves(self, validator: str, *, after_seq: int = 0, to_seq: int | None = None) -> AsyncIterator[Envelope]: ...
 
-    async def frames(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[BodyFrame]:
-        """Those of a validator's bodies (None: our own) that are stored, as they are, every copy of a body that was
-        stored on several days: their reader restores and checks them."""
-        ...
+    async def frames(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[BodyFrame]: ...
 
-    async def verdicts_on(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[SignedRecord]:
-        """Every verdict record of a validator (None: we) on these bodies, in log order."""
-        ...
+    async def checkpoints(self, validator: str | None = None) -> list[StoredCheckpoint]: ...
 
-    def leaves(self, validator: str, *, after_seq: int = 0, to_seq: int | None = None) -> AsyncIterator[Envelope]:
-        """Leaves of one log in order, without contents: some ten times as fast to read as `records`."""
-        ...
-
-    # -- checkpoints
-    async def put_checkpoint(self, checkpoint: StoredCheckpoint) -> None:
-        """Keep a signed checkpoint of this hotkey. One of the same size and note is kept once; another note of that
-        size is V2022 (a validator does not sign two states of one size)."""
-        ...
-
-    async def put_anchor(self, size: int, note_sha256: str, block: int) -> None:
-        """Say in which finalized block the chain holds the checkpoint of that size.
-
-        Raises ArenaError V2022 when there is no such checkpoint, or its anchor is in another block."""
-        ...
-
-    async def checkpoints(self, validator: str | None = None, *, after_size: int = 0) -> list[StoredCheckpoint]:
-        """The checkpoints of a validator (None: our own), by size."""
-        ...
-
-    # -- work
-    async def enqueue(self, items: Sequence[WorkItem]) -> int:
-        """Add items that are not there yet; returns how many were new."""
-        ...
-
-    async def claim(self, count: int, ttl_ms: int, stages: Sequence[Stage] = ("race", "qualifying")) -> list[Lease]: ...
-
-    async def renew(self, lease: Lease, ttl_ms: int) -> Lease | None:
-        """The lease with a later expiry, or None when it was lost."""
-        ...
-
-    async def expired(self) -> list[Lease]:
-        """This validator's leases that ran out unfinished. They stay listed until `abandon` is called for each, so
-        that no attempt goes without a record."""
-        ...
-
-    async def abandon(self, lease: Lease, record: SignedRecord, requeue: Requeue) -> Head:
-        """Return an unfinished lease to the queue and append its `attempt` record, in one transaction."""
-        ...
-
-    async def close_items(self, race_id: str, stage: Stage, agent_version_id: str = "") -> int:
-        """Close this validator's unfinished items of a race and stage (of one agent, when named): nobody claims them
-        again, and `renew` and a finish of their leases answer that the lease is lost. Returns how many."""
-        ...
-
-    async def open_items(self, race_id: str, stage: Stage) -> int:
-        """Work items of a race and stage that are not finished."""
-        ...
-
-    # -- submissions
-    async def put_submission(
-        self, submission: StoredSubmission, source: str, *, is_alone: bool = False
-    ) -> StoredSubmission:
-        """Store a submission, unless this version is there already; one that was withdrawn, or refused with an earlier
-        commitment, is replaced. `is_alone`: and unless another of its hotkey waits. Returns the row that stands then:
-        this version's, or the waiting one's."""
-        ...
-
-    async def submissions(
-        self, states: Sequence[SubmissionState] = GATED, *, miner_hotkey: str = ""
-    ) -> list[StoredSubmission]:
-        """Submissions of these states in the order they came, of everybody or of one hotkey. Sources are not loaded:
-        see `source`."""
-        ...
-
-    async def source(self, agent_version_id: str) -> str | None:
-        """The agent file of a stored submission, or None. That of a withdrawn or refused one is ""."""
-        ...
-
-    async def set_submission_state(
-        self,
-        agent_version_id: str,
-        state: SubmissionState,
-        report: str = "",
-        *,
-        was: SubmissionState | Literal[""] = "",
-        failure: Failure | None = None,
-        qualifying_e4: int | None = None,
-        commitment_block: int = 0,
-    ) -> bool:
-        """Move a submission, with the reason of a refusal. An empty report, no score and block 0 keep the last ones.
-
-        `was`: only from this state; False where it is in another. Raises ArenaError V2025 when there is none."""
-        ...
-
-    async def put_agreed(self, agent_version_id: str, agreed: AgreedStanding) -> None:
-        """Say where a submission stood with all validators at the last close."""
-        ...
-
-    # -- submissions over HTTP
-    async def spend_and_look(
-        self, hotkey: str, nonce_ns: int, *, keep_ms: int, most: int, stream: str
-    ) -> HotkeyState | None:
-        """Let a signed request through once, whichever process asks, and say what is known of the hotkey then; None for
-        one that was let through before. It is kept for `keep_ms` (milliseconds), `most` of one hotkey at once."""
-        ...
-
-    async def item_counts(self, agent_version_id: str) -> list[ItemCount]:
-        """This validator's work on an agent, by race in the order of their names."""
-        ...
-
-    # -- races and weights: events in order, JSON text, one writer
-    async def put_event(self, stream: str, index: int, event: str) -> None:
-        """Append event number `index` (from 0) of a stream. Raises ArenaError V2022 when that number exists."""
-        ...
-
-    async def events(self, stream: str) -> list[str]: ...
-
-    async def streams(self, prefix: str) -> list[str]:
-        """The streams whose names begin so, in the order in which they were begun."""
-        ...
-
-    # -- what models cost: an account for the operator, no evidence
-    async def put_usage(self, usage: AttemptUsage) -> None:
-        """Keep the account of an attempt. The first one of an attempt stands."""
-        ...
-
-    async def usage_totals(self) -> list[UsageTotal]:
-        """All accounts, summed, in the order of their keys."""
-        ...
-
-    async def put_weights_result(self, result: WeightsResult) -> None: ...
-
-    async def weights_results(self, limit: int = 20) -> list[WeightsResult]: ...
+    async def validators(self) -> list[str]: ...

@@ -23,10 +23,17 @@ from typing import Literal
 import msgspec
 
 from arena.chain.port import Verifier
-from arena.records.log import message_of, read_checkpoint
-from arena.records.merkle import LeafRange, MerkleFrontier, consistency_ranges, inclusion_ranges, node_hash
-from arena.records.model import SignedRecord
-from arena.records.port import Store
+from arena.records.log import (
+    LeafRange,
+    MerkleFrontier,
+    consistency_ranges,
+    inclusion_ranges,
+    message_of,
+    node_hash,
+    read_checkpoint,
+)
+from arena.records.model import Envelope, SignedRecord, envelope_of
+from arena.records.port import RecordStore
 from arena.records.verify_proof import check
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
@@ -42,15 +49,10 @@ class OlderCheckpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     consistency: tuple[str, ...]
 
 
-class Proof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Proof(Envelope, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a proof file holds; see the module."""
 
     format: Literal["agent-arena/proof/1"] = PROOF_FORMAT
-    validator: str
-    seq: int
-    prev: str
-    content_sha256: str
-    signature: str
     checkpoint: str
     inclusion: tuple[str, ...]
     older: OlderCheckpoint | None = None
@@ -62,7 +64,7 @@ def encode_proof(proof: Proof) -> bytes:
 
 
 async def prove(
-    store: Store, validator: str, seq: int, note: str, verify_signature: Verifier, *, older_note: str = ""
+    store: RecordStore, validator: str, seq: int, note: str, verify_signature: Verifier, *, older_note: str = ""
 ) -> tuple[Proof, SignedRecord]:
     """A proof of one record under a signed checkpoint, and the record. `older_note`: prove consistency from it too.
 
@@ -84,11 +86,7 @@ async def prove(
     inclusion = await tiles.inclusion(validator, seq, point.size)
     consistency = await tiles.consistency(validator, older.size, point.size) if older else ()
     proof = Proof(
-        validator=validator,
-        seq=seq,
-        prev=record.prev,
-        content_sha256=record.content_sha256,
-        signature=record.signature,
+        **envelope_of(record),
         checkpoint=note,
         inclusion=tuple(step.hex() for step in inclusion),
         older=OlderCheckpoint(checkpoint=older_note, consistency=tuple(step.hex() for step in consistency))
@@ -106,7 +104,7 @@ class TiledLogs:
     """The roots of the complete tiles of some logs: a proof reads two tiles of a log and not all of it. Tiles never
     change, so each is read once. What is proven is checked by its reader against a signed root."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: RecordStore) -> None:
         self._store = store
         self._roots: dict[str, list[bytes]] = defaultdict(list)
         self._growing = asyncio.Lock()

@@ -14,13 +14,11 @@ import hashlib
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 
-import msgspec
-
 from arena.chain.port import Signer
 from arena.records.body import encode_content
 from arena.records.log import head_after, signing_message
 from arena.records.model import AttemptRecord, Head, HostFacts, Payload, RecordContent, SignedRecord, StoredBody
-from arena.records.port import HeadMovedError, Lease, Requeue, Store
+from arena.records.port import HeadMovedError, Lease, RecordStore, Requeue
 from foundation.codes import STORE_AWAY
 from foundation.errors import ArenaError
 
@@ -32,19 +30,12 @@ _AS_IT_WAS = Requeue()
 Write = Callable[[list[SignedRecord]], Awaitable[Head]]
 
 
-class Unanswered(msgspec.Struct):
-    """Payloads that were sent without an answer, and the heads the log has if one of the tries arrived."""
-
-    payloads: tuple[Payload, ...]
-    heads: list[Head]
-
-
 class Sequencer:
     """Signs and appends for one hotkey. Share one between the tasks of a process."""
 
     def __init__(
         self,
-        store: Store,
+        store: RecordStore,
         signer: Signer,
         now_ms: Callable[[], int],
         host: HostFacts,
@@ -58,7 +49,8 @@ class Sequencer:
         self._host = host
         self._lock = asyncio.Lock()
         self._head: Head | None = None  # None: ask the store
-        self._unanswered: list[Unanswered] = []
+        # payloads sent without an answer, and the heads the log has if one of the tries arrived
+        self._unanswered: dict[tuple[Payload, ...], list[Head]] = {}
 
     async def append(
         self,
@@ -84,7 +76,7 @@ class Sequencer:
     async def abandon(self, lease: Lease, payload: AttemptRecord, requeue: Requeue = _AS_IT_WAS) -> Head:
         """Return an unfinished lease of ours to the queue and append its attempt record, in one transaction.
 
-        For leases that ran out (`Store.expired`) and for attempts that ended in a fault of ours. Raises as `append`.
+        For leases that ran out and for attempts that ended in a fault of ours. Raises as `append`.
         """
         return await self._write(
             (payload,), self._host, lambda records: self._store.abandon(lease, records[0], requeue)
@@ -97,28 +89,25 @@ class Sequencer:
             may_repeat = True
             for _ in range(SIGNING_ATTEMPTS):
                 head = self._head or await self._store.head()
-                sent = next((earlier for earlier in self._unanswered if earlier.payloads == payloads), None)
-                if sent is None:
-                    sent = Unanswered(payloads, [])
-                    self._unanswered.append(sent)
-                if await self._has_arrived(sent.heads, head):
-                    return self._settle(sent, head)
+                sent = self._unanswered.setdefault(payloads, [])
+                if await self._has_arrived(sent, head):
+                    return self._settle(payloads, head)
                 records = self._sign(payloads, host, head)
                 self._head = None
-                sent.heads.append(head_after(records[-1]))
+                sent.append(head_after(records[-1]))
                 try:
-                    return self._settle(sent, await write(records))
+                    return self._settle(payloads, await write(records))
                 except ArenaError as error:
                     if error.failure.code == STORE_AWAY:
                         if not may_repeat:
                             raise
                         may_repeat = False
                         continue
-                    sent.heads.pop()  # this one was refused; earlier ones may still arrive
+                    sent.pop()  # this one was refused; earlier ones may still arrive
+                    if not sent:
+                        del self._unanswered[payloads]
                     if not isinstance(error, HeadMovedError):
                         raise
-                finally:
-                    self._unanswered = [other for other in self._unanswered if other.heads]
             raise HeadMovedError(f"the head moved {SIGNING_ATTEMPTS} times while records were signed")
 
     async def _has_arrived(self, sent: Sequence[Head], head: Head) -> bool:
@@ -133,8 +122,8 @@ class Sequencer:
                 break
         return False
 
-    def _settle(self, sent: Unanswered, head: Head) -> Head:
-        sent.heads.clear()
+    def _settle(self, payloads: tuple[Payload, ...], head: Head) -> Head:
+        del self._unanswered[payloads]
         self._head = head
         return head
 

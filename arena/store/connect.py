@@ -17,20 +17,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import asyncpg
-from sqlalchemy import Row, TextClause, event
+from sqlalchemy import Row, event, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from arena.records.port import HeadMovedError, LeaseLostError
-from arena.store import statements as sql
 from foundation.codes import STORE_AWAY
 from foundation.errors import ArenaError
 
@@ -146,6 +146,13 @@ def run_blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return pool.submit(lambda: asyncio.run(work())).result()
 
 
+_HOLD = text("select arena.hold(:validator)")
+_SESSION_FACTS = text("select pid, backend_start from pg_stat_activity where pid = pg_backend_pid()")
+_END_SESSION = text(
+    "select pg_terminate_backend(pid) from pg_stat_activity where pid = :pid and backend_start = :backend_start"
+)
+_parsed = functools.cache(text)
+
 PATIENCE_S = 2.0  # a holder that was just stopped or killed, or our own old session: the server still notices
 POLL_S = 0.05
 
@@ -176,13 +183,13 @@ class Hold:
                 connection = await self._engine.connect()
                 try:
                     deadline = asyncio.get_running_loop().time() + (0 if self._session else PATIENCE_S)
-                    if self._session and (await connection.execute(sql.END_SESSION, self._session)).first():
+                    if self._session and (await connection.execute(_END_SESSION, self._session)).first():
                         deadline += PATIENCE_S
-                    while not (await connection.execute(sql.HOLD, {"validator": self._validator})).scalar():
+                    while not (await connection.execute(_HOLD, {"validator": self._validator})).scalar():
                         if asyncio.get_running_loop().time() > deadline:
                             raise ArenaError("V2024", f"hotkey {self._validator}")
                         await asyncio.sleep(POLL_S)
-                    self._session = dict((await connection.execute(sql.SESSION)).one()._mapping)
+                    self._session = dict((await connection.execute(_SESSION_FACTS)).one()._mapping)
                     driver = (await connection.get_raw_connection()).driver_connection
                 except BaseException:
                     await _end(connection)
@@ -218,24 +225,18 @@ class Session:
         self._engine = engine
         self._hold = hold
 
-    async def rows(self, statement: TextClause, **values: object) -> Sequence[Row[Any]]:
-        """All rows of a statement that reads."""
+    async def rows(self, query: str, **values: object) -> Sequence[Row[Any]]:
+        """All rows of a query. The server infers the types of its values."""
         with coded_errors():
             async with self._engine.connect() as connection:
-                return (await connection.execute(statement, values)).all()
+                return (await connection.execute(_parsed(query), values)).all()
 
-    async def scalar(self, statement: TextClause, **values: object) -> Any:
-        """The first column of the first row of a statement that reads."""
-        return (await self.rows(statement, **values))[0][0]
-
-    async def write(self, statement: TextClause, **values: object) -> Sequence[Row[Any]]:
-        """The rows a writing function returns. Raises ArenaError V2024 when another process holds the hotkey."""
+    async def call(self, function: str, **values: object) -> Sequence[Row[Any]]:
+        """The rows that one of our writing functions returns. Raises ArenaError V2024 when another process holds the
+        hotkey."""
         await self.require()
-        return await self.rows(statement, **values)
-
-    async def write_scalar(self, statement: TextClause, **values: object) -> Any:
-        """What a writing function returns. Raises as `write`."""
-        return (await self.write(statement, **values))[0][0]
+        named = ", ".join(f"_{name} => :{name}" for name in values)
+        return await self.rows(f"select * from arena.{function}({named})", **values)
 
     async def require(self) -> None:
         """Return while this process holds the hotkey, where the store is exclusive. Raises ArenaError V2024."""

@@ -93,11 +93,6 @@ class BodyObjects:
                 await self._require_location(store, prefix)
         return {name: content for name, content in zip(body_sha256s, found, strict=True) if content is not None}
 
-    async def require_there(self, validator: str) -> None:
-        """Return when the store answers this validator. Writes nothing. Raises as `get`."""
-        with _coded(self.location):
-            await self._require_location(_opened(self._at), prefix_of(validator))
-
     async def require_writable(self, validator: str) -> None:
         """Return when the store takes what this validator writes, and gives it back: tried with a marker beside its
         frames. Makes the folder. Raises ArenaError V2028 when the store is away, V2029 when it refuses."""

@@ -1,7 +1,10 @@
-"""The log of a store: records, the bodies they name, and signed checkpoints, over one validator's own login role.
+"""Everything durable of a validator: its log, and the working state beside it, over its own login role.
 
-An append is one call of one SQL function, so it happens whole or not at all; pages are read by key, so a
-reader holds no transaction open. It reads what its login may see.
+Every write is one call of one function of `migrations/sql`, so it happens whole or not at all: an append with its
+bodies and the finish of its lease, or nothing of them. An append for another hotkey is refused, a lease that was lost
+can't be finished, and the server's clock decides expiry. Pages are read by key and not by a cursor, so a reader holds
+no transaction open, and since a log only grows at its end, pages of different moments fit together. A store reads what
+its login may see; all times are unix milliseconds.
 """
 
 from __future__ import annotations
@@ -9,10 +12,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncIterator, Sequence
 from datetime import date
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
-from sqlalchemy import Row, TextClause
+from sqlalchemy import Row
 
 from arena.records.body import compress_bodies, restore_frame
 from arena.records.log import first_head
@@ -30,7 +33,6 @@ from arena.records.model import (
 )
 from arena.records.port import (
     GATED,
-    RECORDS_PER_PAGE,
     AgreedStanding,
     AttemptUsage,
     HotkeyState,
@@ -44,7 +46,6 @@ from arena.records.port import (
     WeightsResult,
     WorkItem,
 )
-from arena.store import statements as sql
 from arena.store.connect import Hold, Session, coded_errors, open_engine
 from arena.store.schema import SCHEMA_REVISION, revision
 from foundation.canonical import canonical_bytes
@@ -53,230 +54,45 @@ from foundation.errors import ArenaError, Failure
 if TYPE_CHECKING:
     from arena.store.objects import BodyObjects
 
-
+T = TypeVar("T")
+RECORDS_PER_PAGE = 500
 LEAVES_PER_PAGE = 5_000
+SOURCES_PER_PAGE = 16  # of up to 1 MB each
+
+# Whoever left evidence has a log: one whose head is gone is not to vanish. Hotkeys are found one after the other by
+# index, since every record has one.
+_VALIDATORS = (
+    "with recursive recorded(validator) as (select min(validator) from arena.record union all"
+    " select (select min(r.validator) from arena.record r where r.validator > n.validator) from recorded n"
+    " where n.validator is not null),"
+    " log(validator) as (select validator from arena.head union select validator from arena.checkpoint"
+    " union select validator from arena.anchor"
+    " union select validator from recorded where validator is not null)"
+    " select validator from log order by validator"
+)
+_LEAF = "seq, prev, sha256, signature"
+# What verification reads goes by the whole key: a row that was doubled on another day is read as often as it stands.
+_BEHIND = "from arena.record where validator = :validator and (seq, day) > (:after_seq, :after_day)"
+# An append may last over midnight, and a clock may be set back behind it.
+_IS_DATED = (
+    "day between ((appended_at - interval '1 hour') at time zone 'UTC')::date"
+    " and ((appended_at + interval '1 hour') at time zone 'UTC')::date as is_dated"
+)
+_SUBJECT = "agent_version_id, miner_hotkey, agent_sha256, commitment_block, commitment_sha256"
+_SUBMISSION = (
+    f"select {_SUBJECT}, name, submitted_ms, signature, state,"
+    " (extract(epoch from received_at) * 1000)::bigint as received_ms, report, failure, qualifying_e4, agreed"
+    " from arena.submission where validator = :validator"
+)
 
 
-class PostgresLog:
-    """The log of one validator, and those of others that its login may read."""
+class PostgresStore:
+    """The store of one validator; of the logs of others it reads what its login may see."""
 
     def __init__(self, session: Session, validator: str, objects: BodyObjects | None = None) -> None:
         self._session = session
         self._validator = validator
         self._objects = objects
-
-    @property
-    def validator(self) -> str:
-        """The hotkey this store writes for."""
-        return self._validator
-
-    async def close(self) -> None:
-        """Close the connections, and let go of the hotkey."""
-        await self._session.close()
-
-    async def head(self, validator: str | None = None) -> Head:
-        """The end of a validator's log; `first_head` where it has none."""
-        name = self._validator if validator is None else validator
-        rows = await self._session.rows(sql.HEAD, validator=name)
-        return Head(rows[0].seq, rows[0].hash.hex()) if rows else first_head(name)
-
-    async def validators(self) -> list[str]:
-        """The hotkeys that have a log this login may see, sorted: its own, or all for the owner. A head, a record or a
-        checkpoint is enough."""
-        return [row.validator for row in await self._session.rows(sql.VALIDATORS)]
-
-    async def append(
-        self, records: Sequence[SignedRecord], bodies: Sequence[StoredBody] = (), finish: Lease | None = None
-    ) -> Head:
-        """Append in order with `bodies` and the finish of a lease; see the port for what it raises."""
-        return await self._append(records, bodies, finish, "done" if finish else None, Requeue())
-
-    async def abandon(self, lease: Lease, record: SignedRecord, requeue: Requeue) -> Head:
-        """Return an unfinished lease of ours to the queue and append its attempt record; see the port."""
-        lease_state = "refused" if requeue.is_refused else "abandoned"
-        return await self._append([record], (), lease, lease_state, requeue)
-
-    async def _append(
-        self,
-        records: Sequence[SignedRecord],
-        bodies: Sequence[StoredBody],
-        lease: Lease | None,
-        lease_state: str | None,
-        requeue: Requeue,
-    ) -> Head:
-        if not records:
-            raise ArenaError("V2025", "there is nothing to append")
-        for place, record in enumerate(records):  # the server takes the head from the first one and counts on
-            if record.validator != self._validator:
-                raise ArenaError("V2022", f"a record of {record.validator} in the store of {self._validator}")
-            if record.seq != records[0].seq + place:
-                raise ArenaError("V2025", f"records of one append must follow each other, not {record.seq}")
-        frames = await compress_bodies(bodies)
-        if self._objects and frames:  # durable before any row says so; an append that fails leaves harmless objects
-            await self._objects.put(self._validator, frames)
-        rows = await self._session.write(
-            sql.APPEND,
-            validator=self._validator,
-            seq=records[0].seq,
-            prev=bytes.fromhex(records[0].prev),
-            contents=[record.content for record in records],
-            signatures=[bytes.fromhex(record.signature) for record in records],
-            body_sha256s=[bytes.fromhex(frame.body_sha256) for frame in frames],
-            body_sizes=[frame.size for frame in frames],
-            bodies=[None if self._objects else frame.content for frame in frames],
-            fence=lease.fence if lease else None,
-            lease_state=lease_state,
-            delay_ms=requeue.delay_ms,
-            is_fault=requeue.is_fault,
-            is_counted=requeue.is_counted,
-        )
-        return Head(rows[0].head_seq, rows[0].head_hash.hex())
-
-    async def records(
-        self,
-        validator: str | None = None,
-        *,
-        after_seq: int = 0,
-        kinds: Sequence[str] = (),
-        race_id: str | None = None,
-        page: int = RECORDS_PER_PAGE,
-    ) -> AsyncIterator[SignedRecord]:
-        """Records of one validator, or of all this login may see (None), in (validator, seq) order, page by page."""
-        for name in [validator] if validator is not None else await self.validators():
-            last = after_seq
-            while True:
-                rows = await self._session.rows(
-                    sql.RECORDS,
-                    validator=name,
-                    after_seq=last,
-                    kinds=list(kinds) or None,
-                    race_id=race_id,
-                    page=page,
-                )
-                for row in rows:
-                    yield _read_record(name, row)
-                if len(rows) < page:
-                    break
-                last = rows[-1].seq
-
-    async def filed_records(
-        self, validator: str, *, after_seq: int = 0, page: int = RECORDS_PER_PAGE
-    ) -> AsyncIterator[Entry]:
-        """Every row of one log behind `after_seq`, page by page, with what it is filed under."""
-        async for row in self._rows_behind(sql.FILED_RECORDS, after_seq, page, validator=validator):
-            filing = Filing(row.kind, row.race_id, row.body_sha256.hex() if row.body_sha256 else "")
-            yield Entry(**_envelope(validator, row), content=row.content, filing=filing, is_dated=row.is_dated)
-
-    async def body(self, body_sha256: str, validator: str | None = None) -> StoredBody | None:
-        """The body, or None. Raises ArenaError V2050 when its bytes do not have this hash."""
-        for frame in await self.frames([body_sha256], validator):
-            content = restore_frame(frame.content, frame.size)
-            if hashlib.sha256(content).hexdigest() != body_sha256:
-                raise ArenaError("V2050", f"body {body_sha256} does not have this hash")
-            return StoredBody(body_sha256=body_sha256, content=content)
-        return None
-
-    async def frames(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[BodyFrame]:
-        """Those of a validator's bodies (None: of our own) that are stored, as they are, every copy of a body that was
-        stored on several days; none for one whose object is missing.
-
-        Raises ArenaError V2029 when they lie in an object store and this store was opened without one.
-        """
-        name = self._validator if validator is None else validator
-        rows = await self._session.rows(
-            sql.BODIES,
-            validator=name,
-            body_sha256s=[bytes.fromhex(sha256) for sha256 in body_sha256s],
-        )
-        elsewhere = sorted({row.sha256.hex() for row in rows if row.content is None})
-        if elsewhere and self._objects is None:
-            raise ArenaError("V2029", f"{len(elsewhere)} bodies of {name} lie in an object store, and none is named")
-        objects = await self._objects.get(name, elsewhere) if elsewhere and self._objects else {}
-        frames = []
-        for row in rows:
-            content = objects.get(row.sha256.hex()) if row.content is None else row.content
-            if content is not None:
-                frames.append(BodyFrame(body_sha256=row.sha256.hex(), content=content, size=row.size))
-        return frames
-
-    async def some_bodies_elsewhere(self, count: int) -> list[str]:
-        """Up to `count` of our bodies that lie in an object store."""
-        rows = await self._session.rows(sql.SOME_ELSEWHERE, validator=self._validator, count=count)
-        return [row.sha256.hex() for row in rows]
-
-    async def verdicts_on(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[SignedRecord]:
-        """Every verdict record of a validator (None: ours) on these bodies, in log order."""
-        name = self._validator if validator is None else validator
-        rows = await self._session.rows(
-            sql.VERDICTS_ON, validator=name, body_sha256s=[bytes.fromhex(sha256) for sha256 in body_sha256s]
-        )
-        return [_read_record(name, row) for row in rows]
-
-    async def leaves(self, validator: str, *, after_seq: int = 0, to_seq: int | None = None) -> AsyncIterator[Envelope]:
-        """The leaves of one log in order, page by page."""
-        async for row in self._rows_behind(sql.LEAVES, after_seq, LEAVES_PER_PAGE, validator=validator, to_seq=to_seq):
-            yield Envelope(**_envelope(validator, row))
-
-    async def _rows_behind(
-        self, query: TextClause, after_seq: int, page: int, **values: object
-    ) -> AsyncIterator[Row[Any]]:
-        """Rows of a log behind a record, page by page in the order of number and day."""
-        last_seq, last_day = after_seq, date.max
-        while True:
-            rows = await self._session.rows(query, after_seq=last_seq, after_day=last_day, page=page, **values)
-            for row in rows:
-                yield row
-            if len(rows) < page:
-                return
-            last_seq, last_day = rows[-1].seq, rows[-1].day
-
-    # -- checkpoints
-
-    async def put_checkpoint(self, checkpoint: StoredCheckpoint) -> None:
-        """Keep a signed checkpoint of this hotkey; see the port. Raises ArenaError V2022 for another hotkey's, or when
-        another note of that size is kept."""
-        if checkpoint.validator != self._validator:
-            raise ArenaError("V2022", f"a checkpoint of {checkpoint.validator} in the store of {self._validator}")
-        await self._session.write(
-            sql.PUT_CHECKPOINT,
-            validator=self._validator,
-            size=checkpoint.size,
-            note=checkpoint.note,
-            signed_ms=checkpoint.signed_ms,
-        )
-
-    async def put_anchor(self, size: int, note_sha256: str, block: int) -> None:
-        """Say in which finalized block the chain holds the checkpoint of that size; see the port."""
-        await self._session.write(
-            sql.PUT_ANCHOR, validator=self._validator, size=size, note_sha256=bytes.fromhex(note_sha256), block=block
-        )
-
-    async def checkpoints(self, validator: str | None = None, *, after_size: int = 0) -> list[StoredCheckpoint]:
-        """The checkpoints of a validator (None: ours), by size."""
-        name = self._validator if validator is None else validator
-        rows = await self._session.rows(sql.CHECKPOINTS, validator=name, after_size=after_size)
-        return [StoredCheckpoint(validator=name, **row._mapping) for row in rows]
-
-
-def _read_record(validator: str, row: Row[Any]) -> SignedRecord:
-    return SignedRecord(**_envelope(validator, row), content=row.content)
-
-
-def _envelope(validator: str, row: Row[Any]) -> dict[str, Any]:
-    return {
-        "validator": validator,
-        "seq": row.seq,
-        "prev": row.prev.hex(),
-        "content_sha256": row.sha256.hex(),
-        "signature": row.signature.hex(),
-    }
-
-
-SOURCES_PER_PAGE = 16  # of up to 1 MB each
-
-
-class PostgresStore(PostgresLog):
-    """Everything durable a validator needs, in Postgres: the log, and the working state beside it."""
 
     @classmethod
     async def open(
@@ -302,7 +118,7 @@ class PostgresStore(PostgresLog):
                     found = await revision(connection)
                     if found != SCHEMA_REVISION:
                         raise ArenaError("V2023", f"found {found or 'no schema'}, need {SCHEMA_REVISION}")
-                    hotkey = (await connection.execute(sql.IDENTITY)).scalar()
+            ((hotkey,),) = await session.rows("select arena.session_hotkey()")
             if validator is not None and hotkey != validator:
                 raise ArenaError("V2022", f"this login belongs to hotkey {hotkey}, not {validator}")
             if is_exclusive and hotkey:
@@ -313,67 +129,274 @@ class PostgresStore(PostgresLog):
             raise
         return cls(session, hotkey or "", objects)
 
+    @property
+    def validator(self) -> str:
+        """The hotkey this store writes for."""
+        return self._validator
+
+    async def close(self) -> None:
+        """Close the connections, and let go of the hotkey."""
+        await self._session.close()
+
+    # -- the log
+
+    async def head(self, validator: str | None = None) -> Head:
+        """The end of a validator's log (None: our own); `first_head` where it has none."""
+        name = self._of(validator)
+        rows = await self._session.rows("select seq, hash from arena.head where validator = :validator", validator=name)
+        return Head(rows[0].seq, rows[0].hash.hex()) if rows else first_head(name)
+
+    async def validators(self) -> list[str]:
+        """The hotkeys that have a log this login may see, sorted: its own, or all for the owner. A head, a record or a
+        checkpoint is enough."""
+        return [row.validator for row in await self._session.rows(_VALIDATORS)]
+
+    async def append(
+        self, records: Sequence[SignedRecord], bodies: Sequence[StoredBody] = (), finish: Lease | None = None
+    ) -> Head:
+        """Append in order, in one transaction with `bodies` and the finish of a lease.
+
+        Raises ArenaError V2022 when the head moved (`HeadMovedError`), the lease was lost (`LeaseLostError`) or the
+        hotkey is another's; V2025 when the store can't hold the records; V2021 when the server is away; V2028 and V2029
+        for the object store, before anything is appended.
+        """
+        return await self._append(records, bodies, {"fence": finish.fence, "lease_state": "done"} if finish else {})
+
+    async def abandon(self, lease: Lease, record: SignedRecord, requeue: Requeue) -> Head:
+        """Return an unfinished lease of ours to the queue and append its `attempt` record, in one transaction.
+
+        Raises as `append`."""
+        ending: dict[str, object] = {
+            "fence": lease.fence,
+            "lease_state": "refused" if requeue.is_refused else "abandoned",
+            "delay_ms": requeue.delay_ms,
+            "is_fault": requeue.is_fault,
+            "is_counted": requeue.is_counted,
+        }
+        return await self._append([record], (), ending)
+
+    async def _append(
+        self, records: Sequence[SignedRecord], bodies: Sequence[StoredBody], ending: dict[str, object]
+    ) -> Head:
+        """`ending`: how a lease ends by it."""
+        for place, record in enumerate(records):  # the server takes the head from the first one and counts on
+            if record.validator != self._validator:
+                raise ArenaError("V2022", f"a record of {record.validator} in the store of {self._validator}")
+            if record.seq != records[0].seq + place:
+                raise ArenaError("V2025", f"records of one append must follow each other, not {record.seq}")
+        frames = await compress_bodies(bodies)
+        if self._objects and frames:  # durable before any row says so; an append that fails leaves harmless objects
+            await self._objects.put(self._validator, frames)
+        rows = await self._call(
+            "append",
+            seq=records[0].seq,
+            prev=bytes.fromhex(records[0].prev),
+            contents=[record.content for record in records],
+            signatures=[bytes.fromhex(record.signature) for record in records],
+            body_sha256s=[bytes.fromhex(frame.body_sha256) for frame in frames],
+            body_sizes=[frame.size for frame in frames],
+            bodies=[None if self._objects else frame.content for frame in frames],
+            **ending,
+        )
+        return Head(rows[0].head_seq, rows[0].head_hash.hex())
+
+    async def records(
+        self,
+        validator: str | None = None,
+        *,
+        after_seq: int = 0,
+        kinds: Sequence[str] = (),
+        race_id: str | None = None,
+        page: int = RECORDS_PER_PAGE,
+    ) -> AsyncIterator[SignedRecord]:
+        """Records of one validator, or of all this login may see (None), in (validator, seq) order, streamed; `page` is
+        how many are read, and held, at a time."""
+        query = (
+            f"select {_LEAF}, content from arena.record where validator = :validator and seq > :after_seq"
+            " and (kind = any (:kinds) or :kinds is null) and (race_id = :race_id or :race_id is null)"
+            " order by seq limit :page"
+        )
+        wanted = {"kinds": list(kinds) or None, "race_id": race_id, "page": page}
+        for name in [validator] if validator is not None else await self.validators():
+            last = after_seq
+            while rows := await self._session.rows(query, validator=name, after_seq=last, **wanted):
+                for row in rows:
+                    yield _read_record(name, row)
+                if len(rows) < page:
+                    break
+                last = rows[-1].seq
+
+    async def filed_records(
+        self, validator: str, *, after_seq: int = 0, page: int = RECORDS_PER_PAGE
+    ) -> AsyncIterator[Entry]:
+        """Every row of one log in order, doubled ones too, with what each is filed under: what verification reads."""
+        query = f"select {_LEAF}, day, content, kind, race_id, body_sha256, {_IS_DATED} {_BEHIND}"
+        async for row in self._rows_behind(query, after_seq, page, validator=validator):
+            filing = Filing(row.kind, row.race_id, row.body_sha256.hex() if row.body_sha256 else "")
+            yield Entry(**_envelope(validator, row), content=row.content, filing=filing, is_dated=row.is_dated)
+
+    async def leaves(self, validator: str, *, after_seq: int = 0, to_seq: int | None = None) -> AsyncIterator[Envelope]:
+        """Leaves of one log in order, without contents: some ten times as fast to read as `records`."""
+        query = f"select {_LEAF}, day {_BEHIND} and (seq <= :to_seq or :to_seq is null)"
+        async for row in self._rows_behind(query, after_seq, LEAVES_PER_PAGE, validator=validator, to_seq=to_seq):
+            yield Envelope(**_envelope(validator, row))
+
+    async def verdicts_on(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[SignedRecord]:
+        """Every verdict record of a validator (None: ours) on these bodies, in log order."""
+        rows = await self._session.rows(
+            f"select {_LEAF}, content from arena.record where validator = :validator"
+            " and kind = 'verdict' and body_sha256 = any (:body_sha256s) order by seq",
+            validator=self._of(validator),
+            body_sha256s=[bytes.fromhex(sha256) for sha256 in body_sha256s],
+        )
+        return [_read_record(self._of(validator), row) for row in rows]
+
+    async def _rows_behind(self, query: str, after_seq: int, page: int, **values: object) -> AsyncIterator[Row[Any]]:
+        """Rows of a log behind a record, page by page in the order of number and day."""
+        last_seq, last_day, query = after_seq, date.max, f"{query} order by seq, day limit :page"
+        while True:
+            rows = await self._session.rows(query, after_seq=last_seq, after_day=last_day, page=page, **values)
+            for row in rows:
+                yield row
+            if len(rows) < page:
+                return
+            last_seq, last_day = rows[-1].seq, rows[-1].day
+
+    # -- bodies
+
+    async def body(self, body_sha256: str, validator: str | None = None) -> StoredBody | None:
+        """The body as a validator (None: we) stored it, or None. Raises ArenaError V2050 when its bytes do not have
+        this hash, V2029 as `frames`."""
+        for frame in await self.frames([body_sha256], validator):
+            content = restore_frame(frame.content, frame.size)
+            if hashlib.sha256(content).hexdigest() != body_sha256:
+                raise ArenaError("V2050", f"body {body_sha256} does not have this hash")
+            return StoredBody(body_sha256=body_sha256, content=content)
+        return None
+
+    async def frames(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[BodyFrame]:
+        """Those of a validator's bodies (None: of our own) that are stored, as they are, every copy of a body that was
+        stored on several days; none for one whose object is missing. Their reader restores and checks them.
+
+        Raises ArenaError V2029 when they lie in an object store and this store was opened without one.
+        """
+        name = self._of(validator)
+        rows = await self._session.rows(  # content is null where its object is to be read
+            "select sha256, size, content from arena.body where validator = :validator"
+            " and sha256 = any (:body_sha256s) order by sha256, content is null, day",
+            validator=name,
+            body_sha256s=[bytes.fromhex(sha256) for sha256 in body_sha256s],
+        )
+        elsewhere = sorted({row.sha256.hex() for row in rows if row.content is None})
+        if elsewhere and self._objects is None:
+            raise ArenaError("V2029", f"{len(elsewhere)} bodies of {name} lie in an object store, and none is named")
+        objects = await self._objects.get(name, elsewhere) if elsewhere and self._objects else {}
+        return [
+            BodyFrame(body_sha256=row.sha256.hex(), content=content, size=row.size)
+            for row in rows
+            if (content := objects.get(row.sha256.hex()) if row.content is None else row.content) is not None
+        ]
+
+    async def some_bodies_elsewhere(self, count: int) -> list[str]:
+        """Up to `count` of our bodies that lie in an object store."""
+        query = "select distinct sha256 from arena.body where validator = :validator and content is null"
+        return [row.sha256.hex() for row in await self._rows(f"{query} order by sha256 limit :count", count=count)]
+
+    # -- checkpoints
+
+    async def put_checkpoint(self, checkpoint: StoredCheckpoint) -> None:
+        """Keep a signed checkpoint of this hotkey; one of the same size and note is kept once. Raises ArenaError V2022
+        for another hotkey's, and for another note of that size: a validator does not sign two states of one size."""
+        if checkpoint.validator != self._validator:
+            raise ArenaError("V2022", f"a checkpoint of {checkpoint.validator} in the store of {self._validator}")
+        await self._call("put_checkpoint", size=checkpoint.size, note=checkpoint.note, signed_ms=checkpoint.signed_ms)
+
+    async def put_anchor(self, size: int, note_sha256: str, block: int) -> None:
+        """Say in which finalized block the chain holds the checkpoint of that size. Raises ArenaError V2022 when there
+        is no such checkpoint, or its anchor is in another block."""
+        await self._call("put_anchor", size=size, note_sha256=bytes.fromhex(note_sha256), block=block)
+
+    async def checkpoints(self, validator: str | None = None, *, after_size: int = 0) -> list[StoredCheckpoint]:
+        """The checkpoints of a validator (None: ours), by size."""
+        rows = await self._session.rows(
+            "select size, coalesce(c.note, '') as note, coalesce(c.signed_ms, 0) as signed_ms,"
+            " coalesce(a.block, 0) as anchor_block, coalesce(encode(a.note_sha256, 'hex'), '') as anchored_sha256"
+            " from arena.checkpoint c full join arena.anchor a using (validator, size)"
+            " where validator = :validator and size > :after_size order by size",
+            validator=self._of(validator),
+            after_size=after_size,
+        )
+        return [StoredCheckpoint(validator=self._of(validator), **row._mapping) for row in rows]
+
     # -- work
 
     async def enqueue(self, items: Sequence[WorkItem]) -> int:
         """Add items that are not there yet; returns how many were new."""
-        return int(
-            await self._session.write_scalar(
-                sql.ENQUEUE,
-                validator=self._validator,
-                ids=[item.item_id for item in items],
-                stages=[item.context.stage for item in items],
-                races=[item.context.race_id for item in items],
-                agents=[item.subject.agent_version_id for item in items],
-                work=[canonical_bytes(item).decode() for item in items],
-            )
+        rows = await self._call(
+            "enqueue",
+            ids=[item.item_id for item in items],
+            stages=[item.context.stage for item in items],
+            races=[item.context.race_id for item in items],
+            agents=[item.subject.agent_version_id for item in items],
+            work=[canonical_bytes(item).decode() for item in items],
         )
+        return int(rows[0][0])
 
     async def claim(self, count: int, ttl_ms: int, stages: Sequence[Stage] = ("race", "qualifying")) -> list[Lease]:
         """Lease up to `count` of our items of these stages: race items first, those that faulted before behind the
         others, each in the order it was enqueued; items that still wait are left alone."""
-        rows = await self._session.write(
-            sql.CLAIM, validator=self._validator, stages=list(stages), count=count, ttl_ms=ttl_ms
-        )
+        rows = await self._call("claim", stages=list(stages), count=count, ttl_ms=ttl_ms)
         return [self._read_lease(row) for row in rows]
 
     async def renew(self, lease: Lease, ttl_ms: int) -> Lease | None:
         """The lease with a later expiry, or None when it was lost."""
-        expires_ms = await self._session.write_scalar(
-            sql.RENEW, validator=self._validator, fence=lease.fence, ttl_ms=ttl_ms
-        )
+        ((expires_ms,),) = await self._call("renew", fence=lease.fence, ttl_ms=ttl_ms)
         return None if expires_ms is None else msgspec.structs.replace(lease, expires_ms=int(expires_ms))
 
     async def expired(self) -> list[Lease]:
-        """This validator's leases that ran out or were lost unfinished and have no attempt record yet."""
-        return [self._read_lease(row) for row in await self._session.rows(sql.EXPIRED, validator=self._validator)]
+        """This validator's leases that ran out or were lost unfinished. They stay listed until `abandon` is called for
+        each, so that no attempt goes without a record."""
+        rows = await self._rows(
+            "select l.fence, i.work, (extract(epoch from l.expires_at) * 1000)::bigint as expires_ms, l.faults,"
+            " l.counted, l.refused from arena.lease l join arena.item i using (validator, item_id)"
+            " where l.validator = :validator"
+            " and (l.state = 'lost' or (l.state = 'open' and l.expires_at <= clock_timestamp())) order by l.fence"
+        )
+        return [self._read_lease(row) for row in rows]
 
     async def close_items(self, race_id: str, stage: Stage, agent_version_id: str = "") -> int:
-        """Close our unfinished items of a race and stage (of one agent, when named), whose leases are lost by it;
-        returns how many."""
-        return int(
-            await self._session.write_scalar(
-                sql.CLOSE_ITEMS,
-                validator=self._validator,
-                race_id=race_id,
-                stage=stage,
-                agent_version_id=agent_version_id,
-            )
-        )
+        """Close our unfinished items of a race and stage (of one agent, when named): nobody claims them again, and
+        `renew` and a finish of their leases answer that the lease is lost. Returns how many."""
+        rows = await self._call("close_items", race_id=race_id, stage=stage, agent_version_id=agent_version_id)
+        return int(rows[0][0])
 
     async def open_items(self, race_id: str, stage: Stage) -> int:
         """Our work items of a race and stage that are neither finished nor closed."""
-        return int(await self._session.scalar(sql.OPEN_ITEMS, validator=self._validator, race_id=race_id, stage=stage))
+        query = (
+            "select count(*) from arena.item where validator = :validator and race_id = :race_id and stage = :stage"
+            " and state in ('open', 'leased')"
+        )
+        return int((await self._rows(query, race_id=race_id, stage=stage))[0][0])
 
-    # -- submissions, events, weights
+    async def item_counts(self, agent_version_id: str) -> list[ItemCount]:
+        """This validator's work on an agent, by race in the order of their names."""
+        query = (
+            "select stage, race_id, count(*) filter (where state = 'done') as done, count(*) as total from arena.item"
+            " where validator = :validator and agent_version_id = :agent_version_id"
+            " group by stage, race_id order by race_id"
+        )
+        return _read_all(await self._rows(query, agent_version_id=agent_version_id), ItemCount)
+
+    # -- submissions
 
     async def put_submission(
         self, submission: StoredSubmission, source: str, *, is_alone: bool = False
     ) -> StoredSubmission:
-        """Store a submission unless it, or `is_alone` another of its hotkey that waits, is there; see the port."""
-        rows = await self._session.write(
-            sql.PUT_SUBMISSION,
-            validator=self._validator,
+        """Store a submission, unless this version is there already; one that was withdrawn, or refused with an earlier
+        commitment, is replaced. `is_alone`: and unless another of its hotkey waits. Returns the row that stands then:
+        this version's, or the waiting one's."""
+        rows = await self._call(
+            "put_submission",
             name=submission.name,
             source=_utf8(source),
             submitted_ms=submission.submitted_ms,
@@ -388,21 +411,31 @@ class PostgresStore(PostgresLog):
     async def submissions(
         self, states: Sequence[SubmissionState] = GATED, *, miner_hotkey: str = ""
     ) -> list[StoredSubmission]:
-        """Submissions of these states in the order they came, of everybody or of one hotkey, without their sources."""
-        rows = await self._session.rows(
-            sql.SUBMISSIONS, validator=self._validator, states=list(states), miner_hotkey=miner_hotkey
+        """Submissions of these states in the order they came, of everybody or of one hotkey. Sources are not loaded:
+        see `source`."""
+        query = (
+            f"{_SUBMISSION} and state = any (:states)"
+            " and (:miner_hotkey = '' or miner_hotkey = :miner_hotkey) order by ordinal"
         )
+        rows = await self._rows(query, states=list(states), miner_hotkey=miner_hotkey)
         return [_read_submission(dict(row._mapping)) for row in rows]
 
     async def source(self, agent_version_id: str) -> str | None:
-        """The agent file of a stored submission, or None."""
-        rows = await self._session.rows(sql.SOURCE, validator=self._validator, agent_version_id=agent_version_id)
+        """The agent file of a stored submission, or None. That of a withdrawn or refused one is ""."""
+        query = (
+            "select source from arena.submission where validator = :validator and agent_version_id = :agent_version_id"
+        )
+        rows = await self._rows(query, agent_version_id=agent_version_id)
         return rows[0].source.decode() if rows else None
 
     async def sources(self) -> AsyncIterator[StoredSource]:
         """The agent file of every submission that this login may read, in the order they came, page by page."""
+        query = (
+            f"select ordinal, validator, {_SUBJECT}, source from arena.submission where ordinal > :after"
+            " and state not in ('waiting', 'withdrawn', 'refused') order by ordinal limit :page"
+        )
         after = 0
-        while rows := await self._session.rows(sql.SOURCES, after=after, page=SOURCES_PER_PAGE):
+        while rows := await self._session.rows(query, after=after, page=SOURCES_PER_PAGE):
             for row in rows:
                 subject = Subject(**{name: row._mapping[name] for name in Subject.__struct_fields__})
                 yield StoredSource(validator=row.validator, subject=subject, source=row.source)
@@ -419,10 +452,11 @@ class PostgresStore(PostgresLog):
         qualifying_e4: int | None = None,
         commitment_block: int = 0,
     ) -> bool:
-        """Move a submission; see the port. Raises ArenaError V2025 when there is none."""
-        is_moved = await self._session.write_scalar(
-            sql.SET_SUBMISSION_STATE,
-            validator=self._validator,
+        """Move a submission, with the reason of a refusal. An empty report, no score and block 0 keep the last ones.
+
+        `was`: only from this state; False where it is in another. Raises ArenaError V2025 when there is none."""
+        ((is_moved,),) = await self._call(
+            "set_submission_state",
             agent_version_id=agent_version_id,
             was=was,
             state=state,
@@ -438,77 +472,112 @@ class PostgresStore(PostgresLog):
     async def put_agreed(self, agent_version_id: str, agreed: AgreedStanding) -> None:
         """Say where a submission stood with all validators at the last close."""
         text = msgspec.json.encode(agreed).decode()
-        await self._session.write(
-            sql.PUT_AGREED, validator=self._validator, agent_version_id=agent_version_id, agreed=text
-        )
-
-    # -- submissions over HTTP
+        await self._call("put_agreed", agent_version_id=agent_version_id, agreed=text)
 
     async def spend_and_look(
         self, hotkey: str, nonce_ns: int, *, keep_ms: int, most: int, stream: str
     ) -> HotkeyState | None:
-        """Let a signed request through once, and say what is known of the hotkey then, in one statement."""
-        values = {"hotkey": hotkey, "nonce_ns": nonce_ns, "keep_ms": keep_ms, "most": most, "stream": stream}
-        rows = await self._session.write(sql.SPEND_AND_LOOK, validator=self._validator, **values)
+        """Let a signed request through once, whichever process asks, and say what is known of the hotkey then, with the
+        last event of `stream`; None for one that was let through before, for which nothing is read. It is kept for
+        `keep_ms` (milliseconds), `most` of one hotkey at once."""
+        query = (
+            "with spent as materialized"
+            " (select arena.spend_nonce(:validator, :hotkey, :nonce_ns, :keep_ms, :most) as is_new)"
+            " select (select event from arena.event where validator = :validator and stream = :stream"
+            " order by index desc limit 1) as event,"
+            f" (select json_agg(s) from ({_SUBMISSION} and miner_hotkey = :hotkey order by ordinal) s)::text"
+            " as submissions from spent where is_new"
+        )
+        await self._session.require()
+        rows = await self._rows(query, hotkey=hotkey, nonce_ns=nonce_ns, keep_ms=keep_ms, most=most, stream=stream)
         if not rows:
             return None
         stored: list[dict[str, Any]] = msgspec.json.decode(rows[0].submissions or "[]")
         return HotkeyState(event=rows[0].event or "", submissions=tuple(map(_read_submission, stored)))
 
-    async def item_counts(self, agent_version_id: str) -> list[ItemCount]:
-        """This validator's work on an agent, by race in the order of their names."""
-        values = {"validator": self._validator, "agent_version_id": agent_version_id}
-        return [
-            msgspec.convert(dict(row._mapping), ItemCount)
-            for row in await self._session.rows(sql.ITEM_COUNTS, **values)
-        ]
-
-    # -- races and weights
+    # -- races and weights: events in order, JSON text, one writer
 
     async def put_event(self, stream: str, index: int, event: str) -> None:
-        """Append event number `index` of a stream. Raises ArenaError V2022 unless it is the next one."""
-        await self._session.write(sql.PUT_EVENT, validator=self._validator, stream=stream, index=index, event=event)
+        """Append event number `index` (from 0) of a stream. Raises ArenaError V2022 unless it is the next one."""
+        await self._call("put_event", stream=stream, index=index, event=event)
 
     async def events(self, stream: str) -> list[str]:
         """The events of a stream, in order."""
-        return [row.event for row in await self._session.rows(sql.EVENTS, validator=self._validator, stream=stream)]
+        query = "select event from arena.event where validator = :validator and stream = :stream order by index"
+        return [row.event for row in await self._rows(query, stream=stream)]
 
     async def streams(self, prefix: str) -> list[str]:
         """The streams whose names begin so, in the order in which they were begun."""
-        rows = await self._session.rows(sql.STREAMS, validator=self._validator, prefix=prefix)
-        return [row.stream for row in rows]
+        query = (
+            "select stream from arena.event where validator = :validator and starts_with(stream, :prefix)"
+            " and index = 0 order by put_at, stream"
+        )
+        return [row.stream for row in await self._rows(query, prefix=prefix)]
 
     async def put_usage(self, usage: AttemptUsage) -> None:
-        """Keep the account of an attempt. The first one of an attempt stands."""
-        values = msgspec.structs.asdict(usage) | {"rows": msgspec.json.encode(usage.rows).decode()}
-        await self._session.write(sql.PUT_USAGE, validator=self._validator, **values)
+        """Keep the account of an attempt: the operator's, no evidence. The first one of an attempt stands."""
+        await self._call(
+            "put_usage", **msgspec.structs.asdict(usage) | {"rows": msgspec.json.encode(usage.rows).decode()}
+        )
 
     async def usage_totals(self) -> list[UsageTotal]:
         """All accounts, summed, in the order of their keys."""
-        rows = await self._session.rows(sql.USAGE_TOTALS, validator=self._validator)
-        return [msgspec.convert(dict(row._mapping), UsageTotal) for row in rows]
+        query = (
+            "select race_id, stage, agent_version_id, upstream, model, count(*)::integer as episodes,"
+            " sum(requests)::bigint as requests, sum(attempts)::bigint as attempts, sum(probes)::bigint as probes,"
+            " sum(prompt_tokens)::bigint as prompt_tokens, sum(completion_tokens)::bigint as completion_tokens,"
+            " sum(latency_ms)::bigint as latency_ms,"
+            " case when bool_and(cost_micro_usd is not null) then sum(cost_micro_usd)::bigint end as cost_micro_usd"
+            " from arena.usage where validator = :validator group by 1, 2, 3, 4, 5 order by 1, 2, 3, 4, 5"
+        )
+        return _read_all(await self._rows(query), UsageTotal)
 
     async def put_weights_result(self, result: WeightsResult) -> None:
         """Store one try at setting weights."""
         values = msgspec.structs.asdict(result) | {"uids": list(result.uids), "weights_u16": list(result.weights_u16)}
-        await self._session.write(sql.PUT_WEIGHTS_RESULT, validator=self._validator, **values)
+        await self._call("put_weights_result", **values)
 
     async def weights_results(self, limit: int = 20) -> list[WeightsResult]:
         """The latest tries, newest first."""
-        rows = await self._session.rows(sql.WEIGHTS_RESULTS, validator=self._validator, limit=limit)
-        return [msgspec.convert(dict(row._mapping), WeightsResult) for row in rows]
+        query = (
+            "select race_id, block, uids, weights_u16, status, detail from arena.weights_result"
+            " where validator = :validator order by ordinal desc limit :limit"
+        )
+        return _read_all(await self._rows(query, limit=limit), WeightsResult)
+
+    async def _call(self, function: str, **values: object) -> Sequence[Row[Any]]:
+        """The rows that a writing function of ours returns."""
+        return await self._session.call(function, validator=self._validator, **values)
+
+    async def _rows(self, query: str, **values: object) -> Sequence[Row[Any]]:
+        """The rows of our own that a query finds."""
+        return await self._session.rows(query, validator=self._validator, **values)
+
+    def _of(self, validator: str | None) -> str:
+        return self._validator if validator is None else validator
 
     def _read_lease(self, row: Row[Any]) -> Lease:
         item = msgspec.json.decode(row.work, type=WorkItem)
-        return Lease(
-            item=item,
-            validator=self._validator,
-            fence=row.fence,
-            expires_ms=row.expires_ms,
-            faults=row.faults,
-            counted=row.counted,
-            refused=row.refused,
-        )
+        counters = {name: row._mapping[name] for name in ("fence", "expires_ms", "faults", "counted", "refused")}
+        return Lease(item=item, validator=self._validator, **counters)
+
+
+def _read_record(validator: str, row: Row[Any]) -> SignedRecord:
+    return SignedRecord(**_envelope(validator, row), content=row.content)
+
+
+def _envelope(validator: str, row: Row[Any]) -> dict[str, Any]:
+    return {
+        "validator": validator,
+        "seq": row.seq,
+        "prev": row.prev.hex(),
+        "content_sha256": row.sha256.hex(),
+        "signature": row.signature.hex(),
+    }
+
+
+def _read_all(rows: Sequence[Row[Any]], kind: type[T]) -> list[T]:
+    return [msgspec.convert(dict(row._mapping), kind) for row in rows]
 
 
 def _utf8(text: str) -> bytes:

@@ -17,7 +17,7 @@ import msgspec
 from arena.chain.port import Commitment, Metagraph, Verifier
 from arena.gate.rules import LIKENESS, GateReport
 from arena.policy import CooldownRules
-from arena.records.commitments import AgentVersionId
+from arena.records.log import AgentVersionId
 from arena.records.model import Hold, Subject
 from arena.records.port import GATED, StoredSubmission, SubmissionState
 from arena.submissions.model import SignedSubmission, is_agent_name, is_authentic

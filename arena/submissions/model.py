@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from arena.chain.port import Signer, Subtensor, Verifier
-from arena.records.commitments import AgentVersionId, Sha256, agent_version_id, canonical, commitment_sha256
+from arena.records.log import AgentVersionId, Sha256, agent_version_id, canonical, commitment_sha256
 from arena.records.model import Subject
 from arena.records.port import StoredSubmission
 from foundation.canonical import canonical_bytes, text_hash

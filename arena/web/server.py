@@ -48,9 +48,9 @@ from arena.chain.local_http import EXTRINSICS, QUESTION_BYTES_MAX, READS, ROUTE,
 from arena.door.service import Door, explain_dropped, make_door_app
 from arena.exchange.peer_service import ShareRules, Shares
 from arena.exchange.routes import Exchange, Places, add_exchange
-from arena.records.port import Store
 from arena.records.proof import encode_proof
 from arena.sn15.routes import CLOSED_PATHS, PATHS, add_sn15_reads, make_sn15_app, sn15_refusal
+from arena.store.postgres import PostgresStore
 from arena.web.pages import Pages
 from arena.web.reading import harmless, moment, sentence
 from foundation.canonical import UNREADABLE_JSON
@@ -232,7 +232,7 @@ class TailServer(Server):
 
     def __init__(
         self,
-        store: Store,
+        store: PostgresStore,
         listener: socket.socket,
         *,
         clients: int = 32,

@@ -267,17 +267,18 @@ def replay(
     Rows of kind `replay` go to replay.jsonl, beside the log and never into it: nothing counts them. An interrupted or
     owed replay goes on where it stopped. Shows what each agent's traces would have earned.
     """
-    from arena.evaluate import compare_replay, replay_row, rubric_sha256, settled_keys
+    from arena.evaluate import ReplayRow, compare_replay
+    from foundation.canonical import content_hash
     from judge.budget import JudgeMeter
     from judge.panel import judge_body
     from judge.verdict import Verdict
 
     rubric, meter = rubric_of(policy, panel.models), JudgeMeter()
-    judges, rubric_hash = panel.judges(rubric, meter), rubric_sha256(rubric)
+    judges, rubric_hash = panel.judges(rubric, meter), content_hash(rubric)
     out.mkdir(parents=True, exist_ok=True)
     path = out / "replay.jsonl"
     rows = [row for row in read_rows(path) if row.rubric_sha256 == rubric_hash]
-    done = settled_keys(rows)
+    done = {row.body_sha256 for row in rows if isinstance(row.replayed, Verdict)}
 
     async def work(logs: PostgresStore) -> None:
         found = await evaluations_of(logs, validator, race)
@@ -285,12 +286,23 @@ def replay(
             raise typer.BadParameter(f"no evaluation{f' of {race}' if race else ''} stands in this log")
         with show_progress(is_quiet=as_json) as progress, path.open("ab") as stream:
             for number, (name, seq, record) in enumerate(found, 1):
-                if (record.body_sha256, rubric_hash) in done:
+                if record.body_sha256 in done:
                     continue
                 body, counted = await body_and_verdicts(logs, name, record.body_sha256)
                 verdict = judge_body(body, rubric, judges)
-                spent = meter.take(int(isinstance(verdict, Verdict)))
-                row = replay_row(name, seq, record, rubric, counted[-1] if counted else None, verdict, spent)
+                row = ReplayRow(
+                    validator=name,
+                    seq=seq,
+                    body_sha256=record.body_sha256,
+                    race_id=record.context.race_id,
+                    agent_version_id=record.subject.agent_version_id,
+                    problem_id=record.context.problem_id,
+                    is_success=getattr(record.outcome, "is_success", None),
+                    rubric_sha256=rubric_hash,
+                    counted=counted[-1] if counted else None,
+                    replayed=verdict,
+                    spent=meter.take(int(isinstance(verdict, Verdict))),
+                )
                 stream.write(msgspec.json.encode(row) + b"\n")
                 stream.flush()
                 os.fsync(stream.fileno())

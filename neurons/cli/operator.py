@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 import typer
@@ -76,15 +76,21 @@ def publish(
 
     flags = {"state_dir": state_dir, "netuid": netuid, "network": wallet.network, "policy": policy}
     settings = resolve(flags).settings
+    store = open_releases(settings.state_dir)
     if not paths and not policy:
-        _show_release(state_dir, as_json=as_json)
+        newest, whole = store.newest(), store.whole()
+        if newest is None:
+            none = f"no release in {store.folder}: `arena operator publish`, or start a validator that shares races"
+            show({"release": None}, [none], as_json=as_json)
+            return
+        lines = [f"release {whole.release.sequence} is the newest that is whole"] if whole and whole != newest else []
+        _show(newest, store, lines, as_json=as_json, whole_sequence=whole.release.sequence if whole else 0)
         return
     signer = wallet.open()
     sources, skipped = collect(paths or ())
     if policy:
         rules = policy_of(settings)
         sources.append(("policy", "policy.json", write_policy(settings.state_dir, rules, rules.policy_sha256)))
-    store = open_releases(settings.state_dir)
     signed = sign_and_keep(
         store,
         sources,
@@ -95,63 +101,34 @@ def publish(
         verify=verify,
         is_carried=not replace,
     )
-    row = _describe(signed, store) | {"left_out": [str(path) for path in skipped]}
-    lines = [*_lines(signed, store), *(f"left out: {path} is nothing that validators share" for path in skipped)]
+    lines = [f"left out: {path} is nothing that validators share" for path in skipped]
     lines.append(f"validators set operator_hotkey = {signer.hotkey}, or take it from the chain as the subnet's owner")
-    show(row, lines, as_json=as_json)
+    _show(signed, store, lines, as_json=as_json, left_out=[str(path) for path in skipped])
 
 
-def _show_release(state_dir: Path | None, *, as_json: bool) -> None:
-    """The newest release as this state folder holds it: who signed it, its files, what is missing."""
-    from neurons.settings.released import open_releases
-    from neurons.settings.settings import resolve
-
-    settings = resolve({"state_dir": state_dir}).settings
-    store = open_releases(settings.state_dir)
-    newest, whole = store.newest(), store.whole()
-    if newest is None:
-        none = f"no release in {store.folder}: `arena operator publish`, or start a validator that shares races"
-        show({"release": None}, [none], as_json=as_json)
-        return
-    lines = list(_lines(newest, store))
-    if whole is not None and whole != newest:
-        lines.append(f"release {whole.release.sequence} is the newest that is whole")
-    row = _describe(newest, store) | {"whole_sequence": whole.release.sequence if whole else 0}
-    show(row, lines, as_json=as_json)
-
-
-def _describe(signed: SignedRelease, store: ReleaseStore) -> dict[str, Any]:
+def _show(signed: SignedRelease, store: ReleaseStore, lines: list[str], *, as_json: bool, **more: object) -> None:
+    """A release as this state folder holds it: who signed it, its files, what is missing; then `lines`, or, as JSON,
+    `more`."""
     release = signed.release
     missing = {file.sha256 for file in store.missing(release)}
     files = [
         {**msgspec.to_builtins(file), "is_here": file.sha256 not in missing, "pieces": len(file.pieces)}
         for file in release.files
     ]
-    return {
-        "release": release.sequence,
-        "release_sha256": release.release_sha256,
-        "signer": release.signer,
-        "netuid": release.netuid,
-        "made_ms": release.made_ms,
-        "files": files,
-        "missing": len(missing),
-    }
-
-
-def _lines(signed: SignedRelease, store: ReleaseStore) -> list[str]:
-
-    release, row = signed.release, _describe(signed, store)
+    about = {name: getattr(release, name) for name in ("release_sha256", "signer", "netuid", "made_ms")}
+    row = {"release": release.sequence, **about, "files": files, "missing": len(missing), **more}
     made = datetime.fromtimestamp(release.made_ms / 1_000, UTC).isoformat(timespec="seconds")
-    return [
+    told = [
         f"release {release.sequence} for netuid {release.netuid}, {release.release_sha256}",
         f"signed by {release.signer}, {made}",
         *(
             f"  {file['kind']:<9} {file['sha256'][:12]} {file['size_bytes']:>11,}  {file['name']}"
             + ("" if file["is_here"] else "  MISSING")
-            for file in row["files"]
+            for file in files
         ),
-        f"{len(release.files)} files, {row['missing']} missing in {store.folder}",
+        f"{len(files)} files, {len(missing)} missing in {store.folder}",
     ]
+    show(row, told + lines, as_json=as_json)
 
 
 submissions_app = typer.Typer(

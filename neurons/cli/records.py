@@ -163,33 +163,26 @@ def sum_costs(totals: Iterable[UsageTotal], by: Grouping) -> list[dict[str, Any]
     model: one that used two models counts in both. `unpriced` counts requests without a known price."""
     rows: dict[str, dict[str, Any]] = {}
     for one in totals:
-        group = {
-            Grouping.RACE: one.race_id or one.stage,
-            Grouping.AGENT: one.agent_version_id,
-            Grouping.MODEL: one.model,
-            Grouping.ENDPOINT: one.upstream or "none",
-        }[by]
-        row = rows.setdefault(group, {"group": group})
-        sums = {name: getattr(one, name) for name in (*_COUNTS, "attempts", "probes", "latency_ms")}
-        sums |= {
-            "cost_micro_usd": one.cost_micro_usd or 0,
-            "unpriced": one.requests if one.cost_micro_usd is None else 0,
-        }
-        row.update({name: row.get(name, 0) + value for name, value in sums.items()})
+        group = {"race": one.race_id or one.stage, "agent": one.agent_version_id, "model": one.model}
+        row = rows.setdefault(named := group.get(by, one.upstream or "none"), {"group": named})
+        unpriced = one.requests if one.cost_micro_usd is None else 0
+        sums = {**msgspec.structs.asdict(one), "cost_micro_usd": one.cost_micro_usd or 0, "unpriced": unpriced}
+        for name in (*_COUNTS, "attempts", "probes", "latency_ms", "cost_micro_usd", "unpriced"):
+            row[name] = row.get(name, 0) + sums[name]
     return list(rows.values())
 
 
 async def _tail_store(
     store: PostgresStore, validator: str, after: int | None, count: int, is_following: bool, as_json: bool
 ) -> None:
-    from arena.records.model import RecordContent
+    from arena.records.model import RecordContent, envelope_of
     from neurons.race.sentences import names_of
 
     names = names_of(await store.submissions())
     async for record in _records(store, validator, after, count, is_following):
         content = read_or_none(record)
         if as_json:
-            echo_json({**envelope(record), "content": plain_content(record, content)})
+            echo_json({**envelope_of(record), "content": plain_content(record, content)})
         elif isinstance(content, RecordContent):
             typer.echo(record_line(record, content, names))
         else:
@@ -285,7 +278,7 @@ def record_lines(record: SignedRecord, content: RecordContent | None, *, is_whol
         return
     payload = content.payload
     yield StyledLine(printable(f"{kind_of(payload)} · {utc_time(content.recorded_ms)} · {result_of(payload)}"), "soft")
-    fields = {"content": record.content_sha256, "prev": record.prev, **plain(payload)}
+    fields = {"content": record.content_sha256, "prev": record.prev, **msgspec.to_builtins(payload)}
     yield from _field_lines(fields, is_whole=is_whole)
 
 
@@ -318,18 +311,10 @@ def kind_of(payload: Payload) -> str:
     return str(payload.__struct_config__.tag)
 
 
-def plain(value: object) -> Any:
-    """Builtins of a typed value, for JSON and for tables of fields."""
-    return msgspec.to_builtins(value)
-
-
 def plain_content(record: SignedRecord, content: RecordContent | None) -> Any:
     """A content's builtins; the text of one that was not decoded."""
     from arena.records.model import RecordContent
 
-    return plain(content) if isinstance(content, RecordContent) else record.content.decode(errors="replace")
-
-
-def envelope(record: SignedRecord) -> dict[str, Any]:
-    """What surrounds a record's content."""
-    return {name: value for name, value in plain(record).items() if name != "content"}
+    return (
+        msgspec.to_builtins(content) if isinstance(content, RecordContent) else record.content.decode(errors="replace")
+    )

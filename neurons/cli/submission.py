@@ -237,7 +237,7 @@ async def _submit(
     from arena.door.client import ask_doors, deliver
     from arena.race.admission import asked_count
     from arena.race.draw import permitted_validators
-    from arena.records.commitments import agent_version_id
+    from arena.records.log import agent_version_id
     from arena.submissions.model import commit, is_agent_name
     from foundation.canonical import text_hash
     from neurons.settings.inputs import policy_of, unix_ms

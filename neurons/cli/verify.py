@@ -248,17 +248,17 @@ async def _verify(
 ) -> VerifyReport:
     from arena.chain.keys import verify as verify_signature
     from arena.records.verification import verify_store
-    from neurons.cluster.ray_executor import processes_for
+    from neurons.cluster.ray_executor import open_executor
 
     total = sum([(await store.head(name)).seq for name in await store.validators()])
-    with show_progress(is_quiet=is_quiet) as progress:
+    with show_progress(is_quiet=is_quiet) as progress, open_executor("", processes, total, state_dir=None) as executor:
         return await verify_store(
             store,
             verify_signature,
             checkpoints=_read_points(checkpoints),
             sources=store.sources(),
             subtensor=subtensor,
-            processes=processes_for(total) if processes is None else processes,
+            executor=executor,
             progress=lambda done, _: progress("verify", done, max(total, done)),
         )
 

@@ -25,7 +25,15 @@ from arena.export.files import AGENTS, LOG, MANIFEST, read_rows, read_scrubbed
 from arena.export.model import LogRow
 from arena.records.body import decode_body, decode_content
 from arena.records.inspection import inspect
-from arena.records.model import EvaluationRecord, RecordContent, ReleaseRecord, SignedRecord, VerdictRecord, entry_of
+from arena.records.model import (
+    EvaluationRecord,
+    RecordContent,
+    ReleaseRecord,
+    SignedRecord,
+    VerdictRecord,
+    entry_of,
+    envelope_of,
+)
 from arena.view.page import trace_lines, trace_pages
 from arena.view.reading import Field, TraceView, chain_fact, view_evaluation, view_trace
 from arena.visibility.rule import Thing, Viewer, embargoed_races, may_see, standing_of
@@ -49,7 +57,7 @@ from neurons.cli.options import (
     read_or_none,
 )
 from neurons.cli.presenter import echo_json, echo_styled, text_width
-from neurons.cli.records import envelope, plain_content, record_lines
+from neurons.cli.records import plain_content, record_lines
 from neurons.practice.run import LocalRun, default_cache_dir, read_run
 from neurons.race.explaining import open_explainer
 from neurons.race.sentences import names_of
@@ -324,7 +332,7 @@ def _show_record(store: StoreFlags, which: str, validator: str, *, is_whole: boo
         raise typer.Exit(EXIT_FAILED)
     record, content = found
     if as_json:
-        echo_json({**envelope(record), "content": plain_content(record, content)})
+        echo_json({**envelope_of(record), "content": plain_content(record, content)})
     else:
         echo_styled(record_lines(record, content, is_whole=is_whole))
 

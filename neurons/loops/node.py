@@ -26,8 +26,9 @@ from arena.exchange.pull import Puller
 from arena.gate.knowledge import GateKnowledge
 from arena.policy import Policy
 from arena.records.model import Conditions, HostFacts
-from arena.records.port import Store, WorkItem
+from arena.records.port import WorkItem
 from arena.records.sequencer import Sequencer
+from arena.store.postgres import PostgresStore
 from arena.web.server import ChainServer
 from foundation.codes import JUDGE_BUDGET_SPENT
 from foundation.durable_files import write_whole
@@ -73,7 +74,7 @@ class Sharing:
     socket on which it answers, from `store`."""
 
     listener: socket.socket
-    store: Store
+    store: PostgresStore
     auth: RequestAuth
     peers: Peers
     peer_logs: PeerLogStore
@@ -103,7 +104,7 @@ class Node:
     signer: Signer
     chain: Subtensor
     beacon: Beacon
-    store: Store
+    store: PostgresStore
     sequencer: Sequencer
     pool: WorkerPool
     stock: Bank

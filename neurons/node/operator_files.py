@@ -18,7 +18,7 @@ from arena.exchange.operator_files import FilesRelease, Operator, ReleaseStore
 from arena.exchange.pull import ReleasePuller, of_operator
 from arena.policy import Policy
 from arena.race.machine import runs_under_another
-from arena.records.port import Store
+from arena.store.postgres import PostgresStore
 from foundation.backoff import Backoff
 from foundation.codes import FILES_LACKING, POLICY_WAITS
 from foundation.errors import ArenaError
@@ -45,7 +45,7 @@ async def take_operator_files(
     settings: Settings,
     signer: Signer,
     chain: Subtensor,
-    store: Store,
+    store: PostgresStore,
     sharing: Sharing | None,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> tuple[Settings, OperatorFiles | None]:
@@ -158,7 +158,7 @@ async def _ask(
         log.warning("operator's files", code=error.failure.code, detail=error.failure.detail)
 
 
-async def _unfinished_policy(store: Store, policy: Policy) -> Policy | None:
+async def _unfinished_policy(store: PostgresStore, policy: Policy) -> Policy | None:
     """The policy of the newest race, where that is past its close under another than `policy` and not settled."""
     for name in (await race_names(store))[-1:]:
         state = await read_state(store, name)

@@ -26,7 +26,7 @@ from arena.race.agreement import is_sole
 from arena.race.machine import RaceState
 from arena.race.schedule import coming_closes_ms, timeline
 from arena.records.model import Stage
-from arena.records.port import Store
+from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError, Failure
 from neurons.health.status import (
     Deadline,
@@ -208,7 +208,7 @@ _MOMENTS = {
 }
 
 
-async def read_store(store: Store, now_ms: int) -> StoreFacts:
+async def read_store(store: PostgresStore, now_ms: int) -> StoreFacts:
     """What the store says of its hotkey. Raises ArenaError V2021 when it goes away, V2023 for another schema."""
     head = await store.head()
     found = await store.checkpoints(after_size=max(0, head.seq - _RECENT))
@@ -225,7 +225,7 @@ async def read_store(store: Store, now_ms: int) -> StoreFacts:
     )
 
 
-async def read_race(store: Store, now_ms: int) -> RaceFacts | None:
+async def read_race(store: PostgresStore, now_ms: int) -> RaceFacts | None:
     """The newest race that was opened; None before the first. Raises as `read_store`."""
     names = await race_names(store)
     if not names:

@@ -31,10 +31,11 @@ from arena.policy import Policy
 from arena.race.admission import FieldStanding, GateWord, asked_count, hold_ends, next_word, outcome_at
 from arena.race.decider import qualifying_items
 from arena.race.draw import is_work_due, qualifying_order, qualifying_seed
+from arena.race.machine import force_of
 from arena.race.schedule import opening_ms
-from arena.records.body import decode_content
-from arena.records.model import GateRecord, SettlementRecord, Subject
-from arena.records.port import Store, StoredSubmission, SubmissionState
+from arena.records.model import GateRecord, Subject
+from arena.records.port import StoredSubmission, SubmissionState
+from arena.store.postgres import PostgresStore
 from arena.submissions.admission import (
     Neighbourhood,
     admit,
@@ -51,7 +52,7 @@ from foundation.backoff import Backoff, NextTry
 from foundation.codes import HOST_FAILED, HOST_LACKS, STATE_PRUNED, lookup
 from foundation.errors import ArenaError
 from neurons.loops.node import Node
-from neurons.race.log import QUALIFYING, RaceLog
+from neurons.race.log import QUALIFYING, RaceList, RaceLog
 from neurons.race.sentences import short
 
 GATE_FAULTS = frozenset({HOST_FAILED, HOST_LACKS})
@@ -67,7 +68,7 @@ class Ownership:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._coldkeys: dict[tuple[str, int], str] = {}
-        self._last_seq = 0
+        self._races = RaceList(node.store)
         self._ends_ms: dict[str, int] = {}  # by promoted agent version: the end of its first embargo
         self._reveals: dict[str, int] = {}
 
@@ -96,17 +97,12 @@ class Ownership:
     async def reveals(self) -> dict[str, int]:
         """By agent version of a revealed winner: the block at which its source opened. Raises ArenaError U3030.
 
-        Winners are promotions that this validator settled; settlements that don't state their inputs name no time.
+        Winners are the promotions of settlements that are in force here.
         """
-        own = self._node.store.validator
-        async for record in self._node.store.records(own, after_seq=self._last_seq, kinds=("settlement",)):
-            self._last_seq = record.seq
-            settled = decode_content(record.content).payload
-            if not isinstance(settled, SettlementRecord) or settled.state != "settled" or not settled.is_promotion:
-                continue
-            if settled.inputs is not None:
-                ends_ms = opening_ms(settled.inputs.closes_ms, self._node.policy)
-                self._ends_ms.setdefault(settled.top_agent_version_id, ends_ms)
+        for state in await self._races.states(self._node.now_ms(), self._node.policy):
+            won, opened = state.settlement, state.opened
+            if won is not None and won.is_promotion and opened is not None and force_of(state) in ("own", "adopted"):
+                self._ends_ms.setdefault(won.top_agent_version_id, opening_ms(opened.closes_ms, opened.policy))
         now_ms = self._node.now_ms()
         for agent, ends_ms in self._ends_ms.items():
             moment = moment_at(now_ms, closes_ms=0, settled_ms=0, opens_ms=ends_ms)
@@ -282,7 +278,7 @@ class Admissions:
         )
 
 
-async def keep_standings(store: Store, rows: Iterable[FieldStanding]) -> None:
+async def keep_standings(store: PostgresStore, rows: Iterable[FieldStanding]) -> None:
     """Write down, for their miners to read, where submissions that are here stood with all validators."""
     here = {each.subject.agent_version_id: each.subject.commitment_block for each in await store.submissions()}
     for row in rows:
@@ -353,17 +349,15 @@ class Intake:
         await self._qualifying.refresh()
         for submission in qualifying:
             agent = submission.subject.agent_version_id
-            result = self._qualifying.qualification(agent, suite, self._node.policy)
-            state = result.state
-            if state == "pending" and result.finished:  # our word; the field of a race is decided by all
-                state = "qualified" if result.passes else "unqualified"
-            if state != "pending":
-                score_e4 = result.score_e4
-                await self._node.store.set_submission_state(agent, state, was="accepted", qualifying_e4=score_e4)
+            mean_e4 = self._qualifying.own_mean_e4(agent, suite, policy)
+            if mean_e4 is not None:  # our word; the field of a race is decided by all
+                is_passed = mean_e4 >= policy.qualifying.score_min_e4
+                state: SubmissionState = "qualified" if is_passed else "unqualified"
+                await self._node.store.set_submission_state(agent, state, was="accepted", qualifying_e4=mean_e4)
                 await self._node.store.close_items(QUALIFYING, "qualifying", agent)
                 who = f"{submission.name} {short(submission.subject.miner_hotkey)}"
-                text = f"{who} is {state}: score {(result.score_e4 or 0) / 10_000:.3f} in qualifying"
-                told = {"agent": submission.name, "state": state, "score_e4": result.score_e4}
+                text = f"{who} is {state}: score {mean_e4 / 10_000:.3f} in qualifying"
+                told = {"agent": submission.name, "state": state, "score_e4": mean_e4}
                 self._node.log.info("qualifying", **told, text=text)
 
     def _say_new(self, waiting: list[StoredSubmission]) -> None:

@@ -25,7 +25,8 @@ from arena.race.decider import after_fault, is_last_attempt, may_diverge, witnes
 from arena.race.scores import LoggedRecord
 from arena.records.body import decode_body, encode_body
 from arena.records.model import AttemptRecord, EvaluationRecord, Stage, VerdictRecord
-from arena.records.port import AttemptUsage, Lease, LeaseLostError, Requeue, Store, WorkItem
+from arena.records.port import AttemptUsage, Lease, LeaseLostError, Requeue, WorkItem
+from arena.store.postgres import PostgresStore
 from foundation.backoff import Backoff, NextTry
 from foundation.canonical import text_hash
 from foundation.codes import JOB_QUARANTINED, JUDGE_UNUSABLE, STORE_CANNOT_HOLD, Owner
@@ -74,7 +75,7 @@ class Journals:
         """The item has ended. Raises OSError."""
         self.path(item).unlink(missing_ok=True)
 
-    async def sweep(self, store: Store) -> None:
+    async def sweep(self, store: PostgresStore) -> None:
         """Remove the folders of races and stages that have no open item. Raises ArenaError V2021."""
         for folder in sorted(self._folder.glob("*.*")):
             name, _, race = folder.name.partition(".")
@@ -239,29 +240,30 @@ class EpisodeLoop:
         self._node.metrics.faults.labels(failure.code).inc()
         self._node.metrics.unscored.labels(failure.owner.value).inc()
         self._node.log.warning("attempt faulted", attempt=lease.attempt_id, code=failure.code, detail=failure.detail)
-        retry = after_fault(
-            failure,
-            lease.item.context.stage,
-            faults=lease.faults,
-            counted=lease.counted,
-            rules=self._node.policy.race,
+        retry = (
+            None
+            if is_hopeless
+            else after_fault(
+                failure,
+                lease.item.context.stage,
+                faults=lease.faults,
+                counted=lease.counted,
+                rules=self._node.policy.race,
+            )
         )
-        is_closing = retry.is_closing or is_hopeless
-        if retry.may_diverge:
+        is_closing = retry is None
+        if may_diverge(failure):
             _forgive(self._node, self._journals, lease)
         record = _attempt(lease, "faulted", failure=failure, is_closing=is_closing)
         witness = witness_item(lease.item, self._node.policy.race)
 
-        async def close() -> None:
-            await self._node.sequencer.append([record], (), lease)
+        async def write() -> None:
+            if retry is None:
+                await self._node.sequencer.append([record], (), lease)
+            else:
+                await self._node.sequencer.abandon(lease, record, retry)
 
-        async def give_back() -> None:
-            requeue = Requeue(
-                delay_ms=retry.delay_ms, is_fault=True, is_counted=retry.is_counted, is_refused=retry.is_refused
-            )
-            await self._node.sequencer.abandon(lease, record, requeue)
-
-        is_written = await self._write(lease, close if is_closing else give_back, is_end=is_closing)
+        is_written = await self._write(lease, write, is_end=is_closing)
         if is_written and witness is not None and (is_closing or failure.owner is Owner.VALIDATOR):
             await persist(
                 f"witness {witness.item_id}",
@@ -308,8 +310,7 @@ async def sweep(node: Node) -> None:
     journals = journals_of(node)
     for lease in await node.store.expired():
         record = _attempt(lease, "abandoned", failure=lost)
-        if may_diverge(lost):
-            _forgive(node, journals, lease)
+        _forgive(node, journals, lease)
         with contextlib.suppress(LeaseLostError):
             # behind the others: what ends the whole process must not be the first thing it meets again
             await node.sequencer.abandon(lease, record, Requeue(is_fault=True))
@@ -390,7 +391,8 @@ class VerdictLoop:
         rubric_id, times = node.policy.rubric.rubric_id, self._put_off.get(record.body_sha256, NextTry()).failures
         await self._record(row, UnscoredVerdict(body_sha256=record.body_sha256, rubric_id=rubric_id, failure=failure))
         after = after_fault(failure, context.stage, faults=times, counted=times, rules=node.policy.race)
-        self._put_off[record.body_sha256] = NextTry(times + 1, after.delay_ms, node.now_ms() + after.delay_ms)
+        delay_ms = after.delay_ms if after else 0
+        self._put_off[record.body_sha256] = NextTry(times + 1, delay_ms, node.now_ms() + delay_ms)
         return False
 
     async def _record(self, row: LoggedRecord[EvaluationRecord], verdict: Verdict | UnscoredVerdict) -> None:

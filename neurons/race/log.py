@@ -12,7 +12,6 @@ import asyncio
 import hashlib
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -20,12 +19,12 @@ from msgspec.structs import replace
 from arena.exchange.peer_logs import PeerLogStore
 from arena.policy import Policy
 from arena.race.admission import GateWord, RaceRecords, is_success
-from arena.race.draw import Qualification, qualify
-from arena.race.machine import RaceState, coming_race, replay, stream_of
+from arena.race.draw import suite_means_e4
+from arena.race.machine import Force, RaceState, coming_race, force_of, replay, stream_of
 from arena.race.settle import differences, inputs_again, policy_of, settle
 from arena.records.body import decode_content
 from arena.records.model import Payload, ReleaseRecord, SettlementRecord, SignedRecord, Subject
-from arena.records.port import Store
+from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
 
 QUALIFYING = ""  # the race id under which qualifying runs
@@ -34,14 +33,14 @@ QUALIFYING = ""  # the race id under which qualifying runs
 class RaceLog(RaceRecords):
     """The records of one race, of every validator whose log the store shows."""
 
-    def __init__(self, store: Store, race_id: str, *, is_lasting: bool = False) -> None:
+    def __init__(self, store: PostgresStore, race_id: str, *, is_lasting: bool = False) -> None:
         """`is_lasting`: keep what is owed or undecided and no more; for qualifying, since a settlement needs every
         record."""
         super().__init__(is_lasting=is_lasting)
         self._store, self._race_id = store, race_id
         self._reading = asyncio.Lock()
         self._last_seq: dict[str, int] = {}
-        self._decided: dict[tuple[str, str], Qualification] = {}  # by agent and policy hash
+        self._means: dict[tuple[str, str], int] = {}  # own ones of a lasting log, by agent and policy hash
         self.settlement: SettlementRecord | None = None
         self.release: ReleaseRecord | None = None
 
@@ -69,30 +68,30 @@ class RaceLog(RaceRecords):
         """Own evaluations whose success may still get its verdict: what a settlement waits for."""
         return sum(is_success(row.record) for row in self.owed(self._store.validator))
 
-    def qualification(self, agent_version_id: str, problem_ids: Iterable[str], policy: Policy) -> Qualification:
-        """Where an agent stands in qualifying under `policy`, from the records so far.
+    def own_mean_e4(self, agent_version_id: str, problem_ids: Iterable[str], policy: Policy) -> int | None:
+        """This validator's mean over an agent's suite under `policy`, from the records so far; None: not finished.
 
         Results under another policy don't count. A failed or closed item withdraws its problem when the problem was at
-        fault, and is a zero when the agent was; any other leaves the agent pending. In a lasting log it stays so for
-        this process once decided, whatever comes later.
+        fault, and is a zero when the agent was; any other leaves the agent pending. In a lasting log the mean stands
+        for this process once there is one, whatever comes later.
         """
         agent = (agent_version_id, policy.policy_sha256)
-        if agent in self._decided:
-            return self._decided[agent]
-        found = qualify(self.qualifying_results(*agent), problem_ids, policy)
-        if self.is_lasting and found.state != "pending":
-            self._decided[agent] = found
+        if agent in self._means:
+            return self._means[agent]
+        found = suite_means_e4(self.qualifying_results(*agent), problem_ids, policy).get(self._store.validator)
+        if self.is_lasting and found is not None:
+            self._means[agent] = found
             self.forget(*agent)
         return found
 
 
-async def race_names(store: Store) -> list[str]:
+async def race_names(store: PostgresStore) -> list[str]:
     """The races of a store, in the order in which they were opened."""
     prefix = stream_of("")
     return [stream.removeprefix(prefix) for stream in await store.streams(prefix)]
 
 
-async def read_state(store: Store, race_id: str) -> RaceState:
+async def read_state(store: PostgresStore, race_id: str) -> RaceState:
     """A race as its events tell it."""
     return replay(race_id, await store.events(stream_of(race_id)))
 
@@ -101,7 +100,7 @@ class RaceList:
     """Reads races from a store. States that can't change any more are read once. While a race goes on no other
     is begun, so it alone is read: a node asks several times a second."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: PostgresStore) -> None:
         self._store = store
         self._finished: dict[str, RaceState] = {}
         self._going_on: str | None = None  # the first race that was not finished when last read
@@ -138,9 +137,6 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: int
 
 
-Force = Literal["own", "adopted", "none", ""]
-
-
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
     """One race as this validator has it. `force`: whose settlement is in force here; none: nothing had a quorum, and
     the record is this validator's word alone; "": not decided yet, or this login can't read the events. `differing`: of
@@ -151,7 +147,7 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     differing: tuple[str, ...] | None = ()
 
 
-async def read_settled(store: Store, validator: str) -> list[Settled]:
+async def read_settled(store: PostgresStore, validator: str) -> list[Settled]:
     """Every settled race of a validator, oldest first: what its log says, and what it adopted instead.
 
     Raises ArenaError V2050 for a record whose bytes are not those of its hash.
@@ -164,19 +160,17 @@ async def read_settled(store: Store, validator: str) -> list[Settled]:
     found = {name: Settled(settlement=each, force="") for name, each in own.items()}
     for name in await race_names(store) if store.validator == validator else ():
         state = await read_state(store, name)
-        ended = (state.settlement,) if state.settlement is not None and state.is_adopted else ()
-        for given in (*state.adopted_history, *ended):
+        force, ended = force_of(state), (state.settlement,) if state.settlement is not None else ()
+        for given in (*state.adopted_history, *ended) if force == "adopted" else ():
             mine = own.get(given.race_id)
             differing = None if mine is None else differences(mine, given)
             found[given.race_id] = Settled(settlement=given, force="adopted", differing=differing)
-        mine = own.get(state.race_id)
-        if state.settlement is not None and not state.is_adopted and mine is not None:
-            force: Force = "own" if mine == state.settlement else "none"
-            found[state.race_id] = Settled(settlement=mine, force=force)
+        if force in ("own", "none") and name in own:
+            found[name] = Settled(settlement=own[name], force=force)
     return sorted(found.values(), key=lambda each: each.settlement.inputs.closes_ms if each.settlement.inputs else 0)
 
 
-async def read_race(store: Store, held: PeerLogStore | None, given: SettlementRecord) -> RaceRecords:
+async def read_race(store: PostgresStore, held: PeerLogStore | None, given: SettlementRecord) -> RaceRecords:
     """Every record of a settled race in the logs this store shows and in the counted ones that were pulled.
 
     Raises ArenaError V2050 for a record whose bytes are not those of its hash, or for a counted log that is not

@@ -16,9 +16,8 @@ from arena.exchange.port import Answer, Peer, ProgressQuestion, Question, Settle
 from arena.exchange.pull import Wanted
 from arena.race.admission import RaceRecords
 from arena.race.agreement import countersign_value, validators_of
-from arena.race.events import AdoptSettlement, PullLogs, RaceSettled
 from arena.race.logs import AnchoredLog, Pair, believed, own_log
-from arena.race.machine import RaceState, Succession, succession
+from arena.race.machine import AdoptSettlement, PullLogs, RaceSettled, RaceState, Succession, succession
 from arena.race.schedule import ANCHOR, Roll
 from arena.race.settle import settlement_sha256
 from arena.records.body import decode_content

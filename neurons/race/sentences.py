@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
-from arena.race.events import (
+from arena.race.machine import (
     BatchReleased,
     Event,
     FieldFixed,

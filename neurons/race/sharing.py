@@ -22,7 +22,7 @@ from arena.exchange.port import Peer, Progress, ProgressQuestion
 from arena.exchange.pull import Puller
 from arena.exchange.sources import SourceRelay
 from arena.race.draw import permitted_validators
-from arena.records.port import Store
+from arena.store.postgres import PostgresStore
 from arena.submissions.model import SignedSubmission, waiting_row
 from foundation.backoff import Backoff, NextTry
 from foundation.errors import ArenaError
@@ -93,7 +93,7 @@ SHA256_CHARS = 64
 
 @contextlib.asynccontextmanager
 async def open_sharing(
-    settings: Settings, signer: Signer, open_store: Callable[[], Awaitable[Store]]
+    settings: Settings, signer: Signer, open_store: Callable[[], Awaitable[PostgresStore]]
 ) -> AsyncIterator[Sharing | None]:
     """The ports of a node that shares races, None for one that does not.
 
@@ -115,7 +115,7 @@ async def open_sharing(
     auth.sign("GET", "/", signer.hotkey)  # the SDK is imported before the loops run
     held = PeerLogStore(held_path(settings.state_dir))
     with listen(settings.public_host, port) as listener:
-        async with HttpPeers(auth) as peers:
+        async with contextlib.aclosing(HttpPeers(auth)) as peers:
             yield Sharing(
                 listener=listener,
                 store=await open_store(),

@@ -15,7 +15,8 @@ from arena.chain.port import Commitment, Metagraph, Neuron
 from arena.policies import DEMO, PAPER
 from arena.race.agreement import countersign_value, validators_of
 from arena.race.decider import decide
-from arena.race.events import (
+from arena.race.logs import AnchoredLog, RollName, own_log, receipt
+from arena.race.machine import (
     AdoptSettlement,
     AnchorLog,
     ChainRead,
@@ -30,13 +31,14 @@ from arena.race.events import (
     PullLogs,
     RaceObservation,
     RaceSettled,
+    RaceState,
     ReadChain,
     Settle,
     SettlementProposed,
+    apply,
     encode_event,
+    open_race,
 )
-from arena.race.logs import AnchoredLog, RollName, own_log, receipt
-from arena.race.machine import RaceState, apply, open_race
 from arena.race.schedule import ANCHOR, timeline
 from arena.race.settle import settlement_sha256
 from arena.records.model import Candidate, SettlementRecord

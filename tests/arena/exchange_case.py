@@ -14,6 +14,7 @@ from arena.exchange.pull import Pulled, PullPace, Wanted
 from arena.export.model import LogRow
 from arena.records.log import (
     LogStart,
+    MerkleFrontier,
     checkpoint_of,
     first_head,
     note_sha256,
@@ -21,7 +22,6 @@ from arena.records.log import (
     sign_checkpoint,
     signing_message,
 )
-from arena.records.merkle import MerkleFrontier
 from tests.arena.exchange_stand import FAST, RACE, LocalNet, Node
 
 

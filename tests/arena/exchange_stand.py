@@ -18,10 +18,9 @@ from arena.exchange.peer_service import PeerService, ShareRules
 from arena.exchange.port import Peer, Peers, Progress
 from arena.exchange.pull import Puller, PullPace, Wanted
 from arena.exchange.routes import Exchange
-from arena.records.log import checkpoint_of, note_sha256, sign_checkpoint, signing_message
-from arena.records.merkle import MerkleFrontier
+from arena.records.log import MerkleFrontier, checkpoint_of, note_sha256, sign_checkpoint, signing_message
 from arena.records.model import Payload, SettlementRecord
-from arena.records.port import Store, StoredSubmission
+from arena.records.port import StoredSubmission
 from arena.records.sequencer import Sequencer
 from arena.submissions.model import SignedSubmission, waiting_row
 from arena.web.server import ExchangeServer
@@ -60,7 +59,7 @@ class MemoryStore(MemoryLog):
 class Node:
     """One validator: its log and all of its exchange. `permits` and `reveals` are read at every request."""
 
-    def __init__(self, folder: Path, permits: set[str], store: Store | None = None, signer=None, **options) -> None:
+    def __init__(self, folder: Path, permits: set[str], store=None, signer=None, **options) -> None:
         self.signer = signer or generate_signer()
         self.hotkey = self.signer.hotkey
         self.store = store or MemoryStore(self.hotkey)
@@ -173,7 +172,7 @@ class HttpNet:
 
     async def close(self) -> None:
         for client in self._clients:
-            await client.close()
+            await client.aclose()
         self._stop.set()
         await asyncio.gather(*self._running)
 

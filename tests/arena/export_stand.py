@@ -14,8 +14,7 @@ from arena.export.exporter import export_records
 from arena.export.files import read_rows
 from arena.export.model import Cursor, Filters, LogRow, Manifest, Request
 from arena.records.body import decode_content
-from arena.records.log import LogStart, LogWalk, checkpoint_of, sign_checkpoint, signing_message
-from arena.records.merkle import MerkleFrontier
+from arena.records.log import LogStart, LogWalk, MerkleFrontier, checkpoint_of, sign_checkpoint, signing_message
 from arena.records.model import Payload, StoredBody, StoredCheckpoint, VerdictRecord
 from arena.records.sequencer import Sequencer
 from foundation.canonical import canonical_bytes
@@ -33,6 +32,7 @@ class ExportLog(MemoryLog):
         self.signer = generate_signer()
         super().__init__(self.signer.hotkey)
         self.sequencer = Sequencer(self, self.signer, Clock(), HOST)
+        self.streams: dict[str, list[str]] = {}  # events of races, where a test says how they ended
 
     def add(self, payloads: Sequence[Payload], bodies: Sequence[StoredBody] = ()) -> None:
         asyncio.run(self.sequencer.append(payloads, bodies))
@@ -60,6 +60,9 @@ class ExportLog(MemoryLog):
         for record in list(self.log):
             if record.seq > after_seq and (not kinds or _kind(record.content) in kinds):
                 yield record
+
+    async def events(self, stream):
+        return self.streams.get(stream, [])
 
     async def verdicts_on(self, names, validator=None):
         found = []

@@ -14,8 +14,18 @@ from arena.chain.port import BeaconRound, Metagraph, Neuron
 from arena.policies import DEMO
 from arena.policy import Policy
 from arena.race.draw import draw_problems, race_seed
-from arena.race.events import FieldFixed, ProblemsDrawn
-from arena.race.machine import RaceState, open_race
+from arena.race.machine import (
+    Event,
+    FieldFixed,
+    ProblemsDrawn,
+    RaceClosed,
+    RaceSettled,
+    RaceState,
+    SettlementDue,
+    SettlementProposed,
+    encode_event,
+    open_race,
+)
 from arena.race.scores import LoggedRecord, SettlementInputs, control_subject, witness_subject
 from arena.race.settle import NO_BEACON
 from arena.records.model import (
@@ -25,6 +35,7 @@ from arena.records.model import (
     Context,
     EvaluationRecord,
     RaceInputs,
+    SettlementRecord,
     SettlingNeuron,
     Subject,
     VerdictRecord,
@@ -340,3 +351,22 @@ def drawn_race(
         field=FieldFixed(field=tuple(field), validators=validators),
         draw=ProblemsDrawn(beacon=BEACON, seed=seed, drawn=drawn, drawn_ms=20),
     )
+
+
+def race_events(
+    rules: Policy,
+    closes_ms: int,
+    proposed: SettlementRecord | None,
+    ended: SettlementRecord,
+    *,
+    is_adopted: bool = False,
+) -> list[str]:
+    """The event stream of a race that a validator proposed a settlement for, if it did, and how it ended."""
+    events: list[Event] = [
+        open_race(ended.race_id, rules, batch(), closes_ms - 1, closes_ms),
+        RaceClosed(closing_block=10, beacon_network=BEACON.network, beacon_round=BEACON.round),
+        SettlementDue(settling_block=20, why="all done"),
+        *([SettlementProposed(settlement=proposed)] if proposed is not None else []),
+        RaceSettled(settlement=ended, is_adopted=is_adopted),
+    ]
+    return [encode_event(event) for event in events]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from arena.chain.port import BeaconRound
 from arena.race.admission import RaceRecords
 from arena.race.decider import decide
-from arena.race.events import (
+from arena.race.machine import (
     BatchReleased,
     ChainRead,
     Effect,
@@ -16,14 +16,18 @@ from arena.race.events import (
     FixField,
     ItemsEnqueued,
     RaceObservation,
+    RaceState,
     ReadChain,
     ReleaseBatch,
     SealBatch,
     Settle,
     SettlementProposed,
+    Succession,
     encode_event,
+    open_race,
+    replay,
+    settlement_inputs,
 )
-from arena.race.machine import RaceState, Succession, open_race, replay, settlement_inputs
 from arena.race.scores import SettlementInputs
 from arena.race.settle import settle
 from arena.records.model import Candidate, Top

@@ -13,7 +13,7 @@ from fractions import Fraction
 import msgspec
 
 from arena.policy import RaceRules
-from arena.race.decider import after_fault, is_last_attempt
+from arena.race.decider import after_fault, is_last_attempt, may_diverge
 from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import Gateway
 from harness.inference.journal import MemoryJournal
@@ -148,8 +148,8 @@ def play(
             return _attempt(agent, attempt, upstreams, journal, steps=terms.steps, is_last=is_last), attempt + 1
         except ArenaError as error:
             retry = after_fault(error.failure, "qualifying", faults=faults, counted=counted, rules=terms.rules)
-            assert not retry.is_closing
-            if retry.may_diverge:
+            assert retry is not None
+            if may_diverge(error.failure):
                 journal.forgive()
             faults, counted, refused = faults + 1, counted + retry.is_counted, refused + retry.is_refused
     return None, ATTEMPTS_MAX

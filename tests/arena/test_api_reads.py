@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from arena.api.rows import PageStart, page_of, read_cursor, write_cursor
 from arena.chain.keys import generate_signer
 from arena.door.client import DoorClient, WinnerFile
-from arena.records.commitments import agent_version_id
+from arena.records.log import agent_version_id
 from arena.records.model import Subject
 from arena.records.port import StoredSubmission
 from arena.store.postgres import PostgresStore

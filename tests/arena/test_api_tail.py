@@ -13,8 +13,7 @@ from arena.api.reads import PAGE_ROWS
 from arena.chain.keys import generate_signer
 from arena.export.files import read_row
 from arena.export.model import LogRow
-from arena.records.log import checkpoint_of, sign_checkpoint, signing_message
-from arena.records.merkle import MerkleFrontier
+from arena.records.log import MerkleFrontier, checkpoint_of, sign_checkpoint, signing_message
 from arena.records.model import StoredCheckpoint
 from arena.store.postgres import PostgresStore
 from tests.arena.log_stand import attempt

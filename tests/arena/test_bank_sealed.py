@@ -23,7 +23,7 @@ from arena.bank.sealing import (
     write_sealed,
 )
 from arena.chain.keys import keypair_signer, verify
-from arena.records.commitments import cluster_commitment
+from arena.records.log import cluster_commitment
 from foundation.errors import ArenaError
 from problems.titles import AcceptedTitles, reward_titles
 from tests.arena.test_chain_timelock import STANDS, Stand

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 
 import httpx2
@@ -120,7 +121,7 @@ async def test_a_hostile_answer_ends_soon_and_costs_little(name: str, tmp_path: 
     node = Node(tmp_path, set())
     with HostileServer((LIES | ABSENT)[name]) as server:
         peer = Peer(hotkey="5Hostile", endpoint=server.url)
-        async with HttpPeers(node.auth, silence_s=0.5, answer_s=1.0) as peers:
+        async with aclosing(HttpPeers(node.auth, silence_s=0.5, answer_s=1.0)) as peers:
             for question in (*VALUES, *((RowsQuestion(validator="5X", to=300, race=RACE),) if name in LIES else ())):
                 server.sent = 0
                 with pytest.raises(ArenaError) as caught:

@@ -27,10 +27,13 @@ from tests.arena.agents_stand import (
     SOURCES,
     AgentsLog,
     opens_ms,
+    promotion,
     season,
 )
 from tests.arena.export_stand import export, replace
 from tests.arena.log_stand import START_MS
+from tests.arena.race_stand import policy as race_policy
+from tests.arena.race_stand import race_events
 
 
 def agents(folder: Path) -> dict[str, AgentRow]:
@@ -83,6 +86,16 @@ def test_a_promotion_of_a_race_that_is_not_released_opens_nothing_and_is_not_tol
 def test_a_source_that_is_not_kept_or_not_the_recorded_one_is_said_to_be_missing(tmp_path: Path) -> None:
     log = season()
     log.sources["a1" * 32] = "def agent_main(problem):\n    return None\n"
+    export(log, tmp_path, now_ms=NOW_MS)
+    assert (agents(tmp_path)["a1"].source, (tmp_path / "agents").exists()) == ("missing", False)
+    assert verify_export(tmp_path, verify).is_ok
+
+
+def test_a_promotion_without_a_quorum_opens_no_source(tmp_path: Path) -> None:
+    """It stands in the log before it is known whether others settled alike."""
+    log, own = season(), promotion("r2", "a1", START_MS)
+    void = replace(own, state="cancelled", reason="no quorum")
+    log.streams["race/r2"] = race_events(race_policy(), START_MS, own, void)
     export(log, tmp_path, now_ms=NOW_MS)
     assert (agents(tmp_path)["a1"].source, (tmp_path / "agents").exists()) == ("missing", False)
     assert verify_export(tmp_path, verify).is_ok

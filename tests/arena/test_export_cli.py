@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 
 from arena.chain.keys import generate_signer, verify
 from arena.export.verification import verify_export
-from arena.records.log import checkpoint_of, sign_checkpoint, signing_message
-from arena.records.merkle import MerkleFrontier
+from arena.records.log import MerkleFrontier, checkpoint_of, sign_checkpoint, signing_message
 from arena.records.model import StoredCheckpoint
 from arena.records.sequencer import Sequencer
 from arena.store.embedded import EmbeddedServer

@@ -3,24 +3,109 @@ and an honest agent scores as before. The control is the same table on the suite
 
 from __future__ import annotations
 
+import json
+import types
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
 import pytest
 
+from arena.evaluate import EvaluatePorts, Evaluation, evaluate
+from arena.policies import DEMO
 from arena.race.draw import qualifying_seed
+from foundation.errors import Failure
 from harness.agents.registry import baseline_source, reference_agent
-from problems.model import Product
-from problems.suites import Variant, VariantMaker
+from harness.catalogue.port import Catalogue
+from harness.catalogue.synthetic import generate
+from harness.inference.client import read_reply
+from harness.inference.port import ModelReply
+from harness.inference.scripted.model import complete
+from harness.sandbox.port import EpisodeOver, GuestCallError, GuestExit, GuestJob, Host, SandboxLevel
+from neurons.settings.inputs import SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED
+from problems.model import OutcomeScore, Problem, Product
+from problems.suites import Variant, VariantMaker, load_shipped
 from problems.title_index import TitleIndex
-from tests.arena.qualifying_stand import GUEST, SUITE, Ground, suite_products
+from problems.titles import TitleMatcher
 from tests.arena.table_agents import KINDS, table_agent
+from tests.harness.catalogue_stand import catalogue_of
 
-SEEDS = tuple(qualifying_seed("s1", f"{agent:064x}", "0x" + "ab" * 32) for agent in range(1))
+GUEST = Path(__file__).parents[2] / "harness" / "sandbox" / "guest"
+SUITE = load_shipped("s1")
+SEED = qualifying_seed("s1", f"{0:064x}", "0x" + "ab" * 32)
 ON_SUITE = [(problem, SUITE.titles) for problem in SUITE.problems]
 HONEST = {"baseline": baseline_source("scripted-careful"), "subtask": reference_agent("subtask").source}
+Asked = Iterable[tuple[Problem, TitleMatcher]]
+
+
+class ScriptedUpstream:
+    """The scripted model without its server."""
+
+    name = "scripted"
+
+    def complete(self, request: str) -> ModelReply:
+        return read_reply(msgspec.json.encode(complete(msgspec.json.decode(request))))
+
+    def probe(self) -> bool:
+        return True
+
+
+class DirectSandbox:
+    """Runs an agent in this process: for sources written in these tests, which touch nothing but the SDK."""
+
+    level = SandboxLevel(
+        name="reference-agents-only", layers=(), guest_sha256="0" * 64, python_version="3", may_race=False
+    )
+
+    def run(self, job: GuestJob, host: Host) -> GuestExit:
+        from arena_sdk import ToolError, _link  # type: ignore[attr-defined]
+
+        def transport(method: str, params: dict[str, object]) -> object:
+            try:
+                return host.call(method, json.loads(json.dumps(params)))
+            except GuestCallError as refused:
+                raise ToolError(refused.code, refused.message) from refused
+
+        _link.transport, _link.schemas, _link.models = transport, job.tools, job.models
+        module = types.ModuleType("agent")
+        exec(compile(job.source, "agent.py", "exec"), module.__dict__)
+        try:
+            module.agent_main(json.loads(job.problem))
+        except EpisodeOver:
+            return GuestExit(end="stopped")
+        return GuestExit(end="final", claim="null")
+
+
+class Ground:
+    """The suite's catalogue, on which agents are run."""
+
+    def __init__(self, products: Iterable[Product], folder: Path) -> None:
+        self.catalogue: Catalogue = catalogue_of(products, folder)
+
+    def run(self, source: str, problem: Problem, titles: TitleMatcher) -> Evaluation:
+        """One episode, scored and not judged."""
+        ports = EvaluatePorts(
+            policy=DEMO,
+            catalogue=self.catalogue,
+            titles=titles,
+            sandbox=DirectSandbox(),
+            upstreams=[ScriptedUpstream()],
+            judges=(),
+            unjudged=Failure(code="U3022"),
+        )
+        found = evaluate(source, problem, ports)
+        assert found.body.failure is None, found.body.failure
+        return found
+
+    def count(self, source: str, asked: Asked) -> int:
+        """How many of the problems an agent solves."""
+        outcomes = [self.run(source, problem, titles).outcome for problem, titles in asked]
+        return sum(isinstance(outcome, OutcomeScore) and outcome.is_success for outcome in outcomes)
 
 
 @pytest.fixture(scope="module")
 def products() -> tuple[Product, ...]:
-    return suite_products()
+    return tuple(generate(SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED))
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +122,7 @@ def ground(products: tuple[Product, ...], tmp_path_factory: pytest.TempPathFacto
 def variants(products: tuple[Product, ...]) -> list[Variant]:
     """Those of one agent."""
     maker = VariantMaker(SUITE.problems, products)
-    return [maker.variant(problem.problem_id, seed) for seed in SEEDS for problem in SUITE.problems]
+    return [maker.variant(problem.problem_id, SEED) for problem in SUITE.problems]
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +141,8 @@ def test_a_table_of_the_suite_gains_on_the_suite_and_nothing_on_variants(
     assert gain_on_suite >= 5, "the control: a table that gains nothing on the suite would prove nothing"
     assert ground.count(full, asked) <= ground.count(empty, asked)
     if kind not in ("nearest query", "words to titles"):  # which may find another problem's entry
-        assert all(ground.run(full, one).events == ground.run(empty, one).events for one, _ in asked[:6])
+        for one in asked[:6]:
+            assert ground.run(full, *one).body.events == ground.run(empty, *one).body.events
 
 
 @pytest.mark.parametrize(("honest", "least"), [("baseline", 0.3), ("subtask", 0.55)])

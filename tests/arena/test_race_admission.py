@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from arena.chain.port import Commitment
 from arena.policies import PAPER
 from arena.race.admission import RaceRecords, field_standings, next_word, outcome_at, select_candidates
-from arena.records.commitments import agent_version_id
+from arena.records.log import agent_version_id
 from arena.records.model import Context, GateRecord, Payload, Subject
 from arena.submissions.admission import commitment_order, hashes_before, neighbourhood
 from tests.arena import race_stand as stand

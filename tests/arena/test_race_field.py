@@ -8,79 +8,45 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from arena.policies import AGENTIC, DEMO, PAPER, SN15_2026_08
-from arena.policy import Policy, QualifyingRules
 from arena.race.admission import lone_race_refusal, select_candidates
 from arena.race.decider import race_items
-from arena.race.draw import QualifyingResult, assign, draw_problems, qualify, race_seed
+from arena.race.draw import QualifyingResult, draw_problems, race_seed, suite_means_e4, work_order
 from arena.race.machine import RaceState, open_race, succession
 from arena.race.settle import settle
 from arena.records.model import PastSettlement, Top
 from tests.arena import race_stand as stand
-from tests.arena.race_stand import BEACON, RACE, candidate, controlled, drawn_race, policy
+from tests.arena.race_stand import BEACON, RACE, candidate, controlled, drawn_race
 
 SEED = race_seed(RACE, "b" * 64, BEACON)
 SUITE = ("s1", "s2", "s3", "s4")
 
 
-def qualifying_under(*, withdrawn_max_e4: int = 5_000, **rules: int) -> Policy:
-    return replace(
-        PAPER, qualifying=QualifyingRules(**rules), race=replace(PAPER.race, cancel_void_e4=withdrawn_max_e4)
-    )
-
-
-ONE_OF_ONE = qualifying_under()
-TWO_OF_THREE = qualifying_under(validators_required=2, validators_asked=3, score_min_e4=5_000)
-
-
-def results(validator: str, *scores: int | None) -> list[QualifyingResult]:
-    return [
-        QualifyingResult(validator=validator, problem_id=problem_id, score_e4=score)
-        for problem_id, score in zip(SUITE, scores, strict=False)
+def mean(*scores: int | None, withdrawn_max_e4: int = 5_000) -> int | None:
+    """One validator's mean over a suite with these results."""
+    rules = replace(PAPER, race=replace(PAPER.race, cancel_void_e4=withdrawn_max_e4))
+    rows = [
+        QualifyingResult(validator="a", problem_id=problem_id, score_e4=score)
+        for problem_id, score in zip((*SUITE, *SUITE, "of another suite"), scores, strict=False)
     ]
+    return suite_means_e4(rows, SUITE, rules).get("a")
 
 
 # -- qualifying
-def test_the_bar_is_met_at_exactly_the_threshold():
-    rules = qualifying_under(score_min_e4=2_500)
-    assert qualify(results("a", 10_000, 0, 0, 0), SUITE, rules).state == "qualified"
-    assert qualify(results("a", 9_999, 0, 0, 0), SUITE, rules).state == "unqualified"
-
-
-def test_an_owed_result_keeps_an_agent_pending_and_is_no_zero():
-    found = qualify(results("a", 0, 0, 0), SUITE, ONE_OF_ONE)
-    assert (found.state, found.score_e4) == ("pending", None)
-
-
 @pytest.mark.parametrize(
-    ("scores", "withdrawn_max_e4"),
+    ("scores", "withdrawn_max_e4", "expected"),
     [
-        ((None, 10_000, 10_000, 10_000), 2_499),
-        ((None, None, None, 10_000), 5_000),
-        ((None, None, None, 0), 5_000),
-        ((None, None, None, None), 10_000),
+        ((10_000, 0, 0, 1), 5_000, 2_500),  # rounded down
+        ((0, 0, 0), 5_000, None),  # an owed result is no zero
+        ((1, 1, 1, 1, 9, 9, 9, 9, 9), 5_000, 1),  # the first results count, and those of the suite
+        ((None, 10_000, 0, 0), 2_500, 3_333),
+        # nobody passes or fails on what is left of a suite that was withdrawn too far
+        ((None, 10_000, 10_000, 10_000), 2_499, None),
+        ((None, None, None, 10_000), 5_000, None),
+        ((None, None, None, None), 10_000, None),
     ],
 )
-def test_nobody_passes_or_fails_on_what_is_left_of_a_suite_withdrawn_too_far(scores, withdrawn_max_e4):
-    found = qualify(results("a", *scores), SUITE, qualifying_under(withdrawn_max_e4=withdrawn_max_e4))
-    assert (found.state, found.score_e4, found.finished) == ("pending", None, 0)
-
-
-@pytest.mark.parametrize(
-    ("means", "state"),
-    [
-        ([], "pending"),
-        ([9_000], "pending"),
-        ([9_000, 9_000], "qualified"),
-        ([0], "pending"),
-        ([0, 0], "unqualified"),
-        ([0, 9_000], "pending"),
-        ([0, 9_000, 9_000], "qualified"),
-        ([0, 0, 9_000], "unqualified"),
-    ],
-)
-def test_two_of_controlled_decide(means, state):
-    rows = [row for place, mean in enumerate(means) for row in results(f"v{place}", *[mean] * 4)]
-    assert qualify(rows, SUITE, TWO_OF_THREE).state == state
+def test_a_suite_comes_to_the_mean_of_what_is_left_of_it_once_all_of_it_is_there(scores, withdrawn_max_e4, expected):
+    assert mean(*scores, withdrawn_max_e4=withdrawn_max_e4) == expected
 
 
 # -- candidates
@@ -145,12 +111,6 @@ def test_a_batch_that_cannot_serve_the_draw_is_refused(ids, count):
 VALIDATORS = [f"val-{n}" for n in range(7)]
 
 
-# -- work items
-def items(names: str, problems: tuple[str, ...] = ("p001", "p000"), validator: str = "val-0", **changes: int):
-    field = [candidate(name) for name in names]
-    return race_items(drawn_race(field, policy(**changes), problems, VALIDATORS, SEED), validator)
-
-
 @pytest.mark.parametrize(("validators", "copies"), [(1, 1), (2, 2), (7, 3)])
 def test_each_pair_is_an_item_of_the_validators_it_is_assigned_to(validators, copies):
     permits = VALIDATORS[:validators]
@@ -162,7 +122,7 @@ def test_each_pair_is_an_item_of_the_validators_it_is_assigned_to(validators, co
             for validator, queue in queues.items()
             if any(item.context.problem_id == problem_id and not item.subject.is_control for item in queue)
         ]
-        assert sorted(assigned) == sorted(assign(SEED, "v-x", problem_id, permits, 3).assigned)
+        assert sorted(assigned) == sorted(work_order(SEED, "v-x", problem_id, permits)[:3])
         assert len(assigned) == copies
 
 

@@ -11,21 +11,19 @@ from arena.policies import PAPER
 from arena.race.admission import RaceRecords
 from arena.race.agreement import TOO_LATE
 from arena.race.decider import decide
-from arena.race.events import (
+from arena.race.machine import (
     FixField,
+    IllegalEventError,
     RaceSettled,
     SettlementDue,
-    encode_event,
-)
-from arena.race.machine import (
-    IllegalEventError,
     Succession,
     apply,
+    encode_event,
     open_race,
     replay,
     runs_under_another,
     settlement_inputs,
-    top_after,
+    succession,
 )
 from arena.race.schedule import timeline
 from arena.records.model import Top
@@ -49,7 +47,7 @@ def test_the_whole_race_takes_the_one_path():
     ]
     assert world.state.stage == "settled"
     assert decide(world.state, world.facts()) == ()
-    assert top_after(world.state) == Top(agent_version_id="v-a", miner_hotkey="hk-a", promoted_ms=CLOSES_MS)
+    assert succession([world.state]).top == Top(agent_version_id="v-a", miner_hotkey="hk-a", promoted_ms=CLOSES_MS)
 
 
 def test_a_missing_repeated_or_swapped_event_is_refused():
@@ -127,7 +125,7 @@ def test_a_late_beacon_delays_the_draw_and_then_cancels_by_settlement():
         world.turn()
     assert world.state.stage == "cancelled"
     assert world.state.settlement.reason == "the beacon did not come"
-    assert top_after(world.state) == top
+    assert world.state.settlement.top_agent_version_id == top.agent_version_id
 
 
 def test_a_node_that_was_down_past_the_grace_asks_for_the_round_before_it_cancels():
@@ -189,12 +187,6 @@ def test_past_its_close_a_race_keeps_its_policy_and_after_its_settlement_needs_n
     assert not runs_under_another(finished().state, OTHER)
 
 
-def test_inputs_exist_only_while_settling_and_a_top_only_afterwards():
-    world = running()
+def test_inputs_exist_only_while_settling():
     with pytest.raises(IllegalEventError):
-        settlement_inputs(world.state, metagraph([]), RaceRecords(), Succession())
-    with pytest.raises(IllegalEventError):
-        top_after(world.state)
-
-
-# -- the README
+        settlement_inputs(running().state, metagraph([]), RaceRecords(), Succession())

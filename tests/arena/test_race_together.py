@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from arena.race.agreement import NO_QUORUM, explain_end
 from arena.race.decider import STAND_INS_WAITING, decide
-from arena.race.events import EnqueueStandIns, RaceSettled
-from arena.race.machine import apply, paid_race
+from arena.race.machine import EnqueueStandIns, RaceSettled, apply, paid_race
 from tests.arena.agreement_world import PLAN, RULES, STEP_MS, Member, Network, run
 
 HONEST = {"val-a": 40, "val-b": 35, "val-c": 25}

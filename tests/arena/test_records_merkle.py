@@ -6,13 +6,13 @@ import hashlib
 
 import pytest
 
-from arena.records.log import signing_message
-from arena.records.merkle import (
+from arena.records.log import (
     LeafRange,
     MerkleFrontier,
     consistency_ranges,
     inclusion_ranges,
     leaf_hash,
+    signing_message,
 )
 from arena.records.model import Envelope
 from arena.records.proof import TILE, TiledLogs

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from arena.chain.keys import generate_signer, keypair_signer, verify
 from arena.records import verify_proof
-from arena.records.log import checkpoint_of, sign_checkpoint, signing_message
-from arena.records.merkle import MerkleFrontier
+from arena.records.log import MerkleFrontier, checkpoint_of, sign_checkpoint, signing_message
 from arena.records.model import SignedRecord
 from arena.records.proof import Proof, encode_proof, prove
 from arena.records.sequencer import Sequencer

@@ -14,10 +14,17 @@ from hypothesis import strategies as st
 
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Commitment
-from arena.records.commitments import cluster_commitment
 from arena.records.inspection import inspect
-from arena.records.log import Checkpoint, checkpoint_of, head_after, note_sha256, read_checkpoint, sign_checkpoint
-from arena.records.merkle import MerkleFrontier
+from arena.records.log import (
+    Checkpoint,
+    MerkleFrontier,
+    checkpoint_of,
+    cluster_commitment,
+    head_after,
+    note_sha256,
+    read_checkpoint,
+    sign_checkpoint,
+)
 from arena.records.model import (
     Context,
     Payload,
@@ -30,6 +37,7 @@ from arena.records.model import (
 from arena.records.sequencer import Sequencer
 from arena.records.verification import BATCH, VerifyReport, verify_store
 from foundation.errors import ArenaError, Failure
+from foundation.executors.processes import executor_of
 from harness.trace import Totals
 from tests.arena.log_stand import (
     CONDITIONS,
@@ -279,13 +287,13 @@ def dies_on_the_last_record(hotkey: str, message: bytes, signature: bytes) -> bo
 def test_processes_find_what_one_thread_finds_and_one_that_dies_ends_the_verification() -> None:
     log = log_of(*(episode(problem) for problem in range(BATCH)))  # several batches
     with pytest.raises(ArenaError, match="V2052"):
-        asyncio.run(verify_store(log, dies_on_the_last_record, processes=2))
-    assert check(log, processes=2).is_ok
+        asyncio.run(verify_store(log, dies_on_the_last_record, executor=executor_of(2)))
+    assert check(log, executor=executor_of(2)).is_ok
     for place, field, value in ((40, "content", b"{}"), (200, "signature", "00" * 64), (300, "prev", "00" * 32)):
         log.log[place] = replace(log.log[place], **{field: value})
     del log.log[350]
     name = next(iter(log.stored))
     log.stored[name] = replace(log.stored[name], content=b"other")
-    thread, processes = check(log), check(log, processes=2)
+    thread, processes = check(log), check(log, executor=executor_of(2))
     assert thread == processes
     assert {defect.rule for defect in thread.defects} >= {"content", "signature", "chain", "sequence", "body"}

@@ -27,6 +27,7 @@ from arena.records.sequencer import Sequencer
 from arena.records.verification import verify_store
 from arena.store.embedded import EmbeddedServer, start_embedded
 from arena.store.postgres import PostgresStore
+from foundation.executors.processes import executor_of
 from tests.arena.log_stand import HOST, episode
 from tests.benchmarks.apart import run_apart
 from tests.benchmarks.row import Row, held
@@ -114,7 +115,7 @@ def verify_alone() -> None:
 async def _verify_dsn(dsn: str) -> Measured:
     store = await PostgresStore.open(dsn)
     started = time.perf_counter()
-    report = await verify_store(store, verify, processes=PROCESSES)
+    report = await verify_store(store, verify, executor=executor_of(PROCESSES))
     seconds = time.perf_counter() - started
     await store.close()
     return Measured(records=report.records, seconds=seconds, peak_mb=0.0, is_ok=report.is_ok)

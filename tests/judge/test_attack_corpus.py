@@ -96,7 +96,7 @@ def judged(body: EvaluationBody, judge: Judge) -> int:
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("judge", [ScriptedJudge(), ObedientJudge()], ids=["scripted", "obedient"])
 def test_no_attack_lifts_a_quality_above_its_evidence(place: str, judge: Judge) -> None:
-    """A share of the corpus for each place, another for each; `tests/prove` runs all of it."""
+    """A share of the corpus for each place, another for each; `make prove` runs all of it."""
     assert lifted(place, judge, range(list(PLACES).index(place) % 5, len(ATTACKS), 5)) == []
 
 

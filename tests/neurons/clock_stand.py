@@ -21,7 +21,7 @@ from arena.race.decider import qualifying_items
 from arena.race.machine import RaceState
 from arena.records.body import encode_body
 from arena.records.model import AttemptRecord, Conditions, EvaluationRecord, Subject, VerdictRecord
-from arena.records.port import Lease, Store, StoredSubmission
+from arena.records.port import Lease, StoredSubmission
 from arena.records.sequencer import Sequencer
 from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import PostgresStore
@@ -96,7 +96,7 @@ class Desk:
 
     def __init__(
         self,
-        store: Store,
+        store: PostgresStore,
         signer: Signer,
         folder: Path,
         time: Time,

@@ -24,7 +24,7 @@ from arena.race.decider import qualifying_items
 from arena.race.machine import RaceState
 from arena.race.schedule import race_number
 from arena.records.model import Subject
-from arena.records.port import Store, StoredSubmission
+from arena.records.port import StoredSubmission
 from arena.submissions.model import make_submission
 from neurons.loops.checkpoints import AnchorLoop
 from neurons.loops.node import Permits, Sharing
@@ -67,7 +67,7 @@ class LyingChain(LocalSubtensor):
 class SharedDesk(Desk):
     """One validator of several."""
 
-    def __init__(self, store: Store, signer: Signer, folder: Path, time: Time, chain: LocalSubtensor) -> None:
+    def __init__(self, store, signer: Signer, folder: Path, time: Time, chain: LocalSubtensor) -> None:
         self.is_absent = False
         self.solves: Outcome = lambda lease: "good" in self.names.get(lease.item.subject.agent_version_id, "")
         self.gate: Callable[[str], str] = lambda name: "accept"
@@ -122,7 +122,7 @@ class SharedDesk(Desk):
             return
         for _ in range(6):  # what follows at once from what was done
             before = await self.clock.turn()
-            await self.clock.rest()
+            await self.clock.peers.rest()
             await self.work(self.solves)
             if before == await self.clock.turn():
                 break

@@ -22,7 +22,7 @@ from neurons.race.admission import Admissions, Intake
 from neurons.race.log import QUALIFYING, RaceLog
 from tests.arena.chain_faults import set_finality_lag
 from tests.arena.log_stand import settlement
-from tests.arena.race_stand import inputs, solves
+from tests.arena.race_stand import race_events
 from tests.neurons.clock_stand import POLICY, Desk, open_desk
 
 HOLD_BLOCKS = 50
@@ -196,13 +196,10 @@ async def test_a_winners_code_is_free_from_the_block_at_which_its_embargo_ended(
     await turns(intake, 2)
     early = await commit(desk, "early", LONG.replace("Ended with", "It ended with"))
     closes_ms = desk.time.ms
-    promotion = replace(
-        settlement("race-000001"),
-        top_agent_version_id=winner.agent_version_id,
-        is_promotion=True,
-        inputs=replace(inputs((), solves({})).stated, closes_ms=closes_ms),
-    )
-    await desk.node.sequencer.append([promotion])
+    daily = replace(RULES, race=replace(RULES.race, closes_after_ms=None))  # a race without a calendar has no embargo
+    promotion = replace(settlement("race-000001"), top_agent_version_id=winner.agent_version_id, is_promotion=True)
+    for number, event in enumerate(race_events(daily, closes_ms, promotion, promotion)):
+        await desk.store.put_event("race/race-000001", number, event)
     desk.time.ms = embargo_ends_ms(closes_ms, RULES.embargo)
     desk.time.pass_s(5)
     built_on = await commit(desk, "built-on", LONG.replace("Ended with", "So it ended with"))

@@ -90,7 +90,6 @@ def test_replay_goes_on_where_it_stopped_and_leaves_the_log_alone(node: Path, tm
         "a0": (9_125, 7_812),
         "a1": (9_125, 9_125),
     }
-    assert [agent[:2] for agent in found["tops"]["r1"]] == ["a0", "a1"]
     lines = (tmp_path / "replay.jsonl").read_bytes().splitlines()
     assert {json.loads(line)["kind"] for line in lines} == {"replay"}
     (tmp_path / "replay.jsonl").write_bytes(lines[0] + b"\n" + lines[1][:50])  # a kill in the middle of a line

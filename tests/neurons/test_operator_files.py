@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from arena.chain.keys import keypair_signer
 from arena.chain.local import LocalSubtensor
 from arena.policies import DEMO
-from arena.race.events import Event, RaceClosed, RaceOpened, encode_event
+from arena.race.machine import Event, RaceClosed, RaceOpened, encode_event
 from foundation.errors import ArenaError
 from neurons.cli.app import app
 from neurons.loops.node import Node, OperatorFiles, Permits, Sharing

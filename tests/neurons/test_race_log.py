@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
+import itertools
+from types import SimpleNamespace
+from typing import cast
 
 from msgspec.structs import replace
 
 from arena.policy import Policy
 from arena.race.admission import REFUSALS_MAX
-from arena.records.body import encode_content
-from arena.records.model import AttemptRecord, Context, Payload, RecordContent, SignedRecord, VerdictRecord
+from arena.records.model import AttemptRecord, Context, Payload, VerdictRecord
+from arena.store.postgres import PostgresStore
 from foundation.errors import Failure
 from judge.verdict import UnscoredVerdict
 from neurons.race.log import RaceLog
-from tests.arena import log_stand
 from tests.arena import race_stand as stand
 
 ME, OTHER = "val-a", "val-b"
@@ -23,34 +23,21 @@ POLICY = stand.policy()
 SUITE = ("p0", "p1", "p2", "p3")
 
 
-class Logs:
-    """The reading half of a store that shows two validators' logs, one record at a time."""
+class Log(RaceLog):
+    """A log of two validators that is fed by hand."""
 
-    validator = ME
-
-    def __init__(self) -> None:
-        self.logs: dict[str, list[SignedRecord]] = {ME: [], OTHER: []}
+    def __init__(self, *payloads: Payload, is_lasting: bool = False) -> None:
+        super().__init__(cast(PostgresStore, SimpleNamespace(validator=ME)), "", is_lasting=is_lasting)
+        self._seq = itertools.count(1)
+        self.add(*payloads)
 
     def add(self, *payloads: Payload, validator: str = ME) -> None:
         for payload in payloads:
-            log = self.logs[validator]
-            content = encode_content(RecordContent(recorded_ms=1, host=log_stand.HOST, payload=payload))
-            sha256 = stand.digest(content)
-            log.append(
-                SignedRecord(
-                    validator=validator, seq=len(log) + 1, prev="", content_sha256=sha256, signature="", content=content
-                )
-            )
+            seq = next(self._seq)
+            self.take(validator, seq, stand.digest(seq), payload)
 
-    async def validators(self) -> list[str]:
-        return sorted(self.logs)
-
-    async def records(
-        self, validator: str, *, after_seq: int = 0, kinds: Sequence[str] = (), race_id: str | None = None
-    ) -> AsyncIterator[SignedRecord]:
-        for record in self.logs[validator][after_seq:]:
-            await asyncio.sleep(0)
-            yield record
+    def mean(self, policy: Policy = POLICY) -> int | None:
+        return self.own_mean_e4(AGENT.subject.agent_version_id, SUITE, policy)
 
 
 def evaluation(problem: str, *, is_success: bool, rules: Policy = POLICY, validator: str = ME, body: int = 0):
@@ -81,25 +68,12 @@ def closing(problem: str, code: str) -> AttemptRecord:
     )
 
 
-async def read(logs: Logs) -> RaceLog:
-    log = RaceLog(logs, "")
-    await log.refresh()
-    return log
-
-
-async def state_of(logs: Logs, policy: Policy = POLICY) -> tuple[str, int | None]:
-    found = (await read(logs)).qualification(AGENT.subject.agent_version_id, SUITE, policy)
-    return found.state, found.score_e4
-
-
-async def test_a_body_the_judge_refused_often_enough_is_owed_no_more():
-    logs, record = Logs(), evaluation("p0", is_success=True)
-    logs.add(record, *[refusal(record)] * (REFUSALS_MAX - 1))
-    logs.add(*[refusal(record)] * 9, validator=OTHER)
-    log = await read(logs)
+def test_a_body_the_judge_refused_often_enough_is_owed_no_more():
+    record = evaluation("p0", is_success=True)
+    log = Log(record, *[refusal(record)] * (REFUSALS_MAX - 1))
+    log.add(*[refusal(record)] * 9, validator=OTHER)
     assert len(log.owed(ME)) == 1 and log.owed_successes() == 1
-    logs.add(refusal(record))
-    await log.refresh()
+    log.add(refusal(record))
     assert not log.owed(ME) and not log.owed_successes()
 
 
@@ -109,36 +83,25 @@ def all_but(missing: str, is_success: bool = True) -> list[Payload]:
     return [payload for record in records for payload in (record, verdict(record))]
 
 
-async def test_an_agent_qualifies_on_its_whole_suite_and_waits_for_owed_verdicts():
-    logs = Logs()
+def test_an_agent_qualifies_on_its_whole_suite_and_waits_for_owed_verdicts():
     owing = evaluation("p3", is_success=True)
-    logs.add(*all_but("p3"), owing)
-    assert await state_of(logs) == ("pending", None)
-    logs.add(verdict(owing))
-    assert await state_of(logs) == ("qualified", 10_000)
+    log = Log(*all_but("p3"), owing)
+    assert log.mean() is None
+    log.add(verdict(owing))
+    assert log.mean() == 10_000 and log.mean(stand.policy(cancel_void_e4=1)) is None  # under another policy
 
 
-async def test_a_broken_problem_is_withdrawn_and_too_many_keep_the_agent_pending():
+def test_a_broken_problem_is_withdrawn_and_too_many_keep_the_agent_pending():
     lenient = stand.policy(cancel_void_e4=2_500)
-    logs = Logs()
     records = [evaluation(problem, is_success=True, rules=lenient) for problem in SUITE[:3]]
-    logs.add(*records, *map(verdict, records), closing("p3", "P4006"))
-    assert await state_of(logs, lenient) == ("qualified", 10_000)
-    strict = Logs()
-    strict.add(*all_but("p3"), closing("p3", "P4006"))
-    assert await state_of(strict) == ("pending", None)
+    assert Log(*records, *map(verdict, records), closing("p3", "P4006")).mean(lenient) == 10_000
+    assert Log(*all_but("p3"), closing("p3", "P4006")).mean() is None
 
 
-async def test_results_read_one_by_one_come_to_what_they_come_to_read_at_once():
-    logs, owing = Logs(), evaluation("p3", is_success=True)
-    log = RaceLog(logs, "", is_lasting=True)
-    for payload in [*all_but("p3", is_success=False), owing]:
-        logs.add(payload)
-        await log.refresh()
-    assert [row.record for row in log.owed(ME)] == [owing]
-    assert log.qualification(AGENT.subject.agent_version_id, SUITE, POLICY).state == "pending"
-    logs.add(verdict(owing))
-    await log.refresh()
-    found = log.qualification(AGENT.subject.agent_version_id, SUITE, POLICY)
-    assert (found.state, found.score_e4) == await state_of(logs) == ("qualified", 2_500)
+def test_a_lasting_log_keeps_what_is_owed_and_the_mean_it_came_to():
+    owing = evaluation("p3", is_success=True)
+    log = Log(*all_but("p3", is_success=False), owing, is_lasting=True)
+    assert [row.record for row in log.owed(ME)] == [owing] and log.mean() is None
+    log.add(verdict(owing))
+    assert log.mean() == log.mean() == 2_500
     assert not log.owed(ME) and log.evaluations == log.verdicts == []

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
-from arena.race.events import RaceClosed, RaceSettled, SettlementDue, encode_event
-from arena.race.machine import open_race
 from arena.race.settle import settle
 from arena.records.body import encode_content
 from arena.records.model import RecordContent, SettlementRecord, SignedRecord
-from arena.records.port import Store
+from arena.store.postgres import PostgresStore
 from neurons.cli import race as race_cli
 from neurons.cli.options import StoreFlags
 from neurons.race.log import Settled, read_settled
@@ -34,40 +34,26 @@ def settlement(**shares: int) -> SettlementRecord:
 OURS, THEIRS = settlement(a=8, b=2), settlement(a=2, b=8)
 
 
-class OneRace:
-    """A store with one race: the settlement in the validator's log, if there is one, and how the race ended."""
-
-    validator = VALIDATOR
-
-    def __init__(self, own: SettlementRecord | None, ended: RaceSettled) -> None:
-        self._own = own
-        opened = open_race(RACE, stand.policy(), stand.batch(), 1_000, 16_000)
-        closed = RaceClosed(closing_block=10, beacon_network="local-beacon", beacon_round=1)
-        self._events = [opened, closed, SettlementDue(settling_block=20, why="all done"), ended]
-
-    async def records(self, validator: str, *, kinds: tuple[str, ...]) -> AsyncIterator[SignedRecord]:
-        assert (validator, kinds) == (VALIDATOR, ("settlement",))
-        if self._own is not None:
-            content = encode_content(RecordContent(recorded_ms=1, host=HOST, payload=self._own))
-            yield SignedRecord(
-                validator=validator,
-                seq=1,
-                prev="00" * 32,
-                content_sha256=hashlib.sha256(content).hexdigest(),
-                signature="",
-                content=content,
-            )
-
-    async def streams(self, prefix: str) -> list[str]:
-        return [f"{prefix}{RACE}"]
-
-    async def events(self, stream: str) -> list[str]:
-        return [encode_event(event) for event in self._events]
-
-
 async def settled(own: SettlementRecord | None, in_force: SettlementRecord, *, is_adopted: bool = True) -> Settled:
-    store = OneRace(own, RaceSettled(settlement=in_force, is_adopted=is_adopted))
-    (found,) = await read_settled(cast(Store, store), VALIDATOR)
+    """A race as read from a store: the settlement in the validator's log, if there is one, and how the race ended."""
+    log = []
+    if own is not None:
+        content = encode_content(RecordContent(recorded_ms=1, host=HOST, payload=own))
+        about = {"validator": VALIDATOR, "seq": 1, "prev": "", "signature": ""}
+        log.append(SignedRecord(**about, content_sha256=hashlib.sha256(content).hexdigest(), content=content))
+    events = stand.race_events(stand.policy(), 16_000, own, in_force, is_adopted=is_adopted)
+
+    async def records(validator: str, *, kinds: tuple[str, ...]) -> AsyncIterator[SignedRecord]:
+        for record in log:
+            yield record
+
+    store = SimpleNamespace(
+        validator=VALIDATOR,
+        records=records,
+        streams=lambda prefix: asyncio.sleep(0, [f"{prefix}{RACE}"]),
+        events=lambda stream: asyncio.sleep(0, events),
+    )
+    (found,) = await read_settled(cast(PostgresStore, store), VALIDATOR)
     return found
 
 
@@ -77,6 +63,9 @@ async def test_an_adopted_settlement_says_in_what_ones_own_differs() -> None:
     assert found.differing is not None and "standings" in found.differing
     assert (await settled(THEIRS, THEIRS)).differing == ()
     assert (await settled(None, THEIRS)).differing is None
+    cancelled = replace(OURS, state="cancelled", reason="no quorum")
+    assert (await settled(OURS, cancelled, is_adopted=False)).force == "none"
+    assert (await settled(OURS, OURS, is_adopted=False)).force == "own"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 
 from arena.bank.batch import seal, write_batch
 from arena.bank.sealing import lock_batch, write_sealed
+from arena.chain.keys import keypair_signer
+from arena.chain.port import Signer
 from arena.race.schedule import closing_ms
 from arena.records.body import decode_content
 from arena.records.model import ReleaseRecord
@@ -36,13 +38,13 @@ async def desk(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Desk]:
         yield made
 
 
-def deliver(desk: Desk, seed: int = 1, *, is_titled: bool = False) -> Path:
+def deliver(desk: Desk, seed: int = 1, *, is_titled: bool = False, signer: Signer = OPERATOR) -> Path:
     """The operator's batch for a race that opens now."""
     opens_with = desk.beacon.round_after(closing_ms(desk.time.ms, desk.policy.race))
     problems = synthesize(CATALOGUE, seed=seed, counts={"product": 3})
     titles = accept_lexically(problems, TitleIndex(CATALOGUE), f"bank-{seed}") if is_titled else None
     batch = seal(f"slot-{seed}", problems, os.urandom(32), titles=titles)
-    sealed = lock_batch(batch, opens_with, timelock=TIMELOCK, signer=OPERATOR, made_ms=desk.time.ms)
+    sealed = lock_batch(batch, opens_with, timelock=TIMELOCK, signer=signer, made_ms=desk.time.ms)
     path = desk.folder / "bank" / f"slot-{seed}.sealed.json"
     write_sealed(path, sealed)
     return path
@@ -103,3 +105,29 @@ async def test_a_batch_that_does_not_open_costs_the_race_and_not_the_node(desk):
     assert state.settlement.reason == "the batch did not open (P4014)"
     deliver(desk, seed=2)
     assert (await desk.turn_until("open", race=2, turns=1)).opened is not None
+
+
+async def test_a_file_that_the_bank_did_not_sign_costs_races_and_not_the_node(desk):
+    foreign = deliver(desk, signer=keypair_signer("//Stranger"))
+    await desk.submit("good")
+    for _ in range(5):  # it raises where the node would end
+        await desk.clock.turn()
+        desk.time.pass_s(1)
+    assert [state.stage for state in await desk.clock.states()] == ["new"]
+    foreign.unlink()
+    deliver(desk)
+    assert (await desk.turn_until("open")).opened is not None
+
+
+async def test_an_own_batch_that_was_tampered_with_ends_the_node(desk):
+    deliver(desk)
+    await desk.submit("good")
+    await desk.turn_until("running")
+    await desk.clock.turn()
+    await desk.work()
+    kept = desk.folder / "bank" / "race-000001.batch.json"
+    kept.write_bytes(kept.read_bytes().replace(b'"salt":"', b'"salt":"00', 1))
+    with pytest.raises(ArenaError, match="P4010"):
+        for _ in range(10):
+            await desk.clock.turn()
+            desk.time.pass_s(1)

@@ -14,8 +14,7 @@ from arena.bank.batch import Batch, SealedProblem
 from arena.chain.keys import generate_signer
 from arena.chain.port import Metagraph, Neuron, Signer
 from arena.policies import DEMO, PAPER
-from arena.race.events import ChainRead
-from arena.race.machine import RaceState, open_race
+from arena.race.machine import ChainRead, RaceState, open_race
 from arena.race.schedule import timeline
 from arena.records.model import StoredCheckpoint
 from arena.records.port import WeightsResult

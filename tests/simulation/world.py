@@ -237,14 +237,14 @@ class SimulatedDesk(SharedDesk):
 
     async def end_pull(self) -> None:
         """What was asked for comes within the turn: nothing depends on how fast this machine is."""
-        peers = self.clock._effects.peers  # of the driver under test: time may only pass when nothing is under way
+        peers = self.clock.peers  # of the driver under test: time may only pass when nothing is under way
         if peers._pulling:
             await peers.rest()
             await self.clock.turn()
 
     async def restart(self) -> None:
         """Die, and start again once the leases that were held have run out."""
-        await self.clock._effects.peers.close()
+        await self.clock.peers.close()
         self.start(self.policy)
         self.world.introduce()
         await self.checkpoints.open()

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from tests.structure import static
 from tests.structure.figures import figures_of, folders, measure, table
-from tests.structure.product import Product
+from tests.structure.product import Product, citations, docstring_lines_e2
 from tests.structure.trip import take_trip
 
 
@@ -35,8 +34,8 @@ def main() -> None:
     else:
         print(table(figures, trip), folders(product), sep="\n\n")
     if given.details:
-        print(f"docstring lines for each public function, in hundredths: {static.docstring_lines_e2(product)}")
-        for place in static.citations(product):
+        print(f"docstring lines for each public function, in hundredths: {docstring_lines_e2(product)}")
+        for place in citations(product):
             print(f"cites a document that is not in the repository: {place}")
 
 

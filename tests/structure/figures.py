@@ -10,8 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.structure import static
-from tests.structure.product import Product
+from tests.structure.product import Product, citations, lines_of, statements
 from tests.structure.trip import Called
 
 FIRST_EDITION = msgspec.json.decode(Path(__file__).with_name("first_edition.json").read_bytes())
@@ -113,13 +112,13 @@ def measure(product: Product) -> Figures:
     surface = subprocess.run([sys.executable, "-c", SURFACE], cwd=root, capture_output=True, text=True, check=True)
     pages = [*root.glob("*.md"), *root.glob("docs/**/*.md"), *(page for r in product.roots for page in r.rglob("*.md"))]
     return Figures(
-        lines=static.lines(product),
+        lines=lines_of(product),
         files=len(product.files),
-        statements=static.statements(product),
+        statements=statements(product),
         test_lines=lines_under(root / "tests"),
         study_lines=lines_under(root / "studies"),
         document_words=sum(len(re.findall(r"\S+", page.read_text("utf-8"))) for page in pages),
-        citations=len(static.citations(product)),
+        citations=len(citations(product)),
         **json.loads(surface.stdout),
     )
 
@@ -156,7 +155,7 @@ def folders(product: Product) -> str:
     """One line a folder: lines at the first edition, now, and the ceiling."""
     lines = ["| folder | first edition | now | at most |", "|---|--:|--:|--:|"]
     for name, (prefixes, but, most) in CEILINGS.items():
-        now = static.lines(product, prefixes, but)
+        now = lines_of(product, prefixes, but)
         lines.append(f"| {name} | {show(FIRST_EDITION['folders'].get(name))} | {now:,} | {most:,} |")
     return "\n".join(lines)
 

@@ -21,7 +21,7 @@ from arena.bank.batch import AcceptedProduct, Batch, Explained, SealedProblem
 from arena.gate.rules import finding, make_report
 from arena.policies import DEMO
 from arena.race.draw import draw_problems, race_seed
-from arena.race.events import (
+from arena.race.machine import (
     BatchReleased,
     Event,
     FieldFixed,
@@ -31,13 +31,14 @@ from arena.race.events import (
     RaceSettled,
     SettlementDue,
     encode_event,
+    open_race,
+    promoted,
+    stream_of,
 )
-from arena.race.machine import open_race, promoted, stream_of
 from arena.race.scores import LoggedRecord, control_subject
 from arena.race.settle import settle
 from arena.records.body import encode_body
-from arena.records.log import checkpoint_of, sign_checkpoint, signing_message
-from arena.records.merkle import MerkleFrontier
+from arena.records.log import MerkleFrontier, checkpoint_of, sign_checkpoint, signing_message
 from arena.records.model import (
     Candidate,
     Context,
