@@ -33,7 +33,7 @@ from harness.inference.journal import MemoryJournal
 from harness.inference.port import Upstream
 from harness.sandbox.port import Sandbox, SandboxLevel
 from harness.session import EpisodePorts, EpisodeRules, run_episode
-from harness.tools.registry import make_toolbox
+from harness.tools.registry import Toolbox
 from harness.trace import EvaluationBody
 from judge.budget import Spending
 from judge.panel import judge_body
@@ -103,7 +103,7 @@ def evaluate(source: str, problem: Problem, ports: EvaluatePorts) -> Evaluation:
     is ever a 0.
     """
     policy = ports.policy
-    toolbox = make_toolbox(policy.tool_profile, ports.catalogue)
+    toolbox = Toolbox(policy.tool_profile, ports.catalogue)
     gateway = Gateway(
         policy.inference,
         ports.upstreams,

@@ -121,14 +121,10 @@ def message_of(chat: ChatMessage, emitter: Emitter | None = None) -> Message:
 
 def chat_row(message: Message) -> dict[str, Any]:
     """A message as a plain object: no emitters, and a tool's message always says which call it answers."""
-    row: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.reasoning:
-        row["reasoning_content"] = message.reasoning
-    if message.calls:
-        row["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in message.calls
-        ]
-    if message.call_id or message.role == "tool":
-        row["tool_call_id"] = message.call_id
+    row: dict[str, Any] = msgspec.to_builtins(chat_of(message))
+    row.pop("weight", None)
+    for call in row.get("tool_calls", ()):
+        call.pop("emitter", None)
+    if message.role == "tool":
+        row.setdefault("tool_call_id", "")
     return row

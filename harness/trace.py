@@ -19,16 +19,7 @@ from problems.model import Bucket
 BODY_VERSION = 1
 
 Emitter = Literal["llm", "echoed", "code"]
-StopReason = Literal[
-    "terminated",  # the agent called terminate, or returned after recommending
-    "returned",  # agent_main returned
-    "raised",
-    "not_json",
-    "steps",
-    "tool_calls",
-    "tokens",
-    "cost",
-    "host_work",
+SandboxEnd = Literal[
     "wall_clock",
     "output",
     "protocol",
@@ -39,6 +30,18 @@ StopReason = Literal[
     "processes",
     "disk",
     "resources",  # the kernel ended it for a limit that it did not name
+]
+StopReason = Literal[
+    SandboxEnd,
+    "terminated",  # the agent called terminate, or returned after recommending
+    "returned",  # agent_main returned
+    "raised",
+    "not_json",
+    "steps",
+    "tool_calls",
+    "tokens",
+    "cost",
+    "host_work",
     "load_failed",
     "unreadable",  # what it sent could not be read
     "results",  # the bytes of its tool results

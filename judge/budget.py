@@ -8,6 +8,7 @@ may be passed by what estimates were wrong about the problems begun, and by noth
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -73,10 +74,7 @@ class RaceSpending(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def spent(self) -> Spending:
         """Over all problems."""
-        total = Spending()
-        for one in self.problems.values():
-            total = total.plus(one.spent)
-        return total
+        return functools.reduce(Spending.plus, (one.spent for one in self.problems.values()), Spending())
 
     def _committed(self) -> float:
         """Tokens that were spent, and that the pairs of begun problems that wait will cost."""

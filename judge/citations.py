@@ -10,6 +10,7 @@ carry, and how far a trace can get (`ceiling_e4`) is known without asking one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 
 import msgspec
 
@@ -26,7 +27,6 @@ QUOTE_LENGTH_MIN = 12
 QUOTE_LENGTH_MAX = 1_000
 CITATIONS_MAX = 24
 ECHO_LIMIT_E4 = 5_000  # from this share on a completion repeats its request
-_GATES_WITH_CITATION: tuple[Gate, ...] = ("results_analysed", "data_cited", "candidates_compared")
 _LACKING: Mapping[Gate, str] = {
     "results_analysed": "no quote for results_analysed holds a word or number of an earlier tool result",
     "data_cited": "no quote for data_cited contains a datum from an earlier tool result",
@@ -58,7 +58,7 @@ def check_citations(reply: ParsedReply, trace: RenderedTrace) -> None:
             raise RefusedReplyError(f"the quote {citation.quote[:60]!r} does not stand in span {citation.span}")
     passed = reply.gates.passed()
     evidence = Evidence(trace)
-    for gate in _GATES_WITH_CITATION:
+    for gate in GATES[1:]:
         if gate in passed:
             _check_support(gate, reply.citations, trace, evidence)
 
@@ -93,7 +93,7 @@ def supports(gate: Gate, passages: Sequence[Passage], evidence: Evidence) -> boo
     return any(found(text, before) or evidence.weighs_two([(text, before)]) for text, before in passages)
 
 
-def neighbours(passages: Sequence[Passage], completions: Sequence[int]) -> Iterator[list[Passage]]:
+def neighbours(passages: Sequence[Passage], completions: Sequence[int]) -> Iterator[Sequence[Passage]]:
     """The passages of each two completions that follow each other; `completions` are their spans, in order."""
     for one, two in zip(completions, [*completions[1:], *completions[-1:]], strict=True):
         yield [(text, before) for text, before in passages if before in (one, two)]
@@ -112,9 +112,13 @@ def _check_support(gate: Gate, citations: tuple[Citation, ...], trace: RenderedT
     own = [(text, number) for text, number in own if number in completions]
     if not own:
         raise RefusedReplyError(f"gate {gate} cites only words said after the recommendation that counts")
-    together = neighbours(own, completions) if gate == "candidates_compared" else [own]
-    if not any(supports(gate, passages, evidence) for passages in together):
+    if not _carry(own, gate, completions, evidence):
         raise RefusedReplyError(_LACKING[gate])
+
+
+def _carry(own: Sequence[Passage], gate: Gate, completions: Sequence[int], evidence: Evidence) -> bool:
+    together = neighbours(own, completions) if gate == "candidates_compared" else [own]
+    return any(supports(gate, passages, evidence) for passages in together)
 
 
 def _squeeze(text: str) -> str:
@@ -133,12 +137,7 @@ def ceiling_e4(body: EvaluationBody, rubric: Rubric) -> int:
     evidence = Evidence(trace)
     completions = [span.number for span in trace.deliberation if span.kind == "completion"]
     own = [(text, span.number) for span in trace.deliberation if (text := own_text(span))]
-    if not supports("results_analysed", own, evidence):
-        return quality_of(1)
-    if not supports("data_cited", own, evidence):
-        return quality_of(2)
-    compared = (supports("candidates_compared", passages, evidence) for passages in neighbours(own, completions))
-    return quality_of(4 if any(compared) else 3)
+    return quality_of(1 + len([*takewhile(lambda gate: _carry(own, gate, completions, evidence), GATES[1:])]))
 
 
 def is_inference_present(trace: RenderedTrace, rubric: Rubric) -> bool:

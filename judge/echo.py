@@ -11,14 +11,15 @@ those of one returned object. A completion without prose is as much an echo as i
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 
 import msgspec
 
-from harness.emission.echoes import ProgramText, completion_words, result_words
+from foundation.canonical import objects_in
+from harness.emission.attribution import ProgramText, completion_words, result_words
 from harness.emission.wording import Words, words_of
-from harness.trace import Completion, Emitter, EvaluationBody, ToolCall
+from harness.trace import Completion, EvaluationBody, ToolCall
 
 _TOKEN = re.compile(r"\s+|\S+")
 _RUN = 8
@@ -35,22 +36,6 @@ class Echo(msgspec.Struct, frozen=True):
 
 
 NO_ECHO = Echo(0)
-
-
-def echoes_of(body: EvaluationBody) -> dict[int, Echo]:
-    """Step -> what of its completion was echoed."""
-    found = _echoes(body)
-    emitters: dict[int, list[Emitter]] = {}
-    for event in body.events:
-        if isinstance(event, ToolCall):
-            emitters.setdefault(event.step, []).append(event.emitter)
-    for event in body.events:
-        if isinstance(event, Completion) and not (event.reasoning + event.content).strip():
-            written = [emitter for emitter in emitters.get(event.step, ()) if emitter != "code"]
-            if written:
-                share_e4 = max(found[event.step].share_e4, 10_000 * written.count("echoed") // len(written))
-                found[event.step] = Echo(share_e4, found[event.step].runs)
-    return found
 
 
 @lru_cache(maxsize=256)
@@ -72,9 +57,11 @@ def own_words(text: str, echoed: frozenset[Words]) -> str:
     return "".join("\n" * len(token) if place in borrowed else token for place, token in enumerate(tokens))
 
 
-def _echoes(body: EvaluationBody) -> dict[int, Echo]:
+def echoes_of(body: EvaluationBody) -> dict[int, Echo]:
+    """Step -> what of its completion was echoed."""
     program, rows = ProgramText(), _ShownRows()
     completions = [event for event in body.events if isinstance(event, Completion)]
+    calls = [event for event in body.events if isinstance(event, ToolCall)]
     said = {one.step: completion_words(one.content, one.reasoning, one.calls) for one in completions}
     wanted = {run for words in said.values() for run, _, _ in _runs(words)}
     sizes = {len(run) for run in wanted}
@@ -104,9 +91,11 @@ def _echoes(body: EvaluationBody) -> dict[int, Echo]:
             borrowed = {place for first, end in spans for place in range(first, end)}
             whole = [(first, end) for (first, end), run in runs.items() if end - first == len(run)]
             echoed = sum(borrowed.issuperset(range(first, end)) for first, end in whole)
-            found[event.step] = Echo(
-                10_000 * echoed // len(whole) if whole else 0, frozenset(words[first:end] for first, end in spans)
-            )
+            share_e4 = 10_000 * echoed // len(whole) if whole else 0
+            written = [one.emitter for one in calls if one.step == event.step and one.emitter != "code"]
+            if written and not (event.reasoning + event.content).strip():
+                share_e4 = max(share_e4, 10_000 * written.count("echoed") // len(written))
+            found[event.step] = Echo(share_e4, frozenset(words[first:end] for first, end in spans))
             by_model.update(run for run in runs.values() if run not in by_program)
     return found
 
@@ -148,19 +137,13 @@ class _ShownRows:
         )
 
 
-def _objects(result: str) -> Iterable[str]:
+def _objects(result: str) -> Iterator[str]:
     """Every object of a result that holds no other, as JSON text."""
     try:
-        stack: list[object] = [msgspec.json.decode(result)]
+        value = msgspec.json.decode(result)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return
-    while stack:
-        value = stack.pop()
-        if isinstance(value, list):
-            stack.extend(value)
-        elif isinstance(value, dict):
-            inner = [item for item in value.values() if isinstance(item, dict | list)]
-            if any(isinstance(item, dict) or any(isinstance(one, dict) for one in item) for item in inner):
-                stack.extend(inner)
-            else:
-                yield msgspec.json.encode(value).decode()
+    for one in objects_in(value):
+        parts = [part for item in one.values() for part in (item if isinstance(item, list) else [item])]
+        if not any(isinstance(part, dict) for part in parts):
+            yield msgspec.json.encode(one).decode()

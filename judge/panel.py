@@ -12,8 +12,9 @@ abstention counts as the lowest quality. So a trace that no model will read cost
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from statistics import median_low
 
 import msgspec
 
@@ -22,18 +23,14 @@ from foundation.errors import ArenaError, Failure
 from harness.trace import EvaluationBody
 from judge.citations import check_citations, is_inference_present
 from judge.parse import RefusedReplyError, parse_reply
-from judge.render import BETWEEN, Judge, RenderedTrace, Span, SpanKind, render, span_text
-from judge.rubric import Rubric, coefficient_e4, lower_median, quality_of
+from judge.render import BETWEEN, Judge, RenderedTrace, Span, render, span_text
+from judge.rubric import Rubric, coefficient_e4, quality_of
 from judge.verdict import Opinion, Refusal, UnscoredVerdict, Verdict
 
-_TEXTS: Mapping[SpanKind, str] = {
-    "query": "I need a desk lamp, please. ",
-    "completion": "The lamp 1000000001 costs 120.5 and the lamp 1000000002 costs 150.5, so 1000000001 is better, "
-    "because it is cheaper and both have the same shade. ",
-    "call": '{"q": "desk lamp"} ',
-    "result": "plain words of a shop about its lamps, ",
-    "refused": "",
-}
+_NEUTRAL = (
+    "The lamp 1000000001 costs 120.5 and the lamp 1000000002 costs 150.5, so 1000000001 is better, "
+    "because it is cheaper and both have the same shade. "
+)
 _OPENING = (
     '[{"product_id": "1000000001", "title": "Plain Desk Lamp", "price": 120.5}, '
     '{"product_id": "1000000002", "title": "Brass Reading Lamp", "price": 150.5, "description": "'
@@ -76,39 +73,34 @@ def consult(judge: Judge, trace: RenderedTrace, rubric: Rubric) -> Opinion | Ref
     A model that gives the neutral twin (equal in spans and bytes) a usable reply, and after that fails on the trace
     once more, abstains by the trace. One whose endpoint fails on the twin too is a Failure U3020.
     """
-    first = _try(judge, trace, rubric)
+    first = ask(judge, trace, rubric)
     if isinstance(first, Opinion):
         return first
-    control = _try(judge, neutral_twin(trace), rubric)
+    control = ask(judge, neutral_twin(trace), rubric)
     if isinstance(control, Failure):
         return first if isinstance(first, Failure) else control
     if isinstance(control, Refusal):
         return first if isinstance(first, Refusal) else Failure(code="U3020", detail=first.detail)
-    again = _try(judge, trace, rubric)
+    again = ask(judge, trace, rubric)
     if isinstance(again, Opinion):
         return again
     reason = again.reason if isinstance(again, Refusal) else again.detail
     return Refusal(model=judge.model, attempts=2 * rubric.attempts_per_model, reason=reason[:500], is_by_trace=True)
 
 
-def _try(judge: Judge, trace: RenderedTrace, rubric: Rubric) -> Opinion | Refusal | Failure:
-    try:
-        return ask(judge, trace, rubric)
-    except ArenaError as error:
-        return error.failure
-
-
-def ask(judge: Judge, trace: RenderedTrace, rubric: Rubric) -> Opinion | Refusal:
-    """Ask one model until a reply is usable, at most `attempts_per_model` times. Raises ArenaError U3020."""
+def ask(judge: Judge, trace: RenderedTrace, rubric: Rubric) -> Opinion | Refusal | Failure:
+    """Ask one model until a reply is usable, at most `attempts_per_model` times; a Failure of its endpoint."""
     reasons: list[str] = []
     for attempt in range(1, rubric.attempts_per_model + 1):
-        reply = judge.opine(trace, rubric, tuple(reasons))
         try:
+            reply = judge.opine(trace, rubric, tuple(reasons))
             parsed = parse_reply(reply.text, is_cut=reply.is_cut)
             check_citations(parsed, trace)
         except RefusedReplyError as error:
             reasons.append(str(error))
             continue
+        except ArenaError as error:
+            return error.failure
         return Opinion(
             model=judge.model,
             quality_e4=parsed.quality_e4,
@@ -129,7 +121,7 @@ def _verdict(
 ) -> Verdict:
     """`lowest` models abstained by the trace and count as the lowest quality."""
     qualities = [opinion.quality_e4 for opinion in opinions] + [quality_of(0)] * lowest or [quality_of(0)]
-    quality_e4 = lower_median(qualities)
+    quality_e4 = median_low(qualities)
     return Verdict(
         body_sha256=trace.body_sha256,
         rubric_id=rubric.rubric_id,
@@ -160,11 +152,10 @@ def neutral_twin(trace: RenderedTrace) -> RenderedTrace:
         # neutral words for ASCII, then as many plain letters as there were wider ones
         wide = "".join(_WIDE[len(c.encode())] for c in span.content if not c.isascii())
         size = len(span.content) - len(wide)
-        filled = size - len(_OPENING) - len(_CLOSING)
-        if span.kind == "result" and filled >= 0:
-            content = f"{_OPENING}{_repeat(span.kind, filled)}{wide}{_CLOSING}"
-        else:
-            content = _repeat(span.kind, size) + wide
+        is_list = span.kind == "result" and size >= len(_OPENING) + len(_CLOSING)
+        opening, closing = (_OPENING, _CLOSING) if is_list else ("", "")
+        filled = size - len(opening) - len(closing)
+        content = f"{opening}{(_NEUTRAL * (filled // len(_NEUTRAL) + 1))[:filled]}{wide}{closing}"
         neutral = msgspec.structs.replace(
             span,
             content=content,
@@ -179,8 +170,3 @@ def neutral_twin(trace: RenderedTrace) -> RenderedTrace:
         spans.append(neutral)
     text = BETWEEN.join(map(span_text, spans))
     return msgspec.structs.replace(trace, spans=tuple(spans), text=text)
-
-
-def _repeat(kind: SpanKind, size: int) -> str:
-    text = _TEXTS[kind]
-    return (text * (size // len(text) + 1))[:size] if text else ""

@@ -7,6 +7,7 @@ There is no repair of broken JSON: a reply that has to be guessed at is asked ag
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 
@@ -20,35 +21,24 @@ _THOUGHT_BEGINS = re.compile(r"\s*<(?:think|thinking|reasoning)>")
 _LEAD_IN = re.compile(r"\A[^{}\[\]`<>]{0,400}")  # words before the object, none of them JSON
 _FENCE = re.compile(r"\A```(?:json)?\s*\n(.*)\n\s*```\Z", re.DOTALL)
 _EXPLANATION_LIMIT = 2_000
+
+
+def _closed(**properties: object) -> dict[str, object]:
+    return {"type": "object", "additionalProperties": False, "required": list(properties), "properties": properties}
+
+
 # What an endpoint that writes to a schema is asked for.
-REPLY_SCHEMA: dict[str, object] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["gates", "quality", "citations", "explanation"],
-    "properties": {
-        "gates": {
-            "type": "object",
-            "additionalProperties": False,
-            "required": list(GATES),
-            "properties": {gate: {"type": "boolean"} for gate in GATES},
-        },
-        "quality": {"type": "number", "enum": [level / 10_000 for level in QUALITY_LEVELS_E4]},
-        "citations": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "additionalProperties": False,
-                "required": ["span", "quote", "gate"],
-                "properties": {
-                    "span": {"type": "integer"},
-                    "quote": {"type": "string"},
-                    "gate": {"type": "string", "enum": list(GATES)},
-                },
-            },
-        },
-        "explanation": {"type": "string"},
+REPLY_SCHEMA = _closed(
+    gates=_closed(**{gate: {"type": "boolean"} for gate in GATES}),
+    quality={"type": "number", "enum": [level / 10_000 for level in QUALITY_LEVELS_E4]},
+    citations={
+        "type": "array",
+        "items": _closed(
+            span={"type": "integer"}, quote={"type": "string"}, gate={"type": "string", "enum": list(GATES)}
+        ),
     },
-}
+    explanation={"type": "string"},
+)
 
 
 class RefusedReplyError(ValueError):
@@ -65,28 +55,21 @@ class GateAnswers(msgspec.Struct, frozen=True, kw_only=True):
 
     def passed(self) -> tuple[Gate, ...]:
         """The leading gates that hold: the tree stops at the first that fails."""
-        held: list[Gate] = []
-        for gate in GATES:
-            if not getattr(self, gate):
-                break
-            held.append(gate)
-        return tuple(held)
+        return tuple(itertools.takewhile(lambda gate: getattr(self, gate), GATES))
 
 
 class ParsedReply(msgspec.Struct, frozen=True, kw_only=True):
     """A well-formed reply. Its citations are not checked yet."""
 
     gates: GateAnswers
-    quality_e4: int
-    citations: tuple[Citation, ...]
-    explanation: str
-
-
-class _Wire(msgspec.Struct, frozen=True, kw_only=True):
-    gates: GateAnswers
     quality: float
     citations: tuple[Citation, ...]
     explanation: str
+
+    @property
+    def quality_e4(self) -> int:
+        """In ten-thousandths; -1 where it is no share."""
+        return round(self.quality * 10_000) if 0 <= self.quality <= 1 else -1
 
 
 def parse_reply(text: str, *, is_cut: bool = False) -> ParsedReply:
@@ -101,7 +84,7 @@ def parse_reply(text: str, *, is_cut: bool = False) -> ParsedReply:
     fenced = _FENCE.match(bare)
     written = fenced.group(1) if fenced else bare
     try:
-        wire = msgspec.json.decode(written, type=_Wire)
+        reply = msgspec.json.decode(written, type=ParsedReply)
         json.loads(written, object_pairs_hook=_refuse_repeated, parse_int=str, parse_float=str)
     except msgspec.ValidationError as error:
         raise RefusedReplyError(f"the reply is JSON of another form: {error}") from error
@@ -109,18 +92,12 @@ def parse_reply(text: str, *, is_cut: bool = False) -> ParsedReply:
         if not text.strip():
             raise RefusedReplyError("the reply is not one JSON object: it is empty") from error
         raise RefusedReplyError(f"the reply is not one JSON object and nothing else: {error}") from error
-    quality_e4 = round(wire.quality * 10_000) if 0 <= wire.quality <= 1 else -1
-    if quality_e4 not in QUALITY_LEVELS_E4:
-        raise RefusedReplyError(f"quality {wire.quality} is not one of 0.1, 0.3, 0.5, 0.7, 0.9")
-    expected = quality_of(len(wire.gates.passed()))
-    if quality_e4 != expected:
-        raise RefusedReplyError(f"quality {wire.quality} contradicts the gates, which give {expected / 10_000}")
-    return ParsedReply(
-        gates=wire.gates,
-        quality_e4=quality_e4,
-        citations=wire.citations,
-        explanation=wire.explanation[:_EXPLANATION_LIMIT],
-    )
+    if reply.quality_e4 not in QUALITY_LEVELS_E4:
+        raise RefusedReplyError(f"quality {reply.quality} is not one of 0.1, 0.3, 0.5, 0.7, 0.9")
+    expected = quality_of(len(reply.gates.passed()))
+    if reply.quality_e4 != expected:
+        raise RefusedReplyError(f"quality {reply.quality} contradicts the gates, which give {expected / 10_000}")
+    return msgspec.structs.replace(reply, explanation=reply.explanation[:_EXPLANATION_LIMIT])
 
 
 def _without_thought(text: str) -> str:

@@ -18,7 +18,7 @@ import msgspec
 import orjson
 
 from harness.emission.wording import Words
-from harness.tools.port import decode_arguments
+from harness.tools.functions import decode_arguments
 from harness.tools.registry import TOOL_NAMES
 from harness.trace import Completion, Emitter, EvaluationBody, Event, FailedCompletion, ToolCall
 from judge.echo import NO_ECHO, Echo, echoes_of

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import importlib.resources
-from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -61,10 +60,3 @@ def coefficient_e4(quality_e4: int) -> int:
 def quality_of(passed: int) -> int:
     """Quality in ten-thousandths after `passed` leading gates (0..4) held. Raises IndexError outside that range."""
     return QUALITY_LEVELS_E4[passed]
-
-
-def lower_median(values: Sequence[int]) -> int:
-    """The middle value, the lower of the two middle ones when the count is even. Raises ValueError for none."""
-    if not values:
-        raise ValueError("the median of nothing is not defined")
-    return sorted(values)[(len(values) - 1) // 2]

@@ -198,7 +198,7 @@ _SHOP_REGISTERS: dict[str, tuple[tuple[str, str], ...]] = {
 _TELLING_REGISTERS = ("polite", "story")
 _ORDINALS = ("First,", "Second,", "Third,", "Fourth,")
 
-_SERVICE_WORDS = {
+SERVICE_WORDS = {
     "official": ("sold on LazMall", "with LazMall service", "available on LazMall", "sold by LazMall"),
     "freeShipping": (
         "with free shipping",
@@ -272,7 +272,7 @@ def say_item(name: str, item: RewardItem, rng: Random) -> str:
             parts.append(f"{rng.choice(('from the brand', 'by the brand'))} {value}")
         else:
             parts.append(f"{rng.choice(('with', 'with', 'in'))} {spoken(key)} {value}")
-    parts += [rng.choice(_SERVICE_WORDS[service]) for service in item.service]
+    parts += [rng.choice(SERVICE_WORDS[service]) for service in item.service]
     for rule in item.price:
         if rule.mode == "between":
             parts.append(rng.choice(_BETWEEN_WORDS).format(_pesos(rule.low), _pesos(rule.high)))

@@ -63,11 +63,9 @@ def explain_outcome(
 
 def price_text(rule: PriceRule) -> str:
     """A price rule as people say it."""
-    if rule.mode == "less than":
-        return f"at most {rule.high:g} PHP"
-    if rule.mode == "greater than":
-        return f"at least {rule.low:g} PHP"
-    return f"{rule.low:g} to {rule.high:g} PHP"
+    if rule.mode == "between":
+        return f"{rule.low:g} to {rule.high:g} PHP"
+    return f"at most {rule.high:g} PHP" if rule.mode == "less than" else f"at least {rule.low:g} PHP"
 
 
 def voucher_text(voucher: Voucher) -> str:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from arena.export.assembly import signed_content
 from arena.race.machine import IllegalEventError, RaceState, replay, stream_of
 from arena.records.model import (
+    Candidate,
     Conditions,
     EvaluationRecord,
     GateRecord,
@@ -31,7 +32,7 @@ from arena.records.model import (
 )
 from arena.records.port import StoredSubmission
 from arena.store.postgres import PostgresStore
-from arena.visibility.rule import MOMENTS, Moment, moment_at, released_moment, settlement_moment
+from arena.visibility.rule import Moment, may_see, released_moment, settlement_moment
 from foundation.errors import ArenaError
 from problems.model import OutcomeScore, Problem
 
@@ -56,9 +57,19 @@ class RaceView(NamedTuple):
     @property
     def opens_ms(self) -> int | None:
         """When source and traces open; None while that is not known, 0 where the release opened them."""
-        if self.release is None:
-            return None
-        return self.release.opens_ms
+        return self.release.opens_ms if self.release is not None else None
+
+    @property
+    def told(self) -> SettlementRecord | None:
+        """The settlement, once everybody may know how the race ended."""
+        return self.settlement if may_see("public", "score", self.moment).is_seen else None
+
+    @property
+    def field(self) -> tuple[Candidate, ...]:
+        """Who races, once that is fixed on chain."""
+        if self.state is not None and self.state.field is not None:
+            return self.state.field.field
+        return self.told.inputs.field if self.told is not None and self.told.inputs is not None else ()
 
 
 class DayCounts:
@@ -182,8 +193,8 @@ class Board:
         """By agent version: the races that promoted it, if they may be told."""
         found: dict[str, list[RaceView]] = {}
         for race in self.races():
-            if race.settlement and race.settlement.is_promotion and MOMENTS.index(race.moment) >= _SETTLED:
-                found.setdefault(race.settlement.top_agent_version_id, []).append(race)
+            if race.told is not None and race.told.is_promotion:
+                found.setdefault(race.told.top_agent_version_id, []).append(race)
         return found
 
     def _race(self, number: int, race_id: str) -> RaceView:
@@ -199,7 +210,7 @@ class Board:
             moment = released_moment(release, self.now_ms())
             moment = moment if settlement is None else settlement_moment(settlement, moment)
         else:
-            moment = moment_at(self.now_ms(), closes_ms=closes_ms or 0)
+            moment = "racing" if self.now_ms() >= (closes_ms or 0) else "open"
         return RaceView(number, race_id, state, settlement, release, moment, closes_ms)
 
     def _take(self, log: _ServedLog, content: RecordContent) -> None:
@@ -249,6 +260,3 @@ class Board:
                     self._states[name] = replay(name, await self.store.events(stream))
                 except (IllegalEventError, ArenaError):
                     self._states.setdefault(name, RaceState(race_id=name))
-
-
-_SETTLED = MOMENTS.index("settled")

@@ -31,7 +31,6 @@ from arena.api.rows import (
     by_commitment,
     day_rows,
     is_seen,
-    is_told,
     page_of,
     pools_of,
     problem_row,
@@ -54,6 +53,7 @@ from arena.records.body import decode_content
 from arena.records.log import note_sha256
 from arena.records.model import EvaluationRecord, Head, ReleaseRecord, SignedRecord, VerdictRecord
 from arena.store.postgres import PostgresStore
+from arena.view.reading import AXES
 from arena.visibility.rule import embargoed_races, opening_text, released_moment
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
@@ -77,19 +77,17 @@ class TailRequest(msgspec.Struct, frozen=True, kw_only=True):
     race_id: str | None = None
 
 
-class _TailedLog:
-    """What is known of one log: its end, as of a moment, and the releases up to some record."""
+class _Releases:
+    """The releases of one log up to some record."""
 
     def __init__(self) -> None:
-        self.end: Head | None = None
-        self.read_at = 0.0
-        self.releases: dict[str, ReleaseRecord] = {}
-        self.released_to = 0
+        self.found: dict[str, ReleaseRecord] = {}
+        self.to_seq = 0
         self.lock = asyncio.Lock()
 
 
 class Tail:
-    """The logs of one store, for any number of readers. One query a second looks for the end of each log in use."""
+    """The logs of one store, for any number of readers."""
 
     def __init__(
         self,
@@ -107,12 +105,12 @@ class Tail:
         self._heartbeat_s = heartbeat_s
         self._monotonic = monotonic
         self._now_ms = now_ms
-        self._logs: dict[str, _TailedLog] = {}
+        self._releases: dict[str, _Releases] = {}  # by log
         self._assembling = asyncio.Semaphore(1)  # a validator in the same process keeps the other core
 
     async def heads(self) -> dict[str, Head]:
         """The end of every log this store's login may read, by hotkey. Raises ArenaError V2021."""
-        return {name: await self.end(name) for name in await self._names()}
+        return {name: await self.store.head(name) for name in await self._names()}
 
     async def require_log(self, validator: str) -> str:
         """The hotkey of a log: the one named, or the only one. Raises ArenaError V2081, V2082, V2021."""
@@ -125,15 +123,6 @@ class Tail:
             raise ArenaError("V2081", f"validator: name one of the {len(names)} logs")
         return names[0]
 
-    async def end(self, validator: str, *, is_fresh: bool = False) -> Head:
-        """The end of a log, at most one poll old unless `is_fresh`. Raises ArenaError V2021."""
-        log = self._log(validator)
-        async with log.lock:
-            if log.end is None or is_fresh or self._monotonic() - log.read_at >= self._poll_s:
-                log.end = await self.store.head(validator)
-                log.read_at = self._monotonic()
-            return log.end
-
     async def rows(self, request: TailRequest) -> AsyncGenerator[bytes]:
         """Lines of `LogRow`, a page in each piece; an empty line whenever a follower waited for long.
 
@@ -141,13 +130,9 @@ class Tail:
         """
         after, left = request.after, request.limit
         spoke_at = self._monotonic()
-        await self.end(request.validator, is_fresh=True)
         while not self.closing.is_set():
-            rows: list[Assembled] = []
-            if (await self.end(request.validator)).seq > after:
-                wanted = min(PAGE_ROWS, left) if request.limit else PAGE_ROWS
-                rows = await self._assemble(request, after, wanted)
-            if rows:
+            wanted = min(PAGE_ROWS, left) if request.limit else PAGE_ROWS
+            if rows := await self._assemble(request, after, wanted):
                 after = rows[-1].seq
                 yield b"".join(row.line + b"\n" for row in rows)
                 left -= len(rows)
@@ -165,12 +150,11 @@ class Tail:
 
     async def require_released(self, validator: str, race_id: str) -> None:
         """Raises ArenaError V2082 unless the race's release is in the log and its embargo over; V2021."""
-        await self.end(validator, is_fresh=True)
         release = (await self.releases(validator)).get(race_id)
         if release is None:
             raise ArenaError("V2082", f"race {race_id} has no release in the log of {validator}")
         if released_moment(release, self._now_ms()) != "published":
-            raise ArenaError("V2082", f"race {race_id} is under embargo until {opening_text(release)}")
+            raise ArenaError("V2082", f"race {race_id} is under embargo until {opening_text(release.opens_ms)}")
 
     async def _names(self) -> list[str]:
         names = await self.store.validators()
@@ -192,19 +176,16 @@ class Tail:
             return await asyncio.to_thread(assemble, page, selection, records[-1].seq)
 
     async def releases(self, validator: str) -> Mapping[str, ReleaseRecord]:
-        """By race: what is released up to the log's known end. Of two releases of one race the first counts."""
-        log, end = self._log(validator), await self.end(validator)
-        async with log.lock:
-            if log.released_to < end.seq:
-                async for record in self.store.records(validator, after_seq=log.released_to, kinds=("release",)):
+        """By race: what the log has released. Of two releases of one race the first counts."""
+        known, end = self._releases.setdefault(validator, _Releases()), await self.store.head(validator)
+        async with known.lock:
+            if known.to_seq < end.seq:
+                async for record in self.store.records(validator, after_seq=known.to_seq, kinds=("release",)):
                     content = signed_content(record.content, record.content_sha256)
                     if content and isinstance(content.payload, ReleaseRecord):
-                        log.releases.setdefault(content.payload.race_id, content.payload)
-                log.released_to = end.seq
-            return log.releases
-
-    def _log(self, validator: str) -> _TailedLog:
-        return self._logs.setdefault(validator, _TailedLog())
+                        known.found.setdefault(content.payload.race_id, content.payload)
+                known.to_seq = end.seq
+            return known.found
 
 
 async def _first(records: AsyncIterator[SignedRecord], count: int) -> AsyncIterator[SignedRecord]:
@@ -252,7 +233,7 @@ def add_tail(app: FastAPI, tail: Tail, places: Places) -> None:
         line every 15 s says that the server is there. The cursor is the number (`seq`) of the last row received.
         """
         name = await tail.require_log(validator)
-        head = await tail.end(name, is_fresh=True)
+        head = await tail.store.head(name)
         if after > head.seq:
             raise CursorError(after, head.seq)
         asked = TailRequest(
@@ -299,8 +280,7 @@ def add_tail(app: FastAPI, tail: Tail, places: Places) -> None:
     app.include_router(router)
 
 
-RACES_KEPT, RESULTS_KEPT = 12, 300_000  # some 350 bytes a result
-AXES = ("title", "price", "service", "sku", "attribute")
+RACES_KEPT = 12  # of which results are kept: some 350 bytes each
 Place = Annotated[PageStart, Depends()]
 RaceId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.-]{1,128}$", description="A race.")]
 AgentId = Annotated[str, Path(pattern=r"^[0-9A-Za-z]{1,128}$", description="An agent version.")]
@@ -351,7 +331,7 @@ def _add_races(router: APIRouter, board: Board) -> None:
     async def read_latest(request: Request) -> Response:
         """The latest settled race; its standings are at `/v1/races/{race_id}/leaderboard`."""
         for race in reversed(board.races()):
-            if is_told(race) and race.settlement and race.settlement.state == "settled":
+            if race.told is not None and race.told.state == "settled":
                 return deliver_json(request, race_detail(board, race))
         raise ArenaError("V2082", "no race is settled yet")
 
@@ -399,10 +379,8 @@ class Results:
                 found = await self._read(race_id)
                 self._kept[race_id] = recorded, found
             self._kept.move_to_end(race_id)
-            size = sum(len(given) for _, race in self._kept.values() for given in race.values())
-            while len(self._kept) > RACES_KEPT or (len(self._kept) > 1 and size > RESULTS_KEPT):
-                _, (_, race) = self._kept.popitem(last=False)
-                size -= sum(map(len, race.values()))
+            if len(self._kept) > RACES_KEPT:
+                self._kept.popitem(last=False)
             return found
 
     async def _read(self, race_id: str) -> dict[str, list[PairResult]]:

@@ -68,14 +68,13 @@ class DoorClient:
     def __init__(
         self,
         auth: RequestAuth | None = None,
-        netuid: int | None = None,
         *,
         place_s: float = PLACE_S,
         answer_s: float = ANSWER_S,
     ) -> None:
-        """`auth` None: only `place` and `winner` can be asked. `netuid`: signed with every request, so that no other
-        subnet's door takes it. `place_s`, `answer_s`: for one attempt at a whole answer, of `place` and of all else."""
-        self._auth, self._netuid = auth, netuid
+        """`auth` None: only `place` and `winner` can be asked. `place_s`, `answer_s`: for one attempt at a whole
+        answer, of `place` and of all else."""
+        self._auth = auth
         self._place_s, self._answer_s = place_s, answer_s
         self._http = httpx2.AsyncClient(
             timeout=httpx2.Timeout(answer_s, connect=CONNECT_S), follow_redirects=False, trust_env=False
@@ -145,8 +144,6 @@ class DoorClient:
         within_s: float | None = None,
     ) -> bytes:
         target = url.rstrip("/") + route
-        if receiver and self._netuid is not None:
-            target += f"?netuid={self._netuid}"
         for attempt in range(1, TRIES + 1):
             try:
                 path = httpx2.URL(target).raw_path.decode("ascii")
@@ -184,10 +181,11 @@ def _read(url: str, content: bytes, kind: type[_Value]) -> _Value:
 
 
 class DoorAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What one validator's door said: its state, that it took a submission, or why it can't or would not."""
+    """What one validator's door said: its state, the caller's submissions, that it took one, or why it would not."""
 
     url: str
     state: DoorState | None = None
+    submissions: tuple[SubmissionStatus, ...] = ()
     taken: TakenSubmission | None = None
     failure: Failure | None = None
 
@@ -208,29 +206,34 @@ async def find_doors(client: DoorClient, metagraph: Metagraph, urls: Sequence[st
     return list(await asyncio.gather(*(_or_failure(DoorAnswer(url=url), look) for url, look in looks.items())))
 
 
-async def ask_doors(
-    client: DoorClient, doors: Sequence[DoorAnswer], agent_version_id: str, block: int, *, is_registered: bool = True
-) -> list[DoorAnswer]:
-    """The same doors; one that would not take this version now, with its reason. To be asked before anything is
-    committed, since a commitment in vain costs its miner time. `block`: in which it would be committed at the earliest.
-    Doors answer a registered hotkey alone; any other is asked for nothing but whether they are open."""
+async def read_statuses(client: DoorClient, doors: Sequence[DoorAnswer]) -> list[DoorAnswer]:
+    """The same doors with what they tell of the own submissions; one that fails has its reason."""
 
-    async def require_taking(door: DoorAnswer) -> DoorAnswer:
+    async def read(door: DoorAnswer) -> DoorAnswer:
         if door.state is None:
             return door
-        if door.state.pause.is_paused:
-            raise ArenaError("V2200", f"{door.validator}: {door.state.pause.reason}")
-        own = await client.statuses(door.url, door.validator) if is_registered else []
-        if not any(each.agent_version_id == agent_version_id for each in own):
-            for each in own:
-                if each.state == "waiting":
-                    raise ArenaError("A1012", f"{each.name}, version {each.agent_version_id[:16]}")
-            allowed = max((each.next_allowed_block for each in own), default=0)
-            if block < allowed:
-                raise ArenaError("A1006", f"allowed from block {allowed}, and the chain is at {block - 1}")
-        return door
+        return msgspec.structs.replace(door, submissions=tuple(await client.statuses(door.url, door.validator)))
 
-    return list(await asyncio.gather(*(_or_failure(door, require_taking(door)) for door in doors)))
+    return list(await asyncio.gather(*(_or_failure(door, read(door)) for door in doors)))
+
+
+def would_take(door: DoorAnswer, agent_version_id: str, block: int) -> DoorAnswer:
+    """The same door; with the reason where it would not take this version now. To be asked before anything is
+    committed, since a commitment in vain costs its miner time. `block`: in which it would be committed at the earliest.
+    """
+    own = door.submissions
+    waiting = next((each for each in own if each.state == "waiting"), None)
+    allowed = max((each.next_allowed_block for each in own), default=0)
+    failure = None
+    if door.state is not None and door.state.pause.is_paused:
+        failure = Failure(code="V2200", detail=f"{door.validator}: {door.state.pause.reason}")
+    elif any(each.agent_version_id == agent_version_id for each in own):
+        return door
+    elif waiting is not None:
+        failure = Failure(code="A1012", detail=f"{waiting.name}, version {waiting.agent_version_id[:16]}")
+    elif block < allowed:
+        failure = Failure(code="A1006", detail=f"allowed from block {allowed}, and the chain is at {block - 1}")
+    return msgspec.structs.replace(door, failure=failure) if failure else door
 
 
 async def deliver(

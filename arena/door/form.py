@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import os
 import re
 import resource
 import sys
-from collections import OrderedDict
 from pathlib import Path
 
 import msgspec
 
+from arena.gate.inspection import parse, read_text
 from arena.gate.rules import Finding
-from arena.gate.source import parse, read_text
 from arena.policy import GateRules
 from foundation.errors import ArenaError
 
@@ -93,7 +91,7 @@ def _text(content: bytes) -> str:
 
 
 MEMORY_BYTES = 1 << 30  # address space
-AT_ONCE, DECIDED_MAX = 4, 1_024
+AT_ONCE = 4
 _ROOT = Path(__file__).parents[2]
 
 
@@ -104,22 +102,19 @@ class Parser:
         """`within_s`: how long one source may take, the turns before it and a start of the process included."""
         self._rules, self._within_s = rules, within_s
         self._turn = asyncio.Semaphore(AT_ONCE)
-        self._decided: OrderedDict[bytes, Finding | None] = OrderedDict()
 
     async def first_finding(self, source: bytes) -> Finding | None:
         """What keeps a source from the gate; None where nothing does, or nobody could say in time."""
-        key = hashlib.sha256(source).digest()
+        text, found = read_text(source, self._rules)
+        if found:
+            return found[0]
         try:
             async with asyncio.timeout(self._within_s), self._turn:
-                if key not in self._decided:
-                    self._decided[key] = next(iter(await self._ask(source)), None)
+                return await self._parse(text)
         except (TimeoutError, OSError, msgspec.DecodeError):  # too slow, or it ended over it
             return None
-        if len(self._decided) > DECIDED_MAX:
-            self._decided.popitem(last=False)
-        return self._decided[key]
 
-    async def _ask(self, source: bytes) -> list[Finding]:
+    async def _parse(self, text: str) -> Finding | None:
         kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "arena.door.form", msgspec.json.encode(self._rules).decode()),
@@ -130,22 +125,14 @@ class Parser:
             start_new_session=True,
         )
         try:
-            answer, _ = await process.communicate(source)
-            return msgspec.json.decode(answer, type=list[Finding])
+            answer, _ = await process.communicate(text.encode())
+            return msgspec.json.decode(answer, type=Finding | None)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
 
 
-FORM_RULES = frozenset({"encoding", "size", "parse", "depth", "entry"})
-
-
-def form_findings(source: bytes, rules: GateRules) -> list[Finding]:
-    """The findings of class `form`: they cost a miner nothing, and are said at once."""
-    text, found = read_text(source, rules)
-    if not found:
-        _, found = parse(text, rules)
-    return [each for each in found if each.rule in FORM_RULES]
+FORM_RULES = frozenset({"parse", "depth", "entry"})  # they cost a miner nothing, and are said at once
 
 
 def main() -> None:
@@ -154,8 +141,9 @@ def main() -> None:
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     most = MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard)
     resource.setrlimit(resource.RLIMIT_AS, (most, hard))
-    found = form_findings(sys.stdin.buffer.read(), msgspec.json.decode(sys.argv[1], type=GateRules))
-    sys.stdout.buffer.write(msgspec.json.encode(found))
+    _, found = parse(sys.stdin.buffer.read().decode(), msgspec.json.decode(sys.argv[1], type=GateRules))
+    first = next((each for each in found if each.rule in FORM_RULES), None)
+    sys.stdout.buffer.write(msgspec.json.encode(first))
 
 
 if __name__ == "__main__":

@@ -23,12 +23,12 @@ from contextlib import contextmanager
 from typing import Annotated, Any, Protocol
 
 import msgspec
-from fastapi import FastAPI, Path, Query, Request
+from fastapi import FastAPI, Path, Request
 from starlette.responses import Response
 
 from arena.api.board import Board, RaceView
 from arena.api.http import AgentFileError, add_refusals, discard_body, json_response, make_app, read_body, refused
-from arena.api.rows import RaceRow, is_told, race_row
+from arena.api.rows import RaceRow, race_row
 from arena.chain.keys import HttpCheck, verify
 from arena.chain.port import Metagraph, Subtensor
 from arena.door.form import PARTS, Parser, SubmissionForm, read_form
@@ -48,11 +48,11 @@ from arena.records.port import (
     SubmissionState,
 )
 from arena.store.postgres import PostgresStore
-from arena.submissions.admission import admit, hold_of, next_allowed_block, past_submissions, read_report
-from arena.submissions.model import SignedSubmission, is_agent_name, waiting_row
+from arena.submissions.admission import admit, hold_of, next_allowed_block, read_report
+from arena.submissions.model import SignedSubmission, waiting_row
 from arena.visibility.rule import may_see
 from foundation.canonical import text_hash
-from foundation.codes import COOLDOWN, PEER_LACKS
+from foundation.codes import PEER_LACKS
 from foundation.errors import ArenaError, Failure
 from harness.catalogue.server import network_of
 from judge.verdict import Verdict
@@ -86,14 +86,11 @@ def _pause_of(event: str) -> PauseState:
     return msgspec.json.decode(event, type=PauseState) if event else PauseState()
 
 
-_STRANGERS_S = 1.0  # how often the chain is asked again for hotkeys that are not known
-
-
 class Registration:
-    """The metagraph of the newest final block, asked for at most every `refresh_s`."""
+    """The metagraph of the newest final block; the chain is asked for one at most every `refresh_s`."""
 
     def __init__(
-        self, chain: Subtensor, monotonic: Callable[[], float], *, refresh_s: float = 6.0, stale_s: float = 180.0
+        self, chain: Subtensor, monotonic: Callable[[], float], *, refresh_s: float = 1.0, stale_s: float = 180.0
     ) -> None:
         """`monotonic` is a clock in seconds."""
         self._chain, self._monotonic = chain, monotonic
@@ -102,21 +99,16 @@ class Registration:
         self._grew_s = self._asked_s = float("-inf")
         self._turn = asyncio.Lock()
 
-    async def metagraph(self) -> Metagraph:
-        """The subnet. Raises ArenaError V2200 while it is not known well enough."""
-        return await self._known(self._refresh_s)
-
     async def require(self, hotkey: str) -> None:
-        """Return for a registered hotkey; one that is not may just have been. Raises ArenaError A1008, V2200."""
+        """Return for a registered hotkey. Raises ArenaError A1008, V2200."""
         metagraph = await self.metagraph()
-        if metagraph.uid_of(hotkey) is None:
-            metagraph = await self._known(min(_STRANGERS_S, self._refresh_s))
         if metagraph.uid_of(hotkey) is None:
             raise ArenaError("A1008", f"{hotkey} on netuid {metagraph.netuid} at block {metagraph.block}")
 
-    async def _known(self, refresh_s: float) -> Metagraph:
+    async def metagraph(self) -> Metagraph:
+        """The subnet. Raises ArenaError V2200 while it is not known well enough."""
         async with self._turn:
-            if self._monotonic() - self._asked_s >= refresh_s:
+            if self._monotonic() - self._asked_s >= self._refresh_s:
                 self._asked_s = self._monotonic()
                 try:
                     finalized = await self._chain.finalized_block()
@@ -129,14 +121,6 @@ class Registration:
         if self._metagraph is None or self._monotonic() - self._grew_s > self._stale_s:
             raise ArenaError("V2200", f"no new final block within {self._stale_s:g} s")
         return self._metagraph
-
-
-class CooldownError(ArenaError):
-    """A1006: too early; `blocks_left` until a new commitment counts."""
-
-    def __init__(self, detail: str, blocks_left: int) -> None:
-        super().__init__("A1006", detail)
-        self.blocks_left = blocks_left
 
 
 class TakenSubmission(msgspec.Struct, frozen=True, kw_only=True):
@@ -239,12 +223,10 @@ class Desk:
     async def take(self, caller: str, form: SubmissionForm, known: HotkeyState) -> TakenSubmission:
         """Take a submission of the hotkey that signed the request, of which this was `known` when it was let in.
 
-        Raises AgentFileError (A1001 to A1004), ArenaError A1006 to A1008, A1010, A1012, V2200, V2021, U3030.
+        Raises AgentFileError (A1001 to A1004), CooldownError, ArenaError A1007 to A1012, V2200, V2021, U3030.
         """
         if (pause := _pause_of(known.event)).is_paused:
             raise ArenaError("V2200", pause.reason)
-        if not is_agent_name(form.agent_name):
-            raise ArenaError("A1010", ascii(form.agent_name[:80]))
         submission = await self._read(caller, form)
         agent = submission.agent_version_id
         for row in known.submissions:
@@ -255,21 +237,15 @@ class Desk:
         # one for this file may become final yet; one for another that is not final may hide the one that is
         if commitment and commitment.sha256 != submission.commitment_sha256 and commitment.block > metagraph.block:
             commitment = await self.chain.commitment(caller, await self.chain.finalized_block())
-        admission = admit(
+        block = admit(
             submission,
             commitment=commitment,
-            past=past_submissions(known.submissions, caller),
+            allowed_block=next_allowed_block(known.submissions, caller, self.policy.cooldown),
             metagraph=metagraph,
-            rules=self.policy.cooldown,
             verify=verify,
             is_commitment_enough=self.policy.admission.is_commitment_enough,
         )
-        if admission.refusal is not None and admission.refusal.code == COOLDOWN:
-            left = admission.next_allowed_block - await self.chain.finalized_block()
-            raise CooldownError(admission.refusal.detail, max(0, left))
-        if admission.refusal is not None:
-            raise ArenaError(admission.refusal.code, admission.refusal.detail)
-        waiting = waiting_row(submission, admission.submitted_block)
+        waiting = waiting_row(submission, block)
         row = await self.store.put_submission(waiting, submission.source, is_alone=True)
         if row.subject.agent_version_id != agent:
             raise ArenaError("A1012", f"{row.name}, version {row.subject.agent_version_id[:16]}")
@@ -291,17 +267,10 @@ class Desk:
         raise ArenaError("V2113", "no version of this hotkey")
 
     async def _read(self, caller: str, form: SubmissionForm) -> SignedSubmission:
-        limit = self.policy.gate.source_bytes
-        if len(form.source) > limit:
-            raise AgentFileError("A1004", f"{len(form.source)} bytes of {limit}", 0)
         found = await self._parser.first_finding(form.source)
         if found is not None:
             raise AgentFileError(RULES[found.rule].code, f"{found.rule}: {found.detail}", found.line)
-        try:
-            source = form.source.decode("utf-8")
-        except UnicodeDecodeError as error:
-            line = form.source.count(b"\n", 0, error.start) + 1
-            raise AgentFileError("A1001", f"byte {error.start}", line) from error
+        source = form.source.decode()
         return SignedSubmission(
             name=form.agent_name,
             source=source,
@@ -332,7 +301,7 @@ class Desk:
             return []
         await self._board.refresh()
         block = await self.chain.finalized_block()
-        allowed = next_allowed_block(past_submissions(rows, hotkey, ("waiting", *GATED)), self.policy.cooldown)
+        allowed = next_allowed_block(rows, hotkey, self.policy.cooldown, ("waiting", *GATED))
         found = [await self._status(row, block, allowed) for row in rows]
         return sorted(found, key=lambda each: (-each.commitment_block, each.agent_version_id))
 
@@ -379,10 +348,8 @@ class Desk:
     def _race(self, race: RaceView, agent: str, counts: list[ItemCount]) -> OwnRace:
         work = next((each for each in counts if (each.stage, each.race_id) == ("race", race.race_id)), None)
         done, total = (work.done, work.total) if work else (0, 0)
-        if race.settlement is None or not is_told(race):
-            return OwnRace(race=race_row(self._board, race), done=done, total=total)
-        standing = next((one for one in race.settlement.standings if one.agent_version_id == agent), None)
-        reason = race.settlement.reason
+        standings, reason = (race.told.standings, race.told.reason) if race.told else ((), "")
+        standing = next((one for one in standings if one.agent_version_id == agent), None)
         return OwnRace(race=race_row(self._board, race), standing=standing, reason=reason, done=done, total=total)
 
     async def _said(self, own: list[RaceView], agent: str) -> tuple[JudgedProblem, ...]:
@@ -421,9 +388,6 @@ def _is_of(race: RaceView, agent_version_id: str, state: SubmissionState) -> boo
 
 _FORM_BYTES = 65_536  # of a body beside the file: heads, name, signature
 _Version = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="Agent version id.")]
-_Netuid = Annotated[
-    int | None, Query(ge=0, le=65_535, description="The subnet that the request is for; another door's is refused.")
-]
 
 
 def form_document(names: tuple[str, ...]) -> dict[str, Any]:
@@ -507,17 +471,12 @@ class Door:
             reads_port=self._reads_port,
         )
 
-    async def caller(
-        self, request: Request, *, netuid: int | None = None, check: RequestCheck | None = None
-    ) -> tuple[str, bytes, HotkeyState]:
+    async def caller(self, request: Request, *, check: RequestCheck | None = None) -> tuple[str, bytes, HotkeyState]:
         """The hotkey that signed a request, the body, and what is known of the hotkey, in one round trip with the
-        nonce. `netuid`: for which subnet, where the request says so. `check`: by which way of signing; None:
-        `btauth/1`.
+        nonce. `check`: by which way of signing; None: `btauth/1`.
 
         Raises ArenaError A1008, V2081, V2110, V2112, V2200 to V2203.
         """
-        if netuid not in (None, self.netuid):
-            raise ArenaError("V2110", f"it is for netuid {netuid}, and this door is of netuid {self.netuid}")
         check, headers = check or self.auth, {name.lower(): value for name, value in request.headers.items()}
         try:
             if (claimed := check.claimed(headers)) is None:
@@ -562,32 +521,32 @@ def make_door_app(door: Door) -> FastAPI:
         return json_response(await door.state())
 
     @app.post("/v1/submissions", status_code=202, openapi_extra=form_document(PARTS))
-    async def submit(request: Request, netuid: _Netuid = None) -> Response:
+    async def submit(request: Request) -> Response:
         """Hand in an agent file whose commitment stands on chain.
 
         202: it is in the queue for the gate, and `status_url` tells what becomes of it. The same file again gets the
         same answer. Signed with `btauth/1` over the whole body.
         """
-        hotkey, body, known = await door.caller(request, netuid=netuid)
+        hotkey, body, known = await door.caller(request)
         taken = await door.desk.take(hotkey, read_form(request.headers.get("content-type", ""), body), known)
         return json_response(taken, 202, {"location": taken.status_url})
 
     @app.get("/v1/submissions")
-    async def read_submissions(request: Request, netuid: _Netuid = None) -> Response:
+    async def read_submissions(request: Request) -> Response:
         """Every version of the hotkey that signed, the newest first, and where it stands."""
-        hotkey, *_ = await door.caller(request, netuid=netuid)
+        hotkey, *_ = await door.caller(request)
         return json_response(await door.desk.statuses(hotkey))
 
     @app.get("/v1/submissions/{version}")
-    async def read_submission(request: Request, version: _Version, netuid: _Netuid = None) -> Response:
+    async def read_submission(request: Request, version: _Version) -> Response:
         """Where one of the caller's versions stands."""
-        hotkey, *_ = await door.caller(request, netuid=netuid)
+        hotkey, *_ = await door.caller(request)
         return json_response(await door.desk.status(hotkey, version))
 
     @app.delete("/v1/submissions/{version}")
-    async def withdraw(request: Request, version: _Version, netuid: _Netuid = None) -> Response:
+    async def withdraw(request: Request, version: _Version) -> Response:
         """Take a version back that waits for the gate."""
-        hotkey, *_ = await door.caller(request, netuid=netuid)
+        hotkey, *_ = await door.caller(request)
         await door.desk.withdraw(hotkey, version)
         return json_response(await door.desk.status(hotkey, version))
 

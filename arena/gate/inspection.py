@@ -1,23 +1,129 @@
-"""The gate: one pure function from source and published rules to a report. Nothing of the source is executed.
+"""The gate: one pure function from bytes and published rules to a report, here or in a process of its own.
 
-It raises the price of cheating and saves evaluation time; it is not a boundary. The sandbox contains, and the run-time
-rule on surfaced ids makes answer tables worthless. Hostile source can exhaust a parser: validators call
-`arena.gate.isolation.inspect_isolated`.
+Nothing of the source is executed. The gate raises the price of cheating and saves evaluation time; it is not a
+boundary: the sandbox contains, and the run-time rule on surfaced ids makes answer tables worthless. Gate and guest
+see the same program: the bytes are decoded once as UTF-8, an encoding cookie or byte order mark that could make
+another reader see other text is refused.
+
+Hostile source may exhaust or crash a parser: validators call `inspect_isolated`, and then only a child dies. A source
+that kills the child or uses up its CPU time is rejected with a finding that says so; a child that dies for a reason
+of the host's is ArenaError V2004, never a verdict. The child reads one request from its standard input, holds no
+secret in its environment and executes nothing of the source.
 """
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import hashlib
-from collections.abc import Sequence
+import io
+import itertools
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import tokenize
+import unicodedata
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
-from arena.gate.knowledge import GateKnowledge
+import msgspec
+import numpy as np
+
+from arena.gate.knowledge import GateKnowledge, collect_literals, table_findings
 from arena.gate.likeness import Author, Neighbour, inputs_hash, similarity_findings, sketch_of
-from arena.gate.literals import collect_literals, table_findings
 from arena.gate.reach import reach_findings
 from arena.gate.rules import FINDINGS_PER_RULE, RULES_VERSION, Finding, GateReport, finding, make_report
-from arena.gate.source import parse, read_text
 from arena.policy import GateRules
 from arena.secrets import find_secrets
+from foundation.errors import ArenaError
+
+ENTRY = "agent_main"
+_COOKIE = re.compile(r"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", re.ASCII)
+_NEWLINE = re.compile(r"\r\n|\r|\n")
+_BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_HIDDEN_CATEGORIES = frozenset({"Cf", "Co", "Cs"})
+
+
+def read_text(source: bytes, rules: GateRules) -> tuple[str, list[Finding]]:
+    """The text of a source, or the finding that stops the inspection."""
+    if len(source) > rules.source_bytes:
+        return "", [finding("size", 0, f"{len(source)} bytes of {rules.source_bytes}")]
+    if source.startswith(b"\xef\xbb\xbf"):
+        return "", [finding("encoding", 1, "byte order mark")]
+    try:
+        text = source.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = source.count(b"\n", 0, error.start) + 1
+        return "", [finding("encoding", line, f"byte {source[error.start]:#04x}")]
+    for line, content in enumerate(_NEWLINE.split(text, 2)[:2], 1):
+        cookie = _COOKIE.match(content)
+        if cookie and cookie[1].lower().replace("_", "-") not in ("utf-8", "utf8"):
+            return "", [finding("encoding", line, f"encoding cookie {cookie[1]}")]
+    return text, []
+
+
+def parse(text: str, rules: GateRules) -> tuple[ast.Module | None, list[Finding]]:
+    """The tree, and the findings on hidden characters, syntax, depth and entry.
+
+    There is no tree when a finding stops the inspection.
+    """
+    found = list(itertools.islice(hidden_characters(text), FINDINGS_PER_RULE))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a doubtful escape sequence is the miner's business
+            module = ast.parse(text)
+    except SyntaxError as error:
+        return None, [*found, finding("parse", error.lineno or 0, error.msg)]
+    except (ValueError, RecursionError, MemoryError) as error:
+        return None, [*found, finding("parse", 0, type(error).__name__)]
+    depth = _depth(module)
+    if depth > rules.ast_depth:
+        return None, [*found, finding("depth", 0, f"{depth} of {rules.ast_depth}")]
+    defined = [node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == ENTRY]
+    if not defined:
+        return module, [*found, finding("entry", 0, ENTRY)]
+    arguments = defined[-1].args
+    positional = arguments.posonlyargs + arguments.args
+    required = len(positional) - len(arguments.defaults)
+    keywords = sum(default is None for default in arguments.kw_defaults)
+    if required > 1 or keywords or not (positional or arguments.vararg):
+        found.append(finding("entry", defined[-1].lineno, f"{ENTRY} does not take exactly one argument"))
+    return module, found
+
+
+def _depth(module: ast.Module) -> int:
+    """The nodes on the longest path of a tree."""
+    depth = 0
+    level: list[ast.AST] = [module]
+    while level:
+        depth, level = depth + 1, [part for node in level for part in ast.iter_child_nodes(node)]
+    return depth
+
+
+def hidden_characters(text: str) -> Iterator[Finding]:
+    """Findings on characters that an editor does not show: in code and texts all of them, in comments bidi controls."""
+    if text.isascii() and "\0" not in text:
+        return
+    comments = _comment_columns(text)
+    for number, line in enumerate(text.split("\n"), 1):
+        for column, character in enumerate("" if line.isascii() and "\0" not in line else line):
+            is_hidden = character == "\0" or unicodedata.category(character) in _HIDDEN_CATEGORIES
+            if character in _BIDI or (is_hidden and column < comments.get(number, len(line))):
+                yield finding("invisible", number, f"U+{ord(character):04X}")
+
+
+def _comment_columns(text: str) -> dict[int, int]:
+    columns: dict[int, int] = {}
+    with contextlib.suppress(tokenize.TokenError, SyntaxError, ValueError):  # what can't be read counts as code
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                columns[token.start[0]] = token.start[1]
+    return columns
 
 
 def inspect(
@@ -34,12 +140,19 @@ def inspect(
     that says so; no input raises.
     """
     data = source.encode("utf-8", "surrogatepass") if isinstance(source, str) else source
-    return make_report(
-        _findings(data, rules, knowledge, neighbours, author),
-        rules_version=RULES_VERSION,
-        source_sha256=hashlib.sha256(data).hexdigest(),
-        inputs_sha256=inputs_hash(knowledge.inputs_sha256, author, neighbours),
-    )
+    return _report(data, _findings(data, rules, knowledge, neighbours, author), knowledge, neighbours, author)
+
+
+def _report(
+    data: bytes,
+    findings: Sequence[Finding],
+    knowledge: GateKnowledge,
+    neighbours: Sequence[Neighbour],
+    author: Author | None,
+) -> GateReport:
+    source_sha256 = hashlib.sha256(data).hexdigest()
+    inputs_sha256 = inputs_hash(knowledge.inputs_sha256, author, neighbours)
+    return make_report(findings, rules_version=RULES_VERSION, source_sha256=source_sha256, inputs_sha256=inputs_sha256)
 
 
 def _findings(
@@ -61,3 +174,92 @@ def _findings(
     found += table_findings(tree, literals, rules, knowledge)
     sketch = sketch_of(tree)  # also without neighbours: what is accepted here can be a neighbour
     return found + similarity_findings(sketch, author, neighbours, knowledge.baseline, knowledge.baseline_texts, rules)
+
+
+CPU_LIMIT_S = 20
+NICENESS = 19  # idle time: a seventieth of a core's share beside an episode
+WALL_LIMIT_S = 1_800.0  # twenty seconds of processor time at that share, on a machine that is full
+MEMORY_BYTES = 4 << 30  # address space, not resident memory
+EXIT_OUT_OF_MEMORY = 70
+_FATAL_SIGNALS = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGXCPU}
+_ROOT = Path(__file__).parents[2]
+
+
+class _Request(msgspec.Struct, frozen=True):
+    """What `inspect` takes, and the child's own limit."""
+
+    source: bytes
+    rules: GateRules
+    knowledge: GateKnowledge
+    neighbours: tuple[Neighbour, ...]
+    author: Author | None
+    cpu_limit_s: int
+
+
+def inspect_isolated(
+    source: bytes | str,
+    rules: GateRules,
+    knowledge: GateKnowledge,
+    neighbours: Sequence[Neighbour] = (),
+    author: Author | None = None,
+    *,
+    cpu_limit_s: int = CPU_LIMIT_S,
+    wall_limit_s: float = WALL_LIMIT_S,
+) -> GateReport:
+    """`arena.gate.inspection.inspect` in a child process. Blocks: call it in a thread from async code.
+
+    Raises ArenaError V2004 when the child could not run to its end for a reason that isn't the source's.
+    """
+    data = source.encode("utf-8", "surrogatepass") if isinstance(source, str) else source
+    request = _Request(data, rules, knowledge, tuple(neighbours), author, cpu_limit_s)
+    command = [sys.executable, "-P", "-m", "arena.gate.inspection"]
+    message = msgspec.msgpack.encode(request, enc_hook=_plain)
+    try:
+        done = subprocess.run(
+            command, input=message, capture_output=True, env=_environment(), timeout=wall_limit_s, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ArenaError("V2004", f"the gate's process: {error}") from error
+    if done.returncode == 0:
+        return msgspec.json.decode(done.stdout, type=GateReport)
+    if done.returncode == EXIT_OUT_OF_MEMORY:
+        detail = "the parser ran out of memory"
+    elif -done.returncode in _FATAL_SIGNALS:
+        detail = f"the parser did not survive it: {signal.Signals(-done.returncode).name}"
+    else:
+        told = done.stderr.decode("utf-8", "replace")[-500:]
+        raise ArenaError("V2004", f"the gate's process ended with {done.returncode}: {told}")
+    return _report(data, [finding("parse", 0, detail)], knowledge, neighbours, author)
+
+
+def main() -> int:
+    """The child: limit its own time and memory, inspect, print the report as JSON."""
+    os.nice(NICENESS)
+    request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_Request, dec_hook=_array)
+    limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_AS: MEMORY_BYTES, resource.RLIMIT_CPU: request.cpu_limit_s}
+    for limit, value in limits.items():  # the hard one stays, so that too much CPU time is SIGXCPU and not SIGKILL
+        hard = resource.getrlimit(limit)[1]
+        resource.setrlimit(limit, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
+    try:
+        report = inspect(request.source, request.rules, request.knowledge, request.neighbours, request.author)
+    except MemoryError:
+        return EXIT_OUT_OF_MEMORY
+    sys.stdout.buffer.write(msgspec.json.encode(report))
+    return 0
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
+    return {**kept, "PYTHONPATH": str(_ROOT), "OPENBLAS_NUM_THREADS": "1"}
+
+
+def _plain(values: Any) -> bytes:
+    return np.ascontiguousarray(values, dtype="<u8").tobytes()
+
+
+def _array(_: type, data: bytes) -> Any:
+    return np.frombuffer(data, dtype="<u8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

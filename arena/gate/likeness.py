@@ -245,7 +245,7 @@ def similarity_findings(
     """
     earlier, own, others = _earlier(author, neighbours)
     has_code = len(runs(_outside(sketch.tokens, published))) >= max(1, rules.remnant_phrases)
-    texts = np.setdiff1d(sketch.texts, published_texts, assume_unique=True)
+    texts = _less(sketch.texts, published_texts)
     for other in others:
         if other.sketch.code_sha256 == sketch.code_sha256:
             is_enough = has_code or len(np.intersect1d(texts, other.sketch.texts)) >= COPIED_TEXT_PHRASES
@@ -254,71 +254,60 @@ def similarity_findings(
     winners = [each.sketch for each in earlier if each.is_winner]
     free = joined([published, *(each.phrases for each in winners)])
     free_texts = joined([published_texts, *(each.texts for each in winners)])
-    return _near_copy(sketch, author, others, own, free, rules) or _near_texts(
-        texts, author, others, own, free_texts, rules
-    )
+    near = _near_copy(_CODE, sketch, author, others, own, free, max(1, rules.remnant_phrases), rules)
+    return near or _near_copy(_TEXTS, sketch, author, others, own, free_texts, TEXT_PHRASES, rules)
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    """How sketches are compared by one of their parts."""
+
+    part: str
+    phrases: str  # the attribute that holds its phrases
+    outside: Callable[[Hashes, Hashes], Hashes]  # what of a part is not free
+    phrases_of: Callable[[Hashes], Hashes]
+    likeness: Callable[[Hashes, Hashes], int]  # in ten-thousandths
+    shared: str
+
+    def share_e4(self, ours: Hashes, theirs: Hashes, minimum: int) -> int:
+        """The likeness of two parts, 0 where fewer than `minimum` phrases are left of either."""
+        is_enough = min(len(self.phrases_of(ours)), len(self.phrases_of(theirs))) >= minimum
+        return self.likeness(ours, theirs) if is_enough else 0
 
 
 def _near_copy(
+    kind: _Kind,
     sketch: Sketch,
     author: Author | None,
     others: Sequence[Neighbour],
     own: Sequence[Neighbour],
     free: Hashes,
-    rules: GateRules,
-) -> list[Finding]:
-    least, minimum = max(1, rules.similarity_review_e4), max(1, rules.remnant_phrases)
-    for other in others:
-        mine = joined([free, *(each.sketch.phrases for each in _before(own, other))])
-        ours, theirs = _outside(sketch.tokens, mine), _outside(other.sketch.tokens, mine)
-        if min(len(runs(ours)), len(runs(theirs))) < minimum or shared_e4(ours, theirs) < least:
-            continue
-        parts = [(each, _outside(each.sketch.tokens, free)) for each in (*others, *own)]
-        common = _common(parts, np.intersect1d(runs(ours), runs(theirs)), runs, shared_e4, least)
-        ours, theirs = _outside(ours, common), _outside(theirs, common)
-        if min(len(runs(ours)), len(runs(theirs))) >= minimum and (share := shared_e4(ours, theirs)) >= least:
-            return [finding("similarity", 0, _named(f"{share // 100} % shared", author, other))]
-    return []
-
-
-def _near_texts(
-    texts: Hashes,
-    author: Author | None,
-    others: Sequence[Neighbour],
-    own: Sequence[Neighbour],
-    free: Hashes,
+    minimum: int,
     rules: GateRules,
 ) -> list[Finding]:
     least = max(1, rules.similarity_review_e4)
     for other in others:
-        mine = joined([free, *(each.sketch.texts for each in _before(own, other))])
-        ours, theirs = (np.setdiff1d(side, mine, assume_unique=True) for side in (texts, other.sketch.texts))
-        if min(len(ours), len(theirs)) < TEXT_PHRASES or contained_e4(ours, theirs) < least:
+        mine = joined([free, *(getattr(each.sketch, kind.phrases) for each in _before(own, other))])
+        ours, theirs = (kind.outside(getattr(each, kind.part), mine) for each in (sketch, other.sketch))
+        if kind.share_e4(ours, theirs, minimum) < least:
             continue
-        parts = [(each, np.setdiff1d(each.sketch.texts, free, assume_unique=True)) for each in (*others, *own)]
-        common = _common(parts, np.intersect1d(ours, theirs), np.asarray, contained_e4, least)
-        ours, theirs = (np.setdiff1d(side, common, assume_unique=True) for side in (ours, theirs))
-        if min(len(ours), len(theirs)) >= TEXT_PHRASES and (share := contained_e4(ours, theirs)) >= least:
-            return [finding("similarity", 0, _named(f"{share // 100} % of the texts shared", author, other))]
+        parts = [(each, kind.outside(getattr(each.sketch, kind.part), free)) for each in (*others, *own)]
+        common = _common(kind, parts, np.intersect1d(kind.phrases_of(ours), kind.phrases_of(theirs)), least)
+        share = kind.share_e4(kind.outside(ours, common), kind.outside(theirs, common), minimum)
+        if share >= least:
+            return [finding("similarity", 0, _named(f"{share // 100} % {kind.shared}", author, other))]
     return []
 
 
-def _common(
-    agents: Sequence[tuple[Neighbour, Hashes]],
-    claimed: Hashes,
-    phrases_of: Callable[[Hashes], Hashes],
-    likeness: Callable[[Hashes, Hashes], int],
-    least: int,
-) -> Hashes:
+def _common(kind: _Kind, agents: Sequence[tuple[Neighbour, Hashes]], claimed: Hashes, least: int) -> Hashes:
     """Those of the claimed phrases that at least `COMMON_OWNERS` different sources have. An agent that is like an
     earlier one of another owner has that one's source."""
     holders: list[tuple[str, Hashes]] = []  # source, and what of it is compared
     of_source: dict[str, list[Hashes]] = {}
     for agent, held in sorted(agents, key=lambda each: each[0].author.place):
-        shared = np.intersect1d(phrases_of(held), claimed, assume_unique=True)
+        shared = np.intersect1d(kind.phrases_of(held), claimed, assume_unique=True)
         if len(shared) * 10 < len(claimed):
             continue  # it makes next to nothing common
-        found = (source for source, rival in holders if likeness(held, rival) >= least)
+        found = (source for source, rival in holders if kind.likeness(held, rival) >= least)
         source = next(found, agent.author.owner)
         holders.append((source, held))
         of_source.setdefault(source, []).append(shared)
@@ -350,6 +339,14 @@ def _outside(tokens: Hashes, free: Hashes) -> Hashes:
     for offset in range(RUN_TOKENS if len(hashes) else 0):
         covered[offset : offset + len(hashes)] |= is_free
     return np.asarray(np.where(covered, _GAP, tokens))
+
+
+def _less(texts: Hashes, free: Hashes) -> Hashes:
+    return np.setdiff1d(texts, free, assume_unique=True)
+
+
+_CODE = _Kind("tokens", "phrases", _outside, runs, shared_e4, "shared")
+_TEXTS = _Kind("texts", "texts", _less, np.asarray, contained_e4, "of the texts shared")
 
 
 def joined(parts: Sequence[Hashes]) -> Hashes:

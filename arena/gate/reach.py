@@ -13,7 +13,7 @@ import builtins
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from arena.gate.literals import Literal, fold, names_of
+from arena.gate.knowledge import Literal, fold, names_of
 from arena.gate.rules import Finding, finding
 from arena.gate.scopes import FUNCTIONS, Scopes
 from arena.gate.words import (
@@ -78,7 +78,6 @@ class _Reach:
         self.scopes = Scopes(module)
         self.parents, self.meaning = self.scopes.parents, self.scopes.meaning
         self.attributes: set[str] = set()  # read by whatever syntax
-        self.has_fields = False
         for node in ast.walk(module):
             match node:
                 case ast.Attribute(attr=name):
@@ -88,8 +87,6 @@ class _Reach:
                 case ast.Call(func=func) if self.meaning(func) in (".getattr", "operator.attrgetter"):
                     texts = (each.value for each in node.args if isinstance(each, ast.Constant))
                     self.attributes.update(part for text in texts for part in str(text).split("."))
-                case ast.Call(func=func) if self.meaning(func) == _FIELD_MAKER:
-                    self.has_fields = True
 
     def findings(self) -> Iterator[Finding]:
         """Every finding, node by node."""
@@ -178,8 +175,6 @@ class _Reach:
             yield finding("builtin", line, part)
         elif meaning and not module and part in DIRECT_BUILTINS and not called:
             yield finding("builtin", line, f"{part} as a value")
-        elif meaning == ".classmethod" and self.has_fields and not isinstance(parent, FUNCTIONS[:2]):
-            yield finding("dynamic-attribute", line, "classmethod as a value")
 
     # -- attributes
     def _attribute(self, node: ast.Attribute) -> Iterator[Finding]:
@@ -318,11 +313,8 @@ class _Reach:
         match parent:
             case ast.Attribute(value=value, attr=attr):
                 return value is node and (attr in _NAMING or attr[:2] != "__")
-            case ast.FormattedValue():
+            case ast.FormattedValue() | ast.Compare():
                 return True
-            case ast.Compare():
-                sides = [side for side in (parent.left, *parent.comparators) if side is not node]
-                return _is_identity(parent) or all(self._is_plain_class(side) for side in sides)
             case ast.Call(func=func) if func is node:
                 return _is_made_plainly(parent)
             case ast.Call(func=ast.Attribute(value=table, attr="get")) if parent.args[:1] == [node]:
@@ -347,40 +339,13 @@ class _Reach:
             isinstance(each, ast.Attribute) and (each.attr in _NAMING or each.attr[:2] != "__") for each in around
         )
 
-    def _is_plain_class(self, node: ast.expr | None) -> bool:
-        """A builtin class or an own one whose `==` is known, a display of such, a table of such, another `type(x)`."""
-        match node:
-            case ast.Name(id=name):
-                own = self.scopes.classes.get(name)
-                is_own = own is not None and not own.decorator_list and not own.keywords
-                is_own = is_own and self.scopes.bindings[name] == 1
-                return is_own or self.scopes.is_untouched(node, *_CLASSES) or self._is_table(node)
-            case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
-                return all(map(self._is_plain_class, items))
-            case ast.Call(func=func):
-                return self.meaning(func) == ".type"
-        return False
-
     def _is_table(self, node: ast.expr) -> bool:
-        """A dict display of plain classes on the spot, or one that is bound once and only read."""
-        if isinstance(node, ast.Dict):
-            return all(map(self._is_plain_class, node.keys))
-        if not isinstance(node, ast.Name) or self.scopes.bindings[node.id] != 1:
-            return False
-        is_shown = False
-        for part in ast.walk(self.module):
-            if isinstance(part, ast.Name) and part.id == node.id:
-                around = self.parents[part]
-                if isinstance(part.ctx, ast.Store):
-                    if not isinstance(around, ast.Assign) or around.targets != [part]:
-                        return False
-                    is_shown = isinstance(around.value, ast.Dict) and self._is_table(around.value)
-                elif isinstance(around, ast.Subscript):
-                    if not isinstance(around.ctx, ast.Load):
-                        return False
-                elif not isinstance(around, ast.Compare) and getattr(around, "attr", "") != "get":
-                    return False
-        return is_shown
+        """A dict display, on the spot or bound once."""
+        if not isinstance(node, ast.Name):
+            return isinstance(node, ast.Dict)
+        bound = (each for each in ast.walk(self.module) if isinstance(each, ast.Assign))
+        values = [each.value for each in bound if getattr(each.targets[0], "id", "") == node.id]
+        return self.scopes.bindings[node.id] == 1 and any(isinstance(value, ast.Dict) for value in values)
 
     def _is_dict_told(self, node: ast.expr) -> bool:
         """Whether an object's attributes only become a text, plain JSON or a set of names."""
@@ -406,21 +371,9 @@ class _Reach:
             is_usual = self.meaning(keyword.value) == "abc.ABCMeta"
             if keyword.arg is None or (keyword.arg == "metaclass" and not is_usual):
                 yield finding("dynamic-attribute", node.lineno, f"class {node.name} with a metaclass of its own")
-        fields = [part for part in node.body if isinstance(part, ast.AnnAssign) and isinstance(part.value, ast.Call)]
-        made = {
-            part.target.id
-            for part in fields
-            if isinstance(part.target, ast.Name) and self.meaning(getattr(part.value, "func", None)) == _FIELD_MAKER
-        }
-        for name in (part for part in ast.walk(node) if isinstance(part, ast.Name) and part.id in made):
-            if isinstance(name.ctx, ast.Load) and self.scopes.function(name) is self.scopes.function(node):
-                yield finding("dynamic-attribute", name.lineno, f"field {name.id} as a value")
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Finding]:
         in_class = isinstance(self.parents[node], ast.ClassDef)
-        wrapped = [self.meaning(each) for each in node.decorator_list[:-1]]
-        if self.has_fields and (node.name == "__get__" or ".classmethod" in wrapped):
-            yield finding("dynamic-attribute", node.lineno, f"{node.name} sees a dataclass before it is finished")
         if node.name in ("__getattr__", *_SETTERS) and not in_class:
             yield finding("dynamic-attribute", node.lineno, f"{node.name} outside a class")
         if is_refused_attribute(node.name) and in_class and node.name not in DEFINED_DUNDERS | SEEING_DUNDERS:
@@ -512,27 +465,12 @@ def _is_field(reach: _Reach, node: ast.expr, parent: ast.AST) -> bool:
 
 
 def _is_fields(reach: _Reach, node: ast.expr, parent: ast.AST) -> bool:
-    """`len(fields(x))`, or a loop over `fields(x)` whose variable is only read from."""
+    """`len(fields(x))`, or a loop over `fields(x)`."""
     around = reach.parents[parent]
-    if not isinstance(parent, ast.Call) or parent.func is not node:
-        return False
+    is_called = isinstance(parent, ast.Call) and parent.func is node
     if isinstance(around, ast.Call):
-        return reach.scopes.is_untouched(around.func, "len")
-    if not isinstance(around, ast.For | ast.comprehension) or around.iter is not parent:
-        return False
-    target = around.target
-    if not isinstance(target, ast.Name):
-        return False
-    uses = [part for part in ast.walk(reach.module) if isinstance(part, ast.Name) and part.id == target.id]
-    loaded = [reach.parents[part] for part in uses if isinstance(part.ctx, ast.Load)]
-    is_local = isinstance(around, ast.comprehension) or isinstance(reach.scopes.function(around), FUNCTIONS)
-    shared = (each.names for each in ast.walk(reach.module) if isinstance(each, ast.Global | ast.Nonlocal))
-    names = {name for each in shared for name in each}
-    return (
-        is_local
-        and target.id not in names
-        and all(isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load) for each in loaded)
-    )
+        return is_called and reach.scopes.is_untouched(around.func, "len")
+    return is_called and isinstance(around, ast.For | ast.comprehension) and around.iter is parent
 
 
 def _is_called_with_one(reach: _Reach, node: ast.expr, parent: ast.AST) -> bool:

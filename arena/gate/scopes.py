@@ -76,10 +76,6 @@ class Scopes:
         """Whether a node is part of an annotation that calls nothing, no operator or index of the file's own either."""
         parent = self.parents.get(node)
         while isinstance(parent, ast.Subscript | ast.BinOp | ast.Tuple | ast.List):
-            if isinstance(parent, ast.Subscript) and parent.value is not node and not self.meaning(parent.value):
-                return False
-            if isinstance(parent, ast.BinOp) and not all(map(self._is_type, (parent.left, parent.right))):
-                return False
             node, parent = parent, self.parents.get(parent)
         match parent:
             case ast.arg() | ast.AnnAssign():
@@ -87,15 +83,6 @@ class Scopes:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 return parent.returns is node
         return False
-
-    def _is_type(self, node: ast.AST) -> bool:
-        """Whether a side of `|` is a standard type or a class of its own."""
-        while isinstance(node, ast.Subscript):
-            node = node.value
-        if isinstance(node, ast.BinOp):
-            return self._is_type(node.left) and self._is_type(node.right)
-        is_own = isinstance(node, ast.Name) and node.id in self.classes
-        return isinstance(node, ast.Constant) or is_own or bool(self.meaning(node))
 
     # -- bindings
     def _bind(self, node: ast.AST) -> None:

@@ -19,19 +19,22 @@ from arena.race.agreement import (
     NO_QUORUM,
     NOT_OURS,
     TOO_LATE,
+    anchored_logs,
     cancelled,
     counted_roll,
     countersign_value,
     is_anchoring,
     is_sole,
+    lacking,
     quorum_of,
+    receipt,
     roll_name,
     validators_of,
 )
 from arena.race.draw import draw_problems, is_work_due, race_seed, work_order
-from arena.race.logs import AnchoredLog, anchored_logs, lacking, own_log, receipt
 from arena.race.machine import (
     AdoptSettlement,
+    AnchoredLog,
     AnchorLog,
     Commit,
     Effect,
@@ -53,6 +56,7 @@ from arena.race.machine import (
     SealBatch,
     Settle,
     SettlementDue,
+    own_log,
 )
 from arena.race.schedule import ANCHOR, RECEIPT, Moment, Roll, Timeline, timeline
 from arena.race.scores import control_subject, witness_subject

@@ -35,9 +35,10 @@ from arena.chain.keys import canonical_hotkey, verify
 from arena.chain.port import Verifier
 from arena.chain.real import BLOCK_MS
 from arena.door.form import UNSIGNED_PARTS, read_form
-from arena.door.service import CooldownError, Door, SubmissionStatus, form_document
+from arena.door.service import Door, SubmissionStatus, form_document
 from arena.records.port import StoredSubmission
 from arena.sn15.picture import Answer, Picture, agent_uuid, block_time_ms, utc_text, version_uuid, violation
+from arena.submissions.admission import CooldownError
 from foundation.canonical import UNREADABLE_JSON
 from foundation.codes import NOT_COMMITTED, PEER_LACKS
 from foundation.errors import ArenaError

@@ -16,8 +16,8 @@ from judge.rubric import GATES, QUALITY_LEVELS_E4
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.explanation import Constraint
 from problems.model import OutcomeScore, UnscoredOutcome
-from problems.score import FINDINGS
 
+AXES = ("title", "price", "service", "sku", "attribute")
 StepKind = Literal["user", "thought", "said", "call", "result", "refused"]
 Field = tuple[str, str]  # name and value
 
@@ -47,19 +47,6 @@ class TraceStep(msgspec.Struct, frozen=True, kw_only=True):
         return "".join(piece.text for piece in self.pieces)
 
 
-class SlotRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Score of one requested product: hits of total on each axis."""
-
-    slot: int
-    recommended: str
-    title: str
-    price: str
-    service: str
-    sku: str
-    attribute: str
-    is_satisfied: bool
-
-
 class Quote(msgspec.Struct, frozen=True, kw_only=True):
     """What a judge quoted. `is_found`: it stands in that span."""
 
@@ -87,7 +74,7 @@ class TraceView(msgspec.Struct, frozen=True, kw_only=True):
     query: str
     facts: tuple[Field, ...]
     constraints: tuple[Constraint, ...] = ()
-    slots: tuple[SlotRow, ...] = ()
+    slots: tuple[tuple[Field, ...], ...] = ()  # the scores of each requested product: hits of total on each axis
     judges: tuple[JudgeView, ...] = ()
     steps: tuple[TraceStep, ...] = ()
     proof: tuple[Field, ...] = ()
@@ -97,27 +84,6 @@ class TraceView(msgspec.Struct, frozen=True, kw_only=True):
         """Name and id of the agent version that a record is of; empty where that is not known."""
         name, _, version = dict(self.facts).get("version", "").rpartition(" ")
         return name, version
-
-
-class Loss(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a problem earned less than 1: what failed, with both values, what the judge said, and who wrote the calls."""
-
-    problem_id: str
-    bucket: str
-    score_e4: int | None
-    query: str
-    recommended: tuple[str, ...]
-    asked: tuple[Constraint, ...]
-    failed: tuple[Constraint, ...]
-    failure: str = ""  # code and detail, where the run ended in a fault
-    findings: tuple[str, ...] = ()
-    quality_e4: int | None = None
-    coefficient_e4: int | None = None
-    gate: str = ""  # the judge's first gate that was not passed
-    sentence: str = ""
-    calls: int = 0
-    llm_calls: int = 0
-    first_foreign_call: str = ""  # the first call that the model did not write
 
 
 ROW_CHARS = 100  # of a product in a folded result
@@ -176,7 +142,7 @@ def view_trace(
         query=neutral_text(body.query),
         facts=tuple((key, neutral_text(value)) for key, value in (*facts, *own)),
         constraints=_neutral(constraints),
-        slots=tuple(slot_rows(outcome)) if isinstance(outcome, OutcomeScore) else (),
+        slots=tuple(_slots(outcome)) if isinstance(outcome, OutcomeScore) else (),
         judges=judges,
         steps=tuple(_steps(body, trace.spans, quotes)),
         proof=tuple((key, neutral_text(value)) for key, value in proof),
@@ -189,39 +155,6 @@ def view_evaluation(evaluation: Evaluation, constraints: Sequence[Constraint]) -
     facts = (("sandbox", evaluation.sandbox.name), ("time", f"{evaluation.cost.episode_ms / 1000:.1f} s"))
     return view_trace(
         evaluation.body, outcome=evaluation.outcome, verdicts=verdicts, constraints=constraints, facts=facts
-    )
-
-
-def loss_of(evaluation: Evaluation, constraints: Sequence[Constraint]) -> Loss | None:
-    """Why this problem earned less than 1, or None where it earned all."""
-    if evaluation.score_e4 == 10_000:
-        return None
-    body, outcome, verdict = evaluation.body, evaluation.outcome, evaluation.verdict
-    failure = evaluation.failure
-    calls = [event for event in body.events if isinstance(event, ToolCall)]
-    foreign = next((call for call in calls if call.emitter != "llm"), None)
-    known = verdict if isinstance(verdict, Verdict) else None
-    return Loss(
-        problem_id=neutral_name(body.problem_id),
-        bucket=body.bucket,
-        score_e4=evaluation.score_e4,
-        query=neutral_text(body.query),
-        recommended=tuple(map(neutral_name, body.recommended or ())),
-        asked=_neutral(constraints),
-        failed=tuple(one for one in _neutral(constraints) if not one.is_met),
-        failure=f"{failure.code} {neutral_text(failure.detail)}".strip() if failure else "",
-        findings=tuple(FINDINGS.get(one, one) for one in outcome.findings) if isinstance(outcome, OutcomeScore) else (),
-        quality_e4=known.quality_e4 if known else None,
-        coefficient_e4=known.coefficient_e4 if known else None,
-        gate=first_gate_missed(known) if known else "",
-        sentence=sentence_of(known) if known else "",
-        calls=len(calls),
-        llm_calls=body.totals.llm_calls,
-        first_foreign_call=(
-            neutral_text(f"{foreign.name} {foreign.arguments} ({foreign.emitter}, after completion {foreign.step})")
-            if foreign
-            else ""
-        ),
     )
 
 
@@ -255,14 +188,14 @@ def result_line(
     return f"{said}, coefficient {newest.coefficient_e4 / 10_000:.4f}, score {score_e4 / 10_000:.4f}"
 
 
-def slot_rows(outcome: OutcomeScore) -> Iterator[SlotRow]:
-    """Scores by slot and axis."""
+def _slots(outcome: OutcomeScore) -> Iterator[tuple[Field, ...]]:
     for number, slot in enumerate(outcome.slots, 1):
-        axes = {axis: getattr(slot, axis) for axis in ("title", "price", "service", "sku", "attribute")}
-        hits = {name: f"{axis.hits}/{axis.total}" if axis.total else "-" for name, axis in axes.items()}
         how = " (the answer)" if slot.is_answer else " (unsurfaced)" if slot.is_unsurfaced else ""
         recommended = f"{neutral_name(slot.recommended_id)}{how}" if slot.recommended_id else "nothing"
-        yield SlotRow(slot=number, recommended=recommended, is_satisfied=slot.is_satisfied, **hits)
+        axes = ((axis, getattr(slot, axis)) for axis in AXES)
+        hits = ((name, f"{axis.hits}/{axis.total}" if axis.total else "-") for name, axis in axes)
+        satisfied = "yes" if slot.is_satisfied else "NO"
+        yield ("product", str(number)), ("recommended", recommended), *hits, ("satisfied", satisfied)
 
 
 def _neutral(constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:

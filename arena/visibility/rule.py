@@ -28,15 +28,7 @@ Viewer = Literal[
     "operator",  # whoever runs the node that holds it
 ]
 Thing = Literal[
-    "count",  # how many of anything: names no problem and no result
-    "suite",  # the public problems that agents qualify on
-    "policy",  # the rules of the races
-    "catalogue",  # the products that problems are asked of
-    "sealed_batch",  # a batch of coming problems as it travels: readable by its holder from its beacon round on
-    "titles",  # accepted titles beside a batch: they name answers
     "gate_verdict",  # accepted, held or rejected, and the class of a rejection
-    "qualifying",  # progress and score on the suite
-    "release",  # the release record itself: what it says is public by being said
     "score",  # rank, score, interval and what decided them, over the whole race
     "settlement",  # the settlement record, which names the drawn problems
     "problem",  # one problem of a batch: its text, its answer, its pool
@@ -52,19 +44,9 @@ Moment = Literal["open", "racing", "revealed", "settled", "published"]
 VIEWERS: tuple[Viewer, ...] = get_args(Viewer)
 MOMENTS: tuple[Moment, ...] = get_args(Moment)
 
-_Never = Literal["never"]
-
 # The first moment at which each viewer sees a thing, in the order of VIEWERS.
-_FIRST: dict[Thing, tuple[Moment | _Never, Moment | _Never, Moment, Moment]] = {
-    "count": ("open", "open", "open", "open"),
-    "suite": ("open", "open", "open", "open"),
-    "policy": ("open", "open", "open", "open"),
-    "catalogue": ("open", "open", "open", "open"),
-    "sealed_batch": ("never", "never", "open", "open"),
-    "titles": ("never", "never", "open", "open"),
+_FIRST: dict[Thing, tuple[Moment, Moment, Moment, Moment]] = {
     "gate_verdict": ("open", "open", "open", "open"),
-    "qualifying": ("open", "open", "open", "open"),
-    "release": ("settled", "settled", "settled", "settled"),
     "score": ("settled", "settled", "revealed", "open"),
     "settlement": ("settled", "settled", "revealed", "open"),
     "problem": ("settled", "settled", "racing", "open"),
@@ -110,8 +92,6 @@ def may_see(
     `published`, in pool `never_touch`.
     """
     first = _FIRST[thing][VIEWERS.index(viewer)]
-    if first == "never":
-        return Access(is_seen=False, opens="never", reason="files of the operator that go to validators alone")
     is_outside = viewer in ("public", "owner")
     if thing in _WINNERS_ALONE and not is_winner and first == "published":
         return Access(is_seen=False, opens="never", reason="the source of an agent that was not promoted stays closed")
@@ -127,22 +107,6 @@ def may_see(
 _YEAR_9999_MS = 253_402_300_799_000
 
 
-def moment_at(
-    now_ms: int,
-    *,
-    closes_ms: int,
-    revealed_ms: int | None = None,
-    settled_ms: int | None = None,
-    opens_ms: int | None = None,
-) -> Moment:
-    """The moment of a race at `now_ms`. None: not known yet, so not reached; an embargo ends for settled races only."""
-    if settled_ms is not None and now_ms >= settled_ms:
-        return "published" if opens_ms is not None and now_ms >= opens_ms else "settled"
-    if revealed_ms is not None and now_ms >= revealed_ms:
-        return "revealed"
-    return "racing" if now_ms >= closes_ms else "open"
-
-
 def released_moment(release: ReleaseRecord | None, now_ms: int) -> Moment:
     """The moment of a race that was drawn, by its release record alone: None while the log has none.
 
@@ -153,11 +117,12 @@ def released_moment(release: ReleaseRecord | None, now_ms: int) -> Moment:
     return "published" if now_ms >= release.opens_ms else "settled"
 
 
-def opening_text(release: ReleaseRecord) -> str:
-    """When a released race opens, in UTC; "" where the release itself opened it."""
-    if not release.opens_ms:
+def opening_text(opens_ms: int) -> str:
+    """When a race opens, or another moment of unix time, in UTC; "" for 0: the release itself opened it."""
+    if not opens_ms:
         return ""
-    return datetime.fromtimestamp(min(release.opens_ms, _YEAR_9999_MS) / 1000, UTC).isoformat(timespec="seconds")
+    within_ms = min(max(opens_ms, 0), _YEAR_9999_MS)
+    return datetime.fromtimestamp(within_ms / 1000, UTC).isoformat(timespec="seconds")
 
 
 def settlement_moment(record: SettlementRecord, race: Moment) -> Moment:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from arena.api.board import Board, RaceView
-from arena.api.rows import PairResult, ProblemRow, RaceRow, called, is_seen, is_told, pools_of, race_detail
+from arena.api.rows import PairResult, ProblemRow, RaceRow, called, is_seen, pools_of, race_detail
 from arena.bank.batch import Explained
 from arena.policy import RaceRules
 from arena.race.scores import results_needed
@@ -65,8 +65,7 @@ class MatrixRow(NamedTuple):
 
 def latest_settled(board: Board) -> RaceView | None:
     """The newest race whose standings everybody may see."""
-    races = (race for race in reversed(board.races()) if race.settlement and race.settlement.standings)
-    return next(filter(is_told, races), None)
+    return next((race for race in reversed(board.races()) if race.told and race.told.standings), None)
 
 
 def read_standings(board: Board, race: RaceView, results: Results) -> dict[str, Any]:

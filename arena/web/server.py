@@ -201,32 +201,6 @@ REQUESTS_PER_S = 250.0
 _BODY_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
 
 
-def make_tail_app(
-    tail: Tail, places: Places, board: Board, *, explain: Explain = explain_nothing, is_sn15_served: bool = False
-) -> FastAPI:
-    """The public application over one tail and the board of the same store.
-
-    `explain` says of released problems what they asked, for the pages. `is_sn15_served`: also the read routes of the
-    published SN15 API.
-    """
-    app = make_app("agent-arena public reads and live tail")
-    add_refusals(app, page=refusal_page)
-    add_tail(app, tail, places)
-    add_reads(app, board, tail)
-    add_pages(app, board, tail, explain)
-    if is_sn15_served:
-        add_sn15_reads(app, board)
-    return app
-
-
-def make_exchange_app(exchange: Exchange) -> FastAPI:
-    """The application of the exchange between validators: signed requests alone."""
-    app = make_app("agent-arena exchange")
-    add_refusals(app)
-    add_exchange(app, exchange, refusal)
-    return app
-
-
 class TailServer(Server):
     """Serves the public reads, pages and live tail of one store."""
 
@@ -251,17 +225,26 @@ class TailServer(Server):
         self.board = Board(store, now_ms=now_ms, suites=suites or {}, refresh_s=poll_s)
         self.places, self.closing = Places(clients), self.tail.closing
         rules = ShareRules(requests_per_s=requests_per_s, requests_burst=int(2 * requests_per_s))
-        app = make_tail_app(self.tail, self.places, self.board, explain=explain, is_sn15_served=is_sn15_served)
+        app = make_app("agent-arena public reads and live tail")
+        add_refusals(app, page=refusal_page)
+        add_tail(app, self.tail, self.places)
+        add_reads(app, self.board, self.tail)
+        add_pages(app, self.board, self.tail, explain)
+        if is_sn15_served:
+            add_sn15_reads(app, self.board)
         room = clients + _SHORT_REQUESTS
         connections = Connections(total=room, per_address=room - room // 4)  # some are left for others
         super().__init__(limited(app, Shares(rules, time.monotonic)), listener, connections)
 
 
 class ExchangeServer(Server):
-    """Serves one exchange on a socket of its own."""
+    """Serves one exchange, signed requests alone, on a socket of its own."""
 
     def __init__(self, exchange: Exchange, listener: socket.socket) -> None:
-        super().__init__(make_exchange_app(exchange), listener, Connections(total=_EXCHANGE_CONNECTIONS))
+        app = make_app("agent-arena exchange")
+        add_refusals(app)
+        add_exchange(app, exchange, refusal)
+        super().__init__(app, listener, Connections(total=_EXCHANGE_CONNECTIONS))
 
 
 class DoorServer(Server):

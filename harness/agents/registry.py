@@ -74,12 +74,7 @@ def baseline_source(model: str) -> str:
 
 
 def cheater_source(ids: Sequence[str]) -> str:
-    """The cheater with an answer table of `ids`, for a gate that knows the catalogue. Needs at least three ids.
-
-    Raises ValueError for fewer: the gate's rule wants a table, not a constant.
-    """
-    if len(ids) < 3:
-        raise ValueError(f"an answer table needs at least 3 ids, not {len(ids)}")
+    """The cheater with an answer table of `ids`, for a gate that knows the catalogue: a table has three at least."""
     rows = "".join(f'    "{index}": "{product_id}",\n' for index, product_id in enumerate(ids))
     return _ANSWERS_BLOCK.sub(lambda _: f"ANSWERS = {{\n{rows}}}", _read("cheater"), count=1)
 

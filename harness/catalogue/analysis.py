@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 
 from harness.catalogue import tokenizer
 
@@ -69,40 +70,34 @@ def _filter(token: str) -> str | None:
     return stem("".join(map(chr, units))).encode("utf-16-le", "surrogatepass").decode("utf-16-le")
 
 
-_VOWELS = frozenset("aeiou")
+# Suffixes of Porter's steps 2 to 4 and what stands for them. The longest that fits decides, also where its condition
+# then fails.
+_STEP_2 = """
+ational:ate tional:tion enci:ence anci:ance izer:ize logi:log bli:ble alli:al entli:ent eli:e ousli:ous
+ization:ize ation:ate ator:ate alism:al iveness:ive fulness:ful ousness:ous aliti:al iviti:ive biliti:ble
+"""
+_STEP_3 = "icate:ic ative: alize:al iciti:ic ical:ic ful: ness:"
+_STEP_4 = """
+al: ance: ence: er: ic: able: ible: ant: ement: ment: ent: (?<=[st])ion: ou: ism: ate: iti: ous: ive: ize:
+"""
 
-# Suffix -> replacement, grouped by the letter the Java program switches on: the last but one in steps 2 and 4, the
-# last in step 3. Within a group the first suffix that fits decides, even when its condition then fails.
-_STEP_2 = {
-    "a": (("ational", "ate"), ("tional", "tion")),
-    "c": (("enci", "ence"), ("anci", "ance")),
-    "e": (("izer", "ize"),),
-    "g": (("logi", "log"),),
-    "l": (("bli", "ble"), ("alli", "al"), ("entli", "ent"), ("eli", "e"), ("ousli", "ous")),
-    "o": (("ization", "ize"), ("ation", "ate"), ("ator", "ate")),
-    "s": (("alism", "al"), ("iveness", "ive"), ("fulness", "ful"), ("ousness", "ous")),
-    "t": (("aliti", "al"), ("iviti", "ive"), ("biliti", "ble")),
-}
-_STEP_3 = {
-    "e": (("icate", "ic"), ("ative", ""), ("alize", "al")),
-    "i": (("iciti", "ic"),),
-    "l": (("ical", "ic"), ("ful", "")),
-    "s": (("ness", ""),),
-}
-_STEP_4 = {
-    "a": ("al",),
-    "c": ("ance", "ence"),
-    "e": ("er",),
-    "i": ("ic",),
-    "l": ("able", "ible"),
-    "n": ("ant", "ement", "ment", "ent"),
-    "o": ("ion", "ou"),
-    "s": ("ism",),
-    "t": ("ate", "iti"),
-    "u": ("ous",),
-    "v": ("ive",),
-    "z": ("ize",),
-}
+
+class _Suffixes:
+    """Suffixes that are replaced where more than `least` runs of vowels before them are followed by a consonant."""
+
+    def __init__(self, text: str, least: int) -> None:
+        pairs = [pair.split(":") for pair in text.split()]
+        self._pattern = re.compile(f"(?:{'|'.join(suffix for suffix, _ in pairs)})$")
+        self._replacement, self._least = {suffix.rpartition(")")[2]: new for suffix, new in pairs}, least
+
+    def replaced(self, word: str) -> str:
+        found = self._pattern.search(word)
+        if found is None or _measure(word[: found.start()]) <= self._least:
+            return word
+        return word[: found.start()] + self._replacement[found.group()]
+
+
+_STEPS = (_Suffixes(_STEP_2, 0), _Suffixes(_STEP_3, 0), _Suffixes(_STEP_4, 1))
 
 
 def stem(word: str) -> str:
@@ -114,87 +109,45 @@ def stem(word: str) -> str:
     elif word.endswith("s") and word[-2] != "s":
         word = word[:-1]
     word = _strip_past_and_gerund(word)
-    if word.endswith("y") and _has_vowel(word[:-1]):
+    if word.endswith("y") and "v" in _shape(word[:-1]):
         word = word[:-1] + "i"
-    word = _replace_suffix(word, _STEP_2, word[-2] if len(word) >= 2 else "")
-    word = _replace_suffix(word, _STEP_3, word[-1:])
-    word = _strip_suffix(word)
+    for suffixes in _STEPS:
+        word = suffixes.replaced(word)
     if word.endswith("e"):
         measure = _measure(word[:-1])
         if measure > 1 or (measure == 1 and not _ends_short(word[:-1])):
             word = word[:-1]
-    if word.endswith("l") and _ends_doubled(word) and _measure(word[:-1]) > 1:
+    if word.endswith("ll") and _measure(word[:-1]) > 1:
         word = word[:-1]
     return word
-
-
-def _is_consonant(word: str, index: int) -> bool:
-    letter = word[index]
-    if letter != "y":
-        return letter not in _VOWELS
-    start = len(word[: index + 1].rstrip("y"))  # of the run of y: a consonant first or after a vowel, then in turns
-    return (index - start) % 2 == (start > 0 and word[start - 1] not in _VOWELS)
-
-
-def _measure(word: str) -> int:
-    """How many times a vowel run is followed by a consonant run."""
-    count, was_vowel = 0, True  # so that a y that comes first is a consonant
-    for index, letter in enumerate(word):
-        is_consonant = was_vowel if letter == "y" else letter not in _VOWELS
-        count += was_vowel and is_consonant and index > 0
-        was_vowel = not is_consonant
-    return count
-
-
-def _has_vowel(word: str) -> bool:
-    return not _VOWELS.isdisjoint(word) or "y" in word[1:]
-
-
-def _ends_doubled(word: str) -> bool:
-    return len(word) >= 2 and word[-1] == word[-2] and _is_consonant(word, len(word) - 1)
-
-
-def _ends_short(word: str) -> bool:
-    """Consonant, vowel, consonant at the end, the last not w, x or y."""
-    last = len(word) - 1
-    return (
-        last >= 2
-        and _is_consonant(word, last)
-        and not _is_consonant(word, last - 1)
-        and _is_consonant(word, last - 2)
-        and word[last] not in "wxy"
-    )
 
 
 def _strip_past_and_gerund(word: str) -> str:
     if word.endswith("eed"):
         return word[:-1] if _measure(word[:-3]) > 0 else word
-    if word.endswith("ed") and _has_vowel(word[:-2]):
-        word = word[:-2]
-    elif word.endswith("ing") and _has_vowel(word[:-3]):
-        word = word[:-3]
-    else:
+    kept = word[: -2 if word.endswith("ed") else -3 if word.endswith("ing") else 0]
+    if "v" not in _shape(kept):
         return word
-    if word.endswith(("at", "bl", "iz")):
-        return word + "e"
-    if _ends_doubled(word):
-        return word if word[-1] in "lsz" else word[:-1]
-    return word + "e" if _measure(word) == 1 and _ends_short(word) else word
+    if kept.endswith(("at", "bl", "iz")):
+        return kept + "e"
+    if kept[-2:-1] == kept[-1] and _shape(kept).endswith("c"):
+        return kept if kept[-1] in "lsz" else kept[:-1]
+    return kept + "e" if _measure(kept) == 1 and _ends_short(kept) else kept
 
 
-def _replace_suffix(word: str, table: dict[str, tuple[tuple[str, str], ...]], key: str) -> str:
-    for suffix, replacement in table.get(key, ()):
-        if word.endswith(suffix):
-            kept = word[: len(word) - len(suffix)]
-            return kept + replacement if _measure(kept) > 0 else word
-    return word
+def _shape(word: str) -> str:
+    """`v` for each vowel, among them a y after a consonant; `c` for every other letter."""
+    shape = ""
+    for letter in word:
+        shape += "v" if letter in "aeiou" or (letter == "y" and shape[-1:] == "c") else "c"
+    return shape
 
 
-def _strip_suffix(word: str) -> str:
-    for suffix in _STEP_4.get(word[-2] if len(word) >= 2 else "", ()):
-        if word.endswith(suffix):
-            kept = word[: len(word) - len(suffix)]
-            if suffix == "ion" and not kept.endswith(("s", "t")):
-                continue
-            return kept if _measure(kept) > 1 else word
-    return word
+def _measure(word: str) -> int:
+    """How many times a vowel run is followed by a consonant run."""
+    return _shape(word).count("vc")
+
+
+def _ends_short(word: str) -> bool:
+    """Consonant, vowel, consonant at the end, the last not w, x or y."""
+    return _shape(word).endswith("cvc") and word[-1] not in "wxy"

@@ -18,8 +18,7 @@ from urllib.parse import quote_plus
 import orjson
 
 from harness.catalogue.requests import read_query
-from harness.tools.port import decode_arguments, split_list
-from harness.tools.search import QUERY_CHARS_MAX
+from harness.tools.functions import QUERY_CHARS_MAX, decode_arguments, split_list
 from harness.trace import EmittedCall
 from problems.model import SERVICES
 
@@ -38,8 +37,6 @@ _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,30})(?:\.\d{1,30})?")
 _TEXT, _VALUE, _AMOUNT, _UNREAD = "text:", "value:", "amount:", "unread:"
 
 Decoded = dict[str, Any]
-
-
 # Name and arguments as the tool reads them: sorted pairs of parameter and spelling, defaults left out.
 CallKey = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -54,11 +51,7 @@ class CallReader:
         self._tools: dict[str, dict[str, Decoded]] = {
             one["name"]: one.get("parameters", {}).get("properties", {}) for one in functions
         }
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The profile's tools."""
-        return tuple(self._tools)
+        self.names = tuple(self._tools)
 
     def parameters(self, name: str) -> Sequence[str]:
         """The parameters of a tool, in the schema's order; none of an unknown tool."""

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cached_property, lru_cache
 from html.entities import html5
 from itertools import accumulate
 from typing import Literal
 from urllib.parse import unquote
+
+import orjson
 
 Words = tuple[str, ...]
 
@@ -153,6 +156,23 @@ class Passage:
     def holds(self, needle: str, most: int = 1_000) -> bool:
         """Whether `needle` stands here as whole words."""
         return self.find(needle, most) != ()
+
+
+def texts_in(arguments: str) -> Iterator[str]:
+    """Every text in the arguments: as it stands, and decoded, also from JSON inside a string, where escapes could hide
+    an id from the eye but not from the tool."""
+    stack: list[object] = [arguments]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, dict):
+            stack.extend((*value.keys(), *value.values()))
+        elif isinstance(value, list):
+            stack.extend(value)
+        else:
+            yield str(value)
+            if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+                with suppress(orjson.JSONDecodeError):
+                    stack.append(orjson.loads(value))
 
 
 def _unescaped(found: re.Match[str]) -> str:

@@ -21,17 +21,16 @@ import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
-from harness.sandbox.cgroup import Cgroups, open_group
 from harness.sandbox.guest_files import GuestRoot, guest_command, guest_environment
-from harness.sandbox.host_loop import build_bounds
-from harness.sandbox.jail import FILES_AT_MOST, REAP_S, Jail, Limit, Started, start_process
-from harness.sandbox.processes import descendants, lease_uid
+from harness.sandbox.jail import FILES_AT_MOST, REAP_S, Jail, Limit, start_process
+from harness.sandbox.port import build_bounds
+from harness.sandbox.processes import Cgroups, descendants, lease_uid, open_group
 
 EntryMode = Literal["root", "root-userns", "user"]
 
@@ -74,8 +73,7 @@ class Bubblewrap(msgspec.Struct, frozen=True, kw_only=True):
                 os.close(info_write)
             identity = uid if self.entry == "root" else None
             bounds = build_bounds(limits, identity=identity, is_alone_with_uid=True)
-            started = Started(process=process, limits=limits, bounds=bounds, group=group, held=stack.pop_all())
-            return _Jail(started, info_read)
+            return _Jail(info_read, process, limits, bounds, stack.pop_all(), group)
 
     def _command(self, limits: EpisodeLimits, *, filter_fd: int, info_fd: int) -> list[str]:
         command = [str(self.binary), "--die-with-parent", "--new-session", "--clearenv"]
@@ -101,9 +99,9 @@ class Bubblewrap(msgspec.Struct, frozen=True, kw_only=True):
 class _Jail(Jail):
     """A jail with namespaces: the first process in it is all that must be killed."""
 
-    def __init__(self, started: Started, info_fd: int) -> None:
-        """`info_fd` is where bubblewrap's account of the jail can be read."""
-        super().__init__(started)
+    def __init__(self, info_fd: int, *started: Any) -> None:
+        """`info_fd` is where bubblewrap's account of the jail can be read; the rest is any jail's."""
+        super().__init__(*started)
         self._info_fd = info_fd
         self._first_pid = 0
         self._pidfd: int | None = None
@@ -125,14 +123,14 @@ class _Jail(Jail):
         except OSError as error:
             raise ArenaError("V2002", f"the jail's folders cannot be watched: {error}") from error
 
-    def looks(self, owner: int | None = None) -> dict[Limit, Callable[[], bool]]:
+    def looks(self) -> dict[Limit, Callable[[], bool]]:
         """Memory and CPU time, and the names in its folders: one without content takes memory and no space."""
 
         def has_too_many_files() -> bool:
             found = [os.fstatvfs(folder) for folder in self._folders]
             return sum(facts.f_files - facts.f_ffree for facts in found) > FILES_AT_MOST
 
-        return {**super().looks(owner), "disk": has_too_many_files}
+        return {**super().looks(), "disk": has_too_many_files}
 
     def pids(self) -> tuple[int, ...]:
         """All that descends from the jail's first process."""

@@ -28,11 +28,20 @@ import msgspec
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
-from harness.sandbox.cgroup import JailGroup
 from harness.sandbox.guest_files import GuestRoot, guest_command, guest_environment
-from harness.sandbox.host_loop import START_MS, GuestConversation, Pipes, build_bounds, build_init
-from harness.sandbox.port import GuestEnd, GuestExit, GuestJob, Host, SandboxLevel
-from harness.sandbox.processes import TreeCpu, is_over_memory, reading_as
+from harness.sandbox.port import (
+    START_MS,
+    GuestConversation,
+    GuestEnd,
+    GuestExit,
+    GuestJob,
+    Host,
+    Pipes,
+    SandboxLevel,
+    build_bounds,
+    build_init,
+)
+from harness.sandbox.processes import JailGroup, TreeCpu, held_bytes, reading_as
 
 Limit = Literal["memory", "cpu", "processes", "disk", "resources"]
 Looks = Mapping[Limit, Callable[[], bool]]  # says of each limit whether it is broken right now; looked at in this order
@@ -49,17 +58,6 @@ _ENDS_BY_SIGNAL: Mapping[int, GuestEnd] = {
 }
 # Real-time signals but the first and last have no name: a guest may exit with any status it likes.
 _SIGNAL_NAMES: Mapping[int, str] = {one.value: one.name for one in signal.Signals}
-
-
-class Started(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that will run one guest. `bounds` is the runner's first message; `held` gives back uids, group and
-    folders when all is gone."""
-
-    process: subprocess.Popen[bytes]
-    limits: EpisodeLimits
-    bounds: bytes
-    group: JailGroup | None
-    held: contextlib.ExitStack
 
 
 def start_process(
@@ -92,10 +90,19 @@ def start_process(
 class Jail(abc.ABC):
     """A started guest and what is needed to look at it and to end it. One agent runs in it, or none."""
 
-    def __init__(self, started: Started) -> None:
-        self.process, self.pipes = started.process, Pipes.of(started.process)
-        self.limits, self.group = started.limits, started.group
-        self._bounds, self._held = started.bounds, started.held
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        limits: EpisodeLimits,
+        bounds: bytes,
+        held: contextlib.ExitStack,
+        group: JailGroup | None = None,
+    ) -> None:
+        """`bounds` is the runner's first message; `held` gives back uids, group and folders when all is gone."""
+        self.process, self.pipes = process, Pipes.of(process)
+        self.limits, self.group = limits, group
+        self.owner: int | None = None  # as whom the host looks at the processes, where only that uid may
+        self._bounds, self._held = bounds, held
         self._is_confined = False
 
     @abc.abstractmethod
@@ -124,19 +131,19 @@ class Jail(abc.ABC):
         with contextlib.suppress(BrokenPipeError):  # it ended: reading on tells how
             os.write(self.pipes.to_guest.fileno(), self._bounds)  # far smaller than a pipe's buffer
 
-    def looks(self, owner: int | None = None) -> dict[Limit, Callable[[], bool]]:
-        """How memory and CPU time are looked at: by the jail's group, or where there is none by what the host sees,
-        as `owner` where only that uid may look."""
+    def looks(self) -> dict[Limit, Callable[[], bool]]:
+        """How memory and CPU time are looked at: by the jail's group, or where there is none by what the host sees."""
 
-        def is_over_own_memory() -> bool:
-            with reading_as(owner):
-                return is_over_memory(self.pids, self.limits.memory_bytes)
+        def is_over_memory() -> bool:
+            # Two looks must agree: a process that ends or starts another program during one may not be readable.
+            with reading_as(self.owner):
+                return all(held_bytes(self.pids()) > self.limits.memory_bytes for _ in range(2))
 
         group = self.group
         read_cpu_s = group.cpu_time_s if group and group.counts_cpu else TreeCpu(self.process.pid).read_s
         return {
             # The kernel may end one process of the group only; the episode ends with it, as it does without a cgroup.
-            "memory": group.was_out_of_memory if group else is_over_own_memory,
+            "memory": group.was_out_of_memory if group else is_over_memory,
             "cpu": lambda: read_cpu_s() >= self.limits.cpu_time_s,
         }
 
@@ -167,7 +174,11 @@ class JailSandbox:
         self.level, self.open_jail = level, open_jail
         self._clock, self._admitted = clock, admitted
         self._slots = threading.BoundedSemaphore(slots)
-        self._jails = JailsAhead(open_jail, ahead)
+        self._lock, self._ahead = threading.Lock(), ahead
+        self._waiting: deque[Future[Jail]] = deque()
+        self._openers = ThreadPoolExecutor(max(1, ahead), thread_name_prefix="jail-ahead")
+        # Jails that wait are closed when nobody holds the sandbox, or when the process ends.
+        weakref.finalize(self, _close_all, self._openers, self._waiting)
 
     def run(self, job: GuestJob, host: Host) -> GuestExit:
         """Run one agent. Raises ArenaError V2002 when the jail cannot start or end, V2001 when the level does not
@@ -176,13 +187,13 @@ class JailSandbox:
             raise ArenaError("V2001", f"source {sha256[:12]} is not a shipped reference agent")
         with (
             self._slots,
-            contextlib.closing(self._jails.take(job.limits)) as jail,
+            contextlib.closing(self.take(job.limits)) as jail,
             Watch(jail.looks(), jail.kill, self._clock) as watch,
         ):
 
             def begin() -> bytes:
                 jail.confine()
-                self._jails.prepare(job.limits)
+                self.prepare(job.limits)
                 watch.start()
                 return build_init(job)
 
@@ -198,6 +209,25 @@ class JailSandbox:
             status = jail.wait()
             was_out_of_memory = jail.group is not None and jail.group.was_out_of_memory()
             return explain_death(ended, status, was_out_of_memory=was_out_of_memory)
+
+    def take(self, limits: EpisodeLimits) -> Jail:
+        """A jail for one job, the caller's to close. Raises as `open_jail` does."""
+        while True:
+            with self._lock:
+                opening = self._waiting.popleft() if self._waiting else None
+            if opening is None:
+                return self.open_jail(limits)
+            if opening.exception() is None:
+                jail = opening.result()
+                if jail.limits == limits and jail.process.poll() is None:
+                    return jail
+                jail.close()
+
+    def prepare(self, limits: EpisodeLimits) -> None:
+        """Open one in the background, unless as many wait as may."""
+        with self._lock, contextlib.suppress(RuntimeError):  # the process is about to end
+            if len(self._waiting) < self._ahead:
+                self._waiting.append(self._openers.submit(_open_confined, self.open_jail, limits))
 
 
 def explain_death(ended: GuestExit, status: int, *, was_out_of_memory: bool) -> GuestExit:
@@ -262,38 +292,6 @@ class Watch:
         self._end_guest()
 
 
-class JailsAhead:
-    """At most `at_most` jails that wait; with 0, each is opened when it is asked for. Thread-safe."""
-
-    def __init__(self, open_jail: Callable[[EpisodeLimits], Jail], at_most: int) -> None:
-        """`open_jail` starts a jail and returns at once. It must not hold this object: jails that wait are closed when
-        nobody does, or when the process ends."""
-        self._open, self._at_most = open_jail, at_most
-        self._lock = threading.Lock()
-        self._waiting: deque[Future[Jail]] = deque()
-        self._openers = ThreadPoolExecutor(max(1, at_most), thread_name_prefix="jail-ahead")
-        weakref.finalize(self, _close_all, self._openers, self._waiting)
-
-    def take(self, limits: EpisodeLimits) -> Jail:
-        """A jail for one job, the caller's to close. Raises as `open_jail` does."""
-        while True:
-            with self._lock:
-                opening = self._waiting.popleft() if self._waiting else None
-            if opening is None:
-                return self._open(limits)
-            if opening.exception() is None:
-                jail = opening.result()
-                if jail.limits == limits and jail.process.poll() is None:
-                    return jail
-                jail.close()
-
-    def prepare(self, limits: EpisodeLimits) -> None:
-        """Open one in the background, unless as many wait as may."""
-        with self._lock, contextlib.suppress(RuntimeError):  # the process is about to end
-            if len(self._waiting) < self._at_most:
-                self._waiting.append(self._openers.submit(_open_confined, self._open, limits))
-
-
 def _open_confined(open_jail: Callable[[EpisodeLimits], Jail], limits: EpisodeLimits) -> Jail:
     jail = open_jail(limits)
     try:
@@ -326,14 +324,9 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
             folder = tempfile.TemporaryDirectory(prefix="arena-reference-", ignore_cleanup_errors=True)
             home = stack.enter_context(folder)
             environment = {**guest_environment(self.root.path), "HOME": home, "TMPDIR": home}
-            started = Started(
-                process=start_process(guest_command(self.root.path), environment, folder=home),
-                limits=limits,
-                bounds=build_bounds(limits, identity=None, is_alone_with_uid=False),
-                group=None,
-                held=stack.pop_all(),
-            )
-            return _Process(started)
+            process = start_process(guest_command(self.root.path), environment, folder=home)
+            bounds = build_bounds(limits, identity=None, is_alone_with_uid=False)
+            return _Process(process, limits, bounds, stack.pop_all())
 
 
 class _Process(Jail):

@@ -25,27 +25,34 @@ import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
-from harness.sandbox.cgroup import Cgroups, open_group
 from harness.sandbox.guest_files import GuestRoot, guest_command, guest_environment, library_directories, loader
-from harness.sandbox.host_loop import build_bounds
-from harness.sandbox.jail import FILES_AT_MOST, REAP_S, Jail, Limit, Started, start_process
-from harness.sandbox.processes import UNMEASURABLE, descendants, lease_uid, open_files, read_face, reading_as
+from harness.sandbox.jail import FILES_AT_MOST, REAP_S, Jail, Limit, start_process
+from harness.sandbox.port import build_bounds
+from harness.sandbox.processes import (
+    UNMEASURABLE,
+    Cgroups,
+    descendants,
+    lease_uid,
+    open_files,
+    open_group,
+    read_face,
+    reading_as,
+)
 from harness.sandbox.seccomp import build_filter, native_architecture
 
 UidMode = Literal["own-uid", "host-uid"]
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, REMOVE_DIR, REMOVE_FILE = (1 << bit for bit in range(6))
 MAKE_DIR, MAKE_REG, MAKE_FIFO, MAKE_SYM, REFER, TRUNCATE = 1 << 7, 1 << 8, 1 << 10, 1 << 12, 1 << 13, 1 << 14
-_SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1, 2
+_SCOPES = 1 | 2  # abstract sockets, signals
 _RIGHTS_UNTIL_ABI = ((1, 13), (2, 14), (3, 15), (5, 16))  # (ABI, how many file rights it knows)
 SCOPES_ABI = 6
-_LACKING = ((3, "truncate"), (4, "TCP"), (5, "device requests"), (SCOPES_ABI, "scoped signals and sockets"))
 
 _CREATE_RULESET, _QUERY_VERSION = 444, 1
 _WARDEN = Path(__file__).with_name("warden.py")
@@ -77,13 +84,12 @@ class Landlock(msgspec.Struct, frozen=True, kw_only=True):
             group = stack.enter_context(open_group(self.cgroups, limits))
             try:
                 work = make_work_directory(uids[0] if uids else None)
-                stack.callback(remove, work.path)
+                stack.callback(remove, work)
             except OSError as error:
                 raise ArenaError("V2002", f"no work directory can be made: {error}") from error
-            process, control_fd = self._start(work.path, uids, limits)
+            process, control_fd = self._start(work, uids, limits)
             bounds = build_bounds(limits, identity=None, is_alone_with_uid=uids is not None)
-            started = Started(process=process, limits=limits, bounds=bounds, group=group, held=stack.pop_all())
-            return _Guest(started, control_fd, uids, work)
+            return _Guest(control_fd, uids, work, process, limits, bounds, stack.pop_all(), group)
 
     def _start(
         self, work: Path, uids: tuple[int, int] | None, limits: EpisodeLimits
@@ -97,7 +103,7 @@ class Landlock(msgspec.Struct, frozen=True, kw_only=True):
         order = {
             "control_fd": control_read,
             "uids": uids,
-            "scoped": scopes(self.abi),
+            "scoped": _SCOPES if self.abi >= SCOPES_ABI else 0,
             "handled": handled_rights(self.abi),
             "rules": rules(self.root.path, work, self.abi),
             "filter": build_filter(native_architecture(), self.uid_mode).hex(),
@@ -128,16 +134,6 @@ def handled_rights(abi: int) -> int:
     return (1 << count) - 1
 
 
-def scopes(abi: int) -> int:
-    """The scopes that Landlock `abi` knows."""
-    return _SCOPE_ABSTRACT_SOCKETS | _SCOPE_SIGNALS if abi >= SCOPES_ABI else 0
-
-
-def lacking(abi: int) -> tuple[str, ...]:
-    """What Landlock `abi` cannot restrict, of what this adapter relies on; the filter or an own uid covers it."""
-    return tuple(name for since, name in _LACKING if abi < since)
-
-
 def rules(root: Path, work: Path, abi: int) -> tuple[tuple[str, int], ...]:
     """Everything a guest may do with files: paths and the rights beneath each, masked by what `abi` knows. No device
     but these, no /proc, no /dev/shm."""
@@ -158,8 +154,9 @@ def rules(root: Path, work: Path, abi: int) -> tuple[tuple[str, int], ...]:
 class _Guest(Jail):
     """A started warden with its guest, which ends when the control pipe closes."""
 
-    def __init__(self, started: Started, control_fd: int, uids: tuple[int, int] | None, work: WorkDirectory) -> None:
-        super().__init__(started)
+    def __init__(self, control_fd: int, uids: tuple[int, int] | None, work: Path, *started: Any) -> None:
+        super().__init__(*started)
+        self.owner = uids[0] if uids else None
         self._control_fd: int | None = control_fd
         self._control_lock = threading.Lock()
         self._uids, self._work = uids, work
@@ -175,18 +172,18 @@ class _Guest(Jail):
                 self.group.add(pid)
             Path("/proc", str(pid), "oom_score_adj").write_text(_OOM_FIRST)
 
-    def looks(self, owner: int | None = None) -> dict[Limit, Callable[[], bool]]:
+    def looks(self) -> dict[Limit, Callable[[], bool]]:
         """The warden first: one that was killed, by an operator or for memory, ends the run; `close` says whose fault
         it is. Then memory, CPU time and disk, and processes where the uid has others too."""
 
         def is_over_disk() -> bool:
             # Twice: a file that moves or a process that ends during one look may count twice or not be readable.
             limit = self.limits.disk_bytes
-            return all(measure(self._work, self.pids(), limit) > limit for _ in range(2))
+            return all(measure(self._work, self.owner, self.pids(), limit) > limit for _ in range(2))
 
         found: dict[Limit, Callable[[], bool]] = {
             "resources": lambda: (self.process.poll() or 0) < 0,
-            **super().looks(self._work.owner),
+            **super().looks(),
             "disk": is_over_disk,
         }
         if self._uids is None:
@@ -237,20 +234,12 @@ _BLOCK_BYTES = 512
 _DEPTH_AT_MOST = 64
 
 
-class WorkDirectory(msgspec.Struct, frozen=True, kw_only=True):
-    """One guest's directory, 0700. `device` is its file system's number, `owner` the guest's uid (None: our own)."""
-
-    path: Path
-    device: int
-    owner: int | None
-
-
-def make_work_directory(owner: int | None) -> WorkDirectory:
-    """A fresh directory where temporary files live, given to uid `owner` (None: it stays ours). Raises OSError."""
+def make_work_directory(owner: int | None) -> Path:
+    """A fresh directory, 0700, for temporary files, given to uid `owner` (None: it stays ours). Raises OSError."""
     path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
     if owner is not None:
         os.chown(path, owner, owner)
-    return WorkDirectory(path=path, device=path.stat().st_dev, owner=owner)
+    return path
 
 
 def sweep_work_directories() -> None:
@@ -263,24 +252,21 @@ def sweep_work_directories() -> None:
             remove(path)
 
 
-def measure(work: WorkDirectory, pids: tuple[int, ...], file_limit_bytes: int) -> int:
-    """Bytes on the disk that the guest holds, at least; `pids` are all its processes.
+def measure(work: Path, owner: int | None, pids: tuple[int, ...], file_limit_bytes: int) -> int:
+    """Bytes on the disk that the guest with uid `owner` (None: ours) holds, at least; `pids` are all its processes.
 
     A deleted file that is only mapped is in no descriptor table; it counts as `file_limit_bytes`, the most one file may
     have (RLIMIT_FSIZE). What cannot be looked at counts as `UNMEASURABLE`.
     """
-    held: dict[int, int] = {}
+    held: dict[int, int] = {}  # by inode
     mapped: set[int] = set()
+    device = work.stat().st_dev
     try:
-        with reading_as(work.owner):
-            total = _listed_bytes(work.path)
+        with reading_as(owner):
+            total = _listed_bytes(work)
             for pid in pids:
-                for (device, inode), size in (read_face(pid, _deleted_open_files) or {}).items():
-                    if device == work.device:
-                        held[inode] = size
-                for path, inode in read_face(pid, _deleted_mapped_files) or ():
-                    if path.startswith(f"{work.path}/"):
-                        mapped.add(inode)
+                held |= read_face(pid, lambda face: _deleted_open_files(face, device)) or {}
+                mapped.update(read_face(pid, lambda face: _deleted_mapped_files(face, work)) or ())
     except PermissionError:
         return UNMEASURABLE
     return total + sum(held.values()) + file_limit_bytes * len(mapped - held.keys())
@@ -299,43 +285,41 @@ def remove(path: Path) -> None:
 def _listed_bytes(path: Path) -> int:
     total = entries = 0
     waiting = [(str(path), 0)]
-    try:
-        while waiting:
-            directory, depth = waiting.pop()
+    while waiting:
+        directory, depth = waiting.pop()
+        try:
             with os.scandir(directory) as found:
                 for entry in found:
-                    try:
-                        facts = entry.stat(follow_symlinks=False)
-                    except FileNotFoundError:
-                        continue  # it was deleted meanwhile
-                    total += facts.st_blocks * _BLOCK_BYTES
                     entries += 1
                     if entries > FILES_AT_MOST or depth > _DEPTH_AT_MOST:
                         return UNMEASURABLE
-                    if stat.S_ISDIR(facts.st_mode):
-                        waiting.append((entry.path, depth + 1))
-    except FileNotFoundError:
-        return total  # a directory was deleted meanwhile; the next measurement sees what is left
-    except PermissionError:
-        raise
-    except OSError:  # a path that is too long
-        return UNMEASURABLE
+                    with contextlib.suppress(FileNotFoundError):  # it was deleted meanwhile
+                        facts = entry.stat(follow_symlinks=False)
+                        total += facts.st_blocks * _BLOCK_BYTES
+                        if stat.S_ISDIR(facts.st_mode):
+                            waiting.append((entry.path, depth + 1))
+        except FileNotFoundError:
+            continue  # the next measurement sees what is left
+        except PermissionError:
+            raise
+        except OSError:  # a path that is too long
+            return UNMEASURABLE
     return total
 
 
-def _deleted_open_files(face: Path) -> dict[tuple[int, int], int]:
-    """(device, inode) -> bytes of files without a name that a process has open."""
-    found: dict[tuple[int, int], int] = {}
+def _deleted_open_files(face: Path, device: int) -> dict[int, int]:
+    """inode -> bytes of files without a name on a device that a process has open."""
+    found: dict[int, int] = {}
     for descriptor in open_files(face):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it was closed
             facts = descriptor.stat()
-            if facts.st_nlink == 0 and stat.S_ISREG(facts.st_mode):
-                found[facts.st_dev, facts.st_ino] = facts.st_blocks * _BLOCK_BYTES
+            if (facts.st_nlink, facts.st_dev) == (0, device) and stat.S_ISREG(facts.st_mode):
+                found[facts.st_ino] = facts.st_blocks * _BLOCK_BYTES
     return found
 
 
-def _deleted_mapped_files(face: Path) -> list[tuple[str, int]]:
-    """Former path and inode of files without a name that a process has mapped."""
+def _deleted_mapped_files(face: Path, work: Path) -> set[int]:
+    """Inodes of files without a name, once in the directory, that a process has mapped."""
     lines = (face / "maps").read_text(errors="replace").splitlines()
-    fields = (line.split(None, 5) for line in lines if line.endswith(" (deleted)"))
-    return [(field[5], int(field[4])) for field in fields if len(field) == 6]
+    fields = [line.split(None, 5) for line in lines if line.endswith(" (deleted)")]
+    return {int(field[4]) for field in fields if field[-1].startswith(f"{work}/")}

@@ -8,7 +8,6 @@ bubblewrap, Landlock, and the ways into each in the order of preference, lazily:
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import shutil
@@ -27,12 +26,11 @@ from foundation.canonical import foreign_text
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
 from harness.sandbox.bubblewrap import Bubblewrap, EntryMode
-from harness.sandbox.cgroup import Cgroups, find_cgroups
 from harness.sandbox.guest_files import GuestRoot, open_guest_root
-from harness.sandbox.host_loop import OPEN_FILES
 from harness.sandbox.jail import JailSandbox, Reference
-from harness.sandbox.landlock import SCOPES_ABI, Landlock, UidMode, lacking, landlock_abi, sweep_work_directories
-from harness.sandbox.port import GuestCallError, GuestJob, Sandbox, SandboxLevel
+from harness.sandbox.landlock import SCOPES_ABI, Landlock, UidMode, landlock_abi, sweep_work_directories
+from harness.sandbox.port import OPEN_FILES, GuestCallError, GuestJob, Sandbox, SandboxLevel
+from harness.sandbox.processes import Cgroups, find_cgroups
 from harness.sandbox.seccomp import build_filter, native_architecture
 
 LevelName = Literal["bubblewrap", "landlock"]
@@ -79,8 +77,15 @@ def inspect(sandbox: Sandbox, *, is_uid_own: bool, has_namespaces: bool = True) 
         socket.socket(socket.AF_UNIX) as abstract,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagrams,
     ):
-        canaries = _Canaries(Path(directory), port, abstract, datagrams)
-        problem = foreign_text({"canaries": canaries.as_problem()})
+        folder, name = Path(directory), f"arena-selftest-{secrets.token_hex(8)}"
+        folder.chmod(0o777)  # any user may enter and write by its permissions: only the jail keeps a guest out
+        (folder / "file").touch(0o644)
+        abstract.bind("\0" + name)
+        abstract.listen()
+        datagrams.bind(str(folder / "socket"))
+        (folder / "socket").chmod(0o777)
+        canaries = {"directory": directory, "port": port.getsockname()[1], "abstract": name, "pid": os.getpid()}
+        problem = foreign_text({"canaries": canaries})
         source = (Path(__file__).parent / "guest" / "inspector.py").read_text(encoding="utf-8")
         job = GuestJob(source=source, problem=problem, limits=_LIMITS, tools="[]", models=())
         ended = sandbox.run(job, _NoCalls())
@@ -91,8 +96,7 @@ def inspect(sandbox: Sandbox, *, is_uid_own: bool, has_namespaces: bool = True) 
             report = msgspec.convert(orjson.loads(ended.claim), Report, strict=True)
         except msgspec.ValidationError as error:
             raise ArenaError("V2002", f"the self-test's report is malformed: {error}") from error
-        broken = broken_promises(report, is_uid_own=is_uid_own, has_namespaces=has_namespaces)
-        return broken + canaries.touched()
+        return broken_promises(report, is_uid_own=is_uid_own, has_namespaces=has_namespaces)
 
 
 def broken_promises(report: Report, *, is_uid_own: bool, has_namespaces: bool = True) -> tuple[str, ...]:
@@ -114,53 +118,6 @@ def broken_promises(report: Report, *, is_uid_own: bool, has_namespaces: bool = 
         "its limits are not set": any(report.rlimits[name] > value for name, value in limits.items()),
     }
     return (*report.successes, *(name for name, is_broken in checks.items() if is_broken))
-
-
-class _Canaries:
-    """Things of the host that a guest is dared to touch, and the host's own look at them."""
-
-    def __init__(self, directory: Path, port: socket.socket, abstract: socket.socket, datagrams: socket.socket) -> None:
-        """`port` listens; the other two are bound here, to an abstract name and to a path."""
-        self._directory, self._port, self._datagrams = directory, port, datagrams
-        directory.chmod(0o777)  # any user may enter by its permissions: only the jail keeps a guest out
-        self._abstract = f"arena-selftest-{secrets.token_hex(8)}"
-        abstract.bind("\0" + self._abstract)
-        abstract.listen()
-        self._file = directory / "file"
-        self._file.write_bytes(b"canary")
-        self._file.chmod(0o644)
-        self._changed_ns = self._file.stat().st_mtime_ns
-        path = directory / "socket"
-        datagrams.bind(str(path))
-        path.chmod(0o777)
-        port.setblocking(False)
-        datagrams.setblocking(False)
-
-    def as_problem(self) -> dict[str, object]:
-        """Where the guest finds them."""
-        return {
-            "file": str(self._file),
-            "directory": str(self._directory),
-            "datagram": str(self._directory / "socket"),
-            "port": self._port.getsockname()[1],
-            "abstract": self._abstract,
-            "pid": os.getpid(),
-        }
-
-    def touched(self) -> tuple[str, ...]:
-        """What happened to them, in words, whatever the guest says."""
-        found = []
-        with contextlib.suppress(BlockingIOError):
-            self._port.accept()[0].close()
-            found.append("the host's port was reached")
-        with contextlib.suppress(BlockingIOError):
-            self._datagrams.recv(64)
-            found.append("the host's path-named socket was reached")
-        if self._file.stat().st_mtime_ns != self._changed_ns:
-            found.append("the host's file was changed")
-        if {path.name for path in self._directory.iterdir()} != {"file", "socket"}:
-            found.append("the host's directory was written to")
-        return tuple(found)
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -285,8 +242,8 @@ def try_landlock(root: GuestRoot, slots: int, shared_root: Callable[[], GuestRoo
         "namespaces: names and sizes of host files can be asked, contents cannot be read",
         "tmpfs: temporary files in $TMPDIR only, measured and not of a fixed size; no /dev/shm",
     ]
-    if missing := lacking(abi):
-        degraded.append(f"landlock-{SCOPES_ABI}: ABI {abi} lacks {', '.join(missing)}; filter and uid stand in")
+    if abi < SCOPES_ABI:
+        degraded.append(f"landlock-{SCOPES_ABI}: this kernel has ABI {abi}; filter and uid stand in for what it lacks")
     if mode == "own-uid":
         layers.append("own-uid")
     else:

@@ -1,22 +1,30 @@
-"""The processes of a jail as the host sees them: who they are, how much memory they hold and how long they computed.
+"""The processes of a jail as the host sees and bounds them: who they are, what they hold, their uid and their cgroup.
 
-Reads /proc only. A jail's processes are the descendants of its first process: a daemon that detaches is adopted by the
-jail's own pid 1, so it stays in the tree.
+What is seen is read from /proc. A jail's processes are the descendants of its first process: a daemon that detaches is
+adopted by the jail's own pid 1, so it stays in the tree. A cgroup (v2 or v1) is made below the host process's own, so
+limits above still hold, and is empty and gone when its context ends; groups left by a killed host are swept at the next
+start. Where none can be written, `find_cgroups` says why. It never changes a group it did not make.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import functools
+import itertools
 import os
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
+
+import msgspec
 
 from foundation.errors import ArenaError
+from harness.limits import EpisodeLimits
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _COUNTED = ("VmRSS:", "VmSwap:", "VmPTE:")
@@ -48,8 +56,8 @@ def memory_of(pid: int) -> int | None:
     return next((size for face in _faces(pid) if (size := _shown_memory(face)) is not None), None)
 
 
-def held_bytes(pids: tuple[int, ...], limit_bytes: int) -> int:
-    """Memory that `pids` hold together, at least; exact enough to say whether it is more than `limit_bytes`.
+def held_bytes(pids: tuple[int, ...]) -> int:
+    """Memory that `pids` hold together, at least.
 
     Beside `memory_of` each, where shared pages count once for each process: what pipes, socket pairs and event polls
     may keep in the kernel, and the kernel's own notes on each mapping. A process that hides its descriptors or
@@ -61,9 +69,6 @@ def held_bytes(pids: tuple[int, ...], limit_bytes: int) -> int:
         descriptors = [name for pid in pids for name in read_face(pid, open_files) or ()]
     except PermissionError:
         return UNMEASURABLE
-    at_most = total + socket_bytes() * len(descriptors)
-    if at_most <= limit_bytes:
-        return at_most
     buffers: dict[str, int] = {}  # what the objects behind descriptors may hold; a shared one counts once
     for name in descriptors:
         try:
@@ -102,14 +107,6 @@ class TreeCpu:
         self._gone += sum(ticks for process, ticks in self._living.items() if process not in living)
         self._living = living
         return max(self._gone + sum(living.values()), inherited) / _TICKS_PER_S
-
-
-def is_over_memory(pids: Callable[[], tuple[int, ...]], memory_bytes: int) -> bool:
-    """True when `pids` hold more than `memory_bytes`; for hosts without a writable cgroup.
-
-    Two looks must agree: a process that ends or starts another program during one look may not be readable.
-    """
-    return all(held_bytes(pids(), memory_bytes) > memory_bytes for _ in range(2))
 
 
 @functools.cache
@@ -236,3 +233,148 @@ def lease_uid(locks: Path = _LOCKS) -> Iterator[int]:
             os.close(descriptor)
         return
     raise ArenaError("V2002", f"all uids from {FIRST_UID} to {LAST_UID} are in use")
+
+
+_PREFIX = "arena-jail-"
+_NO_LIMIT_BYTES = 1 << 60
+_SERIALS = itertools.count(1)  # of this process, whichever sandbox asks
+_NAME = re.compile(rf"{_PREFIX}(\d+)-\d+")
+# The memory controller's files: what may be taken, with swap, and what was killed for it.
+_MEMORY = {
+    "v1": ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.oom_control"),
+    "v2": ("memory.max", "memory.swap.max", "memory.events"),
+}
+
+
+class Cgroups(msgspec.Struct, frozen=True, kw_only=True):
+    """Groups of this host's process, or of a jail below them: one directory per controller for v1, the same one for
+    all for v2. `cpu` only counts."""
+
+    version: Literal["v1", "v2"]
+    memory: Path
+    pids: Path
+    cpu: Path | None = None
+
+    def directories(self) -> tuple[Path, ...]:
+        """Each once."""
+        return tuple(dict.fromkeys(path for path in (self.memory, self.pids, self.cpu) if path is not None))
+
+    def memory_limit_bytes(self) -> int | None:
+        """The memory that the group allows; None where none is set."""
+        try:
+            value = (self.memory / _MEMORY[self.version][0]).read_text().strip()
+        except OSError:
+            return None
+        # v1 writes "no limit" as the largest number of pages
+        return int(value) if value.isdigit() and int(value) < _NO_LIMIT_BYTES else None
+
+
+class JailGroup:
+    """The group of one jail."""
+
+    def __init__(self, groups: Cgroups) -> None:
+        self._groups = groups
+
+    def add(self, pid: int) -> None:
+        """Move a process into the group; its later children are born there."""
+        for directory in self._groups.directories():
+            (directory / "cgroup.procs").write_text(str(pid))
+
+    def was_out_of_memory(self) -> bool:
+        """True when the kernel killed a process of the group for memory."""
+        text = (self._groups.memory / _MEMORY[self._groups.version][2]).read_text()
+        return re.search(r"^oom_kill [1-9]", text, re.MULTILINE) is not None
+
+    @property
+    def counts_cpu(self) -> bool:
+        """True when `cpu_time_s` can be asked."""
+        return self._groups.cpu is not None
+
+    def cpu_time_s(self) -> float:
+        """CPU seconds that the group's processes have used, the ended ones included."""
+        assert self._groups.cpu is not None, "this group counts no CPU time"
+        if self._groups.version == "v1":
+            return int((self._groups.cpu / "cpuacct.usage").read_text()) / 1e9
+        lines = dict(line.split() for line in (self._groups.cpu / "cpu.stat").read_text().splitlines())
+        return int(lines["usage_usec"]) / 1e6
+
+
+@contextlib.contextmanager
+def open_group(cgroups: Cgroups | None, limits: EpisodeLimits) -> Iterator[JailGroup | None]:
+    """A fresh group with its limits set; None where there are no groups."""
+    if cgroups is None:
+        yield None
+        return
+    name = f"{_PREFIX}{os.getpid()}-{next(_SERIALS)}"
+    cpu = None if cgroups.cpu is None else cgroups.cpu / name
+    own = Cgroups(version=cgroups.version, memory=cgroups.memory / name, pids=cgroups.pids / name, cpu=cpu)
+    for directory in own.directories():
+        directory.mkdir()
+    try:
+        limit, with_swap, _ = _MEMORY[own.version]
+        (own.memory / limit).write_text(str(limits.memory_bytes))
+        if (own.memory / with_swap).exists():  # v2 counts swap apart
+            (own.memory / with_swap).write_text("0" if own.version == "v2" else str(limits.memory_bytes))
+        (own.pids / "pids.max").write_text(str(limits.processes))
+        yield JailGroup(own)
+    finally:
+        for directory in own.directories():
+            with contextlib.suppress(OSError):  # busy for a moment more: swept at the next start
+                directory.rmdir()
+
+
+def find_cgroups() -> Cgroups | str:
+    """Where groups can be made, with those of dead hosts swept; or the reason why not, in words."""
+    found = own_groups()
+    if found is None:
+        return "no memory and pids controllers are mounted"
+    if found.version == "v2":
+        enabled = ""
+        with contextlib.suppress(OSError):
+            enabled = (found.memory / "cgroup.subtree_control").read_text()
+        if not {"memory", "pids"} <= set(enabled.split()):
+            return f"memory and pids are not delegated below {found.memory}"
+    for directory in (found.memory, found.pids):
+        if not os.access(directory, os.W_OK):
+            return f"{directory} is not writable"
+    if found.cpu is not None and not os.access(found.cpu, os.W_OK):
+        found = msgspec.structs.replace(found, cpu=None)
+    sweep_groups(found)
+    return found
+
+
+def sweep_groups(cgroups: Cgroups) -> None:
+    """Remove empty groups whose host process is gone."""
+    for parent in cgroups.directories():
+        for directory in parent.glob(f"{_PREFIX}*"):
+            match = _NAME.fullmatch(directory.name)
+            if match and not Path("/proc", match[1]).exists():
+                with contextlib.suppress(OSError):
+                    directory.rmdir()
+
+
+def own_groups(proc: Path = Path("/proc/self")) -> Cgroups | None:
+    """The groups of the process that `proc` shows; None when a controller is not mounted, or nothing can be read."""
+    try:
+        membership, mounts = (proc / "cgroup").read_text(), (proc / "mountinfo").read_text()
+    except OSError:
+        return None
+    paths = {}  # controller ("" for the unified hierarchy) -> this process's path in it
+    for line in membership.splitlines():
+        _, controllers, path = line.split(":", 2)
+        paths.update(dict.fromkeys(controllers.split(","), path))
+    directories = {}
+    for line in mounts.splitlines():
+        left, _, right = line.partition(" - ")
+        root, point = left.split()[3:5]
+        kind, _, options = right.split(" ", 2)
+        named = {""} if kind == "cgroup2" else set(options.split(",")) if kind == "cgroup" else set()
+        for controller in named & {"", "memory", "pids", "cpuacct"} & paths.keys():
+            # a container mounts its own part of a hierarchy
+            inside = paths[controller].removeprefix(root) if root != "/" else paths[controller]
+            directories[controller] = Path(point) / inside.lstrip("/")
+    if "memory" in directories and "pids" in directories:
+        cpu = directories.get("cpuacct")
+        return Cgroups(version="v1", memory=directories["memory"], pids=directories["pids"], cpu=cpu)
+    whole = directories.get("")
+    return None if whole is None else Cgroups(version="v2", memory=whole, pids=whole, cpu=whole)

@@ -1,6 +1,6 @@
 """The system-call filter of a guest, as a seccomp-BPF program; x86_64 and aarch64, no libseccomp.
 
-A foreign architecture (and the x32 ABI) is killed. Of the calls that Linux numbers alike everywhere, which are the
+A foreign architecture is killed. Of the calls that Linux numbers alike everywhere, which are the
 newer ones, those that programs need are known, and all others, clone3 among them, answer ENOSYS, so that the C library
 falls back to what BPF can judge. socket() opens nothing, and a pair of sockets is the only one there is; no namespace,
 no file table that hides behind a thread, no shared memory without a file, no lock and no watch on a file; the calls of
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import platform
+import re
 import struct
 from collections.abc import Mapping
 from typing import Literal
@@ -27,7 +28,6 @@ LOAD, JUMP_EQUAL, JUMP_GREATER_EQUAL, JUMP_SET, RETURN = 0x20, 0x15, 0x35, 0x45,
 _OFFSET_NUMBER, _OFFSET_ARCH = 0, 4
 _REFUSED, _MISSING, _NO_FAMILY = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS, ERRNO | errno.EAFNOSUPPORT
 _AF_UNIX = 1
-_X32_BIT = 0x40000000
 # NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET and NEWTIME
 _CLONE_NEW = 0x7E020000 | 0x80
 _CLONE_FILES, _CLONE_THREAD = 0x400, 0x10000
@@ -48,11 +48,12 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
 
     audit: int
     column: int
-    has_x32: bool = False
 
     def number(self, name: str) -> int:
         """Of a call that is judged by its arguments, on this platform."""
-        return JUDGED[name][self.column]
+        found = JUDGED[name][self.column]
+        assert found is not None, f"{name} is on every platform"
+        return found
 
     def denied_numbers(self, exposure: Exposure = "namespaces") -> tuple[int, ...]:
         """System-call numbers that are refused whatever their arguments are on this platform, ascending."""
@@ -65,7 +66,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ARCHITECTURES: Mapping[str, Architecture] = {
-    "x86_64": Architecture(audit=0xC000003E, column=0, has_x32=True),
+    "x86_64": Architecture(audit=0xC000003E, column=0),
     "aarch64": Architecture(audit=0xC00000B7, column=1),
 }
 
@@ -84,14 +85,12 @@ def build_filter(architecture: Architecture, exposure: Exposure = "namespaces") 
     `exposure`: `namespaces` for a guest inside pid, network and ipc namespaces; `own-uid` and `host-uid` for one
     without, by whether its uid owns anything else on the host.
     """
-    code: list[_Instruction] = [
+    code: list[_Instruction] = [  # the x32 ABI's numbers are above all known ones
         (LOAD, 0, 0, _OFFSET_ARCH),
         (JUMP_EQUAL, 1, 0, architecture.audit),
         (RETURN, 0, 0, KILL),
         (LOAD, 0, 0, _OFFSET_NUMBER),
     ]
-    if architecture.has_x32:
-        code += [(JUMP_GREATER_EQUAL, 0, 1, _X32_BIT), (RETURN, 0, 0, KILL)]
     code.append((JUMP_GREATER_EQUAL, 0, len(COMMON_CALLS) + 1, FIRST_COMMON_CALL))
     code += [(JUMP_EQUAL, len(COMMON_CALLS) - place, 0, number) for place, number in enumerate(COMMON_CALLS)]
     code.append((RETURN, 0, 0, _MISSING))
@@ -123,9 +122,9 @@ def build_filter(architecture: Architecture, exposure: Exposure = "namespaces") 
     for name, (argument, values) in REFUSED_VALUES.items():
         code += _decide_by_value(number(name), argument, values, on_hit=_REFUSED, on_miss=ALLOW)
     if exposure != "namespaces":
-        for numbers, arguments in SELF_ONLY.values():
+        for name, arguments in SELF_ONLY.items():
             # Ids are 32-bit integers: the kernel reads the low half only.
-            code += _require_zero(numbers[architecture.column], tuple(_low(n) for n in arguments))
+            code += _require_zero(number(name), tuple(map(_low, arguments)))
     for denied in architecture.denied_numbers(exposure):
         code += [(JUMP_EQUAL, 0, 1, denied), (RETURN, 0, 0, _REFUSED)]
     code.append((RETURN, 0, 0, ALLOW))
@@ -160,157 +159,74 @@ def _decide_by_value(
     return [*rules, (RETURN, 0, 0, on_hit), (RETURN, 0, 0, on_miss)]
 
 
-JUDGED: Mapping[str, tuple[int, int]] = {
-    "clone": (56, 220),
-    "mmap": (9, 222),
-    "madvise": (28, 233),
-    "socket": (41, 198),
-    "socketpair": (53, 199),
-    "sendto": (44, 206),
-    "ioctl": (16, 29),
-    "fcntl": (72, 25),
-    "prctl": (157, 167),
-    "close_range": (436, 436),
-}
-DENIED: Mapping[str, Numbers] = {
-    # other processes' memory
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "kcmp": (312, 272),
-    # mounts, roots and namespaces
-    "mount": (165, 40),
-    "umount2": (166, 39),
-    "pivot_root": (155, 41),
-    "chroot": (161, 51),
-    "unshare": (272, 97),
-    "setns": (308, 268),
-    # large kernel attack surface
-    "bpf": (321, 280),
-    "userfaultfd": (323, 282),
-    "perf_event_open": (298, 241),
-    "fanotify_init": (300, 262),
-    "open_by_handle_at": (304, 265),
-    "name_to_handle_at": (303, 264),
-    # keyrings
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "keyctl": (250, 219),
-    # modules, kexec, machine state, clocks
-    "kexec_load": (246, 104),
-    "kexec_file_load": (320, 294),
-    "init_module": (175, 105),
-    "finit_module": (313, 273),
-    "delete_module": (176, 106),
-    "reboot": (169, 142),
-    "acct": (163, 89),
-    "swapon": (167, 224),
-    "swapoff": (168, 225),
-    "settimeofday": (164, 170),
-    "clock_settime": (227, 112),
-    "adjtimex": (159, 171),
-    "clock_adjtime": (305, 266),
-    "syslog": (103, 116),
-    "quotactl": (179, 60),
-    "lookup_dcookie": (212, 18),
-    "vhangup": (153, 58),
-    "nfsservctl": (180, 42),
-    "personality": (135, 92),
-    "iopl": (172, None),
-    "ioperm": (173, None),
-    "uselib": (134, None),
-    "modify_ldt": (154, None),
-    # placement of memory
-    "move_pages": (279, 239),
-    "mbind": (237, 235),
-    "migrate_pages": (256, 238),
-    "set_mempolicy": (238, 237),
-    # files outside every mount, device nodes, execution by descriptor
-    "memfd_create": (319, 279),
-    "mknod": (133, None),
-    "mknodat": (259, 33),
-    "execveat": (322, 281),
-    # System V and POSIX messages: kernel objects that outlive their maker
-    "msgget": (68, 186),
-    "msgsnd": (69, 189),
-    "msgrcv": (70, 188),
-    "msgctl": (71, 187),
-    "semget": (64, 190),
-    "semop": (65, 193),
-    "semtimedop": (220, 192),
-    "semctl": (66, 191),
-    "shmget": (29, 194),
-    "shmat": (30, 196),
-    "shmctl": (31, 195),
-    "mq_open": (240, 180),
-    "mq_unlink": (241, 181),
-    # watches and locks on files: those of the guest root are every guest's
-    "inotify_init": (253, None),
-    "inotify_init1": (294, 26),
-    "inotify_add_watch": (254, 27),
-    "inotify_rm_watch": (255, 28),
-    "fanotify_mark": (301, 263),
-    "flock": (73, 32),
-    # sockets beyond a pair: a queue of connections, a larger buffer, a file in flight are in no table
-    "connect": (42, 203),
-    "bind": (49, 200),
-    "listen": (50, 201),
-    "accept": (43, 202),
-    "accept4": (288, 242),
-    "sendmsg": (46, 211),
-    "sendmmsg": (307, 269),
-    "setsockopt": (54, 208),
-    # pages that a pipe or a socket holds on to after their file is gone
-    "splice": (275, 76),
-    "tee": (276, 77),
-    "vmsplice": (278, 75),
-    "sendfile": (40, 71),
-    # counters of the whole host, and what it holds in its cache
-    "sysinfo": (99, 179),
-    "mincore": (27, 232),
-    "fadvise64": (221, 223),
-    "readahead": (187, 213),
-    # the confinement itself
-    "seccomp": (317, 277),
-}
+def _calls(text: str) -> Mapping[str, Numbers]:
+    """A table of calls: `name x86_64 aarch64`, by topic; `-` where the platform has no such call."""
+    rows = re.findall(r"(\w+) (\d+) (\d+|-)(?:,|$)", text, re.MULTILINE)
+    return {name: (int(x86_64), None if aarch64 == "-" else int(aarch64)) for name, x86_64, aarch64 in rows}
+
+
+# Judged by their arguments.
+JUDGED = _calls(
+    """
+clone 56 220, mmap 9 222, madvise 28 233, socket 41 198, socketpair 53 199, sendto 44 206, ioctl 16 29, fcntl 72 25,
+    prctl 157 167, close_range 436 436, prlimit64 302 261, sched_setaffinity 203 122, sched_setscheduler 144 119,
+    sched_setparam 142 118, sched_setattr 314 274, setpriority 141 140
+    """
+)
+DENIED = _calls(
+    """
+other processes' memory: ptrace 101 117, process_vm_readv 310 270, process_vm_writev 311 271, kcmp 312 272
+mounts, roots and namespaces: mount 165 40, umount2 166 39, pivot_root 155 41, chroot 161 51, unshare 272 97,
+    setns 308 268
+large kernel attack surface: bpf 321 280, userfaultfd 323 282, perf_event_open 298 241, fanotify_init 300 262,
+    open_by_handle_at 304 265, name_to_handle_at 303 264
+keyrings: add_key 248 217, request_key 249 218, keyctl 250 219
+modules, kexec, machine state, clocks: kexec_load 246 104, kexec_file_load 320 294, init_module 175 105,
+    finit_module 313 273, delete_module 176 106, reboot 169 142, acct 163 89, swapon 167 224, swapoff 168 225,
+    settimeofday 164 170, clock_settime 227 112, adjtimex 159 171, clock_adjtime 305 266, syslog 103 116,
+    quotactl 179 60, lookup_dcookie 212 18, vhangup 153 58, nfsservctl 180 42, personality 135 92, iopl 172 -,
+    ioperm 173 -, uselib 134 -, modify_ldt 154 -
+placement of memory: move_pages 279 239, mbind 237 235, migrate_pages 256 238, set_mempolicy 238 237
+files outside every mount, device nodes, execution by descriptor: memfd_create 319 279, mknod 133 -, mknodat 259 33,
+    execveat 322 281
+System V and POSIX messages: kernel objects that outlive their maker: msgget 68 186, msgsnd 69 189, msgrcv 70 188,
+    msgctl 71 187, semget 64 190, semop 65 193, semtimedop 220 192, semctl 66 191, shmget 29 194, shmat 30 196,
+    shmctl 31 195, mq_open 240 180, mq_unlink 241 181
+watches and locks on files: those of the guest root are every guest's: inotify_init 253 -, inotify_init1 294 26,
+    inotify_add_watch 254 27, inotify_rm_watch 255 28, fanotify_mark 301 263, flock 73 32
+sockets beyond a pair: a queue of connections, a larger buffer, a file in flight are in no table: connect 42 203,
+    bind 49 200, listen 50 201, accept 43 202, accept4 288 242, sendmsg 46 211, sendmmsg 307 269, setsockopt 54 208
+pages that a pipe or a socket holds on to after their file is gone: splice 275 76, tee 276 77, vmsplice 278 75,
+    sendfile 40 71
+counters of the whole host, and what it holds in its cache: sysinfo 99 179, mincore 27 232, fadvise64 221 223,
+    readahead 187 213
+the confinement itself: seccomp 317 277
+    """
+)
 
 # Without namespaces of its own a guest shares the kernel's objects with the host, and Landlock knows neither signals
 # sent by limits nor the free space of a disk that all guests write to.
-DENIED_WITHOUT_NAMESPACES: Mapping[str, Numbers] = {
-    "statfs": (137, 43),
-    "fstatfs": (138, 44),
-    "truncate": (76, 45),  # Landlock knows it from ABI 3; ftruncate needs an open file
-    "ioprio_set": (251, 30),
-}
+DENIED_WITHOUT_NAMESPACES = _calls(
+    """
+statfs 137 43, fstatfs 138 44, truncate 76 45, ioprio_set 251 30
+    """
+)
 # With the host's own uid: Landlock does not mediate attributes, and the guest would own every file of the host's user.
-DENIED_WITH_HOST_UID: Mapping[str, Numbers] = {
-    "chmod": (90, None),
-    "fchmod": (91, 52),
-    "fchmodat": (268, 53),
-    "fchmodat2": (452, 452),
-    "chown": (92, None),
-    "lchown": (94, None),
-    "fchown": (93, 55),
-    "fchownat": (260, 54),
-    "setxattr": (188, 5),
-    "lsetxattr": (189, 6),
-    "fsetxattr": (190, 7),
-    "removexattr": (197, 14),
-    "lremovexattr": (198, 15),
-    "fremovexattr": (199, 16),
-    "utime": (132, None),
-    "utimes": (235, None),
-    "futimesat": (261, None),
-    "utimensat": (280, 88),
-}
+DENIED_WITH_HOST_UID = _calls(
+    """
+chmod 90 -, fchmod 91 52, fchmodat 268 53, fchmodat2 452 452, chown 92 -, lchown 94 -, fchown 93 55,
+    fchownat 260 54, setxattr 188 5, lsetxattr 189 6, fsetxattr 190 7, removexattr 197 14, lremovexattr 198 15,
+    fremovexattr 199 16, utime 132 -, utimes 235 -, futimesat 261 -, utimensat 280 88
+    """
+)
 # Calls that name a process, and the arguments that must be 0: the caller itself.
-SELF_ONLY: Mapping[str, tuple[tuple[int, int], tuple[int, ...]]] = {
-    "prlimit64": ((302, 261), (0,)),
-    "sched_setaffinity": ((203, 122), (0,)),
-    "sched_setscheduler": ((144, 119), (0,)),
-    "sched_setparam": ((142, 118), (0,)),
-    "sched_setattr": ((314, 274), (0,)),
-    "setpriority": ((141, 140), (0, 1)),
+SELF_ONLY: Mapping[str, tuple[int, ...]] = {
+    "prlimit64": (0,),
+    "sched_setaffinity": (0,),
+    "sched_setscheduler": (0,),
+    "sched_setparam": (0,),
+    "sched_setattr": (0,),
+    "setpriority": (0, 1),
 }
 # By call: the argument that is looked at, and its values that pass.
 HARMLESS_VALUES: Mapping[str, tuple[int, tuple[int, ...]]] = {

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from harness.catalogue.requests import ignored_parameters
 from harness.limits import PRODUCT
-from harness.tools import views
-from harness.tools.port import ToolContext, ToolOutcome, result_text
-from harness.tools.search import refuse_long, search_request
-from harness.tools.views import products_of
+from harness.tools import functions
+from harness.tools.functions import ToolContext, ToolOutcome, products_of, refuse_long, result_text, search_request
 
 HITS_MAX = 5
 
@@ -68,7 +66,7 @@ def recommend_product(context: ToolContext, product_ids: str) -> ToolOutcome:
     Args:
         product_ids: Comma-separated ids in the order asked for.
     """
-    return views.recommend_product(context, product_ids)
+    return functions.recommend_product(context, product_ids)
 
 
 def terminate(context: ToolContext, status: str = "success") -> ToolOutcome:
@@ -77,4 +75,4 @@ def terminate(context: ToolContext, status: str = "success") -> ToolOutcome:
     Args:
         status: "success" or "failure".
     """
-    return views.terminate(context, status)
+    return functions.terminate(context, status)

@@ -1,16 +1,20 @@
-"""The tool profiles and the one way a call is executed.
+"""The tool profiles, their OpenAI function schemas, and the one way a call is executed.
 
-A profile is a list of tools, named in every record. `make_toolbox` binds it to a catalogue. Whatever the
-agent sends gets an answer: a malformed call gets a sentence that says what to change, and A1050 in the record. Beside
-them: what a guest is told under SN15's present contract, and the tools' own words as programs print them.
+A profile is a list of tools, named in every record. Schemas come from signatures: the parameters that a tool's function
+declares after its context, with their types, defaults and the `Args:` lines of its docstring; arguments are checked
+against the same. Whatever the agent sends gets an answer: a malformed call gets a sentence that says what to change,
+and A1050 in the record. Beside them: what a guest is told under SN15's present contract, and the tools' own words.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 import orjson
@@ -20,10 +24,9 @@ from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue
 from harness.errors import reading_guest_bytes
 from harness.limits import EpisodeLimits, WorkMeter
-from harness.tools import compact
-from harness.tools.port import (
+from harness.tools import compact, functions
+from harness.tools.functions import (
     RefusedCallError,
-    Toolbox,
     ToolContext,
     ToolOutcome,
     decode_arguments,
@@ -31,12 +34,124 @@ from harness.tools.port import (
     refuse,
     result_text,
 )
-from harness.tools.schema import Parameter, Tool, ToolFunction, describe_tool
-from harness.tools.search import find_product, find_products_in_same_shop
-from harness.tools.verification import calculate_voucher, check_product_match
-from harness.tools.views import recommend_product, terminate, view_product_information
 from problems.model import Problem
 from problems.score import parse_recommendation
+
+ToolFunction = Callable[..., ToolOutcome]
+
+JsonType = Literal["string", "integer", "number"]
+
+_JSON_TYPES: dict[object, JsonType] = {str: "string", int: "integer", float: "number"}
+_ACCEPTED: dict[JsonType, tuple[type, ...]] = {"string": (str,), "integer": (int,), "number": (int, float)}
+_ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n     .*)*)", re.MULTILINE)
+_KINDS = {
+    str: "a string",
+    bool: "a boolean",
+    int: "an integer",
+    float: "a number",
+    list: "a list",
+    dict: "an object",
+    type(None): "null",
+}
+
+
+class Parameter(msgspec.Struct, frozen=True, kw_only=True):
+    """One argument of a tool. `choices` is set for an enumeration; `default` is UNSET when the argument is required."""
+
+    name: str
+    type: JsonType
+    description: str
+    choices: tuple[str, ...] = ()
+    default: str | int | float | msgspec.UnsetType = msgspec.UNSET
+
+    def schema(self) -> dict[str, object]:
+        """JSON schema of the argument."""
+        out: dict[str, object] = {"type": self.type, "description": self.description}
+        if self.choices:
+            out["enum"] = list(self.choices)
+        if self.default is not msgspec.UNSET:
+            out["default"] = self.default
+        return out
+
+    def complaint(self, value: object) -> str | None:
+        """What is wrong with a value, or None."""
+        accepted = _ACCEPTED[self.type]
+        if isinstance(value, bool) or not isinstance(value, accepted):
+            return f"`{self.name}` must be {_KINDS[accepted[-1]]}, not {_KINDS.get(type(value), 'something else')}"
+        if self.choices and value not in self.choices:
+            return f"`{self.name}` must be one of {', '.join(self.choices)}"
+        return None
+
+
+class Tool(msgspec.Struct, frozen=True, kw_only=True):
+    """One tool: its name, its text for the model, its parameters and the function behind it."""
+
+    name: str
+    description: str
+    parameters: tuple[Parameter, ...]
+    function: ToolFunction
+
+    def schema(self) -> dict[str, object]:
+        """The tool as an entry of OpenAI's `tools` array."""
+        parameters = {
+            "type": "object",
+            "properties": {one.name: one.schema() for one in self.parameters},
+            "required": [one.name for one in self.parameters if one.default is msgspec.UNSET],
+            "additionalProperties": False,
+        }
+        function = {"name": self.name, "description": self.description, "parameters": parameters}
+        return {"type": "function", "function": function}
+
+    def read_arguments(self, given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """Arguments to call with, and everything that is wrong with them. Null stands for the default."""
+        known = {one.name for one in self.parameters}
+        complaints = [f"unknown argument {quoted(name)}" for name in given if name not in known]
+        arguments: dict[str, Any] = {}
+        for one in self.parameters:
+            value = given.get(one.name)
+            if value is None and one.default is not msgspec.UNSET:
+                continue
+            if one.name not in given:
+                complaints.append(f"missing argument `{one.name}`")
+            elif complaint := one.complaint(value):
+                complaints.append(complaint)
+            arguments[one.name] = value
+        return arguments, complaints
+
+    def usage(self) -> str:
+        """The call in one line, for error messages."""
+        parts = [one.name if one.default is msgspec.UNSET else f"{one.name}={one.default!r}" for one in self.parameters]
+        return f"{self.name}({', '.join(parts)})"
+
+
+def describe_tool(function: ToolFunction) -> Tool:
+    """The tool behind a function whose first parameter is the context.
+
+    Raises TypeError for a parameter without a supported type or without a line in the docstring: a bug of ours.
+    """
+    hints = get_type_hints(function)
+    head, _, tail = (inspect.getdoc(function) or "").partition("\nArgs:\n")
+    lines = {name: " ".join(text.split()) for name, text in _ARGUMENT.findall(tail)}
+    parameters = []
+    for parameter in list(inspect.signature(function).parameters.values())[1:]:
+        hint = hints[parameter.name]
+        choices = get_args(hint) if get_origin(hint) is Literal else ()
+        kind = _JSON_TYPES.get(str if choices else hint)
+        if parameter.name not in lines or kind is None:
+            raise TypeError(f"{function.__name__}.{parameter.name} has no line in the docstring, or no JSON type")
+        has_default = parameter.default is not inspect.Parameter.empty
+        parameters.append(
+            Parameter(
+                name=parameter.name,
+                type=kind,
+                description=lines[parameter.name],
+                choices=choices,
+                default=parameter.default if has_default else msgspec.UNSET,
+            )
+        )
+    description = " ".join(head.split())
+    return Tool(name=function.__name__, description=description, parameters=tuple(parameters), function=function)
+
 
 ENVIRONMENT = "environment"  # the tool profile's name
 TOOL_CONTRACT = "arena_tools_v1"  # of these tools; an agent sends it back as it got it
@@ -63,29 +178,34 @@ def environment_problem(problem: Problem, limits: EpisodeLimits) -> dict[str, ob
     }
 
 
-_PAPER: tuple[ToolFunction, ...] = (find_product, view_product_information, recommend_product, terminate)
-_VERIFYING: tuple[ToolFunction, ...] = (check_product_match, find_products_in_same_shop, calculate_voucher)
+_PAPER: tuple[ToolFunction, ...] = (
+    functions.find_product,
+    functions.view_product_information,
+    functions.recommend_product,
+    functions.terminate,
+)
+_SN15: tuple[ToolFunction, ...] = (
+    *_PAPER,
+    functions.check_product_match,
+    functions.find_products_in_same_shop,
+    functions.calculate_voucher,
+)
 
 _COMPLAINTS_MAX = 5  # named in one answer
 
 PROFILES: dict[str, tuple[ToolFunction, ...]] = {
     "paper4": _PAPER,
-    "sn15": (*_PAPER, *_VERIFYING),
+    "sn15": _SN15,
     "compact": (
         compact.find_product,
         compact.view_product_information,
         compact.recommend_product,
         compact.terminate,
     ),
-    ENVIRONMENT: (*_PAPER, *_VERIFYING),  # sn15's, by SN15's present contract
+    ENVIRONMENT: _SN15,  # sn15's, by SN15's present contract
 }
 TOOL_NAMES = frozenset(tool.__name__ for tools in PROFILES.values() for tool in tools)
 LENIENT_PROFILES = frozenset({ENVIRONMENT})  # arguments that a tool does not declare are left out, as SN15 does
-
-
-def make_toolbox(profile: str, catalogue: Catalogue) -> Toolbox:
-    """The tools of `profile` over one catalogue. Raises ArenaError V2030 for an unknown profile."""
-    return ProfileTools(profile, catalogue)
 
 
 @functools.cache
@@ -102,10 +222,11 @@ def profile_schemas(profile: str) -> str:
     return result_text([tool.schema() for tool in profile_tools(profile).values()])
 
 
-class ProfileTools:
-    """A `Toolbox`. Holds no state of its own, so calls may come from any thread."""
+class Toolbox:
+    """The tools of one profile over one catalogue. Holds no state of its own, so calls may come from any thread."""
 
     def __init__(self, profile: str, catalogue: Catalogue) -> None:
+        """Raises ArenaError V2030 for an unknown profile."""
         self.profile, self._catalogue = profile, catalogue
         self._tools, self.schemas = profile_tools(profile), profile_schemas(profile)
         self.schemas_sha256 = text_hash(self.schemas)
@@ -134,7 +255,7 @@ class ProfileTools:
             read, complaints = tool.read_arguments(given)
         if complaints:
             sentence = f"{tool.name}: {'; '.join(complaints[:_COMPLAINTS_MAX])}; expected {tool.usage()}"
-            if tool.name != recommend_product.__name__:
+            if tool.name != "recommend_product":
                 return refuse(sentence)
             # The scorer reads the call as the agent wrote it, so a list of ids recommends nothing and still replaces
             # an earlier call (docs/benchmark.md#edge-cases, 3 and 4).

@@ -18,7 +18,7 @@ from foundation.canonical import canonical_bytes, content_hash
 from foundation.errors import ArenaError
 from foundation.long_work import Progress, no_progress
 from judge.budget import Spending
-from judge.calibration.traces import SET_VERSION, LabelledTrace, Trait, families, is_held
+from judge.calibration.traces import SET_VERSION, LabelledTrace, Trait, families
 from judge.panel import judge_body
 from judge.render import RENDERER, Judge
 from judge.rubric import QUALITY_LEVELS_E4, Rubric
@@ -175,10 +175,9 @@ def judge_traces(
 
 def measure(judged: Sequence[JudgedTrace], rubric: Rubric, spent: Spending) -> Calibration:
     """The result over judged traces."""
-    held = {family.name: is_held(family) for family in families()}
     groups: dict[str, list[JudgedTrace]] = {"all": list(judged), "tune": [], "held": []}
     for one in judged:
-        groups["held" if held[one.trace.recipe.family] else "tune"].append(one)
+        groups[one.trace.split].append(one)
         groups.setdefault(one.trace.recipe.family, []).append(one)
     return Calibration(
         set_sha256=content_hash([[one.trace.recipe, one.trace.body.body_hash()] for one in judged]),
@@ -193,7 +192,9 @@ def _rated(name: str, judged: Sequence[JudgedTrace]) -> Rated:
     clusters: defaultdict[str, list[Pair]] = defaultdict(list)
     for one in judged:
         if one.quality_e4 is not None:
-            clusters[one.trace.cluster].append((_level(one.trace.quality_e4), _level(one.quality_e4)))
+            clusters[one.trace.cluster].append(
+                (QUALITY_LEVELS_E4.index(one.trace.quality_e4), QUALITY_LEVELS_E4.index(one.quality_e4))
+            )
     pairs = [pair for of_cluster in clusters.values() for pair in of_cluster]
     interval = kappa_interval(clusters)
     step_e4 = QUALITY_LEVELS_E4[1] - QUALITY_LEVELS_E4[0]
@@ -221,10 +222,6 @@ def _effects(judged: Iterable[JudgedTrace]) -> Iterable[Effect]:
         yield Effect(
             trait=trait, pairs=len(moves), moved=sum(map(bool, moves)), mean_change_e4=sum(moves) // len(moves)
         )
-
-
-def _level(quality_e4: int) -> int:
-    return QUALITY_LEVELS_E4.index(quality_e4)
 
 
 def _e4(value: float | None) -> int | None:

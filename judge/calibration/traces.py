@@ -31,7 +31,7 @@ from harness.inference.client import read_reply
 from harness.inference.port import GatewayAnswer
 from harness.sandbox.port import EpisodeOver, GuestExit, GuestJob, Host, SandboxLevel
 from harness.session import EpisodePorts, EpisodeRules, run_episode
-from harness.tools.registry import make_toolbox
+from harness.tools.registry import Toolbox
 from harness.trace import EvaluationBody
 from judge.evidence.mentions import is_telling, tokenise
 from problems.clusters import find_clusters
@@ -94,30 +94,19 @@ PROBLEMS = 80  # asked of each catalogue; those whose search brings two fit prod
 _RUNS_OF_FAMILY = 8
 
 
-class FamilyRound(msgspec.Struct, frozen=True):
-    """Families that were written together: their runs, of places in all shops' problems, and their languages."""
-
-    runs: range
-    languages: tuple[str, ...]
-
-
-class ShopSeeds(msgspec.Struct, frozen=True):
-    """A generated shop: what it is generated from, and how many runs it gives."""
-
-    catalogue: int
-    problems: int
-    runs: int
-
-
+# Families that were written together: their runs, of places in all shops' problems, and their languages.
+FamilyRound = tuple[range, tuple[str, ...]]
+# A generated shop: the seeds of its catalogue and of its problems, and how many runs it gives.
+ShopSeeds = tuple[int, int, int]
 # Rounds but the last were held out until they were looked at. The last has a shop of its own.
-ROUNDS = (
-    FamilyRound(range(24), ("zh", "es", "vi", "th", "tl", "ms", "fr")),
-    FamilyRound(range(24, 32), ("de",)),
-    FamilyRound(range(32, 48), ("pt", "fi", "ko")),
-    FamilyRound(range(48, 64), ("it", "nl", "ja")),
-    FamilyRound(range(64, 80), ("id", "ru", "tr")),
+ROUNDS: tuple[FamilyRound, ...] = (
+    (range(24), ("zh", "es", "vi", "th", "tl", "ms", "fr")),
+    (range(24, 32), ("de",)),
+    (range(32, 48), ("pt", "fi", "ko")),
+    (range(48, 64), ("it", "nl", "ja")),
+    (range(64, 80), ("id", "ru", "tr")),
 )
-SHOPS = (ShopSeeds(1906, 77, 48), ShopSeeds(2011, 78, 16), ShopSeeds(2012, 79, 16))
+SHOPS: tuple[ShopSeeds, ...] = ((1906, 77, 48), (2011, 78, 16), (2012, 79, 16))
 _SPOKEN: Mapping[str, int] = {"templated": 3_000, "single": 7_000, "compared": 9_000}
 _TITLE_WORDS = 4
 _WORD_LENGTH_MIN = 5
@@ -137,8 +126,8 @@ def families() -> tuple[Family, ...]:
             last=kind,
             language=language,
         )
-        for number, one in enumerate(ROUNDS, start=1)
-        for language in one.languages
+        for number, (_, languages) in enumerate(ROUNDS, start=1)
+        for language in languages
         for kind, quality_e4 in _SPOKEN.items()
     )
     made = (*msgspec.json.decode(raw, type=tuple[Family, ...]), *spoken)
@@ -168,9 +157,13 @@ def open_shop() -> Iterator[CalibrationShop]:
     catalogues: list[Catalogue] = []
     problems: list[Problem] = []
     with tempfile.TemporaryDirectory() as folder:
-        for seeds in SHOPS:
-            catalogue = _open_catalogue(Path(folder) / str(seeds.catalogue), seeds)
-            fit = _fit_problems(catalogue, seeds, problems)
+        for seed, asked_seed, runs in SHOPS:
+            index, documents = Path(folder) / f"{seed}", Path(folder) / f"{seed}.jsonl"
+            with documents.open("wb") as stream:
+                write_documents(generate(DOCUMENTS, seed), stream)
+            build_index(documents, index)
+            catalogue = open_catalogue(index, kernel="numpy")
+            fit = _fit_problems(catalogue, asked_seed, runs, problems)
             problems += fit
             catalogues += [catalogue] * len(fit)
         names = find_clusters(problems).name_of
@@ -181,18 +174,9 @@ def open_shop() -> Iterator[CalibrationShop]:
         )
 
 
-def _open_catalogue(folder: Path, seeds: ShopSeeds) -> Catalogue:
-    folder.mkdir()
-    documents = folder / "documents.jsonl"
-    with documents.open("wb") as stream:
-        write_documents(generate(DOCUMENTS, seeds.catalogue), stream)
-    build_index(documents, folder / "index")
-    return open_catalogue(folder / "index", kernel="numpy")
-
-
-def _fit_problems(catalogue: Catalogue, seeds: ShopSeeds, others: Sequence[Problem]) -> tuple[Problem, ...]:
+def _fit_problems(catalogue: Catalogue, seed: int, runs: int, others: Sequence[Problem]) -> tuple[Problem, ...]:
     """The shop's problems whose search brings two fit products: each of a leak cluster of its own."""
-    asked = synthesize(tuple(catalogue.products()), seed=seeds.problems, counts={"product": PROBLEMS})
+    asked = synthesize(tuple(catalogue.products()), seed=seed, counts={"product": PROBLEMS})
     names = find_clusters((*others, *asked)).name_of
     fit, seen = [], {names[problem.problem_id] for problem in others}
     for problem in asked:
@@ -200,20 +184,17 @@ def _fit_problems(catalogue: Catalogue, seeds: ShopSeeds, others: Sequence[Probl
         if cluster not in seen and _pair(problem, _search(catalogue, problem)) is not None:
             fit.append(problem)
             seen.add(cluster)
-    if len(fit) < seeds.runs:
-        raise ArenaError("P4011", f"{len(fit)} of {seeds.runs} runs to mutate")
-    return tuple(fit[: seeds.runs])
+    if len(fit) < runs:
+        raise ArenaError("P4011", f"{len(fit)} of {runs} runs to mutate")
+    return tuple(fit[:runs])
 
 
-def recipes(split: Split | None = None) -> tuple[TraceRecipe, ...]:
-    """Every recipe, or those of a split: held-out families over the held-out runs, the others over runs that are open
-    to be looked at."""
+def recipes() -> tuple[TraceRecipe, ...]:
+    """Every recipe: held-out families over the held-out runs, the others over runs that are open to be looked at."""
     made = []
     numbers = {family.name: number for number, family in enumerate(families())}
     for number, family in enumerate(families()):
-        if split is not None and is_held(family) != (split == "held"):
-            continue
-        places = ROUNDS[family.round - 1].runs
+        places = ROUNDS[family.round - 1][0]
         seed = numbers[family.pair or family.name]
         # every second run where there are many; a family and the one it is paired with get the same
         used = places[seed % (len(places) // _RUNS_OF_FAMILY) :: len(places) // _RUNS_OF_FAMILY]
@@ -279,7 +260,7 @@ def _styled(words: str, style: Style) -> str:
 def _search(catalogue: Catalogue, problem: Problem) -> list[dict[str, Any]]:
     """What a search for the problem returns, as the tool tells it."""
     asked = foreign_text({"q": _words_asked(problem)})
-    found: list[dict[str, Any]] = orjson.loads(make_toolbox("sn15", catalogue).dispatch("find_product", asked).result)
+    found: list[dict[str, Any]] = orjson.loads(Toolbox("sn15", catalogue).dispatch("find_product", asked).result)
     return found
 
 
@@ -378,7 +359,7 @@ Script = Generator[PlayedTurn, list[Any], None]  # is sent the decoded results o
 def play(problem: Problem, catalogue: Catalogue, script: Script) -> EvaluationBody:
     """The body of one played episode. Raises ArenaError as `run_episode`."""
     stage = _PlayedPorts(script)
-    ports = EpisodePorts(toolbox=make_toolbox("sn15", catalogue), gateway=stage, sandbox=stage)
+    ports = EpisodePorts(toolbox=Toolbox("sn15", catalogue), gateway=stage, sandbox=stage)
     return run_episode("# played", problem, ports, _RULES).body
 
 

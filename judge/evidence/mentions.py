@@ -199,7 +199,7 @@ def is_gram(token: str) -> bool:
 def is_telling(token: str) -> bool:
     """True for a word or run that can mean a thing by itself: long enough, or the short name of a brand (no vowel in
     it), and nobody's everyday word."""
-    if token in _EVERYDAY or token[0].isdecimal():
+    if token in EVERYDAY or token[0].isdecimal():
         return False
     if is_gram(token):
         return len(token) >= (_HAN_SIZE if token[0] >= "\u3400" else _UNSPACED_SIZE)
@@ -209,11 +209,6 @@ def is_telling(token: str) -> bool:
 def says_nothing(token: str) -> bool:
     """True for glue, field names and single letters: a pair with one of these is no datum."""
     return token in _NOTHING or (len(token) == 1 and not token.isdigit())
-
-
-def is_everyday(token: str) -> bool:
-    """True for a word that anybody says."""
-    return token in _EVERYDAY
 
 
 def plain_number(token: str) -> str:
@@ -250,7 +245,7 @@ def _stem(word: str) -> str:
 
 
 _NOTHING = frozenset(tokenise(NO_DATA))
-_EVERYDAY = _NOTHING | frozenset(tokenise(ORDINARY))
+EVERYDAY = _NOTHING | frozenset(tokenise(ORDINARY))
 
 
 _END = re.compile(r"(?<=[.!?])\s+|[\n。！？；;]+")
@@ -335,11 +330,6 @@ def whole_sentences(quote: str, text: str) -> str:
     ends = [0, *(end.end() for end in _END.finditer(text)), len(text)]
     start = max(end for end in ends if end <= found.start())
     return text[start : min(end for end in ends if end >= found.end())]
-
-
-def service_mark(service: str) -> str:
-    """The mark of a service that a product offers."""
-    return f"={service.lower()}"
 
 
 def price_marks(price: float, exact: str) -> frozenset[str]:

@@ -16,10 +16,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import msgspec
 import orjson
 
-from harness.surfacing import texts_in
+from harness.emission.wording import texts_in
 from judge.evidence.mentions import (
+    EVERYDAY,
     Sentence,
-    is_everyday,
     is_exact,
     is_gram,
     is_telling,
@@ -27,16 +27,21 @@ from judge.evidence.mentions import (
     price_marks,
     says_nothing,
     sentences,
-    service_mark,
     spoken_in,
     tokenise,
 )
 from judge.render import RenderedTrace, Span, neutral_text
 
 FIRM, WORD, GRAM = 4, 2, 1  # weights of marks
-_TITLE_FIELDS = ("title",)
-_TRAIT_FIELDS = ("attributes", "sku_options")
-_ID_DIGITS_MIN = 4
+_SAY_NOTHING = ("recommend_product", "terminate")
+_HOLDERS_MAX = 12  # products that share a mark: more, and it names none of them
+_FEW = 20  # returned products: among more, some word of theirs stands in anything that is said (judge/README.md)
+_ID_DIGITS_MIN = 7  # of an id that says by itself which product is meant, among however many
+_OWN_PAIRS_MIN = 3  # of words that no result holds: below, a passage is a copy and compares nothing
+
+Passage = tuple[str, int]  # words of the model, and the number of the span they were said in
+Pair = tuple[str, str]
+Marks = Mapping[str, int]  # mark -> the last span in which the model says it
 
 
 class ReturnedProduct(msgspec.Struct, frozen=True):
@@ -44,16 +49,25 @@ class ReturnedProduct(msgspec.Struct, frozen=True):
     and services; each with its weight and the number of the span that returned it first."""
 
     product_id: str
-    names: Mapping[str, tuple[int, int]]
-    traits: Mapping[str, tuple[int, int]]
+    names: dict[str, tuple[int, int]] = {}
+    traits: dict[str, tuple[int, int]] = {}
 
-    def joined(self, later: ReturnedProduct) -> ReturnedProduct:
-        """This product with what a later result says of it."""
-        return ReturnedProduct(
-            self.product_id,
-            self.names if self.names.keys() >= later.names.keys() else {**later.names, **self.names},
-            self.traits if self.traits.keys() >= later.traits.keys() else {**later.traits, **self.traits},
-        )
+    def read(self, record: Mapping[str, object], number: int, known: Collection[str], wanted: Collection[str]) -> None:
+        """Take up what a record in span `number` says: marks that are `wanted`, none of them made of `known` words."""
+        names = _words(tokenise(str(record.get("title", ""))), known)
+        names |= {token: FIRM for token in tokenise(self.product_id) if len(token) >= _ID_DIGITS_MIN}
+        price = record.get("price")
+        if isinstance(price, int | float) and not isinstance(price, bool):
+            names |= {mark: FIRM for mark in price_marks(price, plain_number(str(price)))}
+        traits: dict[str, int] = {}
+        for field in ("attributes", "sku_options"):
+            for value in values_of(record.get(field)):
+                traits |= _words(tokenise(value), known)
+        traits |= {f"={value.lower()}": WORD for value in values_of(record.get("service"))}
+        for found, kept in ((names, self.names), (traits, self.traits)):
+            for mark, weight in found.items():
+                if mark in wanted and mark.lstrip("~") not in known:
+                    kept.setdefault(mark, (weight, number))
 
     def settled(self, planted: Collection[str], *, are_many: bool) -> ReturnedProduct:
         """This product as the whole trace leaves it: less the ways to write its price that the program said first. A
@@ -67,33 +81,9 @@ class ReturnedProduct(msgspec.Struct, frozen=True):
         return ReturnedProduct(self.product_id, names, self.traits)
 
 
-def read_product(
-    record: Mapping[str, object], number: int, known: Collection[str], wanted: Collection[str]
-) -> ReturnedProduct:
-    """The product of a record in span `number`. No mark is made of `known` words; only those `wanted` are kept."""
-    product_id = str(record["product_id"])
-    names: dict[str, int] = {}
-    for field in _TITLE_FIELDS:
-        names |= _words(tokenise(str(record.get(field, ""))), known)
-    names |= {token: FIRM for token in tokenise(product_id) if len(token) >= _ID_DIGITS_MIN}
-    said = record.get("price")
-    price = said if isinstance(said, int | float) and not isinstance(said, bool) else None
-    if price is not None:
-        names |= {mark: FIRM for mark in price_marks(price, plain_number(str(price)))}
-    traits: dict[str, int] = {}
-    for value in itertools.chain.from_iterable(values_of(record.get(field)) for field in _TRAIT_FIELDS):
-        traits |= _words(tokenise(value), known)
-    traits |= {service_mark(value): WORD for value in values_of(record.get("service"))}
-    return ReturnedProduct(
-        product_id,
-        {mark: (weight, number) for mark, weight in names.items() if mark in wanted and mark.lstrip("~") not in known},
-        {mark: (weight, number) for mark, weight in traits.items() if mark in wanted and mark not in known},
-    )
-
-
 def fields_of(record: Mapping[str, object]) -> Iterator[str]:
     """The tokens of a record's fields, except of its descriptions."""
-    for name in ("product_id", "shop_id", "price", "service", *_TITLE_FIELDS, *_TRAIT_FIELDS):
+    for name in ("product_id", "shop_id", "price", "service", "title", "attributes", "sku_options"):
         for value in values_of(record.get(name)):
             yield from tokenise(value)
 
@@ -116,21 +106,10 @@ def _words(tokens: tuple[str, ...], known: Collection[str]) -> dict[str, int]:
     """Marks of a title or value: its telling words, and pairs of neighbours that are more than glue and known words."""
     marks = {token: GRAM if is_gram(token) else WORD for token in tokens if is_telling(token) and token not in known}
     for one, two in itertools.pairwise(tokens):
-        is_pair = not says_nothing(one) and not says_nothing(two) and not (is_everyday(one) and is_everyday(two))
+        is_pair = not says_nothing(one) and not says_nothing(two) and not EVERYDAY.issuperset((one, two))
         if is_pair and not (one in known and two in known) and not is_gram(one):
             marks[f"{one} {two}"] = GRAM if one in known or two in known else WORD
     return marks
-
-
-_SAY_NOTHING = ("recommend_product", "terminate")
-_HOLDERS_MAX = 12  # products that share a mark: more, and it names none of them
-_FEW = 20  # returned products: among more, some word of theirs stands in anything that is said (judge/README.md)
-_ID_DIGITS_MIN = 7  # of an id that says by itself which product is meant, among however many
-_OWN_PAIRS_MIN = 3  # of words that no result holds: below, a passage is a copy and compares nothing
-
-Passage = tuple[str, int]  # words of the model, and the number of the span they were said in
-Pair = tuple[str, str]
-Marks = Mapping[str, int]  # mark -> the last span in which the model says it
 
 
 class Evidence:
@@ -156,20 +135,15 @@ class Evidence:
         for span in trace.spans:
             if span.kind in notes:
                 notes[span.kind](span)
+        self.are_many = len(self.returned) > _FEW  # a single word means none of them
+        self._least = WORD if self.are_many else GRAM  # of what has to be said of a product that is compared
+        self._most = WORD + GRAM if self.are_many else GRAM  # and of one of them
         found = (one.settled(self._planted, are_many=self.are_many) for one in self._records.values())
         self.products = tuple(one for one in found if one.names or one.traits)
-        self.holders: dict[str, list[int]] = {}  # mark -> the first products that have it as a name or trait
-        self.spread: dict[str, int] = {}  # mark -> how many products have it
+        self.holders: dict[str, list[int]] = {}  # mark -> the products that have it as a name or trait
         for place, product in enumerate(self.products):
             for mark in {*product.names, *product.traits}:
-                self.spread[mark] = self.spread.get(mark, 0) + 1
-                if self.spread[mark] <= _HOLDERS_MAX:
-                    self.holders.setdefault(mark, []).append(place)
-
-    @property
-    def are_many(self) -> bool:
-        """Whether so many products came back that a single word means none of them."""
-        return len(self.returned) > _FEW
+                self.holders.setdefault(mark, []).append(place)
 
     def cited_in(self, quote: str, before: int) -> frozenset[str]:
         """The data in `quote` that spans before `before` returned, as text. Empty when it cites nothing."""
@@ -231,21 +205,11 @@ class Evidence:
         if not any(_weight(said, product.names) >= self._most for said, product in meant):
             return False
         first, _ = min(meant, key=lambda one: len(one[0]))
-        places = {place for mark in first for place in self.holders.get(mark, ())}
+        places = {place for mark in first for place in self.holders[mark][:_HOLDERS_MAX]}
         rivals = [frozenset(self._said(self.products[place].names, marks)) for place in places]
         return all(
             any(_weight(said - rival, product.names) >= self._least for said, product in meant) for rival in rivals
         )
-
-    @property
-    def _least(self) -> int:
-        """How much has to be said of a product that is compared: among many a whole word, else half of one."""
-        return WORD if self.are_many else GRAM
-
-    @property
-    def _most(self) -> int:
-        """How much has to be said of one of those that are compared."""
-        return WORD + GRAM if self.are_many else GRAM
 
     def _contrasts(self, said: Sequence[Sentence], before: int) -> bool:
         for place, sentence in enumerate(said):
@@ -264,23 +228,24 @@ class Evidence:
 
     def told(self, marks: Collection[str]) -> Iterator[ReturnedProduct]:
         """Products that some mark may mean."""
-        return (self.products[place] for place in {place for mark in marks for place in self.holders.get(mark, ())})
+        places = {place for mark in marks for place in self.holders.get(mark, ())[:_HOLDERS_MAX]}
+        return (self.products[place] for place in places)
 
     def _said(self, marks: Mapping[str, tuple[int, int]], said: Marks) -> list[str]:
         return [
             mark
             for mark, (_, number) in marks.items()
-            if number < said.get(mark, 0) and (mark[0] == "=" or self.spread[mark] <= _HOLDERS_MAX)
+            if number < said.get(mark, 0) and (mark[0] == "=" or len(self.holders[mark]) <= _HOLDERS_MAX)
         ]
 
     def _splits(self, mark: str, before: int) -> bool:
         """Some returned product has it and some other lacks it."""
-        return self.spread[mark] < bisect_left(self.returned, before)
+        return len(self.holders[mark]) < bisect_left(self.returned, before)
 
     def _is_datum(self, pair: Pair, before: int) -> bool:
         if self.pairs.get(pair, before) >= before or any(map(says_nothing, pair)) or self.known.issuperset(pair):
             return False
-        everyday = sum(map(is_everyday, pair))
+        everyday = sum(token in EVERYDAY for token in pair)
         is_short = any(not is_telling(token) for token in pair) if is_gram(pair[0]) else not any(map(_is_solid, pair))
         is_sure = not self.are_many and self.fields.issuperset(pair)
         return not is_short and everyday <= is_sure
@@ -307,11 +272,11 @@ class Evidence:
             if not isinstance(part, dict):
                 self._note(part, span.number, self._asked)
                 continue
-            found = read_product(part, span.number, self._unfit, self._wanted)
-            before = self._records.get(found.product_id)
-            if before is None:
+            product_id = str(part["product_id"])
+            if product_id not in self._records:
                 self.returned.append(span.number)
-            self._records[found.product_id] = before.joined(found) if before else found
+                self._records[product_id] = ReturnedProduct(product_id)
+            self._records[product_id].read(part, span.number, self._unfit, self._wanted)
             self.fields.update(self._wanted.intersection(fields_of(part)))
             self._note("\n".join(values_of(part, are_keys_said=True)), span.number, frozenset())
 

@@ -240,18 +240,17 @@ def _cells(row: RunRow) -> tuple[str, ...]:
 
 def _summary_lines(done: Sequence[RunRow], is_scripted: bool) -> Iterator[str]:
     from arena.view.page import loss_lines
-    from arena.view.reading import loss_of
 
     evaluations = [row.evaluation for row in done if row.evaluation is not None]
     scores = [evaluation.score_e4 for evaluation in evaluations if evaluation.score_e4 is not None]
     solved, mean = sum(score > 0 for score in scores), sum(scores) / max(1, len(scores)) / 10_000
     yield f"\nsolved {solved} of {len(done)}; mean score {mean:.4f} over {len(scores)} scored (outcome x coefficient)"
-    losses = [loss for row in done if row.evaluation and (loss := loss_of(row.evaluation, row.constraints))]
-    if losses:
-        yield f"\nWhy points were lost ({len(losses)} of {len(done)}); whole traces: arena view"
-    for loss in losses:
+    lost = [(row.evaluation, row.constraints) for row in done if row.evaluation and row.evaluation.score_e4 != 10_000]
+    if lost:
+        yield f"\nWhy points were lost ({len(lost)} of {len(done)}); whole traces: arena view"
+    for each in lost:
         yield ""
-        yield from (line.text for line in loss_lines(loss, WIDTH))
+        yield from (line.text for line in loss_lines(*each, WIDTH))
     missing = [row for row in done if row.failure and row.failure.code == NOT_RECORDED]
     if missing:
         yield f"\nnot run: {len(missing)} of {len(done)} problems, because the recording holds no reply:"
@@ -286,7 +285,7 @@ def source_of(raw: bytes) -> str:
 
 def report_of(source: bytes, settings: Settings) -> GateReport:
     """The gate's report on a source, from the validator's own rules and knowledge (without other miners' agents)."""
-    from arena.gate.isolation import inspect_isolated
+    from arena.gate.inspection import inspect_isolated
     from neurons.settings.inputs import gate_knowledge, policy_of, prepare_catalogue, prepare_suite
 
     policy = policy_of(settings)

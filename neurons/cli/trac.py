@@ -110,7 +110,7 @@ def trac(
     from neurons.settings import inputs
     from training.corpus.building import read_rows
     from training.trac.asking import write_results
-    from training.trac.oracle import OracleRules, Roles, Trials, estimate, judge_traces, report
+    from training.trac.oracle import Oracle, OracleRules, Roles, estimate
 
     roles = Roles(annotator=annotator, teacher=teacher, student=student)
     rules = OracleRules(admits_failed=allow_failed, trials=trials, reply_tokens_max=reply_tokens)
@@ -119,22 +119,22 @@ def trac(
     traces = [row.trace for row in itertools.islice(read_rows(folder), rows)]
     if dry_run:
         stages = estimate(traces, rules, roles, dict(map(parse_price, price or ())), policy)
-        most = sum(one.most_micro_usd for one in stages)
+        most = sum(one.most_micro_usd or 0 for one in stages)
         show({"stages": stages, "most_micro_usd": most}, _estimate_lines(stages), as_json=as_json)
         return
     asker = open_asker(base_url, timeout, out, (annotator, teacher, student), price or (), price_max)
     inputs.prepare_catalogue(settings)
     catalogue = open_catalogue(inputs.catalogue_path(settings))
     titles = inputs.open_released_titles(settings)
-    attempt = Trials(policy=policy, catalogue=catalogue, titles=titles, rules=rules, asker=asker)
+    oracle = Oracle(rules=rules, roles=roles, policy=policy, catalogue=catalogue, titles=titles, asker=asker)
     judged = []
     try:
         with show_progress(is_quiet=as_json) as progress:
-            for one in judge_traces(traces, rules, roles, asker, catalogue, attempt, parallel=parallel):
+            for one in oracle.judge_all(traces, parallel=parallel):
                 judged.append(one)
                 progress("trac", len(judged), len(traces))
     finally:  # what was found stays, too, of a run that the limit or its endpoint ended
-        found = report(judged, rules, roles, asker)
+        found = oracle.report(judged)
         accepted = [{"trace_id": one.trace_id, **to_builtins(one.tasklet)} for one in judged if one.fate == "accepted"]
         write_results(out, ("oracle.json", found), {"judged.jsonl": judged, "tasklets.jsonl": accepted})
         show(found, _report_lines(found, out), as_json=as_json)
@@ -144,9 +144,9 @@ def _estimate_lines(stages: Sequence[StageCost]) -> Iterator[str]:
     yield "Where each admitted trace passes every stage, at most:"
     for one in stages:
         asked = f"{one.calls:,} {'trials' if one.stage in ('student', 'teacher') else 'calls'}"
-        price = f"${one.most_micro_usd / _MICRO:,.2f}" if one.is_priced else "?"
+        price = "?" if one.most_micro_usd is None else f"${one.most_micro_usd / _MICRO:,.2f}"
         yield f"  {one.stage:<10}{one.model:<28}{asked:>14}{price:>14}"
-    yield f"  {'together':<52}{f'${sum(one.most_micro_usd for one in stages) / _MICRO:,.2f}':>14}"
+    yield f"  {'together':<52}{f'${sum(one.most_micro_usd or 0 for one in stages) / _MICRO:,.2f}':>14}"
     yield "Answers that OUT holds already cost nothing again. A ? has no --price."
 
 

@@ -1,8 +1,8 @@
 """`arena view`: traces in the terminal, or as static pages; and any record of the log. They come from wherever a person
 has them: a local run, a body, a folder of bodies, an export, a node's store.
 
-A store is read under the release rule (`arena.visibility`): whoever runs the node sees everything, and what is made for
-others holds only what they may see.
+Who runs a node sees everything of its store; pages, which are made for others, hold only what is public by the release
+rule (`arena.visibility`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import msgspec
 import typer
 
-from arena.bank.batch import Explain, explain_nothing
+from arena.bank.batch import Explain
 from arena.chain.keys import verify
 from arena.export.agents import AgentRow
 from arena.export.assembly import releases_in, releases_of
@@ -36,12 +36,9 @@ from arena.records.model import (
 )
 from arena.view.page import trace_lines, trace_pages
 from arena.view.reading import Field, TraceView, chain_fact, view_evaluation, view_trace
-from arena.visibility.rule import Thing, Viewer, embargoed_races, may_see, standing_of
+from arena.visibility.rule import embargoed_races, may_see, standing_of
 from foundation.durable_files import write_whole
-from harness.emission.attribution import EMISSION, emitters_of
-from harness.emission.call_reader import CallReader
-from harness.tools.registry import PROFILES, profile_schemas
-from harness.trace import EvaluationBody, ToolCall
+from harness.trace import EvaluationBody
 from judge.render import render
 from judge.verdict import UnscoredVerdict, Verdict
 from neurons.cli.exit_codes import EXIT_FAILED
@@ -61,10 +58,13 @@ from neurons.cli.records import plain_content, record_lines
 from neurons.practice.run import LocalRun, default_cache_dir, read_run
 from neurons.race.explaining import open_explainer
 from neurons.race.sentences import names_of
-from problems.model import POOLS, Pool
+from problems.model import Pool
 
 if TYPE_CHECKING:
     from arena.store.postgres import PostgresStore
+
+
+TRACES_MAX = 500  # read at most
 
 
 class FoundTraces(NamedTuple):
@@ -73,18 +73,6 @@ class FoundTraces(NamedTuple):
     title: str
     traces: tuple[tuple[TraceView, EvaluationBody], ...]
     withheld: tuple[str, ...] = ()
-
-
-class ReadRules(NamedTuple):
-    """Who looks, at what pools that were named, when, and at how many traces at most. `explain` says what problems
-    asked; it is asked for those that `viewer` may see."""
-
-    viewer: Viewer
-    pools: tuple[Pool, ...]
-    now_ms: int
-    most: int
-    validator: str = ""
-    explain: Explain = explain_nothing
 
 
 def traces_of_path(path: Path, most: int) -> FoundTraces:
@@ -105,21 +93,24 @@ def traces_of_path(path: Path, most: int) -> FoundTraces:
     return FoundTraces(f"{found.agent} under policy {found.policy}", traces, missing)
 
 
-async def traces_of_store(store: PostgresStore, which: str, rules: ReadRules) -> FoundTraces | None:
+async def traces_of_store(
+    store: PostgresStore, which: str, explain: Explain, *, validator: str = "", is_public: bool = False
+) -> FoundTraces | None:
     """Those of a race, or the one that a number or the beginning of an id names; None where there is nothing.
 
-    What `rules.viewer` may not see yet is left out and named with its reason.
+    `explain` says what problems asked. With `is_public` what not everybody may see yet is left out and named with its
+    reason.
     """
     found: list[tuple[SignedRecord, EvaluationRecord]] = []
-    for name in await logs_of(store, rules.validator):
+    for name in await logs_of(store, validator):
         async for record in store.records(name, kinds=("evaluation",), race_id=which):
             content = read_or_none(record)
             if isinstance(content, RecordContent) and isinstance(content.payload, EvaluationRecord):
                 found.append((record, content.payload))
-            if len(found) >= rules.most:
+            if len(found) >= TRACES_MAX:
                 break
     if not found:
-        one = await find_record(store, which, rules.validator)
+        one = await find_record(store, which, validator)
         if one is None or not isinstance(one[1], RecordContent) or not isinstance(one[1].payload, EvaluationRecord):
             return None
         found = [(one[0], one[1].payload)]
@@ -130,7 +121,7 @@ async def traces_of_store(store: PostgresStore, which: str, rules: ReadRules) ->
     traces, withheld = list[tuple[TraceView, EvaluationBody]](), Counter[str]()
     for record, evaluation in found:
         name = record.validator
-        if reason := withheld_reason(evaluation, releases[name], rules):
+        if is_public and (reason := _withheld_reason(evaluation, releases[name])):
             withheld[reason] += 1
             continue
         stored = await store.body(evaluation.body_sha256, name)
@@ -139,28 +130,25 @@ async def traces_of_store(store: PostgresStore, which: str, rules: ReadRules) ->
             continue
         body = decode_body(stored.content)
         judging = [decode_content(one.content).payload for one in await store.verdicts_on([stored.body_sha256], name)]
-        is_problem_seen = not withheld_reason(evaluation, releases[name], rules, "problem")
-        asked = rules.explain(evaluation, body.catalogue_sha256).constraints if is_problem_seen else ()
         view = view_trace(
             body,
             name=str(record.seq),
             outcome=evaluation.outcome,
             verdicts=[one.verdict for one in judging if isinstance(one, VerdictRecord)],
-            constraints=asked,
-            facts=(*record_facts(evaluation, names), *(attribution_facts(body) if len(found) == 1 else ())),
+            constraints=explain(evaluation, body.catalogue_sha256).constraints,
+            facts=record_facts(evaluation, names),
             proof=(*signature_facts(record), chain_fact(record.seq, points[name])),
         )
         traces.append((view, body))
     return FoundTraces(which, tuple(traces), tuple(f"{count} not shown: {why}" for why, count in withheld.items()))
 
 
-def withheld_reason(
-    evaluation: EvaluationRecord, releases: Mapping[str, ReleaseRecord], rules: ReadRules, thing: Thing = "trace"
-) -> str:
-    """Why `rules.viewer` may not see this trace, or another thing of its problem, now; "" where it may."""
-    embargoed = embargoed_races(releases, rules.now_ms)
+def _withheld_reason(evaluation: EvaluationRecord, releases: Mapping[str, ReleaseRecord]) -> str:
+    """Why not everybody may see this trace now; "" where they may."""
+    embargoed = embargoed_races(releases, time.time_ns() // 1_000_000)
     moment, pool = standing_of(evaluation.context, releases_of(releases), embargoed)
-    return may_see(rules.viewer, thing, moment, pool=pool, pools=rules.pools).reason
+    unasked: tuple[Pool, ...] = ("train",)
+    return may_see("public", "trace", moment, pool=pool, pools=unasked).reason
 
 
 def record_facts(evaluation: EvaluationRecord, names: Mapping[str, str]) -> tuple[Field, ...]:
@@ -219,20 +207,7 @@ def _exported(folder: Path) -> Iterator[tuple[TraceView, EvaluationBody]]:
             yield view, body
 
 
-def attribution_facts(body: EvaluationBody) -> tuple[Field, ...]:
-    """Who wrote the calls, worked out again from the body; none for a profile or a rule that this release lacks."""
-    if body.tool_profile not in PROFILES or body.emission != EMISSION:
-        return ()
-    recorded = tuple(event.emitter for event in body.events if isinstance(event, ToolCall))
-    again = emitters_of(body, CallReader(profile_schemas(body.tool_profile)))
-    differ = sum(one != two for one, two in zip(recorded, again, strict=True))
-    said = f"{differ} of {len(again)} calls come out otherwise" if differ else "as recorded"
-    return ((f"who wrote the calls, worked out again by {EMISSION}", said),)
-
-
 app = typer.Typer()
-
-TRACES_MAX = 500  # read at most
 
 
 @command(app)
@@ -254,12 +229,6 @@ def view(
     is_as_judged: Annotated[
         bool, typer.Option("--as-judged", help="Print the text that a judge is shown, and nothing else.")
     ] = False,
-    viewer: Annotated[
-        str, typer.Option("--viewer", help="operator or public. Default: operator; with --html public.")
-    ] = "",
-    pool: Annotated[
-        list[str] | None, typer.Option("--pool", help="Pools that the public asks for by name. Repeatable.")
-    ] = None,
     validator: ValidatorOption = "",
     catalogue: CatalogueOption = None,
     as_json: JsonOption = False,
@@ -274,14 +243,11 @@ def view(
     Shows each constraint with what was found, scores by product and axis, the judge's sentences with their quotes, each
     turn with who wrote its calls, and, for a record, its signature and chain state. A record without a trace is shown
     field by field. Requests and products are read from the state folder; --catalogue names another catalogue. Pages
-    load nothing and run nothing; open index.html. Of a node's store, pages hold only what is public by now (--viewer
-    operator: everything; such pages are not for passing on). Exit code 1 when nothing is there or nothing may be shown.
+    load nothing and run nothing; open index.html. Of a node's store, pages hold only what is public by now. Exit code 1
+    when nothing is there or nothing may be shown.
     """
-    shown_to: Viewer = "public" if viewer == "public" or (html and not viewer) else "operator"
-    if viewer not in ("", shown_to):
-        raise typer.BadParameter("operator or public", param_hint="--viewer")
     try:
-        found = _found(target, shown_to, pool or ["train"], validator, catalogue, store)
+        found = _found(target, validator, catalogue, store, is_public=html is not None)
     except msgspec.MsgspecError as error:
         raise typer.BadParameter(f"{target} is neither a run nor a body: {error}", param_hint="TARGET") from error
     if found is None:
@@ -306,7 +272,7 @@ def view(
 
 
 def _found(
-    target: str, viewer: Viewer, pools: list[str], validator: str, catalogue: Path | None, store: StoreFlags
+    target: str, validator: str, catalogue: Path | None, store: StoreFlags, *, is_public: bool
 ) -> FoundTraces | None:
     """The traces that a target names: a file or folder here, else a record or race of a store; None for a record
     without one."""
@@ -316,12 +282,8 @@ def _found(
         raise typer.Exit(EXIT_FAILED)
     if path.exists():
         return traces_of_path(path, TRACES_MAX)
-    if unknown := set(pools) - set(POOLS):
-        raise typer.BadParameter(f"no pool {unknown.pop()!r}; there are {', '.join(POOLS)}", param_hint="--pool")
-    asked: tuple[Pool, ...] = tuple(pool for pool in POOLS if pool in pools)
     explain = open_explainer(store.folder, catalogue).explain
-    rules = ReadRules(viewer, asked, time.time_ns() // 1_000_000, TRACES_MAX, validator, explain)
-    return store.run(lambda logs: traces_of_store(logs, target, rules))
+    return store.run(lambda logs: traces_of_store(logs, target, explain, validator=validator, is_public=is_public))
 
 
 def _show_record(store: StoreFlags, which: str, validator: str, *, is_whole: bool, as_json: bool) -> None:

@@ -143,7 +143,7 @@ async def hand_in(run: DemoRun, process: subprocess.Popen[bytes]) -> None:
 
     Raises ArenaError V2206 when the validator ends first, and what the door refuses with.
     """
-    chain, netuid = chain_of(run.settings), run.settings.netuid
+    chain = chain_of(run.settings)
     async with DoorClient() as client:
         doors: list[DoorAnswer] = []
         while not any(door.state for door in doors):
@@ -151,7 +151,7 @@ async def hand_in(run: DemoRun, process: subprocess.Popen[bytes]) -> None:
             await asyncio.sleep(WATCH_S)
             doors = await find_doors(client, await chain.metagraph())
     for agent, submission in zip(run.agents, run.submissions, strict=True):
-        async with DoorClient(HttpAuth(keypair_signer(agent.uri), time.time_ns), netuid) as client:
+        async with DoorClient(HttpAuth(keypair_signer(agent.uri), time.time_ns)) as client:
             (said,) = await deliver(client, submission, doors, wanted=1)
         if said.failure is not None:
             raise ArenaError(said.failure.code, f"{agent.name}: {said.failure.detail}")

@@ -68,7 +68,6 @@ class Metrics:
         self.anchor_size = gauge("arena_anchor_size", "Records under the last checkpoint anchored on chain.")
         self.anchor_ms = gauge("arena_anchor_ms", "Unix time at which that checkpoint was signed.")
         self.anchor_block = gauge("arena_anchor_block", "Block that holds that checkpoint's hash.")
-        self.tail_clients = gauge("arena_tail_clients", "Streams of the live tail.")
         self.unscored = counter("arena_unscored", "Attempts that gave no score, by whose fault.", ("owner",))
         self.races_ended = counter("arena_races_ended", "Races that ended while this process ran.", ("result",))
         about = "Other validators' results on pairs of agent and problem that this one ran too."

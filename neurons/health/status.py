@@ -22,8 +22,6 @@ from foundation.codes import (
     FILE_UNUSABLE,
     FILES_LACKING,
     JOB_QUARANTINED,
-    JUDGE_FAILED,
-    MODEL_FAILED,
     NO_BATCH_LEFT,
     POLICY_WAITS,
     SLOT_RESTS,
@@ -90,7 +88,6 @@ class OperatorFacts(msgspec.Struct, frozen=True, kw_only=True):
     release_sha256: str = ""
     files: int = 0
     lacking: int = 0
-    whole_sequence: int = 0  # the newest whose files are all here
     policy_waits: str = ""
     unusable: tuple[str, ...] = ()  # files that can't be used here
 
@@ -183,11 +180,6 @@ CHECKPOINT_LATE, ANCHOR_LATE = 3, 4  # times their schedule
 DISK_LEAST_BYTES = 2 << 30
 LIMIT_LONG_BLOCKS = 720  # two tempos: no subnet's rate limit on weights is as long
 DAY_MS = 86_400_000
-# What the silence of an endpoint costs, by the code of whoever waits for it, and where its address is set.
-_ENDPOINTS = {
-    MODEL_FAILED: ("no agent's run ends before it answers, and none loses by it", "openai_base_url or [[upstreams]]"),
-    JUDGE_FAILED: ("traces are kept, and their verdicts owed until it answers", "judge_base_url"),
-}
 
 
 class Deadline(msgspec.Struct, frozen=True, kw_only=True):
@@ -294,17 +286,10 @@ def _of_running(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
     if beat.chain.placed_block and not beat.chain.has_permit:
         where = f"uid {beat.chain.uid} without a permit" if beat.chain.uid is not None else "not registered"
         yield _point("U3035", f"{where} at block {beat.chain.placed_block}")
-    for wait in beat.waits:  # it mends itself, unless it has gone on for long
+    for wait in beat.waits:  # it mends itself, unless it has gone on for long, or from the start: of a wrong setting
         waited_ms = now_ms - wait.since_ms
-        minutes, is_long = waited_ms // 60_000, waited_ms > WAITING_LONG_MS
-        if (endpoint := _ENDPOINTS.get(wait.code)) is None:
-            yield _point(wait.code, f"{wait.loop} waits for {minutes} min ({wait.detail})", is_urgent=is_long)
-            continue
-        cost, setting = endpoint
-        about = f"{wait.detail}; silent for {minutes} min. It is no agent's fault: {cost}. The node goes on with all"
-        fix = f"start the endpoint, and the node finds it by itself; or set {setting} to where it is and restart it"
-        is_first = wait.since_ms - beat.started_ms < STARTING_MS  # silent from the start: it may have another address
-        yield Point(code=wait.code, about=f"{about} else", fix=fix, is_urgent=is_long or is_first)
+        is_urgent = waited_ms > WAITING_LONG_MS or wait.since_ms - beat.started_ms < STARTING_MS
+        yield _point(wait.code, f"{wait.loop} waits {duration(waited_ms)} ({wait.detail})", is_urgent=is_urgent)
     for slot in beat.resting:
         about = f"slot {slot.slot}, {slot.tries} tries: {slot.failure.code} {slot.failure.detail}".rstrip()
         yield _point(SLOT_RESTS, about, is_urgent=now_ms - slot.since_ms > WAITING_LONG_MS)
@@ -320,8 +305,7 @@ def _of_beat(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
         about = f"{len(others)} of {len(beat.peers)} others"
         yield _point("U3036", about, is_urgent=2 * len(others) > len(beat.peers))
     if beat.bank_until_ms is not None and beat.bank_until_ms - now_ms < BANK_DAYS_MIN * DAY_MS:
-        about = f"the bank's stock lasts {_bank_days(beat, now_ms)} days; {BANK_DAYS_MIN} are wanted"
-        yield Point(code=NO_BATCH_LEFT, about=about, fix=lookup(NO_BATCH_LEFT).remedy)
+        yield _point(NO_BATCH_LEFT, f"the stock lasts {_bank_days(beat, now_ms)} days; {BANK_DAYS_MIN} are wanted")
     if (release := beat.release) is None:
         return
     for about in release.unusable:
@@ -391,9 +375,7 @@ def page(status: Status) -> str:
         work += f", {beat.owed_verdicts} verdicts owed" if beat else ""
         rows += [("log", _log(store, now_ms)), ("race", text), ("work", work), ("weights", _weights(store, beat))]
     if beat is not None:
-        others = skewed(beat)
-        named = ", ".join(f"{peer.hotkey[:8]}… {peer.policy_sha256[:_SHORT]}" for peer in others[:4])
-        peers = f"{len(beat.peers)} heard, {len(others)} under other rules" + (f": {named}" if others else "")
+        peers = f"{len(beat.peers)} heard, {len(skewed(beat))} under other rules"
         is_counted = beat.bank_until_ms is not None
         bank = f"{_bank_days(beat, now_ms)} days left, {BANK_DAYS_MIN} wanted" if is_counted else ""
         rows += [("peers", peers if beat.peers else "none heard of")]
@@ -447,9 +429,8 @@ def _chain(beat: Heartbeat, now_ms: int) -> str:
 def _release(release: OperatorFacts) -> str:
     if not release.sequence:
         return f"none seen of operator {release.operator}"
-    text = f"{release.sequence} ({release.release_sha256[:_SHORT]}) of operator {release.operator[:8]}…: "
-    whole = f"; {release.whole_sequence} is whole" if release.lacking and release.whole_sequence else ""
-    return f"{text}{release.files - release.lacking} of {release.files} files here{whole}"
+    text = f"{release.sequence} ({release.release_sha256[:_SHORT]}) of operator {release.operator[:8]}…"
+    return f"{text}: {release.files - release.lacking} of {release.files} files here"
 
 
 def _log(store: StoreFacts, now_ms: int) -> str:
@@ -464,12 +445,7 @@ def _log(store: StoreFacts, now_ms: int) -> str:
 def _weights(store: StoreFacts, beat: Heartbeat | None) -> str:
     if not store.weights:
         return "never tried"
-    latest, last_ok = store.weights[0], next((row for row in store.weights if row.status == "ok"), None)
+    latest = store.weights[0]
     age = f", {beat.chain.block - latest.block} blocks ago" if beat and beat.chain.block >= latest.block else ""
-    where = f"for {latest.race_id} in block {latest.block}{age}"
-    if last_ok is latest:
-        return f"set {where}"
-    text = f"{latest.status.replace('_', ' ')} {where}"
-    if last_ok is None:
-        return f"{text}; last set before the latest tries"
-    return f"set for {last_ok.race_id} in block {last_ok.block}; {text}"
+    did = "set" if latest.status == "ok" else latest.status.replace("_", " ")
+    return f"{did} for {latest.race_id} in block {latest.block}{age}"

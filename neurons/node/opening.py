@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import os
 import platform
 from collections.abc import AsyncIterator
@@ -106,8 +105,6 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
         beacon = open_beacon(settings.network, unix_ms)
         suites = {policy.qualifying.suite: suite}
         serving = open_serving(settings, location, policy, suites, stack)
-        if serving is not None:
-            metrics.tail_clients.set_function(functools.partial(getattr, serving, "clients"))
         host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)
         yield Node(
             policy=policy,

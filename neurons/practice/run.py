@@ -18,7 +18,6 @@ import msgspec
 import typer
 
 from arena.evaluate import EvaluatePorts, Evaluation, evaluate
-from arena.view.reading import loss_of
 from foundation.codes import NOT_RECORDED
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError, Failure
@@ -107,10 +106,10 @@ def row_of(problem: Problem, ports: EvaluatePorts, evaluation: Evaluation) -> Ru
 
 
 def json_row(row: RunRow) -> dict[str, object]:
-    """A row as `arena run --json` prints it: the evaluation's own names, and why points were lost."""
+    """A row as `arena run --json` prints it: the evaluation's own names, and what was found of each constraint."""
     done = row.evaluation
     if done is None:
-        return {"problem_id": row.problem.problem_id, "score_e4": None, "failure": row.failure, "loss": None}
+        return {"problem_id": row.problem.problem_id, "score_e4": None, "failure": row.failure}
     names = ("status", "failure", "outcome", "verdict", "sandbox", "cost")
     return {
         "problem_id": done.body.problem_id,
@@ -119,7 +118,7 @@ def json_row(row: RunRow) -> dict[str, object]:
         "stop": done.body.stop,
         "is_agentic": done.body.is_agentic,
         **{name: getattr(done, name) for name in names},
-        "loss": loss_of(done, row.constraints),
+        "constraints": row.constraints,
     }
 
 

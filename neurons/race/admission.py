@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from arena.chain.keys import verify
 from arena.chain.port import Commitment, Subtensor
 from arena.chain.real import BLOCK_MS
-from arena.gate.isolation import inspect_isolated
+from arena.gate.inspection import inspect_isolated
 from arena.gate.likeness import Author, Neighbour, Sketch, make_sketch
 from arena.gate.rules import GateReport
 from arena.policy import Policy
@@ -43,11 +43,10 @@ from arena.submissions.admission import (
     hashes_before,
     hold_of,
     neighbourhood,
-    past_submissions,
+    next_allowed_block,
     read_report,
 )
 from arena.submissions.model import signed_submission
-from arena.visibility.rule import may_see, moment_at
 from foundation.backoff import Backoff, NextTry
 from foundation.codes import HOST_FAILED, HOST_LACKS, STATE_PRUNED, lookup
 from foundation.errors import ArenaError
@@ -105,8 +104,7 @@ class Ownership:
                 self._ends_ms.setdefault(won.top_agent_version_id, opening_ms(opened.closes_ms, opened.policy))
         now_ms = self._node.now_ms()
         for agent, ends_ms in self._ends_ms.items():
-            moment = moment_at(now_ms, closes_ms=0, settled_ms=0, opens_ms=ends_ms)
-            if agent in self._reveals or not may_see("public", "source", moment, is_winner=True).is_seen:
+            if agent in self._reveals or now_ms < ends_ms:
                 continue
             try:
                 block = await self._node.chain.block_at(ends_ms)
@@ -384,23 +382,23 @@ class Intake:
             return  # it waits until its commitment's block is final
         submission = signed_submission(row, await store.source(agent) or "")
         stored = await store.submissions()
-        admission = admit(
-            submission,
-            commitment=commitment,
-            past=past_submissions(stored, row.subject.miner_hotkey),
-            metagraph=await self._node.chain.metagraph(finalized),
-            rules=policy.cooldown,
-            verify=verify,
-            is_commitment_enough=policy.admission.is_commitment_enough,
-        )
-        refusal = admission.refusal
-        if refusal is not None:
+        metagraph = await self._node.chain.metagraph(finalized)
+        try:
+            block = admit(
+                submission,
+                commitment=commitment,
+                allowed_block=next_allowed_block(stored, row.subject.miner_hotkey, policy.cooldown),
+                metagraph=metagraph,
+                verify=verify,
+                is_commitment_enough=policy.admission.is_commitment_enough,
+            )
+        except ArenaError as error:
+            refusal = error.failure
             await store.set_submission_state(agent, "refused", was="waiting", failure=refusal)
             about = f"{refusal.code} {lookup(refusal.code).title}: {refusal.detail}"
             text = f"{row.name} {short(row.subject.miner_hotkey)} is refused: {about}"
             self._node.log.info("refused", agent=row.name, failure=str(refusal), text=text)
             return
-        block = admission.submitted_block
         subject = replace(row.subject, commitment_block=block)
         report, around = await self._admissions.inspect(subject, submission.source, stored)
         state, text = _STATES[report.outcome], msgspec.json.encode(report).decode()

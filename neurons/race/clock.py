@@ -23,9 +23,17 @@ from arena.chain.keys import verify
 from arena.chain.port import BeaconRound
 from arena.exchange.log_digest import add_tally, read_tally, take_tally
 from arena.race.admission import field_standings, select_candidates
-from arena.race.agreement import RevealGate, evaluators, explain_end, is_anchoring, is_sole, reveal_gate
+from arena.race.agreement import (
+    Pair,
+    RevealGate,
+    compare_words,
+    evaluators,
+    explain_end,
+    is_anchoring,
+    is_sole,
+    reveal_gate,
+)
 from arena.race.decider import decide
-from arena.race.logs import Pair, ProgressClaims, compare_words
 from arena.race.machine import (
     AdoptSettlement,
     AnchorLog,
@@ -41,6 +49,7 @@ from arena.race.machine import (
     FieldFixed,
     FixField,
     ItemsEnqueued,
+    ProgressClaims,
     PullLogs,
     RaceObservation,
     RaceOpened,

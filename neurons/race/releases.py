@@ -85,7 +85,6 @@ class ReleaseLoop:
             release_sha256=newest.release.release_sha256 if newest else "",
             files=len(newest.release.files) if newest else 0,
             lacking=len(files.store.missing(newest.release)) if newest else 0,
-            whole_sequence=whole.release.sequence if whole else 0,
             policy_waits=waits,
             unusable=self._unusable,
         )

@@ -18,7 +18,7 @@ from arena.policy import Policy
 from foundation.errors import ArenaError
 from harness.inference.scripted.server import ScriptedUpstream
 from harness.limits import EpisodeLimits
-from harness.sandbox.cgroup import own_groups
+from harness.sandbox.processes import own_groups
 from judge.client import DEFAULT_PATIENCE, OpenAIJudge, RetryPolicy
 from judge.render import Judge
 from judge.rubric import Rubric

@@ -22,7 +22,7 @@ from arena.chain.port import Signer
 from arena.evaluate import EvaluatePorts, Evaluation, evaluate, records_of
 from arena.export.exporter import export_records
 from arena.export.model import Request
-from arena.gate.isolation import inspect_isolated
+from arena.gate.inspection import inspect_isolated
 from arena.gate.knowledge import make_knowledge
 from arena.gate.rules import GateReport
 from arena.policies import policy_by_name
@@ -257,7 +257,7 @@ def _seal(plan: StudyPlan, problems: Sequence[Problem], market_dir: Path) -> Sea
         problems,
         hashlib.sha256(f"study salt {plan.seed}".encode()).digest(),
         pools=[(*touched_pools(problem, partition), "train")[0] for problem in problems],
-        cluster_ids=[str(partition.row_name(token)) for token in tokens],
+        cluster_ids=[row.cluster for token in tokens if (row := partition.row_of(token))],
         partition_sha256=partition.manifest.sha256,
     )
 

@@ -1,12 +1,10 @@
-"""A door over real HTTP on loopback, real Postgres and the local chain; the same door in a process of its own; and
-miners that knock at it."""
+"""A door over real HTTP on loopback, real Postgres and the local chain; and miners
+that knock at it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -141,26 +139,3 @@ def serving(stand: Stand, rules: DoorRules | None = None, **stale: float) -> Ite
     finally:
         made["loop"].call_soon_threadsafe(made["stop"].set)
         thread.join(30)
-
-
-@contextlib.contextmanager
-def another_process(stand: Stand) -> Iterator[str]:
-    """The address of the same validator's door in a process of its own."""
-    command = [sys.executable, "-m", "tests.arena.door_stand", str(stand.folder), stand.dsn, stand.uri]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, cwd=ROOT, text=True)
-    assert process.stdout is not None
-    try:
-        yield process.stdout.readline().strip()
-    finally:
-        process.communicate()  # closing its input ends it
-
-
-async def _main(folder: str, dsn: str, uri: str) -> None:
-    stand, stop = Stand(Path(folder), dsn, uri), asyncio.Event()
-    loop = asyncio.get_running_loop()
-    threading.Thread(target=lambda: (sys.stdin.read(), loop.call_soon_threadsafe(stop.set)), daemon=True).start()
-    await stand.serve(stop, lambda: print(stand.address, flush=True), WIDE_RULES)
-
-
-if __name__ == "__main__":
-    asyncio.run(_main(*sys.argv[1:]))

@@ -225,22 +225,13 @@ DEEP_ROUTES: dict[str, str] = {
 # Encodings that show a reader another text than the program gets.
 CODECS: dict[str, str] = {
     "decode": "t = b'+ADEAMgAz-'.decode('utf-7')",
-    "decode by a keyword": "t = b'+ADEAMgAz-'.decode(encoding='utf-7')",
     "decode under an alias": "t = b'+ADEAMgAz-'.decode('u7')",
-    "decode with spaces in the name": "t = b'+ADEAMgAz-'.decode('UTF 7')",
     "decode by a str": "t = str(b'+ADEAMgAz-', 'utf-7')",
-    "decode by a str's keyword": "t = str(b'+ADEAMgAz-', encoding='utf-7')",
     "decode as a value": "t = list(map(bytes.decode, [b'+ADEAMgAz-'], ['utf-7']))[0]",
-    "decode an address": "from urllib.parse import unquote\nt = unquote('%2BADEAMgAz-', encoding='utf-7')",
-    "decode a query": "from urllib.parse import parse_qs\nt = parse_qs('a=%2BADEAMgAz-', encoding='utf_7')",
     "punycode": "t = b'tda'.decode('punycode')",
     "unicode escapes": r"t = rb'\x31\x32'.decode('unicode_escape')",
-    "raw unicode escapes": r"t = rb'\u007a'.decode('raw_unicode_escape')",
-    "host names": "t = b'xn--mnchen-3ya'.decode('idna')",
     "punch cards": r"t = b'\xf1\xf2\xf3'.decode('cp037')",
-    "encode": "t = '12+3'.encode('utf-7')",
     "encode by bytes": "t = bytes('123', 'cp500')",
-    "encode by bytearray": "t = bytearray('123', encoding='cp500')",
 }
 
 # Standard helpers that read or write attributes by data: each reaches a forbidden object by a name made at run time.

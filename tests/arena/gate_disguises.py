@@ -5,63 +5,11 @@ from __future__ import annotations
 import ast
 import builtins
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 Disguise = Callable[[str, random.Random], str]
 
 _KEPT = {*dir(builtins), "agent_main"}
-
-
-def _statements(tree: ast.AST) -> Iterator[list[ast.stmt]]:
-    for node in ast.walk(tree):
-        for field in ("body", "orelse", "finalbody"):
-            block = getattr(node, field, None)
-            if isinstance(block, list) and block and isinstance(block[0], ast.stmt):
-                yield block
-
-
-def _inserted(source: str, rnd: random.Random, every: int, make: Callable[[int, random.Random], str]) -> str:
-    tree = ast.parse(source)
-    count = 0
-    for block in list(_statements(tree)):
-        made: list[ast.stmt] = []
-        for statement in block:
-            is_future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
-            count += 1
-            if count % every == 0 and not is_future:
-                made += ast.parse(make(count, rnd)).body
-            made.append(statement)
-        block[:] = made
-    return ast.unparse(ast.fix_missing_locations(tree))
-
-
-def dead_statements(source: str, rnd: random.Random) -> str:
-    """A dead assignment before every third statement."""
-    return _inserted(source, rnd, 3, lambda count, rnd: f"_d{count} = {rnd.randrange(99)} + {rnd.randrange(9)}")
-
-
-def dead_calls(source: str, rnd: random.Random) -> str:
-    """Dead work that looks alive: builtins, containers that nobody reads, conditions that never hold."""
-    kinds = (
-        "_w{n} = len(str({n})) + sum(range({n}))",
-        "_l{n} = []\n_l{n}.append({n})",
-        "if len('x' * {n}) < 0:\n    print({n})",
-        "_m{n} = {{'a': [x for x in range({n})]}}",
-        "for _i{n} in range({n} * 0):\n    _k{n} = _i{n} + 1",
-    )
-    return _inserted(source, rnd, 2, lambda count, rnd: rnd.choice(kinds).format(n=count))
-
-
-def constant_branches(source: str, rnd: random.Random) -> str:
-    """Branches on constants, `pass`, strings and `while False`."""
-    kinds = (
-        "if False:\n    a = [1, 2, b'']\nelse:\n    pass",
-        "'text {n}'",
-        "pass",
-        "while 0:\n    {n}",
-        "if not 1:\n    x()",
-    )
-    return _inserted(source, rnd, 2, lambda count, rnd: rnd.choice(kinds).format(n=count))
 
 
 def renamed(source: str, rnd: random.Random) -> str:
@@ -130,34 +78,6 @@ def in_functions(source: str, rnd: random.Random) -> str:
     return ast.unparse(ast.fix_missing_locations(tree))
 
 
-def extra_parameters(source: str, rnd: random.Random) -> str:
-    """Two parameters more for every function, and annotations."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name != "agent_main" and not node.args.vararg:
-            node.args.kwonlyargs += [ast.arg(arg="extra_a"), ast.arg(arg="extra_b")]
-            node.args.kw_defaults += [ast.Constant(value=None), ast.Constant(value=3)]
-            node.returns = ast.parse("dict[str, list[int]]", mode="eval").body
-    return ast.unparse(ast.fix_missing_locations(tree))
-
-
-def temporaries(source: str, rnd: random.Random) -> str:
-    """Every third returned or passed call first put into a variable."""
-    tree = ast.parse(source)
-    count = 0
-    for block in list(_statements(tree)):
-        made: list[ast.stmt] = []
-        for statement in block:
-            if isinstance(statement, ast.Return) and isinstance(statement.value, ast.Call):
-                count += 1
-                made += ast.parse(f"t{count} = 0").body
-                made[-1].value = statement.value  # type: ignore[attr-defined]
-                statement.value = ast.Name(id=f"t{count}", ctx=ast.Load())
-            made.append(statement)
-        block[:] = made
-    return ast.unparse(ast.fix_missing_locations(tree))
-
-
 def padded(source: str, rnd: random.Random) -> str:
     """Live padding: thirty functions of another kind, called by the entry."""
     extra = "\n\n".join(
@@ -174,22 +94,13 @@ def padded(source: str, rnd: random.Random) -> str:
 
 def all_at_once(source: str, rnd: random.Random) -> str:
     """One after the other."""
-    chain = (renamed, other_texts, reordered, dead_statements, constant_branches, in_functions, unused_functions)
-    for disguise in (*chain, extra_parameters):
+    for disguise in (renamed, other_texts, reordered, in_functions, unused_functions):
         source = disguise(source, rnd)
     return source
 
 
-EQUAL: tuple[Disguise, ...] = (
-    dead_statements,
-    constant_branches,
-    renamed,
-    reordered,
-    unused_functions,
-)
-NEAR: tuple[Disguise, ...] = (dead_calls, other_texts, in_functions, extra_parameters, temporaries, padded, all_at_once)
-
-
+EQUAL: tuple[Disguise, ...] = (renamed, reordered, unused_functions)
+NEAR: tuple[Disguise, ...] = (other_texts, in_functions, padded, all_at_once)
 VALUES = {  # X: the value; N: a number of its own
     "tuple_index": "(X,)[0]",
     "dict_index": "{0: X}[0]",
@@ -238,33 +149,15 @@ class _Values(ast.NodeTransformer):
     def __init__(self, template: str) -> None:
         self.template, self.count = template, 0
 
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        node.args = [self.visit(argument) for argument in node.args]
-        node.keywords = [self.visit(keyword) for keyword in node.keywords]
-        if isinstance(node.func, ast.Attribute):
-            node.func.value = self.visit(node.func.value)
-        return self.wrapped(node)
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        return self.wrapped(node) if isinstance(node.ctx, ast.Load) else node
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        return self.wrapped(node) if isinstance(node.ctx, ast.Load) else node
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        node.body = [self.visit(statement) for statement in node.body]
-        return node
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        node.value = self.visit(node.value) if node.value else None
-        return node
-
-    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.AST:
-        node.body = [self.visit(statement) for statement in node.body]
-        return node
-
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
-        return node
+    def visit(self, node: ast.AST) -> ast.AST:
+        if isinstance(node, ast.JoinedStr | ast.arguments):
+            return node
+        called = node.func if isinstance(node, ast.Call) else None
+        node = self.generic_visit(node)
+        if called is not None:
+            node.func = called  # as it is: what it is called on may be wrapped
+        is_value = isinstance(node, ast.Name | ast.Attribute | ast.Call)
+        return self.wrapped(node) if is_value and isinstance(getattr(node, "ctx", ast.Load()), ast.Load) else node
 
     def wrapped(self, node: ast.expr) -> ast.expr:
         if self.template.startswith("f'") and not isinstance(node, ast.Name):

@@ -209,32 +209,18 @@ IDIOMS: dict[str, str] = {
 
 # Safe in honest hands, but nothing in the file shows whose: what to write in their place stands in the gate's README.
 NOT_ALLOWED: dict[str, str] = {
-    "copy of attributes": "class A:\n    def d(self):\n        return dict(self.__dict__)",
     "update of attributes": "class A:\n    def __init__(self, **k):\n        self.__dict__.update(k)",
-    "class passed on": "def f(e, log):\n    log.error('%s', type(e))",
     "field in an annotation": "from dataclasses import Field\ndef f(x: Field) -> str:\n    return x.name",
     "class returned": "class A:\n    def f(self):\n        return type(self)",
-    "class in an error": "def f(x):\n    raise TypeError('bad', type(x))",
-    "type as a factory": "import collections\nd = collections.defaultdict(type)",
-    "table by class from elsewhere": "def f(x, table):\n    return table[type(x)](x)",
     "chosen attribute": "def f(x, names):\n    return [getattr(x, name) for name in names]",
     "registry of children": "class A:\n    known = {}\n    def __init_subclass__(cls, **k):\n"
     "        super().__init_subclass__(**k)",
-    "raw environment": "import os\nx = os.environb.get(b'MODEL')",
     "environment of anything": "def f(x):\n    return x.environ",
-    "loop": "import asyncio\nx = asyncio.get_event_loop()",
-    "loop of a task": "def f(x):\n    return x.get_loop()",
     "frames of a task": "def f(x):\n    return x.get_stack()",
     "log level of anything": "import logging\ndef f(x):\n    return getattr(logging, x.upper(), 20)",
-    "log level by a default of anything": "import logging, os\ndef f(x):\n"
-    "    return getattr(logging, os.getenv('L', x).upper())",
     "capitals of another module": "import random\nx = getattr(random, str('_os').upper())",
-    "part of a module that is another": "import random\nx = getattr(random, '_os')",
     "own name by its name": "import json\nx = globals().get('json')",
     "name bound twice by its name": "def f():\n    global A\n    import json as A\nA = 1\nx = globals().get('A')",
-    "names as a value": "A = 1\ng = globals()\nx = g.get('A')",
-    "names through what may be looked up": "A = 1\nx = globals().get('A').__class__.__globals__",
-    "redirected output": "import contextlib\nx = contextlib.redirect_stdout",
     "escapes undone": "def f(t):\n    return t.encode().decode('unicode_escape')",
     "positional pattern of a child": "class A:\n    __slots__ = ('x',)\nclass B(A):\n    pass\ndef f(v):\n"
     "    match v:\n        case B(x):\n            return x",

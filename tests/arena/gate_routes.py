@@ -1,7 +1,4 @@
-"""Every kind of route from an agent's syntax to a forbidden object. Each program really gets hold of it, as `found`.
-
-None calls what it found: `control` runs them in a plain interpreter of its own and looks only at what `found` is.
-"""
+"""Every kind of route from an agent's syntax to a forbidden object. Each program really gets hold of it, as `found`."""
 
 from __future__ import annotations
 

@@ -38,15 +38,6 @@ def rules_met(report: GateReport) -> set[str]:
     return {finding.rule for finding in report.findings}
 
 
-def shifted(text: str, by: int) -> str:
-    """Letters and digits moved along their alphabets."""
-    low, digits = "abcdefghijklmnopqrstuvwxyz", "0123456789"
-    turned = [
-        alphabet[by % len(alphabet) :] + alphabet[: by % len(alphabet)] for alphabet in (low, low.upper(), digits)
-    ]
-    return text.translate(str.maketrans(low + low.upper() + digits, "".join(turned)))
-
-
 def make_neighbour(author: Author, source: str, *, is_winner: bool = False) -> Neighbour:
     """A neighbour from its source. Raises ValueError when the source does not parse."""
     return Neighbour(author=author, sketch=make_sketch(source), is_winner=is_winner)

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from arena.api.reads import PAGE_ROWS
-from arena.chain.keys import generate_signer
 from arena.export.files import read_row
 from arena.export.model import LogRow
 from arena.records.log import MerkleFrontier, checkpoint_of, sign_checkpoint, signing_message
@@ -127,16 +126,6 @@ def test_heads_and_checkpoints_are_served(author: Author, signer) -> None:
         assert (point["note"], point["note_sha256"]) == (note, hashlib.sha256(note.encode()).hexdigest())
         assert httpx2.get(f"{server.address}/v1/checkpoints", params={"after_size": 3}).json() == []
         assert httpx2.get(f"{server.address}/v1/health").json() == {"status": "ok"}
-
-
-def test_a_server_of_several_logs_asks_which(postgres, author: Author) -> None:
-    author.append([attempt(1)])
-    other = generate_signer()
-    Author(postgres.dsn_for(other.hotkey), other).append([attempt(1), attempt(2)])
-    with serving(postgres.owner_dsn) as server:
-        refused = httpx2.get(f"{server.address}/v1/tail")
-        assert (refused.status_code, refused.json()["code"]) == (400, "V2081")
-        assert [row.validator for row in rows(server.address, validator=other.hotkey)] == [other.hotkey] * 2
 
 
 WRONG = [

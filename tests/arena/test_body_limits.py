@@ -9,8 +9,8 @@ import pytest
 from arena.policies import PAPER
 from arena.records.body import compress_bodies, encode_body
 from harness.emission.call_reader import CallReader
-from harness.recorder import Recorder
 from harness.sandbox.port import EpisodeOver
+from harness.session import Recorder
 from harness.trace import EvaluationBody
 from judge.citations import ceiling_e4
 from judge.render import DEFAULT_CAPS, render, shown_bytes
@@ -27,7 +27,7 @@ class WordyToolbox(StandToolbox):
         self._result = json.dumps([filler * (size // len(filler))], ensure_ascii=False)
 
     def dispatch(self, name, arguments, work=None):
-        from harness.tools.port import ToolOutcome
+        from harness.tools.functions import ToolOutcome
 
         return ToolOutcome(result=self._result)
 

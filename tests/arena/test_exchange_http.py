@@ -81,19 +81,6 @@ async def test_what_is_not_there_is_404_and_a_wrong_parameter_400(served: Served
         assert await served.get(target) == (400, "V2081")
 
 
-async def test_the_exchange_is_an_application_of_its_own(served: Served) -> None:
-    from arena.api.board import Board
-    from arena.api.reads import Tail
-    from arena.exchange.routes import Exchange, Places
-    from arena.web.server import make_exchange_app, make_tail_app
-
-    board = Board(served.node.store, now_ms=lambda: 0)
-    public = make_tail_app(Tail(served.node.store), Places(1), board).openapi()["paths"]
-    signed = make_exchange_app(Exchange(served.node.desk, served.node.auth)).openapi()["paths"]
-    assert not any("exchange" in path for path in public)
-    assert set(signed) == {"/v1/exchange/{kind}", "/v1/door"}  # which says a port alone
-
-
 VALUES = (
     NoteQuestion(validator="5X", sha256="ab" * 32),
     SubmissionQuestion(hotkey="5X", sha256="ab" * 32),

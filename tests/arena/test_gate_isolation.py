@@ -5,9 +5,8 @@ from __future__ import annotations
 import psutil
 import pytest
 
-from arena.gate import isolation
-from arena.gate.inspection import inspect
-from arena.gate.isolation import inspect_isolated
+from arena.gate import inspection
+from arena.gate.inspection import inspect, inspect_isolated
 from arena.gate.likeness import Author
 from foundation.errors import ArenaError
 from harness.agents.registry import cheater_source, reference_agents
@@ -36,12 +35,12 @@ def test_a_host_that_is_too_slow_or_starts_no_child_is_at_fault(monkeypatch: pyt
     with pytest.raises(ArenaError) as caught:
         inspect_isolated(SLOW, RULES, knowledge(), wall_limit_s=0.3)
     assert caught.value.failure.code == "V2004" and caught.value.entry.is_retryable
-    assert [each for each in psutil.Process().children() if "arena.gate.isolation" in each.cmdline()] == []
-    monkeypatch.setattr(isolation.sys, "executable", "/nonexistent/python")
+    assert [each for each in psutil.Process().children() if "arena.gate.inspection" in each.cmdline()] == []
+    monkeypatch.setattr(inspection.sys, "executable", "/nonexistent/python")
     with pytest.raises(ArenaError, match="V2004"):
         inspect_isolated(END, RULES, knowledge())
 
 
 def test_the_child_sees_no_secret_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
-    assert "OPENAI_API_KEY" not in isolation._environment()
+    assert "OPENAI_API_KEY" not in inspection._environment()

@@ -76,7 +76,7 @@ def _met(source: str, *neighbours: Neighbour, **more: Any) -> set[str]:
 
 def _near(index: int = 0) -> str:
     """A near copy unlike the others: its texts are other ones."""
-    return NEAR[1](REACT, random.Random(0)).replace("Now: ", f"Now {index}: ")
+    return NEAR[0](REACT, random.Random(0)).replace("Now: ", f"Now {index}: ")
 
 
 @functools.cache
@@ -142,7 +142,7 @@ def test_an_owners_own_versions_are_no_matter(shared: str) -> None:
 def test_what_is_public_belongs_to_nobody() -> None:
     assert _met(_near(), _victims()[REACT], known=make_knowledge([], [], [REACT, _near()], RULES)) == set()
     winner = _committed(REACT, "winner", 1, is_winner=True)
-    assert _met(EQUAL[0](REACT, random.Random(2)), winner, _committed(EQUAL[4](REACT, random.Random(1)))) == set()
+    assert _met(NEAR[0](REACT, random.Random(2)), winner, _committed(EQUAL[2](REACT, random.Random(1)))) == set()
     assert _met(REACT, winner) == {"copy"}
     for place, source in enumerate(published_sources()):
         others = [_committed(other, f"o{index}", index) for index, other in enumerate(published_sources())]
@@ -159,7 +159,7 @@ def test_what_three_owners_share_is_common_but_copies_make_nothing_common() -> N
         {"similarity"},
         set(),
     )
-    held = [_committed(EQUAL[4](_near(index), random.Random(index)), f"sybil{index}", 6 + index) for index in range(4)]
+    held = [_committed(EQUAL[2](_near(index), random.Random(index)), f"sybil{index}", 6 + index) for index in range(4)]
     assert _met(_near(9), _victims()[REACT], *held) == {"similarity"}
 
 

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from arena.api.client import TailClient
-from arena.bank.titles import EmbeddingsEndpoint
 from arena.chain.keys import HttpAuth, generate_signer, verify
 from arena.chain.port import Metagraph, Neuron
 from arena.door.client import DoorClient, find_doors
@@ -48,27 +47,10 @@ def test_the_sizes_of_logs(which: str) -> None:
     assert failure_of(HOSTILE[which], lambda url: tail(url).heads()).failure.code == "V2084"
 
 
-@pytest.mark.parametrize("body", [b'[{"validator":"a","seq":-1}]', b'{"validator":"a"}', b"\xff"])
-def test_sizes_that_are_none(body: bytes) -> None:
-    assert failure_of(says(body), lambda url: tail(url).heads()).failure.code == "V2084"
-
-
 @pytest.mark.parametrize("which", ["refusal", *LIES])
 def test_the_rows_of_a_log(which: str) -> None:
     error = failure_of(HOSTILE[which], lambda url: list(tail(url).lines()))
     assert error.failure.code == "V2084"
-
-
-@pytest.mark.parametrize("which", HOSTILE)
-def test_vectors(which: str) -> None:
-    def embed(url: str) -> object:
-        return EmbeddingsEndpoint(
-            url, "m", timeout_ms=300 if which in DRIPS else 20_000, attempts=2, sleep=lambda _: None
-        ).embed(["a"])
-
-    refusals = {"deep refusal": "U3001"}
-    expected = refusals.get(which, "U3002" if which in DRIPS else "U3003")
-    assert failure_of(HOSTILE[which], embed).failure.code == expected
 
 
 async def test_one_hostile_door_keeps_nobody_from_the_others() -> None:

@@ -13,17 +13,18 @@ from hypothesis import strategies as st
 from arena.chain.port import Commitment, Metagraph, Neuron
 from arena.policies import DEMO, PAPER, POLICIES
 from arena.policy import EmbargoRules, RaceRules
-from arena.race.agreement import countersign_value, quorum_value
-from arena.race.draw import is_work_due
-from arena.race.logs import (
+from arena.race.agreement import (
     VALIDATORS_MAX,
     RollName,
     anchored_logs,
     count_roll,
+    countersign_value,
+    quorum_value,
     race_validators,
     read_receipt,
     receipt,
 )
+from arena.race.draw import is_work_due
 from arena.race.machine import RaceState, coming_race
 from arena.race.schedule import closing_ms, embargo_ends_ms, timeline, timeline_refusal
 from tests.arena.race_stand import digest

@@ -8,9 +8,10 @@ from collections.abc import Collection
 
 import pytest
 
+from arena.race.agreement import RACES_REMEMBERED, believed, compare_words
 from arena.race.decider import stand_in_items
 from arena.race.draw import work_order
-from arena.race.logs import RACES_REMEMBERED, ProgressClaims, believed, compare_words
+from arena.race.machine import ProgressClaims
 from tests.arena.race_stand import batch, candidate, digest, drawn_of, drawn_race, inputs, policy
 
 VALIDATORS = ("val-a", "val-b", "val-c", "val-d", "val-e")

@@ -123,17 +123,6 @@ async def test_headers_are_let_through_once_within_their_minute_and_after_a_rest
         assert told(await ask(ahead)) == (401, "NONCE_REUSED")
 
 
-async def test_captured_headers_bring_nothing_but_the_committed_source(served: Stand) -> None:
-    """They cover no body, so a thief that is faster may send one: only the bytes on chain are taken."""
-    miner = await LegacyMiner(served).register()
-    made = await miner.commit()
-    form = {"agent_name": (None, b"stolen"), "file": ("a.py", AGENT.encode() + b"# evil\n")}
-    async with httpx2.AsyncClient(base_url=served.address, headers=LegacyAuth(miner.signer).headers()) as thief:
-        assert told(await thief.post("/v1/miner/submit", files=form)) == (409, "COMMITMENT_MISSING")
-        assert told(await thief.post("/v1/miner/submit", files=form)) == (401, "NONCE_REUSED")
-    assert (await miner.submit()).json()["agent_version_id"] == version_uuid(made.agent_version_id)
-
-
 REFUSED = [
     (b"y = '\xff'\n", "agent", (400, "INVALID_FILE")),
     (b"def agent_main(problem:\n    pass\n", "agent", (422, "CODE_ANALYSIS_ERROR")),

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from arena.chain.port import Metagraph, Neuron
 from arena.policy import WeightRules
-from arena.race.machine import WAIT_BLOCKS_MAX, RaceState, next_try_block, open_race, paid_race, vector_at
+from arena.race.machine import RaceState, open_race, paid_race, vector_at
 from arena.race.settle import settle
-from arena.race.weights import U16_MAX, chain_vector
+from arena.race.weights import U16_MAX, WAIT_BLOCKS_MAX, chain_vector, next_try_block
 from arena.records.port import WeightsResult
 from tests.arena import race_stand as stand
 

@@ -16,7 +16,7 @@ from foundation.canonical import foreign_text, text_hash
 from harness.emission.call_reader import CallReader
 from harness.inference.port import ModelReply
 from harness.limits import EpisodeLimits
-from harness.recorder import Recorder
+from harness.session import Recorder
 from harness.tools.registry import profile_schemas
 from harness.trace import EmittedCall, EvaluationBody
 from tests.arena.log_stand import HOST, START_MS, body, episode

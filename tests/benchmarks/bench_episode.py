@@ -33,7 +33,7 @@ from harness.limits import EpisodeLimits
 from harness.sandbox.port import GuestJob, Sandbox
 from harness.sandbox.probe import open_sandbox
 from harness.session import Episode, EpisodePorts, EpisodeRules, run_episode
-from harness.tools.registry import make_toolbox
+from harness.tools.registry import Toolbox
 from problems.model import Problem
 from problems.synthesis import synthesize
 from tests.benchmarks.row import Row, held
@@ -147,7 +147,7 @@ def _round_trip_row(on: Sandbox, off: Sandbox, command: str) -> Row:
 
 
 def _run(problem: Problem, catalogue: Catalogue, sandbox: Sandbox) -> Episode:
-    toolbox = make_toolbox("sn15", catalogue)
+    toolbox = Toolbox("sn15", catalogue)
     gateway = Gateway(InferenceRules(models=(MODEL,)), [ScriptedUpstream()], toolbox.schemas, RULES.limits)
     ports = EpisodePorts(toolbox=toolbox, gateway=gateway, sandbox=sandbox)
     episode = run_episode(baseline_source(MODEL), problem, ports, RULES)

@@ -8,8 +8,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from arena.gate.inspection import inspect
-from arena.gate.isolation import inspect_isolated
+from arena.gate.inspection import inspect, inspect_isolated
 from arena.gate.knowledge import GateKnowledge, make_knowledge
 from arena.policy import GateRules
 from tests.benchmarks.row import Row

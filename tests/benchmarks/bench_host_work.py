@@ -32,11 +32,10 @@ from harness.emission.call_reader import CallReader
 from harness.inference.gateway import Gateway
 from harness.inference.port import InferenceRules, ModelReply, Upstream
 from harness.limits import POSTING
-from harness.recorder import Recorder
 from harness.sandbox.port import EpisodeOver, GuestCallError, GuestExit, GuestJob, Host, Sandbox
 from harness.sandbox.probe import open_sandbox
-from harness.session import EpisodePorts, EpisodeRules, run_episode
-from harness.tools.registry import make_toolbox
+from harness.session import EpisodePorts, EpisodeRules, Recorder, run_episode
+from harness.tools.registry import Toolbox
 from harness.trace import ToolCall
 from judge.render import shown_bytes
 from problems.model import Problem, Product
@@ -123,7 +122,7 @@ def _requests(inputs: dict[str, Any]) -> Iterable[tuple[str, str, dict[str, obje
 
 def _worst_row(kind: str, inputs: dict[str, Any], read: Callable[[dict[str, Any]], Any], index: Path) -> Row:
     catalogue = open_catalogue(index, kernel="numba")
-    toolbox = make_toolbox("sn15", catalogue)
+    toolbox = Toolbox("sn15", catalogue)
     reader, rules = CallReader(toolbox.schemas), InferenceRules(models=("stand",))
     worst, what = 0.0, ""
     for why, method, params in read(inputs):
@@ -205,7 +204,7 @@ def _honest_rows(products: Sequence[Product], index: Path, folder: Path) -> list
 
 def _run(source: str, asked: Problem, catalogue: Catalogue, upstream: Upstream, sandbox: WatchingSandbox) -> list[str]:
     """Run one episode; the texts it searched for."""
-    toolbox = make_toolbox("sn15", catalogue)
+    toolbox = Toolbox("sn15", catalogue)
     gateway = Gateway(InferenceRules(models=MODELS), [upstream], toolbox.schemas, LIMITS)
     rules = EpisodeRules(policy_sha256="0" * 64, catalogue_sha256="0" * 64, limits=LIMITS, models=MODELS)
     body = run_episode(source, asked, EpisodePorts(toolbox=toolbox, gateway=gateway, sandbox=sandbox), rules).body

@@ -1,4 +1,4 @@
-"""A row per foreign thing, and the kinds of things there are.
+"""A row per foreign thing, the kinds of things there are, and programs in virtual environments that somebody made.
 
 A kind is one file in `tests/compat/kinds` with a `KIND`: the folder below FOREIGN that it reads, and a function that
 examines one thing. `sources.json` in FOREIGN says where each file is from, by its path there:
@@ -10,9 +10,12 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import os
 import pkgutil
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -66,3 +69,52 @@ def examine_all(foreign: Path, kind: Kind) -> Iterator[Row]:
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
         for found in kind.examine(path):
             yield Row(kind=kind.folder, path=place, source=sources.get(place, {}), sha256=sha256, found=found)
+
+
+SECONDS = 180  # a command may take on a slow machine
+
+
+class Outcome(NamedTuple):
+    """How a command ended; `status` None where its time was over. `text` is both its streams."""
+
+    status: int | None
+    text: str
+
+
+def environment_of(record: Path) -> Path:
+    """The virtual environment that a distribution's RECORD lies in."""
+    return record.parents[4]
+
+
+def release_of(record: Path) -> str:
+    """`name version` of a distribution by its RECORD's folder."""
+    name, _, version = record.parent.name.removesuffix(".dist-info").rpartition("-")
+    return f"{name.replace('_', '-')} {version}"
+
+
+def run_command(command: list[str | Path], home: Path, **variables: str) -> Outcome:
+    """Run a command whose home folder is `home`. It gets no terminal and none of this process's own variables."""
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
+    try:
+        done = subprocess.run(
+            list(map(str, command)),
+            env=kept | {"HOME": str(home)} | variables,
+            cwd=home,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Outcome(None, "")
+    return Outcome(done.returncode, done.stdout)
+
+
+def last_words(outcome: Outcome) -> str:
+    """What a failed command said last, short enough for a cell."""
+    if outcome.status is None:
+        return f"no end within {SECONDS} s"
+    lines = [line.strip() for line in outcome.text.splitlines() if line.strip()]
+    return f"exit {outcome.status}: {' '.join(lines[-3:])[-240:]}"

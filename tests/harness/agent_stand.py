@@ -15,7 +15,7 @@ from harness.inference.scripted.server import ScriptedUpstream
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import Sandbox
 from harness.session import Episode, EpisodePorts, EpisodeRules, run_episode
-from harness.tools.registry import make_toolbox
+from harness.tools.registry import Toolbox
 from harness.trace import EvaluationBody
 from problems.model import OutcomeScore, Problem
 from problems.score import score
@@ -47,7 +47,7 @@ def play(
     ledger: Ledger | None = None,
 ) -> Episode:
     """One episode; without `base_url` the scripted model of this process answers."""
-    toolbox = make_toolbox(profile, catalogue())
+    toolbox = Toolbox(profile, catalogue())
     upstream = OpenAIUpstream("test", base_url, "", 10_000) if base_url else ScriptedUpstream()
     rules = InferenceRules(models=models, attempts=2, is_call_required_allowed=profile == "environment")
     gateway = Gateway(rules, [upstream], toolbox.schemas, EpisodeLimits(), lambda _: None, ledger=ledger)

@@ -11,7 +11,7 @@ from harness.inference.port import GatewayAnswer, ModelReply
 from harness.limits import EpisodeLimits, WorkMeter
 from harness.sandbox.port import GuestCallError
 from harness.session import EpisodePorts, EpisodeRules
-from harness.tools.port import ToolOutcome
+from harness.tools.functions import ToolOutcome
 from harness.trace import EmittedCall
 from problems.model import Problem, RewardItem
 

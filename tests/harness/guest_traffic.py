@@ -16,9 +16,8 @@ import struct
 import time
 from typing import NamedTuple
 
-from harness.sandbox.host_loop import GuestConversation, Pipes, encode_result
 from harness.sandbox.jail import explain_death
-from harness.sandbox.port import GuestExit, GuestJob, Host, SandboxLevel
+from harness.sandbox.port import GuestConversation, GuestExit, GuestJob, Host, Pipes, SandboxLevel, encode_result
 from harness.tools.registry import profile_tools
 
 PIPE_BYTES = 1 << 20

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from harness.catalogue.analysis import default_analyzer
 from harness.catalogue.build import contents_of
-from harness.tools.search import QUERY_CHARS_MAX
+from harness.tools.functions import QUERY_CHARS_MAX
 from problems.model import Product
 
 ROOM = 60_000  # bytes of the long argument, written as JSON; the rest of a call's 65,536 is for names and quotes
@@ -33,20 +33,14 @@ def hostile_texts() -> dict[str, str]:
         "one word": "x",
         "underscores": "_",
         "joiners": "\u200d",
-        "joined emoji": "😀\u200d",
         "marks": "\u0301",
-        "marks inside characters": "\u0f73",
         "ligatures that expand": "\ufdfa",
-        "commas": "1,",
-        "percent signs": "%41",
         "escapes": "\\",
         "open parentheses": "find_product(",
         "open braces": '{"name":',
-        "line breaks": "\n",
     }
     return {why: unit * (ROOM // _width(unit)) for why, unit in units.items()} | {
         "underscores before a word": "_" * (ROOM - 1) + "a",
-        "joiners after a word": "é" + "\u200d" * (ROOM // 3 - 1),
         "words of y": " ".join(
             "y" * 240 + f"{n:x}".translate(str.maketrans("0123456789", "ghijklmnop")) for n in range(240)
         ),
@@ -76,26 +70,14 @@ def hostile_calls(products: Sequence[Product]) -> dict[str, Call]:
             "find_products_in_same_shop",
             _queries([_cut(common, ROOM // 11)] * 10),
         ),
-        "ten different queries of common words": (
-            "find_products_in_same_shop",
-            _queries([" ".join(common.split()[start::10]) for start in range(10)]),
-        ),
-        "thirty thousand queries": ("find_products_in_same_shop", {"product_queries": "[" + "{}," * 19_000 + "{}]"}),
         "page of digits": ("find_product", '{"q": "bag", "page": ' + digits + "}"),
         "price of digits": ("find_product", {"q": "bag", "price": f"{digits[:29_000]}-{digits[:29_000]}"}),
-        "service of commas": ("find_product", {"q": "bag", "service": "COD," * (ROOM // 4)}),
         "a hundred products": ("view_product_information", {"product_ids": ",".join(ids[:100])}),
-        "thirty thousand products": ("view_product_information", {"product_ids": "1," * (ROOM // 2)}),
         "a hundred requirements": (
             "check_product_match",
             {"product_id": ids[0], "requirements": json.dumps({f"k{n}": "v" * 500 for n in range(100)})},
         ),
-        "ten thousand requirements": (
-            "check_product_match",
-            {"product_id": ids[0], "requirements": json.dumps({"k": list(range(8_000))})},
-        ),
         "requirements nested deep": ("check_product_match", {"product_id": ids[0], "requirements": '{"a":' * 900}),
-        "thousands of prices": ("calculate_voucher", _voucher("1," * (ROOM // 2))),
         "exponents": ("calculate_voucher", _voucher(",".join(["1e-999999999", "1e99999999999"] * 50))),
         "arguments nested deep": ("find_product", '{"q":' * 900 + "1" + "}" * 900),
         "JSON in JSON": ("find_product", {"q": json.dumps(json.dumps(json.dumps([["a"] * 1_500])))}),
@@ -112,18 +94,11 @@ def hostile_requests() -> dict[str, dict[str, object]]:
         "calls": call,
         "arguments that nest": call.replace('"bag"', "[" * 200 + "]" * 200),
         "menus": menu,
-        "control tokens": "<|" + "a" * 39,
-        "names": "find_product ",
         "calls in Python": "find_product(q='bag', page=1) ",
         "tags": "<find_product><q>bag</q>",
-        "escaped calls": json.dumps(call),
         "tags in rows": "<x>b</x><x>b</x> ",
         "colours without an end": "\x1b[0",
-        "names of characters": "\\N{A ",
-        "entities": "&#0",
         "words set together by capitals": "AaAaAa",
-        "scripts in turns": "aй가",
-        "hidden letters": "\U000e0061",
         "the query again and again": "a red lamp find_product q\n\n",
     }
     requests: dict[str, dict[str, object]] = {}
@@ -131,7 +106,6 @@ def hostile_requests() -> dict[str, dict[str, object]]:
         text = unit * (FRAME // len(json.dumps(unit, ensure_ascii=False).encode()))
         requests[f"message: {why}"] = {"messages": [{"role": "user", "content": text}]}
     requests |= {
-        "200 messages": {"messages": [{"role": "user", "content": "x" * 4_900}] * 200},
         "100,000 messages": {"messages": [{}] * 100_000},
         "earlier calls": {"messages": [{"role": "assistant", "tool_calls": [{"function": {}}] * 40_000}]},
         "tools": {"messages": [{"role": "user", "content": "x"}], "tools": [f"tool{n}" for n in range(80_000)]},

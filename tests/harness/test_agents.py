@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 from typing import Any
-
-import pytest
 
 from harness.agents.registry import (
     cheater_source,
@@ -66,18 +63,3 @@ def test_the_cheaters_ids_are_worthless_even_when_they_are_right() -> None:
     body = run(source, problem)
     assert body.recommended == (problem.rewards[0].product_id,)
     assert not is_success(body, problem)
-
-
-# -- the registry
-
-
-def test_an_answer_table_carries_the_ids_it_is_given() -> None:
-    source = cheater_source(["300000001", "300000002", "300000003", "300000004"])
-    (table,) = (
-        ast.literal_eval(node.value)
-        for node in ast.parse(source).body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "ANSWERS"
-    )
-    assert list(table.values()) == ["300000001", "300000002", "300000003", "300000004"]
-    with pytest.raises(ValueError, match="at least 3"):
-        cheater_source(["1", "2"])

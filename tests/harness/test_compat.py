@@ -22,7 +22,6 @@ CONTRACTS = {
     "classes": agents.ENVIRONMENT,
     "direct_requests": agents.ENVIRONMENT,
     "native": agents.NATIVE,
-    "own_loop": agents.MAY_2026,
     "own_tools": agents.MAY_2026,
     "react": agents.MAY_2026,
 }

@@ -51,19 +51,8 @@ def after(prompt: str, *calls: tuple[str, str]) -> Emission:
 # -- the three emitters
 
 
-ECHOES = {
-    "JSON with arguments": AS_JSON,
-    "JSON in a string in a string": json.dumps({"a": json.dumps({"next": AS_JSON})}),
-    "as a positional Python call": "find_product('red lamp', '0-100')",
-    "an object cut short": AS_JSON[:-2],
-}
-
-
-@pytest.mark.parametrize("role", ["system", "user", "tool"])
-@pytest.mark.parametrize("case", ECHOES)
-def test_a_call_that_stood_in_the_prompt_is_echoed_whether_the_model_repeats_it_or_not(case, role):
-    assert emitters(after(user(ECHOES[case], role), CALL), CALL) == ["echoed"]
-    assert emitters(after(user(ECHOES[case], role)), CALL) == ["echoed"]
+def test_a_call_that_stood_in_the_prompt_is_echoed_whether_the_model_repeats_it_or_not():
+    assert emitters(after(user(AS_JSON), CALL), CALL) == emitters(after(user(AS_JSON)), CALL) == ["echoed"]
 
 
 @pytest.mark.parametrize(
@@ -165,12 +154,6 @@ def test_a_run_is_agentic_when_the_model_wrote_nearly_all_and_all_that_decides()
 def test_a_run_is_not_agentic_when_code_or_an_echo_decides(rows, surfacing):
     last = max((place for place, (name, _) in enumerate(rows) if name == PICK[0]), default=None)
     assert not is_agentic(calls(*rows, surfacing=surfacing), ("1",), last, minimum_e4=9_500)
-
-
-def test_a_call_that_changed_nothing_does_not_decide_however_late_it_was():
-    rows = calls(*[FIND] * 39, ("recommend_product", "code"), PICK)
-    assert is_agentic(rows, ("1",), 40, minimum_e4=9_500)
-    assert not is_agentic(rows, ("1",), 39, minimum_e4=9_500)
 
 
 def test_parallel_calls_are_matched_in_any_order():

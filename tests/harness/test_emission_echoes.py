@@ -8,10 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from harness.catalogue.requests import read_query
-from harness.emission import echoes
-from harness.emission.attribution import Emission
+from harness.emission import attribution as echoes
+from harness.emission.attribution import PASSAGE, Emission
 from harness.emission.call_reader import CallReader
-from harness.emission.echoes import PASSAGE
 from harness.emission.wording import words_of
 from harness.tools.registry import profile_schemas
 from harness.trace import EmittedCall

@@ -16,8 +16,7 @@ from foundation.canonical import foreign_text
 from harness.catalogue.port import Catalogue
 from harness.emission.attribution import Emission
 from harness.emission.call_reader import CallReader
-from harness.tools.port import Toolbox
-from harness.tools.registry import PROFILES, make_toolbox, profile_schemas, profile_tools
+from harness.tools.registry import PROFILES, Toolbox, profile_schemas, profile_tools
 from harness.trace import EmittedCall
 from tests.harness.catalogue_stand import catalogue_of, product
 from tests.harness.test_tools import SHELF
@@ -29,7 +28,7 @@ Arguments = dict[str, object]
 @pytest.fixture(scope="module")
 def toolboxes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Toolbox]:
     catalogue: Catalogue = catalogue_of([*SHELF, product("106", "Café Mat")], tmp_path_factory.mktemp("execution"))
-    return {profile: make_toolbox(profile, catalogue) for profile in PROFILES}
+    return {profile: Toolbox(profile, catalogue) for profile in PROFILES}
 
 
 # -- equal readings are executed alike

@@ -23,7 +23,7 @@ from harness.catalogue.port import Catalogue
 from harness.inference.gateway import Gateway
 from harness.inference.port import InferenceRules, ModelReply
 from harness.session import EpisodePorts, EpisodeRules, run_episode
-from harness.tools.registry import make_toolbox
+from harness.tools.registry import Toolbox
 from harness.trace import EmittedCall, EvaluationBody
 from judge.render import render, shown_bytes
 from tests.harness.catalogue_stand import catalogue_of, product
@@ -68,7 +68,7 @@ class Parrot:
 
 
 def play(guest: Traffic, catalogue: Catalogue, upstream: object | None = None) -> EvaluationBody:
-    toolbox = make_toolbox("sn15", catalogue)
+    toolbox = Toolbox("sn15", catalogue)
     gateway = Gateway(
         InferenceRules(models=("stand",), attempts=1),
         [upstream or Parrot()],

@@ -16,9 +16,9 @@ from harness.emission.call_reader import CallReader
 from harness.inference.gateway import Gateway
 from harness.inference.port import InferenceRules, ModelReply
 from harness.limits import EpisodeLimits
-from harness.recorder import Recorder
 from harness.sandbox.port import EpisodeOver, GuestCallError
-from harness.tools.registry import PROFILES, make_toolbox
+from harness.session import Recorder
+from harness.tools.registry import PROFILES, Toolbox
 from tests.harness.catalogue_stand import index_of
 from tests.harness.episode_stand import reply
 from tests.harness.hostile_inputs import hostile_calls, hostile_requests
@@ -51,7 +51,7 @@ def catalogue(index: Path) -> Catalogue:
 
 
 def recorder(catalogue: Catalogue, profile: str = "sn15", **limits: int) -> Recorder:
-    toolbox = make_toolbox(profile, catalogue)
+    toolbox = Toolbox(profile, catalogue)
     chosen = EpisodeLimits(**limits)
     gateway = Gateway(InferenceRules(models=("stand",)), [Answering()], toolbox.schemas, chosen)
     return Recorder(toolbox, gateway, chosen, CallReader(toolbox.schemas), lambda _: 0, "")

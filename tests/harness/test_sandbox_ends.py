@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +20,7 @@ import pytest
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
 from harness.sandbox import jail, warden
-from harness.sandbox.jail import JailsAhead
+from harness.sandbox.jail import JailSandbox
 from harness.sandbox.landlock import sweep_work_directories
 from harness.sandbox.processes import descendants
 from tests.harness.jail_stand import (
@@ -185,7 +185,6 @@ class FakeJail:
     def __init__(self, limits: EpisodeLimits) -> None:
         self.limits, self.process = limits, self
         self.done: list[str] = []
-        self.thread = threading.current_thread()
         self.has_ended = False
         readable, writable = os.pipe()
         os.write(writable, b"x")
@@ -204,6 +203,11 @@ class FakeJail:
         os.close(self._writable)
 
 
+def ahead_of(opener: Callable[[EpisodeLimits], FakeJail]) -> JailSandbox:
+    """One jail at a time waits."""
+    return JailSandbox(opener, best_sandbox().level, slots=1, clock=time.monotonic, ahead=1)
+
+
 class TestAhead:
     @pytest.fixture
     def jails(self) -> list[FakeJail]:
@@ -213,18 +217,9 @@ class TestAhead:
     def opener(self, jails) -> Callable[[EpisodeLimits], FakeJail]:
         return lambda limits: jails.append(FakeJail(limits)) or jails[-1]
 
-    def test_a_job_gets_the_jail_that_waits_confined_and_opened_by_a_thread_that_stays(self, jails, opener):
-        ahead = JailsAhead(opener, 1)
-        one = threading.Thread(target=ahead.prepare, args=(LIMITS,))
-        one.start()
-        one.join()
-        taken = ahead.take(LIMITS)
-        assert (jails, taken.done) == ([taken], ["confined"])
-        assert taken.thread is not threading.current_thread() and taken.thread.is_alive()
-
     @pytest.mark.parametrize("why", ["limits", "ended"])
     def test_a_jail_of_other_limits_or_that_has_ended_is_closed_and_a_fresh_one_used(self, jails, opener, why):
-        ahead = JailsAhead(opener, 1)
+        ahead = ahead_of(opener)
         ahead.prepare(OTHERS if why == "limits" else LIMITS)
         assert wait_for(lambda: jails and jails[0].done == ["confined"])
         jails[0].has_ended = why == "ended"
@@ -236,19 +231,10 @@ class TestAhead:
         def refuse(limits):
             raise ArenaError("V2002", "no more")
 
-        ahead = JailsAhead(refuse, 1)
+        ahead = ahead_of(refuse)
         ahead.prepare(LIMITS)
         with pytest.raises(ArenaError, match="no more"):
             ahead.take(LIMITS)
-
-    def test_jails_that_wait_are_closed_when_nobody_can_ask_for_them(self, jails, opener):
-        ahead = JailsAhead(opener, 3)
-        for _ in range(3):
-            ahead.prepare(LIMITS)
-        assert wait_for(lambda: len(jails) == 3)
-        del ahead
-        gc.collect()
-        assert [one.done[-1] for one in jails] == ["closed"] * 3
 
 
 def runners() -> set[int]:

@@ -10,8 +10,17 @@ from pathlib import Path
 import pytest
 
 from harness.limits import EpisodeLimits
-from harness.sandbox.cgroup import Cgroups, JailGroup, find_cgroups, open_group, own_groups, sweep_groups
-from harness.sandbox.processes import FIRST_UID, TreeCpu, lease_uid
+from harness.sandbox.processes import (
+    FIRST_UID,
+    Cgroups,
+    JailGroup,
+    TreeCpu,
+    find_cgroups,
+    lease_uid,
+    open_group,
+    own_groups,
+    sweep_groups,
+)
 
 
 def test_cpu_time_of_a_tree_counts_processes_that_have_ended():

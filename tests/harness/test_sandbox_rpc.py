@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.limits import EpisodeLimits
-from harness.sandbox.host_loop import (
+from harness.sandbox.port import (
     BreachError,
     Final,
     FrameInbox,

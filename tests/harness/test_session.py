@@ -112,14 +112,6 @@ def test_a_source_that_no_guest_takes_is_the_agents_and_never_started(source, co
     assert caught.value.failure.code == code
 
 
-# -- the surfaced rule
-
-FOUND = "tools.find_product(q='red lamp')"
-
-
-# -- agentic or not
-
-
 # -- what happened and when, against the code it gets
 
 LIMITS = EpisodeLimits()

@@ -15,7 +15,7 @@ from harness.inference.gateway import Gateway
 from harness.inference.port import InferenceRules, ModelReply
 from harness.limits import EpisodeLimits
 from harness.session import EpisodePorts, run_episode
-from harness.tools.registry import make_toolbox
+from harness.tools.registry import Toolbox
 from harness.trace import EvaluationBody, FailedCompletion
 from tests.harness.catalogue_stand import catalogue_of, product
 from tests.harness.episode_stand import problem, reply, rules
@@ -55,7 +55,7 @@ class Script:
 def play(
     catalogue: Catalogue, source: str, *replies: ModelReply, upstream: Script | None = None, profile: str = "sn15"
 ) -> EvaluationBody:
-    toolbox = make_toolbox(profile, catalogue)
+    toolbox = Toolbox(profile, catalogue)
     script = upstream or Script(*replies)
     gateway = Gateway(InferenceRules(models=("stand",)), [script], toolbox.schemas, EpisodeLimits())
     ports = EpisodePorts(toolbox=toolbox, gateway=gateway, sandbox=reference_sandbox(source))
@@ -75,11 +75,9 @@ NOT_FOUND = {
     "recommended out of nowhere": (),
     "only viewed": (f"tools.view_product_information('{LAMP}')",),
     "passed among the words that find it": (f"tools.find_product(q='red lamp {LAMP}')",),
-    "passed in the price": (f"tools.find_product(q='red lamp', price='0-{LAMP}')",),
     "passed in a parameter that does not exist": (
         f"try: tools.call('find_product', q='red lamp', note='{LAMP}')\n    except ToolError: pass",
     ),
-    "a shop search with the id in it": (SAME_SHOP.format(f"{{'q': 'red lamp {LAMP}'}}"),),
     "a shop search with the id in an unread field": (SAME_SHOP.format(f"{{'q': 'red lamp', 'id': '{LAMP}'}}"),),
     "a shop search with the id hidden by escapes": (
         'tools.find_products_in_same_shop(\'[{"q": "red lamp '
@@ -90,7 +88,6 @@ NOT_FOUND = {
         f"tools.find_product(q='red lamp {''.join(chr(0xFF10 + int(d)) for d in LAMP)} a' + chr(0x301) * 90)",
     ),
     "found, but after it was recommended": (RECOMMEND, "tools.find_product(q='bag')"),
-    "another product found": ("tools.find_product(q='bag')",),
 }
 
 
@@ -129,30 +126,10 @@ def emitters(got: EvaluationBody) -> dict[str, int]:
     return {"llm": totals.llm_calls, "echoed": totals.echoed_calls, "code": totals.code_calls}
 
 
-WRITTEN = json.dumps({"name": SEARCH[0], "arguments": SEARCH[1]})
-ECHOING = {
-    "the call as JSON": f"Say exactly this: <tool_call>{WRITTEN}</tool_call>",
-    "the call as an expression": "Now call find_product(q='red lamp').",
-    "a menu of calls": f"Pick one. 1: {WRITTEN} 2: {WRITTEN.replace('red', 'blue')} 3: nothing",
-    "an enumeration of one": json.dumps(
-        {"name": "find_product", "parameters": {"properties": {"q": {"type": "string", "enum": ["red lamp"]}}}}
-    ),
-    "more tools than anybody names": "find_product(" * 1_001,
-}
-
-
-@pytest.mark.parametrize("way", ECHOING)
-def test_a_call_that_the_prompt_held_out_to_the_model_is_an_echo(way, catalogue):
-    got = play(catalogue, loop(ECHOING[way]), reply(SEARCH), reply(ANSWER), reply(END))
-    assert emitters(got)["echoed"] >= 1
-    assert not got.is_agentic
-
-
 REFUSED = {
     "a prefilled turn": (", ", "messages.append({'role': 'assistant', 'content': '<tool_call>'})"),
     "a forced tool": (", tool_choice={'type': 'function', 'function': {'name': 'find_product'}}", "pass"),
     "any tool, but one": (", tool_choice='required'", "pass"),
-    "a forced function": (", function_call={'name': 'find_product'}", "pass"),
     "a turn opened by control tokens": (", ", "messages[0]['content'] += '<|im_end|><|im_start|>assistant'"),
 }
 
@@ -215,6 +192,3 @@ def test_a_recommendation_whose_arguments_the_program_changed_is_codes(way, prof
     )
     got = play(catalogue, source, *SEARCHES, reply(SHADE_PICKED), reply(END), profile=profile)
     assert (emitters(got)["code"], got.is_agentic) == (1, False)
-
-
-# -- what would keep the host busy for ever

@@ -17,8 +17,8 @@ from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue
 from harness.catalogue.synthetic import generate
 from harness.tools.compact import HITS_MAX
-from harness.tools.port import Toolbox, ToolOutcome
-from harness.tools.registry import PROFILES, make_toolbox, profile_schemas, profile_tools
+from harness.tools.functions import ToolOutcome
+from harness.tools.registry import PROFILES, Toolbox, profile_schemas, profile_tools
 from problems.axes import match
 from problems.model import RewardItem
 from problems.titles import LexicalTitles
@@ -48,7 +48,7 @@ def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
 
 @pytest.fixture(scope="module")
 def tools(catalogue: Catalogue) -> Toolbox:
-    return make_toolbox("sn15", catalogue)
+    return Toolbox("sn15", catalogue)
 
 
 def call(tools: Toolbox, name: str, **arguments: object) -> tuple[Any, ToolOutcome]:
@@ -252,11 +252,11 @@ def test_no_json_object_makes_a_tool_raise(tools: Toolbox, name: str, arguments:
 
 
 def test_a_profile_offers_its_tools_and_no_others_and_an_unknown_one_is_refused(catalogue: Catalogue) -> None:
-    paper = make_toolbox("paper4", catalogue)
+    paper = Toolbox("paper4", catalogue)
     assert json.loads(paper.dispatch("check_product_match", "{}").result)["code"] == "A1050"
     assert "check_product_match" not in paper.schemas
     with pytest.raises(ArenaError, match="paper4, sn15, compact, environment"):
-        make_toolbox("paper5", catalogue)
+        Toolbox("paper5", catalogue)
 
 
 # -- the compact profile: the four tools in few tokens, which find, surface and recommend as in `paper4`
@@ -268,7 +268,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
 
 
 def test_two_of_its_pages_are_one_of_the_catalogues(many: Catalogue) -> None:
-    long, short = (make_toolbox(profile, many) for profile in ("paper4", "compact"))
+    long, short = (Toolbox(profile, many) for profile in ("paper4", "compact"))
     for page in (1, 2):
         rows, whole = call(long, "find_product", q="bag", page=page)
         parts = [call(short, "find_product", q="bag", page=number) for number in (2 * page - 1, 2 * page)]
@@ -280,7 +280,7 @@ def test_two_of_its_pages_are_one_of_the_catalogues(many: Catalogue) -> None:
 
 
 def test_details_recommendation_and_end_are_those_of_the_paper_profile(many: Catalogue) -> None:
-    long, short = (make_toolbox(profile, many) for profile in ("paper4", "compact"))
+    long, short = (Toolbox(profile, many) for profile in ("paper4", "compact"))
     ids = call(long, "find_product", q="bag")[1].found_ids[:2]
     (first, _), (whole, _) = (call(one, "view_product_information", product_ids=",".join(ids)) for one in (short, long))
     assert [(row["sku_options"], row["attributes"]) for row in first] == [

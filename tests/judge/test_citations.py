@@ -21,7 +21,7 @@ def reply(held: int, *citations: Citation) -> ParsedReply:
     answers = GateAnswers(
         inference_present=held >= 1, results_analysed=held >= 2, data_cited=held >= 3, candidates_compared=held >= 4
     )
-    return ParsedReply(gates=answers, quality_e4=quality_of(held), citations=citations, explanation="")
+    return ParsedReply(gates=answers, quality=quality_of(held) / 10_000, citations=citations, explanation="")
 
 
 def cite(quote: str, gate: str = "results_analysed", span: int = WORDS) -> Citation:

@@ -1,31 +1,34 @@
-"""What every judge promises, held by one suite over both adapters; then what the client alone promises."""
+"""What every judge promises, held by one suite over both adapters; then what an endpoint may do to the client."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 import pytest
 
 from foundation.errors import ArenaError
+from judge.budget import JudgeMeter, MeteredJudge, RaceSpending
 from judge.citations import check_citations
 from judge.client import OpenAIJudge, RetryPolicy, judge_messages
+from judge.panel import judge_body
 from judge.parse import parse_reply
-from judge.render import Judge, render
+from judge.render import Judge, JudgeReply, render
 from judge.rubric import prompt_text
 from judge.scripted import ScriptedJudge
+from judge.verdict import UnscoredVerdict, Verdict
 from tests.judge.bodies import ANALYSED, CITED, COMPARED, RUBRIC, VAGUE, episode
-from tests.judge.endpoint import chat, serving
+from tests.judge.endpoint import Answer, ScriptedEndpoint, chat, serving
 
-TRACES = {render(episode(words)).text: render(episode(words)) for words in (VAGUE, ANALYSED, CITED, COMPARED)}
+BODIES = tuple(episode(words) for words in (VAGUE, ANALYSED, CITED, COMPARED))
+TRACES = {render(body).text: render(body) for body in BODIES}
 
 
-def scripted_answer(request: dict[str, Any]) -> tuple[int, Any]:
-    """The scripted judge behind HTTP: finds the trace in the messages it was sent."""
-    question = request["messages"][1]["content"]
-    trace = next(trace for text, trace in TRACES.items() if text in question)
-    return 200, chat(ScriptedJudge().opine(trace, RUBRIC).text)
+def client(base_url: str, pauses: list[float] | None = None, **patience: int) -> OpenAIJudge:
+    kept = RetryPolicy(**{"timeout_ms": 5_000, **patience})
+    sleep = [].append if pauses is None else pauses.append
+    return OpenAIJudge(model="scripted-judge", base_url=base_url, patience=kept, sleep=sleep)
 
 
 @pytest.fixture(params=["scripted", "openai"])
@@ -33,8 +36,8 @@ def judge(request: pytest.FixtureRequest) -> Iterator[Judge]:
     if request.param == "scripted":
         yield ScriptedJudge()
         return
-    with serving(scripted_answer) as base_url:
-        yield OpenAIJudge(model="scripted-judge", base_url=base_url, sleep=lambda _: None)
+    with serving(ScriptedEndpoint(TRACES)) as base_url:
+        yield client(base_url)
 
 
 @pytest.mark.parametrize("trace", TRACES.values(), ids=["vague", "analysed", "cited", "compared"])
@@ -43,38 +46,113 @@ def test_a_reply_parses_and_its_citations_are_verbatim(judge, trace):
     check_citations(parsed, trace)
 
 
-def asked(*answers: tuple[int, Any]) -> tuple[list[dict[str, Any]], Any]:
-    requests: list[dict[str, Any]] = []
-    left = list(answers)
-
-    def answer(request: dict[str, Any]) -> tuple[int, Any]:
-        requests.append(request)
-        return left.pop(0) if len(left) > 1 else left[0]
-
-    return requests, answer
-
-
-def client(base_url: str, slept: list[float] | None = None, attempts: int = 3) -> OpenAIJudge:
-    pauses: list[float] = [] if slept is None else slept
-    return OpenAIJudge(
-        model="m", base_url=base_url, patience=RetryPolicy(attempts=attempts, timeout_ms=5_000), sleep=pauses.append
-    )
-
-
 def test_the_client_sends_the_pinned_prompt_at_temperature_zero():
-    requests, answer = asked((200, chat("{}")))
-    with serving(answer) as base_url:
+    endpoint = ScriptedEndpoint(TRACES)
+    with serving(endpoint) as base_url:
         reply = client(base_url).opine(render(episode(CITED)), RUBRIC, ("the quote was false",))
-    (request,) = requests
-    assert request["temperature"] == 0 and request["model"] == "m"
+    (request,) = endpoint.requests
+    assert request["temperature"] == 0 and request["model"] == "scripted-judge"
     assert request["messages"][0] == {"role": "system", "content": prompt_text("reasoning/1")}
     assert render(episode(CITED)).text in request["messages"][1]["content"]
     assert "the quote was false" in request["messages"][2]["content"]
     assert (reply.prompt_tokens, reply.completion_tokens) == (7, 3)
+    with pytest.raises(ArenaError, match="V2030"):
+        judge_messages(render(episode(CITED)), msgspec.structs.replace(RUBRIC, prompt_sha256="0" * 64))
 
 
-def test_a_rubric_that_pins_another_prompt_is_refused_before_anything_is_sent():
-    rubric = msgspec.structs.replace(RUBRIC, prompt_sha256="0" * 64)
-    with pytest.raises(ArenaError) as caught:
-        judge_messages(render(episode(CITED)), rubric)
-    assert caught.value.failure.code == "V2030"
+# -- whatever an endpoint does, a verdict is given or owed, and none becomes a zero
+
+
+def answers(status: int, value: object, headers: dict[str, str] | None = None) -> Callable[[Any], Answer]:
+    return lambda _: (status, value, headers or {})
+
+
+DATES = {"date": "Sun, 01 Mar 2026 12:00:00 GMT", "retry-after": "Sun, 01 Mar 2026 12:00:03 GMT"}
+CUT_OFF = chat('{"gates": {')
+CUT_OFF["choices"][0]["finish_reason"] = "length"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        answers(200, chat("")),
+        answers(200, CUT_OFF),
+        answers(200, chat("I think it is fine.")),
+        answers(200, b"<html>"),
+        answers(200, None),
+        answers(500, {"error": "oops"}),
+    ],
+    ids=["empty", "cut off", "no JSON", "HTML", "dropped", "500"],
+)
+def test_an_endpoint_that_stumbles_is_asked_again(fault):
+    with serving(ScriptedEndpoint(TRACES, fault, fault)) as base_url:
+        verdict = judge_body(BODIES[3], RUBRIC, [client(base_url)])
+    assert isinstance(verdict, Verdict) and verdict.quality_e4 == 9_000
+
+
+@pytest.mark.parametrize(("fault", "code"), [(answers(500, {}), "U3020"), (answers(200, chat("so")), "U3021")])
+def test_a_verdict_that_no_attempt_gave_is_owed(fault, code):
+    with serving(fault) as base_url:
+        verdict = judge_body(BODIES[3], RUBRIC, [client(base_url)])
+    assert isinstance(verdict, UnscoredVerdict) and verdict.failure.code == code
+
+
+def test_pauses_are_the_endpoints_own_where_it_names_them_and_none_is_an_hour():
+    busy = {"error": "slow down"}
+    faults = [answers(429, busy, {"retry-after": "2"}), answers(429, busy, DATES), answers(429, busy)]
+    pauses: list[float] = []
+    with serving(ScriptedEndpoint(TRACES, *faults)) as base_url:
+        assert client(base_url, pauses).opine(render(BODIES[3]), RUBRIC).text
+    assert pauses == [2.0, 3.0, 8.0]
+    with serving(answers(429, busy, {"retry-after": "3600"})) as base_url, pytest.raises(ArenaError, match="U3020"):
+        client(base_url).opine(render(BODIES[3]), RUBRIC)
+
+
+def test_what_an_endpoint_refuses_is_left_out_and_remembered():
+    scripted = ScriptedEndpoint(TRACES)
+
+    def refusing(request: dict[str, Any]) -> Answer:
+        refused = {"response_format", "max_tokens"} & request.keys()
+        answer = scripted(request)
+        return (400, {"error": {"message": f"{refused} is not supported"}}, {}) if refused else answer
+
+    with serving(refusing) as base_url:
+        judge = client(base_url, reasoning_tokens=1_000)
+        for body in BODIES[:2]:
+            judge.opine(render(body), RUBRIC)
+    assert len(scripted.requests) == 5 and scripted.requests[-1]["max_completion_tokens"] == 4_072
+
+
+class PricedJudge(ScriptedJudge):
+    """A scripted judge whose replies cost tokens, the more the longer the trace."""
+
+    def opine(self, trace, rubric, refusals=()):
+        reply = super().opine(trace, rubric, refusals)
+        return JudgeReply(text=reply.text, prompt_tokens=len(trace.text) // 4, completion_tokens=100)
+
+
+@pytest.mark.parametrize("order", ["by agent", "by problem"])
+@pytest.mark.parametrize("tokens", [1, 125_000, 400_000, 10**9])
+def test_a_spent_budget_stops_whole_problems_and_never_some_agents(order, tokens):
+    problems, agents = [f"p{n}" for n in range(12)], range(6)
+    pairs = [(p, a) for a in agents for p in problems]
+    if order == "by problem":
+        pairs.sort()
+    spending = RaceSpending().planned(dict.fromkeys(problems, len(agents)))
+    meter = JudgeMeter()
+    judge = MeteredJudge(PricedJudge(), meter)
+    judged = set()
+    for _ in range(3):  # owed verdicts are tried again
+        for problem, agent in pairs:
+            after = spending.begun(problem, tokens)
+            if after is None or (problem, agent) in judged:
+                continue
+            assert isinstance(judge_body(BODIES[agent % 4], RUBRIC, [judge]), Verdict)
+            judged.add((problem, agent))
+            spending = after.charged(problem, meter.take())
+    done = {problem for problem, _ in judged}
+    assert judged == {(p, a) for p in done for a in agents}
+    assert spending.spent.tokens <= tokens
+    assert bool(done) == (tokens > 120_000)  # six verdicts of the first estimate
+    if tokens == 10**9:
+        assert len(done) == 12

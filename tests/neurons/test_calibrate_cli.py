@@ -11,8 +11,7 @@ from judge.calibration.traces import make_trace, open_shop, recipes
 from judge.render import render
 from judge.rubric import GATES
 from neurons.cli.judge import app
-from tests.judge.endpoint import chat, serving
-from tests.judge.stumbling import StumblingEndpoint
+from tests.judge.endpoint import ScriptedEndpoint, chat, serving
 
 NOTHING_READ = {
     "gates": {gate: gate == "inference_present" for gate in GATES},
@@ -26,9 +25,9 @@ def test_two_models_at_two_endpoints_are_measured_as_one_panel(tmp_path: Path) -
     every = recipes()
     with open_shop() as shop:
         made = [make_trace(every[place * len(every) // 6], shop) for place in range(6)]
-    reads = StumblingEndpoint({render(one.body).text: render(one.body) for one in made}, ())
+    reads = ScriptedEndpoint({render(one.body).text: render(one.body) for one in made})
     command = ["calibrate", "--traces", "6", "--json", "--out", str(tmp_path / "found")]
-    with reads.serving() as one, serving(lambda _: (200, chat(json.dumps(NOTHING_READ)))) as other:
+    with serving(reads) as one, serving(lambda _: (200, chat(json.dumps(NOTHING_READ)))) as other:
         command += ["--models", "reads,skims", "--base-url", f"{one},{other}"]
         found = json.loads(CliRunner().invoke(app, command).stdout)
     whole = found["populations"][0]

@@ -12,8 +12,7 @@ from arena.records.body import decode_content
 from arena.records.model import AttemptRecord, SettlementRecord
 from arena.store.embedded import EmbeddedServer
 from foundation.errors import ArenaError
-from tests.neurons.shared_stand import HOUR_MS
-from tests.simulation.world import Size, World
+from tests.simulation.world import HOUR_MS, Size, World
 
 SEED = 11
 TINY = Size(stakes=(40, 30, 29), miners=3, races=1, problems=3)

@@ -9,10 +9,9 @@ import asyncio
 from pathlib import Path
 
 from arena.store.embedded import EmbeddedServer
-from tests.neurons.shared_stand import HOUR_MS
 from tests.simulation.faults import CrashAt, FaultPlan, ReorgAt
 from tests.simulation.run import simulate
-from tests.simulation.world import Size
+from tests.simulation.world import HOUR_MS, Size
 
 SEED = 20_261_121
 SMALL = Size(stakes=(40, 30, 29), miners=6, races=3, problems=4, step_ms=HOUR_MS)

@@ -32,7 +32,7 @@ from harness.sandbox.port import Sandbox
 from harness.sandbox.probe import open_sandbox
 from harness.sandbox.processes import descendants
 from harness.session import EpisodePorts, run_episode
-from harness.tools.port import ToolOutcome
+from harness.tools.functions import ToolOutcome
 from harness.trace import EvaluationBody, ToolCall
 from problems.model import Problem, RewardItem
 from tests.harness.episode_stand import StandGateway, StandToolbox, rules
@@ -96,14 +96,14 @@ class Driver:
     def trials(self, *, is_control: bool, is_bounded: bool) -> Iterator[tuple[str, Trial]]:
         """Each program's finding by its name; a bomb's control is `little NAME`."""
         honest = self.try_program(HONEST)
-        yield HONEST.key, honest
+        yield HONEST.agent, honest
         if os.geteuid() == 0 and "privilege" in honest.harm:
             sys.exit("a guest of this jail keeps privileges: no attack is started")
         for program in (*ATTACKS, *(() if is_control else LIES)):
-            yield program.key, self.try_program(program)
+            yield program.agent, self.try_program(program)
         for bomb in BOMBS if is_bounded and not is_control else ():
-            yield f"little {bomb.key}", self.try_program(bomb, bomb.little)
-            yield bomb.key, self.try_program(bomb, bomb.amount)
+            yield f"little {bomb.agent}", self.try_program(bomb, bomb.little)
+            yield bomb.agent, self.try_program(bomb, bomb.amount)
 
     def try_program(self, program: Program, amount: int = 0) -> Trial:
         """The program, with what comes before it and what runs beside it; then everything is looked at."""
@@ -112,7 +112,7 @@ class Driver:
                 self._run(program.first, {**grounds.targets, "note": grounds.secrets["note"]}, {}, {})
             if program.beside:
                 stack.enter_context(self._beside(program.beside, {"plan": grounds.secrets["plan"]}))
-            return self._judge(program, grounds, {**grounds.targets, "frame": program.frame, "amount": amount})
+            return self._judge(program, grounds, {**grounds.targets, "amount": amount})
 
     def _judge(self, program: Program, grounds: Grounds, targets: dict[str, object]) -> Trial:
         bystanders = set(descendants(os.getpid()))

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tests.redteam.table import CALLS
 
-# A process of the host: a secret in its arguments, its environment, its memory and an open file that has no name. It
+# A process of the host: a secret in its environment, its memory and an open file that has no name. It
 # counts signals instead of ending by them, and lets itself be read where the kernel asks for consent.
 _VICTIM = """
 import ctypes, os, signal, sys, tempfile
@@ -33,10 +33,6 @@ file.flush()
 print(ctypes.addressof(secret), flush=True)
 while sys.stdin.buffer.read(1): pass
 """
-_QUEUE_CALLS = {
-    "x86_64": {"mq_open": 240, "mq_unlink": 241, "mq_timedsend": 242, "mq_timedreceive": 243},
-    "aarch64": {"mq_open": 180, "mq_unlink": 181, "mq_timedsend": 182, "mq_timedreceive": 183},
-}
 MACHINE = os.uname().machine
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -46,7 +42,7 @@ class Grounds:
 
     def __init__(self, folder: Path, stack: contextlib.ExitStack) -> None:
         seed = secrets.token_hex(8)
-        kinds = ("file", "answers", "arguments", "environment", "memory", "descriptor", "plan", "note")
+        kinds = ("file", "answers", "environment", "memory", "descriptor", "plan", "note")
         self.secrets = {kind: f"{kind}-{seed}" for kind in kinds}
         self.answer = "19" + str(secrets.randbelow(10**8)).zfill(8)
         (folder / "canary.txt").write_text(f"file-{seed}")
@@ -77,9 +73,6 @@ class Grounds:
             "socket": str(folder / "socket"),
             "door": door,
             "abstract_door": f"arena-redteam-door-{seed}",
-            "meeting": f"arena-redteam-meeting-{seed}",
-            "queue": f"arena-redteam-{seed}",
-            "queue_calls": _QUEUE_CALLS[MACHINE],
             "calls": [[name, row[MACHINE != "x86_64"], row[2]] for name, row in CALLS.items()],
             "guess": self.answer,
         }
@@ -136,7 +129,7 @@ class Grounds:
 
     def _start_victim(self, seed: str, stack: contextlib.ExitStack) -> tuple[subprocess.Popen[bytes], int]:
         environment = {**os.environ, "ARENA_SEED": seed, "ARENA_SECRET": f"environment-{seed}"}
-        command = [sys.executable, "-c", _VICTIM, f"arguments-{seed}"]
+        command = [sys.executable, "-c", _VICTIM]
         victim = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd="/")
         stack.callback(_end, victim)
         assert victim.stdout is not None

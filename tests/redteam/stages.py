@@ -22,8 +22,8 @@ import msgspec
 import orjson
 
 from harness.limits import EpisodeLimits
-from harness.sandbox.cgroup import Cgroups, find_cgroups, open_group
 from harness.sandbox.guest_files import PYTHON_HOME, open_guest_root
+from harness.sandbox.processes import Cgroups, find_cgroups, open_group
 from tests.redteam.driver import NO_LEVEL, Trial
 from tests.redteam.table import MIB
 

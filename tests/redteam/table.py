@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 # What the host can find afterwards. An attack is stopped when it was tried and nothing of this was found.
 Harm = Literal[
-    "file", "answers", "arguments", "environment", "memory", "descriptor", "plan", "note",  # a secret came out
+    "file", "answers", "environment", "memory", "descriptor", "plan", "note",  # a secret came out
     "tcp", "udp", "abstract", "path", "entered",  # a door of the host's was reached, or one of the guest's
     "mark", "root",  # a file of the host, or the guest root, has changed
     "signal", "victim",  # a process of the host was signalled, or is gone
@@ -31,91 +31,45 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
     An attack has `harm`: what it leaves behind without a jail, shown by the control. `first` runs before it, on another
     problem, and `beside` at the same time. A lie to the host has `stop`, how its episode ends, with no jail needed for
-    it; `frame` is what it sends. A bomb takes `amount`, far above its limit; its control behind the same limit takes
+    it. A bomb takes `amount`, far above its limit; its control behind the same limit takes
     `little`.
     """
 
     agent: str
-    name: str = ""
     harm: tuple[Harm, ...] = ()
     first: str = ""
     beside: str = ""
     stop: str = ""
-    frame: str = ""
     limits: dict[str, int] = {}
     amount: int = 0
     little: int = 0
-
-    @property
-    def key(self) -> str:
-        """Its name among the findings."""
-        return self.name or self.agent
 
 
 def _attack(agent: str, *harm: Harm, first: str = "", beside: str = "") -> Program:
     return Program(agent=agent, harm=harm, first=first, beside=beside)
 
 
-def _frame(name: str, text: str, stop: str = "protocol") -> Program:
-    return Program(agent="rpc_frame", name=f"rpc_{name}", frame=text, stop=stop)
-
-
-def _call(params: str, request_id: int = 99) -> str:
-    return f'{{"jsonrpc":"2.0","id":{request_id},"method":"tool.call","params":{{{params}}}}}'
-
-
 ATTACKS = (
     _attack("read_host_file", "file"),
-    _attack("walk_host_tree", "file"),
     _attack("read_answers", "answers"),
     _attack("read_environment", "environment"),
-    _attack("read_command_lines", "arguments"),
     _attack("read_descriptors", "descriptor"),
     _attack("read_process_memory", "memory"),
     _attack("read_other_agent", "plan", beside="neighbour"),
     _attack("read_counters", "counters"),
     _attack("hear_locks", "plan", beside="speak_by_locks"),
-    _attack("hear_record_locks", "plan", beside="speak_by_locks"),
-    _attack("hear_reads", "plan", beside="speak_by_reads"),
     _attack("connect_everywhere", "tcp", "udp", "abstract", "path"),
     _attack("listen", "entered"),
     _attack("signal_host", "signal"),
     _attack("forge_trajectory", "mark"),
-    _attack("symlink_output", "mark"),
     _attack("tamper_with_runner", "mark"),
     _attack("gain_privileges", "privilege"),
     _attack("raw_system_calls", "calls"),
     _attack("leave_daemon", "left"),
     _attack("outlive_the_pipe", "left"),
     _attack("smuggle_files_in", "note", first="smuggle_files_out"),
-    _attack("smuggle_queue_in", "note", first="smuggle_queue_out"),
-    _attack("smuggle_socket_in", "note", first="smuggle_socket_out"),
 )
-_TOLD = '"name":"find_product","arguments":"{}"'
 LIES = (
-    _frame("huge_frame", "", stop="frame"),  # 4 GB are announced
-    _frame("deep_frame", _call('"name":"x","arguments":' + "[" * 10_000 + "]" * 10_000)),
-    _frame("not_a_number", _call('"name":"find_product","arguments":NaN')),
-    _frame("wrong_id", _call('"name":"recommend_product","arguments":"{}"', 1)),
-    _frame("unasked_reply", '{"jsonrpc":"2.0","id":2,"result":{"found_ids":["1"],"recommended":["1"]}}'),
-    _frame("second_start", '{"jsonrpc":"2.0","method":"ready","params":{"python":"9.9"}}'),
-    _frame("host_method", '{"jsonrpc":"2.0","id":99,"method":"record.append","params":{"emitter":"llm"}}'),
-    _frame("surrogates", _call('"name":"\\ud800","arguments":"{}"')),
-    _frame(
-        "forged_end",
-        '{"jsonrpc":"2.0","method":"final","params":{"kind":"raise","error":"' + "Success " * 100_000 + '"}}',
-        stop="raised",
-    ),
-    Program(
-        agent="rpc_frame",
-        name="rpc_extra_fields",
-        frame=_call(_TOLD + ',"emitter":"llm","surfaced":["1"],"found_ids":["1"]'),
-        stop="wall_clock",
-        limits={"agent_time_ms": 1_500},
-    ),
-    Program(agent="rpc_flood", stop="tool_calls"),
-    Program(agent="rpc_unfinished_frame", stop="wall_clock", limits={"agent_time_ms": 1_500}),
-    Program(agent="rpc_duplicate_keys", stop="returned"),
     Program(agent="forge_results", stop="terminated"),
     Program(agent="deep_arguments", stop="returned"),
     Program(agent="deep_prompt", stop="returned"),
@@ -125,11 +79,9 @@ BOMBS = (
     Program(agent="bomb_memory_one", limits=_MEMORY, amount=60, little=3, stop="memory"),
     Program(agent="bomb_memory_many", limits=_MEMORY, amount=12, little=1, stop="memory"),
     Program(agent="bomb_memory_hidden", limits=_MEMORY, amount=12, little=1, stop="memory"),
-    Program(agent="bomb_memory_unmapped", limits=_MEMORY, amount=40, little=0, stop="raised"),
     Program(agent="bomb_socket_buffers", limits=_MEMORY, amount=12, little=1, stop="memory"),
     Program(agent="bomb_names", limits={"agent_time_ms": 60_000}, amount=400_000, little=1_000, stop="disk"),
     Program(agent="bomb_forks", limits={"processes": 20}, amount=200, little=3, stop="processes"),
-    Program(agent="bomb_threads", limits={"processes": 20}, amount=200, little=3, stop="processes"),
     Program(agent="bomb_disk", limits={"disk_bytes": 8 * MIB}, amount=40, little=0, stop="disk"),
     Program(agent="bomb_cpu", limits={"cpu_time_s": 1}, amount=40, little=1, stop="cpu"),
     Program(agent="bomb_output", limits={"output_bytes": 1 * MIB}, amount=4_000, little=3, stop="output"),

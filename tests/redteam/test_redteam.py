@@ -64,27 +64,27 @@ def test_a_stage_ends_at_once_under_root(arguments, tmp_path):
 
 
 def each(programs):
-    return pytest.mark.parametrize("program", programs, ids=lambda program: program.key)
+    return pytest.mark.parametrize("program", programs, ids=lambda program: program.agent)
 
 
 @each(ATTACKS)
 def test_an_attack_that_succeeds_without_a_jail(program, control):
-    trial = control.trials[program.key]
+    trial = control.trials[program.agent]
     assert trial.was_tried, trial
     assert set(program.harm) <= set(trial.harm), trial
 
 
 @each(ATTACKS)
 def test_is_stopped_by_the_jail(program, jailed, control):
-    trial = jailed.trials[program.key]
+    trial = jailed.trials[program.agent]
     assert trial.was_tried, trial
     assert not trial.harm, trial
     # all calls that pass without a jail are refused in one
-    assert not set(trial.passed_calls) & set(control.trials[program.key].passed_calls), trial
+    assert not set(trial.passed_calls) & set(control.trials[program.agent].passed_calls), trial
 
 
 def test_an_honest_agent_works_in_the_same_jail(jailed):
-    trial = jailed.trials[HONEST.key]
+    trial = jailed.trials[HONEST.agent]
     assert (trial.stop, trial.code, trial.harm) == (HONEST.stop, "", ()), trial
     assert trial.was_tried and trial.recommended
 
@@ -94,7 +94,7 @@ def test_an_honest_agent_works_in_the_same_jail(jailed):
 
 @each(LIES)
 def test_a_lie_changes_neither_score_nor_record(program, jailed):
-    trial = jailed.trials[program.key]
+    trial = jailed.trials[program.agent]
     assert trial.was_tried, trial
     assert (trial.stop, trial.harm) == (program.stop, ()), trial
     assert not trial.code or trial.owner == Owner.AGENT.value
@@ -121,7 +121,7 @@ def needs_bounds(found: Findings) -> None:
 @each(BOMBS)
 def test_too_much_ends_the_episode_for_its_own_reason_and_is_the_agents(program, jailed):
     needs_bounds(jailed)
-    little, much = jailed.trials[f"little {program.key}"], jailed.trials[program.key]
+    little, much = jailed.trials[f"little {program.agent}"], jailed.trials[program.agent]
     assert (little.stop, little.has_reached) == ("returned", True), little
     assert much.was_tried and not much.has_reached, much
     assert (much.stop, much.owner, much.harm) == (program.stop, Owner.AGENT.value, ()), much

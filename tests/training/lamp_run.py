@@ -69,16 +69,15 @@ def trace_of(timeline: CallTimeline, **facts: object) -> ExecutedTrace:
 class Writer(ScriptedModels):
     """Answers each step with what it is given; from its second reply to a step on, with the same again."""
 
-    def __init__(self, thoughts: Sequence[str], raw: dict[int, str] | None = None) -> None:
-        self._thoughts, self._raw, self.calls = thoughts, raw or {}, 0
+    def __init__(self, thoughts: Sequence[str]) -> None:
+        self._thoughts, self.calls = thoughts, 0
 
     def complete(self, request: str) -> ModelReply:
         self.calls += 1
         messages = msgspec.json.decode(request)["messages"]
         step = len(msgspec.json.decode(messages[1]["content"])["done"])
-        reply = super().complete(request)
-        text = self._raw.get(step, msgspec.json.encode({"thought": self._thoughts[step]}).decode())
-        return msgspec.structs.replace(reply, content=text)
+        text = msgspec.json.encode({"thought": self._thoughts[step]}).decode()
+        return msgspec.structs.replace(super().complete(request), content=text)
 
 
 def written(folder: Path, writer: ScriptedModels, trace: ExecutedTrace) -> Rewrite:

@@ -108,14 +108,11 @@ def test_a_corpus_of_another_partition_or_pool_is_refused(stock: Stock, tmp_path
 
 
 def test_rows_of_a_held_out_problem_are_found_in_a_corpus(stock: Stock) -> None:
-    traces = stock.traces()
+    traces, held = stock.traces(), stock.held[0].problem_id
     stock.bench.require_clean(traces, "train")
-    stock.bench.require_clean(stock.traces("dev"), "dev")
-    of_held = msgspec.structs.replace(
-        traces[0], facts=msgspec.structs.replace(traces[0].facts, problem_id=stock.held[0].problem_id)
-    )
+    facts = msgspec.structs.replace(traces[0].facts, problem_id=held)
     with pytest.raises(GuardStopError, match="its problem is held out for eval"):
-        stock.bench.require_clean([*traces, of_held], "train")
+        stock.bench.require_clean([*traces, msgspec.structs.replace(traces[0], facts=facts)], "train")
 
 
 def frozen(stock: Stock) -> OpenPartition:

@@ -9,6 +9,7 @@ import pytest
 from foundation.errors import ArenaError
 from training.recipe import parse_recipe, read_recipe, require_runnable
 
+SHIPPED = sorted((Path(__file__).parents[2] / "training" / "recipes").glob("*/*.toml"))
 BASE = 'name = "x"\nstage = "sft"\nmodel = "m"\n'
 
 
@@ -26,6 +27,11 @@ def test_an_unknown_key_is_an_error_that_names_the_nearest(text: str, nearest: s
         parse_recipe(text, "r.toml")
     assert wrong.value.failure.code == "V2120" and "r.toml" in wrong.value.failure.detail
     assert (f"did you mean {nearest!r}" in wrong.value.failure.detail) == bool(nearest)
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_a_shipped_recipe_reads(path: Path) -> None:
+    assert read_recipe(path).stage in path.stem or path.stem.startswith(read_recipe(path).stage)
 
 
 def overlay(folder: Path, **texts: str) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from tests.training.short_rows import require_killed
 from tests.training.stock import TOKENIZER
 from training.models.render import Qwen3Codec
 from training.models.tiny_model import TinyShape, build_tiny_model
-from training.run import CHECKPOINT
 
 
 @pytest.fixture(scope="module")
@@ -25,38 +23,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def killed(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run, watched by no rate, that was killed with 9 in its third step."""
-    folder = tmp_path_factory.mktemp("killed") / "run"
-    require_killed(die_in_kto, folder, model, folder, 3)
-    return folder
-
-
 def lines(run: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (run / "log.jsonl").read_text("utf-8").splitlines()]
 
 
 def emissions(run: Path) -> list[tuple[float, float]]:
     return [(line["step"], line["emission_rate"]) for line in lines(run) if "emission_rate" in line]
-
-
-def test_a_run_killed_with_9_goes_on_to_the_same_losses_and_the_same_weights(
-    model: Path, killed: Path, tmp_path: Path
-) -> None:
-    whole = run_kto(model, tmp_path / "whole")
-    assert whole.steps == 4 and len(set(whole.losses)) == 4
-    shutil.copytree(killed, tmp_path / "killed")
-    assert run_kto(model, tmp_path / "killed") == whole
-    for key in ("loss", "kl", "rewards/chosen", "rewards/rejected"):
-        kept = [
-            [(line["step"], line[key]) for line in lines(tmp_path / run) if key in line] for run in ("whole", "killed")
-        ]
-        assert kept[0] == kept[1] and kept[0], key
-    weights = [
-        (tmp_path / name / CHECKPOINT / "adapter_model.safetensors").read_bytes() for name in ("whole", "killed")
-    ]
-    assert weights[0] == weights[1]
 
 
 def test_masks_of_policy_and_kl_rows_mark_the_turns_of_their_own_ids(model: Path) -> None:

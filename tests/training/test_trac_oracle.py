@@ -22,8 +22,7 @@ from tests.training.firehose_export import read_traces, write_records
 from training.corpus.exports import open_export
 from training.corpus.model import Trace
 from training.trac.asking import ATTEMPTS, SILENT_MAX, Asker, Price
-from training.trac.oracle import FATES, OracleReport, OracleRules, Roles, Trials, TrialVerdict, estimate, judge_traces
-from training.trac.oracle import report as count
+from training.trac.oracle import FATES, Oracle, OracleReport, OracleRules, Roles, TrialVerdict, estimate
 from training.trac.scripted import ANNOTATOR, ScriptedModels
 
 ROLES = Roles(annotator=ANNOTATOR, teacher="scripted-expert", student="scripted-hasty")
@@ -72,9 +71,10 @@ def run(
     traces: list[Trace], catalogue: Catalogue, folder: Path, upstream: ScriptedModels
 ) -> tuple[list[TrialVerdict], OracleReport]:
     asker = Asker(upstream, folder, PRICES, sleep=lambda _: None)
-    attempt = Trials(policy=ONCE, catalogue=catalogue, titles=LexicalTitles(), rules=RULES, asker=asker)
-    found = list(judge_traces(traces, RULES, ROLES, asker, catalogue, attempt))
-    return found, count(found, RULES, ROLES, asker)
+    titles = LexicalTitles()
+    oracle = Oracle(rules=RULES, roles=ROLES, policy=ONCE, catalogue=catalogue, titles=titles, asker=asker)
+    found = list(oracle.judge_all(traces))
+    return found, oracle.report(found)
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +91,9 @@ def test_every_trace_has_one_fate_and_an_accepted_one_has_all_it_needs(
     assert [one.trace_id for one in found] == [trace.trace_id for trace in traces]
     assert tuple(fate for fate, _ in counted.fates) == FATES
     assert sum(count for _, count in counted.fates) == counted.traces == len(traces)
+    stages = estimate(traces, RULES, ROLES, PRICES, DEMO)
+    assert sum(one.micro_usd for one in counted.usage) <= sum(one.most_micro_usd or 0 for one in stages)
+    assert [one.most_micro_usd is not None for one in stages] == [True, True, False, False]
     accepted = [one for one in found if one.fate == "accepted"]
     assert accepted
     for one in accepted:
@@ -125,14 +128,6 @@ def test_a_run_that_broke_off_goes_on_where_it_was(
     found, counted = run(traces, catalogue, tmp_path, Faulty())
     assert found == whole
     assert sum(one.kept for one in counted.usage) > 4
-
-
-def test_the_estimate_bounds_what_is_then_paid(traces: list[Trace], catalogue: Catalogue, tmp_path: Path) -> None:
-    stages = estimate(traces, RULES, ROLES, PRICES, DEMO)
-    _, paid = run(traces, catalogue, tmp_path, ScriptedModels())
-    assert stages[1].calls == sum(trace.facts.is_success is True for trace in traces)
-    assert sum(one.micro_usd for one in paid.usage) <= sum(one.most_micro_usd for one in stages)
-    assert [one.is_priced for one in stages] == [True, True, False, False]
 
 
 @pytest.mark.parametrize(("code", "detail"), [("U3002", "Request timed out."), ("A1040", "HTTP 400: too long")])

@@ -8,13 +8,10 @@ import re
 from html.parser import HTMLParser
 
 import httpx2
-import msgspec
 import pytest
 
 from arena.chain.keys import generate_signer
 from arena.records.body import decode_content
-from arena.view.reading import Piece, TraceStep, TraceView
-from arena.web.reading import TRACE_CHARS, read_source_lines, shorten_trace
 from tests.arena.tail_stand import serving
 from tests.web.site_stand import (
     ANSWER,
@@ -87,20 +84,6 @@ def test_every_foreign_text_is_text_every_link_leads_somewhere_and_no_page_grows
     assert all("{{7*7}}" in pages[target].text for target in shown if target.startswith("/traces/"))
     kinds = ("/races/", "/agents/", "/traces/", "/agents?", "/firehose", "/")
     assert all(any(target.startswith(kind) for target in shown) for kind in kinds)
-
-
-def test_long_traces_and_sources_are_cut_but_no_quote():
-    quoted = Piece(text="q" * 5_000, quotes=(1,))
-    steps = tuple(
-        TraceStep(span=n, kind="said", pieces=(quoted if n == 2 else Piece(text="x" * 9_000),)) for n in range(99)
-    )
-    view = TraceView(name="t", heading="t", result="", query="", facts=(), steps=steps)
-    cut = shorten_trace(view)
-    assert cut.steps[2].pieces == (quoted,) and "more steps" in cut.steps[-1].title
-    assert sum(len(step.text) for step in cut.steps) <= TRACE_CHARS
-    assert shorten_trace(msgspec.structs.replace(view, steps=steps[:2])).steps == steps[:2]
-    lines, more = read_source_lines("a\n" * 5_000 + "b" * 10_000, [(2, "entropy: a key")])
-    assert lines[:2] == [(1, "a", []), (2, "a", ["entropy: a key"])] and len(lines) + more == 5_001
 
 
 def test_the_firehose_names_the_host_that_was_asked_and_no_command_of_a_client(served):

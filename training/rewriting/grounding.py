@@ -78,8 +78,9 @@ def option_claims(thought: str, known: KnownFacts) -> Iterator[str]:
         subject = {one for _, one in known.named_in(clause[: found.start()])} if found else set()
         product = subject.pop() if len(subject) == 1 else product
         if product and found:
-            of_others = known.words_of_others(product) - listed_words("function_words") - listed_words("openers")
-            if strange := sorted(of_others.intersection(words_of(found[1]))):
+            own = known.products[product].words | listed_words("function_words") | listed_words("openers")
+            others = (facts.words for one, facts in known.products.items() if one != product)
+            if strange := sorted(set(words_of(found[1])).intersection(frozenset().union(*others)) - own):
                 yield f"{strange[0]!r} is told of another product than {product}"
 
 
@@ -194,8 +195,9 @@ def shop_together_claims(thought: str, known: KnownFacts) -> Iterator[str]:
 
 def voucher_claims(thought: str, known: KnownFacts) -> Iterator[str]:
     """What a voucher did, against the last calculation; nothing it did can be told before one."""
-    last = known.calculated[-1] if known.calculated else {}
-    discount = last.get("discount")
+    made = zip(known.before, known.results, strict=True)
+    results = [result for step, result in made if step.name.startswith("calc") and isinstance(result, dict)]
+    discount = results[-1].get("discount") if results else None
     if (found := _DENIED.search(thought)) and discount:
         yield f"{found[0]!r}, but the calculation gave a discount of {discount}"
 
@@ -272,8 +274,7 @@ _RECKONS = re.compile(  # words of a sum or a difference
     re.IGNORECASE,
 )
 _KNOWN_NAMES = frozenset(("php", "cod", "lazmall", "lazflash", "sku", "id", "ids", "ok", "usb"))
-_RUN_WORDS = 3  # a run of words of a later result
-_PAIR_LETTERS = 4  # of later words side by side
+_TELLING_LETTERS = 4  # of a word of a later result, two of which side by side foretell it
 _ENGLISH_SHARE = 0.3  # of a thought's words, that plain sentences are held together by
 _REPEATED = 0.8  # share of equal word triples from which two thoughts are one
 
@@ -355,9 +356,9 @@ def _passages(thought: str, known: KnownFacts) -> Iterator[str]:
             yield f"{found[0]!r} is written with letters that are not English, and stands so nowhere yet"
     words = words_of(thought)
     plain = listed_words("function_words") | listed_words("openers")
-    for size, letters in ((_RUN_WORDS, 3), (2, _PAIR_LETTERS - 1)):
+    for size in (3, 2):
         for run in zip(*(words[start:] for start in range(size)), strict=False):
-            telling = [word for word in run if len(word) > letters and word not in plain]
+            telling = [word for word in run if len(word) >= _TELLING_LETTERS and word not in plain]
             if len(telling) > 1 and known.later.holds("".join(run)) and not known.passage.holds("".join(run)):
                 yield f"{' '.join(run)!r} is known only from a later result"
     for word in words:

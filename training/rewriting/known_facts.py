@@ -105,15 +105,11 @@ class KnownFacts:
         answers = [step for step in (*self.before, *self._later_steps) if step.name.startswith("recommend")]
         wishes = max((len(ids_in(step.arguments)) for step in answers), default=0)
         counts.update(range(max(wishes, len(self.before) + 1) + 1))
-        counts.add(len(ids_in(self.step.arguments)))
-        return frozenset(self._seen | {Decimal(count) for count in counts} | self.sums)
-
-    @cached_property
-    def sums(self) -> frozenset[Decimal]:
-        """What the products of this call cost together, one after another; or the numbers that it adds up."""
         own = ids_in(self.step.arguments)
+        counts.add(len(own))
         prices = [price for one in own if one in self.products and (price := self.products[one].price) is not None]
-        return frozenset(accumulate(prices or numbers_of(self.step.arguments)))
+        sums = accumulate(prices or numbers_of(self.step.arguments))  # of this call's products, one after another
+        return frozenset(self._seen | {Decimal(count) for count in counts}).union(sums)
 
     @cached_property
     def derived(self) -> frozenset[Decimal]:
@@ -123,16 +119,6 @@ class KnownFacts:
         return frozenset(
             {one + other for one in prices for other in prices}
             | {abs(one - other) for one in prices for other in prices | limits}
-        )
-
-    @cached_property
-    def calculated(self) -> tuple[dict[str, Decimal], ...]:
-        """The numbers of each calculation so far, by name."""
-        found = (result for step, result in zip(self.before, self.results, strict=True) if step.name.startswith("calc"))
-        return tuple(
-            {name: Decimal(str(value)) for name, value in result.items() if isinstance(value, int | float)}
-            for result in found
-            if isinstance(result, dict)
         )
 
     @cached_property
@@ -182,11 +168,6 @@ class KnownFacts:
         )
         return tuple(listed for listed in found if listed)
 
-    def words_of_others(self, product_id: str) -> frozenset[str]:
-        """Words that were told of other products, and not of this one."""
-        others = (facts.words for one, facts in self.products.items() if one != product_id)
-        return frozenset[str]().union(*others) - self.products[product_id].words
-
     @cached_property
     def marks(self) -> dict[str, str]:
         """Words that stand for one product: its id, and words of its title that no other title has."""
@@ -215,10 +196,6 @@ class KnownFacts:
     @cached_property
     def later(self) -> Passage:
         """Titles and other short values of this call's result and of all after it."""
-        return Passage(word for words in self._later_values for word in (*words, Passage.BREAK))
-
-    @cached_property
-    def _later_values(self) -> list[tuple[str, ...]]:
         fields = (
             field
             for step in self._later_steps
@@ -227,8 +204,8 @@ class KnownFacts:
             if name not in _SPEAKING_OF_OTHERS
             for field in (value if isinstance(value, list) else [value])
         )
-        values = (words_of(field) for field in fields if isinstance(field, str) and len(field) <= _SHORT_LEAF)
-        return [words for words in values if words]
+        short = (words_of(field) for field in fields if isinstance(field, str) and len(field) <= _SHORT_LEAF)
+        return Passage(word for words in short if words for word in (*words, Passage.BREAK))
 
 
 def numbers_of(text: str) -> Iterator[Decimal]:

@@ -150,7 +150,7 @@ def rewrite(trace: ExecutedTrace, by: Rewritten, asker: Asker, would_reject: Wou
     """
     made = Rewrite(trace_id=trace.trace_id, place=trace.source.place, fate="rewritten", by=by)
     timeline = timeline_of(trace)
-    if (fate := why_not(trace, timeline)) is not None or timeline is None:
+    if (fate := why_not(trace, timeline)) or timeline is None:
         return msgspec.structs.replace(made, fate=fate or "not_in_order")
     if kept_out := would_reject(lifted(trace, timeline, ("",) * len(timeline.steps), "", by)):
         return msgspec.structs.replace(made, fate="kept_out", detail=", ".join(kept_out))
@@ -218,13 +218,12 @@ class LiftedShard(msgspec.Struct, frozen=True, kw_only=True):
     def __call__(self) -> Iterator[Trace | Quarantined]:
         """Its rows, in order; a run whose thoughts do not stand is quarantined."""
         for row in self.shard():
-            made = self.rewrites.get(row.trace_id) if isinstance(row, ExecutedTrace) else None
-            if made is None or not isinstance(row, ExecutedTrace):
+            if not isinstance(row, ExecutedTrace) or (made := self.rewrites.get(row.trace_id)) is None:
                 if not self.is_alone:
                     yield row
                 continue
             timeline = timeline_of(row)
-            reason = "its calls are in no order" if timeline is None else broken(made, timeline)
+            reason = broken(made, timeline) if timeline else "its calls are in no order"
             if timeline is None or reason is not None:
                 yield Quarantined(place=row.source.place, code="V2120", detail=str(reason))
             else:

@@ -22,7 +22,7 @@ from foundation.canonical import content_hash
 from foundation.codes import BAD_REQUEST, MODEL_BUSY, MODEL_FAILED, MODEL_UNREADABLE, OVER_LIMIT
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
-from harness.inference.port import ModelReply, RetryLaterError, Upstream
+from harness.inference.port import RetryLaterError, Upstream
 from judge.parse import RefusedReplyError
 
 ATTEMPTS = 4
@@ -100,7 +100,8 @@ class Asker:
         question = {"model": model, "messages": messages, "temperature": 0, "max_tokens": tokens_max}
 
         def complete() -> Answer:
-            reply = self._complete(msgspec.json.encode(question).decode())
+            request = msgspec.json.encode(question).decode()
+            reply = retried(lambda: self.upstream.complete(request), ATTEMPTS, _pause_ms, self._sleep)
             return Answer(
                 text=reply.content, prompt_tokens=reply.prompt_tokens, completion_tokens=reply.completion_tokens
             )
@@ -170,10 +171,9 @@ class Asker:
                 self._reserved_micro_usd -= micro_usd
 
     def _count(self, model: str, more: Usage) -> None:
-        names = Usage.__struct_fields__[1:]
         with self._lock:
             known = self._usage.get(model, Usage(model=model))
-            sums = {name: getattr(known, name) + getattr(more, name) for name in names}
+            sums = {name: getattr(known, name) + getattr(more, name) for name in Usage.__struct_fields__[1:]}
             self._usage[model] = Usage(model=model, **sums)
 
     def _heard(self, answer: Callable[[], Answer]) -> Answer:
@@ -189,9 +189,6 @@ class Asker:
         with self._lock:
             self._unanswered = 0
         return found
-
-    def _complete(self, request: str) -> ModelReply:
-        return retried(lambda: self.upstream.complete(request), ATTEMPTS, _pause_ms, self._sleep)
 
 
 def is_of_trace(error: ArenaError) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from math import comb
@@ -59,10 +59,10 @@ class SpanQuote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Annotation(msgspec.Struct, frozen=True, kw_only=True):
-    """What one annotator says. `train_use_decision` is the supervisor's alone."""
+    """What one annotator says, of a score in [0, 1]. `train_use_decision` is the supervisor's alone."""
 
-    dimension: Dimension
-    score_e4: int
+    dimension: str = ""
+    score: float
     citations: tuple[SpanQuote, ...]
     explanation: str
     train_use_decision: bool | None = None
@@ -101,13 +101,6 @@ QUESTIONS: dict[Dimension, tuple[str, tuple[SpanKind, ...]]] = {  # and the kind
 }
 
 
-class _AnnotationReply(msgspec.Struct, frozen=True, kw_only=True):
-    score: float
-    citations: tuple[SpanQuote, ...]
-    explanation: str
-    train_use_decision: bool | None = None
-
-
 def read_trace(trace: Trace) -> RenderedTrace:
     """The spans of a trace, its request first; system prompts are left out. The same trace gives the same text."""
     caps = DEFAULT_CAPS
@@ -142,16 +135,14 @@ def annotator_chat(trace: RenderedTrace, dimension: Dimension, earlier: Sequence
     system = _prompt_text("annotate").format(question=question, form=form, kinds=" or ".join(kinds))
     shown = trace.text
     if is_supervisor:
-        plain = [
-            {"dimension": one.dimension, "score": one.score_e4 / 10_000, "why": one.explanation} for one in earlier
-        ]
+        plain = [{"dimension": one.dimension, "score": one.score, "why": one.explanation} for one in earlier]
         shown += f"\n\n[[annotations of the four others]]\n{msgspec.json.encode(plain).decode()}"
     return ("system", system), ("user", shown)
 
 
 def check_annotation(text: str, trace: RenderedTrace, dimension: Dimension) -> Annotation:
     """An annotation whose citations hold. Raises RefusedReplyError naming the first thing that is wrong."""
-    reply = read_json(text, _AnnotationReply)
+    reply = read_json(text, Annotation)
     if not 0 <= reply.score <= 1:
         raise RefusedReplyError(f"score {reply.score} is not between 0 and 1")
     if (reply.train_use_decision is not None) != (dimension == "supervisor"):
@@ -168,13 +159,7 @@ def check_annotation(text: str, trace: RenderedTrace, dimension: Dimension) -> A
     kinds = QUESTIONS[dimension][1]
     if not any(spans[one.span].kind in kinds for one in reply.citations):
         raise RefusedReplyError(f"no citation is of a span of kind {' or '.join(kinds)}")
-    return Annotation(
-        dimension=dimension,
-        score_e4=round(reply.score * 10_000),
-        citations=reply.citations,
-        explanation=reply.explanation[:_EXPLANATION_CHARS],
-        train_use_decision=reply.train_use_decision,
-    )
+    return msgspec.structs.replace(reply, dimension=dimension, explanation=reply.explanation[:_EXPLANATION_CHARS])
 
 
 def author_chat(trace: RenderedTrace, targets: tuple[str, ...]) -> Chat:
@@ -229,7 +214,6 @@ Fate = Literal[
     "accepted",
 ]
 FATES: tuple[Fate, ...] = get_args(Fate)  # in the order of the stages
-_ID = "0" * 10
 _DETAIL_CHARS = 300
 
 
@@ -290,13 +274,12 @@ class OracleReport(msgspec.Struct, frozen=True, kw_only=True):
 
 class StageCost(msgspec.Struct, frozen=True, kw_only=True):
     """One stage where every admitted trace passes all of them: calls (a trial counts as one), and the most that they
-    can cost. `is_priced` False: no price was given."""
+    can cost; None where no price was given."""
 
     stage: str
     model: str
     calls: int
-    most_micro_usd: int
-    is_priced: bool
+    most_micro_usd: int | None
 
 
 def estimate(
@@ -307,7 +290,7 @@ def estimate(
     count, trials, written = len(shown), len(shown) * rules.trials, rules.reply_tokens_max
     annotating = sum(prompt_tokens_bound(annotator_chat(one, name, ())) for one in shown for name in DIMENSIONS)
     annotating += 4 * count * written  # the supervisor reads what the four others wrote
-    compiling = sum(prompt_tokens_bound(author_chat(one, (_ID,) * 5)) for one in shown)
+    compiling = sum(prompt_tokens_bound(author_chat(one, ("0" * 10,) * 5)) for one in shown)
     tried = trials * policy.limits.prompt_tokens, trials * policy.limits.completion_tokens
     rows = (
         ("annotate", roles.annotator, 5 * count, (annotating, 5 * count * written)),
@@ -320,76 +303,10 @@ def estimate(
             stage=stage,
             model=model,
             calls=calls,
-            most_micro_usd=prices.get(model, Price()).micro_usd(*tokens),
-            is_priced=model in prices,
+            most_micro_usd=prices[model].micro_usd(*tokens) if model in prices else None,
         )
         for stage, model, calls, tokens in rows
     )
-
-
-Attempt = Callable[[str, Tasklet, int], bool]  # model, tasklet, number of the trial from 0: whether it was solved
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trials:
-    """An `Attempt` by episodes, kept with their question. Thread-safe.
-
-    One in which the endpoint was at fault is no trial: it counts neither as solved nor as failed, and the next run runs
-    it again.
-    """
-
-    policy: Policy
-    catalogue: Catalogue
-    titles: TitleMatcher
-    rules: OracleRules
-    asker: Asker
-
-    def __call__(self, model: str, tasklet: Tasklet, number: int) -> bool:
-        """Whether exactly the tasklet's products were recommended.
-
-        Raises ArenaError A1040, U3001 to U3004 for an endpoint's fault, V2148 for the limit, V2xxx for a fault of ours.
-        """
-        source = baseline_source(model)
-        question = {
-            "tasklet": msgspec.to_builtins(tasklet),
-            "model": model,
-            "number": number,
-            "temperature_e4": self.rules.temperature_e4,
-            "policy_sha256": self.policy.policy_sha256,
-            "catalogue_sha256": self.catalogue.content_sha256,
-            "agent_sha256": text_hash(source),
-        }
-        limits = self.policy.limits
-        bounds = limits.prompt_tokens, limits.completion_tokens
-        run = functools.partial(self._run, source, tasklet, model, number)
-        return self.asker.once(model, question, bounds, run).is_solved
-
-    def _run(self, source: str, tasklet: Tasklet, model: str, number: int) -> Answer:
-        inference = msgspec.structs.replace(self.policy.inference, models=(model,))
-        drawn = _Drawn(self.asker, temperature_e4=self.rules.temperature_e4, seed=number)
-        evaluation = evaluate(
-            source,
-            problem_of(tasklet, self.catalogue),
-            EvaluatePorts(
-                policy=msgspec.structs.replace(self.policy, inference=inference),
-                catalogue=self.catalogue,
-                titles=self.titles,
-                sandbox=InProcessSandbox(frozenset([text_hash(source)])),
-                upstreams=[drawn],
-                judges=(),
-                is_last=True,
-            ),
-        )
-        body = evaluation.body
-        refusals = [failure for event in body.events if (failure := getattr(event, "failure", None)) is not None]
-        if refusals and not any(isinstance(event, Completion) for event in body.events):
-            raise ArenaError(BAD_REQUEST, refusals[-1].detail)  # such as a prompt over its context
-        is_solved = set(body.recommended or ()) == set(tasklet.target_ids) and not body.unsurfaced
-        return Answer(
-            is_solved=is_solved and body.failure is None,
-            prompt_tokens=body.totals.prompt_tokens,
-            completion_tokens=body.totals.completion_tokens,
-        )
 
 
 class _Drawn(OwnEndpoint):
@@ -434,89 +351,132 @@ def calibrated_margin(trials: int, chance_e4: int) -> int:
     return 1
 
 
-def verify(tasklet: Tasklet, roles: Roles, rules: OracleRules, attempt: Attempt) -> tuple[Fate, int, int | None]:
-    """(fate, trials that the student solved, those that the teacher did: None where it was not needed).
+@dataclass(frozen=True, kw_only=True)
+class Oracle:
+    """Judges traces, one by one. Thread-safe.
 
-    Raises what an attempt raises.
+    Trials are episodes, kept with their question. One in which the endpoint was at fault is no trial: it counts neither
+    as solved nor as failed, and the next run runs it again.
     """
-    margin = calibrated_margin(rules.trials, rules.chance_e4)
-    solved = 0
-    for number in range(rules.trials):
-        solved += attempt(roles.student, tasklet, number)
-        if solved * 10_000 > rules.student_max_e4 * rules.trials:
-            return "trivial", solved, None
-    if solved + margin > rules.trials:
-        return "no_margin", solved, None
-    taught = sum(attempt(roles.teacher, tasklet, number) for number in range(rules.trials))
-    return "accepted" if taught - solved >= margin else "no_margin", solved, taught
 
+    rules: OracleRules
+    roles: Roles
+    policy: Policy
+    catalogue: Catalogue
+    titles: TitleMatcher
+    asker: Asker
 
-def judge_traces(
-    traces: Sequence[Trace],
-    rules: OracleRules,
-    roles: Roles,
-    asker: Asker,
-    catalogue: Catalogue,
-    attempt: Attempt,
-    *,
-    parallel: int = 1,
-) -> Iterator[TrialVerdict]:
-    """What becomes of each trace, in their order.
+    def judge_all(self, traces: Sequence[Trace], *, parallel: int = 1) -> Iterator[TrialVerdict]:
+        """What becomes of each trace, in their order. Raises as `judge`."""
+        return for_each(traces, self.judge, parallel)
 
-    Raises ArenaError U3001 (no such endpoint, key or model), U3002 to U3004 for one that fell silent, V2148 at the
-    limit of cost. Whatever was answered is kept.
-    """
-    return for_each(traces, lambda one: judge_trace(one, rules, roles, asker, catalogue, attempt), parallel)
+    def judge(self, trace: Trace) -> TrialVerdict:
+        """What becomes of one trace.
 
+        Raises ArenaError U3001 (no such endpoint, key or model), U3002 to U3004 for one that fell silent, V2148 at the
+        limit of cost. Whatever was answered is kept.
+        """
+        verdict = TrialVerdict(trace_id=trace.trace_id, place=trace.source.place, fate="not_admitted")
+        if not self.rules.admits(trace):
+            return verdict
+        found = functools.partial(msgspec.structs.replace, verdict)
+        shown, limits = read_trace(trace), (self.rules.reply_tokens_max, self.rules.replies_max)
+        annotations: list[Annotation] = []
+        fate: Fate = "not_annotated"
+        try:
+            for name in DIMENSIONS:
+                read = functools.partial(check_annotation, trace=shown, dimension=name)
+                chat = annotator_chat(shown, name, annotations)
+                annotations.append(self.asker.ask_checked(self.roles.annotator, chat, *limits, read)[0])
+            found = functools.partial(found, annotations=tuple(annotations))
+            if not annotations[-1].train_use_decision:
+                return found(fate="not_accepted")
+            fate, targets = "no_tasklet", answered(trace)
+            if not targets:
+                return found(fate=fate, detail="the trace recommends nothing")
+            author = author_chat(shown, targets)
+            tasklet, _ = self.asker.ask_checked(
+                self.roles.annotator, author, *limits, lambda text: check_tasklet(text, targets)
+            )
+            found = functools.partial(found, tasklet=tasklet)
+            if missing := ungrounded(tasklet, self.catalogue, self.rules.search_pages):
+                return found(fate="not_grounded", detail=f"not found by the prompt's words: {', '.join(missing)}")
+            fate, student, teacher = self.verify(tasklet)
+            return found(fate=fate, student_successes=student, teacher_successes=teacher)
+        except RefusedReplyError as refused:
+            where = f"{DIMENSIONS[len(annotations)]}: " if fate == "not_annotated" else ""
+            return found(fate=fate, detail=f"{where}{refused}")
+        except ArenaError as error:
+            if not is_of_trace(error):
+                raise
+            detail = neutral_text(error.failure.detail)[:_DETAIL_CHARS]
+            return found(fate="not_answered", code=error.failure.code, detail=detail)
 
-def judge_trace(
-    trace: Trace, rules: OracleRules, roles: Roles, asker: Asker, catalogue: Catalogue, attempt: Attempt
-) -> TrialVerdict:
-    """What becomes of one trace. Raises as `judge_traces`."""
-    verdict = TrialVerdict(trace_id=trace.trace_id, place=trace.source.place, fate="not_admitted")
-    if not rules.admits(trace):
-        return verdict
-    found = functools.partial(msgspec.structs.replace, verdict)
-    shown, limits = read_trace(trace), (rules.reply_tokens_max, rules.replies_max)
-    annotations: list[Annotation] = []
-    fate: Fate = "not_annotated"
-    try:
-        for name in DIMENSIONS:
-            read = functools.partial(check_annotation, trace=shown, dimension=name)
-            chat = annotator_chat(shown, name, annotations)
-            annotations.append(asker.ask_checked(roles.annotator, chat, *limits, read)[0])
-        found = functools.partial(found, annotations=tuple(annotations))
-        if not annotations[-1].train_use_decision:
-            return found(fate="not_accepted")
-        fate, targets = "no_tasklet", answered(trace)
-        if not targets:
-            return found(fate=fate, detail="the trace recommends nothing")
-        author = author_chat(shown, targets)
-        tasklet, _ = asker.ask_checked(roles.annotator, author, *limits, lambda text: check_tasklet(text, targets))
-        found = functools.partial(found, tasklet=tasklet)
-        if missing := ungrounded(tasklet, catalogue, rules.search_pages):
-            return found(fate="not_grounded", detail=f"not found by the prompt's words: {', '.join(missing)}")
-        fate, student, teacher = verify(tasklet, roles, rules, attempt)
-        return found(fate=fate, student_successes=student, teacher_successes=teacher)
-    except RefusedReplyError as refused:
-        where = f"{DIMENSIONS[len(annotations)]}: " if fate == "not_annotated" else ""
-        return found(fate=fate, detail=f"{where}{refused}")
-    except ArenaError as error:
-        if not is_of_trace(error):
-            raise
-        detail = neutral_text(error.failure.detail)[:_DETAIL_CHARS]
-        return found(fate="not_answered", code=error.failure.code, detail=detail)
+    def verify(self, tasklet: Tasklet) -> tuple[Fate, int, int | None]:
+        """(fate, trials that the student solved, those that the teacher did: None where it was not needed).
 
+        Raises as `attempt`.
+        """
+        rules, solved = self.rules, 0
+        margin = calibrated_margin(rules.trials, rules.chance_e4)
+        for number in range(rules.trials):
+            solved += self.attempt(self.roles.student, tasklet, number)
+            if solved * 10_000 > rules.student_max_e4 * rules.trials:
+                return "trivial", solved, None
+        if solved + margin > rules.trials:
+            return "no_margin", solved, None
+        taught = sum(self.attempt(self.roles.teacher, tasklet, number) for number in range(rules.trials))
+        return "accepted" if taught - solved >= margin else "no_margin", solved, taught
 
-def report(found: Sequence[TrialVerdict], rules: OracleRules, roles: Roles, asker: Asker) -> OracleReport:
-    """The counts of a finished run."""
-    counts = Counter(one.fate for one in found)
-    return OracleReport(
-        rules=rules,
-        roles=roles,
-        margin=calibrated_margin(rules.trials, rules.chance_e4),
-        traces=len(found),
-        fates=tuple((fate, counts[fate]) for fate in FATES),
-        faults=dict(sorted(Counter(one.code for one in found if one.code).items())),
-        usage=asker.usage(),
-    )
+    def attempt(self, model: str, tasklet: Tasklet, number: int) -> bool:
+        """Whether exactly the tasklet's products were recommended in a model's trial, numbered from 0.
+
+        Raises ArenaError A1040, U3001 to U3004 for an endpoint's fault, V2148 for the limit, V2xxx for a fault of ours.
+        """
+        question = {
+            "tasklet": msgspec.to_builtins(tasklet),
+            "model": model,
+            "number": number,
+            "temperature_e4": self.rules.temperature_e4,
+            "policy_sha256": self.policy.policy_sha256,
+            "catalogue_sha256": self.catalogue.content_sha256,
+            "agent_sha256": text_hash(baseline_source(model)),
+        }
+        bounds = self.policy.limits.prompt_tokens, self.policy.limits.completion_tokens
+        return self.asker.once(model, question, bounds, lambda: self._run(model, tasklet, number)).is_solved
+
+    def _run(self, model: str, tasklet: Tasklet, number: int) -> Answer:
+        source = baseline_source(model)
+        inference = msgspec.structs.replace(self.policy.inference, models=(model,))
+        ports = EvaluatePorts(
+            policy=msgspec.structs.replace(self.policy, inference=inference),
+            catalogue=self.catalogue,
+            titles=self.titles,
+            sandbox=InProcessSandbox(frozenset([text_hash(source)])),
+            upstreams=[_Drawn(self.asker, temperature_e4=self.rules.temperature_e4, seed=number)],
+            judges=(),
+            is_last=True,
+        )
+        body = evaluate(source, problem_of(tasklet, self.catalogue), ports).body
+        refusals = [failure for event in body.events if (failure := getattr(event, "failure", None)) is not None]
+        if refusals and not any(isinstance(event, Completion) for event in body.events):
+            raise ArenaError(BAD_REQUEST, refusals[-1].detail)  # such as a prompt over its context
+        is_solved = set(body.recommended or ()) == set(tasklet.target_ids) and not body.unsurfaced
+        return Answer(
+            is_solved=is_solved and body.failure is None,
+            prompt_tokens=body.totals.prompt_tokens,
+            completion_tokens=body.totals.completion_tokens,
+        )
+
+    def report(self, found: Sequence[TrialVerdict]) -> OracleReport:
+        """The counts of a finished run."""
+        counts = Counter(one.fate for one in found)
+        return OracleReport(
+            rules=self.rules,
+            roles=self.roles,
+            margin=calibrated_margin(self.rules.trials, self.rules.chance_e4),
+            traces=len(found),
+            fates=tuple((fate, counts[fate]) for fate in FATES),
+            faults=dict(sorted(Counter(one.code for one in found if one.code).items())),
+            usage=self.asker.usage(),
+        )

@@ -8,25 +8,18 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import Literal
 
 import msgspec
 
-_WORD = re.compile(r"[^\W_]+(?:['’.][^\W_]+)*")
-_STOP_TEXT = """
-a an and any are as at be been both but by can could do does each find for from get give has have help i i'd
-i'll i'm im in into is it it's its itself kindly let like list looking made make me my need needs next of
-offer offering offers on one ones options or other please preferably product products purchase recommend
-request requests same search searching see sell selling sells shop shops should show shows so some something
-store stores such suitable that the their them then there these they this those to together us want wanted
-wants was we what which while who will with would you your also additionally first second third fourth lastly
-finally item items price priced prices cost costs costing php peso pesos budget range available availability
-comes come coming category service services guaranteed authenticity returns easy perks deal deals feature
-features featuring must using buy shopping where another following all
-"""
-_STOP = frozenset(_STOP_TEXT.split())
-_VOUCHER_START = re.compile(r"\bmy budget is\b", re.I)
+from problems.clusters import content_words
+from problems.constraints import SERVICE_WORDS
+from problems.model import Bucket, Voucher
+from problems.wording import Bounds, read_money, read_services
 
+_VOUCHER_START = re.compile(r"\bmy budget is\b", re.I)
+_VOUCHER_TERM = re.compile(
+    r"(my budget is(?: only)?|exceeds|fixed discount of|percentage discount of|cap of)\W+(\d[\d,]*(?:\.\d+)?)", re.I
+)
 # The two list forms of `problems.constraints`, and the frame around a wish.
 _NUMBERED = re.compile(r"(?:^|\s)\([1-9]\)\s+")
 _ORDINAL = re.compile(r"(?:^|[.:]\s+)(?:First|Second|Third|Fourth|Fifth|Lastly),\s+")
@@ -36,78 +29,45 @@ _OPENING = re.compile(
 )
 _CLOSING = re.compile(r"[.;]\s+(?:Can you|Please)\b.*$", re.S)
 _CONSTRAINT = re.compile(r"(?:in|with|from|by|priced|costing|payable|sold|available)\s")
+_NO_CAP_PHP = 1e9
+_PRICE = ("priced ", "costing ", "with a price ")
 _LEADING = re.compile(r"^(?:(?:from|by) the (?=brand )|in |with )")
-_SERVICE_FRAME = frozenset(["sold", "available", "payable", "with", "on", "by", "in", "a", "service", "deal"])
 _NAME = re.compile(r"[a-z0-9]+(?: [a-z0-9]+){0,9}")
-_PROSE_WORD = re.compile(r"\b(?:that|with|available|in|and)\b")
-
-_NUMBER, _PESOS = r"(\d[\d,]*(?:\.\d+)?)", r"\s?(?:php|pesos?)\b"
-_PRICES: tuple[tuple[re.Pattern[str], tuple[int, int]], ...] = (  # groups of the lower and upper bound; 0: open
-    (re.compile(rf"(?:between|from) {_NUMBER} (?:and|to) {_NUMBER}{_PESOS}", re.I), (1, 2)),
-    (re.compile(rf"(?:above|over|more than|at least|higher than) {_NUMBER}{_PESOS}", re.I), (1, 0)),
-    (re.compile(rf"(?:below|under|less than|at most|up to) {_NUMBER}{_PESOS}", re.I), (0, 1)),
-)
-_SERVICES = {
-    "official": re.compile(r"\b(?:lazmall|official (?:store|shop)|official)\b", re.I),
-    "freeShipping": re.compile(r"\b(?:free|complimentary) (?:shipping|delivery)\b", re.I),
-    "COD": re.compile(r"\b(?:cash on delivery|cod|pay on delivery)\b", re.I),
-    "flashsale": re.compile(r"\b(?:lazflash|flash (?:sale|deal))\b", re.I),
-}
-
-
-class VoucherTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """A voucher as the request words it. Amounts in PHP; `percent` is 42 for 42 %."""
-
-    scope: Literal["platform", "shop"]
-    budget_php: float
-    threshold_php: float = 0.0
-    face_value_php: float | None = None
-    percent: float | None = None
-    cap_php: float | None = None
-
-    def after_php(self, total_php: float) -> float:
-        """What is left to pay for a basket that the voucher's scope admits."""
-        if total_php < self.threshold_php:
-            return total_php
-        if self.percent is None:
-            return total_php - (self.face_value_php or 0.0)
-        discounted_php = total_php * (1 - self.percent / 100)
-        return discounted_php if self.cap_php is None else max(discounted_php, total_php - self.cap_php)
+_SERVICE_OF = {words: name for name, spellings in SERVICE_WORDS.items() for words in spellings}
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """One requested product. Prices in PHP, inclusive; None is an open side.
+    """One requested product. `name` holds the words that describe the product itself.
 
-    `name` holds the words that describe the product itself. `phrases` are constraints as `key value`; they are empty
-    when the text is free prose, and then every word of it is in `name`.
+    `phrases` are constraints as `key value`; they are empty when the text is free prose, and then every word of it is
+    in `name`.
     """
 
     text: str
     name: tuple[str, ...]
     phrases: tuple[str, ...] = ()
-    price_low_php: float | None = None
-    price_high_php: float | None = None
+    price: Bounds = Bounds()
     services: tuple[str, ...] = ()
 
     @property
     def price_filter(self) -> str:
         """The bounds as find_product's `price` argument; empty when both sides are open."""
-        low, high = ("" if side is None else f"{side:g}" for side in (self.price_low_php, self.price_high_php))
+        low, high = ("" if side is None else f"{side:g}" for side in (self.price.low, self.price.high))
         return f"{low}-{high}" if low or high else ""
 
 
 class Brief(msgspec.Struct, frozen=True, kw_only=True):
     """The whole request."""
 
-    bucket: Literal["product", "shop", "voucher"]
+    bucket: Bucket
     wishes: tuple[Wish, ...]
-    voucher: VoucherTerms | None = None
+    voucher: Voucher | None = None
 
     @property
     def is_one_shop(self) -> bool:
         """True when every product must come from the same shop."""
         if self.voucher is not None:
-            return self.voucher.scope == "shop" and len(self.wishes) > 1
+            return self.voucher.voucher_type == "shop" and len(self.wishes) > 1
         return self.bucket == "shop"
 
 
@@ -123,12 +83,6 @@ def read_brief(text: str) -> Brief:
     return Brief(bucket="shop" if is_shop else "product", wishes=wishes)
 
 
-def content_words(text: str) -> tuple[str, ...]:
-    """The words worth searching for, lower case, each once, in order."""
-    words = (word.lower() for word in _WORD.findall(text))
-    return tuple(dict.fromkeys(word for word in words if word not in _STOP))
-
-
 def _split(text: str) -> list[str]:
     for marker in (_NUMBERED, _ORDINAL):
         if len(parts := marker.split(text)[1:]) > 1:
@@ -140,67 +94,35 @@ def _read_wish(text: str) -> Wish:
     """A name, then constraints between commas; or free prose."""
     body = _OPENING.sub("", _CLOSING.sub("", text.strip()))
     name, *parts = re.sub(r"[.;?]$", "", body).split(", ")
-    is_said = _read_price(name)[:2] != (None, None) or (_read_services(name)[0] and _PROSE_WORD.search(name))
-    if is_said or not _NAME.fullmatch(name) or not all(map(_CONSTRAINT.match, parts)):
-        low, high, rest = _read_price(text)
-        services, rest = _read_services(rest)
-        words = content_words(rest) or content_words(text)
-        return Wish(text=text.strip(), name=words, price_low_php=low, price_high_php=high, services=tuple(services))
-    low = high = None
-    services, phrases = [], []
-    for part in parts:
-        if part.startswith(("priced ", "costing ", "with a price ")):
-            low, high, _ = _read_price(part)
-            continue
-        named, rest = _read_services(part)
-        if named and _SERVICE_FRAME.issuperset(rest.split()):
-            services += named
-        else:
-            phrases.append(_LEADING.sub("", part))
+    is_plain = _NAME.fullmatch(name) and not read_services(name) and not read_money(name)[0]
+    if not is_plain or not all(map(_CONSTRAINT.match, parts)):
+        words, services = sorted(content_words(text)), sorted(read_services(text))
+        return Wish(text=text.strip(), name=tuple(words), price=_read_price(text), services=tuple(services))
+    prices = [part for part in parts if part.startswith(_PRICE)]
+    phrases = [part for part in parts if part not in prices and part not in _SERVICE_OF]
     return Wish(
         text=body.rstrip(".;?"),
         name=tuple(name.split()),
-        phrases=tuple(phrases),
-        price_low_php=low,
-        price_high_php=high,
-        services=tuple(services),
+        phrases=tuple(_LEADING.sub("", phrase) for phrase in phrases),
+        price=_read_price(" ".join(prices)),
+        services=tuple(_SERVICE_OF[part] for part in parts if part in _SERVICE_OF),
     )
 
 
-def _read_price(text: str) -> tuple[float | None, float | None, str]:
-    """Lower bound, upper bound (PHP), and the text without the price phrase."""
-    for pattern, sides in _PRICES:
-        if found := pattern.search(text):
-            low, high = (_amount(found[side]) if side else None for side in sides)
-            return low, high, f"{text[: found.start()]} {text[found.end() :]}"
-    return None, None, text
+def _read_price(text: str) -> Bounds:
+    return next(iter(read_money(text)[0]), Bounds())
 
 
-def _read_services(text: str) -> tuple[list[str], str]:
-    """Service names of the catalogue that `text` asks for, and the text without those words."""
-    services = [name for name, pattern in _SERVICES.items() if pattern.search(text)]
-    for name in services:
-        text = _SERVICES[name].sub(" ", text)
-    return services, text
-
-
-def _read_voucher(text: str) -> VoucherTerms:
-    """The terms in the sentences that follow "My budget is"."""
-
-    def number_after(pattern: str) -> float | None:
-        found = re.search(rf"{pattern}\D{{0,12}}?{_NUMBER}", text, re.I)
-        return _amount(found[1]) if found else None
-
-    percent = re.search(r"(\d+(?:\.\d+)?)\s?%", text)
-    return VoucherTerms(
-        scope="shop" if "same shop" in text else "platform",
-        budget_php=number_after(r"budget is(?: only)?") or 0.0,
-        threshold_php=number_after("exceeds") or 0.0,
-        face_value_php=None if percent else number_after("fixed discount of"),
-        percent=float(percent[1]) if percent else None,
-        cap_php=number_after("cap of") if percent else None,
+def _read_voucher(text: str) -> Voucher:
+    """The terms in the sentences that follow "My budget is"; one that is not there costs and gives nothing."""
+    terms = {words.lower(): float(amount.replace(",", "")) for words, amount in _VOUCHER_TERM.findall(text)}
+    percent = terms.get("percentage discount of")
+    return Voucher(
+        voucher_type="shop" if "same shop" in text else "platform",
+        discount_type="fixed" if percent is None else "percentage",
+        threshold=terms.get("exceeds", 0.0),
+        budget=next((amount for words, amount in terms.items() if words.startswith("my budget")), 0.0),
+        face_value=terms.get("fixed discount of", 0.0) if percent is None else None,
+        discount=None if percent is None else percent / 100,
+        cap=None if percent is None else terms.get("cap of", _NO_CAP_PHP),
     )
-
-
-def _amount(digits: str) -> float:
-    return float(digits.replace(",", ""))

@@ -3,9 +3,9 @@
 What hosts differ in is tried: namespaces, mounts, Landlock, uids and limits. The system-call filter is the same program
 on every host, so that it is on is enough here; what it stops is the business of its own tests and of the red team.
 
-The host compares the report with what the level promises (`harness.sandbox.probe`) and looks at its own side
-of each attempt. The problem it is given names the canaries: a file, a directory anybody may write to, a TCP port, an
-abstract and a path-named socket, and a process of the host.
+The host compares the report with what the level promises (`harness.sandbox.probe`). The problem it is given names
+the canaries: a directory anybody may write to with a file and a socket in it, a TCP port, an abstract socket, and a
+process of the host.
 """
 
 from __future__ import annotations
@@ -39,10 +39,6 @@ def _succeeds(*attempts: Callable[[], object]) -> bool:
             continue
         return True
     return False
-
-
-def _can_read(path: str) -> bool:
-    return _succeeds(Path(path).read_bytes)
 
 
 def _can_connect(family: int, address: str | tuple[str, int]) -> bool:
@@ -111,7 +107,8 @@ def agent_main(problem: dict[str, object]) -> dict[str, object]:
     """The report, as the claim of this run: which attempts succeeded, in words, and what levels differ in."""
     canaries = problem["canaries"]
     assert isinstance(canaries, dict)
-    file, pid = str(canaries["file"]), int(canaries["pid"])
+    directory, pid = str(canaries["directory"]), int(canaries["pid"])
+    file = f"{directory}/file"
     time.sleep(_WATCHED_S)
     capabilities = _capabilities()
     successes = {
@@ -119,10 +116,10 @@ def agent_main(problem: dict[str, object]) -> dict[str, object]:
         "it can gain privileges": _LIBC.prctl(_PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1,
         "no system-call filter is on": _LIBC.prctl(_PR_GET_SECCOMP, 0, 0, 0, 0) != _SECCOMP_MODE_FILTER,
         "it sees processes of the host": any(name.isdigit() for name in _names("/proc")),
-        "it reads a file of the host": _can_read(file) or _can_read("/etc/passwd"),
+        "it reads a file of the host": _succeeds(Path(file).read_bytes, Path("/etc/passwd").read_bytes),
         "it reaches a port of the host": _can_connect(socket.AF_INET, ("127.0.0.1", canaries["port"])),
         "it reaches a socket of the host": _can_connect(socket.AF_UNIX, "\0" + str(canaries["abstract"]))
-        or _can_send(str(canaries["datagram"])),
+        or _can_send(f"{directory}/socket"),
         "it changes a file of the host": _succeeds(lambda: os.utime(file, (1, 1))),
         "it opens sockets, so its filter is another one": _succeeds(lambda: socket.socket(socket.AF_UNIX).close()),
         "it locks files, so its filter is another one": _succeeds(_lock),
@@ -133,7 +130,7 @@ def agent_main(problem: dict[str, object]) -> dict[str, object]:
         "ids": [os.getuid(), os.getgid(), *os.getgroups()],
         "root": _names("/"),
         "temporary": os.environ["TMPDIR"],
-        "writable": _writable_directories(str(canaries["directory"])),
+        "writable": _writable_directories(directory),
         "reaches_process": _succeeds(lambda: os.kill(pid, 0), lambda: resource.prlimit(pid, resource.RLIMIT_CORE)),
         "rlimits": {
             name: resource.getrlimit(getattr(resource, "RLIMIT_" + name))[1]

@@ -23,7 +23,7 @@ from harness.inference.client import OpenAIUpstream
 from harness.inference.gateway import Gateway
 from harness.inference.scripted.server import start_scripted_server
 from harness.session import EpisodePorts, EpisodeRules, run_episode
-from harness.tools.registry import make_toolbox
+from harness.tools.registry import Toolbox
 from problems.model import BUCKETS, OutcomeScore, Problem
 from problems.score import score
 from problems.synthesis import synthesize
@@ -83,7 +83,7 @@ def examine(path: Path) -> Finding:
 
 def _run(source: str, problem: Problem, policy: Policy) -> tuple[str, bool, bool]:
     """How one episode ended with whose fault it is, whether it was solved, and whether it is a fault."""
-    toolbox = make_toolbox(policy.tool_profile, _catalogue())
+    toolbox = Toolbox(policy.tool_profile, _catalogue())
     limits = replace(policy.limits, agent_time_ms=SECONDS * 1000)
     with start_scripted_server() as server:
         upstream = OpenAIUpstream("scripted", server.base_url, "", 10_000)

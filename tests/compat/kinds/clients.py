@@ -20,8 +20,7 @@ from arena.chain.keys import keypair_signer
 from arena.chain.local import LocalSubtensor
 from arena.chain.opening import local_chain_path
 from tests.arena.door_stand import ROOT, unix_ms
-from tests.compat.installed import Outcome, environment_of, last_words, release_of, run_command
-from tests.compat.rows import Finding, Kind
+from tests.compat.rows import Finding, Kind, Outcome, environment_of, last_words, release_of, run_command
 from tests.neurons.arena_stand import short_folder
 
 MINER = "//CompatMiner"

@@ -11,12 +11,10 @@ import ctypes
 import dataclasses
 import errno
 import json
-import mmap
 import os
 import queue
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -26,7 +24,6 @@ from pathlib import Path
 from arena_sdk import ToolError, llm, tools
 
 EXIT_THREAD = {"x86_64": 60, "aarch64": 93}
-SIZE = 8 << 20
 PROMPTS = (
     '{"name": "find_product", "arguments": ' * 990 + "{}" + "}" * 990,
     "find_product(" * 4_000,
@@ -41,17 +38,6 @@ def agent_main(problem):
     """Run the program that the query names."""
     target = json.loads(problem["query"])
     return globals()[target["program"]](target)
-
-
-def lie(program):
-    """Frames on the runner's own descriptors, then silence."""
-
-    def run(target):
-        tools.find_product(q="tried")
-        program(target)
-        time.sleep(20)
-
-    return run
 
 
 def bomb(program):
@@ -84,11 +70,6 @@ def fill(count):
 @dataclasses.dataclass
 class Pick:
     product_id: str
-
-
-def frame(text):
-    body = text if isinstance(text, bytes) else text.encode()
-    return struct.pack(">I", len(body)) + body
 
 
 async def search_together():
@@ -162,18 +143,6 @@ def bomb_memory_one(target):
 
 
 @bomb
-def bomb_memory_unmapped(target):
-    """Fills shared memory that has no file and keeps one page of it mapped: the rest is held, and nobody has it."""
-    libc, held = ctypes.CDLL(None), []
-    for _ in range(target["amount"]):
-        block = mmap.mmap(-1, SIZE)
-        block.write(b"x" * SIZE)
-        here = ctypes.addressof(ctypes.c_char.from_buffer(block))
-        libc.munmap(ctypes.c_void_p(here + mmap.PAGESIZE), ctypes.c_size_t(SIZE - mmap.PAGESIZE))
-        held.append(block)
-
-
-@bomb
 def bomb_names(target):
     """Makes files without content: they take no space, only the kernel's memory."""
     folder = os.environ["TMPDIR"]
@@ -196,14 +165,6 @@ def bomb_socket_buffers(target):
             fill(100)
             os._exit(0)
     time.sleep(2)
-
-
-@bomb
-def bomb_threads(target):
-    """Starts threads that never end, up to a number far above the limit."""
-    for _ in range(target["amount"]):
-        time.sleep(0.005)  # where processes are counted, not refused: until somebody has counted
-        threading.Thread(target=time.sleep, args=(30,), daemon=True).start()
 
 
 def deep_arguments(target):
@@ -276,38 +237,6 @@ def loop_for_ever(target):
     while time.monotonic() < end:
         pass
     tools.find_product(q="reached")
-
-
-@lie
-def rpc_frame(target):
-    """Sends the frame that it was told, or announces one of 4 GB."""
-    os.write(4, frame(target["frame"]) if target["frame"] else b"\xff\xff\xff\xff" + b"x" * 5000)
-
-
-@lie
-def rpc_duplicate_keys(target):
-    """Sends one name to whoever reads first and another to whoever reads last."""
-    params = '{"name":"find_product","name":"nothing","arguments":"{}"}'
-    os.write(4, frame('{"jsonrpc":"2.0","id":99,"method":"tool.call","params":' + params + "}"))
-    time.sleep(0.5)
-    os.read(3, 1 << 16)
-    os.write(4, frame('{"jsonrpc":"2.0","method":"final","params":{"claim":1,"claim":2}}'))
-
-
-@lie
-def rpc_flood(target):
-    """Asks and asks without reading an answer."""
-    for number in range(50, 5_000):
-        os.write(4, frame(f'{{"jsonrpc":"2.0","id":{number},"method":"tool.call","params":{{}}}}'))
-
-
-@lie
-def rpc_unfinished_frame(target):
-    """Announces a frame and sends its bytes for ever, one at a time."""
-    os.write(4, struct.pack(">I", 100_000) + b"{")
-    for _ in range(10_000):
-        os.write(4, b" ")
-        time.sleep(0.01)
 
 
 @bomb

@@ -161,7 +161,11 @@ def _final(init: dict[str, object], frame_bytes: int) -> dict[str, object]:
         if sn15.is_used():
             sn15.settle(claim)
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is the agent's and it is reported
-        _print_traceback()
+        import contextlib
+        import traceback
+
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            traceback.print_exc()
         return {"error": _describe(error), "kind": kind}
     try:
         size = len(_encode({"claim": claim}))
@@ -170,14 +174,6 @@ def _final(init: dict[str, object], frame_bytes: int) -> dict[str, object]:
     if size > frame_bytes - _ENVELOPE_BYTES:
         return {"claim": {"oversized_bytes": size}}  # a claim is no evidence: its size costs the agent nothing
     return {"claim": claim}
-
-
-def _print_traceback() -> None:
-    import contextlib
-    import traceback
-
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        traceback.print_exc()
 
 
 def main() -> None:

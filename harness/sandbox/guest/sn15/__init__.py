@@ -101,7 +101,7 @@ def open_problem(problem: object) -> None:
     """Open the session of a problem under SN15's present contract; of any other, nothing."""
     environment = problem.get("environment") if isinstance(problem, dict) else None
     if environment is not None:
-        from sn15.environment import EnvironmentSession
+        from sn15.proxy import EnvironmentSession
 
         global _session
         _session = EnvironmentSession(environment)

@@ -1,4 +1,4 @@
-"""SN15's `src.agent.proxy_client` over the host: `ProxyClient` without a network.
+"""SN15's `src.agent.proxy_client` over the host: `ProxyClient` without a network, and the session of its environment.
 
 Each path is one recorded request: GET /search/find_product and /search/view_product_information are tool calls, POST
 /inference/chat/completions is a completion, POST /environment/call is a turn of SN15's present contract, where a
@@ -6,6 +6,10 @@ problem has an environment; the searches answer 410 there, as on SN15. Parameter
 so equal parameters give the same page: a query that the agent has URL-encoded itself stays encoded. Addresses, keys,
 time-outs and retries are accepted and have no effect, since the host retries upstream faults itself and a refusal does
 not heal; like there, a call that fails returns None.
+
+An envelope is one turn: binding, `call_id`, `idempotency_key`, `turn` and either `calls` or one `action`. Each action
+is one recorded tool call; what is kept here is only the order that SN15's session service asks for. A turn sent again
+with its key is answered again and executes nothing. There is no simulated shopper: `user_message` is null.
 """
 
 from __future__ import annotations
@@ -13,15 +17,130 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 import sn15
 from arena_sdk import ToolError, llm, tools
 
-logger = logging.getLogger(__name__)
-
 _JsonObject = dict[str, Any]
+_ENDING = "terminate"
+
+
+class EnvironmentSession:
+    """One session, from any thread."""
+
+    def __init__(self, environment: _JsonObject) -> None:
+        """`environment` is the problem's, and gets its tools here."""
+        self._binding: _JsonObject = environment["binding"]
+        view: _JsonObject = environment["policy_view"]
+        view["tools"] = tools.schemas()
+        self._calls_max = int(view["max_calls_per_turn"])
+        self._steps_max = int(view["max_steps"])
+        self._answered: dict[str, tuple[str, _JsonObject]] = {}
+        self._call_ids: set[str] = set()
+        self._turns = self._actions = 0
+        self._is_over = False
+        self._lock = threading.Lock()
+
+    def call(self, envelope: object) -> _JsonObject:
+        """Execute one turn, or repeat the answer to it. Raises RefusedEnvelopeError."""
+        if not isinstance(envelope, dict):
+            raise sn15.RefusedEnvelopeError(422, "call envelope must be an object")
+        for name, value in self._binding.items():
+            if envelope.get(name) != value:
+                raise sn15.RefusedEnvelopeError(409, f"{name} does not match the active session")
+        call_id, key = _text(envelope, "call_id"), _text(envelope, "idempotency_key")
+        turn = envelope.get("turn")
+        if not isinstance(turn, int) or isinstance(turn, bool) or turn < 1:
+            raise sn15.RefusedEnvelopeError(422, "turn must be a positive integer")
+        calls = self._read_calls(envelope, call_id)
+        asked = json.dumps([call_id, calls], sort_keys=True, default=str)
+        with self._lock:
+            if key in self._answered:
+                before, answer = self._answered[key]
+                if before != asked:
+                    raise sn15.RefusedEnvelopeError(409, "idempotency key reused with a different call or action")
+                return {**answer, "replayed": True}
+            named = {call_id, *(each["call_id"] for each in calls)}
+            if self._is_over:
+                raise sn15.RefusedEnvelopeError(409, "session already reached a terminal observation")
+            if named & self._call_ids:
+                raise sn15.RefusedEnvelopeError(409, "call_id already belongs to another turn")
+            if turn != self._turns + 1:
+                raise sn15.RefusedEnvelopeError(
+                    409, f"turn does not match session sequence: expected {self._turns + 1}, got {turn}"
+                )
+            self._call_ids |= named
+            answer = self._execute(envelope, call_id, turn, calls)
+            self._answered[key] = (asked, answer)
+            return answer
+
+    def _read_calls(self, envelope: _JsonObject, call_id: str) -> list[_JsonObject]:
+        action, calls = envelope.get("action"), envelope.get("calls")
+        if action is not None:
+            if calls is not None:
+                raise sn15.RefusedEnvelopeError(422, "set action or calls, not both")
+            calls = [{"call_id": call_id, "action": action}]
+        if not isinstance(calls, list) or not 0 < len(calls) <= self._calls_max:
+            raise sn15.RefusedEnvelopeError(422, f"calls must be a list of 1 to {self._calls_max} items")
+        for each in calls:
+            if not isinstance(each, dict) or not isinstance(each.get("action"), dict):
+                raise sn15.RefusedEnvelopeError(422, "each call must be an object with an action")
+            _text(each, "call_id")
+        if len({each["call_id"] for each in calls}) < len(calls):
+            raise sn15.RefusedEnvelopeError(422, "call ids within one solver turn must be unique")
+        return calls
+
+    def _execute(self, envelope: _JsonObject, call_id: str, turn: int, calls: list[_JsonObject]) -> _JsonObject:
+        self._turns = turn
+        done = [{"call_id": each["call_id"], "observation": self._observe(each["action"])} for each in calls]
+        self._is_over = self._is_over or turn >= self._steps_max
+        answer = {
+            **self._binding,
+            "call_id": call_id,
+            "turn": turn,
+            "solver_turn_count": turn,
+            "action_count": self._actions,
+            "calls": done,
+            "user_message": None,
+            "provider_status": "complete",
+            "environment_error": False,
+            "replayed": False,
+        }
+        if envelope.get("calls") is None:
+            answer["observation"] = done[0]["observation"]
+        return answer
+
+    def _observe(self, action: _JsonObject) -> _JsonObject:
+        """One action's observation. What the model wrote wrong is an error to read, not the end of the turn."""
+        if self._is_over:
+            return {"observation": {}, "done": True, "error": "the session is over"}
+        self._actions += 1
+        name, arguments = action.get("name"), action.get("args")
+        try:
+            result = json.loads(tools.execute(str(name), {} if arguments is None else arguments))
+        except (ToolError, TypeError, ValueError) as error:
+            return {"observation": {}, "done": False, "error": str(error)}
+        failed = isinstance(result, dict) and "error" in result and "code" in result
+        self._is_over = name == _ENDING and not failed
+        shown = result if isinstance(result, dict) else {"results": result}
+        return {
+            "observation": {} if failed else shown,
+            "done": self._is_over,
+            "error": result["error"] if failed else None,
+        }
+
+
+def _text(fields: _JsonObject, name: str) -> str:
+    value = fields.get(name)
+    if not isinstance(value, str) or not value:
+        raise sn15.RefusedEnvelopeError(422, f"{name} must be a non-empty string")
+    return value
+
+
+logger = logging.getLogger(__name__)
 _FILTERS = ("shop_id", "price", "sort", "service")
 _PAGE_MAX = 5
 _NO_PAGE = 0  # find_product answers it with an empty page, as SN15's server answers one it cannot read
@@ -96,7 +215,7 @@ class ProxyClient:
         if route == "/search/find_product":
             return _execute("find_product", _search_arguments(given))
         if route == "/search/view_product_information":
-            return _execute("view_product_information", {k: _text(given[k]) for k in ("product_ids",) if k in given})
+            return _execute("view_product_information", {k: _first(given[k]) for k in ("product_ids",) if k in given})
         return _fail(f"GET {path}", "there is no such path")
 
     def post(self, path: str, json_data: _JsonObject | None = None) -> _JsonObject | None:
@@ -152,8 +271,8 @@ def _fail(what: str, reason: str) -> None:
 
 
 def _search_arguments(given: _JsonObject) -> _JsonObject:
-    filters = {key: _text(given[key]) for key in _FILTERS if key in given}
-    return {"q": _text(given.get("q", "")), "page": _page(_text(given.get("page", ""))), **filters}
+    filters = {key: _first(given[key]) for key in _FILTERS if key in given}
+    return {"q": _first(given.get("q", "")), "page": _page(_first(given.get("page", ""))), **filters}
 
 
 def _page(text: str) -> int:
@@ -165,7 +284,7 @@ def _page(text: str) -> int:
     return page if page <= _PAGE_MAX else _NO_PAGE
 
 
-def _text(value: object) -> str:
+def _first(value: object) -> str:
     """A parameter as it arrives at a server that takes the first of several."""
     if isinstance(value, list | tuple):
         value = value[0] if value else ""
