@@ -21,8 +21,7 @@ import msgspec
 from arena.chain.keys import verify
 from foundation.executors.processes import executor_of
 from tests.benchmarks.row import Row, held
-from tests.training.firehose import Firehose, real_episodes
-from tests.training.firehose_export import write_day
+from tests.training.firehose import Firehose, real_episodes, write_day
 from tests.training.labelled import select
 from training.corpus.exports import export_shards, open_export
 from training.corpus.gates import Guard

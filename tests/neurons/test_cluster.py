@@ -36,7 +36,7 @@ from neurons.settings.inputs import prepare_suite
 from neurons.settings.settings import Settings, resolve
 from neurons.worker.ports import open_local_ports
 from tests.neurons.cluster_stand import apart
-from tests.training.firehose_export import write_real_day
+from tests.training.firehose import write_real_day
 from training.model import Decode
 from training.recipe import Recipe, parse_recipe
 from training.rollouts.rollout import Job, jobs_of

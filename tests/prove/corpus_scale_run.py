@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.training.firehose import Firehose, real_episodes
-from tests.training.firehose_export import write_day
+from tests.training.firehose import Firehose, real_episodes, write_day
 
 SIZES = (16_000, 24_000)  # bytes of a record's body
 ROOT = Path(__file__).parents[2]

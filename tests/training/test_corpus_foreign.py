@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from tests.training.firehose import Firehose
-from tests.training.firehose_export import read_traces, write_day
+from tests.training.firehose import Firehose, read_traces, write_day
 from training.corpus import foreign as pieces
 from training.corpus.exports import open_export
 from training.corpus.foreign import convert_row, foreign_shards, read_foreign

@@ -23,7 +23,7 @@ from tests.arena.trajectory_stand import says, trajectory
 from tests.prove.corpus_scale_run import folder_sha256
 from tests.readme_blocks import ROOT, block_under
 from tests.training.conftest import DAY
-from tests.training.firehose_export import read_traces
+from tests.training.firehose import read_traces
 from training.corpus.exports import Export, ViewShard, export_shards, open_export, trace_of_row
 from training.corpus.model import Quarantined, Trace
 

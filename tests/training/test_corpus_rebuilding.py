@@ -15,7 +15,6 @@ from harness.trace import Completion, EvaluationBody
 from tests.arena.trajectory_stand import (
     QUERY,
     SEARCH,
-    appending,
     narrating,
     says,
     wild,
@@ -32,10 +31,8 @@ from tests.training.agent_styles import (
     table,
 )
 from tests.training.test_corpus_reader import as_trace
-from training.corpus.building import columns_of, row_of
 from training.corpus.gates import codes_of, gates
-from training.corpus.model import CorpusRow, Rebuilt, Rules, Trace
-from training.corpus.selection import signals_of
+from training.corpus.model import Rebuilt, Rules, Trace
 from training.models.render import Qwen3Codec
 
 
@@ -98,15 +95,6 @@ def test_whatever_an_agent_does_only_what_was_recorded_stands_there(data: st.Dat
             call, is_model = calls[message.call_id]
             shown.append((call.name, message.content, is_model and call.emitter == "llm"))
     assert sorted(shown) == made
-
-
-@pytest.mark.parametrize("body", [appending(), as_one_message(), as_one_message(shown=lambda parts: parts[-1])])
-def test_a_row_of_a_corpus_says_where_its_conversation_is_from(body: EvaluationBody) -> None:
-    trace = as_trace(body)
-    row = CorpusRow(trace=trace, signals=signals_of(trace), tokens=None, rank=1)
-    values = columns_of(row)
-    assert values["provenance"] == trace.provenance
-    assert row_of(values) == row
 
 
 def _sent(message: dict[str, object]) -> Message:

@@ -1,12 +1,19 @@
-"""The filter: each rule alone, what only a set can tell, and one answer for one set of traces however it comes."""
+"""The filter: each rule alone, the leak guard, token counts, what only a set can tell, and one answer for one set of traces
+however it comes.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
+import json
 import random
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import get_args
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +21,10 @@ from hypothesis import strategies as st
 from foundation.errors import ArenaError
 from foundation.executors.processes import executor_of
 from harness.chat import Message
+from problems.clusters import content_words
+from problems.model import BUCKETS, Pool, Problem
+from problems.partition import OpenPartition, freeze
+from problems.synthesis import synthesize
 from tests.training.labelled import (
     Maker,
     Stored,
@@ -46,7 +57,8 @@ from training.corpus.duplicates import (
     likenesses,
     normal_words,
 )
-from training.corpus.gates import codes_of, gates, recommended_ids
+from training.corpus.foreign import convert_row
+from training.corpus.gates import Guard, codes_of, gates, recommended_ids
 from training.corpus.model import (
     NEVER_OFF,
     Appraisal,
@@ -57,6 +69,8 @@ from training.corpus.model import (
     Rules,
     Signals,
     Trace,
+    TraceFacts,
+    TraceSource,
 )
 from training.corpus.report import funnel_of
 from training.corpus.selection import (
@@ -68,6 +82,10 @@ from training.corpus.selection import (
     kept_rows,
     merit,
     rejections,
+)
+from training.corpus.tokens import (
+    open_counter,
+    render,
 )
 
 # without what the filter's own rules do not ask for
@@ -350,3 +368,160 @@ def test_every_gate_has_an_arm_without_it_and_the_guard_is_in_all() -> None:
     assert switched | NEVER_OFF | {"sampled_out", "failed"} == set(get_args(RejectCode))
     assert "tokens" not in arms["no_structural_filter"].off
     assert {*arms["no_agentic_split"].off} == {"subtask", "subtask_guess"}
+
+
+KEY = bytes(range(32))
+
+
+@pytest.fixture(scope="module")
+def bank() -> tuple[Problem, ...]:
+    from harness.catalogue.synthetic import generate
+
+    return synthesize(list(generate(4_000, 5)), seed=9, counts={"product": 105, "shop": 100, "voucher": 100})
+
+
+@pytest.fixture(scope="module")
+def partition(bank: Sequence[Problem]) -> OpenPartition:
+    """The bank in its four pools: 75 to evaluate on, 60 for `dev`, 90 in the suites, the rest to train on."""
+    suites = [problem for bucket in BUCKETS for problem in bank if problem.bucket == bucket][::3][:90]
+    return OpenPartition(freeze(bank, suites, seed=4, key=KEY), KEY)
+
+
+@pytest.fixture(scope="module")
+def by_pool(bank: Sequence[Problem], partition: OpenPartition) -> dict[Pool, list[Problem]]:
+    pools: dict[Pool, list[Problem]] = {"never_touch": [], "eval": [], "dev": [], "train": []}
+    for problem in bank:
+        row = partition.row_of(partition.token(f"problem {problem.problem_id}"))
+        assert row is not None
+        pools[row.pool].append(problem)
+    return pools
+
+
+@pytest.fixture(scope="module")
+def held_out(by_pool: dict[Pool, list[Problem]]) -> dict[Pool, list[Problem]]:
+    return {pool: problems for pool, problems in by_pool.items() if pool != "train"}
+
+
+@pytest.fixture(scope="module")
+def guard(partition: OpenPartition, held_out: dict[Pool, list[Problem]]) -> Guard:
+    return Guard(partition.manifest, held_out)
+
+
+def foreign(problem: Problem, *, query: str = "", ids: Sequence[str] = (), titles: Sequence[str] = ()) -> Trace:
+    """A chat row somebody made of a problem; it recommends `ids`, which a search listed under `titles`."""
+    hits = [{"product_id": one, "title": title} for one, title in zip(ids, titles, strict=False)]
+    call = {"id": "c1", "function": {"name": "find_product", "arguments": "{}"}}
+    last = {"id": "c2", "function": {"name": "recommend_product", "arguments": {"product_ids": ",".join(ids)}}}
+    messages = [
+        {"role": "user", "content": query or problem.query},
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": hits},
+        {"role": "assistant", "tool_calls": [last]},
+    ]
+    return convert_row({"messages": messages, "metadata": {"pool": "train"}}, "rows.jsonl:1", "00" * 32)
+
+
+def arena(trace: Trace, **facts: object) -> Trace:
+    """The same as a row of an export, with these facts of its release."""
+    return replace(trace, source=replace(trace.source, kind="arena"), facts=replace(TraceFacts(), **facts))
+
+
+def test_a_released_row_enters_by_its_pool_and_cluster(
+    guard: Guard, partition: OpenPartition, by_pool: dict[Pool, list[Problem]]
+) -> None:
+    for pool, problems in by_pool.items():
+        for problem in problems:
+            row = partition.row_of(partition.token(f"problem {problem.problem_id}"))
+            assert row is not None
+            trace = arena(foreign(problem), pool=pool, cluster_id=row.cluster)
+            assert guard(trace) == (() if pool == "train" else ("pool",))
+            mislabelled = arena(foreign(problem), pool="train", cluster_id=row.cluster)
+            assert guard(mislabelled) == (() if pool == "train" else ("leak",))
+
+
+@pytest.mark.parametrize("is_keyed", [False, True])
+def test_a_released_row_that_answers_its_problem_with_a_held_out_product_does_not_enter(
+    partition: OpenPartition, by_pool: dict[Pool, list[Problem]], held_out: dict[Pool, list[Problem]], is_keyed: bool
+) -> None:
+    """By the product's id alone, and by its title under another id."""
+    guard = Guard(partition=partition) if is_keyed else Guard(partition.manifest, held_out)
+    asked = by_pool["train"][0]
+    row = partition.row_of(partition.token(f"problem {asked.problem_id}"))
+    released = {"pool": "train", "cluster_id": row.cluster if row else "ab" * 32}
+    own = [item.product_id for item in asked.rewards]
+    assert guard(arena(foreign(asked, ids=own, titles=[item.title[0] for item in asked.rewards]), **released)) == ()
+    for problem in (one for problems in held_out.values() for one in problems):
+        for item in problem.rewards:
+            for ids, titles in (([*own, item.product_id], []), (["9" + item.product_id], [item.title[0]])):
+                assert guard(arena(foreign(asked, ids=ids, titles=titles), **released)) == ("leak",)
+
+
+@pytest.mark.parametrize("is_keyed", [False, True])
+def test_no_held_out_problem_enters_from_elsewhere(
+    partition: OpenPartition, held_out: dict[Pool, list[Problem]], is_keyed: bool
+) -> None:
+    """By its query alone, by its answer alone, and by its answer's title under another id; with the key alone too."""
+    guard = Guard(partition=partition) if is_keyed else Guard(partition.manifest, held_out)
+    for problem in (one for problems in held_out.values() for one in problems):
+        ids = [item.product_id for item in problem.rewards]
+        other = {"ids": [f"9{one}" for one in ids], "titles": [item.title[0] for item in problem.rewards]}
+        assert guard(foreign(problem)) == ("leak",)
+        for answer in ({"ids": ids}, other):
+            assert guard(foreign(problem, query="something else entirely", **answer)) == ("leak",)
+
+
+def test_a_query_is_found_behind_another_and_among_other_text(
+    guard: Guard, held_out: dict[Pool, list[Problem]], by_pool: dict[Pool, list[Problem]]
+) -> None:
+    other = by_pool["train"][0]
+    for problem in held_out["eval"]:
+        trace = foreign(problem)
+        assert guard(replace(trace, query=other.query)) == ("leak",)
+        if len(content_words(problem.query)) >= 4:
+            told = f"You are a careful assistant and answer in tags. <user>{problem.query}</user> <think>So.</think>"
+            assert guard(foreign(other, query=told)) == ("leak",)
+
+
+GOLDEN = [json.loads(line) for line in (Path(__file__).parent / "qwen3_rendered.jsonl").read_text("utf-8").splitlines()]
+needs_library = pytest.mark.skipif(
+    importlib.util.find_spec("tokenizers") is None, reason="the library `tokenizers` comes with the extra `train`"
+)
+
+
+def trace_of(messages: object, tools: str) -> Trace:
+    return Trace(
+        trace_id="0",
+        source=TraceSource(kind="openai", place="golden", sha256="", is_verified=False),
+        messages=msgspec.convert(messages, tuple[Message, ...]),
+        tools=tools,
+        query="",
+        facts=TraceFacts(),
+    )
+
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda golden: golden["name"])
+def test_the_text_is_what_the_chat_template_of_qwen3_renders(golden: dict[str, str]) -> None:
+    assert render(trace_of(golden["messages"], golden["tools"])) == golden["text"]
+
+
+TOKENIZER = Path(__file__).parents[2] / "training" / "recipes" / "smoke" / "tokenizer" / "tokenizer.json"
+
+
+@needs_library
+def test_a_chat_tokenizer_counts_marks_and_any_other_file_is_refused(tmp_path: Path) -> None:
+    counter = open_counter(TOKENIZER)
+    assert [counter.count(text) for text in ("", "<|im_start|>", "<|im_start|><|im_end|>")] == [0, 1, 2]
+    assert counter.count("日") >= 1
+    assert counter.identity == hashlib.sha256(TOKENIZER.read_bytes()).hexdigest()
+    (tmp_path / "wrong.json").write_text("{}", "utf-8")
+    (tmp_path / "plain.json").write_text(TOKENIZER.read_text("utf-8").replace("<|im_start|>", "<|start|>"), "utf-8")
+    for name in ("wrong.json", "absent.json", "plain.json"):
+        with pytest.raises(ArenaError, match="im_start" if name == "plain.json" else "V2120"):
+            open_counter(tmp_path / name)
+
+
+def test_only_traces_that_pass_everything_else_are_counted() -> None:
+    maker = Maker(1)
+    made = [maker.good("silent"), maker.malformed("pool"), maker.malformed("orphan"), maker.malformed("too long")]
+    found = appraise([lambda: [one.trace for one in made]], Task(arms=(Rules(),)), stand_guard)
+    assert [one.tokens is not None for one in found] == [True, False, False, True]

@@ -9,8 +9,7 @@ import pytest
 
 from arena.chain.keys import verify
 from neurons.cli.app import main
-from tests.training.firehose import Firehose, real_episodes
-from tests.training.firehose_export import write_records
+from tests.training.firehose import Firehose, real_episodes, write_records
 from training.agents import distilled_prompt
 from training.corpus.building import read_rows
 from training.corpus.exports import export_shards, open_export

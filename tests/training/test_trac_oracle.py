@@ -17,8 +17,7 @@ from harness.catalogue.port import Catalogue
 from harness.inference.port import ModelReply
 from neurons.cli.app import main
 from problems.titles import LexicalTitles
-from tests.training.firehose import Firehose, real_episodes
-from tests.training.firehose_export import read_traces, write_records
+from tests.training.firehose import Firehose, read_traces, real_episodes, write_records
 from training.corpus.exports import open_export
 from training.corpus.model import Trace
 from training.trac.asking import ATTEMPTS, SILENT_MAX, Asker, Price
