@@ -1,6 +1,5 @@
-"""A log in memory that an export reads, and small ways to fill it and to look at what came out; and a season of agents
-that won, will open, never won or leak, under a policy that prices some of their models.
-"""
+"""A log in memory that an export reads, ways to fill it and to look at what came out; and a season of agents that won,
+will open, never won or leak, under a policy that prices some of their models."""
 
 from __future__ import annotations
 

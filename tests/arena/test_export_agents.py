@@ -1,6 +1,5 @@
-"""What an export says beside its log, and that every byte of it is held against the log: names, sources, policies, costs
-and the card, whose blocks run; any changed, lost or swapped part is found, whatever hashes it was given.
-"""
+"""What an export says beside its log: names, sources, policies, costs and the card, whose blocks run. Each byte is held
+against the log: any changed, lost or swapped part is found, whatever hashes it was given."""
 
 from __future__ import annotations
 

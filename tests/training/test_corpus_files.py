@@ -1,6 +1,5 @@
-"""From sources to a corpus on disk, by function and by command: read once, the same bytes, nothing half-written, its report
-and its sheet, and a clear answer to every bad input.
-"""
+"""From sources to a corpus on disk, by function and by command: read once, the same bytes, nothing half-written, report
+and sheet, and a clear answer to every bad input."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The filter: each rule alone, the leak guard, token counts, what only a set can tell, and one answer for one set of traces
-however it comes.
-"""
+"""The filter: each rule alone, the leak guard, token counts, what only a set can tell, and one answer for one set of
+traces however it comes."""
 
 from __future__ import annotations
 
