@@ -26,10 +26,12 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 import msgspec
+import pyarrow.parquet as pq
 
 from arena.chain.port import Verifier
 from arena.export.agents import AgentRow
 from arena.export.files import AGENTS, MANIFEST, VIEWS, ExportFiles, read_manifest, signer_of
+from arena.export.forms import read_rows
 from arena.export.model import Manifest
 from arena.export.row import TEXT_CALL, Conversation, ExecutedCall, Turn, ViewRow
 from arena.export.verification import verify_export, wrong_files
@@ -532,8 +534,6 @@ class ViewShard(msgspec.Struct, frozen=True, kw_only=True):
 
     def __call__(self) -> Iterator[Trace | Quarantined]:
         """Its rows, in order. Raises ArenaError V2050 for a file that changed since it was verified."""
-        from arena.export.forms import read_rows
-
         with self.files.here() as folder:
             for row in read_rows(folder / self.name, self.group):
                 try:
@@ -546,8 +546,6 @@ class ViewShard(msgspec.Struct, frozen=True, kw_only=True):
 
 def export_shards(export: Export) -> tuple[ViewShard, ...]:
     """An export in pieces, in the order of its log. Raises ArenaError V2030 for one without the Parquet view."""
-    import pyarrow.parquet as pq
-
     if "parquet" not in export.manifest.request.forms:
         raise ArenaError("V2030", f"{export.folder} has no Parquet view; export it again with --format parquet")
     names = sorted(file.path for file in export.manifest.files if file.path.startswith(f"{VIEWS}/parquet/"))

@@ -61,11 +61,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     known_ids: frozenset[str] | None = None
 
 
-class AppraisedShard(msgspec.Struct, frozen=True, array_like=True):
-    """A shard that was read: its appraisals in order, each packed, and the rows that could not be read."""
-
-    traces: list[msgspec.Raw]
-    unread: tuple[UnreadCount, ...]
+AppraisedShard = tuple[list[msgspec.Raw], tuple[UnreadCount, ...]]  # appraisals in order, packed; rows not readable
 
 
 class Appraised(Sequence[Appraisal]):
@@ -78,9 +74,10 @@ class Appraised(Sequence[Appraisal]):
 
     def add(self, shard: AppraisedShard) -> None:
         """Add the next shard. Raises OSError when the disk is full."""
-        for packed in shard.traces:
+        traces, unread = shard
+        for packed in traces:
             self._spool.add(bytes(packed))
-        self.unread = added_up([*self.unread, *shard.unread])
+        self.unread = added_up([*self.unread, *unread])
 
     def __len__(self) -> int:
         return len(self._spool)
@@ -146,7 +143,7 @@ def appraise_shard(number: int, rows: Iterable[Trace | Quarantined], task: Task,
             tokens = open_counter(task.tokenizer).count(render(row)) if is_counted else None
             appraisal = msgspec.structs.replace(appraisal, fingerprint=fingerprint(row), tokens=tokens)
         done.append(msgspec.Raw(msgspec.msgpack.encode(appraisal)))
-    return AppraisedShard(done, added_up(unread))
+    return done, added_up(unread)
 
 
 def _problem_of(trace: Trace) -> str:
