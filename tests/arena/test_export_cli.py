@@ -114,14 +114,8 @@ def test_a_race_in_a_store_and_its_export_are_looked_at_alike(dsn, tmp_path: Pat
 
 
 def test_pages_of_a_race_hold_what_is_public_and_name_what_is_not(dsn, tmp_path: Path):
-    made = view("r1", "--dsn", dsn, "--html", tmp_path / "r1")
-    assert made.exit_code == 0, made.output
-    assert sorted(path.name for path in (tmp_path / "r1").iterdir()) == [
-        "index.html",
-        "trace-0001.html",
-        "trace-0002.html",
-    ]
+    assert view("r1", "--dsn", dsn, "--html", tmp_path / "r1").exit_code == 0
+    assert {path.name for path in (tmp_path / "r1").iterdir()} == {"index.html", "trace-0001.html", "trace-0002.html"}
     withheld = view("r2", "--dsn", dsn, "--html", tmp_path / "r2")
-    assert withheld.exit_code == 1 and "1 not shown" in withheld.output
-    assert not (tmp_path / "r2").exists()
+    assert withheld.exit_code == 1 and "1 not shown" in withheld.output and not (tmp_path / "r2").exists()
     assert view("r2", "--dsn", dsn).exit_code == 0  # who runs the node sees its own races

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import html.parser
+import re
 
 import msgspec
 
@@ -10,27 +10,6 @@ from arena.view.page import trace_page
 from arena.view.reading import view_trace
 from judge.verdict import Citation, Opinion, Verdict
 from tests.judge.bodies import COMPARED, episode
-
-
-class Page(html.parser.HTMLParser):
-    """What a browser would take for markup: tags with attributes, and all targets of links."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.links: set[str] = set()
-        self.ids: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        assert not [name for name, _ in attrs if name.startswith("on") or name in ("src", "srcset", "style")]
-        for name, value in attrs:
-            if name == "href":
-                self.links.add(value or "")
-            if name == "id":
-                self.ids.append(value or "")
-
 
 HOSTILE = '</div><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[2J\u202e"\' {{ 7*7 }} <a href="x:1">'
 
@@ -61,11 +40,11 @@ def hostile_view():
 
 def test_a_page_shows_hostile_text_as_text_loads_nothing_and_links_quotes_to_their_words() -> None:
     text = trace_page(hostile_view())
-    page = Page(text)
-    assert not page.tags & {"script", "img", "iframe", "object", "link", "form", "base"}
-    assert page.links and all(link.startswith("#") for link in page.links)
-    assert {link[1:] for link in page.links} <= set(page.ids)
-    assert len(page.ids) == len(set(page.ids))
+    tags, ids, links = (re.findall(form, text) for form in (r"<([a-z]\w*)", r'\bid="([^"]*)"', r'href="([^"]*)"'))
+    assert not {*tags} & {"script", "img", "iframe", "object", "link", "form", "base"}
+    assert not re.search(r"<[^>]*\s(?:on\w+|src|srcset|style)=", text)
+    assert links and all(link.startswith("#") for link in links)
+    assert {link[1:] for link in links} <= {*ids} and len(ids) == len({*ids})
     assert "default-src 'none'" in text
     assert "alert(1)" in text and "{{ 7*7 }}" in text
     assert "not in span 2" in text

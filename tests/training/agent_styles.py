@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from arena.export.row import row_of
 from harness.agents.registry import reference_agent
 from harness.inference.client import read_reply
 from harness.inference.port import ModelReply
@@ -27,10 +28,11 @@ from tests.arena.trajectory_stand import (
     SYSTEM,
     TERMINATE,
     says,
+    trajectory,
 )
 from tests.arena.trajectory_stand import Episode as Run
 from tests.training.firehose import real_episodes
-from tests.training.test_corpus_reader import as_trace
+from training.corpus.exports import trace_of_row
 from training.corpus.gates import codes_of, gates
 from training.corpus.model import Rules, Trace
 
@@ -225,6 +227,11 @@ TURNS: tuple[Turn, ...] = (
     ("The first looks right; its details decide.", (VIEW,)),
     ("It is red.", (RECOMMEND, TERMINATE)),
 )
+
+
+def as_trace(made: object) -> Trace:
+    """The trace of a body, by way of its row."""
+    return trace_of_row(row_of(trajectory(made=made)), is_verified=True)  # type: ignore[arg-type]
 
 
 def spoken(turn: Turn) -> str:

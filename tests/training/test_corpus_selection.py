@@ -300,11 +300,8 @@ def test_the_funnel_adds_up(traces: list[Trace], selection: Filtered) -> None:
         for code in one.codes:
             assert sum(dict(part.codes).get(code.code, 0) for part in parts) == code.count
     assert all(0 < len(code.examples) <= 5 for code in one.codes)
-    assert one.before.turns.traces == one.traces
-    assert one.after.turns.traces == one.kept
-    assert one.after.tokens.missing == 0
-    assert one.after.teams == 5
-    assert one.before.shape_entropy_mbit > 0
+    assert (one.before.turns.traces, one.after.turns.traces, one.after.tokens.missing) == (one.traces, one.kept, 0)
+    assert one.after.teams == 5 and one.before.shape_entropy_mbit > 0
 
 
 def test_one_reading_serves_every_ablation(traces: list[Trace]) -> None:
