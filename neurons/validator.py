@@ -42,8 +42,7 @@ from neurons.race.admission import Intake
 from neurons.race.clock import RaceClock
 from neurons.race.episodes import EpisodeLoop, VerdictLoop, sweep
 from neurons.race.log import QUALIFYING, RaceLog
-from neurons.race.releases import ReleaseLoop
-from neurons.race.sharing import AddressLoop, SharingLoop, open_exchange
+from neurons.race.sharing import AddressLoop, ReleaseLoop, SharingLoop, open_exchange
 from neurons.race.weights import WeightsLoop
 from neurons.settings.inputs import unix_ms
 from neurons.settings.observe import configure_logs

@@ -157,7 +157,7 @@ def check_notice(signed: SignedNotice, bank_hotkey: str, verify: Verifier, place
 def lock_batch(
     batch: SealedBatch, round_number: int, *, timelock: Timelock, signer: Signer, made_ms: int
 ) -> SealedFile:
-    """The batch, readable from that round on. Raises ValueError for a round below 1."""
+    """The batch, readable from that round on."""
     ciphertext, public = timelock.encrypt(encode_batch(batch), round_number), batch.public
     notice = BatchNotice(
         version=NOTICE_VERSION,

@@ -28,8 +28,8 @@ from arena.chain.port import (
     Metagraph,
     Neuron,
     Signer,
+    endpoint_refusal,
     hash_refusal,
-    split_endpoint,
     weights_refusal,
 )
 from foundation.canonical import canonical_bytes
@@ -37,7 +37,6 @@ from foundation.codes import BLOCK_AHEAD
 from foundation.errors import ArenaError
 
 EXTRINSIC_DOMAIN = b"agent-arena/local-chain/1\n"
-DEFAULT_BLOCK_MS = 12_000
 _HASH_DOMAIN = b"agent-arena/local-block/1\n"
 _BUSY_TIMEOUT_S = 30.0
 _OTHER_FOLDER = "give a --state-dir that this user may write to"
@@ -79,7 +78,6 @@ class LocalRules(msgspec.Struct, frozen=True, kw_only=True):
     tempo: int = 360
     weights_rate_limit_blocks: int = 100
     commitment_rate_limit_blocks: int = 0  # 0: none
-    serving_rate_limit_blocks: int = 0  # 0: none
     permit_stake_rao: int = 1_000_000_000_000  # 1,000 TAO
     max_uids: int = 256
 
@@ -141,28 +139,24 @@ class LocalSubtensor:
         *,
         now_ms: Callable[[], int],
         netuid: int = 15,
-        block_ms: int | None = None,
         rules: LocalRules | None = None,
         owner: str = "",
     ) -> None:
         """Open the chain at `path`, or make it there.
 
-        A new chain takes `rules` (or the defaults) with `netuid` and `block_ms`, and holds `owner`, where one is given,
-        at uid 0 from its first block: nobody else can take the uid that burns. An existing one keeps what it was made
-        with: raises ArenaError V2030 when `netuid`, `block_ms` or `rules` say otherwise, V2027 when its folder and
-        U3030 when its file can't be used. `now_ms` gives unix milliseconds.
+        A new chain takes `rules`, or the defaults with `netuid`, and holds `owner`, where one is given, at uid 0 from
+        its first block: nobody else can take the uid that burns. An existing one keeps what it was made with: raises
+        ArenaError V2030 when `netuid` or `rules` say otherwise, V2027 when its folder and U3030 when its file can't be
+        used. `now_ms` gives unix milliseconds.
         """
         self._now_ms = now_ms
         self._file = _ChainFile(path)
-        wanted = rules or LocalRules(netuid=netuid, block_ms=block_ms or DEFAULT_BLOCK_MS)
+        wanted = rules or LocalRules(netuid=netuid)
         self._file.create(wanted, now_ms(), canonical_hotkey(owner) or owner)
         with self._file.transaction(is_write=False) as db:
             text, self._genesis_ms = db.execute("SELECT rules, genesis_ms FROM chain").fetchone()
         self._rules = msgspec.json.decode(text, type=LocalRules)
-        is_other = self._rules.netuid != wanted.netuid
-        is_other |= block_ms is not None and block_ms != self._rules.block_ms
-        is_other |= rules is not None and rules != self._rules
-        if is_other:
+        if self._rules.netuid != wanted.netuid or rules not in (None, self._rules):
             raise ArenaError("V2030", f"the local chain at {path} was made with other rules: {self._rules}")
 
     @property
@@ -176,7 +170,7 @@ class LocalSubtensor:
         return self._rules
 
     # -- reads
-    async def check(self, hotkey: str | None = None) -> None:
+    async def check(self) -> None:
         """Nothing can lack: the twin is of this release."""
 
     async def block(self) -> int:
@@ -251,25 +245,19 @@ class LocalSubtensor:
 
     async def commit(self, signer: Signer, sha256: str) -> ChainResult:
         """Commit a hash. `failed` for text that is no sha256."""
+        refusal = hash_refusal(sha256)
 
         def apply(db: sqlite3.Connection, hotkey: str, block: int) -> ChainResult:
-            if refusal := hash_refusal(sha256):
-                return ChainResult(status="failed", block=block, detail=refusal)
-            limit = self._rules.commitment_rate_limit_blocks
-            return self._keep(db, "commitment", hotkey, block, sha256, limit)
+            return self._keep(db, hotkey, block, "commitment", sha256, refusal)
 
         return await self._write("commit", signer, {"sha256": sha256}, apply)
 
     async def publish(self, signer: Signer, endpoint: str) -> ChainResult:
         """Say where the hotkey answers. `failed` for what is not `http://<ip>:<port>`."""
+        refusal = endpoint_refusal(endpoint)
 
         def apply(db: sqlite3.Connection, hotkey: str, block: int) -> ChainResult:
-            try:
-                split_endpoint(endpoint)
-            except ArenaError as error:
-                return ChainResult(status="failed", block=block, detail=error.failure.detail)
-            limit = self._rules.serving_rate_limit_blocks
-            return self._keep(db, "endpoint", hotkey, block, endpoint.rstrip("/"), limit)
+            return self._keep(db, hotkey, block, "endpoint", endpoint.rstrip("/"), refusal)
 
         return await self._write("publish", signer, {"endpoint": endpoint}, apply)
 
@@ -277,17 +265,15 @@ class LocalSubtensor:
         """Set a vector whose maximum is 65535. Refused: unknown uid, no permit, rate limit, malformed vector."""
 
         def apply(db: sqlite3.Connection, hotkey: str, block: int) -> ChainResult:
-            if refusal := weights_refusal(uids, weights_u16):
-                return ChainResult(status="failed", block=block, detail=refusal)
+            refusal = weights_refusal(uids, weights_u16)
             neurons = {neuron.uid: neuron for neuron in self._metagraph(db, block).neurons}
             own = next((neuron for neuron in neurons.values() if neuron.hotkey == hotkey), None)
-            if own is not None and not own.has_validator_permit:
-                return ChainResult(status="failed", block=block, detail="no validator permit")
-            if own is not None and (unknown := sorted(set(uids) - set(neurons))):
-                return ChainResult(status="failed", block=block, detail=f"unknown uids {unknown[:5]}")
-            pairs = sorted((uid, weight) for uid, weight in zip(uids, weights_u16, strict=True) if weight)
-            limit = self._rules.weights_rate_limit_blocks
-            return self._keep(db, "weights", hotkey, block, msgspec.json.encode(pairs).decode(), limit)
+            if refusal is None and own is not None:
+                unknown = sorted(set(uids) - set(neurons))
+                refusal = f"unknown uids {unknown[:5]}" if unknown else None
+                refusal = refusal if own.has_validator_permit else "no validator permit"
+            pairs = sorted((uid, weight) for uid, weight in zip(uids, weights_u16, strict=False) if weight)
+            return self._keep(db, hotkey, block, "weights", msgspec.json.encode(pairs).decode(), refusal)
 
         arguments = {"uids": list(uids), "weights": list(weights_u16)}
         return await self._write("set_weights", signer, arguments, apply)
@@ -304,13 +290,17 @@ class LocalSubtensor:
         await asyncio.to_thread(self._change, change)
 
     def _keep(
-        self, db: sqlite3.Connection, table: _Table, hotkey: str, block: int, value: str, limit: int
+        self, db: sqlite3.Connection, hotkey: str, block: int, table: _Table, value: str, refusal: str | None
     ) -> ChainResult:
-        """Add a registered hotkey's value to its history, unless its last one is fewer than `limit` blocks old."""
+        """Add a registered hotkey's value to its history, unless it is refused or comes before the table's limit."""
+        if refusal:
+            return ChainResult(status="failed", block=block, detail=refusal)
         if self._metagraph(db, block).uid_of(hotkey) is None:
             return ChainResult(status="not_registered", block=block)
+        rules = self._rules
+        limits = {"commitment": rules.commitment_rate_limit_blocks, "weights": rules.weights_rate_limit_blocks}
         last = _value(db, f"SELECT max(block) FROM {table} WHERE hotkey = ?", hotkey)
-        wait = 0 if last is None else limit - (block - last)
+        wait = 0 if last is None else limits.get(table, 0) - (block - last)
         if wait > 0:
             return ChainResult(status="rate_limited", block=block, detail=f"{wait} blocks left")
         db.execute(f"INSERT INTO {table} VALUES (?, ?, ?)", (hotkey, block, value))

@@ -24,7 +24,8 @@ import msgspec
 
 from arena.api.http import ErrorAnswer
 from arena.api.rows import AgentDetail, RaceDetail
-from arena.chain.port import Metagraph, RequestAuth
+from arena.chain.keys import HttpAuth
+from arena.chain.port import Metagraph
 from arena.door.service import DoorState, SubmissionStatus, TakenSubmission
 from arena.race.draw import permitted_validators, qualifying_order
 from arena.records.log import agent_version_id
@@ -67,7 +68,7 @@ class DoorClient:
 
     def __init__(
         self,
-        auth: RequestAuth | None = None,
+        auth: HttpAuth | None = None,
         *,
         place_s: float = PLACE_S,
         answer_s: float = ANSWER_S,

@@ -171,12 +171,11 @@ class SealBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FixField(msgspec.Struct, frozen=True, kw_only=True):
-    """Read qualified agents, the incumbent and permits at `closing_block`, then append FieldFixed.
+    """Read qualified agents, the incumbent and permits at the closing block, then append FieldFixed.
 
     `logs`: those that the field roll counted, all of them held; of a validator alone its own as it is.
     """
 
-    closing_block: int
     logs: tuple[AnchoredLog, ...]
 
 
@@ -196,14 +195,11 @@ class Settle(msgspec.Struct, frozen=True, kw_only=True):
     """Close the race's work items, settle from the records, append the settlement record unless the log holds one, then
     append SettlementProposed. `logs` as for `FixField`, of the results roll."""
 
-    settling_block: int
     logs: tuple[AnchoredLog, ...]
 
 
 class ReleaseBatch(msgspec.Struct, frozen=True, kw_only=True):
     """Append the release record unless the log holds one, then append BatchReleased."""
-
-    batch_sha256: str
 
 
 class ReadChain(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,9 +25,8 @@ import structlog
 from foundation.canonical import foreign_text
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
-from harness.sandbox.bubblewrap import Bubblewrap, EntryMode
 from harness.sandbox.guest_files import GuestRoot, open_guest_root
-from harness.sandbox.jail import JailSandbox, Reference
+from harness.sandbox.jail import Bubblewrap, EntryMode, JailSandbox, Reference
 from harness.sandbox.landlock import SCOPES_ABI, Landlock, UidMode, landlock_abi, sweep_work_directories
 from harness.sandbox.port import OPEN_FILES, GuestCallError, GuestJob, Sandbox, SandboxLevel
 from harness.sandbox.processes import Cgroups, find_cgroups

@@ -58,11 +58,10 @@ def say_device(work: str) -> None:
 
 @contextlib.contextmanager
 def open_teacher(plan: Recipe) -> Iterator[Upstream]:
-    """The recipe's teacher: an endpoint, or the scripted model on loopback. Raises ArenaError U3001 for none."""
+    """The recipe's teacher: an endpoint, or the scripted model. Raises ArenaError U3001 for none."""
     if not plan.teacher:
         raise ArenaError("U3001", "the recipe names no teacher")
-    with open_endpoint("teacher", plan.teacher, by_sdk=True) as upstream:
-        yield upstream
+    yield open_endpoint("teacher", plan.teacher, by_sdk=True)
 
 
 @dataclass(frozen=True)

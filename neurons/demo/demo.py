@@ -126,7 +126,7 @@ async def prepare_chain(settings: Settings, agents: tuple[DemoAgent, ...]) -> tu
     rules = LocalRules(netuid=settings.netuid, block_ms=BLOCK_MS, weights_rate_limit_blocks=4)
     owner, validator = keypair_signer(OWNER_URI), keypair_signer(VALIDATOR)
     path = local_chain_path(settings.state_dir)
-    chain = LocalSubtensor(path, now_ms=unix_ms, netuid=settings.netuid, rules=rules, owner=owner.hotkey)
+    chain = LocalSubtensor(path, now_ms=unix_ms, rules=rules, owner=owner.hotkey)
     await chain.register(validator)
     await chain.set_stake(validator.hotkey, STAKE_RAO)
     made = []

@@ -22,7 +22,7 @@ from arena.chain.port import LOCAL_NETWORK, Subtensor
 from foundation.codes import CHAIN_STANDS, NO_PERMIT, NO_SANDBOX, STATE_PRUNED, lookup
 from foundation.errors import ArenaError
 from neurons.health.status import BANK_DAYS_MIN
-from neurons.settings.endpoints import check_endpoints, open_endpoints
+from neurons.settings.endpoints import check_endpoints, chosen_endpoints
 from neurons.settings.inputs import chain_of, policy_of, signer_of, unix_ms
 from neurons.settings.settings import Settings
 
@@ -143,10 +143,10 @@ def check_bodies(settings: Settings) -> DoctorCheck:
 def check_model(settings: Settings) -> DoctorCheck:
     """An endpoint answers for each model of the policy; without one, the scripted model does."""
     policy = policy_of(settings)
-    with open_endpoints(settings, policy, is_served=False) as (named, _):
-        if not named:
-            return DoctorCheck("ok", "the scripted model, on loopback")
-        silent = check_endpoints(named, policy.inference.models, must_answer=True)
+    named, _ = chosen_endpoints(settings, policy)
+    if not named:
+        return DoctorCheck("ok", "the scripted model")
+    silent = check_endpoints(named, policy.inference.models, must_answer=True)
     found = "; ".join([f"{', '.join(policy.inference.models)} at {', '.join(one.base_url for one in named)}", *silent])
     return DoctorCheck("warn" if silent else "ok", found, "start it, or take it out of [[upstreams]]" if silent else "")
 
@@ -175,8 +175,8 @@ def check_network(settings: Settings) -> DoctorCheck:
 async def examine_network(chain: Subtensor, hotkey: str, now_ms: int) -> DoctorCheck:
     """The row for a chain as this hotkey finds it: `fail` where a validator would not start, `warn` where it would run
     with less (a head that stands still, a node that forgets the last day). Raises ArenaError U3030 when it is away, and
-    U3037 to U3039 and V2032 where this release can't do its work on it (`Subtensor.check`)."""
-    await chain.check(hotkey)
+    U3037 to U3039 where this release can't do its work on it (`Subtensor.check`)."""
+    await chain.check()
     metagraph = await chain.metagraph()
     own = next((neuron for neuron in metagraph.neurons if neuron.hotkey == hotkey), None)
     if own is None or not own.has_validator_permit:

@@ -6,7 +6,6 @@ reason, never a score.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import os
@@ -138,8 +137,7 @@ def at_once_here(wanted: int, settings: Settings) -> int:
     return count
 
 
-@contextlib.contextmanager
-def opened_problems(settings: Settings, choice: Choice, *, at_once: int = 1) -> Iterator[list[Asked]]:
+def open_problems(settings: Settings, choice: Choice, *, at_once: int = 1) -> list[Asked]:
     """The problems to run on (as `Choice` describes them), each with the ports that score it.
 
     Raises typer.BadParameter for an id or a number that is not there, ArenaError P4001 to P4009 for a broken file,
@@ -164,10 +162,11 @@ def opened_problems(settings: Settings, choice: Choice, *, at_once: int = 1) -> 
         live = upstreams if record else [None] * len(upstreams)
         return tuple(RecordedUpstream(recording, one, is_replayed=replay is not None) for one in live)
 
-    with open_local_ports(settings, at_once=at_once) as ports:
-        dedicated = {model: recorded(own) for model, own in ports.dedicated.items()}
-        ports = dataclasses.replace(ports, upstreams=recorded(ports.upstreams), dedicated=dedicated)
-        yield _chosen(settings, ports, choice)
+    ports = open_local_ports(settings, at_once=at_once)
+    dedicated = {model: recorded(own) for model, own in ports.dedicated.items()}
+    return _chosen(
+        settings, dataclasses.replace(ports, upstreams=recorded(ports.upstreams), dedicated=dedicated), choice
+    )
 
 
 def _chosen(settings: Settings, ports: EvaluatePorts, choice: Choice) -> list[Asked]:

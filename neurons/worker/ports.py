@@ -7,10 +7,8 @@ that another one took.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from arena.evaluate import EvaluatePorts
@@ -22,7 +20,7 @@ from harness.sandbox.processes import own_groups
 from judge.client import DEFAULT_PATIENCE, OpenAIJudge, RetryPolicy
 from judge.render import Judge
 from judge.rubric import Rubric
-from neurons.settings.endpoints import SCRIPTED_PREFIX, endpoints_of, local_models, open_endpoints
+from neurons.settings.endpoints import SCRIPTED_PREFIX, chosen_endpoints, endpoints_of, local_models
 from neurons.settings.inputs import catalogue_path, open_titles, policy_of, prepare_catalogue, titles_file, with_models
 from neurons.settings.settings import Endpoint, Settings
 from neurons.worker.protocol import WorkerSetup
@@ -41,10 +39,14 @@ def episode_bytes(limits: EpisodeLimits) -> int:
     return WORKER_BYTES + limits.memory_bytes + limits.disk_bytes
 
 
-def episode_deadline_s(policy: Policy) -> float:
-    """How long one evaluation may take before its worker counts as stuck: every step at two full attempts."""
+def episode_deadline_s(policy: Policy, patience: RetryPolicy = DEFAULT_PATIENCE) -> float:
+    """How long one evaluation may take before its worker counts as stuck: the agent's own time, every completion and
+    every judge's opinion, each at all its attempts and pauses."""
     limits, inference = policy.limits, policy.inference
-    return (limits.agent_time_ms + 2 * limits.steps * inference.attempt_timeout_ms) / 1_000
+    completion_ms = inference.attempts * (inference.attempt_timeout_ms + inference.retry_after_max_ms)
+    opinion_ms = patience.attempts * (patience.timeout_ms + patience.retry_after_max_ms)
+    models_ms = limits.completions_max * completion_ms + len(policy.rubric.models) * opinion_ms
+    return (limits.agent_time_ms + models_ms) / 1_000
 
 
 def usable_memory_bytes() -> int:
@@ -75,6 +77,7 @@ def open_evaluate_ports(setup: WorkerSetup, *, at_once: int = 1) -> EvaluatePort
         )
         for one in setup.upstreams
     }
+    scripted = () if setup.upstreams else (ScriptedUpstream(),)
     sandbox = open_sandbox(
         Path(setup.guest_dir),
         reference_sha256s=reference_sha256s(),
@@ -87,7 +90,7 @@ def open_evaluate_ports(setup: WorkerSetup, *, at_once: int = 1) -> EvaluatePort
         catalogue=open_catalogue(Path(setup.catalogue_dir)),
         titles=open_titles(setup.titles_file),
         sandbox=sandbox,
-        upstreams=tuple(opened[one.name] for one in setup.upstreams if not one.models),
+        upstreams=tuple(opened[one.name] for one in setup.upstreams if not one.models) or scripted,
         dedicated={
             model: tuple(opened[one.name] for one in endpoints_of(model, setup.upstreams))
             for model in dict.fromkeys(model for one in setup.upstreams for model in one.models)
@@ -96,18 +99,13 @@ def open_evaluate_ports(setup: WorkerSetup, *, at_once: int = 1) -> EvaluatePort
     )
 
 
-@contextlib.contextmanager
-def open_local_ports(settings: Settings, *, at_once: int = 1) -> Iterator[EvaluatePorts]:
+def open_local_ports(settings: Settings, *, at_once: int = 1) -> EvaluatePorts:
     """The ports of a miner: the validator's own, in this process, for `at_once` threads."""
     prepare_catalogue(settings)
     policy = policy_of(settings)
     policy = with_models(policy, local_models(settings, policy))
-    with open_endpoints(settings, policy, is_served=False) as (upstreams, judge):
-        setup = worker_setup(settings, policy, upstreams, judge, slot=0)
-        ports = open_evaluate_ports(setup, at_once=at_once)
-        if not upstreams:
-            ports = dataclasses.replace(ports, upstreams=(ScriptedUpstream(),))
-        yield dataclasses.replace(ports, is_last=True)  # a miner makes one attempt
+    setup = worker_setup(settings, policy, *chosen_endpoints(settings, policy), slot=0)
+    return dataclasses.replace(open_evaluate_ports(setup, at_once=at_once), is_last=True)  # a miner makes one attempt
 
 
 def worker_setup(

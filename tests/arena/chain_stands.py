@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from arena.chain.local import LocalSubtensor
+from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.local_http import RemoteSubtensor
 from arena.chain.port import Signer, Subtensor
 from arena.web.server import ChainServer
@@ -65,7 +65,7 @@ class LocalStand:
         self._path = path
         self.clock = Clock()
         self._born_ms = self.clock.now_ms
-        self.home = LocalSubtensor(path, now_ms=self.clock, netuid=NETUID, block_ms=BLOCK_MS)
+        self.home = LocalSubtensor(path, now_ms=self.clock, rules=LocalRules(netuid=NETUID, block_ms=BLOCK_MS))
         self.chain: Subtensor = self.home
 
     async def enrol(self, signer: Signer) -> None:
@@ -93,11 +93,8 @@ class LocalStand:
 class NodeStand:
     """The real adapter over the fake node."""
 
-    def __init__(self, node: Any, chain: Subtensor, url: str, lock_folder: Path) -> None:
-        self.node = node
-        self.chain = chain
-        self.url = url
-        self.lock_folder = lock_folder
+    def __init__(self, node: Any, chain: Subtensor, url: str) -> None:
+        self.node, self.chain, self.url = node, chain, url
 
     async def enrol(self, signer: Signer) -> None:
         self.node.advance()
@@ -157,15 +154,11 @@ async def node_stand(node: Any, port: int = 0, *, timeout_s: float = 120.0) -> A
 
     async with node.start(port) as server:
         url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        with tempfile.TemporaryDirectory(prefix="arena-senders-") as folder:
-            locks = Path(folder)
-            chain = BittensorSubtensor(
-                url, netuid=NETUID, make_client=make_client, timeout_s=timeout_s, lock_folder=locks
-            )
-            try:
-                yield NodeStand(node, chain, url, locks)
-            finally:
-                await chain.close()
+        chain = BittensorSubtensor(url, netuid=NETUID, make_client=make_client, timeout_s=timeout_s)
+        try:
+            yield NodeStand(node, chain, url)
+        finally:
+            await chain.close()
 
 
 def make_client(url: str) -> Any:

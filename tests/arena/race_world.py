@@ -97,7 +97,7 @@ class World:
             case ReadChain():
                 return ChainRead(moment=effect.moment, block=41, commitments=(), metagraph=metagraph([]))
             case ReleaseBatch():
-                return BatchReleased(batch_sha256=effect.batch_sha256)
+                return BatchReleased(batch_sha256=batch().batch_sha256)
         return None
 
 

@@ -16,7 +16,7 @@ from arena.chain.port import Commitment
 from arena.policies import PAPER
 from arena.race.admission import RaceRecords, field_standings, next_word, outcome_at, select_candidates
 from arena.records.log import agent_version_id
-from arena.records.model import Context, GateRecord, Payload, Subject
+from arena.records.model import Candidate, GateRecord, Payload, Subject
 from arena.submissions.admission import commitment_order, hashes_before, neighbourhood
 from tests.arena import race_stand as stand
 from tests.arena.agreement_world import HOUR_MS, PLAN, run
@@ -47,11 +47,9 @@ def suite_rows(validator: str, subject: Subject, is_passed: bool = True) -> list
     """A whole suite of qualifying records."""
     rows: list[Payload] = []
     for problem in SUITE:
-        row = stand.evaluation(RULES, stand.batch(), stand.candidate("x"), problem, validator, 1, is_success=is_passed)
-        context = Context(stage="qualifying", race_id="", problem_id=problem)
-        body = stand.digest("body", validator, subject, problem)
-        record = replace(row.record, subject=subject, context=context, body_sha256=body)
-        rows += [record, stand.verdict(RULES, replace(row, record=record), 9_000, 2).record]
+        who = Candidate(subject=subject, qualifying_score_e4=0)
+        record = stand.evaluation(RULES, who, problem, validator, is_success=is_passed, stage="qualifying")
+        rows += [record, stand.verdict(RULES, record)]
     return rows
 
 

@@ -39,6 +39,7 @@ from tests.arena.race_stand import (
     drawn_of,
     drawn_race,
     inputs,
+    logged,
     raced,
     solves,
     witness_of,
@@ -179,7 +180,7 @@ def test_a_fault_stands_against_no_agent_where_the_control_failed_before_or_afte
     assert about(rows(settle(unseen))["v-a"]) == fair
     made = raced(ABC, SOLVES, everywhere, rules=STRICT)
     for who in (control_of(STRICT), witness_of(STRICT, "v-a")):
-        ill = tuple(attempt(who, DRAWN[0], validator, 100_000, is_closing=True) for validator in VALS)
+        ill = tuple(logged(validator, 100_000, attempt(STRICT, who, DRAWN[0], is_closing=True)) for validator in VALS)
         assert about(rows(settle(replace(made, attempts=(*made.attempts, *ill))))["v-a"]) == fair
     early = tuple(
         replace(row, seq=0) if row.record.subject == witness_of(STRICT, "v-a").subject else row
@@ -198,12 +199,12 @@ def test_a_single_fault_with_a_result_after_it_is_forgiven_on_one_problem_in_a_h
 def test_a_broken_problem_and_a_fault_that_nothing_followed_are_nobodys():
     made = raced(ABC, SOLVES)
     broken = tuple(
-        attempt(who, DRAWN[0], validator, 50_000 + number, is_closing=True, code="P4006")
+        logged(validator, 50_000 + number, attempt(RULES, who, DRAWN[0], is_closing=True, code="P4006"))
         for number, who in enumerate(ABC)
         for validator in VALS
     )
     assert {row.faulted for row in settle(replace(made, attempts=broken)).standings} == {0}
-    late = attempt(ABC[0], DRAWN[0], "val-a", 90_000)  # it may have come after the settlement
+    late = logged("val-a", 90_000, attempt(RULES, ABC[0], DRAWN[0]))  # it may have come after the settlement
     assert settle(replace(made, attempts=(late,))) == settle(made)
 
 

@@ -79,12 +79,12 @@ class Episode:
 
     def body(self, **changes: object) -> EvaluationBody:
         """The body as the session would make it."""
-        totals = self.recorder.totals()
+        totals = self.recorder.totals
         made = replace(
             body(0),
             query=QUERY,
-            messages=self.recorder.messages(),
-            events=self.recorder.events(),
+            messages=tuple(self.recorder.messages),
+            events=tuple(self.recorder.events),
             recommended=self.recorder.recommended,
             is_agentic=totals.code_calls + totals.echoed_calls == 0,
             totals=totals,

@@ -3,14 +3,11 @@ and a chain that takes blocks back takes no anchor with it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import asyncpg
 import pytest
 
 from arena.chain.keys import verify
-from arena.records.log import note_sha256, read_checkpoint, require_anchor
+from arena.records.log import note_sha256, read_checkpoint
 from arena.records.verification import verify_store
 from arena.store.embedded import EmbeddedServer
 from foundation.errors import ArenaError
@@ -18,7 +15,6 @@ from neurons.cli.exit_codes import EXIT_INTEGRITY, exit_code
 from neurons.health.status import ANCHOR_EVERY_S
 from neurons.loops.checkpoints import PAUSES
 from tests.arena.chain_faults import reorg, set_finality_lag
-from tests.arena.chain_stands import ChainStand, LocalStand, make_node, node_stand
 from tests.neurons.checkpoint_stand import LogDesk
 from tests.neurons.clock_stand import BLOCK_MS
 
@@ -93,35 +89,6 @@ async def test_an_anchor_counts_once_its_block_is_final_and_is_made_once_also_wh
     assert stored.anchor_block == held.block
     assert log_desk.chain.commits == [note_sha256(point.note)]
     assert (log_desk.metric("anchor_size"), log_desk.metric("anchor_block")) == (point.size, held.block)
-
-
-@pytest.fixture(params=["local", "real"])
-async def stand(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ChainStand]:
-    if request.param == "local":
-        yield LocalStand(tmp_path / "other.sqlite")
-    else:
-        async with node_stand(make_node()) as made:
-            yield made
-
-
-async def test_an_anchor_is_made_and_proven_on_every_chain_behind_the_port(
-    log_desk: LogDesk, stand: ChainStand
-) -> None:
-    await stand.enrol(log_desk.signer)
-    await stand.advance(3)
-    log_desk.chain = stand.chain
-    log_desk.start()
-    await log_desk.checkpoints.open()
-    point = await log_desk.signed()
-    for _ in range(6):
-        if await log_desk.anchors.turn():
-            break
-        await stand.advance()
-    (stored,) = await log_desk.stored()
-    assert stored.anchor_block > 0
-    at = await stand.chain.commitment(log_desk.signer.hotkey, stored.anchor_block)
-    assert require_anchor(stored, at, verify) == read_checkpoint(point.note, verify)
-    assert (await stand.chain.commitment(log_desk.signer.hotkey, stored.anchor_block - 1)) is None
 
 
 @pytest.mark.parametrize("is_accepted_again", [False, True])

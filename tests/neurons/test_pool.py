@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from harness.catalogue.native import open_catalogue
 from harness.limits import EpisodeLimits
-from neurons.settings.endpoints import open_endpoints
+from neurons.settings.endpoints import chosen_endpoints
 from neurons.settings.settings import resolve
 from neurons.worker.pool import WorkerPool
 from neurons.worker.ports import (
@@ -45,14 +45,13 @@ def test_all_jails_at_their_limit_fit_into_memory_whenever_more_than_one_runs(wa
 @asynccontextmanager
 async def open_pool(base: Path, catalogue: Path, size: int, deadline_s: float) -> AsyncIterator[WorkerPool]:
     settings = resolve({"state_dir": base, "catalogue_dir": catalogue, "guest_dir": base, "policy": "demo"}).settings
-    with open_endpoints(settings, SMALL) as (upstreams, judge):
-        setups = tuple(worker_setup(settings, SMALL, upstreams, judge, slot) for slot in range(size))
-        pool = WorkerPool(setups, deadline_s)
-        try:
-            await pool.start()
-            yield pool
-        finally:
-            await pool.stop()
+    chosen = chosen_endpoints(settings, SMALL)
+    pool = WorkerPool(tuple(worker_setup(settings, SMALL, *chosen, slot) for slot in range(size)), deadline_s)
+    try:
+        await pool.start()
+        yield pool
+    finally:
+        await pool.stop()
 
 
 def workers() -> list[psutil.Process]:

@@ -380,4 +380,4 @@ class SimulatedDesk(Desk):
             is_agentic=is_agentic,
         )
         is_success = is_solved or context.stage == "qualifying"
-        await super()._finish(lease, is_success, shown=shown, quality_e4=quality_e4, coefficient_e4=quality_e4)
+        await super()._finish(lease, is_success, shown=shown, quality_e4=quality_e4)

@@ -21,7 +21,7 @@ from foundation.errors import ArenaError
 from foundation.executors.processes import executor_of
 from foundation.long_work import Progress, no_progress
 from neurons.cli.app import main
-from tests.prove.corpus_scale_run import folder_sha256
+from tests.prove.test_corpus_scale import folder_sha256
 from tests.training.firehose import Firehose, write_day
 from tests.training.labelled import Stored, make_labelled, replace, select, stand_guard
 from training.corpus.building import (

@@ -31,7 +31,7 @@ from tests.arena.trajectory_stand import (
     wild,
 )
 from tests.arena.trajectory_stand import Episode as Run
-from tests.prove.corpus_scale_run import folder_sha256
+from tests.prove.test_corpus_scale import folder_sha256
 from tests.readme_blocks import ROOT, block_under
 from tests.training.agent_styles import (
     TURNS,
