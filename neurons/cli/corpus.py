@@ -26,7 +26,7 @@ from neurons.cli.options import (
 )
 from neurons.cli.presenter import make_table, show, show_progress
 from neurons.cli.trac import open_asker, trac, usage_lines
-from neurons.cli.train import SEALS, LeakFlags
+from neurons.cli.train import LeakFlags
 
 if TYPE_CHECKING:
     from training.corpus.building import Built
@@ -49,7 +49,7 @@ app = typer.Typer(
 
 _StateDir = Annotated[
     Path | None,
-    typer.Option("--state-dir", help="Keeps finished verifications. Default: ARENA_STATE_DIR."),
+    typer.Option("--state-dir", help="Keeps exports of an object store. Default: ARENA_STATE_DIR."),
 ]
 
 
@@ -135,17 +135,17 @@ def build(
         raise typer.BadParameter("name at least one export, or a --foreign file")
     plan = building.read_rules(rule or ())
     _refuse_existing(out)
-    arms, state = building.arms_of(plan, ablation or ()), state_folder(state_dir) / "corpus"
+    arms = building.arms_of(plan, ablation or ())
     guard = leaks.guard(catalogue, plan.pool)
     known = frozenset(one.product_id for one in open_catalogue(catalogue).products()) if catalogue else None
     if tokenizer is not None:
         tokenizer = (tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer).absolute()
-    places = _brought(exports or [], state.parent / "exports", is_quiet=as_json)
+    places = _brought(exports or [], state_folder(state_dir) / "exports", is_quiet=as_json)
     records = sum(read_manifest(folder).trajectories for folder in places)
     executor = context.with_resource(open_executor(cluster, workers, records, state_dir=state_dir))
     with show_progress(is_quiet=as_json) as progress:
         named = [path.absolute() for path in foreign or ()]
-        kept: dict[str, Any] = {"trust_unsigned": trust_unsigned, "seals": state / SEALS, "locations": places}
+        kept: dict[str, Any] = {"trust_unsigned": trust_unsigned, "locations": places}
         ways: dict[str, Any] = {"executor": executor, "progress": progress}
         sources = building.open_sources(list(places), named, verify, **kept, **ways)
         sources = with_rewrites(sources, rewritten or (), distilled_prompt())
@@ -281,7 +281,6 @@ def rewrite(
     parallel: Annotated[int, typer.Option("--parallel", min=1, help="Runs at a time.")] = 4,
     rows: Annotated[int | None, typer.Option("--rows", min=1, help="Only the first runs: to try a writer.")] = None,
     timeout: AnswerTimeoutOption = 180,
-    state_dir: _StateDir = None,
     as_json: JsonOption = False,
 ) -> None:
     """Have a model write the reasoning of successful runs in which a program chose every call.
@@ -315,9 +314,9 @@ def rewrite(
     def would_reject(trace: Trace) -> Sequence[RejectCode]:
         return sorted({*codes_of(trace, plan, every), *guard(trace)})
 
-    made, seals = list[writing.Rewrite](), state_folder(state_dir) / "corpus" / SEALS
+    made = list[writing.Rewrite]()
     with show_progress(is_quiet=as_json) as progress:
-        sources = open_sources(exports, (), verify, trust_unsigned=trust_unsigned, seals=seals, progress=progress)
+        sources = open_sources(exports, (), verify, trust_unsigned=trust_unsigned, progress=progress)
         traces = (
             row for shard in sources.shards for row in writing.with_calls(shard)() if isinstance(row, ExecutedTrace)
         )

@@ -43,9 +43,6 @@ if TYPE_CHECKING:
     from training.run_context import RunContext
 
 
-SEALS = "seals"  # folder of finished verifications
-
-
 def say_device(work: str) -> None:
     """What `work` runs on, on stderr, with a warning where the machine has a GPU that torch can't use."""
     from training.models.opening import find_device

@@ -268,7 +268,7 @@ MATCHED = "matched"
 def build_corpora(plan: StudyPlan, study: Path, commit: str) -> None:
     """Write `corpora`/full, `corpora`/dev, and `corpora`/matched/ARM for the plan's arms. Raises as the filter does."""
     folder, partition = study / "corpora", open_partition(study / "market")
-    sources = open_sources([study / "records" / EXPORT], [], verify, seals=folder / "seals")
+    sources = open_sources([study / "records" / EXPORT], [], verify)
     asked: tuple[tuple[str, CorpusPool, tuple[str, ...]], ...] = (
         ("full", "train", ()),
         ("dev", "dev", ()),

@@ -75,7 +75,7 @@ def test_every_trajectory_comes_out_once_and_in_order(opened: Export, traces: li
     assert all(trace.source.is_verified for trace in traces)
 
 
-def test_the_block_of_the_page_reads_a_whole_export(day: Path, opened: Export, tmp_path: Path) -> None:
+def test_the_block_of_the_page_reads_a_whole_export(day: Path) -> None:
     block = block_under("What comes in", ROOT / "training" / "corpus" / "README.md")
     seen: list[Trace] = []
     names: dict[str, object] = {
@@ -84,7 +84,6 @@ def test_the_block_of_the_page_reads_a_whole_export(day: Path, opened: Export, t
         "verify": verify,
         "Trace": Trace,
         "folder": day,
-        "folder_of_my_own": tmp_path,
         "guard": lambda row: seen.append(row) or (),
     }
     exec(compile(block.text, block.page, "exec"), names)
@@ -97,30 +96,14 @@ def test_a_message_of_no_known_role_is_refused_by_code() -> None:
     assert refusal(lambda: as_trace(run.body())) == "V2097"
 
 
-def test_a_changed_byte_in_any_file_is_refused_though_the_export_was_sealed(day: Path, tmp_path: Path) -> None:
-    seals = tmp_path / "seals"
-    open_export(day, verify, seals=seals)
+def test_a_changed_byte_in_any_file_is_refused(day: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(day, tmp_path / "copy"))
     for file in read_manifest(day).files:
         content = bytearray((copy / file.path).read_bytes())
         content[len(content) // 2] ^= 1
         (copy / file.path).write_bytes(content)
-        assert refusal(lambda: open_export(copy, verify, seals=seals)) == "V2095"
+        assert refusal(lambda: open_export(copy, verify)) == "V2095"
         shutil.copyfile(day / file.path, copy / file.path)
-
-
-def test_a_sealed_export_is_not_verified_again(day: Path, tmp_path: Path, opened: Export) -> None:
-    asked: list[str] = []
-
-    def counted(hotkey: str, message: bytes, signature: bytes) -> bool:
-        asked.append(hotkey)
-        return verify(hotkey, message, signature)
-
-    assert open_export(day, counted, seals=tmp_path) == opened
-    first = len(asked)
-    assert open_export(day, counted, seals=tmp_path) == opened
-    assert first > DAY
-    assert len(asked) - first == 1  # the manifest's own
 
 
 @pytest.fixture

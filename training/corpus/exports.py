@@ -1,9 +1,7 @@
-"""An export of the log as traces: verified whole, once, signed by the validator whose log it is, then read by shards.
+"""An export of the log as traces: verified whole, signed by the validator whose log it is, then read by shards.
 
 An export that does not verify is never opened, whatever is asked for. One that nobody signed is opened only with
-`trust_unsigned`, and its traces say that they are not verified. A finished verification leaves a seal, named by the
-manifest's hash: the same manifest is not verified again, but each file is still hashed against it. Whoever can write
-into the seals' folder can make a seal: it is the reader's own folder, never one that came with the export.
+`trust_unsigned`, and its traces say that they are not verified.
 
 Every trajectory comes out of the Parquet view once, in the order of the log, as a trace or as a quarantined row. A
 shard is a picklable value that can be read in any process, and again. Who emitted a call is what the host recorded;
@@ -34,8 +32,7 @@ from arena.export.files import AGENTS, MANIFEST, VIEWS, ExportFiles, read_manife
 from arena.export.forms import read_rows
 from arena.export.model import Manifest
 from arena.export.row import TEXT_CALL, Conversation, ExecutedCall, Turn, ViewRow
-from arena.export.verification import verify_export, wrong_files
-from foundation.durable_files import write_whole
+from arena.export.verification import verify_export
 from foundation.errors import ArenaError
 from foundation.executors.port import HERE, Executor
 from foundation.long_work import PhaseProgress
@@ -410,7 +407,6 @@ def _members(text: str) -> frozenset[str] | None:
     return next((frozenset(value) for value in _decoded(text) if isinstance(value, dict)), None)
 
 
-SEAL_VERSION = 1  # raised when verification finds more than it used to
 _AGENT = msgspec.json.Decoder(AgentRow)
 
 
@@ -448,16 +444,14 @@ def open_export(
     verify_signature: Verifier,
     *,
     trust_unsigned: bool = False,
-    seals: Path | None = None,
     executor: Executor = HERE,
     progress: PhaseProgress | None = None,
     location: str = "",
 ) -> Export:
-    """The export in `folder`, verified now or before. `location`: the object store it was brought from, "" for none.
+    """The export in `folder`, verified whole. `location`: the object store it was brought from, "" for none.
 
-    `seals` is a folder of finished verifications, None for none; `executor` is where verification looks at rows
-    (`verify_export`), with a `verify_signature` that other processes can import. Raises ArenaError V2095 without a
-    readable manifest, V2095 when its validator did not sign it, V2095 when the export
+    `executor` is where verification looks at rows (`verify_export`), with a `verify_signature` that other processes can
+    import. Raises ArenaError V2095 without a readable manifest, when its validator did not sign it and when the export
     does not verify, V2052 when processes died.
     """
     manifest = read_manifest(folder)
@@ -469,21 +463,13 @@ def open_export(
             f"nobody vouches for {folder}: {whose}; the log is that of {validator}",
             fix="take one signed by its validator, or repeat with --trust-unsigned: the lineage then says so",
         )
-    manifest_sha256 = hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
-    seal = None if seals is None else seals / f"{manifest_sha256}.{SEAL_VERSION}"
-    if seal is not None and seal.is_file():
-        wrong = tuple(wrong_files(folder, manifest))
-    else:
-        wrong = verify_export(folder, verify_signature, executor=executor, progress=progress).wrong
-        if seal is not None and not wrong:
-            seal.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(seal, b"")
+    wrong = verify_export(folder, verify_signature, executor=executor, progress=progress).wrong
     if wrong:
         raise ArenaError("V2095", f"{folder}: {wrong[0].place}: {wrong[0].detail} ({len(wrong)} in all)")
     return Export(
         folder=str(folder),
         manifest=manifest,
-        manifest_sha256=manifest_sha256,
+        manifest_sha256=hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest(),
         signer=signer if signer == validator else "",
         location=location,
     )
