@@ -57,9 +57,12 @@ def settings() -> str:
         "---",
         "# Settings",
         "",
-        "Made from the program. A flag comes before the environment, that before `arena.toml`,",
+        "Made from the program. A flag comes before the environment,",
     ]
-    lines += ["that before the default; `arena validator --dry-run` prints each value with its source.", ""]
+    lines += [
+        "that before `arena.toml`, that before the default; `arena validator --dry-run` prints each value with its"
+    ]
+    lines += ["source.", ""]
     lines += ["| setting | flag | environment | default | says |", "|---|---|---|---|---|"]
     for name, field in Settings.model_fields.items():
         flag = f"--{name.replace('_', '-')}"
@@ -97,9 +100,9 @@ def metrics() -> str:
         "---",
         "# Metrics",
         "",
-        "Made from the program. Served at `/metrics` of `metrics_port`; moments are unix",
+        "Made from the program. Served at `/metrics` of `metrics_port`;",
     ]
-    lines += ["milliseconds. The runbook of each alert: [operations](../operations.md#alerts).", ""]
+    lines += ["moments are unix milliseconds. The runbook of each alert: [operations](../operations.md#alerts).", ""]
     lines += ["| metric | kind | labels | says | alerts |", "|---|---|---|---|---|"]
     alerts = {
         rule["alert"]: str(rule["expr"])

@@ -1,4 +1,4 @@
-"""Ten ways to drive a model, and what the corpus makes of each.
+"""Nine ways to drive a model, and what the corpus makes of each.
 
 Every agent runs in the recorder on synthetic problems with the scripted model; none knows of the corpus.
 """
@@ -121,9 +121,6 @@ _PLAN = """        plan = ask([{"role": "system", "content": "You plan what a wo
         if len(messages) == 2:
             messages.append({"role": "user", "content": "The plan: " + plan.message["content"]})
 """
-_SECOND_WORKER = """        if len(messages) > 2:
-            messages[0] = {"role": "system", "content": "A colleague began to shop. Bring it to its end, by the tools."}
-"""
 
 
 def _native(loop: str = _LOOP, *, answered: str = _ONE_BY_ONE) -> str:
@@ -139,7 +136,6 @@ STYLES: Mapping[str, str] = {
     "dialogue cut on the way": _native(_LOOP.replace("messages,", "[*messages[:2], *messages[-6:]],")),
     "several calls a turn, run together": _native(answered=_TOGETHER),
     "planner beside a worker": _native(_PLAN + _LOOP),
-    "two workers that both call": _native(_SECOND_WORKER + _LOOP),
     "retry of a malformed call": _TEXT + _GROWING,
     "a block a call, the first read": _TEXT + _GROWING + "\n",
     "Python calls, model narrates (subtask)": reference_agent("subtask").source,

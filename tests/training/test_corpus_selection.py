@@ -43,8 +43,6 @@ from tests.training.labelled import (
     stand_guard,
 )
 from training.corpus.building import (
-    PER_TRACE,
-    SET_LEVEL,
     Filtered,
     Mix,
     ablations,
@@ -354,16 +352,6 @@ def test_the_shares_hold_to_within_a_row_and_no_row_stands_more_often_than_it_ma
     assert abs(from_corpus * 10_000 - share_e4 * len(drawn)) <= 10_000
     for (is_corpus, index), copies in Counter(drawn).items():
         assert copies <= (times if parts[is_corpus][index][1] == "voucher" else 1)
-
-
-def test_every_gate_has_an_arm_without_it_and_the_guard_is_in_all() -> None:
-    arms = {arm.name: arm.rules for arm in ablations(Rules())}
-    assert arms["full"] == Rules()
-    switched = {code for name, rules in arms.items() if name.startswith("no_") for code in rules.off}
-    assert switched == {*PER_TRACE, *SET_LEVEL}
-    assert switched | NEVER_OFF | {"sampled_out", "failed"} == set(get_args(RejectCode))
-    assert "tokens" not in arms["no_structural_filter"].off
-    assert {*arms["no_agentic_split"].off} == {"subtask", "subtask_guess"}
 
 
 KEY = bytes(range(32))
