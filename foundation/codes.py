@@ -212,6 +212,11 @@ VALIDATOR = (
         ("V2021", "Postgres is not reachable", "check the address, the user and that the server runs"),
         ("V2028", "object store is not reachable", "check its address and the net"),
         (
+            "V2032",
+            "key that wallet_proxy names can't sign for this hotkey on chain",
+            "the hotkey's account adds it as a proxy of type NonCritical, without delay: btcli proxy add",
+        ),
+        (
             "V2064",
             "file or folder of the node cannot be read or written",
             "make room, or give this user the path named here",
@@ -460,6 +465,7 @@ STORE_AWAY = "V2021"  # nobody knows whether what was asked for happened
 STORE_REFUSED = "V2022"
 HOTKEY_IN_USE = "V2024"
 STORE_CANNOT_HOLD = "V2025"
+NO_PROXY = "V2032"
 VERIFIER_DIED = "V2052"
 HOST_LACKS = "V2060"
 TAIL_BAD_REQUEST = "V2081"

@@ -15,7 +15,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import typer
@@ -31,13 +31,13 @@ Scoring = Literal["judged", "outcome"]  # success times the judge's coefficient,
 
 
 class RecordedOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What one recorded episode came to. `coefficient_e4` is None where no judge read it: then it is the lowest."""
+    """What one recorded episode came to. `coefficient_e4` is the lowest where no judge read it."""
 
     agent: str
     problem_id: str
     is_success: bool
     is_agentic: bool
-    coefficient_e4: int | None
+    coefficient_e4: int = coefficient_e4(0)
 
 
 class FieldRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,20 +57,8 @@ class FieldCourse(msgspec.Struct, frozen=True, kw_only=True):
     scoring: Scoring
     lambda_e4: int
     agentic_e4: tuple[int, ...]  # of the field's episodes, by race, the mean over seeds
-    agentic_last_e4: tuple[int, int]  # in the last race: lowest and highest of the seeds
     success_e4: int  # of the field's episodes in the last race
     winners: dict[str, int]  # agent -> races won, most first
-
-
-def common_problems(episodes: Sequence[RecordedOutcome]) -> tuple[str, ...]:
-    """The problems that every agent ran, sorted. Raises ValueError where there are none."""
-    ran: dict[str, set[str]] = {}
-    for one in episodes:
-        ran.setdefault(one.agent, set()).add(one.problem_id)
-    common = set.intersection(*ran.values()) if ran else set()
-    if not common:
-        raise ValueError("there is no problem that all of the agents ran")
-    return tuple(sorted(common))
 
 
 def sweep(
@@ -80,13 +68,17 @@ def sweep(
 
     Raises ValueError where the agents have no problem in common.
     """
-    problems = common_problems(episodes)
+    ran: dict[str, set[str]] = {}
+    for one in episodes:
+        ran.setdefault(one.agent, set()).add(one.problem_id)
+    problems = sorted(set.intersection(*ran.values())) if ran else []
+    if not problems:
+        raise ValueError("there is no problem that all of the agents ran")
     courses = []
     for scoring in ("judged", "outcome"):
         scores = {}
         for one in episodes:
-            judged_e4 = coefficient_e4(0) if one.coefficient_e4 is None else one.coefficient_e4
-            worth_e4 = judged_e4 if scoring == "judged" else 10_000
+            worth_e4 = one.coefficient_e4 if scoring == "judged" else 10_000
             scores[one.agent, one.problem_id] = ProblemScore(
                 problem_id=one.problem_id,
                 state="scored",
@@ -103,7 +95,6 @@ def sweep(
                     scoring=scoring,
                     lambda_e4=lambda_e4,
                     agentic_e4=tuple(sum(each) // len(runs) for each in shares),
-                    agentic_last_e4=(min(race.agentic_e4 for race in last), max(race.agentic_e4 for race in last)),
                     success_e4=sum(race.success_e4 for race in last) // len(runs),
                     winners=dict(wins.most_common()),
                 )
@@ -111,7 +102,7 @@ def sweep(
     return tuple(courses)
 
 
-class _RaceEnd(msgspec.Struct, frozen=True):
+class _RaceEnd(NamedTuple):
     winner: str
     agentic_e4: int
     success_e4: int
@@ -158,52 +149,41 @@ def _run(
     return races
 
 
+LAMBDAS_E4 = (0, 1_000, 2_000, 3_000, 5_000, 6_000, 7_500, 10_000)
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
 def course(
     export: Annotated[Path, typer.Argument(help="Export whose episodes are raced.", exists=True, file_okay=False)],
-    lambdas: Annotated[
-        str, typer.Option("--lambda-e4", help="Weights on the agentic share to try, in ten-thousandths.")
-    ] = "0,1000,2000,3000,5000,7500,10000",
-    without: Annotated[
-        list[str] | None, typer.Option("--without", help="Leave this agent out: id or name, its start. Repeatable.")
-    ] = None,
+    without: Annotated[str, typer.Option("--without", help="Leave this agent out: its id's start.")] = "",
 ) -> None:
-    """Race the episodes of an export under several weights, with the judge's coefficient and by success alone."""
-    episodes, names = read_episodes(export, tuple(without or ()))
-    grid = [int(part) for part in lambdas.split(",")]
-    for one in sweep(episodes, grid, FieldRules()):
-        races = sum(one.winners.values())
-        won = ", ".join(f"{names.get(who, who[:8])} {count / races:.0%}" for who, count in [*one.winners.items()][:3])
-        typer.echo(
-            f"{one.scoring:<8} lambda {one.lambda_e4:>5}: agentic {one.agentic_e4[0] / 100:.0f} to "
-            f"{one.agentic_e4[-1] / 100:.0f} %, solved {one.success_e4 / 100:.0f} %, won by {won}"
-        )
+    """Race the episodes of an export under several weights, with the judge's coefficient and by success alone.
 
-
-def read_episodes(export: Path, without: tuple[str, ...]) -> tuple[list[RecordedOutcome], Mapping[str, str]]:
-    """The export's scored episodes of agents that are not left out, and its agents' names by id. Raises ArenaError for
-    an export that does not verify."""
+    Raises ArenaError for an export that does not verify.
+    """
     verified = open_export(export, verify)
     episodes = []
-    for shard in export_shards(verified):
-        for row in shard():
-            if isinstance(row, Quarantined) or row.facts.agent is None or row.facts.is_success is None:
-                continue  # unread, or unscored: it counts for nobody
-            agent = row.facts.agent
-            if any(known.startswith(left) for left in without for known in (agent, verified.names.get(agent, agent))):
-                continue
-            one = RecordedOutcome(
-                agent=agent,
-                problem_id=row.facts.problem_id or "",
-                is_success=row.facts.is_success,
-                is_agentic=bool(row.facts.is_agentic),
-                coefficient_e4=row.facts.coefficient_e4,
-            )
-            episodes.append(one)
-    return episodes, verified.names
+    for row in (row for shard in export_shards(verified) for row in shard()):
+        if isinstance(row, Quarantined) or row.facts.agent is None or row.facts.is_success is None:
+            continue  # unread, or unscored: it counts for nobody
+        if without and row.facts.agent.startswith(without):
+            continue
+        one = RecordedOutcome(
+            agent=row.facts.agent,
+            problem_id=row.facts.problem_id or "",
+            is_success=row.facts.is_success,
+            is_agentic=bool(row.facts.is_agentic),
+        )
+        judged_e4 = row.facts.coefficient_e4
+        episodes.append(one if judged_e4 is None else msgspec.structs.replace(one, coefficient_e4=judged_e4))
+    for found in sweep(episodes, LAMBDAS_E4, FieldRules()):
+        races = sum(found.winners.values())
+        won = (f"{verified.names.get(who, who[:8])} {count / races:.0%}" for who, count in found.winners.items())
+        typer.echo(
+            f"{found.scoring:<8} lambda {found.lambda_e4:>5}: agentic {found.agentic_e4[0] / 100:.0f} to "
+            f"{found.agentic_e4[-1] / 100:.0f} %, solved {found.success_e4 / 100:.0f} %, won by {', '.join(won)}"
+        )
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ class RemoteSubtensor:
         """The subnet."""
         return self._netuid
 
-    async def check(self) -> None:
+    async def check(self, hotkey: str | None = None) -> None:
         """Ask whether it answers: the twin is of the release that serves it. Raises ArenaError U3030."""
         await self.block()
 

@@ -36,12 +36,14 @@ def open_subtensor(
     state_dir: Path,
     now_ms: Callable[[], int],
     mechanism: int = 0,
+    proxy: Signer | None = None,
 ) -> Subtensor:
-    """The chain of a network; `mechanism` is the subnet's incentive mechanism whose weights are set and read.
+    """The chain of a network; `mechanism` is the subnet's incentive mechanism whose weights are set and read, `proxy`
+    signs extrinsics for the hotkey that sends.
 
-    Raises ArenaError U3030 and V2030 as `LocalSubtensor` and `RemoteSubtensor` do, and V2030 for what is no network and
-    for a mechanism of a local chain that isn't its one; a real chain, and one of another machine, is connected to at
-    its first call.
+    Raises ArenaError U3030 and V2030 as `LocalSubtensor` and `RemoteSubtensor` do, and V2030 for what is no network,
+    for a mechanism of a local chain that isn't its one and for a proxy there; a real chain, and one of another machine,
+    is connected to at its first call.
     """
     if not is_local(network) and network not in NETWORKS and not _is_node_address(network):
         names = (LOCAL_NETWORK, *NETWORKS)
@@ -53,12 +55,14 @@ def open_subtensor(
         raise ArenaError("V2030", f"{told} of a local chain on another machine", fix=fix)
     if is_local(network) and mechanism:
         raise ArenaError("V2030", f"mechanism {mechanism}: a local chain has one, 0", fix="leave mechanism at 0")
+    if is_local(network) and proxy:
+        raise ArenaError("V2030", "wallet_proxy: a local chain has no proxies", fix="leave wallet_proxy empty")
     if network == LOCAL_NETWORK:
         owner = keypair_signer(OWNER_URI).hotkey
         return LocalSubtensor(local_chain_path(state_dir), now_ms=now_ms, netuid=netuid, owner=owner)
     if is_local(network):
         return RemoteSubtensor(network, netuid=netuid)
-    return BittensorSubtensor(network, netuid=netuid, mechanism=mechanism)
+    return BittensorSubtensor(network, netuid=netuid, mechanism=mechanism, proxy=proxy)
 
 
 def _is_node_address(text: str) -> bool:

@@ -91,11 +91,11 @@ class Subtensor(Protocol):
     @property
     def netuid(self) -> int: ...
 
-    async def check(self) -> None:
-        """Whether this release can do all its work on this chain.
+    async def check(self, hotkey: str | None = None) -> None:
+        """Whether this release can do all its work on this chain, and the proxy that is set sign for `hotkey`.
 
-        Raises ArenaError U3037 (a runtime it doesn't know, weights of a newer release), U3039 (no such subnet), U3030.
-        The twin has all of it.
+        Raises ArenaError U3037 (a runtime it doesn't know, weights of a newer release), U3039 (no
+        such subnet), V2032 (the chain would refuse the proxy), U3030. The twin has all of it.
         """
         ...
 

@@ -5,8 +5,8 @@ U3030, after which the next call connects anew; state that the node has pruned i
 network could be asked, and a block that isn't sealed yet U3049. A metagraph whose block was replaced while it was read
 is read again. The SDK is imported when the first connection opens (about a second). What is set is what was asked: a
 vector that the SDK or the subnet's limits would change is refused. A storage or call of this release that the chain's
-runtime lacks, or has in another form, is U3037, and costs the call and not the process. Extrinsics go one after the
-other (`arena.chain.sender`). Stake is the alpha staked on this subnet; the root network's isn't counted.
+runtime lacks, or has in another form, is U3037, and costs the call and not the process. Extrinsics of one hotkey go one
+after the other (`arena.chain.sender`). Stake is the alpha staked on this subnet; the root network's isn't counted.
 Registration spends a coldkey's TAO and is left to btcli.
 """
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arena.chain.keys import SdkSigner, canonical_hotkey, public_key
@@ -34,12 +35,17 @@ from arena.chain.port import (
 from arena.chain.sender import (
     UNKNOWN_FORM,
     Prepared,
+    TurnTakenError,
+    by_proxy,
+    default_lock_folder,
     missing_from,
+    proxy_refusal,
     refused,
     send_extrinsic,
+    turn_of,
     version_refusal,
 )
-from foundation.codes import BLOCK_AHEAD, RUNTIME_UNKNOWN
+from foundation.codes import BLOCK_AHEAD, NO_PROXY, RUNTIME_UNKNOWN
 from foundation.errors import ArenaError
 
 if TYPE_CHECKING:
@@ -68,19 +74,24 @@ class BittensorSubtensor:
         make_client: Callable[[str], bittensor.Client] | None = None,
         timeout_s: float = CALL_TIMEOUT_S,
         mechanism: int = 0,
+        lock_folder: Path | None = None,
+        proxy: Signer | None = None,
     ) -> None:
         """`make_client` replaces the client of `arena.chain.sdk_client` (endpoints, backends); `timeout_s` bounds every
-        call, the wait for this process's own extrinsic before it apart. `mechanism` is the incentive mechanism whose
-        weights are set and read."""
+        call, the wait for another sender of the same hotkey apart. `mechanism` is the incentive mechanism whose weights
+        are set and read. `lock_folder` holds the senders' locks. `proxy` signs every extrinsic in the hotkey's place,
+        as an account that the chain knows as the hotkey's proxy."""
         self._network = network
         self._mechanism = mechanism
+        self._lock_folder = lock_folder or default_lock_folder()
+        self._proxy = proxy
         self._known_spec: int | None = None  # the runtime that was found to have all that is asked of it
         self._netuid = netuid
         self._storage_index = mechanism * _SUBNETS_MAX + netuid
         self._timeout_s = timeout_s
         self._make_client = make_client
-        self._client: Client | None = None  # which all reads share
-        self._opening, self._sending = asyncio.Lock(), asyncio.Lock()
+        self._client: bittensor.Client | None = None  # which all reads share
+        self._opening = asyncio.Lock()
         self._times = BlockTimes(self._time_of)
 
     @property
@@ -109,16 +120,17 @@ class BittensorSubtensor:
         """The last block not later than that moment, once a later one is final; 0: before the first block."""
         return await self._times.last_block(unix_ms, await self.finalized_block())
 
-    async def check(self) -> None:
+    async def check(self, hotkey: str | None = None) -> None:
         """Compare runtime and subnet with what this release asks of them; what is sent and read is not awaited.
 
         Raises ArenaError U3037 for a runtime that lacks something, U3039 for a subnet or mechanism that isn't
-        there, U3037 also for weights of a newer release, U3030. A runtime that was found whole isn't compared again.
+        there, V2032 where the chain would refuse the proxy of `hotkey`, U3037 also for weights of a newer
+        release, U3030. A runtime that was found whole isn't compared again.
         """
         async with self._connected() as client:
             spec = int(await client.spec_version())
             if spec != self._known_spec:
-                if missing := await missing_from(client, self._netuid):
+                if missing := await missing_from(client, self._netuid, is_proxied=self._proxy is not None):
                     raise ArenaError(RUNTIME_UNKNOWN, f"{_UNKNOWN} spec {spec}, missing {', '.join(missing)}")
                 self._known_spec = spec
             await self._demand_subnet(client)
@@ -126,6 +138,10 @@ class BittensorSubtensor:
             if self._mechanism >= count:
                 told = f"subnet {self._netuid} has {count} mechanisms, counted from 0: none is {self._mechanism}"
                 raise ArenaError("U3039", told, fix="check `mechanism`")
+            if self._proxy is not None and hotkey is not None:
+                proxies, _ = await client.query(("Proxy", "Proxies"), [hotkey])
+                if refusal := proxy_refusal(self._proxy.hotkey, hotkey, proxies):
+                    raise ArenaError(NO_PROXY, refusal)
             wanted = int(await client.query(("SubtensorModule", "WeightsVersionKey"), [self._netuid]) or 0)
         if refusal := version_refusal(self._netuid, wanted, WEIGHTS_VERSION_KEY):
             raise ArenaError(RUNTIME_UNKNOWN, refusal)
@@ -152,15 +168,14 @@ class BittensorSubtensor:
 
     async def commitments(self, hotkeys: Sequence[str], block: int | None) -> dict[str, Commitment]:
         """The hashes that several hotkeys had committed at `block`, or have now, by hotkey as asked, in one request."""
-        known = [hotkey for hotkey in hotkeys if public_key(hotkey) is not None]
-        if not known:
+        keys = [[self._netuid, hotkey] for hotkey in hotkeys if public_key(hotkey) is not None]
+        if not keys:
             return {}
         async with self._connected() as client:
-            keys = [[self._netuid, hotkey] for hotkey in known]
             records = await client.query_batch(("Commitments", "CommitmentOf"), keys, block=block)
         return {
             hotkey: Commitment(hotkey=hotkey, sha256=sha256, block=int(record["block"]))
-            for hotkey, record in zip(known, records, strict=True)
+            for (_, hotkey), record in zip(keys, records, strict=True)
             if (sha256 := _committed_sha256(record)) is not None
         }
 
@@ -312,19 +327,29 @@ class BittensorSubtensor:
         async with self._connected() as client:
             return int(await client.query(("Timestamp", "Now"), block=block))
 
-    async def _send(self, signer: Signer, prepare: Callable[[Client], Awaitable[Prepared]]) -> ChainResult:
+    async def _send(self, signer: Signer, prepare: Callable[[bittensor.Client], Awaitable[Prepared]]) -> ChainResult:
         from bittensor.result import ChainError
 
-        async with (
-            self._sending,  # two extrinsics at once would read one nonce
-            self._connected(timeout_s=self._timeout_s, is_own=True) as client,  # no failed read may close it
-        ):
-            try:
-                result = await send_extrinsic(client, signer, lambda: prepare(client))
-            except ChainError as error:
-                return refused(error, int(await client.block()))
-            included = result.extrinsic_id  # "block-index"
-            block = int(included.partition("-")[0]) if included else int(await client.block())
+        async def made() -> Prepared:
+            prepared = await prepare(client)
+            return prepared if self._proxy is None else await by_proxy(client, signer.hotkey, prepared)
+
+        async with self._connected() as client:
+            genesis = await _hash_of(client, 0)
+        sender = self._proxy or signer
+        try:
+            async with (
+                turn_of(genesis, sender.hotkey, folder=self._lock_folder, wait_s=2 * self._timeout_s),
+                self._connected(timeout_s=self._timeout_s, is_own=True) as client,  # no failed read may close it
+            ):
+                try:
+                    result = await send_extrinsic(client, sender, made)
+                except ChainError as error:
+                    return refused(error, int(await client.block()))
+                included = result.extrinsic_id  # "block-index"
+                block = int(included.partition("-")[0]) if included else int(await client.block())
+        except TurnTakenError as error:
+            return ChainResult(status="failed", block=await self.block(), detail=str(error))
         if result.success:
             sealed = result.data.get("reveal_round")
             return ChainResult(status="ok", block=block, detail=f"sealed until round {sealed}" if sealed else "")

@@ -1,48 +1,119 @@
-"""What is sent to a real chain: extrinsics that land once, what a runtime must have for them, the words of refusals.
+"""One sender per hotkey: extrinsics of one hotkey leave this machine one after the other, whoever sends them.
 
-A nonce may be used once, and is read from the node each time. What another process or machine of the hotkey sends
-meanwhile can make one stale: it is then looked for in the blocks since, by its signature, and only if it didn't land,
-sent once more with a new nonce, `TRIES` times in all.
+A nonce may be used once. The SDK keeps the next one per client, so two processes of one hotkey (a validator and
+`arena submit`) spend the same one, and the chain refuses the second as stale. A file lock, keyed by the
+chain's genesis and the hotkey, is held from the reading of the nonce until the chain has answered; the nonce is read
+from the node each time. What another machine sends meanwhile can still make one stale: it is then looked for in the
+blocks since, by its signature, and only if it didn't land, sent once more with a new nonce. The lock is the operating
+system's and ends with its process.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import fcntl
+import os
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from hashlib import blake2b
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from arena.chain.keys import public_key
 from arena.chain.port import ChainResult, Signer
 
 if TYPE_CHECKING:
     import bittensor
 
 
-TRIES = 3
+_POLL_S = 0.05
 _BLOCKS_SEARCHED_MAX = 64  # an extrinsic's own lifetime: it can't land after so many blocks
 # "Invalid": the pool took it, and then another extrinsic of the same nonce went into the block
 _TAKEN_NONCE = frozenset({"Stale", "PriorityTooLow", "Usurped", "AlreadyImported", "Invalid"})
 
 
 class Prepared:
-    """A composed call, and what the SDK has to say of it beside the chain's answer."""
+    """A composed call, the account that signs it, and what the SDK has to say of it beside the chain's answer."""
 
     def __init__(self, call: Any, extras: dict[str, Any] | None = None) -> None:
         self.call = call
         self.extras = extras or {}
 
 
+class TurnTakenError(Exception):
+    """Another sender of this hotkey did not finish in time, or no lock can be held here."""
+
+
+def default_lock_folder() -> Path:
+    """Where every process of this user keeps its senders' locks: beside the wallets."""
+    try:
+        return Path("~/.bittensor/senders").expanduser()
+    except RuntimeError:  # no home folder
+        return _spare_folder()
+
+
+def _spare_folder() -> Path:
+    return Path(tempfile.gettempdir()) / f"arena-senders-{os.getuid()}"
+
+
+async def by_proxy(client: bittensor.Client, hotkey: str, prepared: Prepared) -> Prepared:
+    """The call as a proxy of the hotkey sends it: the chain runs it as the hotkey's own. Raises as the SDK composes."""
+    from bittensor import calls
+
+    call = calls.Proxy.proxy(real=hotkey, force_proxy_type=None, call=prepared.call)
+    return Prepared(await client.compose(call), prepared.extras)  # type: ignore[no-untyped-call]
+
+
+@asynccontextmanager
+async def turn_of(genesis: str, hotkey: str, *, folder: Path, wait_s: float) -> AsyncIterator[None]:
+    """Hold the one place that a hotkey has as a sender on a chain, among all processes, threads and tasks of this user.
+
+    Raises TurnTakenError after `wait_s` seconds, and where no lock file can be made.
+    """
+    handle = _open_lock(folder, f"{genesis.removeprefix('0x')[:16]}-{hotkey}.lock")
+    try:
+        deadline = asyncio.get_running_loop().time() + wait_s
+        while not _is_taken(handle):
+            if asyncio.get_running_loop().time() >= deadline:
+                raise TurnTakenError(f"another process has been sending for {hotkey} for {wait_s:.0f} s")
+            await asyncio.sleep(_POLL_S)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _open_lock(folder: Path, name: str) -> int:
+    """A handle on the lock file, in the spare folder where this user may not write beside the wallets."""
+    refusals = []
+    for place in (folder, _spare_folder()):
+        try:
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return os.open(place / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            refusals.append(str(error))
+    raise TurnTakenError(f"no lock file can be made: {'; '.join(refusals)}")
+
+
+def _is_taken(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 async def send_extrinsic(
     client: bittensor.Client, signer: Signer, prepare: Callable[[], Awaitable[Prepared]]
 ) -> bittensor.ExtrinsicResult:
-    """Sign what `prepare` makes and follow it until it is final; at most `TRIES` times.
+    """Sign what `prepare` makes and follow it until it is final; at most twice. Call it in the hotkey's turn.
 
     Raises what `prepare` raises, and the SDK's errors while the chain is away.
     """
     first_block = int(await client.block())
     result = None
-    for _ in range(TRIES):
+    for _ in range(2):
         prepared = await prepare()
         unsigned = await client.prepare_call(prepared.call, address=signer.hotkey)  # reads the nonce from the node
         signature = signer.sign(unsigned.payload)
@@ -86,28 +157,47 @@ async def _landed(client: bittensor.Client, signature: bytes, first_block: int) 
 
 UNKNOWN_FORM = (ValueError, TypeError, KeyError, AttributeError)  # what the SDK and this room raise at an unknown form
 _NOBODY = "5C4hrfjw9DjXZTzV3MwzrrAr9P1MJhSrvWGWqi1eSuyUpnhM"  # the account of 32 zeros
-# Of the subnet: what the SDK reads to plan weights, beside what is read here, by the netuid.
 _BY_NETUID = (
-    "Tempo LastUpdate SubnetOwnerHotkey MaxWeightsLimit MinAllowedWeights WeightsVersionKey WeightsSetRateLimit"
-    " CommitRevealWeightsEnabled RevealPeriodEpochs BlocksSinceLastStep LastEpochBlock PendingEpochAt SubnetEpochIndex"
-    " NetworksAdded ValidatorPermit MechanismCountCurrent"
+    "NetworksAdded",
+    "Tempo",
+    "ValidatorPermit",
+    "LastUpdate",
+    "SubnetOwnerHotkey",
+    "MaxWeightsLimit",
+    "MinAllowedWeights",
+    "WeightsVersionKey",
+    "WeightsSetRateLimit",
+    "CommitRevealWeightsEnabled",
+    "RevealPeriodEpochs",
+    "MechanismCountCurrent",
+    "BlocksSinceLastStep",
+    "LastEpochBlock",
+    "PendingEpochAt",
+    "SubnetEpochIndex",
 )
 
 
-def _needs(client: bittensor.Client, netuid: int) -> dict[str, Awaitable[Any]]:
-    """Every storage item that is read and every call that is sent, asked of the runtime, by name."""
-    from bittensor import calls
-
-    module, pallet = calls.SubtensorModule, "SubtensorModule"
-    items: list[tuple[str, str, list[Any]]] = [
-        *((pallet, item, [netuid]) for item in _BY_NETUID.split()),
-        *((pallet, item, [netuid, 0]) for item in ("Keys", "Weights")),
-        *((pallet, item, [netuid, _NOBODY]) for item in ("Uids", "Axons")),
+def storages(netuid: int) -> tuple[tuple[str, str, list[Any]], ...]:
+    """(pallet, item, key) of every storage item that is read."""
+    pallet = "SubtensorModule"
+    return (
+        *((pallet, item, [netuid]) for item in _BY_NETUID),
+        (pallet, "Keys", [netuid, 0]),
+        (pallet, "Uids", [netuid, _NOBODY]),
+        (pallet, "Weights", [netuid, 0]),
         (pallet, "Owner", [_NOBODY]),
         (pallet, "TotalHotkeyAlpha", [_NOBODY, netuid]),
+        (pallet, "Axons", [netuid, _NOBODY]),
         ("Commitments", "CommitmentOf", [netuid, _NOBODY]),
         ("Timestamp", "Now", []),
-    ]
+    )
+
+
+def sample_calls(netuid: int) -> tuple[tuple[str, Any], ...]:
+    """(name, call) of every call that is sent."""
+    from bittensor import calls
+
+    module = calls.SubtensorModule
     weights = module.set_mechanism_weights(netuid=netuid, mecid=0, dests=[0], weights=[1], version_key=0)
     sealed = module.commit_timelocked_mechanism_weights(
         netuid=netuid, mecid=0, commit=b"\0", reveal_round=1, commit_reveal_version=4
@@ -116,22 +206,37 @@ def _needs(client: bittensor.Client, netuid: int) -> dict[str, Awaitable[Any]]:
         netuid=netuid, version=1, ip=1, port=1, ip_type=4, protocol=4, placeholder1=0, placeholder2=0
     )
     commitment = calls.Commitments.set_commitment(netuid=netuid, info={"fields": [[{"Raw32": "0x" + "00" * 32}]]})
-    asked = {f"{room}.{item}": client.query((room, item), key) for room, item, key in items}
-    sent = {f"{call[0]}.{call[1]}": call for call in (weights, sealed, axon, commitment)}
-    return {**asked, **{name: client.compose(call) for name, call in sent.items()}}  # type: ignore[no-untyped-call]
+    return (
+        ("SubtensorModule.set_mechanism_weights", weights),
+        ("SubtensorModule.commit_timelocked_mechanism_weights", sealed),
+        ("SubtensorModule.serve_axon", axon),
+        ("Commitments.set_commitment", commitment),
+    )
 
 
-async def missing_from(client: bittensor.Client, netuid: int) -> tuple[str, ...]:
+async def missing_from(client: bittensor.Client, netuid: int, *, is_proxied: bool = False) -> tuple[str, ...]:
     """The storages and calls of this release that the connected runtime doesn't have in a form it knows, by name.
+    `is_proxied`: a proxy sends them.
 
     Raises the SDK's errors while the chain is away.
     """
-    needs = _needs(client, netuid)
-    answers = await asyncio.gather(*needs.values(), return_exceptions=True)
+    asked = [(f"{pallet}.{item}", client.query((pallet, item), key)) for pallet, item, key in storages(netuid)]
+    asked += [(name, client.compose(call)) for name, call in sample_calls(netuid)]  # type: ignore[no-untyped-call]
+    if is_proxied:
+        asked.append(("Proxy.proxy", _proxied(client)))
+        asked.append(("Proxy.Proxies", client.query(("Proxy", "Proxies"), [_NOBODY])))
+    answers = await asyncio.gather(*(answer for _, answer in asked), return_exceptions=True)
     for answer in answers:
         if isinstance(answer, BaseException) and not isinstance(answer, UNKNOWN_FORM):
             raise answer
-    return tuple(name for name, answer in zip(needs, answers, strict=True) if isinstance(answer, UNKNOWN_FORM))
+    return tuple(name for (name, _), answer in zip(asked, answers, strict=True) if isinstance(answer, UNKNOWN_FORM))
+
+
+async def _proxied(client: bittensor.Client) -> Prepared:
+    from bittensor import calls
+
+    remark = await client.compose(calls.System.remark(remark="0x"))  # type: ignore[no-untyped-call]
+    return await by_proxy(client, _NOBODY, Prepared(remark))
 
 
 # Limits that the SDK files under other codes: bytes of commitments per tempo, and the endpoint's own pace.
@@ -144,6 +249,7 @@ _STRANGERS = frozenset(
         "AccountNotAllowedCommit",  # the commitments' pallet asks the subnet, and refuses nobody else
     }
 )
+_PROXY_TYPES = frozenset({"Any", "NonCritical", "NonTransfer", "NonFungible"})  # allow every call that is sent here
 _WORDS = {
     "StakeAmountTooLow": "too little stake to set weights; the owner's StakeThreshold is not reached",
     "NotEnoughStakeToSetWeights": "too little stake to set weights; the owner's StakeThreshold is not reached",
@@ -151,6 +257,9 @@ _WORDS = {
     "IncorrectWeightVersionKey": "the subnet asks for weights of a newer release",
     "InvalidRevealRound": "the sealed weights' reveal round lies in the past by now",
     "SubnetNotExists": "the chain has no such subnet",
+    "NotProxy": "the key that signs is no proxy of this hotkey; the hotkey's account adds it (`btcli proxy add`)",
+    "CallFiltered": "the runtime filters this call; of a proxy its type has to allow it, as NonCritical does",
+    "Unannounced": "the proxy was added with a delay; add it with none",
     "Payment": "the hotkey's account can't pay the chain's fee; send it some TAO",
     "BadRequest": "the runtime's checks refused the call and give no reason (custom error 255)",
 }
@@ -177,3 +286,17 @@ def version_refusal(netuid: int, wanted: int, sent: int) -> str | None:
     if wanted <= sent:
         return None
     return f"subnet {netuid} asks for weights version key {wanted}, this release sends {sent}: install a newer one"
+
+
+def proxy_refusal(proxy: str, hotkey: str, proxies: Sequence[Mapping[str, Any]]) -> str | None:
+    """Why the chain would refuse what `proxy` signs for a hotkey, or None. `proxies` are the hotkey's, as the chain
+    lists them: of several entries of one key it takes the first."""
+    own = public_key(proxy)
+    found = next((each for each in proxies if public_key(str(each["delegate"])) == own), None)
+    if found is None:
+        return f"{proxy} is no proxy of {hotkey}"
+    kind, delay = found["proxy_type"], int(found["delay"])
+    kind = next(iter(kind)) if isinstance(kind, Mapping) else str(kind)
+    if kind not in _PROXY_TYPES:
+        return f"{proxy} is a proxy of {hotkey} of type {kind}, which may not set weights; NonCritical may"
+    return f"{proxy} is a proxy of {hotkey} with a delay of {delay} blocks; add it without" if delay else None

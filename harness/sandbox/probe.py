@@ -78,7 +78,8 @@ def inspect(sandbox: Sandbox, *, is_uid_own: bool, has_namespaces: bool = True) 
     ):
         folder, name = Path(directory), f"arena-selftest-{secrets.token_hex(8)}"
         folder.chmod(0o777)  # any user may enter and write by its permissions: only the jail keeps a guest out
-        (folder / "file").touch(0o644)
+        (folder / "file").touch()
+        (folder / "file").chmod(0o644)
         abstract.bind("\0" + name)
         abstract.listen()
         datagrams.bind(str(folder / "socket"))

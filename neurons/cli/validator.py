@@ -23,7 +23,8 @@ _RUN, _WORDS = "run", ("status", "pause")
 _MARK = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
 
 GROUPS: dict[str, str] = {
-    "Who this validator is": "wallet_name wallet_hotkey wallet_path wallet_password_file network netuid mechanism",
+    "Who this validator is": "wallet_name wallet_hotkey wallet_path wallet_password_file wallet_proxy network netuid"
+    " mechanism",
     "Rules of the race": "policy operator_hotkey bank_hotkey models shadow",
     "Folders and store": "state_dir catalogue_dir guest_dir database_dsn bodies_url",
     "Jails and workers": "workers sandbox",

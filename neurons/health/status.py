@@ -299,7 +299,7 @@ def _of_beat(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
     """What the last heartbeat says that stays true after the node's end."""
     for trace in beat.unjudged:
         where = f"record {trace.seq} of {trace.race_id or 'qualifying'}, body {trace.body_sha256}"
-        about = f"{where} is not judged; see `arena judge explain {trace.seq}`"
+        about = f"{where} is not judged; see `arena view {trace.seq}`"
         yield _point(JOB_QUARANTINED, about, is_urgent=False)
     if others := skewed(beat):  # urgent when it is most of them, since then it is us
         about = f"{len(others)} of {len(beat.peers)} others"

@@ -47,7 +47,7 @@ class ChainWatch:
     async def turn(self) -> ChainFacts:
         """Look once; the facts as they are now.
 
-        Raises ArenaError U3030 while the chain is away; and, with the facts kept, U3037 while
+        Raises ArenaError U3030 while the chain is away; and, with the facts kept, U3037 and V2032 while
         this release can't do all its work on this chain: the status says so, and whatever doesn't need it goes on.
         """
         node, before, now_ms = self._node, self.facts, self._node.now_ms()
@@ -70,7 +70,7 @@ class ChainWatch:
         metrics.uid.set(-1 if facts.uid is None else facts.uid)
         metrics.permit.set(facts.has_permit)
         metrics.stake_rao.set(facts.stake_rao)
-        await node.chain.check()
+        await node.chain.check(node.signer.hotkey)
         return facts
 
     async def _placed(self, before: ChainFacts) -> ChainFacts:

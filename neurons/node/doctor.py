@@ -175,8 +175,8 @@ def check_network(settings: Settings) -> DoctorCheck:
 async def examine_network(chain: Subtensor, hotkey: str, now_ms: int) -> DoctorCheck:
     """The row for a chain as this hotkey finds it: `fail` where a validator would not start, `warn` where it would run
     with less (a head that stands still, a node that forgets the last day). Raises ArenaError U3030 when it is away, and
-    U3037 to U3039 where this release can't do its work on it (`Subtensor.check`)."""
-    await chain.check()
+    U3037 to U3039 and V2032 where this release can't do its work on it (`Subtensor.check`)."""
+    await chain.check(hotkey)
     metagraph = await chain.metagraph()
     own = next((neuron for neuron in metagraph.neurons if neuron.hotkey == hotkey), None)
     if own is None or not own.has_validator_permit:

@@ -252,15 +252,17 @@ def signer_of(settings: Settings) -> Signer:
 
 
 def chain_of(settings: Settings) -> Subtensor:
-    """The chain that the settings name. Raises ArenaError as `open_subtensor` does."""
+    """The chain that the settings name. Raises ArenaError as `open_subtensor` does, and V2030 for a proxy's key."""
     from arena.chain.opening import open_subtensor
 
+    of_proxy = settings.model_copy(update={"wallet_hotkey": settings.wallet_proxy})
     return open_subtensor(
         settings.network,
         netuid=settings.netuid,
         state_dir=settings.state_dir,
         now_ms=unix_ms,
         mechanism=settings.mechanism,
+        proxy=signer_of(of_proxy) if settings.wallet_proxy else None,
     )
 
 

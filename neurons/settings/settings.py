@@ -94,6 +94,9 @@ class Settings(BaseSettings):
     """folder of the wallets"""
     wallet_password_file: AbsolutePath | None = None
     """file whose first line is the password of an encrypted hotkey"""
+    wallet_proxy: str = ""
+    """another hotkey of the wallet, which the chain knows as a proxy of wallet_hotkey: it signs and pays for
+    extrinsics; records and requests stay with wallet_hotkey"""
     database_dsn: SecretStr = SecretStr("")
     """Postgres; empty: the embedded server"""
     bodies_url: str = ""

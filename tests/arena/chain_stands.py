@@ -93,8 +93,11 @@ class LocalStand:
 class NodeStand:
     """The real adapter over the fake node."""
 
-    def __init__(self, node: Any, chain: Subtensor, url: str) -> None:
-        self.node, self.chain, self.url = node, chain, url
+    def __init__(self, node: Any, chain: Subtensor, url: str, lock_folder: Path) -> None:
+        self.node = node
+        self.chain = chain
+        self.url = url
+        self.lock_folder = lock_folder
 
     async def enrol(self, signer: Signer) -> None:
         self.node.advance()
@@ -154,11 +157,15 @@ async def node_stand(node: Any, port: int = 0, *, timeout_s: float = 120.0) -> A
 
     async with node.start(port) as server:
         url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        chain = BittensorSubtensor(url, netuid=NETUID, make_client=make_client, timeout_s=timeout_s)
-        try:
-            yield NodeStand(node, chain, url)
-        finally:
-            await chain.close()
+        with tempfile.TemporaryDirectory(prefix="arena-senders-") as folder:
+            locks = Path(folder)
+            chain = BittensorSubtensor(
+                url, netuid=NETUID, make_client=make_client, timeout_s=timeout_s, lock_folder=locks
+            )
+            try:
+                yield NodeStand(node, chain, url, locks)
+            finally:
+                await chain.close()
 
 
 def make_client(url: str) -> Any:

@@ -42,6 +42,11 @@ def _arguments(call: dict[str, Any]) -> dict[str, Any]:
     return {argument["name"]: argument["value"] for argument in call["call_args"]}
 
 
+def _parts(decoded: dict[str, Any]) -> tuple[str, str, dict[str, Any]]:
+    """(hotkey, function, arguments) of a decoded extrinsic."""
+    return decoded["address"], decoded["call"]["call_function"], _arguments(decoded["call"])
+
+
 class PrunedError(Exception):
     """The node's own words for state that it no longer keeps."""
 
@@ -88,6 +93,7 @@ class FakeNode:
         self.nonce_refusals = 0
         self.is_handed_in_twice = False  # the next extrinsic lands, and its second copy is what gets the answer
         self.extrinsics: list[dict[str, Any]] = []
+        self.proxies: set[tuple[str, str]] = set()  # (who may sign, for whom)
         self._forks: dict[int, int] = {}  # how often a height was replaced
         self._now_ms = FIRST_MS
         self._storage: dict[str, list[tuple[int, str | None]]] = {}
@@ -150,6 +156,12 @@ class FakeNode:
         """Give a hotkey the next uid."""
         return self.pallets.enrol(hotkey)
 
+    def add_proxy(self, proxy: str, hotkey: str) -> None:
+        """Let another key sign for a hotkey."""
+        self.proxies.add((proxy, hotkey))
+        held = [{"delegate": proxy, "proxy_type": "NonCritical", "delay": 0}]
+        self.write("Proxy", "Proxies", [hotkey], (held, 0))
+
     def stake(self, hotkey: str, rao: int, *, has_permit: bool) -> None:
         """Put stake behind a hotkey and decide on its validator permit."""
         self.pallets.stake(hotkey, rao, has_permit=has_permit)
@@ -164,14 +176,24 @@ class FakeNode:
         self.extrinsics.append(decoded)
         self.advance()
         self._blocks[self.block] = [raw]
-        call = decoded["call"]
-        error = self.pallets.dispatch(self.block, decoded["address"], call["call_function"], _arguments(call))
+        hotkey, function, arguments = _parts(decoded)
+        records = []
+        if function == "proxy" and (hotkey, arguments["real"]) in self.proxies:
+            inner = arguments["call"]
+            error = self.pallets.dispatch(self.block, arguments["real"], inner["call_function"], _arguments(inner))
+            result = {"Ok": ()} if error is None else {"Err": self._dispatch_error(*error)}
+            records = [{"Proxy": {"ProxyExecuted": {"result": result}}}]
+            error = None  # the extrinsic itself went through
+        else:
+            error = ("Proxy", "NotProxy") if function == "proxy" else None
+            error = error or self.pallets.dispatch(self.block, hotkey, function, arguments)
         if error is None:
             event = {"ExtrinsicSuccess": {"dispatch_info": _INFO}}
         else:
             event = {"ExtrinsicFailed": {"dispatch_error": self._dispatch_error(*error), "dispatch_info": _INFO}}
-        told = {"phase": {"ApplyExtrinsic": 0}, "event": {"System": event}, "topics": []}
-        self.write("System", "Events", [], [told])
+        records.append({"System": event})
+        told = [{"phase": {"ApplyExtrinsic": 0}, "event": record, "topics": []} for record in records]
+        self.write("System", "Events", [], told)
 
     def _dispatch_error(self, pallet: str, name: str) -> dict[str, Any]:
         found = next(entry for entry in self._codec.metadata_ir().pallets if entry.name == pallet)
@@ -183,7 +205,7 @@ class FakeNode:
         period, phase = decoded["era"]
         birth = (self.block - phase) // period * period + phase
         payload = self._codec.signature_payload(
-            self._codec.compose_call(call["call_module"], call["call_function"], _arguments(call)),
+            self._composed(call),
             era={"period": period, "current": birth},
             nonce=decoded["nonce"],
             tip=decoded["tip"],
@@ -193,6 +215,12 @@ class FakeNode:
         )
         signature = bytes.fromhex(decoded["signature"]["Sr25519"].removeprefix("0x"))
         return bool(bittensor_core.verify(payload, signature, decoded["address"], bittensor_core.CRYPTO_SR25519))
+
+    def _composed(self, call: dict[str, Any]) -> Any:
+        arguments = _arguments(call)
+        if call["call_function"] == "proxy":
+            arguments["call"] = self._composed(arguments["call"])
+        return self._codec.compose_call(call["call_module"], call["call_function"], arguments)
 
     # -- JSON-RPC
     def start(self, port: int = 0) -> websockets.serve:

@@ -50,7 +50,7 @@ async def test_a_read_that_runs_out_of_time_does_not_cut_off_an_extrinsic() -> N
         with pytest.raises(ArenaError, match="U3030"):
             async with chain_stand.chain._connected(timeout_s=0.05):  # type: ignore[attr-defined]
                 await asyncio.sleep(10)
-        await connections[0].send(json.dumps(held_back[0]))  # of the extrinsic alone
+        await connections[1].send(json.dumps(held_back[0]))  # of the extrinsic alone
         assert (await sending).status == "ok"
         assert await chain_stand.chain.block() == node.block and len(connections) == 3
 

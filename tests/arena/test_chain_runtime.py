@@ -67,7 +67,7 @@ async def test_what_a_runtime_lacks_is_named_with_its_spec(old: str, new: str, s
 
 
 async def test_a_subnet_that_is_not_there_is_said(stand: NodeStand) -> None:
-    chain = BittensorSubtensor(stand.url, netuid=99, make_client=make_client)
+    chain = BittensorSubtensor(stand.url, netuid=99, make_client=make_client, lock_folder=stand.lock_folder)
     asked = (chain.check(), chain.metagraph(), chain.commit(ALICE, "ab" * 32), chain.set_weights(ALICE, *VECTOR))
     for one in asked:
         with pytest.raises(ArenaError, match=r"U3039.*has no subnet 99"):
@@ -97,7 +97,9 @@ async def test_a_refusal_of_the_pool_means_what_the_dispatch_error_means(stand: 
 
 
 async def test_weights_of_another_mechanism_are_set_and_read_under_its_own_key(stand: NodeStand) -> None:
-    chain = BittensorSubtensor(stand.url, netuid=NETUID, mechanism=2, make_client=make_client)
+    chain = BittensorSubtensor(
+        stand.url, netuid=NETUID, mechanism=2, make_client=make_client, lock_folder=stand.lock_folder
+    )
     with pytest.raises(ArenaError, match=f"U3039.*subnet {NETUID} has 1 mechanisms, counted from 0: none is 2"):
         await chain.check()
     write(stand, "MechanismCountCurrent", 3)

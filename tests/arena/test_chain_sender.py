@@ -1,22 +1,44 @@
-"""Extrinsics of one hotkey: one after the other, and what became stale elsewhere is sent once more."""
+"""One sender per hotkey: nothing is lost at a hand-over, and what became stale elsewhere is sent once more."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
+from pathlib import Path
 
 import pytest
 
 from arena.chain.keys import keypair_signer
+from arena.chain.sender import TurnTakenError, turn_of
 from tests.arena.chain_stands import NodeStand
+from tests.arena.commit_from_elsewhere import COMMITS, commit_some
 
 ALICE = keypair_signer("//Alice")
 HASH = "ab" * 32
 
 
-async def test_extrinsics_of_one_process_wait_for_each_other(chain_stand: NodeStand) -> None:
-    done = await asyncio.gather(*(chain_stand.chain.commit(ALICE, f"{number:02x}" * 32) for number in range(6)))
-    assert [result.status for result in done] == ["ok"] * 6
-    assert chain_stand.node.nonce_refusals == 0 and len(chain_stand.node.extrinsics) == 6
+async def test_processes_threads_and_tasks_of_one_hotkey_lose_nothing(chain_stand: NodeStand) -> None:
+    async def elsewhere(first: int) -> list[str]:
+        command = (
+            sys.executable,
+            "-m",
+            "tests.arena.commit_from_elsewhere",
+            chain_stand.url,
+            str(chain_stand.lock_folder),
+        )
+        process = await asyncio.create_subprocess_exec(*command, str(first), stdout=asyncio.subprocess.PIPE)
+        said, _ = await process.communicate()
+        return said.decode().splitlines()
+
+    async def here(first: int) -> list[str]:
+        results = [await chain_stand.chain.commit(ALICE, f"{first + number:02x}" * 32) for number in range(COMMITS)]
+        return [result.status for result in results]
+
+    thread = asyncio.to_thread(lambda: asyncio.run(commit_some(chain_stand.url, chain_stand.lock_folder, 40)))
+    told = await asyncio.gather(elsewhere(0), elsewhere(20), thread, here(60), here(80))
+    assert told == [["ok"] * COMMITS] * 5
+    assert chain_stand.node.nonce_refusals == 0 and len(chain_stand.node.extrinsics) == 5 * COMMITS
 
 
 @pytest.mark.parametrize("kind", ["commit", "publish", "set_weights"])
@@ -39,3 +61,16 @@ async def test_a_stale_answer_to_what_has_landed_sends_nothing_again(chain_stand
     assert (result.status, len(chain_stand.node.extrinsics)) == ("ok", 1)
     held = await chain_stand.chain.commitment(ALICE.hotkey)
     assert held is not None and held.block == result.block
+
+
+async def test_without_a_folder_to_write_in_the_lock_is_held_in_the_spare_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    async with turn_of("0x11", "someone", folder=blocked / "locks", wait_s=1):
+        with pytest.raises(TurnTakenError):
+            async with turn_of("0x11", "someone", folder=blocked / "locks", wait_s=0.1):
+                pass
+    assert (tmp_path / f"arena-senders-{os.getuid()}").is_dir()

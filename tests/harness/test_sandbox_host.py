@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.limits import EpisodeLimits
+from harness.sandbox import processes
 from harness.sandbox.processes import (
     FIRST_UID,
     Cgroups,
@@ -34,6 +35,16 @@ def test_cpu_time_of_a_tree_counts_processes_that_have_ended():
         top.stdout.readline()
         assert TreeCpu(top.pid).read_s() >= 0.4
         top.stdin.close()
+
+
+def test_children_are_the_same_where_the_kernel_lists_none(monkeypatch):
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        listed = processes.descendants(os.getpid())
+        monkeypatch.setattr(processes, "_children_listed", None)
+        monkeypatch.setattr(processes.Path, "exists", lambda path: path.name != "children")
+        assert child.pid in listed and sorted(processes.descendants(os.getpid())) == sorted(listed)
+        assert child.stdin is not None
+        child.stdin.close()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root leases uids; the leases' directory is root's")

@@ -226,7 +226,7 @@ def test_rollouts_run_in_processes_as_in_this_one_by_tokens_and_of_a_teacher(
     ids = (*codec.tokenizer.encode(call), codec.stop_id)
     said = Sampled(token_ids=ids, logprobs=(-0.5,) * len(ids), finish="stop")
     place = Place(flags=flags_of(places), alike=alike_of(bench))
-    with serve(VllmDouble(lambda *turn: said, codec.stop_id)) as url:
+    with serve(VllmDouble(lambda *turn: said)) as url:
         here = list(bench.sample(jobs, VllmSampler(url, "base", codec), codec, EPISODE, 4))
         sampled = stage_episodes(recipe_of("rejection", f'sampler = "{url}"\nsampler_model = "base"\n'), place)
         assert list(by_executor(3, sampled, ProcessExecutor(2))(jobs)) == here

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,8 +46,9 @@ class Impossible(Exception):
 class Localnet:
     """One chain under proof."""
 
-    def __init__(self, url: str, netuid: int, coldkey: str) -> None:
-        self.url, self.netuid = url, netuid
+    def __init__(self, url: str, netuid: int, coldkey: str, folder: Path) -> None:
+        """`folder` is for the senders' locks."""
+        self.url, self.netuid, self._folder = url, netuid, folder
         key = Keypair.create_from_uri(coldkey)
         self.cold = SimpleNamespace(hotkey=key, coldkey=key, coldkeypub=key)
         self.validator, self.miner = generate_signer(), generate_signer()
@@ -54,9 +56,10 @@ class Localnet:
         self.past = 0
         self.hash = os.urandom(32).hex()
 
-    def another(self) -> BittensorSubtensor:
-        """A client of its own, as another process or machine has."""
-        return BittensorSubtensor(self.url, netuid=self.netuid, make_client=make_client)
+    def another(self, machine: str = "here") -> BittensorSubtensor:
+        """A client of its own, as another process has; on another `machine`, it shares no lock."""
+        locks = self._folder / machine
+        return BittensorSubtensor(self.url, netuid=self.netuid, make_client=make_client, lock_folder=locks)
 
     async def rpc(self, method: str, params: list[Any]) -> Any:
         """A raw request. Raises Impossible with the node's words."""
@@ -212,13 +215,25 @@ async def refuses_strangers(net: Localnet) -> str:
 
 
 async def loses_no_extrinsic(net: Localnet) -> str:
-    """Several at once of one client, and one of another, so that one is sent with a nonce that is spent."""
     other = net.another()
-    chains = (net.chain, net.chain, other, net.chain)
-    for result in await asyncio.gather(*(chain.commit(net.miner, os.urandom(32).hex()) for chain in chains)):
+    order = [net.chain, net.chain, other, net.chain, other, other]
+    one_by_one = [await chain.commit(net.miner, os.urandom(32).hex()) for chain in order]
+    at_once = await asyncio.gather(*(chain.commit(net.miner, os.urandom(32).hex()) for chain in (*order, net.chain)))
+    await other.close()
+    for result in (*one_by_one, *at_once):
+        expect(result, "ok")
+    return f"{len(one_by_one)} by turns and {len(at_once)} at once, of two clients: all landed"
+
+
+async def lands_from_two_machines(net: Localnet) -> str:
+    """They share no lock: both send at once, so that one sends with a nonce that the other has spent."""
+    other = net.another("elsewhere")
+    for result in await asyncio.gather(
+        *(chain.commit(net.miner, os.urandom(32).hex()) for chain in (net.chain, other))
+    ):
         expect(result, "ok")
     await other.close()
-    return f"{len(chains)} at once, of two clients: all landed"
+    return "both landed"
 
 
 async def reveals(net: Localnet) -> str:
@@ -252,6 +267,7 @@ STEPS: tuple[Step, ...] = (
     is_rate_limited,
     refuses_strangers,
     loses_no_extrinsic,
+    lands_from_two_machines,
     reveals,
 )
 
@@ -292,12 +308,13 @@ def main() -> int:
 
     netuid = int(os.environ.pop("ARENA_PROVE_NETUID", "1"))
     coldkey = os.environ.pop("ARENA_PROVE_COLDKEY", "//Alice")
-    net = Localnet(url, netuid, coldkey)
-    try:
-        outcomes = asyncio.run(prove(net, (*STEPS, race_step)))
-    except ArenaError as error:
-        print(f"{error}\n{HOW}", file=sys.stderr)
-        return 3
+    with tempfile.TemporaryDirectory(prefix="arena-localnet-") as folder:
+        net = Localnet(url, netuid, coldkey, Path(folder))
+        try:
+            outcomes = asyncio.run(prove(net, (*STEPS, race_step)))
+        except ArenaError as error:
+            print(f"{error}\n{HOW}", file=sys.stderr)
+            return 3
     return 1 if "FAILED" in outcomes else 0
 
 

@@ -12,7 +12,7 @@ from studies.reweighting import FieldRules, RecordedOutcome, sweep
 SMALL = FieldRules(miners=8, problems=10, races=25, seeds=4)
 
 
-def episodes(agent: str, solved: int, *, is_agentic: bool, coefficient_e4: int | None) -> list[RecordedOutcome]:
+def episodes(agent: str, solved: int, *, is_agentic: bool, coefficient_e4: int) -> list[RecordedOutcome]:
     """Twenty episodes, of which the first `solved` succeeded."""
     return [
         RecordedOutcome(
@@ -55,4 +55,4 @@ def test_every_race_has_one_winner_and_the_same_seed_gives_the_same_course(first
     assert courses == sweep(field, (weight,), rules)
     for one in courses:
         assert sum(one.winners.values()) == rules.races * rules.seeds and len(one.agentic_e4) == rules.races
-        assert all(0 <= share <= 10_000 for share in (*one.agentic_e4, *one.agentic_last_e4, one.success_e4))
+        assert all(0 <= share <= 10_000 for share in (*one.agentic_e4, one.success_e4))

@@ -37,6 +37,14 @@ def day(firehose: Firehose, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random model of one layer."""
+    from tests.training.stage_runs import write_model
+
+    return write_model(tmp_path_factory.mktemp("model") / "m")
+
+
+@pytest.fixture(scope="session")
 def stock(tmp_path_factory: pytest.TempPathFactory) -> Stock:
     """A small shop, its problems in three pools, and a random model."""
     from tests.training.stock import open_stock  # torch: not for the tests of the corpus
