@@ -341,7 +341,9 @@ def test_any_other_file_is_found_under_a_fitting_manifest(copy: Path) -> None:
     for path, other in zip(kinds.values(), [*list(kinds.values())[1:], MANIFEST], strict=True):
         manifest, content = read_manifest(copy), (copy / path).read_bytes()
         (copy / path).write_bytes((copy / other).read_bytes())
-        write_manifest(copy, described_again(copy, manifest))
+        named = described_again(copy, manifest).files
+        files = tuple(replace(file, rows=1) if file.path == path else file for file in named)
+        write_manifest(copy, replace(manifest, files=files))
         assert not verify_export(copy, verify).is_ok, path
         (copy / path).write_bytes(content)
         write_manifest(copy, manifest)
