@@ -78,7 +78,6 @@ class LocalRules(msgspec.Struct, frozen=True, kw_only=True):
     tempo: int = 360
     weights_rate_limit_blocks: int = 100
     commitment_rate_limit_blocks: int = 0  # 0: none
-    serving_rate_limit_blocks: int = 0  # 0: none
     permit_stake_rao: int = 1_000_000_000_000  # 1,000 TAO
     max_uids: int = 256
 
@@ -247,16 +246,20 @@ class LocalSubtensor:
     async def commit(self, signer: Signer, sha256: str) -> ChainResult:
         """Commit a hash. `failed` for text that is no sha256."""
         refusal = hash_refusal(sha256)
-        return await self._write(
-            "commit", signer, {"sha256": sha256}, lambda *at: self._keep(*at, "commitment", sha256, refusal)
-        )
+
+        def apply(db: sqlite3.Connection, hotkey: str, block: int) -> ChainResult:
+            return self._keep(db, hotkey, block, "commitment", sha256, refusal)
+
+        return await self._write("commit", signer, {"sha256": sha256}, apply)
 
     async def publish(self, signer: Signer, endpoint: str) -> ChainResult:
         """Say where the hotkey answers. `failed` for what is not `http://<ip>:<port>`."""
-        kept, refusal = endpoint.rstrip("/"), endpoint_refusal(endpoint)
-        return await self._write(
-            "publish", signer, {"endpoint": endpoint}, lambda *at: self._keep(*at, "endpoint", kept, refusal)
-        )
+        refusal = endpoint_refusal(endpoint)
+
+        def apply(db: sqlite3.Connection, hotkey: str, block: int) -> ChainResult:
+            return self._keep(db, hotkey, block, "endpoint", endpoint.rstrip("/"), refusal)
+
+        return await self._write("publish", signer, {"endpoint": endpoint}, apply)
 
     async def set_weights(self, signer: Signer, uids: tuple[int, ...], weights_u16: tuple[int, ...]) -> ChainResult:
         """Set a vector whose maximum is 65535. Refused: unknown uid, no permit, rate limit, malformed vector."""
@@ -295,9 +298,9 @@ class LocalSubtensor:
         if self._metagraph(db, block).uid_of(hotkey) is None:
             return ChainResult(status="not_registered", block=block)
         rules = self._rules
-        limits = {"commitment": rules.commitment_rate_limit_blocks, "endpoint": rules.serving_rate_limit_blocks}
+        limits = {"commitment": rules.commitment_rate_limit_blocks, "weights": rules.weights_rate_limit_blocks}
         last = _value(db, f"SELECT max(block) FROM {table} WHERE hotkey = ?", hotkey)
-        wait = 0 if last is None else limits.get(table, rules.weights_rate_limit_blocks) - (block - last)
+        wait = 0 if last is None else limits.get(table, 0) - (block - last)
         if wait > 0:
             return ChainResult(status="rate_limited", block=block, detail=f"{wait} blocks left")
         db.execute(f"INSERT INTO {table} VALUES (?, ?, ?)", (hotkey, block, value))

@@ -168,14 +168,15 @@ class BittensorSubtensor:
 
     async def commitments(self, hotkeys: Sequence[str], block: int | None) -> dict[str, Commitment]:
         """The hashes that several hotkeys had committed at `block`, or have now, by hotkey as asked, in one request."""
-        keys = [[self._netuid, hotkey] for hotkey in hotkeys if public_key(hotkey) is not None]
-        if not keys:
+        known = [hotkey for hotkey in hotkeys if public_key(hotkey) is not None]
+        if not known:
             return {}
         async with self._connected() as client:
+            keys = [[self._netuid, hotkey] for hotkey in known]
             records = await client.query_batch(("Commitments", "CommitmentOf"), keys, block=block)
         return {
             hotkey: Commitment(hotkey=hotkey, sha256=sha256, block=int(record["block"]))
-            for (_, hotkey), record in zip(keys, records, strict=True)
+            for hotkey, record in zip(known, records, strict=True)
             if (sha256 := _committed_sha256(record)) is not None
         }
 

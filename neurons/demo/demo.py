@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import itertools
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -147,8 +146,7 @@ async def hand_in(run: DemoRun, process: subprocess.Popen[bytes]) -> None:
     async with DoorClient() as client:
         doors: list[DoorAnswer] = []
         while not any(door.state for door in doors):
-            _raise_if_ended(run, process)
-            await asyncio.sleep(WATCH_S)
+            await _wait(run, process)
             doors = await find_doors(client, await chain.metagraph())
     for agent, submission in zip(run.agents, run.submissions, strict=True):
         async with DoorClient(HttpAuth(keypair_signer(agent.uri), time.time_ns)) as client:
@@ -177,24 +175,21 @@ def running_validator(run: DemoRun) -> Iterator[subprocess.Popen[bytes]]:
 
 def stop_process(process: subprocess.Popen[bytes]) -> None:
     """SIGTERM, then wait; SIGKILL when it does not end within its drain time."""
-    if process.poll() is None:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(END_WAIT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    process.terminate()
+    try:
+        process.wait(END_WAIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 async def watch(run: DemoRun, process: subprocess.Popen[bytes]) -> AsyncIterator[DemoView]:
     """Views until the race is over. Raises ArenaError V2206, with the log's end, when the validator ends first."""
     while (store := await _connected(run)) is None:
-        _raise_if_ended(run, process)
-        await asyncio.sleep(WATCH_S)
+        await _wait(run, process)
     try:
         qualifying, race = RaceLog(store, QUALIFYING), RaceLog(store, RACE)
         while True:
-            _raise_if_ended(run, process)
             await qualifying.refresh()
             await race.refresh()
             view = DemoView(
@@ -207,7 +202,7 @@ async def watch(run: DemoRun, process: subprocess.Popen[bytes]) -> AsyncIterator
             yield view
             if view.is_over:
                 return
-            await asyncio.sleep(WATCH_S)
+            await _wait(run, process)
     finally:
         await store.close()
 
@@ -223,11 +218,13 @@ async def _connected(run: DemoRun) -> PostgresStore | None:
         return None
 
 
-def _raise_if_ended(run: DemoRun, process: subprocess.Popen[bytes]) -> None:
+async def _wait(run: DemoRun, process: subprocess.Popen[bytes]) -> None:
+    """A moment. Raises ArenaError V2206, with the log's end, when the validator has ended."""
     if process.poll() is not None:
         log = run.folder / "validator.log"
         last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-6:]
         raise ArenaError("V2206", f"exit code {process.returncode}, log {log}:\n" + "\n".join(last))
+    await asyncio.sleep(WATCH_S)
 
 
 async def conclude(run: DemoRun) -> tuple[VerifyReport, dict[str, int]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from arena.evaluate import EvaluatePorts
 from arena.policy import Policy
 from foundation.errors import ArenaError
-from harness.inference.scripted.server import ScriptedUpstream
+from harness.inference.scripted.model import ScriptedUpstream
 from harness.limits import EpisodeLimits
 from harness.sandbox.processes import own_groups
 from judge.client import DEFAULT_PATIENCE, OpenAIJudge, RetryPolicy

@@ -342,8 +342,8 @@ def test_any_other_file_is_found_under_a_fitting_manifest(copy: Path) -> None:
         manifest, content = read_manifest(copy), (copy / path).read_bytes()
         (copy / path).write_bytes((copy / other).read_bytes())
         named = described_again(copy, manifest).files
-        files = tuple(replace(file, rows=1) if file.path == path else file for file in named)
-        write_manifest(copy, replace(manifest, files=files))
+        odd = tuple(replace(file, rows=1) if file.path == path else file for file in named)
+        write_manifest(copy, replace(manifest, files=odd))
         assert not verify_export(copy, verify).is_ok, path
         (copy / path).write_bytes(content)
         write_manifest(copy, manifest)

@@ -18,7 +18,7 @@ import pytest
 from arena.chain.keys import verify
 from foundation.canonical import content_hash
 from foundation.errors import ArenaError
-from foundation.executors.processes import executor_of
+from foundation.executors import executor_of
 from foundation.long_work import Progress, no_progress
 from neurons.cli.app import main
 from tests.prove.test_corpus_scale import folder_sha256

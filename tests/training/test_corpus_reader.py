@@ -17,8 +17,7 @@ from arena.chain.keys import verify
 from arena.export.files import bring_export, read_manifest
 from arena.store.objects import _open_place, folder_location
 from foundation.errors import ArenaError
-from foundation.executors.port import HERE
-from foundation.executors.processes import ProcessExecutor
+from foundation.executors import HERE, ProcessExecutor
 from harness.chat import Message
 from harness.trace import Completion, EvaluationBody
 from neurons.cli.app import main

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from foundation.executors.processes import executor_of
+from foundation.executors import executor_of
 from harness.chat import Message
 from problems.clusters import content_words
 from problems.model import BUCKETS, Pool, Problem

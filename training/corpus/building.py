@@ -40,7 +40,7 @@ from arena.export.files import whole_folder
 from arena.export.forms import arrow_type
 from foundation.canonical import canonical_bytes, file_sha256
 from foundation.errors import ArenaError
-from foundation.executors.port import HERE, Executor
+from foundation.executors import HERE, Executor
 from foundation.long_work import Progress, no_progress
 from harness.chat import ChatMessage, chat_of, message_of
 from problems.model import Bucket

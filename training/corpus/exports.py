@@ -34,7 +34,7 @@ from arena.export.model import Manifest
 from arena.export.row import TEXT_CALL, Conversation, ExecutedCall, Turn, ViewRow
 from arena.export.verification import verify_export
 from foundation.errors import ArenaError
-from foundation.executors.port import HERE, Executor
+from foundation.executors import HERE, Executor
 from foundation.long_work import PhaseProgress
 from harness.chat import ROLE_OF, Call, ChatMessage, Message, message_of
 from harness.emission.call_reader import CallReader
