@@ -98,19 +98,6 @@ def test_of_a_redirect_the_last_answer_alone_is_read() -> None:
     assert (answer.status_code, answer.content) == (200, b"there")
 
 
-def test_only_so_many_redirects_are_followed() -> None:
-    behave = says(b"", b"302 Found", b"location: /again")
-    with HostileServer(behave) as server, BoundedClient(silence_s=20, connect_s=20) as client:
-        assert client.ask("GET", server.url, bytes_max=100, within_s=20).status_code == 302
-    with (
-        HostileServer(behave) as server,
-        BoundedClient(silence_s=20, connect_s=20, redirects=3) as client,
-        pytest.raises(httpx2.TooManyRedirects),
-    ):
-        client.ask("GET", server.url, bytes_max=100, within_s=20)
-    assert len(server.heads) == 4
-
-
 def test_the_environments_proxy_is_asked_but_for_hosts_that_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
     with HostileServer(says(b"through")) as proxy, HostileServer(says(b"direct")) as server:
         monkeypatch.setenv("http_proxy", proxy.url.replace("//", "//name:word@"))

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from foundation.errors import ArenaError, Failure
-from foundation.executors.port import HERE, TRIES_MAX, Executor
-from foundation.executors.processes import ProcessExecutor
+from foundation.executors import HERE, TRIES_MAX, Executor, ProcessExecutor
 
 DIED = "V2052"
 

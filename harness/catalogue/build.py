@@ -17,6 +17,7 @@ import math
 import os
 import shutil
 from array import array
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -39,25 +40,16 @@ K1, B = np.float32(0.9), np.float32(0.4)
 _EXACT_LENGTHS = 24  # lengths below this have a byte of their own; above, 4 significant bits
 
 
-def length_byte(length: int) -> int:
-    """SmallFloat.intToByte4: the byte that stands for a document of `length` terms. Exact up to 40."""
-    if length < _EXACT_LENGTHS:
-        return length
-    rest = length - _EXACT_LENGTHS
-    bits = rest.bit_length()
-    if bits < 4:
-        return _EXACT_LENGTHS + rest
-    shift = bits - 4
-    return _EXACT_LENGTHS + (((rest >> shift) & 7) | ((shift + 1) << 3))
-
-
-def byte_length(byte: int) -> int:
-    """SmallFloat.byte4ToInt: the length a byte stands for, the least of those that share it."""
+def _length(byte: int) -> int:
+    """SmallFloat.byte4ToInt: the length a byte stands for, the least of those that share it. Exact up to 40."""
     if byte < _EXACT_LENGTHS:
         return byte
     rest = byte - _EXACT_LENGTHS
     shift = (rest >> 3) - 1
     return _EXACT_LENGTHS + ((rest & 7) if shift < 0 else ((rest & 7) | 8) << shift)
+
+
+_LENGTHS = [_length(byte) for byte in range(256)]
 
 
 def denominators(pairs: npt.NDArray[np.uint32], total_terms: int, scored_documents: int) -> npt.NDArray[np.float32]:
@@ -67,8 +59,7 @@ def denominators(pairs: npt.NDArray[np.uint32], total_terms: int, scored_documen
     """
     average = np.float32(total_terms / scored_documents if total_terms else 1)
     one = np.float32(1)
-    lengths = np.array([byte_length(byte) for byte in range(256)], np.float32)
-    inverse = one / (K1 * ((one - B) + B * lengths / average))
+    inverse = one / (K1 * ((one - B) + B * np.array(_LENGTHS, np.float32) / average))
     out: npt.NDArray[np.float32] = one + (pairs >> 8).astype(np.float32) * inverse[pairs & 255]
     return out
 
@@ -198,7 +189,7 @@ class RunWriter:
             return
         self.scored_documents += 1
         self.total_terms += len(found)
-        norm, vocabulary = length_byte(len(found)), self.vocabulary
+        norm, vocabulary = bisect_right(_LENGTHS, len(found)) - 1, self.vocabulary
         counts = Counter(found)
         self._terms.extend([vocabulary.setdefault(term, len(vocabulary)) for term in counts])
         self._documents.extend([number] * len(counts))

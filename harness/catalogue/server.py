@@ -35,6 +35,8 @@ QUERY_STRING_MAX = 32_768  # bytes, as sent; longer is 414
 METHODS = ("GET", "HEAD", "OPTIONS")
 PATHS = ("/", "/health", "/find_product", "/view_product_information", "/get_product_raw")
 _FILTERS = ("shop_id", "price", "sort", "service")
+_HIT_FIELDS = ("product_id", "shop_id", "title", "price", "service", "sold_count")
+_VIEW_FIELDS = ("product_id", "short_description", "description", "sku_options", "attributes")
 _UNDECODED = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, as `surrogateescape` leaves them
 
 Parameters = Mapping[str, str]
@@ -106,39 +108,17 @@ def _found(served: Catalogue, path: str, given: Parameters) -> object:
     ids = given.get("product_ids", "").split(",")
     match path:
         case "/":
-            return {
-                "/find_product": "q,page,shop_id,price,sort,service",
-                "/view_product_information": "product_ids",
-            }
+            return {"/find_product": "q,page,shop_id,price,sort,service", "/view_product_information": "product_ids"}
         case "/health":
             return {"status": "healthy", "service": "search-server"}
         case "/find_product":
             request = SearchRequest(q=given.get("q"), page=given.get("page"), **{k: given.get(k) for k in _FILTERS})
-            return [
-                {
-                    "product_id": product.product_id,
-                    "shop_id": product.shop_id,
-                    "title": product.title,
-                    "price": product.price,
-                    "service": product.service,
-                    "sold_count": product.sold_count,
-                }
-                for product in served.search(request)
-            ]
+            return [{name: getattr(product, name) for name in _HIT_FIELDS} for product in served.search(request)]
         case "/view_product_information":
-            return [
-                {
-                    "product_id": product.product_id,
-                    "short_description": product.short_description,
-                    "description": product.description,
-                    "sku_options": product.sku_options,
-                    "attributes": product.attributes,
-                }
-                for product in map(served.product, ids)
-                if product is not None
-            ]
+            found = filter(None, map(served.product, ids))
+            return [{name: getattr(product, name) for name in _VIEW_FIELDS} for product in found]
         case _:
-            return [msgspec.to_builtins(product) for product in map(served.product, ids) if product is not None]
+            return [msgspec.to_builtins(product) for product in filter(None, map(served.product, ids))]
 
 
 HOST, PORT = "127.0.0.1", 5631

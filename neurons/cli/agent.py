@@ -177,7 +177,7 @@ def _versions(agent: Path) -> Iterator[bytes]:
 
 def _run_once(agent: Path, source: str, choice: Choice, settings: Settings, workers: int, *, as_json: bool) -> int:
     """One run; the exit code."""
-    from harness.inference.scripted.server import ScriptedUpstream
+    from harness.inference.scripted.model import ScriptedUpstream
     from neurons.practice.run import LocalRun, at_once_here, default_cache_dir, json_row, open_problems, run_here
 
     def say(line: str) -> None:

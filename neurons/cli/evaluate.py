@@ -27,7 +27,7 @@ from neurons.cli.train import say_device
 from neurons.practice.opening import SCRIPTED, open_bench, open_endpoint
 
 if TYPE_CHECKING:
-    from foundation.executors.port import Executor
+    from foundation.executors import Executor
     from problems.model import Problem
     from training.evaluation.report import EvalReport, EvaluationPlan
     from training.model import Decode

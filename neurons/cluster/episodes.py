@@ -20,7 +20,7 @@ import msgspec
 from arena.evaluate import EvaluatePorts, Evaluation, evaluate
 from foundation.codes import HOST_UNLIKE, WORKER_DIED
 from foundation.errors import ArenaError, Failure
-from foundation.executors.port import Executor
+from foundation.executors import Executor
 from neurons.practice.opening import open_bench, open_endpoint
 from neurons.practice.run import Asked, RunRow, row_of
 from neurons.settings.settings import Settings, resolve

@@ -97,7 +97,7 @@ def open_endpoint(name: str, url: str, *, by_sdk: bool = False) -> Upstream:
     With `by_sdk` it is asked through the `openai` package, which a Ray worker should not import.
     """
     from harness.inference.client import OpenAIUpstream, SdkUpstream
-    from harness.inference.scripted.server import ScriptedUpstream
+    from harness.inference.scripted.model import ScriptedUpstream
 
     kind = SdkUpstream if by_sdk else OpenAIUpstream
     if url == SCRIPTED:

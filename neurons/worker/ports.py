@@ -20,7 +20,7 @@ from arena.evaluate import EvaluatePorts, Evaluation
 from arena.policy import Policy
 from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import ModelUsage
-from harness.inference.scripted.server import ScriptedUpstream
+from harness.inference.scripted.model import ScriptedUpstream
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import SandboxLevel
 from harness.sandbox.processes import own_groups

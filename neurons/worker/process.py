@@ -19,7 +19,7 @@ from arena.evaluate import EvaluatePorts, evaluate
 from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import Ledger, UpstreamPrice
 from harness.inference.journal import open_journal
-from harness.inference.scripted.server import ScriptedUpstream
+from harness.inference.scripted.model import ScriptedUpstream
 from judge.budget import JudgeMeter, MeteredJudge
 from judge.panel import judge_body
 from judge.verdict import Verdict

@@ -31,7 +31,7 @@ from foundation.codes import GUARD_STOPPED, RUN_UNUSABLE
 from foundation.errors import ArenaError
 from foundation.long_work import Progress
 from harness.catalogue.native import open_catalogue
-from harness.inference.scripted.server import ScriptedUpstream
+from harness.inference.scripted.model import ScriptedUpstream
 from neurons.cli.app import run_guarded
 from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.presenter import show_progress

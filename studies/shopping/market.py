@@ -22,7 +22,7 @@ from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.synthetic import generate
 from harness.inference.client import read_reply
 from harness.inference.port import ModelReply
-from harness.inference.scripted.server import ScriptedUpstream
+from harness.inference.scripted.model import ScriptedUpstream
 from harness.inference.scripted.shopper import CONCISE
 from problems.clusters import find_classes
 from problems.formats import read_problems, write_problems

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from foundation.canonical import content_hash
 from foundation.durable_files import write_whole
-from harness.inference.scripted.server import ScriptedUpstream
+from harness.inference.scripted.model import ScriptedUpstream
 from problems.model import Problem
 from studies.shopping.market import PROBLEMS, RANDOM, TRAIN, RandomCaller
 from studies.shopping.plan import (

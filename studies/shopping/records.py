@@ -42,7 +42,7 @@ from foundation.canonical import canonical_bytes, text_hash
 from foundation.durable_files import move_into_place
 from harness.agents.registry import reference_agents
 from harness.catalogue.native import open_catalogue
-from harness.inference.scripted.server import ScriptedUpstream
+from harness.inference.scripted.model import ScriptedUpstream
 from judge.scripted import ScriptedJudge
 from problems.clusters import answer_marks
 from problems.model import SCORING_PIPELINE, Problem

@@ -17,7 +17,7 @@ from foundation.errors import Failure
 from harness.agents.registry import baseline_source, reference_agent
 from harness.catalogue.port import Catalogue
 from harness.catalogue.synthetic import generate
-from harness.inference.scripted.server import ScriptedUpstream
+from harness.inference.scripted.model import ScriptedUpstream
 from harness.sandbox.port import EpisodeOver, GuestCallError, GuestExit, GuestJob, Host, SandboxLevel
 from neurons.settings.inputs import SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED
 from problems.model import OutcomeScore, Problem, Product

@@ -37,7 +37,7 @@ from arena.records.model import (
 from arena.records.sequencer import Sequencer
 from arena.records.verification import BATCH, VerifyReport, verify_store
 from foundation.errors import ArenaError, Failure
-from foundation.executors.processes import executor_of
+from foundation.executors import executor_of
 from harness.trace import Totals
 from tests.arena.log_stand import (
     CONDITIONS,

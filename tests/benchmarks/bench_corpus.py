@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from arena.chain.keys import verify
-from foundation.executors.processes import executor_of
+from foundation.executors import executor_of
 from tests.benchmarks.row import Row
 from tests.training.firehose import Firehose, real_episodes
 from tests.training.firehose_export import write_day

@@ -26,7 +26,7 @@ from harness.catalogue.port import Catalogue
 from harness.catalogue.synthetic import generate
 from harness.inference.gateway import Gateway
 from harness.inference.port import InferenceRules
-from harness.inference.scripted.server import ScriptedUpstream
+from harness.inference.scripted.model import ScriptedUpstream
 from harness.sandbox.port import Sandbox
 from harness.sandbox.probe import open_sandbox
 from harness.session import Episode, EpisodePorts, EpisodeRules, run_episode

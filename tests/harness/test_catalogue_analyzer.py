@@ -8,8 +8,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.catalogue.analysis import default_analyzer
-from harness.catalogue.tokenizer import scan, tokens
+from harness.catalogue.analysis import default_analyzer, scan, tokens
 from tests.harness.catalogue_queries import ALPHABET
 
 

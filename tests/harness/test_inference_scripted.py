@@ -11,12 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue
-from harness.inference.scripted.brief import read_brief
 from harness.inference.scripted.model import MODELS, complete
-from harness.inference.scripted.server import start_scripted_server
-from harness.inference.scripted.shopper import CONCISE
+from harness.inference.scripted.shopper import CONCISE, read_brief
 from harness.tools.registry import Toolbox
 from problems.model import OutcomeScore, Problem
 from problems.score import score
@@ -168,14 +165,6 @@ def test_every_constraint_of_a_synthesised_problem_is_read_back() -> None:
 
 
 # -- the server
-
-
-def test_a_port_in_use_is_said_plainly() -> None:
-    with start_scripted_server() as server:
-        port = int(server.base_url.split(":")[2].split("/")[0])
-        with pytest.raises(ArenaError) as caught, start_scripted_server(port):
-            pass
-    assert caught.value.failure.code == "U3001"
 
 
 def test_the_concise_model_says_one_sentence_of_two_hits_and_is_not_listed(catalogue: Catalogue) -> None:

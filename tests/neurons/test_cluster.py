@@ -15,8 +15,7 @@ from arena.evaluate import EvaluatePorts
 from arena.store.objects import folder_location
 from foundation.codes import HOST_UNLIKE
 from foundation.errors import ArenaError
-from foundation.executors.port import HERE
-from foundation.executors.processes import ProcessExecutor
+from foundation.executors import HERE, ProcessExecutor
 from harness.agents.registry import reference_agent
 from neurons.cli.app import main
 from neurons.cluster.episodes import (

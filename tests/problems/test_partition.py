@@ -130,13 +130,6 @@ def test_a_problem_that_joins_two_pools_is_refused_and_both_are_named():
     assert added.pools == {"d": "train", "e": "train"}
 
 
-def test_a_new_problem_goes_where_its_answer_is_and_an_unknown_one_is_train():
-    partition = OpenPartition(small_freeze([ask("a", 1), ask("b", 2)], [ask("a", 1)]), KEY)
-    again = replace(ask("z", 1), query="something else entirely")
-    assert touched_pools(again, partition) == ("never_touch",)
-    assert touched_pools(ask("y", 9), partition) == ()
-
-
 def test_clusters_of_one_pool_may_join_and_keep_a_frozen_name():
     first = small_freeze([ask("a", 1), ask("b", 2), ask("c", 3)])
     names = {row.cluster for row in first.rows}
@@ -189,13 +182,6 @@ def test_whoever_has_catalogue_and_problems_but_no_key_recognises_nothing():
         for text in (problem.problem_id, cluster_id(problem), *answer_marks(problem)):
             guesses |= {text, hashlib.sha256(text.encode()).hexdigest()}
     assert not [guess for guess in guesses if guess in content]
-
-
-def test_another_key_is_refused_instead_of_calling_everything_train():
-    with pytest.raises(ArenaError, match="P4026"):
-        OpenPartition(FROZEN, OTHER_KEY)
-    with pytest.raises(ValueError, match="32 bytes"):
-        OpenPartition(FROZEN, b"short")
 
 
 def test_a_training_row_is_recognised_by_query_title_or_product():

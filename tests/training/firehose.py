@@ -26,7 +26,7 @@ from harness.agents.registry import baseline_source, reference_agent, reference_
 from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.native import open_catalogue
 from harness.catalogue.synthetic import generate
-from harness.inference.scripted.server import ScriptedUpstream
+from harness.inference.scripted.model import ScriptedUpstream
 from harness.sandbox.port import SandboxLevel
 from harness.sandbox.probe import open_sandbox
 from harness.trace import EvaluationBody, ToolCall

@@ -18,7 +18,7 @@ from arena.policies import DEMO
 from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.native import open_catalogue
 from harness.catalogue.synthetic import generate
-from harness.inference.scripted.server import ScriptedUpstream
+from harness.inference.scripted.model import ScriptedUpstream
 from problems.clusters import find_clusters
 from problems.formats import read_problems, write_problems
 from problems.model import Problem

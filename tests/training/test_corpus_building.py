@@ -8,7 +8,7 @@ import pytest
 
 from arena.chain.keys import verify
 from foundation.errors import ArenaError
-from foundation.executors.processes import executor_of
+from foundation.executors import executor_of
 from training.corpus.building import (
     FULL,
     Filtered,

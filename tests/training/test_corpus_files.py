@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from foundation.errors import ArenaError
-from foundation.executors.processes import executor_of
+from foundation.executors import executor_of
 from tests.prove.corpus_scale_run import folder_sha256
 from tests.training.labelled import make_labelled, select, stand_guard
 from training.corpus.building import Filtered, Sources, arms_of, filter_sources, write_filtered

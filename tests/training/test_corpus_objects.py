@@ -12,8 +12,7 @@ from arena.chain.keys import verify
 from arena.export.files import bring_export
 from arena.store.objects import _open_place, folder_location
 from foundation.errors import ArenaError
-from foundation.executors.port import HERE
-from foundation.executors.processes import ProcessExecutor
+from foundation.executors import HERE, ProcessExecutor
 from neurons.cli.app import main
 from tests.arena.conftest import bucket, s3  # noqa: F401 - fixtures
 from tests.prove.corpus_scale_run import folder_sha256

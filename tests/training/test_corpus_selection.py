@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from foundation.executors.processes import executor_of
+from foundation.executors import executor_of
 from harness.chat import Message
 from tests.training.labelled import Labelled, Maker, disguise, make_labelled, reword, select, stand_guard
 from tests.training.stories import (

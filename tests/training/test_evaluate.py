@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from harness.inference.scripted.server import ScriptedUpstream
+from harness.inference.scripted.model import ScriptedUpstream
 from tests.training.eval_reports import make
 from tests.training.rollouts import make_result
 from tests.training.stock import EXPERT, Stock

@@ -24,7 +24,7 @@ from arena.gate.knowledge import make_knowledge
 from arena.policy import Policy
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError
-from harness.inference.scripted.server import ScriptedUpstream
+from harness.inference.scripted.model import ScriptedUpstream
 from harness.sandbox.probe import open_sandbox
 from neurons.cli import evaluate as evaluate_model
 from neurons.cli import report, train

@@ -22,7 +22,7 @@ from arena.chain.port import Verifier
 from arena.export.files import whole_folder
 from foundation.canonical import file_sha256
 from foundation.errors import ArenaError
-from foundation.executors.port import HERE, Executor
+from foundation.executors import HERE, Executor
 from foundation.long_work import Progress
 from problems.model import Bucket
 from training.corpus.corpus_files import write_corpus

@@ -35,7 +35,7 @@ from arena.export.row import TEXT_CALL, Conversation, ExecutedCall, Turn, ViewRo
 from arena.export.verification import verify_export, wrong_files
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
-from foundation.executors.port import HERE, Executor
+from foundation.executors import HERE, Executor
 from foundation.long_work import PhaseProgress
 from harness.chat import ROLE_OF, Call, ChatMessage, Message, message_of
 from harness.emission.call_reader import CallReader

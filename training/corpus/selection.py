@@ -28,7 +28,7 @@ from typing import Any
 import msgspec
 
 from foundation.errors import ArenaError
-from foundation.executors.port import HERE, Executor
+from foundation.executors import HERE, Executor
 from foundation.long_work import PhaseProgress
 from training.corpus.duplicates import Spool, fingerprint, likenesses, sorted_on_disk
 from training.corpus.gates import RECOMMEND, check_rules, codes_by_rules, gates, is_unjudged, query_of
