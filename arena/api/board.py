@@ -38,7 +38,6 @@ from problems.model import OutcomeScore, Problem
 
 REFRESH_S = 1.0
 HOUR_MS = 3_600_000
-BREATHER = 64  # records
 _Value = TypeVar("_Value")
 _NO_SUITES: Mapping[str, tuple[Problem, ...]] = {}
 
@@ -120,11 +119,10 @@ class Board:
         now_ms: Callable[[], int],
         suites: Mapping[str, tuple[Problem, ...]] = _NO_SUITES,
         refresh_s: float = REFRESH_S,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`suites`: the public problems by suite, where the node that serves knows them."""
         self.store, self.suites, self.now_ms = store, suites, now_ms
-        self._refresh_s, self._monotonic = refresh_s, monotonic
+        self._refresh_s = refresh_s
         self._refreshing, self._refreshed_at = asyncio.Lock(), float("-inf")
         self.logs: dict[str, _ServedLog] = {}
         self.subjects: dict[str, Subject] = {}  # by agent version
@@ -152,7 +150,7 @@ class Board:
     async def refresh(self) -> None:
         """Read what came since the last time, at most once a second. Raises ArenaError V2021."""
         async with self._refreshing:
-            is_recent = self._monotonic() - self._refreshed_at < self._refresh_s
+            is_recent = time.monotonic() - self._refreshed_at < self._refresh_s
             if is_recent and self.now_ms() < self._stands_until_ms:  # nor did an embargo end
                 return
             for validator in await self.store.validators():
@@ -162,14 +160,12 @@ class Board:
                     content = signed_content(record.content, record.content_sha256)
                     if content is not None:
                         self._take(log, content)
-                    if record.seq % BREATHER == 0:
-                        await asyncio.sleep(0)  # other requests in the same loop go on
                 log.head = (await self.store.head(validator)).hash
             self.submissions = {each.subject.agent_version_id: each for each in await self.store.submissions()}
             for agent in self.submissions:
                 self.first_seen_ms.setdefault(agent, self.now_ms())
             await self._read_races()
-            self._refreshed_at = self._monotonic()
+            self._refreshed_at = time.monotonic()
             self._derived.clear()
             now_ms = self.now_ms()
             moments = {at_ms for race in self.races() for at_ms in (race.closes_ms, race.opens_ms) if at_ms is not None}

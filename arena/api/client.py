@@ -136,9 +136,7 @@ class TailClient:
         read, failures = 0, 0
         while True:
             parameters: dict[str, str | int | tuple[str, ...]] = {"after": checked.after, "pool": pools}
-            parameters |= {"validator": checked.validator} if checked.validator else {}
-            parameters |= {"follow": "true"} if is_following else {}
-            parameters |= {"limit": limit - read} if limit else {}
+            parameters |= {"validator": checked.validator, "follow": is_following, "limit": limit and limit - read}
             try:
                 for line in self._connection(parameters, checked):
                     read, failures = read + 1, 0

@@ -1,12 +1,10 @@
 """The public reads: a route for each kind of row, results problem by problem, trajectories, and the tail.
 
 What is not public yet is refused alike, whatever stands there, so that a refusal tells nothing of a race that is under
-way. The tail is a log's rows from a cursor on, page by page: `arena.visibility.rule` alone decides what goes out whole
-(through `arena.export.assembly`, as in an export); all else is a stub, so that chain, tree and signatures can be
-checked over every row. A page is read when it is asked for and not before: between two pages a reader holds a cursor,
-no rows and no connection, and a client that reads slowly holds up nobody. A row that was a stub because its race was
-not released never changes in the stream: the race's `release` row, which comes later in it, says that the race's own
-rows can be had whole.
+way. Of the tail `arena.visibility.rule` alone decides what goes out whole (through `arena.export.assembly`, as in an
+export); all else is a stub, so that chain, tree and signatures can be checked over every row. Between two pages a
+reader holds a cursor, no rows and no connection. A stub never changes in the stream: the race's `release` row, which
+comes later in it, says that the race's own rows can be had whole.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -31,6 +29,7 @@ from arena.api.rows import (
     by_commitment,
     day_rows,
     is_seen,
+    latest_settled,
     page_of,
     pools_of,
     problem_row,
@@ -95,7 +94,6 @@ class Tail:
         *,
         poll_s: float = POLL_S,
         heartbeat_s: float = HEARTBEAT_S,
-        monotonic: Callable[[], float] = time.monotonic,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         """`now_ms`: unix time, by which embargoes end."""
@@ -103,7 +101,6 @@ class Tail:
         self.closing = asyncio.Event()  # set: every stream ends after the page it is at
         self._poll_s = poll_s
         self._heartbeat_s = heartbeat_s
-        self._monotonic = monotonic
         self._now_ms = now_ms
         self._releases: dict[str, _Releases] = {}  # by log
         self._assembling = asyncio.Semaphore(1)  # a validator in the same process keeps the other core
@@ -129,22 +126,22 @@ class Tail:
         Ends at the log's end (unless following), at the limit, or when `closing` is set. Raises ArenaError V2021.
         """
         after, left = request.after, request.limit
-        spoke_at = self._monotonic()
+        spoke_at = time.monotonic()
         while not self.closing.is_set():
             wanted = min(PAGE_ROWS, left) if request.limit else PAGE_ROWS
             if rows := await self._assemble(request, after, wanted):
                 after = rows[-1].seq
                 yield b"".join(row.line + b"\n" for row in rows)
                 left -= len(rows)
-                spoke_at = self._monotonic()
+                spoke_at = time.monotonic()
                 if request.limit and left <= 0:
                     return
             elif not request.is_following:
                 return
             else:
-                if self._monotonic() - spoke_at >= self._heartbeat_s:
+                if time.monotonic() - spoke_at >= self._heartbeat_s:
                     yield b"\n"
-                    spoke_at = self._monotonic()
+                    spoke_at = time.monotonic()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self.closing.wait(), self._poll_s)
 
@@ -163,7 +160,11 @@ class Tail:
     async def _assemble(self, request: TailRequest, after: int, count: int) -> list[Assembled]:
         """The next rows, made beside the event loop."""
         found = self.store.records(request.validator, after_seq=after, race_id=request.race_id, page=count)
-        records = [record async for record in _first(found, count)]
+        records: list[SignedRecord] = []
+        async for record in found:
+            records.append(record)
+            if len(records) == count:
+                break
         if not records:
             return []
         asked = ExportRequest(validator=request.validator, pools=request.pools)
@@ -186,14 +187,6 @@ class Tail:
                         known.found.setdefault(content.payload.race_id, content.payload)
                 known.to_seq = end.seq
             return known.found
-
-
-async def _first(records: AsyncIterator[SignedRecord], count: int) -> AsyncIterator[SignedRecord]:
-    async for record in records:
-        yield record
-        count -= 1
-        if not count:
-            return
 
 
 DEFAULT_POOLS: list[Pool] = ["train"]
@@ -330,9 +323,8 @@ def _add_races(router: APIRouter, board: Board) -> None:
     @router.get("/v1/leaderboard")
     async def read_latest(request: Request) -> Response:
         """The latest settled race; its standings are at `/v1/races/{race_id}/leaderboard`."""
-        for race in reversed(board.races()):
-            if race.told is not None and race.told.state == "settled":
-                return deliver_json(request, race_detail(board, race))
+        if (race := latest_settled(board)) is not None:
+            return deliver_json(request, race_detail(board, race))
         raise ArenaError("V2082", "no race is settled yet")
 
 

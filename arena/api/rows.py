@@ -74,6 +74,11 @@ def settled(race: RaceView) -> SettlementRecord:
     return race.settlement
 
 
+def latest_settled(board: Board) -> RaceView | None:
+    """The newest race whose standings everybody may see."""
+    return next((race for race in reversed(board.races()) if race.told and race.told.standings), None)
+
+
 def require_seen(race: RaceView, thing: Thing) -> None:
     """Raises ArenaError V2089 unless everybody may see this of a race, whatever the pool."""
     pool: Pool = "train"

@@ -1,9 +1,8 @@
 """The body of a submission: taken apart by a strict reader of multipart/form-data, and its file parsed in a process
 that may die.
 
-Memory is bounded by the size, work is linear in it, and nothing is unpacked: a compressed body is refused, and so is a
-part in a transfer encoding. A file's name is never looked at. Own code, since no multipart library is among the
-dependencies; of RFC 7578 it reads what clients send and refuses the rest (no preamble, no unknown or doubled part).
+Memory is bounded by the size, work is linear in it, and nothing is unpacked. Own code, since no multipart library is
+among the dependencies; of RFC 7578 it reads what clients send and refuses the rest.
 """
 
 from __future__ import annotations

@@ -3,14 +3,9 @@ same ever after.
 
 A request is looked at in this order: has its address a share left (`arena.web.server` asks), is the hotkey it names
 registered by a fresh view of the chain, is there a place for its body; then the body is read within a size and a time,
-the signature checked, the nonce spent in the database, and the key's share. Every refusal has the shape of every server
-(`arena.api.http`), and its status goes with the code: what a client sent is answered with 4xx; 503 alone says that this
-node cannot take anything at present.
-
-Nothing is taken that admission would refuse by what is known now (`arena.submissions.admission`), while the operator's
-switch is off, or from who is not registered by a fresh view of the chain; of one hotkey one submission waits at a time,
-which the database decides; the same version with the same commitment is answered alike however often and by whichever
-process. What was taken is a row that waits before the answer is sent, and the gate has not looked at it.
+the signature checked, the nonce spent in the database, and the key's share. Nothing is taken that admission would
+refuse by what is known now (`arena.submissions.admission`) or while the operator's switch is off; of one hotkey one
+submission waits at a time, which the database decides. What was taken is a row that waits before the answer is sent.
 """
 
 from __future__ import annotations
@@ -18,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any, Protocol
 
@@ -89,11 +84,8 @@ def _pause_of(event: str) -> PauseState:
 class Registration:
     """The metagraph of the newest final block; the chain is asked for one at most every `refresh_s`."""
 
-    def __init__(
-        self, chain: Subtensor, monotonic: Callable[[], float], *, refresh_s: float = 1.0, stale_s: float = 180.0
-    ) -> None:
-        """`monotonic` is a clock in seconds."""
-        self._chain, self._monotonic = chain, monotonic
+    def __init__(self, chain: Subtensor, *, refresh_s: float = 1.0, stale_s: float = 180.0) -> None:
+        self._chain = chain
         self._refresh_s, self._stale_s = refresh_s, stale_s
         self._metagraph: Metagraph | None = None
         self._grew_s = self._asked_s = float("-inf")
@@ -108,34 +100,19 @@ class Registration:
     async def metagraph(self) -> Metagraph:
         """The subnet. Raises ArenaError V2200 while it is not known well enough."""
         async with self._turn:
-            if self._monotonic() - self._asked_s >= self._refresh_s:
-                self._asked_s = self._monotonic()
+            if time.monotonic() - self._asked_s >= self._refresh_s:
+                self._asked_s = time.monotonic()
                 try:
                     finalized = await self._chain.finalized_block()
                     if self._metagraph is None or finalized > self._metagraph.block:
                         self._metagraph = await self._chain.metagraph(finalized)
-                        self._grew_s = self._monotonic()
+                        self._grew_s = time.monotonic()
                 except ArenaError as error:  # the chain is away: what was seen last counts until it is stale
                     if not error.entry.is_retryable:
                         raise
-        if self._metagraph is None or self._monotonic() - self._grew_s > self._stale_s:
+        if self._metagraph is None or time.monotonic() - self._grew_s > self._stale_s:
             raise ArenaError("V2200", f"no new final block within {self._stale_s:g} s")
         return self._metagraph
-
-
-class TakenSubmission(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a submission that was taken. `next_allowed_block`: before it, a commitment of this hotkey is
-    refused; a rejection may bring it forward."""
-
-    agent_version_id: str
-    name: str
-    hotkey: str
-    validator: str
-    policy: str
-    commitment_block: int
-    next_allowed_block: int
-    received_ms: int  # unix milliseconds
-    status_url: str  # a path; signed requests of the same hotkey read it
 
 
 RACES_JUDGED = 2  # released races whose verdicts are kept in memory
@@ -216,12 +193,13 @@ class Desk:
     ) -> None:
         """`board` is of the same store."""
         self.store, self.chain, self.policy, self._board = store, chain, policy, board
-        self.registration = registration or Registration(chain, time.monotonic)
+        self.registration = registration or Registration(chain)
         self._parser = Parser(policy.gate)
         self._judged: dict[str, dict[str, list[JudgedProblem]]] = {}  # by race and agent
 
-    async def take(self, caller: str, form: SubmissionForm, known: HotkeyState) -> TakenSubmission:
-        """Take a submission of the hotkey that signed the request, of which this was `known` when it was let in.
+    async def take(self, caller: str, form: SubmissionForm, known: HotkeyState) -> SubmissionStatus:
+        """Take a submission of the hotkey that signed the request, of which this was `known` when it was let in; where
+        it stands.
 
         Raises AgentFileError (A1001 to A1004), CooldownError, ArenaError A1007 to A1012, V2200, V2021, U3030.
         """
@@ -231,7 +209,7 @@ class Desk:
         agent = submission.agent_version_id
         for row in known.submissions:
             if row.subject.agent_version_id == agent and row.state not in ("withdrawn", "refused"):
-                return self._taken(row)
+                return await self.status(caller, agent)
         commitment = await self.chain.commitment(caller)
         metagraph = await self.registration.metagraph()
         # one for this file may become final yet; one for another that is not final may hide the one that is
@@ -249,7 +227,7 @@ class Desk:
         row = await self.store.put_submission(waiting, submission.source, is_alone=True)
         if row.subject.agent_version_id != agent:
             raise ArenaError("A1012", f"{row.name}, version {row.subject.agent_version_id[:16]}")
-        return self._taken(row)
+        return await self.status(caller, agent)
 
     async def withdraw(self, caller: str, agent_version_id: str) -> None:
         """Take back what waits for the gate. It costs no cooldown; the same file may come again.
@@ -278,20 +256,6 @@ class Desk:
             agent_sha256=text_hash(source),
             submitted_ms=form.submitted_ms,
             signature=form.signature,
-        )
-
-    def _taken(self, row: StoredSubmission) -> TakenSubmission:
-        subject = row.subject
-        return TakenSubmission(
-            agent_version_id=subject.agent_version_id,
-            name=row.name,
-            hotkey=subject.miner_hotkey,
-            validator=self.store.validator,
-            policy=self.policy.name,
-            commitment_block=subject.commitment_block,
-            next_allowed_block=subject.commitment_block + self.policy.cooldown.accepted_blocks,
-            received_ms=row.received_ms,
-            status_url=f"/v1/submissions/{subject.agent_version_id}",
         )
 
     async def statuses(self, hotkey: str) -> list[SubmissionStatus]:
@@ -424,7 +388,6 @@ class DoorState(msgspec.Struct, frozen=True, kw_only=True):
     netuid: int
     policy: str
     policy_sha256: str
-    source_bytes_max: int
     pause: PauseState
     reads_port: int = 0
 
@@ -444,19 +407,11 @@ class RequestCheck(Protocol):
 class Door:
     """One validator's door: its ports and the shares of its callers."""
 
-    def __init__(
-        self,
-        desk: Desk,
-        auth: HttpCheck,
-        *,
-        reads_port: int = 0,
-        rules: DoorRules | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, desk: Desk, auth: HttpCheck, *, reads_port: int = 0, rules: DoorRules | None = None) -> None:
         self.desk, self.auth, self.netuid, self.rules = desk, auth, desk.chain.netuid, rules or DoorRules()
         self._reads_port = reads_port
-        self.addresses = Shares(self.rules.address, monotonic)  # the servers' to ask, before a request gets here
-        self._hotkeys = Shares(self.rules.hotkey, monotonic)
+        self.addresses = Shares(self.rules.address, time.monotonic)  # the servers' to ask, before a request gets here
+        self._hotkeys = Shares(self.rules.hotkey, time.monotonic)
         self._bodies: Counter[str] = Counter()  # being read, by network
 
     async def state(self) -> DoorState:
@@ -466,7 +421,6 @@ class Door:
             netuid=self.netuid,
             policy=self.desk.policy.name,
             policy_sha256=self.desk.policy.policy_sha256,
-            source_bytes_max=self.desk.policy.gate.source_bytes,
             pause=await read_pause(self.desk.store),
             reads_port=self._reads_port,
         )
@@ -524,12 +478,12 @@ def make_door_app(door: Door) -> FastAPI:
     async def submit(request: Request) -> Response:
         """Hand in an agent file whose commitment stands on chain.
 
-        202: it is in the queue for the gate, and `status_url` tells what becomes of it. The same file again gets the
-        same answer. Signed with `btauth/1` over the whole body.
+        202: it is in the queue for the gate; the answer is its status, and `location` tells what becomes of it. The
+        same file again is the same submission. Signed with `btauth/1` over the whole body.
         """
         hotkey, body, known = await door.caller(request)
         taken = await door.desk.take(hotkey, read_form(request.headers.get("content-type", ""), body), known)
-        return json_response(taken, 202, {"location": taken.status_url})
+        return json_response(taken, 202, {"location": f"/v1/submissions/{taken.agent_version_id}"})
 
     @app.get("/v1/submissions")
     async def read_submissions(request: Request) -> Response:

@@ -1,14 +1,10 @@
 """The board in the terms of the published SN15 API: versions, races, leaderboard, runs, as far as everybody may see
 them, and a miner's own versions from `arena.door.service`.
 
-Field names and words are those of the models of the generated client `oro-sdk`, 7.0.0 and 7.0.2 alike. A field this
-arena has no value for is null, as the client allows; a miner is told more of its own versions than that API knows
-(`detail`, `violations`): its clients keep fields they do not know.
-
-Every value comes from the same rows as `arena.api.reads`, so nothing is public here that is not public there, and a
-miner and the public read one number and one time. A run is what one validator evaluates of one agent version in one
-race, or on the suite; counts of its records are all that is known of it before the race is settled. No run has a lease:
-`lease_expires_at` and `last_heartbeat_at` are when its last record was made.
+Field names and words are those of the models of the generated client `oro-sdk`, 7.0.0 and 7.0.2 alike; a field this
+arena has no value for is null. Every value comes from the same rows as `arena.api.reads`. A run is what one validator
+evaluates of one agent version in one race, or on the suite; counts of its records are all that is known of it before
+the race is settled. No run has a lease: `lease_expires_at` and `last_heartbeat_at` are when its last record was made.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Traces as lines for a terminal and as static pages: the same parts in the same order.
+"""Traces as lines for a terminal, and what pages of traces share.
 
 No control character of a trace reaches the terminal (views hold neutral text), and a line is at most as wide as it is
-asked for. A page is one file that loads nothing: everything put in is escaped, and it forbids itself any request.
+asked for. Everything put into a page is escaped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from problems.model import OutcomeScore
 from problems.score import FINDINGS
 
 TEXT_LINES = 12  # of one step, unless all of it is asked for
-_MARGIN = 4
 
 
 class StyledLine(NamedTuple):
@@ -111,7 +110,7 @@ def _step_lines(step: TraceStep, width: int, *, is_whole: bool) -> Iterator[Styl
     marked = "".join(
         f"«{','.join(map(str, piece.quotes))}: {piece.text}»" if piece.quotes else piece.text for piece in step.pieces
     )
-    lines = list(_wrapped(marked, width, indent=_MARGIN)) if marked else []
+    lines = list(_wrapped(marked, width, indent=4)) if marked else []
     shown = lines if is_whole else lines[:TEXT_LINES]
     yield from shown
     if len(shown) < len(lines):
@@ -138,19 +137,3 @@ def page_templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-
-
-def trace_page(view: TraceView, *, has_index: bool = False) -> str:
-    """The page of one trace. `has_index`: it stands beside an `index.html`."""
-    return page_templates().get_template("trace.html.j2").render(view=view, has_index=has_index).lstrip()
-
-
-def trace_pages(title: str, views: Sequence[TraceView]) -> dict[str, str]:
-    """File name to content: one trace alone is `index.html`, several have a page each and an index of them."""
-    if len(views) == 1:
-        return {"index.html": trace_page(views[0])}
-    names = [f"trace-{number:04d}.html" for number in range(1, len(views) + 1)]
-    pages = {name: trace_page(view, has_index=True) for name, view in zip(names, views, strict=True)}
-    entries = list(zip(names, views, strict=True))
-    index = page_templates().get_template("index.html.j2").render(title=title, entries=entries)
-    return {"index.html": index.lstrip(), **pages}

@@ -79,12 +79,6 @@ class TraceView(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[TraceStep, ...] = ()
     proof: tuple[Field, ...] = ()
 
-    @property
-    def agent(self) -> Field:
-        """Name and id of the agent version that a record is of; empty where that is not known."""
-        name, _, version = dict(self.facts).get("version", "").rpartition(" ")
-        return name, version
-
 
 ROW_CHARS = 100  # of a product in a folded result
 ROWS_SHOWN = 10
@@ -164,14 +158,6 @@ def first_gate_missed(verdict: Verdict) -> str:
     return GATES[max(0, passed)] if passed < len(GATES) else ""
 
 
-def sentence_of(verdict: Verdict) -> str:
-    """What the judge said; of several, the one whose quality became the verdict's."""
-    said = [opinion for opinion in verdict.opinions if opinion.quality_e4 == verdict.quality_e4]
-    if not said:
-        return "code decided: no inference before the recommendation, so no model was asked"
-    return neutral_text(said[0].explanation)
-
-
 def result_line(
     outcome: OutcomeScore | UnscoredOutcome | None, verdicts: Sequence[Verdict | UnscoredVerdict] = ()
 ) -> str:
@@ -225,22 +211,21 @@ def _numbered(verdicts: Sequence[Verdict | UnscoredVerdict], texts: dict[int, st
         said = tuple((neutral_name(one.model), neutral_text(one.explanation)) for one in verdict.opinions)
         yield JudgeView(
             headline=f"{verdict.rubric_id}: {shares}{asked}",
-            sentences=said or (("code", sentence_of(verdict)),),
+            sentences=said or (("code", "no inference before the recommendation, so no model was asked"),),
             quotes=tuple(quotes),
         )
 
 
 def _steps(body: EvaluationBody, spans: Sequence[Span], quotes: Sequence[Quote]) -> Iterator[TraceStep]:
-    """Every event; those that judges are shown carry their number. What follows the last shown span has none."""
+    """Every event that judges are shown, by its number, and how many more there are."""
     shown = iter(spans[1:])
     yield TraceStep(span=1, kind="user", title="the user", pieces=_pieces(spans[0], quotes))
-    for event in body.events:
-        count = 2 if isinstance(event, ToolCall) else 1
-        for place in range(count):
+    for number, event in enumerate(body.events):
+        for _ in range(2 if isinstance(event, ToolCall) else 1):
             span = next(shown, None)
             if span is None:
-                yield _unshown(event, place)
-                continue
+                yield TraceStep(kind="refused", title=f"{len(body.events) - number} more events stand in the record")
+                return
             facts = []
             rows: tuple[str, ...] = ()
             if isinstance(event, Completion):
@@ -264,19 +249,6 @@ def _steps(body: EvaluationBody, spans: Sequence[Span], quotes: Sequence[Quote])
                 rows=rows,
                 pieces=_pieces(span, quotes),
             )
-
-
-def _unshown(event: object, place: int) -> TraceStep:
-    """An event beyond what judges are shown."""
-    if isinstance(event, Completion):
-        text = neutral_text("\n".join(part for part in (event.reasoning, event.content) if part.strip()))
-        return TraceStep(turn=event.step, kind="said", title=neutral_name(event.model), pieces=(Piece(text=text),))
-    if isinstance(event, ToolCall):
-        text = neutral_text(event.result if place else event.arguments)
-        kind, badge = ("result", "") if place else ("call", event.emitter)
-        title = neutral_name(event.name)
-        return TraceStep(turn=event.step, kind=kind, title=title, badge=badge, pieces=(Piece(text=text),))  # type: ignore[arg-type]
-    return TraceStep(kind="refused")
 
 
 def _pieces(span: Span, quotes: Sequence[Quote]) -> tuple[Piece, ...]:
@@ -313,12 +285,9 @@ def result_rows(result: str) -> tuple[str, ...]:
 
 def chain_fact(seq: int, points: Sequence[StoredCheckpoint]) -> Field:
     """The first signed checkpoint over a record, and the block that holds it."""
-    over = [point for point in points if point.size >= seq]
-    anchored = [point for point in over if point.anchor_block]
-    if anchored:
-        first = min(anchored, key=lambda point: point.size)
-        return "chain", f"under the checkpoint of {first.size} records, anchored in block {first.anchor_block}"
-    if over:
-        first = min(over, key=lambda point: point.size)
-        return "chain", f"under the signed checkpoint of {first.size} records, not anchored on chain yet"
-    return "chain", "no signed checkpoint covers it yet"
+    over = sorted((point for point in points if point.size >= seq), key=lambda point: point.size)
+    first = next((point for point in over if point.anchor_block), next(iter(over), None))
+    if first is None:
+        return "chain", "no signed checkpoint covers it yet"
+    held = f"anchored in block {first.anchor_block}" if first.anchor_block else "not anchored on chain yet"
+    return "chain", f"under the signed checkpoint of {first.size} records, {held}"

@@ -1,13 +1,10 @@
 """Who may see what when: the one rule that pages, API, tail, exports and gate findings ask.
 
-Pure and total. What a viewer sees once it sees for ever after, and what the public sees every other viewer
-sees. Two rules meet here. Release: nothing about a problem of a race leaves the validators before its batch is
-released, and then by pool. Embargo: source and traces of a race stay sealed until the moment that the policy names;
-then the source of a promoted winner and what the gate found in it are public, and the losers' stay closed. Before a
-settlement the public gets counts alone. Source: paper, section 3; docs/architecture.md#the-mechanism.
-
-A wait is not the whole answer: which moment a race has reached say its records, and among
-validators the chain (`arena.race.agreement`).
+Pure and total. What a viewer sees once it sees for ever after, and what the public sees every other viewer sees. Two
+rules meet here. Release: nothing about a problem of a race leaves the validators before its batch is released, and then
+by pool. Embargo: source and traces of a race stay sealed until the moment that the policy names; then the source of a
+promoted winner and what the gate found in it are public. Before a settlement the public gets counts alone. Source:
+paper, section 3; docs/architecture.md#the-mechanism.
 """
 
 from __future__ import annotations
@@ -21,12 +18,7 @@ import msgspec
 from arena.records.model import Context, ReleasedProblem, ReleaseRecord, SettlementRecord
 from problems.model import Pool
 
-Viewer = Literal[
-    "public",
-    "owner",  # the miner whose agent it is about
-    "validator",  # another validator of the race
-    "operator",  # whoever runs the node that holds it
-]
+Viewer = Literal["public", "owner"]  # owner: the miner whose agent it is about
 Thing = Literal[
     "gate_verdict",  # accepted, held or rejected, and the class of a rejection
     "score",  # rank, score, interval and what decided them, over the whole race
@@ -38,30 +30,26 @@ Thing = Literal[
     "source",  # the agent's file
     "gate_finding",  # rule, line and detail of what the gate found in a source
 ]
-# of a race: before its close; until its logs are fixed; from then on, as validators show each other their logs; settled
-# and released; and once the embargo is over
-Moment = Literal["open", "racing", "revealed", "settled", "published"]
+# of a race: before its close; until it is settled and released; then; and once the embargo is over
+Moment = Literal["open", "racing", "settled", "published"]
 VIEWERS: tuple[Viewer, ...] = get_args(Viewer)
 MOMENTS: tuple[Moment, ...] = get_args(Moment)
 
 # The first moment at which each viewer sees a thing, in the order of VIEWERS.
-_FIRST: dict[Thing, tuple[Moment, Moment, Moment, Moment]] = {
-    "gate_verdict": ("open", "open", "open", "open"),
-    "score": ("settled", "settled", "revealed", "open"),
-    "settlement": ("settled", "settled", "revealed", "open"),
-    "problem": ("settled", "settled", "racing", "open"),
-    "outcome": ("settled", "settled", "revealed", "open"),
-    "trace": ("published", "settled", "revealed", "open"),
-    "verdict": ("published", "settled", "revealed", "open"),
-    "source": ("published", "open", "open", "open"),
-    "gate_finding": ("published", "open", "published", "open"),
+_FIRST: dict[Thing, tuple[Moment, Moment]] = {
+    "gate_verdict": ("open", "open"),
+    "score": ("settled", "settled"),
+    "settlement": ("settled", "settled"),
+    "problem": ("settled", "settled"),
+    "outcome": ("settled", "settled"),
+    "trace": ("published", "settled"),
+    "verdict": ("published", "settled"),
+    "source": ("published", "open"),
+    "gate_finding": ("published", "open"),
 }
 _OF_PROBLEM: frozenset[Thing] = frozenset({"problem", "outcome", "trace", "verdict"})  # go out by pool
 _WINNERS_ALONE: frozenset[Thing] = frozenset({"source", "gate_finding"})  # those of losers are never published
 _WAITS: dict[Moment, str] = {
-    "open": "",
-    "racing": "sealed until the race draws its problems",
-    "revealed": "sealed until the logs of all validators are fixed on chain",
     "settled": "sealed until the race is settled and released; counts alone are public before",
     "published": "under embargo until the next weekday at the policy's hour after the settlement",
 }
@@ -92,12 +80,11 @@ def may_see(
     `published`, in pool `never_touch`.
     """
     first = _FIRST[thing][VIEWERS.index(viewer)]
-    is_outside = viewer in ("public", "owner")
     if thing in _WINNERS_ALONE and not is_winner and first == "published":
         return Access(is_seen=False, opens="never", reason="the source of an agent that was not promoted stays closed")
     if MOMENTS.index(moment) < MOMENTS.index(first):
         return Access(is_seen=False, opens=first, reason=_WAITS[first])
-    if is_outside and thing in _OF_PROBLEM and (pool is None or pool not in pools):
+    if thing in _OF_PROBLEM and (pool is None or pool not in pools):
         if pool is None:
             return Access(is_seen=False, opens="never", reason="no release names its pool")
         return Access(is_seen=False, opens="named", reason=f"pool {pool} goes out when it is asked for by name")

@@ -25,8 +25,9 @@ from neurons.cli.options import (
 from neurons.cli.presenter import badge, printable, share_text, show
 
 if TYPE_CHECKING:
+    from arena.api.rows import AgentDetail
     from arena.chain.port import Metagraph, Signer, Subtensor
-    from arena.door.client import DoorAnswer, DoorClient, WinnerFile
+    from arena.door.client import DoorAnswer, DoorClient
     from arena.door.service import OwnRace, SubmissionStatus
     from arena.submissions.model import SignedSubmission
     from neurons.settings.settings import Settings
@@ -36,16 +37,7 @@ app = typer.Typer()
 FINAL_PAUSE_S = 0.5
 WATCH_S = 3.0
 SENTENCES_SHOWN = 3
-_COLOURS = {
-    "waiting": "cyan",
-    "withdrawn": "yellow",
-    "refused": "red",
-    "rejected": "red",
-    "review": "yellow",
-    "accepted": "green",
-    "qualified": "green",
-    "unqualified": "red",
-}
+_COLOURS = {"waiting": "cyan", "accepted": "green", "qualified": "green", "withdrawn": "yellow", "review": "yellow"}
 _ENDED = frozenset({"withdrawn", "refused", "rejected", "unqualified"})
 
 _Register = Annotated[bool, typer.Option("--register", help="Register the hotkey first (local network only).")]
@@ -66,14 +58,13 @@ class ChainFlags:
     state_dir: Annotated[
         str, typer.Option("--state-dir", help="With network local: the validator's folder, where the chain lies.")
     ] = ""
-    config: Annotated[Path | None, typer.Option("--config", help="TOML file of settings.")] = None
 
     def settings(self, **more: str) -> Settings:
         """The settings under these flags. Raises ArenaError V2030."""
         from neurons.settings.settings import resolve
 
         flags = {"netuid": self.netuid, "network": self.network, "state_dir": self.state_dir}
-        return resolve(flags | more, self.config).settings
+        return resolve(flags | more).settings
 
 
 @dataclass(frozen=True)
@@ -231,22 +222,22 @@ def winner(
     file is written if its hash is the one that was committed for that agent version. Until the embargo of the race
     is over exit code 3 says from when on it can be read.
     """
-    found = asyncio.run(_winner(chain.settings(), chain.url))
-    agent = found.agent.agent
+    found, source = asyncio.run(_winner(chain.settings(), chain.url))
+    agent, race = found.agent, found.races[-1]
     path = out or Path(f"{agent.agent_version_id[:16]}.py")
-    write_whole(path, found.source)
+    write_whole(path, source)
     answer: dict[str, Any] = {
-        "race_id": found.race_id,
+        "race_id": race.race_id,
         "agent_version_id": agent.agent_version_id,
         "name": agent.name,
         "miner_hotkey": agent.miner_hotkey,
-        "score_e4": found.score_e4,
+        "score_e4": race.standing.race_score_e4,
         "file": str(path),
     }
-    scored = f" with {share_text(found.score_e4)}" if found.score_e4 is not None else ""
+    scored = f"{race.race_id} with {share_text(race.standing.race_score_e4)}"
     lines = [
-        f"{printable(agent.name)} by {agent.miner_hotkey} is at the top after {found.race_id}{scored}",
-        f"its file: {path} ({len(found.source)} bytes, sha256 {agent.agent_sha256[:16]})",
+        f"{printable(agent.name)} by {agent.miner_hotkey} is at the top after {scored}",
+        f"its file: {path} ({len(source)} bytes, sha256 {agent.agent_sha256[:16]})",
     ]
     show(answer, lines, as_json=as_json)
 
@@ -259,12 +250,9 @@ async def _submit(
     from arena.race.admission import asked_count
     from arena.race.draw import permitted_validators
     from arena.records.log import agent_version_id
-    from arena.submissions.model import is_agent_name
     from foundation.canonical import text_hash
     from neurons.settings.inputs import policy_of
 
-    if not is_agent_name(name):
-        raise ArenaError("A1010", name[:80])
     async with open_session(settings, urls) as session:
         metagraph = await session.chain.metagraph()
         if not is_registering and metagraph.uid_of(session.signer.hotkey) is None:
@@ -409,7 +397,8 @@ def status_lines(answer: dict[str, Any]) -> Iterator[str]:
 
 
 def _submission_lines(told: SubmissionStatus) -> Iterator[str]:
-    yield f"  {badge(told.state, _COLOURS[told.state], 11)}  {printable(told.name)}  {told.agent_version_id[:16]}"
+    state = badge(told.state, _COLOURS.get(told.state, "red"), 11)
+    yield f"  {state}  {printable(told.name)}  {told.agent_version_id[:16]}"
     if told.failure is not None:
         yield f"    {told.failure.code} {printable(told.failure.detail)}".rstrip()
     for found in told.findings:
@@ -433,8 +422,6 @@ def _submission_lines(told: SubmissionStatus) -> Iterator[str]:
     for judged in told.judged[:SENTENCES_SHOWN]:
         said = printable(" ".join(judged.sentences))
         yield f"    judge on {judged.problem_id}: {share_text(judged.quality_e4)} {said}"
-    if len(told.judged) > SENTENCES_SHOWN:
-        yield f"    and {len(told.judged) - SENTENCES_SHOWN} problems more (--json)"
     if told.held_until_block:
         yield f"    undecided, it counts as accepted from block {told.held_until_block}"
     left = told.next_allowed_block - told.block
@@ -478,7 +465,7 @@ def _no_door(doors: Sequence[DoorAnswer], otherwise: str) -> ArenaError:
     return ArenaError("U3052", reasons or otherwise)
 
 
-async def _winner(settings: Settings, urls: list[str] | None) -> WinnerFile:
+async def _winner(settings: Settings, urls: list[str] | None) -> tuple[AgentDetail, bytes]:
     """By the reads of the first validator that can be asked and serves them. Raises ArenaError U3052 for none."""
     from arena.door.client import DoorClient, at_port, find_doors
     from neurons.settings.inputs import chain_of

@@ -1,16 +1,10 @@
-"""`arena view`: traces in the terminal, or as static pages; and any record of the log. They come from wherever a person
-has them: a local run, a body, a folder of bodies, an export, a node's store.
-
-Who runs a node sees everything of its store; pages, which are made for others, hold only what is public by the release
-rule (`arena.visibility`).
+"""`arena view`: traces in the terminal, and any record of the log. They come from wherever a person has them: a local
+run, a body, a node's store.
 """
 
 from __future__ import annotations
 
-import itertools
-import time
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -19,28 +13,20 @@ import typer
 
 from arena.bank.batch import Explain
 from arena.chain.keys import verify
-from arena.export.agents import AgentRow
-from arena.export.assembly import releases_in, releases_of
-from arena.export.files import AGENTS, LOG, MANIFEST, read_rows, read_scrubbed
-from arena.export.model import LogRow
 from arena.records.body import decode_body, decode_content
 from arena.records.inspection import inspect
 from arena.records.model import (
     EvaluationRecord,
     RecordContent,
-    ReleaseRecord,
     SignedRecord,
     VerdictRecord,
     entry_of,
     envelope_of,
 )
-from arena.view.page import trace_lines, trace_pages
+from arena.view.page import trace_lines
 from arena.view.reading import Field, TraceView, chain_fact, view_evaluation, view_trace
-from arena.visibility.rule import embargoed_races, may_see, standing_of
-from foundation.durable_files import write_whole
 from harness.trace import EvaluationBody
 from judge.render import render
-from judge.verdict import UnscoredVerdict, Verdict
 from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import (
     MESSAGE_NOT_FOUND,
@@ -57,7 +43,6 @@ from neurons.cli.presenter import echo_json, echo_styled, text_width
 from neurons.cli.records import plain_content, record_lines
 from neurons.practice.run import LocalRun, default_cache_dir, read_run
 from neurons.race.sentences import names_of
-from problems.model import Pool
 
 if TYPE_CHECKING:
     from arena.store.postgres import PostgresStore
@@ -71,17 +56,11 @@ class FoundTraces(NamedTuple):
 
     title: str
     traces: tuple[tuple[TraceView, EvaluationBody], ...]
-    withheld: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
-def traces_of_path(path: Path, most: int) -> FoundTraces:
-    """Those of an export, of a run or a body in a file, or of a folder of these. Raises ArenaError V2050,
-    msgspec.MsgspecError for another file, OSError."""
-    if (path / MANIFEST).exists():
-        return FoundTraces(str(path), tuple(itertools.islice(_exported(path), most)))
-    if path.is_dir():
-        files = sorted(path.glob("*.json"))[:most]
-        return FoundTraces(str(path), tuple(trace for one in files for trace in traces_of_path(one, 1).traces))
+def traces_of_file(path: Path) -> FoundTraces:
+    """Those of a run, or of a body. Raises msgspec.MsgspecError for another file, OSError."""
     found = read_run(path.read_bytes())
     if not isinstance(found, LocalRun):
         return FoundTraces(str(path), ((view_trace(found), found),))
@@ -93,13 +72,10 @@ def traces_of_path(path: Path, most: int) -> FoundTraces:
 
 
 async def traces_of_store(
-    store: PostgresStore, which: str, explain: Explain, *, validator: str = "", is_public: bool = False
+    store: PostgresStore, which: str, explain: Explain, validator: str = ""
 ) -> FoundTraces | None:
-    """Those of a race, or the one that a number or the beginning of an id names; None where there is nothing.
-
-    `explain` says what problems asked. With `is_public` what not everybody may see yet is left out and named with its
-    reason.
-    """
+    """Those of a race, or the one that a number or the beginning of an id names; None where there is nothing. `explain`
+    says what problems asked."""
     found: list[tuple[SignedRecord, EvaluationRecord]] = []
     for name in await logs_of(store, validator):
         async for record in store.records(name, kinds=("evaluation",), race_id=which):
@@ -115,17 +91,13 @@ async def traces_of_store(
         found = [(one[0], one[1].payload)]
     names = names_of(await store.submissions())
     logs = {record.validator for record, _ in found}
-    releases = {name: {one.race_id: one async for _, one in releases_in(store, name)} for name in logs}
     points = {name: await store.checkpoints(name) for name in logs}
-    traces, withheld = list[tuple[TraceView, EvaluationBody]](), Counter[str]()
+    traces, missing = list[tuple[TraceView, EvaluationBody]](), list[str]()
     for record, evaluation in found:
         name = record.validator
-        if is_public and (reason := _withheld_reason(evaluation, releases[name])):
-            withheld[reason] += 1
-            continue
         stored = await store.body(evaluation.body_sha256, name)
         if stored is None:
-            withheld["its body is not stored"] += 1
+            missing.append(f"record {record.seq}: its body is not stored")
             continue
         body = decode_body(stored.content)
         judging = [decode_content(one.content).payload for one in await store.verdicts_on([stored.body_sha256], name)]
@@ -139,15 +111,7 @@ async def traces_of_store(
             proof=(*signature_facts(record), chain_fact(record.seq, points[name])),
         )
         traces.append((view, body))
-    return FoundTraces(which, tuple(traces), tuple(f"{count} not shown: {why}" for why, count in withheld.items()))
-
-
-def _withheld_reason(evaluation: EvaluationRecord, releases: Mapping[str, ReleaseRecord]) -> str:
-    """Why not everybody may see this trace now; "" where they may."""
-    embargoed = embargoed_races(releases, time.time_ns() // 1_000_000)
-    moment, pool = standing_of(evaluation.context, releases_of(releases), embargoed)
-    unasked: tuple[Pool, ...] = ("train",)
-    return may_see("public", "trace", moment, pool=pool, pools=unasked).reason
+    return FoundTraces(which, tuple(traces), tuple(missing))
 
 
 def record_facts(evaluation: EvaluationRecord, names: Mapping[str, str]) -> tuple[Field, ...]:
@@ -164,46 +128,13 @@ def record_facts(evaluation: EvaluationRecord, names: Mapping[str, str]) -> tupl
     )
 
 
-def signature_facts(record: SignedRecord | LogRow) -> tuple[Field, ...]:
+def signature_facts(record: SignedRecord) -> tuple[Field, ...]:
     """A record's place in its log, and whether hash and signature hold."""
     content = None if record.content is None else bytes(record.content)
     faults = inspect(entry_of(record, content), verify).faults
     wrong = [f"{rule}: {why}" for rule, why in faults if rule != "body"]
     holds = "; ".join(wrong) if wrong else f"holds: signed by {record.validator}"
     return (("record", f"{record.seq} of {record.validator}"), ("signature", holds), ("content", record.content_sha256))
-
-
-def _exported(folder: Path) -> Iterator[tuple[TraceView, EvaluationBody]]:
-    """The trajectories of an export, as its views have them."""
-    shards = sorted((folder / LOG).glob("*.jsonl.zst"))
-    agents = [msgspec.json.decode(line, type=AgentRow) for line in (folder / AGENTS).read_bytes().splitlines()]
-    names = {row.agent_version_id: row.name or "" for row in agents}
-    verdicts: dict[str, Verdict | UnscoredVerdict] = {}
-    for row in (row for path in shards for row in read_rows(path)):
-        payload = None if row.content is None else decode_content(bytes(row.content)).payload
-        if isinstance(payload, VerdictRecord):
-            verdicts.setdefault(payload.verdict.body_sha256, payload.verdict)
-    for number, path in enumerate(shards):
-        scrubbed = read_scrubbed(folder, number)
-        for row in read_rows(path):
-            if trajectory := scrubbed.get(row.seq):
-                evaluation, body, verdict = trajectory.evaluation, trajectory.body, trajectory.verdict
-            elif row.content is not None and row.body is not None:
-                payload = decode_content(bytes(row.content)).payload
-                assert isinstance(payload, EvaluationRecord)  # no other record has a body
-                evaluation, body = payload, decode_body(bytes(row.body))
-                verdict = verdicts.get(evaluation.body_sha256)
-            else:
-                continue
-            view = view_trace(
-                body,
-                name=str(row.seq),
-                outcome=evaluation.outcome,
-                verdicts=() if verdict is None else (verdict,),
-                facts=record_facts(evaluation, names),
-                proof=signature_facts(row),
-            )
-            yield view, body
 
 
 app = typer.Typer()
@@ -215,15 +146,12 @@ def view(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="[RECORD|BODY|RUN|RACE|EXPORT]",
-            help="Record number or id, race id, body or run file, folder of bodies, or export. Default: the last run.",
+            metavar="[RECORD|BODY|RUN|RACE]",
+            help="Record number or id, race id, body or run file. Default: the last run.",
             show_default=False,
         ),
     ] = "",
     trace: Annotated[str, typer.Option("--trace", help="Of several, the one with this problem id or number.")] = "",
-    html: Annotated[
-        Path | None, typer.Option("--html", help="Write static pages into this folder.", file_okay=False)
-    ] = None,
     is_whole: Annotated[bool, typer.Option("--whole", help="Fold no result and cut no text.")] = False,
     is_as_judged: Annotated[
         bool, typer.Option("--as-judged", help="Print the text that a judge is shown, and nothing else.")
@@ -236,17 +164,16 @@ def view(
 
     arena view
     arena view --trace p_95f5e151185751fe
-    arena view race-000014 --html build/race-14
+    arena view race-000014
     arena view body.json --whole
 
     Shows each constraint with what was found, scores by product and axis, the judge's sentences with their quotes, each
     turn with who wrote its calls, and, for a record, its signature and chain state. A record without a trace is shown
-    field by field. Requests and products are read from the state folder; --catalogue names another catalogue. Pages
-    load nothing and run nothing; open index.html. Of a node's store, pages hold only what is public by now. Exit code 1
-    when nothing is there or nothing may be shown.
+    field by field. Requests and products are read from the state folder; --catalogue names another catalogue. Exit code
+    1 when nothing is there.
     """
     try:
-        found = _found(target, validator, catalogue, store, is_public=html is not None)
+        found = _found(target, validator, catalogue, store)
     except msgspec.MsgspecError as error:
         raise typer.BadParameter(f"{target} is neither a run nor a body: {error}", param_hint="TARGET") from error
     if found is None:
@@ -254,15 +181,13 @@ def view(
         return
     kept = [one for one in found.traces if trace == one[0].name or one[1].problem_id.startswith(trace)]
     found = found._replace(traces=tuple(kept))
-    for line in found.withheld:
+    for line in found.missing:
         typer.echo(line, err=True)
     if not found.traces:
         of_one = f" with --trace {trace}" if trace else ""
         typer.echo(f"nothing to show of {target or 'the last run'}{of_one}", err=True)
         raise typer.Exit(EXIT_FAILED)
-    if html is not None:
-        _write_pages(found, html)
-    elif as_json:
+    if as_json:
         echo_json([view for view, _ in found.traces])
     elif is_as_judged:
         typer.echo("\n\n".join(render(body).text for _, body in found.traces))
@@ -270,21 +195,19 @@ def view(
         _print(found, is_whole=is_whole)
 
 
-def _found(
-    target: str, validator: str, catalogue: Path | None, store: StoreFlags, *, is_public: bool
-) -> FoundTraces | None:
-    """The traces that a target names: a file or folder here, else a record or race of a store; None for a record
+def _found(target: str, validator: str, catalogue: Path | None, store: StoreFlags) -> FoundTraces | None:
+    """The traces that a target names: a file here, else a record or race of a store; None for a record
     without one."""
     path = Path(target) if target else default_cache_dir() / "last-run.json"
     if not target and not path.exists():
         typer.echo("there is no run yet; next: arena run AGENT.py", err=True)
         raise typer.Exit(EXIT_FAILED)
-    if path.exists():
-        return traces_of_path(path, TRACES_MAX)
+    if path.is_file():
+        return traces_of_file(path)
     from neurons.race.log import open_explainer
 
     explain = open_explainer(store.folder, catalogue).explain
-    return store.run(lambda logs: traces_of_store(logs, target, explain, validator=validator, is_public=is_public))
+    return store.run(lambda logs: traces_of_store(logs, target, explain, validator))
 
 
 def _show_record(store: StoreFlags, which: str, validator: str, *, is_whole: bool, as_json: bool) -> None:
@@ -312,12 +235,4 @@ def _print(found: FoundTraces, *, is_whole: bool) -> None:
         version = dict(view.facts).get("version", "")  # of a record: name and hash; a run is of one agent
         whose = f"{body.problem_id[:6]} {version[:10]:<10} " if version else ""
         typer.echo(f"{view.name:<{longest}} {whose}{view.result}"[:width])
-    typer.echo(f"\none of them: add --trace {found.traces[0][0].name}; as pages: --html DIR")
-
-
-def _write_pages(found: FoundTraces, folder: Path) -> None:
-    pages = trace_pages(found.title, [view for view, _ in found.traces])
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in pages.items():
-        write_whole(folder / name, content.encode("utf-8", "replace"))
-    typer.echo(f"{len(found.traces)} traces: {folder / 'index.html'}")
+    typer.echo(f"\none of them: add --trace {found.traces[0][0].name}")

@@ -1,10 +1,9 @@
 """What a node says of itself, what of it needs a person, and the page that says so.
 
 `node.json` in the state folder holds the last heartbeat and, after the node's end, how it ended: replaced whole or not
-at all, without a secret, and read without a running node or a database. `assess` is pure: it says the same of the same
-facts at the same moment; every point carries a code of the registry, so that `arena explain` has more. Points that need
-a person are kept apart from those that mend themselves; only the former set `Status.needs_person`. Ages are compared
-with the node's own schedules and policy."""
+at all, without a secret. `assess` is pure; every point carries a code of the registry, and only points that need a
+person set `Status.needs_person`. Ages are compared with the node's own schedules and policy.
+"""
 
 from __future__ import annotations
 
@@ -92,14 +91,6 @@ class OperatorFacts(msgspec.Struct, frozen=True, kw_only=True):
     unusable: tuple[str, ...] = ()  # files that can't be used here
 
 
-class UnjudgedTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """A trace whose judging ended the workers of two slots: its evaluation's record, and the race or ""."""
-
-    seq: int
-    body_sha256: str
-    race_id: str
-
-
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """A node at one moment. All times are unix milliseconds."""
 
@@ -120,7 +111,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     peers: tuple[PeerSeen, ...] = ()
     bank_until_ms: int | None = None  # when the bank's stock is used up; None: it can't run low, or isn't known
     resting: tuple[RestingSlot, ...] = ()  # worker slots in which none could be started
-    unjudged: tuple[UnjudgedTrace, ...] = ()
+    unjudged: tuple[str, ...] = ()  # traces whose judging ended the workers of two slots
     release: OperatorFacts | None = None  # None: this node takes nobody's files
 
 
@@ -274,9 +265,7 @@ def _of_silence(now_ms: int, node: NodeFile) -> Iterator[Point]:
     elif node.beat is None:
         yield _point("V2116", "it never ran with this state folder")
     else:
-        age_ms = now_ms - node.beat.beat_ms
-        where = "old" if age_ms >= 0 else "ahead of this host's clock"
-        yield _point("V2116", f"its last heartbeat is {duration(abs(age_ms))} {where}")
+        yield _point("V2116", f"its last heartbeat is of {moment(node.beat.beat_ms)}")
 
 
 def _of_running(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
@@ -297,9 +286,7 @@ def _of_running(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
 
 def _of_beat(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
     """What the last heartbeat says that stays true after the node's end."""
-    for trace in beat.unjudged:
-        where = f"record {trace.seq} of {trace.race_id or 'qualifying'}, body {trace.body_sha256}"
-        about = f"{where} is not judged; see `arena view {trace.seq}`"
+    for about in beat.unjudged:
         yield _point(JOB_QUARANTINED, about, is_urgent=False)
     if others := skewed(beat):  # urgent when it is most of them, since then it is us
         about = f"{len(others)} of {len(beat.peers)} others"

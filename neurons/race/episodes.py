@@ -39,7 +39,7 @@ from judge.verdict import UnscoredVerdict, Verdict
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal, drained_within, persist
 from neurons.race.log import RaceLog
-from neurons.worker.protocol import Evaluated, EvaluateJob, Faulted, Judged, JudgeJob
+from neurons.worker.ports import Evaluated, EvaluateJob, Faulted, Judged, JudgeJob
 from problems.model import UnscoredOutcome
 from problems.titles import AcceptedTitles, cut_titles
 

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from arena.api.reads import PAGE_ROWS
+from arena.chain.keys import generate_signer
 from arena.export.files import read_row
 from arena.export.model import LogRow
 from arena.records.log import MerkleFrontier, checkpoint_of, sign_checkpoint, signing_message
@@ -126,6 +127,15 @@ def test_heads_and_checkpoints_are_served(author: Author, signer) -> None:
         assert (point["note"], point["note_sha256"]) == (note, hashlib.sha256(note.encode()).hexdigest())
         assert httpx2.get(f"{server.address}/v1/checkpoints", params={"after_size": 3}).json() == []
         assert httpx2.get(f"{server.address}/v1/health").json() == {"status": "ok"}
+
+
+def test_a_server_of_several_logs_asks_which(postgres) -> None:
+    for _ in range(2):
+        signer = generate_signer()
+        Author(postgres.dsn_for(signer.hotkey), signer).append([attempt(1)])
+    with serving(postgres.owner_dsn) as server:
+        assert httpx2.get(f"{server.address}/v1/tail").json()["code"] == "V2081"
+        assert [row.validator for row in rows(server.address, validator=signer.hotkey)] == [signer.hotkey]
 
 
 WRONG = [

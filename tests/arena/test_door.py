@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +12,9 @@ from unittest import mock
 import httpx2
 import pytest
 
-from arena.chain.keys import HttpAuth, generate_signer
+from arena.chain.keys import generate_signer
 from arena.door.form import Parser
-from arena.door.service import DoorRules, PauseState, put_pause
+from arena.door.service import DoorRules
 from arena.exchange.peer_service import ShareRules
 from arena.policies import policy_by_name
 from arena.store.embedded import EmbeddedServer
@@ -61,14 +60,12 @@ async def test_a_committed_agent_is_taken_once_and_answered_alike(served: Stand)
     made = await miner.commit()
     first = await send(miner.request(made))
     assert first.status_code == 202, first.text
-    taken = first.json()
-    assert taken["agent_version_id"] == made.agent_version_id
-    assert taken["validator"] == served.validator
-    assert first.headers["location"] == taken["status_url"] == f"/v1/submissions/{made.agent_version_id}"
-    assert (await send(miner.request(made))).json() == taken
-    assert (await send(miner.request(made, agent_name="another-name"))).json() == taken  # the first name stays
-    status = (await send(miner.signed("GET", taken["status_url"]))).json()
-    assert (status["state"], status["name"]) == ("waiting", "agent")
+    taken, target = first.json(), f"/v1/submissions/{made.agent_version_id}"
+    assert (taken["agent_version_id"], taken["state"]) == (made.agent_version_id, "waiting")
+    assert first.headers["location"] == target
+    again = (await send(miner.request(made, agent_name="another-name"))).json()  # the first name stays
+    status = (await send(miner.signed("GET", target))).json()
+    assert [each | {"block": 0} for each in (again, status)] == [taken | {"block": 0}] * 2
 
 
 async def test_a_repeated_request_is_refused_by_every_server_and_after_a_restart(stand: Stand) -> None:
@@ -81,7 +78,7 @@ async def test_a_repeated_request_is_refused_by_every_server_and_after_a_restart
         for request in requests[::2]:
             request.url = httpx2.URL(f"{other}/v1/submissions")
         answers = await asyncio.gather(*map(send, requests))  # of many at two servers at once one is taken
-        assert len({answer.text for answer in answers if answer.status_code == 202}) == 1
+        assert len({one.json()["agent_version_id"] for one in answers if one.status_code == 202}) == 1
         assert {answer.status_code for answer in answers} == {202, 422}
         request = miner.request(made[-1])
         assert (await send(request)).status_code == 202
@@ -102,18 +99,10 @@ async def test_who_may_not_submit_is_told_why(served: Stand) -> None:
     assert await refusal(stranger.request(made)) == (403, "A1008")
     unsigned = httpx2.Request("POST", f"{served.address}/v1/submissions", content=b"x")
     assert await refusal(unsigned) == (401, "V2110")
-    request = miner.request(made)
-    request.headers["x-bittensor-receiver"] = stranger.signer.hotkey
-    assert await refusal(request) == (401, "V2110")
     tampered = miner.request(made)
     body = tampered.content.replace(b"return None", b"return True")
     headers = {**tampered.headers, "content-length": str(len(body))}
     assert await refusal(httpx2.Request("POST", tampered.url, content=body, headers=headers)) == (401, "V2110")
-    for seconds in (-60, 60):  # a request of a minute ago, and of a minute ahead
-        clock = HttpAuth(miner.signer, lambda seconds=seconds: time.time_ns() + seconds * 10**9)
-        headers = clock.sign("GET", "/v1/submissions", served.validator)
-        untimely = httpx2.Request("GET", f"{served.address}/v1/submissions", headers=headers)
-        assert await refusal(untimely) == (401, "V2110")
     assert await refusal(miner.request(made, signature="00" * 64)) == (422, "A1007")
     uncommitted = miner.request(made, file=AGENT.encode() + b"# more\n")
     assert await refusal(uncommitted) == (422, "A1007")
@@ -209,22 +198,6 @@ async def test_shares_end_in_429(stand: Stand) -> None:
         for _ in range(3):
             assert (await send(httpx2.Request("GET", f"{stand.address}/v1/door"))).status_code == 200
         assert await refusal(httpx2.Request("GET", f"{stand.address}/v1/door")) == (429, "V2112")
-
-
-async def test_a_pause_turns_submissions_away_with_its_reason(served: Stand) -> None:
-    store = await PostgresStore.open(served.dsn, served.validator)
-    miner = await Miner(served).register()
-    made = await miner.commit()
-    await put_pause(store, PauseState(is_paused=True, reason="the catalogue is being rebuilt", since_ms=1))
-    answer = await send(miner.request(made))
-    assert (answer.status_code, answer.json()["code"]) == (503, "V2200")
-    assert "the catalogue is being rebuilt" in answer.json()["message"]
-    assert int(answer.headers["retry-after"]) > 0
-    state = (await send(httpx2.Request("GET", f"{served.address}/v1/door"))).json()
-    assert state["pause"] == {"is_paused": True, "reason": "the catalogue is being rebuilt", "since_ms": 1}
-    await put_pause(store, PauseState())
-    assert (await send(miner.request(made))).status_code == 202
-    await store.close()
 
 
 async def test_a_version_is_withdrawn_while_it_waits(served: Stand) -> None:

@@ -23,19 +23,19 @@ from problems.model import POOLS
 
 THINGS: tuple[Thing, ...] = get_args(Thing)
 
-# For each thing and viewer the moments open, racing, revealed, settled, published. S seen; p seen if its pool was asked
+# For each thing and viewer the moments open, racing, settled, published. S seen; p seen if its pool was asked
 # for by name; w seen of a promoted winner and never of another; . not yet.
 MATRIX = """
-               public  owner   validator  operator
-gate_verdict   SSSSS   SSSSS   SSSSS      SSSSS
-score          ...SS   ...SS   ..SSS      SSSSS
-settlement     ...SS   ...SS   ..SSS      SSSSS
-problem        ...pp   ...pp   .SSSS      SSSSS
-outcome        ...pp   ...pp   ..SSS      SSSSS
-trace          ....p   ...pp   ..SSS      SSSSS
-verdict        ....p   ...pp   ..SSS      SSSSS
-source         ....w   SSSSS   SSSSS      SSSSS
-gate_finding   ....w   SSSSS   ....w      SSSSS
+               public  owner
+gate_verdict   SSSS    SSSS
+score          ..SS    ..SS
+settlement     ..SS    ..SS
+problem        ..pp    ..pp
+outcome        ..pp    ..pp
+trace          ...p    ..pp
+verdict        ...p    ..pp
+source         ...w    SSSS
+gate_finding   ...w    SSSS
 """
 ROWS = [line.split() for line in MATRIX.splitlines()[2:]]
 CELLS = [

@@ -49,13 +49,11 @@ class Visitor:
     """One window of the browser on a site. `elsewhere`: requests for anything that is not this site's; `said`: what
     scripts failed with."""
 
-    def __init__(
-        self, browser: Browser, address: str, *, width: int = WIDE, scheme: str = "light", **options: Any
-    ) -> None:
+    def __init__(self, browser: Browser, address: str) -> None:
         self.address = address
         self.elsewhere: list[str] = []
         self.said: list[str] = []
-        self._context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **options)
+        self._context = browser.new_context(viewport={"width": WIDE, "height": 900})
         self._context.set_default_timeout(15_000)
         self._context.on("request", self._note)
         self.page = self._context.new_page()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 from tests.web.site_stand import (
     ASKED,
@@ -74,15 +72,3 @@ def test_a_proof_that_was_changed_does_not_hold_in_the_browser(visitor, served, 
         visitor.go("/verify")
         visitor.page.set_input_files("input[name=proof]", file)
         assert "no" in [kind for kind, _ in checks_of(visitor)], part
-
-
-def test_the_program_and_the_proof_of_the_page_go_together(served, tmp_path):
-    validator, seq = traces_of(served.http, ASKED)[0].split("/")
-    assert 'href="/static/verify_proof.py"' in served.http.get("/verify").text
-    program, proof = tmp_path / "verify_proof.py", tmp_path / "proof.json"
-    program.write_bytes(served.http.get("/static/verify_proof.py").content)
-    proof.write_bytes(served.http.get(f"/proofs/{validator}/{seq}").content)
-    for target in (f"/proofs/{validator}/{served.site.size + 1}", "/proofs/nobody/1"):  # no checkpoint covers them
-        assert served.http.get(target).json()["code"] == "V2082"
-    done = subprocess.run([sys.executable, "-I", program, proof], capture_output=True, text=True)
-    assert done.returncode == 0 and f"record {seq} of {validator} stands in its log" in done.stdout

@@ -110,7 +110,7 @@ def test_trace_and_problem_have_what_was_asked_and_which_products_the_rule_accep
         solved = ">solved, rule" in page
         rows = page[page.index("What was asked, and what was found") : page.index("Scores by product and axis")]
         assert "<td>price</td><td>at most 500 PHP</td><td>480 PHP</td>" in rows or not solved
-        assert ("NO</td>" in rows) == (not solved) and (rows.count("<tr>") == 5 or not solved)
+        assert ("NO</td>" in rows) == (not solved) and rows.count("<tr>") == 3
     page = page_of(served, f"/races/{PUBLISHED[1]}/problems/{ASKED}")
     asked = page[page.index("What counts as met") : page.index("Who solved it")]
     assert "price: at most 500 PHP" in asked and "Accepted products" in asked
@@ -126,8 +126,6 @@ def test_hours_and_races_of_a_validator_are_those_of_the_log(served):
     assert 0 < row["signed_hours"] < len(recorded)
     assert (row["races_run"], row["races"]) == (3, 3)  # the void one was not drawn, and the last runs
     assert (row["code"], row["scoring"]) == ("f6", "scoring/1")  # of a settled race
-    page = " ".join(page_of(served, "/validators").split())
-    assert f">{row['signed_hours']} of 168</td>" in page and ">3 of 3</td>" in page
 
 
 def test_an_empty_node_says_what_will_stand_here(postgres):
