@@ -326,11 +326,9 @@ def price_text(rule: PriceRule) -> str:
 
 def voucher_text(voucher: Voucher) -> str:
     """A voucher and its budget as people say it."""
-    off = (
-        f"{voucher.face_value:g} PHP"
-        if voucher.discount_type == "fixed" and voucher.face_value is not None
-        else f"{(voucher.discount or 0) * 100:g} % (at most {voucher.cap or 0:g} PHP)"
-    )
+    off = f"{voucher.face_value or 0:g} PHP"
+    if voucher.discount_type == "percentage":
+        off = f"{(voucher.discount or 0) * 100:g} % (at most {voucher.cap or 0:g} PHP)"
     return f"at most {voucher.budget:g} PHP; {voucher.voucher_type} voucher {off} off from {voucher.threshold:g} PHP"
 
 

@@ -49,14 +49,6 @@ def test_an_answer_comes_whole_with_status_words_and_headers(asking: Ask) -> Non
 
 
 @both
-def test_no_compressed_answer_is_asked_for(asking: Ask) -> None:
-    with HostileServer(says(b"")) as server:
-        asking(server.url)
-    assert [head.lower().count(b"\r\naccept-encoding: identity\r\n") for head in server.heads] == [1]
-    assert server.heads[0].lower().count(b"accept-encoding") == 1
-
-
-@both
 @pytest.mark.parametrize("drip", DRIPS)
 def test_whatever_drips_ends_by_the_deadline(asking: Ask, drip: str) -> None:
     with HostileServer(DRIPS[drip]) as server:

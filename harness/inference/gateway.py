@@ -75,7 +75,7 @@ class Gateway:
         if unserved or not rules.models:
             raise ArenaError(NO_ENDPOINT, f"no endpoint is configured for {', '.join(unserved) or 'any model'}")
         self._rules, self._limits = rules, limits
-        self._upstreams, self._dedicated = upstreams, dedicated
+        self._upstreams_of: Callable[[str], Sequence[Upstream]] = lambda model: dedicated.get(model, upstreams)
         self._schemas = {schema["function"]["name"]: schema for schema in json.loads(tools_schemas)}
         self._sleep, self._clock_ms = sleep, clock_ms
         self._ledger, self._journal, self._is_last = ledger, journal or MemoryJournal(), is_last
@@ -136,9 +136,6 @@ class Gateway:
                 )
         one = RecordedAnswer(request_sha256=request.sha256, model=request.model, reply=reply, refusal=refusal)
         return one, latency_ms
-
-    def _upstreams_of(self, model: str) -> Sequence[Upstream]:
-        return self._dedicated.get(model, self._upstreams)
 
 
 _AT_ONCE = frozenset({NO_ENDPOINT, BAD_REQUEST})  # what another attempt within one call does not heal

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from problems.title_index import TitleIndex
     from problems.titles import AcceptedTitles, TitleMatcher
 
-CHUNK = 50  # problems made between two reports of progress
 BANK_SIZE = 75  # as the paper's test set
 _TIMEOUT_MS = 120_000
 
@@ -246,13 +245,12 @@ def synthesize(
     maker = ProblemMaker(goods.title_index())
     maker.exclude(shipped_answers())
     maker.exclude(reward.product_id for problem in read_files(exclude or []) for reward in problem.rewards)
-    chosen, total = secrets.randbits(256) if seed is None else seed, sum(counts.values())
+    chosen = secrets.randbits(256) if seed is None else seed
     made: list[Problem] = []
     with show_progress() as progress:
         for problem in maker.make_apart(seed=chosen, counts=counts):
             made.append(problem)
-            if len(made) % CHUNK == 0 or len(made) == total:
-                progress("synthesize", len(made), total)
+            progress("synthesize", len(made), count)
     write_whole(out, "".join(f"{line}\n" for line in write_problems(made)).encode(), mode=0o600)
     show({"problems": len(made), "path": str(out)}, [f"{len(made)} problems written to {out}"], as_json=as_json)
 

@@ -217,8 +217,3 @@ def test_every_product_is_well_formed_and_ids_are_nine_or_ten_digits(made: list[
         assert list(one.service) == [name for name in SERVICES if name in one.service] != list(SERVICES)
         assert len(one.sku_options) <= 9 and all(one.sku_options.values())
         assert len(one.description) <= 2_000
-
-
-def test_a_count_that_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match="count"):
-        next(generate(-1, 1))

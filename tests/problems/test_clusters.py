@@ -13,7 +13,7 @@ from problems.clusters import NO_CATALOGUE, cluster_id, find_classes, find_clust
 from problems.model import Product
 from problems.synthesis import synthesize
 from tests.problems.disguises import DISGUISES, count_in_cluster, falsely_merged
-from tests.problems.leak_stand import cheap_problems, problem_of, real_problems, real_suites
+from tests.problems.leak_stand import cheap_problems, problem_of, real_problems
 from tests.problems.stand import synthetic_shelf
 
 SHELF = [
@@ -113,17 +113,6 @@ def test_a_listing_of_the_same_class_joins_through_the_catalogue_even_under_a_ne
 def test_two_problems_of_one_id_are_refused():
     with pytest.raises(ArenaError, match="P4009"):
         find_clusters([ask("a", 0), ask("a", 1)])
-
-
-def test_the_public_problems_cluster_and_some_of_the_suites_have_twins_outside():
-    """Five of the 90 suite problems share an answer with one that is in no suite: a split by id would leak them."""
-    problems = real_problems()
-    clusters = find_clusters(problems)
-    assert sum(map(len, clusters.problems_of.values())) == 750
-    assert 700 < len(clusters.problems_of) < 750
-    in_suites = {problem.problem_id for problem in real_suites(problems)}
-    torn = [ids for ids in clusters.problems_of.values() if 0 < len(in_suites.intersection(ids)) < len(ids)]
-    assert (len(in_suites), len(torn)) == (90, 5)
 
 
 def test_an_often_seen_brand_or_colour_still_parts():

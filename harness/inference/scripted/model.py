@@ -257,21 +257,18 @@ def _answer(method: str, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
     if (method, path) == ("GET", "/v1/models"):
         rows = [{"id": name, "object": "model", "created": 0, "owned_by": "agent-arena"} for name in MODELS]
         return 200, {"object": "list", "data": rows}
-    if (method, path) != ("POST", "/v1/chat/completions"):
-        return 404, _error("not_found", f"no route {method} {path}")
     try:
+        if (method, path) != ("POST", "/v1/chat/completions"):
+            raise RequestError(404, f"no route {method} {path}")
         request = orjson.loads(body)
         if not isinstance(request, dict):
-            return 400, _error("invalid_request_error", "the body is not a JSON object")
+            raise RequestError(400, "the body is not a JSON object")
         return 200, complete(request)
     except orjson.JSONDecodeError as error:
-        return 400, _error("invalid_request_error", f"the body is not JSON: {error}")
+        refusal = RequestError(400, f"the body is not JSON: {error}")
     except RequestError as error:
-        return error.status, _error("invalid_request_error", str(error))
-
-
-def _error(kind: str, message: str) -> dict[str, Any]:
-    return {"error": {"type": kind, "message": message}}
+        refusal = error
+    return refusal.status, {"error": {"type": "invalid_request_error", "message": str(refusal)}}
 
 
 class RunningServer(msgspec.Struct, frozen=True, kw_only=True):
