@@ -162,7 +162,7 @@ def pool(
     with show_progress() as progress:
         for export in exports:  # each is verified whole before its releases count
             tell = functools.partial(progress, "verify")
-            open_export(export, verify, seals=state / "corpus" / "seals", progress=tell)
+            open_export(export, verify, progress=tell)
             releases += read_releases(export)
     entered = None if partition is None else read_partition(partition, verify)
     taken = released_pool(chosen, releases, held, held_out=read_files(held_out or []), partition=entered)

@@ -52,7 +52,7 @@ from studies.shopping.market import INDEX, SIGNER, open_partition, read_market
 from studies.shopping.plan import AgentRules, StudyPlan
 from training.agents import distilled_source
 from training.corpus.building import arms_of, filter_sources, open_sources, write_filtered
-from training.corpus.leak_guard import Guard
+from training.corpus.gates import Guard
 from training.corpus.model import CorpusPool, Rules
 from training.corpus.selection import Task
 from training.rollouts.rollout import InProcessSandbox
@@ -233,7 +233,7 @@ MATCHED = "matched"
 def build_corpora(plan: StudyPlan, study: Path, commit: str) -> None:
     """Write `corpora`/full, `corpora`/dev, and `corpora`/matched/ARM for the plan's arms. Raises as the filter does."""
     folder, partition = study / "corpora", open_partition(study / "market")
-    sources = open_sources([study / "records" / EXPORT], [], verify, seals=folder / "seals")
+    sources = open_sources([study / "records" / EXPORT], [], verify)
     asked: tuple[tuple[str, CorpusPool, tuple[str, ...]], ...] = (
         ("full", "train", ()),
         ("dev", "dev", ()),
