@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import secrets
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -27,7 +28,8 @@ from neurons.cli.problems import ProductFlags, app, read_file, read_files, read_
 
 if TYPE_CHECKING:
     from arena.bank.partition_file import PoolAssignment
-    from arena.chain.port import Signer
+    from arena.bank.sealing import SealedFile
+    from arena.chain.port import Signer, Timelock
     from arena.records.model import ReleaseRecord
     from problems.clusters import ProductClasses
     from problems.model import Problem
@@ -160,7 +162,7 @@ def pool(
     with show_progress() as progress:
         for export in exports:  # each is verified whole before its releases count
             tell = functools.partial(progress, "verify")
-            open_export(export, verify, seals=state / "corpus" / "seals", progress=tell)
+            open_export(export, verify, progress=tell)
             releases += read_releases(export)
     entered = None if partition is None else read_partition(partition, verify)
     taken = released_pool(chosen, releases, held, held_out=read_files(held_out or []), partition=entered)
@@ -212,8 +214,8 @@ def seal(
     twin, and there is no secret; elsewhere --partition and --titles have to be given. Run it again to continue where
     the folder ends. Next: `arena operator publish OUT`, which brings them to every validator.
     """
-    from arena.bank.sealing import deal, lock_all, notice_bytes, opening_time, write_sealed
-    from arena.bank.stock import SUFFIX, Bank
+    from arena.bank.sealing import deal, lock_all
+    from arena.bank.stock import Bank
     from arena.chain.keys import verify
     from arena.chain.opening import open_beacon, open_timelock
     from arena.chain.port import is_local
@@ -254,26 +256,32 @@ def seal(
         now_ms=unix_ms,
         titles=accepted,
     )
+    _write_sealed(out, locked, races, timelock, as_json=as_json)
+    for problem_id in assigned.refused:
+        typer.echo(f"left out: {problem_id} would join two pools, or shares a cluster with a suite", err=True)
+    if not as_json:
+        typer.echo(
+            f"{races} batches in {out}: *.sealed.json for validators, *.notice.json for everybody\n"
+            f"next: arena operator publish {out}; validators set operator_hotkey = {signer.hotkey}"
+        )
+
+
+def _write_sealed(out: Path, locked: Iterable[SealedFile], races: int, timelock: Timelock, *, as_json: bool) -> None:
+    """Write each file with its public notice beside it, as it is made, and show it."""
+    from arena.bank.sealing import notice_bytes, opening_time, write_sealed
+    from arena.bank.stock import SUFFIX
+
     out.mkdir(parents=True, exist_ok=True)
-    made = 0
     with show_progress() as progress:
-        for sealed in locked:  # each file with its public notice beside it, as it is made
+        for made, sealed in enumerate(locked, 1):
             notice = sealed.notice
             write_sealed(out / f"{notice.race_id}{SUFFIX}", sealed)
             (out / f"{notice.race_id}.notice.json").write_bytes(notice_bytes(sealed))
-            made += 1
             progress("seal", made, races)
             opens, count = opening_time(notice, timelock), len(notice.problems)
             row = {"race_id": notice.race_id, "round": notice.round, "opens": opens, "problems": count}
             text = f"{notice.race_id}  round {notice.round}  opens {opens}  {count} problems"
             show(row | {"batch_sha256": notice.batch_sha256}, [text], as_json=as_json)
-    for problem_id in assigned.refused:
-        typer.echo(f"left out: {problem_id} would join two pools, or shares a cluster with a suite", err=True)
-    if not as_json:
-        typer.echo(
-            f"{made} batches in {out}: *.sealed.json for validators, *.notice.json for everybody\n"
-            f"next: arena operator publish {out}; validators set operator_hotkey = {signer.hotkey}"
-        )
 
 
 def _assigned(problems: list[Problem], partition: Path | None, signer: Signer, goods: ProductFlags) -> PoolAssignment:

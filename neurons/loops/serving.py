@@ -21,7 +21,7 @@ from arena.api.http import address_of
 from arena.policy import Policy
 from foundation.errors import ArenaError, Failure
 from neurons.loops.run_loop import StopSignal, run_loop
-from neurons.worker.protocol import child_environment
+from neurons.worker.ports import child_environment
 from problems.model import Problem
 
 LINE_BYTES_MAX = 256 << 20

@@ -23,8 +23,7 @@ from harness.inference.scripted.model import ScriptedUpstream
 from judge.budget import JudgeMeter, MeteredJudge
 from judge.panel import judge_body
 from judge.verdict import Verdict
-from neurons.worker.ports import open_evaluate_ports
-from neurons.worker.protocol import (
+from neurons.worker.ports import (
     REQUESTS,
     Evaluated,
     Faulted,
@@ -36,6 +35,7 @@ from neurons.worker.protocol import (
     Request,
     WorkerSetup,
     encode_line,
+    open_evaluate_ports,
 )
 
 _ORPHANED = 3  # exit status when the supervisor is gone

@@ -250,7 +250,7 @@ def _hits(text: str) -> list[dict[str, Any]]:
 
 def make_tokenizer(plan: StudyPlan, source: Path, target: Path, bench: RunContext) -> None:
     """Write `target`, a tokenizer folder: Qwen3's frame around base tokens learnt from episodes of the scripted expert,
-    of the concise model and of the random tool-caller on train problems. Raises ArenaError V2120."""
+    of the concise model and of the random tool-caller on train problems."""
     train = sorted(bench.problems, key=lambda problem: problem.problem_id)
     drawn = random.Random(f"vocabulary {plan.seed}").sample(train, min(plan.vocabulary.problems, len(train)))
     decode = Decode(temperature=0.0, turns_max=plan.turns_max)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from arena.bank.batch import SealedBatch, seal
+from arena.bank.batch import seal
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Signer
 from arena.evaluate import EvaluatePorts, evaluate, records_of
@@ -52,7 +52,7 @@ from studies.shopping.market import INDEX, SIGNER, open_partition, read_market
 from studies.shopping.plan import AgentRules, StudyPlan
 from training.agents import distilled_source
 from training.corpus.building import arms_of, filter_sources, open_sources, write_filtered
-from training.corpus.leak_guard import Guard
+from training.corpus.gates import Guard
 from training.corpus.model import CorpusPool, Rules
 from training.corpus.selection import Task
 from training.rollouts.rollout import InProcessSandbox
@@ -85,7 +85,7 @@ def study_policy(plan: StudyPlan) -> Policy:
 def versions_of(rules: AgentRules) -> Iterator[tuple[str, str]]:
     """(name, source) of each version: NAME, and NAME/2 on, which differ by one line.
 
-    Raises KeyError for an agent that is not shipped, ValueError for an edit that is not possible.
+    Raises KeyError for an agent that is not shipped, IndexError for one without so many versions.
     """
     if rules.name.startswith(_DISTILLED):
         source = distilled_source().replace('MODEL = ""', f'MODEL = "{rules.name.removeprefix(_DISTILLED)}"', 1)
@@ -94,8 +94,6 @@ def versions_of(rules: AgentRules) -> Iterator[tuple[str, str]]:
     yield rules.name, source
     edits = _EDITS.get(rules.name, ())
     for number in range(2, rules.versions + 1):
-        if number > 1 + len(edits) or edits[number - 2][0] not in source:
-            raise ValueError(f"{rules.name} has no version {number}")
         yield f"{rules.name}/{number}", source.replace(*edits[number - 2])
 
 
@@ -133,7 +131,16 @@ class _Recording:
             if rules.problems:
                 drawn = random.Random(f"{rules.name} {plan.seed}").sample(by_id, min(rules.problems, len(by_id)))
                 self._drawn |= dict.fromkeys(dict(versions_of(rules)), frozenset(drawn))
-        self._batch = _seal(plan, problems, market_dir)
+        partition = open_partition(market_dir)
+        tokens = (partition.token(min(answer_marks(problem))) for problem in problems)
+        self._batch = seal(
+            RACE,
+            problems,
+            hashlib.sha256(f"study salt {plan.seed}".encode()).digest(),
+            pools=[(*touched_pools(problem, partition), "train")[0] for problem in problems],
+            cluster_ids=[row.cluster for token in tokens if (row := partition.row_of(token))],
+            partition_sha256=partition.manifest.sha256,
+        )
         # Once for all attempts: each is a hash of the whole batch.
         public = self._batch.public
         self._batch_sha256 = public.batch_sha256
@@ -220,27 +227,13 @@ class _Recording:
             await sequencer.append(payloads, bodies)
 
 
-def _seal(plan: StudyPlan, problems: Sequence[Problem], market_dir: Path) -> SealedBatch:
-    """All raced problems as one sealed batch, with their pools and clusters under the partition."""
-    partition = open_partition(market_dir)
-    tokens = (partition.token(min(answer_marks(problem))) for problem in problems)
-    return seal(
-        RACE,
-        problems,
-        hashlib.sha256(f"study salt {plan.seed}".encode()).digest(),
-        pools=[(*touched_pools(problem, partition), "train")[0] for problem in problems],
-        cluster_ids=[row.cluster for token in tokens if (row := partition.row_of(token))],
-        partition_sha256=partition.manifest.sha256,
-    )
-
-
 MATCHED = "matched"
 
 
 def build_corpora(plan: StudyPlan, study: Path, commit: str) -> None:
     """Write `corpora`/full, `corpora`/dev, and `corpora`/matched/ARM for the plan's arms. Raises as the filter does."""
     folder, partition = study / "corpora", open_partition(study / "market")
-    sources = open_sources([study / "records" / EXPORT], [], verify, seals=folder / "seals")
+    sources = open_sources([study / "records" / EXPORT], [], verify)
     asked: tuple[tuple[str, CorpusPool, tuple[str, ...]], ...] = (
         ("full", "train", ()),
         ("dev", "dev", ()),

@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from arena.chain.local import LocalRules, LocalSubtensor
-from arena.chain.local_http import RemoteSubtensor
+from arena.chain.local import LocalRules, LocalSubtensor, RemoteSubtensor
 from arena.chain.port import Signer, Subtensor
 from arena.web.server import ChainServer
 from harness.catalogue.server import listen

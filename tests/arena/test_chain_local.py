@@ -16,8 +16,7 @@ import pytest
 from bittensor import settings
 
 from arena.chain.keys import keypair_signer
-from arena.chain.local import LocalRules, LocalSubtensor
-from arena.chain.local_http import ROUTE, RemoteSubtensor
+from arena.chain.local import ROUTE, LocalRules, LocalSubtensor, RemoteSubtensor
 from arena.chain.opening import NETWORKS, open_subtensor
 from arena.chain.real import BittensorSubtensor
 from foundation.errors import ArenaError

@@ -18,11 +18,10 @@ from pathlib import Path
 from arena.chain.keys import verify
 from foundation.executors import executor_of
 from tests.benchmarks.row import Row
-from tests.training.firehose import Firehose, real_episodes
-from tests.training.firehose_export import write_day
+from tests.training.firehose import Firehose, real_episodes, write_day
 from tests.training.labelled import select
 from training.corpus.exports import export_shards, open_export
-from training.corpus.leak_guard import Guard
+from training.corpus.gates import Guard
 from training.corpus.model import Rules
 from training.corpus.selection import Task
 

@@ -34,7 +34,7 @@ from neurons.settings.settings import Settings, resolve
 from neurons.worker.ports import open_local_ports
 from tests.neurons.cluster_stand import apart
 from tests.prove.test_corpus_scale import folder_sha256
-from tests.training.firehose_export import write_real_day
+from tests.training.firehose import write_real_day
 from training.model import Decode
 from training.recipe import Recipe, parse_recipe
 from training.rollouts.rollout import Job, jobs_of

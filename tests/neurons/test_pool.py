@@ -21,10 +21,12 @@ from neurons.worker.pool import WorkerPool
 from neurons.worker.ports import (
     RESERVED_BYTES,
     WORKER_BYTES,
+    Evaluated,
+    EvaluateJob,
+    Faulted,
     worker_count,
     worker_setup,
 )
-from neurons.worker.protocol import Evaluated, EvaluateJob, Faulted
 from problems.model import Problem
 from problems.synthesis import synthesize
 from tests.harness.jail_stand import WHY_NO_JAIL, has_jail

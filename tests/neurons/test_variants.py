@@ -15,7 +15,7 @@ from neurons.loops.run_loop import StopSignal
 from neurons.race.admission import Intake, variant_seed
 from neurons.race.episodes import EpisodeLoop
 from neurons.race.log import QUALIFYING, RaceLog
-from neurons.worker.protocol import REQUESTS, EvaluateJob, Faulted, encode_line
+from neurons.worker.ports import REQUESTS, EvaluateJob, Faulted, encode_line
 from problems.model import variant_id
 from problems.titles import reward_titles
 from tests.neurons.clock_stand import CATALOGUE, POLICY, SUITE, Desk

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.training.firehose import Firehose, real_episodes
-from tests.training.firehose_export import write_day
+from tests.training.firehose import Firehose, real_episodes, write_day
 
 pytestmark = pytest.mark.prove
 

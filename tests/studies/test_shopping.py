@@ -21,7 +21,7 @@ from studies.shopping.market import make_market, open_partition, read_market, st
 from studies.shopping.plan import CONTROLS, StudyPlan, read_toml
 from studies.shopping.results import EDITION, Results, RowResult, render_page
 from tests.studies.toy_study import ROWS, SEED, SHIPPED, write_toy_study
-from training.corpus.corpus_files import read_rows
+from training.corpus.building import read_rows
 
 ROOT = Path(__file__).parents[2]
 COMMITTED = SHIPPED.parent / "results"

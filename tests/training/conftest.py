@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.training.firehose import Episode, Firehose, real_episodes
-from tests.training.firehose_export import write_day
+from tests.training.firehose import Episode, Firehose, real_episodes, write_day
 
 if TYPE_CHECKING:
     from tests.training.stock import Stock

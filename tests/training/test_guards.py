@@ -15,7 +15,7 @@ from neurons.cli.exit_codes import EXIT_USAGE, exit_code
 from problems.partition import OpenPartition, freeze, touched_pools
 from tests.training.stock import Stock, corpus_of
 from training import guards
-from training.corpus.corpus_files import read_lineage
+from training.corpus.building import read_lineage
 from training.guards import GuardStopError
 from training.recipe import GuardRules
 from training.run_context import RunContext

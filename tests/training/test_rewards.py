@@ -23,8 +23,6 @@ from training.rollouts.rewards import (
 )
 from training.rollouts.rollout import EpisodeLine
 
-WORDS = st.text(st.sampled_from("abc é "), max_size=12)
-
 
 def use(name: str, **arguments: Any) -> ToolUse:
     return name, json.dumps(arguments)

@@ -9,10 +9,9 @@ import pytest
 
 from arena.chain.keys import verify
 from neurons.cli.app import main
-from tests.training.firehose import Firehose, real_episodes
-from tests.training.firehose_export import write_records
+from tests.training.firehose import Firehose, real_episodes, write_records
 from training.agents import distilled_prompt
-from training.corpus.corpus_files import read_rows
+from training.corpus.building import read_rows
 from training.corpus.exports import export_shards, open_export
 from training.corpus.model import CorpusRow, ExecutedTrace
 from training.rewriting.writing import with_calls

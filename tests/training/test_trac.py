@@ -20,9 +20,7 @@ from judge.parse import RefusedReplyError
 from judge.render import RenderedTrace
 from neurons.cli.app import main
 from problems.titles import LexicalTitles
-from tests.training.export_reading import read_traces
-from tests.training.firehose import Firehose, real_episodes
-from tests.training.firehose_export import write_records
+from tests.training.firehose import Firehose, read_traces, real_episodes, write_records
 from tests.training.labelled import Maker
 from training.corpus.exports import open_export
 from training.corpus.model import Trace

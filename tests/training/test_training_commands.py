@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from foundation.errors import ArenaError
 from neurons.cli import evaluate, train
 from tests.training.stock import Stock
-from training.models.opening import open_model
+from training.models.opening import find_device, open_model, require_candidate
 
 
 def start(*words: str, code: int = 0) -> Result:
@@ -44,13 +44,24 @@ def test_a_model_that_is_no_folder_is_told_what_to_do_wherever_it_is_named(tmp_p
         open_model("nowhere", torch.float32)
 
 
-@pytest.mark.parametrize("stage", ["rejection", "kto"])
-def test_a_plan_of_the_paper_is_shown_before_anything_of_it_is_there(tmp_path: Path, stage: str) -> None:
+def test_a_run_that_is_not_finished_a_bare_folder_and_an_idle_card_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, told in (("notes.txt", "holds no config.json"), ("recipe.json", "is a run that is not finished")):
+        (tmp_path / name).write_text("", "utf-8")
+        with pytest.raises(ArenaError, match=told):
+            require_candidate(str(tmp_path))
+    monkeypatch.setattr("training.models.opening.shutil.which", lambda name: "/usr/bin/nvidia-smi")
+    assert torch.cuda.is_available() or "lies idle" in find_device().warning
+
+
+@pytest.mark.parametrize("plan", ["rejection", "kto", "teacher", "grpo_v19"])
+def test_a_plan_of_the_paper_is_shown_before_anything_of_it_is_there(tmp_path: Path, plan: str) -> None:
     """Qwen3-4B is known by name; what is assumed of corpora and problems is said."""
-    recipe = Path(train.__file__).parents[2] / "training" / "recipes" / "paper" / f"{stage}.toml"
-    words = (stage, "--recipe", str(recipe), "--dry-run", "--json", "--state-dir", str(tmp_path))
-    shown = json.loads(start(*words).stdout)
+    recipe = Path(train.__file__).parents[2] / "training" / "recipes" / "paper" / f"{plan}.toml"
+    words = ("--recipe", str(recipe), "--dry-run", "--json", "--state-dir", str(tmp_path))
+    shown = json.loads(start(plan.partition("_")[0], *words).stdout)
     estimate = shown["estimate"]
     assert estimate["parameters"] == pytest.approx(4.022e9, rel=1e-3) and shown["assumed"]
     assert 10 < estimate["memory_gb"] < 80 and estimate["hours"]["NVIDIA H100"] > 0
-    assert (estimate["sampling_hours"]["NVIDIA H100"] > 0) == (not stage.startswith(("sft", "teacher")))
+    assert (estimate["sampling_hours"]["NVIDIA H100"] > 0) == (plan != "teacher")
