@@ -26,11 +26,6 @@ _SKU_PAIR_WEIGHTS = (573, 226, 14)
 _ATTRIBUTE_WEIGHTS = (499, 319, 178, 101, 52, 28)
 
 
-def count_constraints(item: RewardItem) -> int:
-    """Rules that an item asks besides its title."""
-    return len(sku_pairs_of(item)) + len(attribute_pairs_of(item)) + len(item.service) + len(item.price)
-
-
 def draw_item(answer: Product, rng: Random, *, is_priced: bool) -> RewardItem:
     """An item of the answer, each kind of constraint with its own chance."""
     sku_options = _sku_rule(answer, rng) if rng.random() < _SKU_CHANCE else ()

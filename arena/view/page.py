@@ -15,9 +15,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from arena.evaluate import Evaluation
 from arena.view.reading import TraceStep, TraceView, view_evaluation
-from problems.explanation import Constraint
 from problems.model import OutcomeScore
-from problems.score import FINDINGS
+from problems.score import FINDINGS, Constraint
 
 TEXT_LINES = 12  # of one step, unless all of it is asked for
 

@@ -14,8 +14,8 @@ from harness.trace import Completion, EvaluationBody, ToolCall
 from judge.render import Span, neutral_name, neutral_text, render
 from judge.rubric import GATES, QUALITY_LEVELS_E4
 from judge.verdict import UnscoredVerdict, Verdict
-from problems.explanation import Constraint
 from problems.model import OutcomeScore, UnscoredOutcome
+from problems.score import Constraint
 
 AXES = ("title", "price", "service", "sku", "attribute")
 StepKind = Literal["user", "thought", "said", "call", "result", "refused"]

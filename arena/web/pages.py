@@ -69,8 +69,8 @@ from arena.web.reading import (
     void_reason,
 )
 from foundation.errors import ArenaError
-from problems.explanation import Constraint
 from problems.model import Pool
+from problems.score import Constraint
 
 ROWS, COLUMNS, LATEST, APPEARANCES = 40, 20, 10, 60  # what is shown of long lists
 RACES_COMPARED = 8

@@ -39,7 +39,7 @@ from harness.catalogue.build import (
 )
 from harness.catalogue.layout import ANSERINI
 from harness.catalogue.native import Engine, Hits, IndexedCatalogue, Kernel, open_catalogue
-from harness.catalogue.requests import HIT_CAP, count_terms
+from harness.catalogue.port import HIT_CAP, count_terms
 from harness.limits import POSTING, WORD, WorkMeter
 from problems.model import Product
 
@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 
 class LuceneCatalogue(IndexedCatalogue):
-    """A catalogue over one Lucene index. Thread-safe by taking turns. Make it with `open_lucene_catalogue`."""
+    """A catalogue over one Lucene index. Thread-safe by taking turns. Make it with `open_engine`."""
 
     def __init__(self, folder: Path, manifest: layout.LuceneManifest) -> None:
         columns = Columns(folder, manifest.content.id_bytes)
@@ -89,18 +89,6 @@ class LuceneCatalogue(IndexedCatalogue):
             return None
         line: IndexLine = self._decode(document.get("raw"))
         return line.product
-
-
-def open_lucene_catalogue(path: Path, *, is_fully_checked: bool = False) -> LuceneCatalogue:
-    """Open an index folder made by `build_lucene_index`.
-
-    Raises ArenaError V2060 when the Java packages are missing, V2010 when there is no index, V2010 when it is
-    truncated, edited or of another format.
-    """
-    require_packages()
-    manifest = read_lucene_manifest(path)
-    layout.check_entries(path, manifest.files, is_full=is_fully_checked)
-    return LuceneCatalogue(path, manifest)
 
 
 def read_lucene_manifest(folder: Path) -> layout.LuceneManifest:
@@ -280,7 +268,10 @@ def open_engine(name: str, path: Path, *, is_fully_checked: bool = False) -> Eng
     """
     _check_name(name)
     if name == "lucene":
-        return open_lucene_catalogue(path, is_fully_checked=is_fully_checked)
+        require_packages()
+        manifest = read_lucene_manifest(path)
+        layout.check_entries(path, manifest.files, is_full=is_fully_checked)
+        return LuceneCatalogue(path, manifest)
     try:
         return open_catalogue(path, is_fully_checked=is_fully_checked, kernel=cast(Kernel, name))
     except ImportError as error:

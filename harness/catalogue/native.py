@@ -24,8 +24,16 @@ from foundation.errors import ArenaError
 from harness.catalogue import layout
 from harness.catalogue.analysis import analyzer_sha256
 from harness.catalogue.build import Columns, denominators, inverse_frequencies, posting_scores
-from harness.catalogue.port import SearchRequest, ShopPages
-from harness.catalogue.requests import HIT_CAP, KEPT_MAX, PAGE_SIZE, SearchPlan, count_terms, read_request
+from harness.catalogue.port import (
+    HIT_CAP,
+    KEPT_MAX,
+    PAGE_SIZE,
+    SearchPlan,
+    SearchRequest,
+    ShopPages,
+    count_terms,
+    read_request,
+)
 from harness.limits import HIT, POSTING, WORD, WorkMeter
 from problems.model import SERVICES, Product
 

@@ -48,11 +48,6 @@ from harness.sandbox.port import GuestCallError
 from harness.trace import Completion, Event
 
 
-def monotonic_ms() -> int:
-    """The default clock for latencies; they are never part of a body."""
-    return time.monotonic_ns() // 1_000_000
-
-
 class Gateway:
     """A `ModelGateway` over upstreams that speak the OpenAI protocol. Thread-safe."""
 
@@ -65,12 +60,13 @@ class Gateway:
         sleep: Callable[[float], None] = time.sleep,
         *,
         dedicated: Mapping[str, Sequence[Upstream]] = MappingProxyType({}),
-        clock_ms: Callable[[], int] = monotonic_ms,
+        clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
         ledger: Ledger | None = None,
         journal: MemoryJournal | None = None,
         is_last: bool = False,
     ) -> None:
-        """`tools_schemas` is the toolbox's canonical `tools` array, JSON text; `ledger` counts each request.
+        """`tools_schemas` is the toolbox's canonical `tools` array, JSON text; `ledger` counts each request, `clock_ms`
+        its latency, which is never part of a body.
 
         `dedicated` names the upstreams of a model that has its own; `upstreams` serve every other model.
         `journal` holds what earlier attempts were answered; `is_last`: the policy allows no attempt after this one.

@@ -164,15 +164,12 @@ def check(
                 if count > ACCEPTED_MAX
             )
             bad += bool(crowded) or not solvable.is_usable
-            counts = {"accepted": accepted, "fitting": fitting}
-            lines = []
-            if solvable.failure is not None:
-                lines.append(f"{solvable.problem_id}: {solvable.failure.code} {solvable.failure.detail}")
-            if crowded:
-                lines.append(f"{solvable.problem_id}: P4013 {crowded}")
-            if solvable.warnings:
-                lines.append(f"{solvable.problem_id}: warning: {'; '.join(solvable.warnings)}")
-            show(msgspec.structs.asdict(solvable) | counts | {"crowded": crowded}, lines, as_json=as_json)
+            found = [f"{solvable.failure.code} {solvable.failure.detail}"] if solvable.failure else []
+            found += [f"P4013 {crowded}"] if crowded else []
+            found += [f"warning: {'; '.join(solvable.warnings)}"] if solvable.warnings else []
+            facts = {"accepted": accepted, "fitting": fitting, "crowded": crowded}
+            lines = [f"{solvable.problem_id}: {what}" for what in found]
+            show(msgspec.structs.asdict(solvable) | facts, lines, as_json=as_json)
             progress("check", done, len(problems))
     if not as_json:
         typer.echo(f"{len(problems) - bad} of {len(problems)} problems are solvable, not free and not ambiguous")
@@ -196,7 +193,7 @@ def score(
     service, sku & attrs, shop or budget, success), rounded to 12 digits. A malformed case or document gives that case
     `unscored` with a code instead, and exit code 1.
     """
-    from problems.cases import Documents, score_cases
+    from problems.formats import Documents, score_cases
 
     matcher = read_matcher(titles)
     with opened(documents) as stream:

@@ -42,7 +42,6 @@ from neurons.cli.options import (
 from neurons.cli.presenter import echo_json, echo_styled, text_width
 from neurons.cli.records import plain_content, record_lines
 from neurons.practice.run import LocalRun, default_cache_dir, read_run
-from neurons.race.explaining import open_explainer
 from neurons.race.sentences import names_of
 
 if TYPE_CHECKING:
@@ -205,6 +204,8 @@ def _found(target: str, validator: str, catalogue: Path | None, store: StoreFlag
         raise typer.Exit(EXIT_FAILED)
     if path.is_file():
         return traces_of_file(path)
+    from neurons.race.log import open_explainer
+
     explain = open_explainer(store.folder, catalogue).explain
     return store.run(lambda logs: traces_of_store(logs, target, explain, validator))
 

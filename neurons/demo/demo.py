@@ -36,8 +36,7 @@ from foundation.errors import ArenaError
 from harness.agents.registry import baseline_source, cheater_source, reference_agent
 from harness.catalogue.native import open_catalogue
 from neurons.node.opening import open_bodies
-from neurons.race.explaining import link_catalogue
-from neurons.race.log import QUALIFYING, RaceLog
+from neurons.race.log import QUALIFYING, RaceLog, link_catalogue
 from neurons.settings.endpoints import check_endpoints, named_endpoints
 from neurons.settings.inputs import chain_of, policy_of, prepare_catalogue, unix_ms
 from neurons.settings.settings import Settings, environment_of

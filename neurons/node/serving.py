@@ -26,7 +26,7 @@ from arena.store.postgres import PostgresStore
 from arena.web.server import DoorServer, TailServer
 from foundation.errors import ArenaError
 from neurons.loops.serving import LINE_BYTES_MAX, NO_SOCKET, ServingSetup, ServingState
-from neurons.race.explaining import open_explainer
+from neurons.race.log import open_explainer
 from neurons.settings.observe import configure_logs
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

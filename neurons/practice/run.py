@@ -29,9 +29,9 @@ from neurons.settings.endpoints import check_endpoints, local_models, named_endp
 from neurons.settings.inputs import policy_of, prepare_suite
 from neurons.settings.settings import Settings
 from neurons.worker.ports import open_local_ports, usable_memory_bytes, worker_count
-from problems.explanation import Constraint, explain_outcome
 from problems.formats import count_web, read_problems
 from problems.model import BUCKETS, OutcomeScore, Problem
+from problems.score import Constraint, explain_outcome
 from problems.suites import SUITES, VariantMaker
 
 RUN_FORMAT = "agent-arena/local-run/1"

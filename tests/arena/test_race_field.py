@@ -169,12 +169,6 @@ def test_a_validator_that_adopts_stands_where_the_others_stand():
     assert late.top == top and late.eliminated == ("v-z",)
     assert late.history == (first, second)
     assert late.incumbent.subject == FIELD[0].subject and late.incumbent.is_incumbent
-
-
-def test_a_race_without_a_settlement_in_force_changes_nobodys_place():
-    first = settled(1, {"a": 8, "b": 2})
-    before = succession([ended(1, first, is_adopted=True)])
-    cancelled = replace(first, state="cancelled", standings=(), is_promotion=False, top_agent_version_id="")
-    after = succession([ended(1, first, is_adopted=True), ended(2, replace(cancelled, race_id="race-000002"))])
-    assert before.top is not None
-    assert (after.top, after.eliminated) == (before.top, before.eliminated)
+    cancelled = replace(first, race_id="race-000003", state="cancelled", standings=(), is_promotion=False)
+    after = succession([ended(2, second, is_adopted=True, history=(first,)), ended(3, cancelled)])
+    assert (after.top, after.eliminated) == (late.top, late.eliminated)  # it changes nobody's place

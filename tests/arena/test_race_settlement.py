@@ -18,7 +18,6 @@ from arena.race.scores import (
     exact_score,
     race_score_e4,
     rank,
-    resample,
 )
 from arena.race.settle import settle
 from arena.records.model import SettlementRecord, Top
@@ -192,11 +191,3 @@ def test_scores_stay_between_zero_and_one_and_lambda_never_adds(scores, lambda_e
     agent = agent_score("a", *scores, agentic=5_000)
     assert 0 <= race_score_e4(agent, lambda_e4) <= race_score_e4(agent, 0) <= 10_000
     assert exact_score(agent, lambda_e4) >= 0
-
-
-# -- intervals
-def test_resampling_is_pinned_for_ever_and_stays_in_range():
-    picks = resample("00" * 32, 90)
-    assert picks.shape == (1_000, 90)
-    assert picks.min() == 0 and picks.max() == 89
-    assert picks[0, :8].tolist() == [67, 67, 56, 77, 8, 88, 69, 8]

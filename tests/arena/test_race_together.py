@@ -52,40 +52,26 @@ def test_liars_cost_no_quorum_and_one_that_slept_goes_on_from_what_the_others_se
 
 
 def test_no_quorum_is_said_with_the_figures_and_a_lacking_log_by_its_name():
-    nobody = run(
-        {"val-a": 10, "val-b": 10}, {}, seed=1, wakes_ms=dict.fromkeys(("val-a", "val-b"), PLAN.settling_ms * 2)
-    )
-    member = nobody.members["val-a"]
+    two, nothing = {"val-a": 10, "val-b": 10}, {"field": (), "results": ()}
+    member = run(two, {}, seed=1, wakes_ms=dict.fromkeys(two, PLAN.settling_ms * 2)).members["val-a"]
     (closes,) = decide(member.state, member.facts())
     before = apply(member.state, closes)
     (end,) = decide(before, member.facts())
-    assert (
-        explain_end(before, end, {"field": (), "results": ()}).detail
-        == "the anchors or receipts of the field could not be read"
-    )
-    split = run(
-        {"val-a": 10, "val-b": 10}, {}, seed=1, wakes_ms={"val-a": PLAN.countersign_ms, "val-b": PLAN.countersign_ms}
-    )
-    state = split.members["val-b"].state
+    assert explain_end(before, end, nothing).detail == "the anchors or receipts of the field could not be read"
+    state = run(two, {}, seed=1, wakes_ms=dict.fromkeys(two, PLAN.countersign_ms)).members["val-b"].state
     assert state.settlement.reason == NO_QUORUM
-    failure = explain_end(state, RaceSettled(settlement=state.settlement), {"field": (), "results": ()})
+    failure = explain_end(state, RaceSettled(settlement=state.settlement), nothing)
     assert failure.code == "V2100" and "0 of 2 validators took part" in failure.detail
 
 
-def running(hotkey: str):
-    """A validator's state while the race runs, and its facts at that moment."""
+def test_stand_ins_never_pile_up_in_the_queue_and_none_begins_once_logs_may_be_anchored():
     network = Network(HONEST, random.Random(1))
-    members = [Member(name, network) for name in HONEST]
-    network.now_ms = PLAN.closing_ms
-    while network.members[hotkey].state.items is None:
+    members, network.now_ms = [Member(name, network) for name in HONEST], PLAN.closing_ms
+    while members[0].state.items is None:
         for member in members:
             member.turn()
         network.now_ms += STEP_MS
-    return network.members[hotkey].state, network.members[hotkey].facts()
-
-
-def test_stand_ins_never_pile_up_in_the_queue_and_none_begins_once_logs_may_be_anchored():
-    state, facts = running("val-a")
+    state, facts = members[0].state, members[0].facts()
     late = replace(facts, now_ms=state.draw.drawn_ms + 2 * RULES.race.stand_in_ms, done={})
     assert room(state, late) == STAND_INS_WAITING
     assert room(state, replace(late, open_race_items=3)) == STAND_INS_WAITING - 3

@@ -19,8 +19,8 @@ from arena.bank.batch import AcceptedProduct, Explained
 from arena.chain.keys import generate_signer, keypair_signer
 from arena.records.model import EvaluationRecord
 from arena.sn15.picture import agent_uuid, race_uuid, run_uuid, version_uuid
-from problems.explanation import Constraint
 from problems.model import POOLS
+from problems.score import Constraint
 from tests.arena.door_stand import WIDE_RULES, Miner, SigningAuth, Stand
 from tests.arena.door_stand import serving as serving_door
 from tests.arena.sealed_stand import AGENTS, OPENS_MS, RACES, Secrets, fill

@@ -23,8 +23,7 @@ from foundation.canonical import text_hash
 from harness.agents.registry import baseline_source
 from harness.catalogue import layout
 from harness.catalogue.native import compiled_accumulate, open_catalogue
-from harness.catalogue.port import Catalogue
-from harness.catalogue.requests import count_terms, read_query
+from harness.catalogue.port import Catalogue, count_terms, read_query
 from harness.catalogue.synthetic import generate
 from harness.emission.call_reader import CallReader
 from harness.inference.gateway import Gateway
@@ -180,7 +179,9 @@ def _largest_honest(products: Sequence[Product], index: Path, folder: Path) -> i
     its postings as those of 2.7 million documents."""
     catalogue = open_catalogue(index)
     starts = layout.map_array(index, "starts", layout.ARRAYS["starts"])
-    lengths = dict(zip(layout.read_vocabulary(index), np.diff(starts).tolist(), strict=True))
+    lengths = dict(
+        zip((index / layout.VOCABULARY).read_bytes().decode().split("\n"), np.diff(starts).tolist(), strict=True)
+    )
     growth = MILLIONS / layout.read_manifest(index).content.documents - 1
     source = baseline_source(MODEL).replace("MAX_STEPS = 20", "MAX_STEPS = 25")
     admitted = {text_hash(source)}

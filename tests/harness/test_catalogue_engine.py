@@ -12,8 +12,7 @@ import pytest
 
 from harness.catalogue.lucene import open_engine
 from harness.catalogue.native import Kernel, open_catalogue
-from harness.catalogue.port import Catalogue, SearchRequest
-from harness.catalogue.requests import ignored_parameters
+from harness.catalogue.port import Catalogue, SearchRequest, ignored_parameters
 from harness.catalogue.synthetic import generate
 from problems.model import Product
 from tests.harness.catalogue_queries import varied_products, varied_requests

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from foundation.codes import Owner
 from foundation.errors import ArenaError
-from problems.cases import Documents, score_cases
-from problems.formats import read_problem
+from problems.formats import Documents, read_problem, score_cases
 from problems.model import Axis, OutcomeScore, PriceRule, UnscoredOutcome, Voucher
 from problems.score import discounted_total, parse_recommendation, reference_fields, score, settle_bill
 from problems.titles import matcher_named

@@ -12,7 +12,7 @@ import asyncpg
 import msgspec
 
 from arena.chain.keys import verify
-from arena.race.machine import RaceState, paid_race
+from arena.race.machine import Force, force_of, paid_race
 from arena.race.settle import settlement_sha256
 from arena.records.body import decode_content, restore_frame
 from arena.records.model import AttemptRecord, EvaluationRecord, SettlementRecord, StoredBody
@@ -196,31 +196,21 @@ class RaceEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 async def audit_race(day: RaceDay) -> RaceEnd:
     """Assert that honest validators ended the race alike, pay alike, and can each settle it again, byte for byte."""
-    ends = [(desk, await _state_of(desk, day.race_id)) for desk in day.honest]
     agreed: dict[str, SettlementRecord] = {}
-    own, adopted, without = [], 0, 0
-    for desk, state in ends:
-        assert state.stage in ("settled", "cancelled"), f"{day.race_id} is {state.stage} for validator {desk.number}"
-        if state.settlement is None or _says_none(state):
-            without += 1
-            continue
-        agreed[settlement_sha256(state.settlement)] = state.settlement
-        adopted += state.is_adopted
-        own += [] if state.is_adopted else [desk]
+    desks: dict[Force, list[SimulatedDesk]] = {"own": [], "adopted": [], "none": []}
+    for desk in day.honest:
+        state = next(state for state in await desk.clock.states() if state.race_id == day.race_id)
+        force = force_of(state)
+        desks[force].append(desk)
+        if state.settlement is not None and force != "none":
+            agreed[settlement_sha256(state.settlement)] = state.settlement
     assert len(agreed) <= 1, f"{day.race_id}: {len(agreed)} settlements among honest validators"
-    for desk in own:
+    for desk in desks["own"]:
         await settle_again(desk, *agreed.values())
-    await _require_equal_weights(day, own)
+    await _require_equal_weights(day, desks["own"])
+    adopted, without = len(desks["adopted"]), len(desks["none"])
     settlement = next(iter(agreed.values()), None)
-    return RaceEnd(race_id=day.race_id, settlement=settlement, own=len(own), adopted=adopted, without=without)
-
-
-def _says_none(state: RaceState) -> bool:
-    return state.settlement is not None and "quorum" in state.settlement.reason
-
-
-async def _state_of(desk: SimulatedDesk, race_id: str) -> RaceState:
-    return next(state for state in await desk.clock.states() if state.race_id == race_id)
+    return RaceEnd(race_id=day.race_id, settlement=settlement, own=len(desks["own"]), adopted=adopted, without=without)
 
 
 async def settle_again(desk: SimulatedDesk, settlement: SettlementRecord) -> None:

@@ -59,8 +59,8 @@ from foundation.canonical import text_hash
 from harness.trace import Completion, EvaluationBody, ToolCall
 from judge.rubric import coefficient_e4
 from judge.verdict import Citation
-from problems.explanation import Constraint
 from problems.model import Axis, OutcomeScore
+from problems.score import Constraint
 from tests.arena.log_stand import CONDITIONS, LEVEL, body, episode, outcome
 from tests.arena.race_stand import BEACON, changed, inputs_of
 from tests.arena.tail_stand import Author

@@ -3,8 +3,9 @@
 No clock, no randomness, no state. Ids are hashes of the request, token counts are counts of characters, and
 `created` is 0, so equal requests give equal bytes. Three skill levels are three model ids; a fourth, concise one is
 answered and not listed, since a race has no use for it. Besides shopping it repeats a call written in the prompt (what
-a prompt-echoing agent asks for) and narrates when no tool is on offer. It is served on 127.0.0.1 (`/v1/chat/completions`,
-`/v1/models`, `/health`; the API key is ignored), and is an endpoint of this process without a server.
+a prompt-echoing agent asks for) and narrates when no tool is on offer. It is served on 127.0.0.1
+(`/v1/chat/completions`, `/v1/models`, `/health`; the API key is ignored), and is an endpoint of this process without a
+server.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
 What the user asked for is read out of the request's words, total on any text: every phrasing of `problems.constraints`;
 of free prose prices and services, and every other word is searched for. The rest reads as one story (search, read
-details, settle on a shop, verify, recommend, terminate) and depends only on the request and the results, so a replay from the start gives the same turns. It calls only tools that
-are on offer, and takes a result of another shape as nothing found. It never gives up without a recommendation when a
-search found anything. Fits are compared in integers, so the same results rank the same everywhere.
+details, settle on a shop, verify, recommend, terminate) and depends only on the request and the results, so a replay
+from the start gives the same turns. It calls only tools that are on offer, and takes a result of another shape as
+nothing found. It never gives up without a recommendation when a search found anything. Fits are compared in integers,
+so the same results rank the same everywhere.
 """
 
 from __future__ import annotations
