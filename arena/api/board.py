@@ -1,9 +1,8 @@
 """What the public reads are answered from: a fold over the logs of a store and the events of its races.
 
-Every record is read once, and what follows from them is worked out once between two refreshes; what is kept of
-an episode is a count, so memory grows with agents, hours and races, not with episodes. It keeps more than may be shown:
-whoever answers from it asks `arena.visibility.rule`. Verdicts are never told as a number: a failure has none, so it
-would tell the score of a race that is under way.
+Every record is read once; what is kept of an episode is a count, so memory grows with agents, hours and races. It keeps
+more than may be shown: whoever answers from it asks `arena.visibility.rule`. Verdicts are never told as a number: a
+failure has none, so it would tell the score of a race that is under way.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@ same ever after.
 
 A request is looked at in this order: has its address a share left (`arena.web.server` asks), is the hotkey it names
 registered by a fresh view of the chain, is there a place for its body; then the body is read within a size and a time,
-the signature checked, the nonce spent in the database, and the key's share. Nothing is taken that admission would
-refuse by what is known now (`arena.submissions.admission`) or while the operator's switch is off; of one hotkey one
-submission waits at a time, which the database decides. What was taken is a row that waits before the answer is sent.
+the signature checked, the nonce spent in the database, and the key's share. What was taken is a row that waits before
+the answer is sent; of one hotkey one waits at a time, which the database decides.
 """
 
 from __future__ import annotations
@@ -335,9 +334,9 @@ class Desk:
                         sentences=tuple(opinion.explanation for opinion in said.verdict.opinions),
                     )
                     found.setdefault(said.subject.agent_version_id, []).append(judged)
+            if len(self._judged) == RACES_JUDGED:
+                self._judged.clear()
             self._judged[race.race_id] = found
-            while len(self._judged) > RACES_JUDGED:
-                del self._judged[next(iter(self._judged))]
         return tuple(self._judged[race.race_id].get(agent, ()))
 
 

@@ -1,9 +1,6 @@
 """Admission: whether a submission may enter the queue, decided from public values alone; and beside which earlier ones
-the gate looks at it.
-
-Pure functions. Two validators that see the same chain and the same earlier submissions decide the same. The cooldown
-counts between *commitment* blocks, and neighbours stand in the order of commitments: arrival differs from validator to
-validator and plays no part.
+the gate looks at it. Two validators that see the same chain and the same earlier submissions decide the same: cooldown
+and neighbours go by the blocks of *commitments*, never by arrival.
 """
 
 from __future__ import annotations

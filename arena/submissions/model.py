@@ -1,8 +1,7 @@
 """A signed submission: what a miner sends, how it is identified, what stands on chain for it, and its row in a store.
 
-Identities are content hashes, never signatures (which are randomised). The commitment binds a hotkey to one
-source before anybody else can see it; the signature binds name, time and source to that hotkey. The source leaves the
-miner only after its commitment is accepted, so nobody who sees the source can have committed it earlier.
+Identities are content hashes, never signatures (which are randomised). The commitment binds a hotkey to one source,
+which leaves the miner only after it is accepted; the signature binds name, time and source to that hotkey.
 """
 
 from __future__ import annotations

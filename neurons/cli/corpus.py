@@ -257,7 +257,7 @@ def _funnel_text(funnel: Funnel) -> str:
         table = make_table(*names, title=one.title, right=right, box=None, pad_edge=False)
         for row in one.rows:
             table.add_row(*row)
-        console.print(table, one.note, sep="\n")
+        console.print(table, f"{one.note}\n" if one.note else "", sep="\n")
     return text.getvalue()
 
 

@@ -363,8 +363,7 @@ def page(status: Status) -> str:
         rows += [("log", _log(store, now_ms)), ("race", text), ("work", work), ("weights", _weights(store, beat))]
     if beat is not None:
         peers = f"{len(beat.peers)} heard, {len(skewed(beat))} under other rules"
-        is_counted = beat.bank_until_ms is not None
-        bank = f"{_bank_days(beat, now_ms)} days left, {BANK_DAYS_MIN} wanted" if is_counted else ""
+        bank = f"{_bank_days(beat, now_ms)} days left, {BANK_DAYS_MIN} wanted" if beat.bank_until_ms is not None else ""
         rows += [("peers", peers if beat.peers else "none heard of")]
         rows += [("bank", bank or "made here when it is empty, or not measured")]
         rows += [("release", _release(beat.release))] if beat.release else []

@@ -1,9 +1,8 @@
 """A node's handle on its serving process: started with the loops, started again when it ends, stopped with them.
 
-The node owns the listening sockets: a client that comes while the process starts again waits and is not refused. The
-node survives if the process exits: the loop waits (V2206), longer each time. What to serve goes over its standard
-input, which holds a DSN's password and never a hotkey's key; it serves until that pipe is closed, by whatever end of
-the node.
+The node owns the listening sockets: a client that comes while the process starts again waits and is not refused. What
+to serve goes over its standard input, which holds a DSN's password and never a hotkey's key; it serves until that pipe
+is closed, by whatever end of the node.
 """
 
 from __future__ import annotations

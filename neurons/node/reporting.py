@@ -53,8 +53,7 @@ _DEAD = "No agent's run ends before it answers, and none loses by it. Start it: 
 
 
 def banner(settings: Settings, node: Node) -> str:
-    """Seven lines, and one for each model endpoint that does not answer."""
-    policy, sandbox = node.policy, node.conditions.sandbox
+    """Six lines, and one for each model endpoint that does not answer."""
     key = f" ({settings.wallet_hotkey})" if settings.wallet_hotkey.startswith("//") else ""
 
     def address(host: str, port: int | None, setting: str) -> str:
@@ -65,8 +64,7 @@ def banner(settings: Settings, node: Node) -> str:
     reads = address(settings.public_host, settings.serve_port, "serve-port")
     metrics = address(settings.metrics_host, settings.metrics_port, "metrics-port")
     rows = [
-        ("rules", f"policy {policy.name} {short(policy.policy_sha256)}: {policy.race.problems} problems a race"),
-        ("agents", f"{node.pool.size} at once in {sandbox.name}"),
+        ("agents", f"{node.pool.size} at once in {node.conditions.sandbox.name}; rules of {node.policy.name}"),
         ("models", f"{models or 'scripted, on this machine'}; judge {settings.judge_base_url or 'scripted'}"),
         *(("DEAD", f"{line}. {_DEAD}") for line in node.silent),
         ("miners", f"submit at {door}"),

@@ -64,8 +64,6 @@ def test_text_that_is_no_cursor_is_refused(text):
 
 @pytest.fixture(scope="module")
 def author(postgres) -> Author:
-    from arena.chain.keys import generate_signer
-
     signer = generate_signer()
     made = Author(postgres.dsn_for(signer.hotkey), signer)
     fill(made)

@@ -10,7 +10,6 @@ import pytest
 
 from arena.bank.batch import seal
 from arena.bank.sealing import (
-    BatchNotice,
     SealedFile,
     SignedNotice,
     decode_sealed,
@@ -21,7 +20,6 @@ from arena.bank.sealing import (
     write_sealed,
 )
 from arena.chain.keys import keypair_signer, verify
-from arena.records.log import cluster_commitment
 from foundation.errors import ArenaError
 from problems.titles import AcceptedTitles, reward_titles
 from tests.arena.test_chain_timelock import STANDS, Stand
@@ -68,14 +66,6 @@ def test_accepted_titles_lie_inside_and_cannot_be_read_before_the_round(stand):
     with pytest.raises(ArenaError, match="V2085"):
         open_batch(sealed, None, timelock=stand.timelock)
     assert open_batch(sealed, stand.published, timelock=stand.timelock).titles == TITLES
-
-
-def test_another_rounds_signature_is_refused(stand):
-    sealed = locked(stand)
-    for other in stand.others:
-        with pytest.raises(ArenaError) as caught:
-            open_batch(sealed, other, timelock=stand.timelock)
-        assert code_of(caught) == "P4026"
 
 
 def test_a_content_other_than_the_notice_committed_to_is_refused(stand):
@@ -130,13 +120,3 @@ def test_a_file_lies_readable_by_its_owner_only_and_reads_back_equal(tmp_path, s
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with pytest.raises(ArenaError, match="P4001"):
         read_sealed(tmp_path / "absent", OPERATOR.hotkey, verify)
-
-
-# -- what is public
-
-
-def test_the_salt_opens_every_commitment_of_the_notice(stand):
-    notice: BatchNotice = locked(stand).notice
-    opened = open_batch(locked(stand), stand.published, timelock=stand.timelock)
-    for problem, public in zip(opened.released_problems, notice.problems, strict=True):
-        assert public.cluster_commitment == cluster_commitment(opened.salt, problem.problem_id, problem.cluster_id)

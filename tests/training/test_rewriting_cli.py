@@ -30,7 +30,7 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def thoughts(export: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("thoughts") / "out"
-    scripted = ("--base-url", "scripted", "--state-dir", out.parent / "state")
+    scripted = ("--base-url", "scripted")
     assert arena("rewrite", export, "--out", out, *scripted, *LOOSE) == 0
     return out
 
