@@ -56,36 +56,6 @@ from problems.model import Problem
 _DETAIL_CHARS = 500  # of a refusal, which may quote what the agent sent
 
 
-class Surfacing:
-    """Which ids have been surfaced so far: an id counts only if the catalogue's search put it before the agent.
-
-    It is surfaced by the first `find_*` result that holds it and whose own arguments do not
-    (docs/architecture.md#scores): ids that an agent brings along, views, checks or searches by number stay unsurfaced.
-    """
-
-    def __init__(self) -> None:
-        self._ids: set[str] = set()
-
-    def observe(self, name: str, arguments: str, found_ids: tuple[str, ...]) -> tuple[Surfaced, ...]:
-        """The ids that this call surfaces for the first time, each with its rank in the result, from 1."""
-        if not found_ids or not name.startswith("find_"):
-            return ()
-        text = compose("NFKC", "\n".join(texts_in(arguments)))
-        new = []
-        for rank, product_id in enumerate(found_ids, start=1):
-            # As a word of its own, so that "7" is not found in "700".
-            word = rf"(?<![0-9A-Za-z]){re.escape(product_id)}(?![0-9A-Za-z])"
-            if product_id in self._ids or (product_id in text and re.search(word, text)):
-                continue
-            self._ids.add(product_id)
-            new.append(Surfaced(product_id=product_id, rank=rank))
-        return tuple(new)
-
-    def missing(self, product_ids: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of `product_ids` that have not been surfaced, in their order, each once."""
-        return tuple(dict.fromkeys(product_id for product_id in product_ids if product_id not in self._ids))
-
-
 class Recorder:
     """A `Host` for one episode."""
 
@@ -104,11 +74,11 @@ class Recorder:
         self._toolbox, self._gateway, self._limits, self._reader = toolbox, gateway, limits, reader
         self._shown_bytes_of, self._clock = shown_bytes, clock
         self._emission = Emission(reader, query)
-        self._surfacing = Surfacing()
+        self._surfaced: set[str] = set()  # ids
         self.work = WorkMeter(limits.host_work)
-        self._events: list[Event] = []
-        self._messages: dict[str, int] = {}
-        self._totals = Totals()
+        self.events: list[Event] = []  # in the order in which they happened
+        self.messages: dict[str, int] = {}  # interned: completions point to their places
+        self.totals = Totals()
         self._refused = self._asked_tools = self._rounds = 0
         self._has_acted = True  # since the latest completion, or no completion yet
         self._result_bytes = self._shown_bytes = self._body_bytes = 0
@@ -130,21 +100,9 @@ class Recorder:
         except WorkExceededError as exceeded:
             self._stop("host_work", "A1021", str(exceeded))
 
-    def events(self) -> tuple[Event, ...]:
-        """What happened, in order."""
-        return tuple(self._events)
-
-    def messages(self) -> tuple[str, ...]:
-        """The interned messages that completions point into."""
-        return tuple(self._messages)
-
-    def totals(self) -> Totals:
-        """Sums over the episode so far."""
-        return self._totals
-
     def _count(self, **more: int) -> None:
-        totals = {name: getattr(self._totals, name) + number for name, number in more.items()}
-        self._totals = msgspec.structs.replace(self._totals, **totals)
+        totals = {name: getattr(self.totals, name) + number for name, number in more.items()}
+        self.totals = msgspec.structs.replace(self.totals, **totals)
 
     # -- tools
 
@@ -167,14 +125,14 @@ class Recorder:
         finally:
             self.tool_s += self._clock() - started_s
         with reading_guest_bytes():
-            surfaced = self._surfacing.observe(name, arguments, outcome.found_ids)
+            surfaced = self._surface(name, arguments, outcome.found_ids)
             self._emission.returned(name, arguments, outcome.result, attribution.emitter)
-        index = self._totals.tool_calls
+        index = self.totals.tool_calls
         self._count(tool_calls=1, **{f"{attribution.emitter}_calls": 1})
         self._record(
             ToolCall(
                 index=index,
-                step=self._totals.steps,
+                step=self.totals.steps,
                 name=name,
                 arguments=arguments,
                 emitter=attribution.emitter,
@@ -196,16 +154,36 @@ class Recorder:
         self.work.spend(RESULT_BYTE * size)
         if outcome.recommended_ids is not None:
             self.recommended, self.recommending = outcome.recommended_ids, index
-            self.unsurfaced = self._surfacing.missing(outcome.recommended_ids)
+            self.unsurfaced = tuple(dict.fromkeys(i for i in outcome.recommended_ids if i not in self._surfaced))
         self.is_terminated = outcome.is_final
         failure = outcome.failure
         shown = None if failure is None else {"code": failure.code, "message": failure.detail}
         return {"result": outcome.result, "failure": shown}
 
+    def _surface(self, name: str, arguments: str, found_ids: tuple[str, ...]) -> tuple[Surfaced, ...]:
+        """The ids that this call surfaces for the first time, each with its rank in the result, from 1.
+
+        An id counts only if the catalogue's search put it before the agent: it is surfaced by the first `find_*` result
+        that holds it and whose own arguments do not (docs/architecture.md#scores); ids that an agent brings along,
+        views, checks or searches by number stay unsurfaced.
+        """
+        if not found_ids or not name.startswith("find_"):
+            return ()
+        text = compose("NFKC", "\n".join(texts_in(arguments)))
+        new = []
+        for rank, product_id in enumerate(found_ids, start=1):
+            # As a word of its own, so that "7" is not found in "700".
+            word = rf"(?<![0-9A-Za-z]){re.escape(product_id)}(?![0-9A-Za-z])"
+            if product_id in self._surfaced or (product_id in text and re.search(word, text)):
+                continue
+            self._surfaced.add(product_id)
+            new.append(Surfaced(product_id=product_id, rank=rank))
+        return tuple(new)
+
     # -- completions
 
     def _complete(self, params: dict[str, object]) -> object:
-        limits, so_far = self._limits, self._totals
+        limits, so_far = self._limits, self.totals
         # Refused requests cost no model time, but an agent that sends nothing else must end as well.
         if max(so_far.steps, self._refused) >= limits.completions_max:
             kind = "steps" if limits.completions_max == limits.steps else "completions"
@@ -251,12 +229,12 @@ class Recorder:
         cost = completion_cost(self._limits, answer.model or reply.model, *tokens)
         self._count(steps=1, prompt_tokens=tokens[0], completion_tokens=tokens[1], cost_micro_usd=cost)
         self.model_ms += answer.model_ms
-        new_messages = tuple(text for text in dict.fromkeys(answer.messages) if text not in self._messages)
+        new_messages = tuple(text for text in dict.fromkeys(answer.messages) if text not in self.messages)
         self._record(
             Completion(
-                step=self._totals.steps,
+                step=self.totals.steps,
                 model=reply.model,
-                request=tuple(self._messages.setdefault(text, len(self._messages)) for text in answer.messages),
+                request=tuple(self.messages.setdefault(text, len(self.messages)) for text in answer.messages),
                 request_sha256=answer.request_sha256,
                 content=reply.content,
                 reasoning=reply.reasoning,
@@ -292,7 +270,7 @@ class Recorder:
     def _record(self, event: Event, *texts: str) -> None:
         """Append an event, then stop when shown trace or record is full. `texts` is what the event adds to the body."""
         limits = self._limits
-        self._events.append(event)
+        self.events.append(event)
         self._body_bytes += sum(len(text.encode()) for text in texts)
         with reading_guest_bytes():
             self._shown_bytes += self._shown_bytes_of(event)
@@ -394,7 +372,7 @@ def run_episode(source: str, problem: Problem, ports: EpisodePorts, rules: Episo
     stop, failure = _explain(ended, recorder, rules.limits)
     if failure is None and ports.journal is not None and ports.journal.owed():
         stop, failure = "diverged", Failure(code="A1044", detail="a restart leaves out what was answered before")
-    calls = [event for event in recorder.events() if isinstance(event, ToolCall)]
+    calls = [event for event in recorder.events if isinstance(event, ToolCall)]
     body = EvaluationBody(
         policy_sha256=rules.policy_sha256,
         problem_id=problem.problem_id,
@@ -404,17 +382,17 @@ def run_episode(source: str, problem: Problem, ports: EpisodePorts, rules: Episo
         tool_profile=ports.toolbox.profile,
         tools_sha256=ports.toolbox.schemas_sha256,
         catalogue_sha256=rules.catalogue_sha256,
-        messages=recorder.messages(),
-        events=recorder.events(),
+        messages=tuple(recorder.messages),
+        events=tuple(recorder.events),
         stop=stop,
         failure=failure,
         claim=ended.claim.encode()[: rules.limits.claim_bytes].decode(errors="ignore"),
         recommended=recorder.recommended,
         unsurfaced=recorder.unsurfaced if rules.is_surfaced_rule_on else (),
         is_agentic=is_agentic(calls, recorder.recommended, recorder.recommending, minimum_e4=rules.agentic_min_e4),
-        totals=recorder.totals(),
+        totals=recorder.totals,
         emission=EMISSION,
-        ledger_sha256=ledger_sha256(recorder.events()),
+        ledger_sha256=ledger_sha256(recorder.events),
     )
     episode_ms = int((ports.clock() - started_s) * 1000)
     tool_ms = int(recorder.tool_s * 1000)

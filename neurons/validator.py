@@ -37,13 +37,12 @@ from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal, Turning, run_loop
 from neurons.loops.watches import ChainWatch, DatabaseWatch, endpoint_loops
 from neurons.node.opening import open_node
-from neurons.node.reporting import EVERY_S, HeartbeatLoop, banner, read_race
+from neurons.node.reporting import EVERY_S, HeartbeatLoop, banner
 from neurons.race.admission import Intake
 from neurons.race.clock import RaceClock
 from neurons.race.episodes import EpisodeLoop, VerdictLoop, sweep
 from neurons.race.log import QUALIFYING, RaceLog
-from neurons.race.releases import ReleaseLoop
-from neurons.race.sharing import AddressLoop, SharingLoop, open_exchange
+from neurons.race.sharing import AddressLoop, ReleaseLoop, SharingLoop, open_exchange
 from neurons.race.weights import WeightsLoop
 from neurons.settings.inputs import unix_ms
 from neurons.settings.observe import configure_logs
@@ -70,8 +69,7 @@ async def _run(settings: Settings) -> None:
     failure: Failure | None = Failure(code="V2004", detail="unexpected; the traceback stands in the log")
     try:
         async with open_node(settings) as node:
-            race = await read_race(node.store, node.now_ms())
-            node.log.info("ready", hotkey=node.signer.hotkey, text=banner(settings, node, race))
+            node.log.info("ready", hotkey=node.signer.hotkey, text=banner(settings, node))
             await Supervisor(node, settings).run()
         failure = None
     except asyncio.CancelledError:

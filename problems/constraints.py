@@ -26,11 +26,6 @@ _SKU_PAIR_WEIGHTS = (573, 226, 14)
 _ATTRIBUTE_WEIGHTS = (499, 319, 178, 101, 52, 28)
 
 
-def count_constraints(item: RewardItem) -> int:
-    """Rules that an item asks besides its title."""
-    return len(sku_pairs_of(item)) + len(attribute_pairs_of(item)) + len(item.service) + len(item.price)
-
-
 def draw_item(answer: Product, rng: Random, *, is_priced: bool) -> RewardItem:
     """An item of the answer, each kind of constraint with its own chance."""
     sku_options = _sku_rule(answer, rng) if rng.random() < _SKU_CHANCE else ()
@@ -198,7 +193,7 @@ _SHOP_REGISTERS: dict[str, tuple[tuple[str, str], ...]] = {
 _TELLING_REGISTERS = ("polite", "story")
 _ORDINALS = ("First,", "Second,", "Third,", "Fourth,")
 
-_SERVICE_WORDS = {
+SERVICE_WORDS = {
     "official": ("sold on LazMall", "with LazMall service", "available on LazMall", "sold by LazMall"),
     "freeShipping": (
         "with free shipping",
@@ -272,7 +267,7 @@ def say_item(name: str, item: RewardItem, rng: Random) -> str:
             parts.append(f"{rng.choice(('from the brand', 'by the brand'))} {value}")
         else:
             parts.append(f"{rng.choice(('with', 'with', 'in'))} {spoken(key)} {value}")
-    parts += [rng.choice(_SERVICE_WORDS[service]) for service in item.service]
+    parts += [rng.choice(SERVICE_WORDS[service]) for service in item.service]
     for rule in item.price:
         if rule.mode == "between":
             parts.append(rng.choice(_BETWEEN_WORDS).format(_pesos(rule.low), _pesos(rule.high)))

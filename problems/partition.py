@@ -76,11 +76,6 @@ class OpenPartition:
         """The frozen cluster of an answer's or a problem's token."""
         return self._answers.get(token) or self._problems.get(token)
 
-    def row_name(self, token: str) -> str | None:
-        """The frozen cluster's own token, for an answer's or a problem's token."""
-        row = self.row_of(token)
-        return None if row is None else row.cluster
-
     def is_entered(self, problem: Problem) -> bool:
         """Whether the problem is in the manifest by its id, with each of its answers."""
         marks = {_problem_mark(problem.problem_id), *answer_marks(problem)}
@@ -162,14 +157,15 @@ def extend(partition: OpenPartition, problems: Iterable[Problem], classes: Produ
             raise ArenaError("P4009", left.problem_id)
     before = partition.manifest
     pool_of_row = {row.cluster: row.pool for row in before.rows}
-    sets, placed = DisjointSets(), dict[str, str]()
+    sets = DisjointSets()
+    placed = {token: row.cluster for row in before.rows for token in (*row.answers, *row.problems)}
     parts: dict[str, list[PoolRow]] = {row.cluster: [row] for row in before.rows}
     pools: dict[str, Pool] = {}
     refused = []
     for problem in ordered:
         row = _row(partition.key, cluster_id(problem), "train", [problem], classes)
         tokens = (*row.answers, *row.problems)
-        touched = {name for token in tokens if (name := placed.get(token) or partition.row_name(token))}
+        touched = {placed[token] for token in tokens if token in placed}
         joined = _in_order(pool_of_row[name] for name in touched)
         if len(joined) > 1:
             refused.append(PartitionRefusal(problem_id=problem.problem_id, pools=joined))
@@ -222,18 +218,16 @@ def _row(key: bytes, name: str, pool: Pool, members: Sequence[Problem], classes:
 
 def _merged(pool: Pool, frozen: Collection[str], parts: Sequence[PoolRow]) -> PoolRow:
     """One row of all the parts, under the smallest frozen name among them, else the smallest."""
-    if len(parts) == 1:
-        return parts[0]
-    known = sorted({part.cluster for part in parts if part.cluster in frozen})
-    name = known[0] if known else min(part.cluster for part in parts)
-    return PoolRow(
-        cluster=name,
-        pool=pool,
-        answers=tuple(sorted({token for part in parts for token in part.answers})),
-        problems=tuple(sorted({token for part in parts for token in part.problems})),
-        queries=tuple(sorted({token for part in parts for token in part.queries})),
-        absorbed=tuple(sorted({*known[1:], *(token for part in parts for token in part.absorbed)})),
-    )
+
+    def together(field: str) -> tuple[str, ...]:
+        return tuple(sorted({token for part in parts for token in getattr(part, field)}))
+
+    names = sorted({part.cluster for part in parts})
+    known = [name for name in names if name in frozen]
+    name = known[0] if known else names[0]
+    fields = {field: together(field) for field in ("answers", "problems", "queries")}
+    absorbed = tuple(sorted({*known[1:], *together("absorbed")}))
+    return PoolRow(cluster=name, pool=pool, absorbed=absorbed, **fields)
 
 
 def _tokens(key: bytes, marks: Iterable[str]) -> tuple[str, ...]:
@@ -291,27 +285,19 @@ class PartitionManifest(msgspec.Struct, frozen=True, kw_only=True):
             raise ArenaError("P4010", f"format: {self.format} {self.rules} is not {FORMAT} {RULES}")
         if self.serial < 1 or not 0 <= self.seed < _SEED_END or (self.serial == 1) != (self.previous_sha256 == ""):
             raise ArenaError("P4010", "serial, seed or previous_sha256: out of range")
-        rows = self.rows
-        token_lists = [(row.cluster,) for row in rows]
-        for field in ("answers", "problems", "queries", "absorbed"):
-            token_lists += [getattr(row, field) for row in rows]
-        tokens = itertools.chain(*token_lists, self.headline, (self.key_commitment,))
-        if any(_TOKEN.fullmatch(token) is None for token in tokens):
+        lists = [getattr(row, field) for row in self.rows for field in ("answers", "problems", "queries", "absorbed")]
+        lists += [self.headline, tuple(row.cluster for row in self.rows)]
+        if not all(map(_TOKEN.fullmatch, (*itertools.chain(*lists), self.key_commitment))):
             raise ArenaError("P4010", "token: 64 lower-case hex digits are expected")
-        sorted_lists = [*token_lists, self.headline, [row.cluster for row in rows]]
-        if not all(left < right for tokens in sorted_lists for left, right in itertools.pairwise(tokens)):
+        if not all(tokens == tuple(sorted(set(tokens))) for tokens in lists):
             raise ArenaError("P4010", "rows: not in ascending order, or one token stands twice")
-        if not all(row.answers and row.problems for row in rows):
+        if not all(row.answers and row.problems for row in self.rows):
             raise ArenaError("P4010", "rows: a cluster without answers or problems")
-        for name, lists in (
-            ("answer", (row.answers for row in rows)),
-            ("problem", (row.problems for row in rows)),
-            ("cluster", ((row.cluster, *row.absorbed) for row in rows)),
-        ):
-            repeated = (token for token, times in Counter(itertools.chain.from_iterable(lists)).items() if times > 1)
-            if (twice := next(repeated, None)) is not None:
-                raise ArenaError("P4010", f"{name}: {twice[:12]}… stands in two rows")
-        evaluated = {token for row in rows if row.pool == "eval" for token in row.problems}
+        names = [token for row in self.rows for token in (row.cluster, *row.absorbed)]
+        held = [*itertools.chain(*(row.answers for row in self.rows)), *(t for row in self.rows for t in row.problems)]
+        if len({*names}) < len(names) or len({*held}) < len(held):
+            raise ArenaError("P4010", "rows: one answer, problem or cluster stands in two")
+        evaluated = {token for row in self.rows if row.pool == "eval" for token in row.problems}
         if not evaluated.issuperset(self.headline):
             raise ArenaError("P4010", "headline: holds a problem that is not in the pool eval")
 

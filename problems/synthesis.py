@@ -24,8 +24,8 @@ from typing import Literal
 import msgspec
 
 from foundation.errors import ArenaError
-from problems.axes import match
-from problems.constraints import count_constraints, draw_item, draw_voucher, say_problem, tighten_item
+from problems.axes import ask, match
+from problems.constraints import draw_item, draw_voucher, say_problem, tighten_item
 from problems.model import BUCKETS, Bucket, Problem, Product, RewardItem
 from problems.score import total_price
 from problems.title_index import TitleIndex
@@ -99,7 +99,9 @@ class ProblemMaker:
         self._free = [
             place
             for place, product in enumerate(index.products)
-            if int(self._classes[place]) not in self._taken and is_askable(product)
+            if int(self._classes[place]) not in self._taken
+            and len(_telling_words(product.title)) >= _TITLE_WORDS_MIN  # to be told apart
+            and product.price >= _PRICE_MIN_PHP  # worth a bound
         ]
         by_shop: dict[str, list[int]] = defaultdict(list)
         for place in self._free:
@@ -257,11 +259,6 @@ def _telling_words(title: str) -> list[str]:
     return list(dict.fromkeys(word for word in _NAME_WORD.findall(title.lower()) if word not in _FILLERS))
 
 
-def is_askable(product: Product) -> bool:
-    """Whether a product can be an answer: enough title words to be told apart, and a price worth a bound."""
-    return len(_telling_words(product.title)) >= _TITLE_WORDS_MIN and product.price >= _PRICE_MIN_PHP
-
-
 ACCEPTED_MAX = 3
 
 
@@ -301,9 +298,8 @@ def difficulty_of(problem: Problem, index: TitleIndex) -> Level:
     """How hard a problem is over the catalogue it is asked of: by constraints, by titles that hold all the title words
     that the query says, and by items. An answer that is not there has no such namesakes."""
     namesakes = (index.count_holding(words) for words in said_names(problem))
-    points = sum(map(count_constraints, problem.rewards)) + 2 * sum(
-        max(0, count - 1).bit_length() for count in namesakes
-    )
+    constraints = sum(ask(item).total - len(item.title) for item in problem.rewards)
+    points = constraints + 2 * sum(max(0, count - 1).bit_length() for count in namesakes)
     items = len(problem.rewards)
     points_e4 = 10_000 * points // items + 10_000 * (items - 1)
     return "easy" if points_e4 < _MEDIUM_FROM_E4 else "medium" if points_e4 < _HARD_FROM_E4 else "hard"

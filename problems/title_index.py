@@ -88,34 +88,30 @@ class TitleIndex:
         return [self.products[place] for place in self._places_holding(words)]
 
     def similar(self, title: str) -> Numbers:
-        """The places of the products whose title `lexical/1` takes for `title`.
-
-        A title similar to at least 7/10 shares at least 7/10 of the words, so it holds one of the rarest 3/10 plus one:
-        only the holders of those are compared.
-        """
-        words = sorted((self._holders(word) for word in title_words(title)), key=len)
-        if not words:
-            return _NOBODY
-        shared_min = -(-7 * len(words) // 10)
-        candidates = np.unique(np.concatenate(words[: len(words) - shared_min + 1]))
-        shared = self._count_shared(words, candidates)
-        union = self._sizes[candidates] + np.int16(len(words)) - shared
-        alike: Numbers = candidates[(shared > 0) & (10 * shared.astype(np.int32) >= 7 * union.astype(np.int32))]
-        return alike
+        """The places of the products whose title `lexical/1` takes for `title`."""
+        return self._near(title, 7_000)[0]
 
     def likenesses(self, title: str, share_min_e4: int) -> list[Likeness]:
         """Every product whose title shares at least that share (in ten-thousandths) of the words with `title`."""
-        words = [self._holders(word) for word in title_words(title)]
-        if not words:
-            return []
-        candidates = np.unique(np.concatenate(words))
+        places, shared, union = self._near(title, share_min_e4)
+        return [
+            Likeness(product_id=self.products[place].product_id, shared=int(both), union=int(either))
+            for place, both, either in zip(places, shared, union, strict=True)
+        ]
+
+    def _near(self, title: str, share_min_e4: int) -> tuple[Numbers, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Places of titles that share so much, with the numbers of words of both and of either.
+
+        Such a title shares that part of this one's words, so it holds one of the rarest of the rest and one more: only
+        the holders of those are compared.
+        """
+        words = sorted((self._holders(word) for word in title_words(title)), key=len)
+        shared_min = max(1, -(-share_min_e4 * len(words) // 10_000))
+        candidates = np.unique(np.concatenate([_NOBODY, *words[: len(words) - shared_min + 1]]))
         shared = self._count_shared(words, candidates).astype(np.int64)
         union = self._sizes[candidates] + len(words) - shared
-        near = np.flatnonzero((shared > 0) & (10_000 * shared >= share_min_e4 * union))
-        return [
-            Likeness(product_id=self.products[candidates[at]].product_id, shared=int(shared[at]), union=int(union[at]))
-            for at in near
-        ]
+        near = (shared > 0) & (10_000 * shared >= share_min_e4 * union)
+        return candidates[near], shared[near], union[near]
 
     def accepted(self, item: RewardItem, titles: TitleMatcher | None = None) -> tuple[Product, ...]:
         """Every product that satisfies the item, the answer among them, in order of id.
@@ -125,16 +121,14 @@ class TitleIndex:
         """
         matcher = LexicalTitles() if titles is None else titles
         listed: Mapping[str, frozenset[str]] = getattr(matcher, "accepted", {})
-        places: set[int] | None = None
+        places: set[int] = set(range(len(self.products)))
         if isinstance(matcher, LexicalTitles):
             places = {int(place) for place in self.similar(item.title[0])}
         elif item.title[0] in listed:
             places = {place for key in listed[item.title[0]] if (place := self._place_of.get(key)) is not None}
-        candidates = self.products
-        if places is not None:
-            own = self._place_of.get(item.product_id)
-            candidates = [self.products[place] for place in sorted(places if own is None else {*places, own})]
-        return tuple(product for product in candidates if _is_met(item, product, matcher))
+        if (own := self._place_of.get(item.product_id)) is not None:
+            places.add(own)
+        return tuple(self.products[place] for place in sorted(places) if _is_met(item, self.products[place], matcher))
 
     def count_rivals(self, item: RewardItem, at_most: int) -> int:
         """How many products other than the answer satisfy the item; counting stops beyond `at_most`."""

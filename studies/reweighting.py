@@ -12,10 +12,10 @@ It says which way a lambda pushes such a field, and says nothing of agents that 
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, NamedTuple
 
 import msgspec
 import typer
@@ -27,17 +27,7 @@ from judge.rubric import coefficient_e4
 from training.corpus.exports import export_shards, open_export
 from training.corpus.model import Quarantined
 
-Scoring = Literal["judged", "outcome"]  # success times the judge's coefficient, or success alone
-
-
-class RecordedOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What one recorded episode came to. `coefficient_e4` is None where no judge read it: then it is the lowest."""
-
-    agent: str
-    problem_id: str
-    is_success: bool
-    is_agentic: bool
-    coefficient_e4: int | None
+Scores = Mapping[tuple[str, str], ProblemScore]  # what an agent's recorded episode on a problem earned
 
 
 class FieldRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,76 +44,38 @@ class FieldRules(msgspec.Struct, frozen=True, kw_only=True):
 class FieldCourse(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the field under one lambda, over all seeds. Shares are ten-thousandths."""
 
-    scoring: Scoring
-    lambda_e4: int
     agentic_e4: tuple[int, ...]  # of the field's episodes, by race, the mean over seeds
-    agentic_last_e4: tuple[int, int]  # in the last race: lowest and highest of the seeds
     success_e4: int  # of the field's episodes in the last race
     winners: dict[str, int]  # agent -> races won, most first
 
 
-def common_problems(episodes: Sequence[RecordedOutcome]) -> tuple[str, ...]:
-    """The problems that every agent ran, sorted. Raises ValueError where there are none."""
-    ran: dict[str, set[str]] = {}
-    for one in episodes:
-        ran.setdefault(one.agent, set()).add(one.problem_id)
-    common = set.intersection(*ran.values()) if ran else set()
-    if not common:
-        raise ValueError("there is no problem that all of the agents ran")
-    return tuple(sorted(common))
+def course_of(scores: Scores, lambda_e4: int, rules: FieldRules) -> FieldCourse:
+    """The course under a lambda; each has the same draws of problems, which all agents ran, and of first agents."""
+    ran: defaultdict[str, set[str]] = defaultdict(set)
+    for agent, problem in scores:
+        ran[agent].add(problem)
+    problems = sorted(set.intersection(*ran.values()))
+    runs = [_run(scores, problems, lambda_e4, rules, f"0 {number}") for number in range(rules.seeds)]
+    shares = ([race.agentic_e4 for race in races] for races in zip(*runs, strict=True))
+    return FieldCourse(
+        agentic_e4=tuple(sum(each) // len(runs) for each in shares),
+        success_e4=sum(run[-1].success_e4 for run in runs) // len(runs),
+        winners=dict(Counter(race.winner for run in runs for race in run).most_common()),
+    )
 
 
-def sweep(
-    episodes: Sequence[RecordedOutcome], lambdas_e4: Sequence[int], rules: FieldRules, *, seed: int = 0
-) -> tuple[FieldCourse, ...]:
-    """A course for each scoring and lambda; every one has the same draws of problems and of first agents.
-
-    Raises ValueError where the agents have no problem in common.
-    """
-    problems = common_problems(episodes)
-    courses = []
-    for scoring in ("judged", "outcome"):
-        scores = {}
-        for one in episodes:
-            judged_e4 = coefficient_e4(0) if one.coefficient_e4 is None else one.coefficient_e4
-            worth_e4 = judged_e4 if scoring == "judged" else 10_000
-            scores[one.agent, one.problem_id] = ProblemScore(
-                problem_id=one.problem_id,
-                state="scored",
-                score_e4=worth_e4 if one.is_success else 0,
-                is_success=one.is_success,
-                is_agentic=one.is_agentic,
-            )
-        for lambda_e4 in lambdas_e4:
-            runs = [_run(scores, problems, lambda_e4, rules, f"{seed} {number}") for number in range(rules.seeds)]
-            last, wins = [run[-1] for run in runs], Counter(race.winner for run in runs for race in run)
-            shares = ([race.agentic_e4 for race in races] for races in zip(*runs, strict=True))
-            courses.append(
-                FieldCourse(
-                    scoring=scoring,
-                    lambda_e4=lambda_e4,
-                    agentic_e4=tuple(sum(each) // len(runs) for each in shares),
-                    agentic_last_e4=(min(race.agentic_e4 for race in last), max(race.agentic_e4 for race in last)),
-                    success_e4=sum(race.success_e4 for race in last) // len(runs),
-                    winners=dict(wins.most_common()),
-                )
-            )
-    return tuple(courses)
+def by_outcome(scores: Scores) -> Scores:
+    """The same episodes scored by their success alone."""
+    return {key: msgspec.structs.replace(one, score_e4=10_000 * one.is_success) for key, one in scores.items()}
 
 
-class _RaceEnd(msgspec.Struct, frozen=True):
+class _RaceEnd(NamedTuple):
     winner: str
     agentic_e4: int
     success_e4: int
 
 
-def _run(
-    scores: Mapping[tuple[str, str], ProblemScore],
-    problems: Sequence[str],
-    lambda_e4: int,
-    rules: FieldRules,
-    seed: str,
-) -> list[_RaceEnd]:
+def _run(scores: Scores, problems: Sequence[str], lambda_e4: int, rules: FieldRules, seed: str) -> list[_RaceEnd]:
     """One field from its first race to its last."""
     drawing, learning = random.Random(f"draw {seed}"), random.Random(f"learn {seed}")
     agents = sorted({agent for agent, _ in scores})
@@ -158,53 +110,39 @@ def _run(
     return races
 
 
-app = typer.Typer(add_completion=False)
-
-
-@app.command()
 def course(
     export: Annotated[Path, typer.Argument(help="Export whose episodes are raced.", exists=True, file_okay=False)],
-    lambdas: Annotated[
-        str, typer.Option("--lambda-e4", help="Weights on the agentic share to try, in ten-thousandths.")
-    ] = "0,1000,2000,3000,5000,7500,10000",
-    without: Annotated[
-        list[str] | None, typer.Option("--without", help="Leave this agent out: id or name, its start. Repeatable.")
-    ] = None,
+    without: Annotated[str, typer.Option("--without", help="Leave this agent out: its id's start.")] = "",
 ) -> None:
-    """Race the episodes of an export under several weights, with the judge's coefficient and by success alone."""
-    episodes, names = read_episodes(export, tuple(without or ()))
-    grid = [int(part) for part in lambdas.split(",")]
-    for one in sweep(episodes, grid, FieldRules()):
-        races = sum(one.winners.values())
-        won = ", ".join(f"{names.get(who, who[:8])} {count / races:.0%}" for who, count in [*one.winners.items()][:3])
-        typer.echo(
-            f"{one.scoring:<8} lambda {one.lambda_e4:>5}: agentic {one.agentic_e4[0] / 100:.0f} to "
-            f"{one.agentic_e4[-1] / 100:.0f} %, solved {one.success_e4 / 100:.0f} %, won by {won}"
+    """Race the episodes of an export under several weights, with the judge's coefficient and by success alone.
+
+    Raises ArenaError for an export that does not verify.
+    """
+    verified, scores = open_export(export, verify), dict[tuple[str, str], ProblemScore]()
+    for row in (row for shard in export_shards(verified) for row in shard()):
+        if isinstance(row, Quarantined) or row.facts.agent is None or row.facts.is_success is None:
+            continue  # unread, or unscored: it counts for nobody
+        if without and row.facts.agent.startswith(without):
+            continue
+        facts, problem_id = row.facts, row.facts.problem_id or ""
+        worth_e4 = coefficient_e4(0) if facts.coefficient_e4 is None else facts.coefficient_e4
+        scores[row.facts.agent, problem_id] = ProblemScore(
+            problem_id=problem_id,
+            state="scored",
+            score_e4=worth_e4 if facts.is_success else 0,
+            is_success=bool(facts.is_success),
+            is_agentic=bool(facts.is_agentic),
         )
-
-
-def read_episodes(export: Path, without: tuple[str, ...]) -> tuple[list[RecordedOutcome], Mapping[str, str]]:
-    """The export's scored episodes of agents that are not left out, and its agents' names by id. Raises ArenaError for
-    an export that does not verify."""
-    verified = open_export(export, verify)
-    episodes = []
-    for shard in export_shards(verified):
-        for row in shard():
-            if isinstance(row, Quarantined) or row.facts.agent is None or row.facts.is_success is None:
-                continue  # unread, or unscored: it counts for nobody
-            agent = row.facts.agent
-            if any(known.startswith(left) for left in without for known in (agent, verified.names.get(agent, agent))):
-                continue
-            one = RecordedOutcome(
-                agent=agent,
-                problem_id=row.facts.problem_id or "",
-                is_success=row.facts.is_success,
-                is_agentic=bool(row.facts.is_agentic),
-                coefficient_e4=row.facts.coefficient_e4,
+    for name, scored in (("judged", scores), ("outcome", by_outcome(scores))):
+        for lambda_e4 in (0, 1_000, 2_000, 3_000, 5_000, 6_000, 7_500, 10_000):
+            found = course_of(scored, lambda_e4, FieldRules())
+            races = sum(found.winners.values())
+            won = (f"{verified.names.get(who, who[:8])} {count / races:.0%}" for who, count in found.winners.items())
+            typer.echo(
+                f"{name:<8} lambda {lambda_e4:>5}: agentic {found.agentic_e4[0] / 100:.0f} to "
+                f"{found.agentic_e4[-1] / 100:.0f} %, solved {found.success_e4 / 100:.0f} %, won by {', '.join(won)}"
             )
-            episodes.append(one)
-    return episodes, verified.names
 
 
 if __name__ == "__main__":
-    app()
+    typer.run(course)

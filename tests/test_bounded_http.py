@@ -49,14 +49,6 @@ def test_an_answer_comes_whole_with_status_words_and_headers(asking: Ask) -> Non
 
 
 @both
-def test_no_compressed_answer_is_asked_for(asking: Ask) -> None:
-    with HostileServer(says(b"")) as server:
-        asking(server.url)
-    assert [head.lower().count(b"\r\naccept-encoding: identity\r\n") for head in server.heads] == [1]
-    assert server.heads[0].lower().count(b"accept-encoding") == 1
-
-
-@both
 @pytest.mark.parametrize("drip", DRIPS)
 def test_whatever_drips_ends_by_the_deadline(asking: Ask, drip: str) -> None:
     with HostileServer(DRIPS[drip]) as server:
@@ -96,19 +88,6 @@ def test_of_a_redirect_the_last_answer_alone_is_read() -> None:
     ):
         answer = client.ask("POST", here.url, bytes_max=100, within_s=20, content=b"x")
     assert (answer.status_code, answer.content) == (200, b"there")
-
-
-def test_only_so_many_redirects_are_followed() -> None:
-    behave = says(b"", b"302 Found", b"location: /again")
-    with HostileServer(behave) as server, BoundedClient(silence_s=20, connect_s=20) as client:
-        assert client.ask("GET", server.url, bytes_max=100, within_s=20).status_code == 302
-    with (
-        HostileServer(behave) as server,
-        BoundedClient(silence_s=20, connect_s=20, redirects=3) as client,
-        pytest.raises(httpx2.TooManyRedirects),
-    ):
-        client.ask("GET", server.url, bytes_max=100, within_s=20)
-    assert len(server.heads) == 4
 
 
 def test_the_environments_proxy_is_asked_but_for_hosts_that_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:

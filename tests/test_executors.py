@@ -8,12 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from foundation.errors import ArenaError, Failure
-from foundation.executors.port import HERE, TRIES_MAX, Executor
-from foundation.executors.processes import ProcessExecutor
+from foundation.executors import HERE, TRIES_MAX, Executor, ProcessExecutor
 
 DIED = "V2052"
 
@@ -88,35 +85,3 @@ def test_a_job_that_always_ends_its_process_ends_the_work_with_the_callers_code(
     (tmp_path / "left").write_text("1000")
     with pytest.raises(ArenaError, match="V2052"):
         list(ProcessExecutor(2).map(functools.partial(dies_once, tmp_path), range(20), died="V2052"))
-
-
-def test_a_loss_is_mended_only_where_the_answer_is_gone() -> None:
-    """`in_order` alone, over futures that a test ends: an adapter gives it nothing else."""
-    from concurrent.futures import Future
-
-    from foundation.executors.port import in_order
-
-    class LostError(Exception):
-        pass
-
-    @settings(deadline=None)
-    @given(st.lists(st.integers(0, TRIES_MAX - 1), max_size=30), st.integers(1, 6))
-    def ordered(losses: list[int], depth: int) -> None:
-        left, asked = dict(enumerate(losses)), []
-
-        def submit(job: int) -> Future[int | Failure]:
-            asked.append(job)
-            future: Future[int | Failure] = Future()
-            if left[job]:
-                left[job] -= 1
-                future.set_exception(LostError())
-            else:
-                future.set_result(job)
-            return future
-
-        told: list[int] = []
-        found = in_order(submit, range(len(losses)), depth=depth, lost=(LostError,), died=DIED, told=told.append)
-        assert list(found) == list(range(len(losses)))
-        assert len(asked) == len(losses) + sum(losses) and sum(told) == sum(losses)
-
-    ordered()

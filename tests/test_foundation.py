@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation import codes
-from foundation.backoff import Backoff, NextTry
+from foundation.backoff import Backoff
 from foundation.codes import CODES
-from foundation.durable_files import SCRATCH, move_into_place, replacing, write_whole
+from foundation.durable_files import SCRATCH, replacing, write_whole
 from foundation.errors import ArenaError
 from foundation.long_work import OBJECTS_MADE, rare_collections
 
@@ -46,29 +46,12 @@ def test_a_secret_is_never_readable_by_others_whatever_a_killed_writer_left(tmp_
     assert path.read_bytes() == b"hush"
 
 
-def test_a_finished_folder_moves_into_place(tmp_path):
-    making = tmp_path / "making"
-    making.mkdir()
-    (making / "inside").write_bytes(b"1")
-    move_into_place(making, tmp_path / "made")
-    assert (tmp_path / "made" / "inside").read_bytes() == b"1"
-    assert not making.exists()
-
-
 @given(st.integers(1, 10_000), st.integers(1, 1_000_000), st.integers(0, 10_000))
 def test_pauses_double_up_to_the_bound(first_ms, longer_ms, failures):
     backoff = Backoff(first_ms=first_ms, most_ms=first_ms + longer_ms)
     pause, following = backoff.pause_ms(failures), backoff.pause_ms(failures + 1)
     assert backoff.pause_ms(0) == 0 and backoff.pause_ms(1) == first_ms
     assert following == (min(2 * pause, backoff.most_ms) if failures else first_ms)
-
-
-@given(st.integers(1, 20), st.integers(0, 10**13))
-def test_each_failure_puts_the_next_try_off_by_its_pause(failures, now_ms):
-    backoff, retry = Backoff(first_ms=1_000, most_ms=60_000), NextTry()
-    for count in range(1, failures + 1):
-        retry = backoff.after(retry, now_ms)
-        assert retry == NextTry(count, backoff.pause_ms(count), now_ms + backoff.pause_ms(count))
 
 
 def test_every_name_of_a_code_is_of_one_row_of_the_registry():

@@ -28,7 +28,7 @@ from problems.model import Pool, Problem
 from problems.partition import OpenPartition, touched_pools
 from problems.titles import TitleMatcher
 from training.agents import distilled_source
-from training.corpus.leak_guard import Guard
+from training.corpus.gates import Guard
 from training.corpus.model import CorpusPool, Lineage, Trace
 from training.guards import GuardStopError
 from training.model import Decode, Sampler

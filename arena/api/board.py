@@ -1,9 +1,8 @@
 """What the public reads are answered from: a fold over the logs of a store and the events of its races.
 
-Every record is read once, and what follows from them is worked out once between two refreshes; what is kept of
-an episode is a count, so memory grows with agents, hours and races, not with episodes. It keeps more than may be shown:
-whoever answers from it asks `arena.visibility.rule`. Verdicts are never told as a number: a failure has none, so it
-would tell the score of a race that is under way.
+Every record is read once; what is kept of an episode is a count, so memory grows with agents, hours and races. It keeps
+more than may be shown: whoever answers from it asks `arena.visibility.rule`. Verdicts are never told as a number: a
+failure has none, so it would tell the score of a race that is under way.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from arena.export.assembly import signed_content
 from arena.race.machine import IllegalEventError, RaceState, replay, stream_of
 from arena.records.model import (
+    Candidate,
     Conditions,
     EvaluationRecord,
     GateRecord,
@@ -31,13 +31,12 @@ from arena.records.model import (
 )
 from arena.records.port import StoredSubmission
 from arena.store.postgres import PostgresStore
-from arena.visibility.rule import MOMENTS, Moment, moment_at, released_moment, settlement_moment
+from arena.visibility.rule import Moment, may_see, released_moment, settlement_moment
 from foundation.errors import ArenaError
 from problems.model import OutcomeScore, Problem
 
 REFRESH_S = 1.0
 HOUR_MS = 3_600_000
-BREATHER = 64  # records
 _Value = TypeVar("_Value")
 _NO_SUITES: Mapping[str, tuple[Problem, ...]] = {}
 
@@ -56,9 +55,19 @@ class RaceView(NamedTuple):
     @property
     def opens_ms(self) -> int | None:
         """When source and traces open; None while that is not known, 0 where the release opened them."""
-        if self.release is None:
-            return None
-        return self.release.opens_ms
+        return self.release.opens_ms if self.release is not None else None
+
+    @property
+    def told(self) -> SettlementRecord | None:
+        """The settlement, once everybody may know how the race ended."""
+        return self.settlement if may_see("public", "score", self.moment).is_seen else None
+
+    @property
+    def field(self) -> tuple[Candidate, ...]:
+        """Who races, once that is fixed on chain."""
+        if self.state is not None and self.state.field is not None:
+            return self.state.field.field
+        return self.told.inputs.field if self.told is not None and self.told.inputs is not None else ()
 
 
 class DayCounts:
@@ -109,11 +118,10 @@ class Board:
         now_ms: Callable[[], int],
         suites: Mapping[str, tuple[Problem, ...]] = _NO_SUITES,
         refresh_s: float = REFRESH_S,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`suites`: the public problems by suite, where the node that serves knows them."""
         self.store, self.suites, self.now_ms = store, suites, now_ms
-        self._refresh_s, self._monotonic = refresh_s, monotonic
+        self._refresh_s = refresh_s
         self._refreshing, self._refreshed_at = asyncio.Lock(), float("-inf")
         self.logs: dict[str, _ServedLog] = {}
         self.subjects: dict[str, Subject] = {}  # by agent version
@@ -141,7 +149,7 @@ class Board:
     async def refresh(self) -> None:
         """Read what came since the last time, at most once a second. Raises ArenaError V2021."""
         async with self._refreshing:
-            is_recent = self._monotonic() - self._refreshed_at < self._refresh_s
+            is_recent = time.monotonic() - self._refreshed_at < self._refresh_s
             if is_recent and self.now_ms() < self._stands_until_ms:  # nor did an embargo end
                 return
             for validator in await self.store.validators():
@@ -151,14 +159,12 @@ class Board:
                     content = signed_content(record.content, record.content_sha256)
                     if content is not None:
                         self._take(log, content)
-                    if record.seq % BREATHER == 0:
-                        await asyncio.sleep(0)  # other requests in the same loop go on
                 log.head = (await self.store.head(validator)).hash
             self.submissions = {each.subject.agent_version_id: each for each in await self.store.submissions()}
             for agent in self.submissions:
                 self.first_seen_ms.setdefault(agent, self.now_ms())
             await self._read_races()
-            self._refreshed_at = self._monotonic()
+            self._refreshed_at = time.monotonic()
             self._derived.clear()
             now_ms = self.now_ms()
             moments = {at_ms for race in self.races() for at_ms in (race.closes_ms, race.opens_ms) if at_ms is not None}
@@ -182,8 +188,8 @@ class Board:
         """By agent version: the races that promoted it, if they may be told."""
         found: dict[str, list[RaceView]] = {}
         for race in self.races():
-            if race.settlement and race.settlement.is_promotion and MOMENTS.index(race.moment) >= _SETTLED:
-                found.setdefault(race.settlement.top_agent_version_id, []).append(race)
+            if race.told is not None and race.told.is_promotion:
+                found.setdefault(race.told.top_agent_version_id, []).append(race)
         return found
 
     def _race(self, number: int, race_id: str) -> RaceView:
@@ -199,7 +205,7 @@ class Board:
             moment = released_moment(release, self.now_ms())
             moment = moment if settlement is None else settlement_moment(settlement, moment)
         else:
-            moment = moment_at(self.now_ms(), closes_ms=closes_ms or 0)
+            moment = "racing" if self.now_ms() >= (closes_ms or 0) else "open"
         return RaceView(number, race_id, state, settlement, release, moment, closes_ms)
 
     def _take(self, log: _ServedLog, content: RecordContent) -> None:
@@ -249,6 +255,3 @@ class Board:
                     self._states[name] = replay(name, await self.store.events(stream))
                 except (IllegalEventError, ArenaError):
                     self._states.setdefault(name, RaceState(race_id=name))
-
-
-_SETTLED = MOMENTS.index("settled")

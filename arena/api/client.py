@@ -1,10 +1,8 @@
 """The client of the live tail: the rows of a log on another machine, each checked as it comes.
 
 A row is handed on only after its number, link, hash, signature and body were checked against the row before; a break
-is V2050 and ends the stream, whatever the server says afterwards. A connection that ends is opened again behind the
-last row, with growing pauses. Memory is bounded by one row. The first row's `prev` is taken as it is, unless the
-stream begins at the first record: compare the head with a signed checkpoint to know more. Answers are bounded in size
-and time, and no redirect is followed.
+is V2050 and ends the stream. A connection that ends is opened again behind the last row, with growing pauses. The first
+row's `prev` is taken as it is, unless the stream begins at the first record: compare the head with a signed checkpoint.
 """
 
 from __future__ import annotations
@@ -136,9 +134,7 @@ class TailClient:
         read, failures = 0, 0
         while True:
             parameters: dict[str, str | int | tuple[str, ...]] = {"after": checked.after, "pool": pools}
-            parameters |= {"validator": checked.validator} if checked.validator else {}
-            parameters |= {"follow": "true"} if is_following else {}
-            parameters |= {"limit": limit - read} if limit else {}
+            parameters |= {"validator": checked.validator, "follow": is_following, "limit": limit and limit - read}
             try:
                 for line in self._connection(parameters, checked):
                     read, failures = read + 1, 0

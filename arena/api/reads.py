@@ -1,12 +1,10 @@
 """The public reads: a route for each kind of row, results problem by problem, trajectories, and the tail.
 
 What is not public yet is refused alike, whatever stands there, so that a refusal tells nothing of a race that is under
-way. The tail is a log's rows from a cursor on, page by page: `arena.visibility.rule` alone decides what goes out whole
-(through `arena.export.assembly`, as in an export); all else is a stub, so that chain, tree and signatures can be
-checked over every row. A page is read when it is asked for and not before: between two pages a reader holds a cursor,
-no rows and no connection, and a client that reads slowly holds up nobody. A row that was a stub because its race was
-not released never changes in the stream: the race's `release` row, which comes later in it, says that the race's own
-rows can be had whole.
+way. Of the tail `arena.visibility.rule` alone decides what goes out whole (through `arena.export.assembly`, as in an
+export); all else is a stub, so that chain, tree and signatures can be checked over every row. Between two pages a
+reader holds a cursor, no rows and no connection. A stub never changes in the stream: the race's `release` row, which
+comes later in it, says that the race's own rows can be had whole.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -31,7 +29,7 @@ from arena.api.rows import (
     by_commitment,
     day_rows,
     is_seen,
-    is_told,
+    latest_settled,
     page_of,
     pools_of,
     problem_row,
@@ -54,6 +52,7 @@ from arena.records.body import decode_content
 from arena.records.log import note_sha256
 from arena.records.model import EvaluationRecord, Head, ReleaseRecord, SignedRecord, VerdictRecord
 from arena.store.postgres import PostgresStore
+from arena.view.reading import AXES
 from arena.visibility.rule import embargoed_races, opening_text, released_moment
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
@@ -77,19 +76,17 @@ class TailRequest(msgspec.Struct, frozen=True, kw_only=True):
     race_id: str | None = None
 
 
-class _TailedLog:
-    """What is known of one log: its end, as of a moment, and the releases up to some record."""
+class _Releases:
+    """The releases of one log up to some record."""
 
     def __init__(self) -> None:
-        self.end: Head | None = None
-        self.read_at = 0.0
-        self.releases: dict[str, ReleaseRecord] = {}
-        self.released_to = 0
+        self.found: dict[str, ReleaseRecord] = {}
+        self.to_seq = 0
         self.lock = asyncio.Lock()
 
 
 class Tail:
-    """The logs of one store, for any number of readers. One query a second looks for the end of each log in use."""
+    """The logs of one store, for any number of readers."""
 
     def __init__(
         self,
@@ -97,7 +94,6 @@ class Tail:
         *,
         poll_s: float = POLL_S,
         heartbeat_s: float = HEARTBEAT_S,
-        monotonic: Callable[[], float] = time.monotonic,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         """`now_ms`: unix time, by which embargoes end."""
@@ -105,14 +101,13 @@ class Tail:
         self.closing = asyncio.Event()  # set: every stream ends after the page it is at
         self._poll_s = poll_s
         self._heartbeat_s = heartbeat_s
-        self._monotonic = monotonic
         self._now_ms = now_ms
-        self._logs: dict[str, _TailedLog] = {}
+        self._releases: dict[str, _Releases] = {}  # by log
         self._assembling = asyncio.Semaphore(1)  # a validator in the same process keeps the other core
 
     async def heads(self) -> dict[str, Head]:
         """The end of every log this store's login may read, by hotkey. Raises ArenaError V2021."""
-        return {name: await self.end(name) for name in await self._names()}
+        return {name: await self.store.head(name) for name in await self._names()}
 
     async def require_log(self, validator: str) -> str:
         """The hotkey of a log: the one named, or the only one. Raises ArenaError V2081, V2082, V2021."""
@@ -125,52 +120,38 @@ class Tail:
             raise ArenaError("V2081", f"validator: name one of the {len(names)} logs")
         return names[0]
 
-    async def end(self, validator: str, *, is_fresh: bool = False) -> Head:
-        """The end of a log, at most one poll old unless `is_fresh`. Raises ArenaError V2021."""
-        log = self._log(validator)
-        async with log.lock:
-            if log.end is None or is_fresh or self._monotonic() - log.read_at >= self._poll_s:
-                log.end = await self.store.head(validator)
-                log.read_at = self._monotonic()
-            return log.end
-
     async def rows(self, request: TailRequest) -> AsyncGenerator[bytes]:
         """Lines of `LogRow`, a page in each piece; an empty line whenever a follower waited for long.
 
         Ends at the log's end (unless following), at the limit, or when `closing` is set. Raises ArenaError V2021.
         """
         after, left = request.after, request.limit
-        spoke_at = self._monotonic()
-        await self.end(request.validator, is_fresh=True)
+        spoke_at = time.monotonic()
         while not self.closing.is_set():
-            rows: list[Assembled] = []
-            if (await self.end(request.validator)).seq > after:
-                wanted = min(PAGE_ROWS, left) if request.limit else PAGE_ROWS
-                rows = await self._assemble(request, after, wanted)
-            if rows:
+            wanted = min(PAGE_ROWS, left) if request.limit else PAGE_ROWS
+            if rows := await self._assemble(request, after, wanted):
                 after = rows[-1].seq
                 yield b"".join(row.line + b"\n" for row in rows)
                 left -= len(rows)
-                spoke_at = self._monotonic()
+                spoke_at = time.monotonic()
                 if request.limit and left <= 0:
                     return
             elif not request.is_following:
                 return
             else:
-                if self._monotonic() - spoke_at >= self._heartbeat_s:
+                if time.monotonic() - spoke_at >= self._heartbeat_s:
                     yield b"\n"
-                    spoke_at = self._monotonic()
+                    spoke_at = time.monotonic()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self.closing.wait(), self._poll_s)
 
     async def require_released(self, validator: str, race_id: str) -> None:
         """Raises ArenaError V2082 unless the race's release is in the log and its embargo over; V2021."""
-        await self.end(validator, is_fresh=True)
         release = (await self.releases(validator)).get(race_id)
         if release is None:
             raise ArenaError("V2082", f"race {race_id} has no release in the log of {validator}")
         if released_moment(release, self._now_ms()) != "published":
-            raise ArenaError("V2082", f"race {race_id} is under embargo until {opening_text(release)}")
+            raise ArenaError("V2082", f"race {race_id} is under embargo until {opening_text(release.opens_ms)}")
 
     async def _names(self) -> list[str]:
         names = await self.store.validators()
@@ -179,7 +160,11 @@ class Tail:
     async def _assemble(self, request: TailRequest, after: int, count: int) -> list[Assembled]:
         """The next rows, made beside the event loop."""
         found = self.store.records(request.validator, after_seq=after, race_id=request.race_id, page=count)
-        records = [record async for record in _first(found, count)]
+        records: list[SignedRecord] = []
+        async for record in found:
+            records.append(record)
+            if len(records) == count:
+                break
         if not records:
             return []
         asked = ExportRequest(validator=request.validator, pools=request.pools)
@@ -192,27 +177,16 @@ class Tail:
             return await asyncio.to_thread(assemble, page, selection, records[-1].seq)
 
     async def releases(self, validator: str) -> Mapping[str, ReleaseRecord]:
-        """By race: what is released up to the log's known end. Of two releases of one race the first counts."""
-        log, end = self._log(validator), await self.end(validator)
-        async with log.lock:
-            if log.released_to < end.seq:
-                async for record in self.store.records(validator, after_seq=log.released_to, kinds=("release",)):
+        """By race: what the log has released. Of two releases of one race the first counts."""
+        known, end = self._releases.setdefault(validator, _Releases()), await self.store.head(validator)
+        async with known.lock:
+            if known.to_seq < end.seq:
+                async for record in self.store.records(validator, after_seq=known.to_seq, kinds=("release",)):
                     content = signed_content(record.content, record.content_sha256)
                     if content and isinstance(content.payload, ReleaseRecord):
-                        log.releases.setdefault(content.payload.race_id, content.payload)
-                log.released_to = end.seq
-            return log.releases
-
-    def _log(self, validator: str) -> _TailedLog:
-        return self._logs.setdefault(validator, _TailedLog())
-
-
-async def _first(records: AsyncIterator[SignedRecord], count: int) -> AsyncIterator[SignedRecord]:
-    async for record in records:
-        yield record
-        count -= 1
-        if not count:
-            return
+                        known.found.setdefault(content.payload.race_id, content.payload)
+                known.to_seq = end.seq
+            return known.found
 
 
 DEFAULT_POOLS: list[Pool] = ["train"]
@@ -252,7 +226,7 @@ def add_tail(app: FastAPI, tail: Tail, places: Places) -> None:
         line every 15 s says that the server is there. The cursor is the number (`seq`) of the last row received.
         """
         name = await tail.require_log(validator)
-        head = await tail.end(name, is_fresh=True)
+        head = await tail.store.head(name)
         if after > head.seq:
             raise CursorError(after, head.seq)
         asked = TailRequest(
@@ -299,8 +273,7 @@ def add_tail(app: FastAPI, tail: Tail, places: Places) -> None:
     app.include_router(router)
 
 
-RACES_KEPT, RESULTS_KEPT = 12, 300_000  # some 350 bytes a result
-AXES = ("title", "price", "service", "sku", "attribute")
+RACES_KEPT = 12  # of which results are kept: some 350 bytes each
 Place = Annotated[PageStart, Depends()]
 RaceId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.-]{1,128}$", description="A race.")]
 AgentId = Annotated[str, Path(pattern=r"^[0-9A-Za-z]{1,128}$", description="An agent version.")]
@@ -350,9 +323,8 @@ def _add_races(router: APIRouter, board: Board) -> None:
     @router.get("/v1/leaderboard")
     async def read_latest(request: Request) -> Response:
         """The latest settled race; its standings are at `/v1/races/{race_id}/leaderboard`."""
-        for race in reversed(board.races()):
-            if is_told(race) and race.settlement and race.settlement.state == "settled":
-                return deliver_json(request, race_detail(board, race))
+        if (race := latest_settled(board)) is not None:
+            return deliver_json(request, race_detail(board, race))
         raise ArenaError("V2082", "no race is settled yet")
 
 
@@ -399,10 +371,8 @@ class Results:
                 found = await self._read(race_id)
                 self._kept[race_id] = recorded, found
             self._kept.move_to_end(race_id)
-            size = sum(len(given) for _, race in self._kept.values() for given in race.values())
-            while len(self._kept) > RACES_KEPT or (len(self._kept) > 1 and size > RESULTS_KEPT):
-                _, (_, race) = self._kept.popitem(last=False)
-                size -= sum(map(len, race.values()))
+            if len(self._kept) > RACES_KEPT:
+                self._kept.popitem(last=False)
             return found
 
     async def _read(self, race_id: str) -> dict[str, list[PairResult]]:

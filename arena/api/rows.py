@@ -66,11 +66,6 @@ class RaceDetail(msgspec.Struct, frozen=True, kw_only=True):
     decision: tuple[str, ...] = ()
 
 
-def is_told(race: RaceView) -> bool:
-    """Whether everybody may know how a race ended."""
-    return may_see("public", "score", race.moment).is_seen
-
-
 def settled(race: RaceView) -> SettlementRecord:
     """The settlement of a race that may be told. Raises ArenaError V2089, V2082 for none."""
     require_seen(race, "score")
@@ -79,19 +74,23 @@ def settled(race: RaceView) -> SettlementRecord:
     return race.settlement
 
 
+def latest_settled(board: Board) -> RaceView | None:
+    """The newest race whose standings everybody may see."""
+    return next((race for race in reversed(board.races()) if race.told and race.told.standings), None)
+
+
 def require_seen(race: RaceView, thing: Thing) -> None:
     """Raises ArenaError V2089 unless everybody may see this of a race, whatever the pool."""
     pool: Pool = "train"
     access = may_see("public", thing, race.moment, pool=pool, pools=(pool,))
     if not access.is_seen:
-        until = opening_text(race.release) if race.release is not None and access.opens == "published" else ""
+        until = opening_text(race.opens_ms or 0) if access.opens == "published" else ""
         raise ArenaError("V2089", f"{race.race_id}: {access.reason}{f', until {until}' if until else ''}")
 
 
 def race_row(board: Board, race: RaceView) -> RaceRow:
     """What everybody may know of a race."""
-    shown = race.settlement if is_told(race) else None
-    field = race.state.field.field if race.state is not None and race.state.field is not None else ()
+    shown = race.told
     stage = race.state.stage if race.state is not None else shown.state if shown else "unknown"
     return RaceRow(
         number=race.number,
@@ -100,7 +99,7 @@ def race_row(board: Board, race: RaceView) -> RaceRow:
         moment=race.moment,
         closes_ms=race.closes_ms,
         opens_ms=race.opens_ms,
-        agents=len(shown.standings) if shown and shown.standings else len(field),
+        agents=len(shown.standings) if shown and shown.standings else len(race.field),
         episodes=board.race_episodes[race.race_id],
         top_agent_version_id=shown.top_agent_version_id if shown else "",
         is_promotion=shown.is_promotion if shown else False,
@@ -109,8 +108,8 @@ def race_row(board: Board, race: RaceView) -> RaceRow:
 
 def race_detail(board: Board, race: RaceView) -> RaceDetail:
     """The same, with the draw and what decided a settled race."""
-    row, record = race_row(board, race), race.settlement
-    if record is None or not is_told(race):
+    row, record = race_row(board, race), race.told
+    if record is None:
         return RaceDetail(race=row)
     return RaceDetail(
         race=row,
@@ -276,7 +275,7 @@ async def read_source(board: Board, agent_version_id: str) -> str:
     promoted = board.promotions().get(agent_version_id, ())
     access = _opened(promoted, "source")
     if not access.is_seen:
-        until = min((opening_text(race.release) for race in promoted if race.release is not None), default="")
+        until = opening_text(min((race.opens_ms or 0 for race in promoted), default=0))
         raise ArenaError("V2089", f"{access.reason}{f', until {until}' if until else ''}")
     source = await board.store.source(agent_version_id)
     if source is None:
@@ -288,8 +287,8 @@ async def read_source(board: Board, agent_version_id: str) -> str:
 def standings_of(board: Board) -> dict[str, list[AgentRace]]:
     """By agent version: its standings in settled races that may be told, oldest first."""
     found: dict[str, list[AgentRace]] = defaultdict(list)
-    for race in filter(is_told, board.races()):
-        for standing in race.settlement.standings if race.settlement else ():
+    for race in board.races():
+        for standing in race.told.standings if race.told else ():
             found[standing.agent_version_id].append(AgentRace(race_id=race.race_id, standing=standing))
     return found
 
@@ -437,7 +436,7 @@ def suite_rows(board: Board) -> tuple[SuiteRow, ...]:
 
 def validator_rows(board: Board) -> tuple[ValidatorRow, ...]:
     """The validators whose logs are served here."""
-    told = {race.race_id: race for race in filter(is_told, board.races())}
+    told = {race.race_id: race.told for race in board.races() if race.told is not None}
     this_hour, rows = board.now_ms() // HOUR_MS, []
     for name, log in board.logs.items():
         under = [conditions for race_id, conditions in log.ran_under.items() if not race_id or race_id in told]
@@ -445,9 +444,8 @@ def validator_rows(board: Board) -> tuple[ValidatorRow, ...]:
         hours = range(max(first, this_hour - HOURS_SHOWN + 1), this_hour + 1)
         permitted = [
             race_id
-            for race_id, race in told.items()
-            if race.settlement and race.settlement.drawn and race.settlement.inputs
-            if name in race.settlement.inputs.validators
+            for race_id, record in told.items()
+            if record.drawn and record.inputs and name in record.inputs.validators
         ]
         row = ValidatorRow(
             validator=name,
@@ -468,7 +466,7 @@ def validator_rows(board: Board) -> tuple[ValidatorRow, ...]:
 
 def day_rows(board: Board) -> list[DayRow]:
     """Counts by UTC day; what was solved in a race is counted once the race is settled."""
-    told = {"", *(race.race_id for race in filter(is_told, board.races()))}
+    told = {"", *(race.race_id for race in board.races() if race.told is not None)}
     by_day: dict[str, dict[str, DayCounts]] = defaultdict(dict)
     for (day, race_id), counts in board.days.items():
         by_day[day][race_id] = counts

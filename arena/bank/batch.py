@@ -28,10 +28,9 @@ from foundation.canonical import UNREADABLE_JSON, canonical_bytes
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from problems.clusters import cluster_id
-from problems.explanation import Constraint, ConstraintAxis, explain_outcome
 from problems.formats import problem_bytes
 from problems.model import Axis, OutcomeScore, Pool, Problem
-from problems.score import ProductOf
+from problems.score import Constraint, ConstraintAxis, ProductOf, explain_outcome
 from problems.soundness import check_problem
 from problems.titles import MATCHERS, AcceptedTitles, TitleMatcher, encode_accepted, reward_titles
 

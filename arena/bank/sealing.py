@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -95,14 +96,13 @@ def race_named(closes_ms: int) -> str:
     return datetime.fromtimestamp(closes_ms / 1_000, UTC).strftime("close-%Y%m%dT%H%M%SZ")
 
 
-NOTICE_VERSION = 1
 _DOMAIN = b"agent-arena/sealed-batch/1\n"
 
 
 class BatchNotice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is public of a sealed batch. `race_id` is the bank's name for the race that closes before `round`."""
 
-    version: int
+    version: Literal[1]
     race_id: str
     network: str  # the beacon
     round: int  # the first round after the race's close
@@ -139,28 +139,13 @@ class SealedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return self.signed.notice
 
 
-def check_notice(signed: SignedNotice, bank_hotkey: str, verify: Verifier, place: str) -> None:
-    """Raise ArenaError P4010 unless this is a notice of that bank as it signed it; `place` names it in errors.
-
-    One signature has one accepted spelling.
-    """
-    notice = signed.notice
-    if notice.version != NOTICE_VERSION:
-        raise ArenaError("P4010", f"{place}: format {notice.version} is not {NOTICE_VERSION}")
-    try:
-        message = _message(notice)
-    except (ValueError, TypeError) as error:
-        raise ArenaError("P4010", f"{place}: {error}") from error
-    check_signed(notice.signer, signed.signature, message, bank_hotkey, verify, place)
-
-
 def lock_batch(
     batch: SealedBatch, round_number: int, *, timelock: Timelock, signer: Signer, made_ms: int
 ) -> SealedFile:
-    """The batch, readable from that round on. Raises ValueError for a round below 1."""
+    """The batch, readable from that round on."""
     ciphertext, public = timelock.encrypt(encode_batch(batch), round_number), batch.public
     notice = BatchNotice(
-        version=NOTICE_VERSION,
+        version=1,
         race_id=batch.race_id,
         network=timelock.network,
         round=round_number,
@@ -199,11 +184,6 @@ def opening_time(notice: BatchNotice, timelock: Timelock) -> str:
     return datetime.fromtimestamp(timelock.opens_ms(notice.round) / 1_000, UTC).isoformat(timespec="seconds")
 
 
-def encode_sealed(sealed: SealedFile) -> bytes:
-    """The file's bytes: one JSON object."""
-    return msgspec.json.encode(sealed)
-
-
 def notice_bytes(sealed: SealedFile) -> bytes:
     """The public form: the signed notice alone, one JSON object."""
     return msgspec.json.encode(sealed.signed)
@@ -212,15 +192,20 @@ def notice_bytes(sealed: SealedFile) -> bytes:
 def decode_sealed(content: bytes, bank_hotkey: str, verify: Verifier, place: str) -> SealedFile:
     """The file in these bytes. Raises ArenaError P4010 for any bytes but those the bank of that hotkey signed."""
     sealed = decode_written(content, SealedFile, place)
-    check_notice(sealed.signed, bank_hotkey, verify, place)
-    if hashlib.sha256(sealed.ciphertext).hexdigest() != sealed.notice.ciphertext_sha256:
+    notice = sealed.notice
+    try:
+        message = _message(notice)
+    except (ValueError, TypeError) as error:
+        raise ArenaError("P4010", f"{place}: {error}") from error
+    check_signed(notice.signer, sealed.signed.signature, message, bank_hotkey, verify, place)
+    if hashlib.sha256(sealed.ciphertext).hexdigest() != notice.ciphertext_sha256:
         raise ArenaError("P4010", f"{place}: the ciphertext is not the one that was signed")
     return sealed
 
 
 def write_sealed(path: Path, sealed: SealedFile) -> None:
     """Write the file with mode 0600. Raises OSError when the folder can't be written."""
-    write_whole(path, encode_sealed(sealed), mode=0o600)
+    write_whole(path, msgspec.json.encode(sealed), mode=0o600)
 
 
 def read_sealed(path: Path, bank_hotkey: str, verify: Verifier) -> SealedFile:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from arena.bank.signed import check_signed, read_file
+from arena.bank.signed import check_signed, decode_written, read_file
 from arena.chain.port import Signer, Verifier
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
@@ -66,7 +66,9 @@ def open_shipped(name: str, verify: Verifier, operator: str = DEVELOPMENT_HOTKEY
     Raises ArenaError P4010 otherwise. The default operator is the development key.
     """
     suite = load_shipped(name)
-    check_suite(suite.manifest, decode_signature(shipped_bytes(f"{name}.signature.json")), verify, operator)
+    check_suite(
+        suite.manifest, decode_written(shipped_bytes(f"{name}.signature.json"), SuiteSignature, name), verify, operator
+    )
     return suite
 
 
@@ -116,16 +118,8 @@ def read_suite(folder: Path, name: str, verify: Verifier, operator: str) -> Ship
     manifest = decode_manifest(manifest_file)
     if manifest.name != name:
         raise ArenaError("P4010", f"{folder / name}{_MANIFEST}: it is of {manifest.name!r}")
-    check_suite(manifest, decode_signature(signature), verify, operator)
+    check_suite(manifest, decode_written(signature, SuiteSignature, name), verify, operator)
     return open_suite(manifest, problem_file, title_file)
-
-
-def decode_signature(content: bytes) -> SuiteSignature:
-    """A signature from its JSON. Raises ArenaError P4010 when it has another shape."""
-    try:
-        return msgspec.json.decode(content, type=SuiteSignature)
-    except (msgspec.MsgspecError, UnicodeError) as error:
-        raise ArenaError("P4010", str(error)) from error
 
 
 def _message(manifest: SuiteManifest) -> bytes:

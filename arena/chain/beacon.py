@@ -26,71 +26,50 @@ if TYPE_CHECKING:
 
 LOCAL_NETWORK = "local-beacon"
 LOCAL_PERIOD_MS = 3_000
+_ROUND_BYTES, _ROUNDS_END = 8, 1 << 63
 _LOCAL_URI = "//agent-arena//beacon"
 _LOCAL_DOMAIN = b"agent-arena/local-beacon/1"
 
 
-class RoundClock(msgspec.Struct, frozen=True, kw_only=True):
-    """When rounds are published: round r at `genesis_ms + (r - 1) * period_ms`, counting from 1."""
-
-    genesis_ms: int
-    period_ms: int
-
-    def published_ms(self, round_number: int) -> int:
-        """Unix milliseconds at which a round becomes public."""
-        return self.genesis_ms + (round_number - 1) * self.period_ms
-
-    def round_after(self, unix_ms: int) -> int:
-        """The first round published strictly after that moment."""
-        if unix_ms < self.genesis_ms:
-            return 1
-        return (unix_ms - self.genesis_ms) // self.period_ms + 2
-
-
 class _Rounds:
-    """The rounds of one beacon, whether they are fetched or sealed to. `network` is its name in records."""
+    """The rounds of one beacon, whether they are fetched or sealed to: round r, counted from 1, at `genesis_ms +
+    (r - 1) * period_ms`. `network` is its name in records."""
 
-    def __init__(self, network: str, clock: RoundClock) -> None:
-        self.network, self._clock = network, clock
+    def __init__(self, network: str, genesis_ms: int, period_ms: int) -> None:
+        self.network, self._genesis_ms, self._period_ms = network, genesis_ms, period_ms
 
     def round_after(self, unix_ms: int) -> int:
         """The first round published strictly after that moment."""
-        return self._clock.round_after(unix_ms)
+        return max(1, (unix_ms - self._genesis_ms) // self._period_ms + 2)
 
     def opens_ms(self, round_number: int) -> int:
         """Unix milliseconds at which the round is published, and content of it can be read."""
-        return self._clock.published_ms(round_number)
+        return self._genesis_ms + (round_number - 1) * self._period_ms
 
 
 class LocalBeacon(_Rounds):
     """The twin: ed25519 (deterministic) over the round number, with the same port and clock as drand."""
 
-    def __init__(self, now_ms: Callable[[], int], *, period_ms: int = LOCAL_PERIOD_MS) -> None:
-        """`now_ms` is the injected clock in unix milliseconds. All validators must use one period."""
-        super().__init__(LOCAL_NETWORK, RoundClock(genesis_ms=0, period_ms=period_ms))
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        """`now_ms` is the injected clock in unix milliseconds."""
+        super().__init__(LOCAL_NETWORK, 0, LOCAL_PERIOD_MS)
         self._now_ms = now_ms
 
     async def fetch(self, round_number: int) -> BeaconRound | None:
-        """The verified round, or None while it is not published. Raises ArenaError U3032 for a round below 1."""
-        if round_number < 1:
-            raise ArenaError("U3032", f"rounds count from 1, not {round_number}")
+        """The round, or None while it is not published."""
         return local_round(round_number) if self._now_ms() >= self.opens_ms(round_number) else None
 
 
 def local_round(round_number: int) -> BeaconRound:
     """The twin's round, which anybody can make at any time. Raises OverflowError for a round that fits no 8 bytes."""
     keypair = core.Keypair.create_from_uri(_LOCAL_URI, core.CRYPTO_ED25519)
-    signature = bytes(keypair.sign(_local_message(round_number)))
+    signature = bytes(keypair.sign(_LOCAL_DOMAIN + round_number.to_bytes(_ROUND_BYTES, "big")))
     return BeaconRound(network=LOCAL_NETWORK, round=round_number, signature=signature.hex())
-
-
-def _local_message(round_number: int) -> bytes:
-    return _LOCAL_DOMAIN + round_number.to_bytes(8, "big")
 
 
 QUICKNET = "drand-quicknet"
 QUICKNET_CHAIN = "52db9ba70e0cc0f6eaf7803dd07447a1f5477735fd3f661792ba94600c84e971"
-QUICKNET_CLOCK = RoundClock(genesis_ms=1_692_803_367_000, period_ms=3_000)
+QUICKNET_GENESIS_MS, QUICKNET_PERIOD_MS = 1_692_803_367_000, 3_000
 ENDPOINTS = ("https://api.drand.sh", "https://api2.drand.sh", "https://api3.drand.sh", "https://drand.cloudflare.com")
 REQUEST_TIMEOUT_S, _ANSWER_BYTES_MAX = 10.0, 16 << 10
 _SIGNATURE_HEX = 96
@@ -116,7 +95,7 @@ class DrandBeacon(_Rounds):
     ) -> None:
         """`now_ms` gives unix milliseconds; `endpoints` are base URLs, asked in order; `transport` is httpx2's;
         `timeout_s` is what one relay has for its whole answer."""
-        super().__init__(QUICKNET, QUICKNET_CLOCK)
+        super().__init__(QUICKNET, QUICKNET_GENESIS_MS, QUICKNET_PERIOD_MS)
         self._now_ms, self._timeout_s = now_ms, timeout_s
         self._endpoints = tuple(endpoint.rstrip("/") for endpoint in endpoints)
         self._transport = transport
@@ -126,8 +105,6 @@ class DrandBeacon(_Rounds):
 
         Raises ArenaError U3032 when no relay answers, or when those that answer give no good signature.
         """
-        if round_number < 1:
-            raise ArenaError("U3032", f"rounds count from 1, not {round_number}")
         if self._now_ms() < self.opens_ms(round_number):
             return None
         import httpx2  # here: it brings rich and pygments along, and most commands ask no relay
@@ -162,7 +139,7 @@ class DrandBeacon(_Rounds):
 def verify_quicknet_round(beacon_round: BeaconRound) -> bool:
     """True when the signature is quicknet's for that round. Total: malformed input is a False. About 6 ms."""
     signature = beacon_round.signature
-    if beacon_round.network != QUICKNET or not 1 <= beacon_round.round < 1 << 63:
+    if beacon_round.network != QUICKNET or not 1 <= beacon_round.round < _ROUNDS_END:
         return False
     if len(signature) != _SIGNATURE_HEX or not set(signature) <= set("0123456789abcdef"):
         return False
@@ -173,8 +150,6 @@ def verify_quicknet_round(beacon_round: BeaconRound) -> bool:
         return False
 
 
-_ROUND_BYTES = 8
-_ROUNDS_END = 1 << 63
 _QUICKNET_MARK = b"AES_GCM_"  # the SDK's ciphertext ends with it and the round, little endian
 _LOCAL_MARK = b"agent-arena/local-timelock/1\n"
 _TAG_BYTES = 32
@@ -184,11 +159,10 @@ class QuicknetTimelock(_Rounds):
     """A `Timelock` over drand quicknet. Nobody holds a key: reading needs the signature that the round publishes."""
 
     def __init__(self) -> None:
-        super().__init__(QUICKNET, QUICKNET_CLOCK)
+        super().__init__(QUICKNET, QUICKNET_GENESIS_MS, QUICKNET_PERIOD_MS)
 
     def encrypt(self, content: bytes, round_number: int) -> bytes:
-        """Content sealed to a round. Randomised by the SDK. Raises ValueError for a round that can't be."""
-        _refuse_impossible(round_number)
+        """Content sealed to a round. Randomised by the SDK."""
         sealed, _ = core.encrypt_at_round(content, round_number)
         return bytes(sealed)
 
@@ -207,14 +181,11 @@ class QuicknetTimelock(_Rounds):
 class LocalTimelock(_Rounds):
     """A `Timelock` over the local beacon: authenticated, and readable early by whoever wants to."""
 
-    def __init__(self, *, period_ms: int = LOCAL_PERIOD_MS) -> None:
-        """The period is that of the `LocalBeacon` it belongs to."""
-        super().__init__(LOCAL_NETWORK, RoundClock(genesis_ms=0, period_ms=period_ms))
+    def __init__(self) -> None:
+        super().__init__(LOCAL_NETWORK, 0, LOCAL_PERIOD_MS)
 
     def encrypt(self, content: bytes, round_number: int) -> bytes:
-        """Content sealed to a round: one content and round make one ciphertext. Raises ValueError for a round that
-        can't be."""
-        _refuse_impossible(round_number)
+        """Content sealed to a round: one content and round make one ciphertext."""
         prefix = _LOCAL_MARK + round_number.to_bytes(_ROUND_BYTES, "little")
         signature = local_round(round_number).signature
         tag = _local_tag(signature, prefix, content)
@@ -232,11 +203,6 @@ class LocalTimelock(_Rounds):
         if not hmac.compare_digest(_local_tag(beacon_round.signature, prefix, content), tag):
             raise _does_not_open(beacon_round)
         return content
-
-
-def _refuse_impossible(round_number: int) -> None:
-    if not 1 <= round_number < _ROUNDS_END:
-        raise ValueError(f"rounds count from 1, not {round_number}")
 
 
 def _does_not_open(beacon_round: BeaconRound) -> ArenaError:

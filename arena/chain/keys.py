@@ -23,26 +23,22 @@ SR25519 = int(core.CRYPTO_SR25519)  # the SDK's number for the only kind of key 
 SIGNATURE_BYTES = 64
 HOTKEY_CHARS_MAX = 128  # no address is longer; what is remembered is bounded by it
 DEFAULT_WALLET_PATH = Path("~/.bittensor/wallets")
+_UNREADABLE = (ValueError, core.KeyfileError, core.WrongPasswordError)
 
 
 class KeypairSigner:
-    """A `Signer` over an unlocked sr25519 keypair held in memory."""
+    """A `Signer` over an unlocked sr25519 keypair held in memory. `hotkey` has prefix 42."""
 
     def __init__(self, keypair: core.Keypair) -> None:
         self._keypair = keypair
-        self._hotkey = str(core.ss58_encode(bytes(keypair.public_key), SS58_FORMAT))
-
-    @property
-    def hotkey(self) -> str:
-        """ss58 address, prefix 42."""
-        return self._hotkey
+        self.hotkey = str(core.ss58_encode(bytes(keypair.public_key), SS58_FORMAT))
 
     def sign(self, message: bytes) -> bytes:
         """64 bytes over `message`; randomised, so never an identity."""
         return bytes(self._keypair.sign(message))
 
     def __repr__(self) -> str:
-        return f"KeypairSigner({self._hotkey})"
+        return f"KeypairSigner({self.hotkey})"
 
 
 class SdkSigner:
@@ -94,51 +90,41 @@ def wallet_signer(
             data = _decrypted(keyfile, data, password_file)
         keypair = core.deserialize_keypair_from_keyfile_data(data)
         if keypair.crypto_type != SR25519:
-            raise ArenaError(
-                "V2030", f"{keyfile} is no sr25519 key", fix="make an sr25519 key: btcli wallet new-hotkey"
-            )
+            raise _unusable(f"{keyfile} is no sr25519 key", "make an sr25519 key: btcli wallet new-hotkey")
         signer = KeypairSigner(keypair)
         signer.sign(b"agent-arena/probe/1")  # a public-only keyfile deserialises, but cannot sign
     except FileNotFoundError as error:
-        told = f"no hotkey `{hotkey}` in wallet `{name}` ({keyfile})"
-        raise ArenaError(
-            "V2030", told, fix="local network: --wallet.hotkey //Bob; else: btcli wallet new-hotkey"
-        ) from error
-    except (OSError, ValueError, core.KeyfileError, core.WrongPasswordError) as error:
-        raise ArenaError(
-            "V2030", f"{keyfile} cannot be read: {error}", fix="check the file and its permissions"
-        ) from error
+        fix = "local network: --wallet.hotkey //Bob; else: btcli wallet new-hotkey"
+        raise _unusable(f"no hotkey `{hotkey}` in wallet `{name}` ({keyfile})", fix) from error
+    except (OSError, *_UNREADABLE) as error:
+        raise _unusable(f"{keyfile} cannot be read: {error}", "check the file and its permissions") from error
     return signer
+
+
+def _unusable(told: str, fix: str) -> ArenaError:
+    return ArenaError("V2030", told, fix=fix)
 
 
 def _decrypted(keyfile: Path, data: bytes, password_file: Path | None) -> bytes:
     """What an encrypted keyfile holds. Raises ArenaError V2030 without its password, or with another."""
-    variable = "BT_PW_" + str(keyfile).replace("/", "_").replace(".", "_").upper()
-    if password_file is not None:
+    source = "BT_PW_" + str(keyfile).replace("/", "_").replace(".", "_").upper()
+    if password_file is None:
+        password = str(core.get_password_from_environment(source) or "")
+    else:
         source = str(password_file)
         try:
             password = password_file.read_text("utf-8").partition("\n")[0].removesuffix("\r")
         except (OSError, UnicodeDecodeError) as error:
-            raise ArenaError(
-                "V2030",
-                f"{keyfile} is encrypted, and its password cannot be read: {error}",
-                fix="check the file that wallet_password_file names, and its permissions",
-            ) from error
-    else:
-        source = variable
-        password = str(core.get_password_from_environment(variable) or "")
+            told = f"{keyfile} is encrypted, and its password cannot be read: {error}"
+            raise _unusable(told, "check the file that wallet_password_file names, and its permissions") from error
     if not password:
-        raise ArenaError(
-            "V2030",
-            f"{keyfile} is encrypted, and {source} holds no password",
-            fix="write it into a file and name that: wallet_password_file",
-        )
+        told = f"{keyfile} is encrypted, and {source} holds no password"
+        raise _unusable(told, "write it into a file and name that: wallet_password_file")
     try:
         return bytes(core.decrypt_keyfile_data(data, password))
-    except (ValueError, core.KeyfileError, core.WrongPasswordError) as error:
-        raise ArenaError(
-            "V2030", f"{keyfile} does not open with the password of {source}", fix="put the keyfile's own there"
-        ) from error
+    except _UNREADABLE as error:
+        told = f"{keyfile} does not open with the password of {source}"
+        raise _unusable(told, "put the keyfile's own there") from error
 
 
 def public_key(hotkey: str) -> bytes | None:
@@ -228,7 +214,7 @@ class HttpCheck:
 
 
 class HttpAuth(HttpCheck):
-    """A `RequestAuth` of one hotkey. Both the server and the client side of a validator use the same one."""
+    """Signed requests of one hotkey, sent and received: one for the server and the client side of a validator."""
 
     def __init__(self, signer: Signer, now_ns: Callable[[], int]) -> None:
         """As of `HttpCheck`."""

@@ -6,18 +6,23 @@ Blocks follow the clock and never step back; an accepted extrinsic is in the blo
 returns: kill -9 at any instant leaves the file as it was before or after it. Deviations from the real chain:
 registration is free, permits follow stake at once and not at the epoch, there are no emissions, and reorgs and late
 finality come when a simulation writes them into the tables `reorg` and `finality`.
+
+A machine without the file asks over HTTP, one question and one answer. An extrinsic is signed by the hotkey over the
+very bytes that the chain itself has signed at home, so the chain checks it alike wherever it comes from.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import http.client
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -28,16 +33,15 @@ from arena.chain.port import (
     Metagraph,
     Neuron,
     Signer,
+    endpoint_refusal,
     hash_refusal,
-    split_endpoint,
     weights_refusal,
 )
-from foundation.canonical import canonical_bytes
+from foundation.canonical import UNREADABLE_JSON, canonical_bytes
 from foundation.codes import BLOCK_AHEAD
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, Failure
 
 EXTRINSIC_DOMAIN = b"agent-arena/local-chain/1\n"
-DEFAULT_BLOCK_MS = 12_000
 _HASH_DOMAIN = b"agent-arena/local-block/1\n"
 _BUSY_TIMEOUT_S = 30.0
 _OTHER_FOLDER = "give a --state-dir that this user may write to"
@@ -79,7 +83,6 @@ class LocalRules(msgspec.Struct, frozen=True, kw_only=True):
     tempo: int = 360
     weights_rate_limit_blocks: int = 100
     commitment_rate_limit_blocks: int = 0  # 0: none
-    serving_rate_limit_blocks: int = 0  # 0: none
     permit_stake_rao: int = 1_000_000_000_000  # 1,000 TAO
     max_uids: int = 256
 
@@ -141,28 +144,24 @@ class LocalSubtensor:
         *,
         now_ms: Callable[[], int],
         netuid: int = 15,
-        block_ms: int | None = None,
         rules: LocalRules | None = None,
         owner: str = "",
     ) -> None:
         """Open the chain at `path`, or make it there.
 
-        A new chain takes `rules` (or the defaults) with `netuid` and `block_ms`, and holds `owner`, where one is given,
-        at uid 0 from its first block: nobody else can take the uid that burns. An existing one keeps what it was made
-        with: raises ArenaError V2030 when `netuid`, `block_ms` or `rules` say otherwise, V2027 when its folder and
-        U3030 when its file can't be used. `now_ms` gives unix milliseconds.
+        A new chain takes `rules`, or the defaults with `netuid`, and holds `owner`, where one is given, at uid 0 from
+        its first block: nobody else can take the uid that burns. An existing one keeps what it was made with: raises
+        ArenaError V2030 when `netuid` or `rules` say otherwise, V2027 when its folder and U3030 when its file can't be
+        used. `now_ms` gives unix milliseconds.
         """
         self._now_ms = now_ms
         self._file = _ChainFile(path)
-        wanted = rules or LocalRules(netuid=netuid, block_ms=block_ms or DEFAULT_BLOCK_MS)
+        wanted = rules or LocalRules(netuid=netuid)
         self._file.create(wanted, now_ms(), canonical_hotkey(owner) or owner)
         with self._file.transaction(is_write=False) as db:
             text, self._genesis_ms = db.execute("SELECT rules, genesis_ms FROM chain").fetchone()
         self._rules = msgspec.json.decode(text, type=LocalRules)
-        is_other = self._rules.netuid != wanted.netuid
-        is_other |= block_ms is not None and block_ms != self._rules.block_ms
-        is_other |= rules is not None and rules != self._rules
-        if is_other:
+        if self._rules.netuid != wanted.netuid or rules not in (None, self._rules):
             raise ArenaError("V2030", f"the local chain at {path} was made with other rules: {self._rules}")
 
     @property
@@ -251,25 +250,19 @@ class LocalSubtensor:
 
     async def commit(self, signer: Signer, sha256: str) -> ChainResult:
         """Commit a hash. `failed` for text that is no sha256."""
+        refusal = hash_refusal(sha256)
 
         def apply(db: sqlite3.Connection, hotkey: str, block: int) -> ChainResult:
-            if refusal := hash_refusal(sha256):
-                return ChainResult(status="failed", block=block, detail=refusal)
-            limit = self._rules.commitment_rate_limit_blocks
-            return self._keep(db, "commitment", hotkey, block, sha256, limit)
+            return self._keep(db, hotkey, block, "commitment", sha256, refusal)
 
         return await self._write("commit", signer, {"sha256": sha256}, apply)
 
     async def publish(self, signer: Signer, endpoint: str) -> ChainResult:
         """Say where the hotkey answers. `failed` for what is not `http://<ip>:<port>`."""
+        refusal = endpoint_refusal(endpoint)
 
         def apply(db: sqlite3.Connection, hotkey: str, block: int) -> ChainResult:
-            try:
-                split_endpoint(endpoint)
-            except ArenaError as error:
-                return ChainResult(status="failed", block=block, detail=error.failure.detail)
-            limit = self._rules.serving_rate_limit_blocks
-            return self._keep(db, "endpoint", hotkey, block, endpoint.rstrip("/"), limit)
+            return self._keep(db, hotkey, block, "endpoint", endpoint.rstrip("/"), refusal)
 
         return await self._write("publish", signer, {"endpoint": endpoint}, apply)
 
@@ -277,17 +270,15 @@ class LocalSubtensor:
         """Set a vector whose maximum is 65535. Refused: unknown uid, no permit, rate limit, malformed vector."""
 
         def apply(db: sqlite3.Connection, hotkey: str, block: int) -> ChainResult:
-            if refusal := weights_refusal(uids, weights_u16):
-                return ChainResult(status="failed", block=block, detail=refusal)
+            refusal = weights_refusal(uids, weights_u16)
             neurons = {neuron.uid: neuron for neuron in self._metagraph(db, block).neurons}
             own = next((neuron for neuron in neurons.values() if neuron.hotkey == hotkey), None)
-            if own is not None and not own.has_validator_permit:
-                return ChainResult(status="failed", block=block, detail="no validator permit")
-            if own is not None and (unknown := sorted(set(uids) - set(neurons))):
-                return ChainResult(status="failed", block=block, detail=f"unknown uids {unknown[:5]}")
-            pairs = sorted((uid, weight) for uid, weight in zip(uids, weights_u16, strict=True) if weight)
-            limit = self._rules.weights_rate_limit_blocks
-            return self._keep(db, "weights", hotkey, block, msgspec.json.encode(pairs).decode(), limit)
+            if refusal is None and own is not None:
+                unknown = sorted(set(uids) - set(neurons))
+                refusal = f"unknown uids {unknown[:5]}" if unknown else None
+                refusal = refusal if own.has_validator_permit else "no validator permit"
+            pairs = sorted((uid, weight) for uid, weight in zip(uids, weights_u16, strict=False) if weight)
+            return self._keep(db, hotkey, block, "weights", msgspec.json.encode(pairs).decode(), refusal)
 
         arguments = {"uids": list(uids), "weights": list(weights_u16)}
         return await self._write("set_weights", signer, arguments, apply)
@@ -304,13 +295,17 @@ class LocalSubtensor:
         await asyncio.to_thread(self._change, change)
 
     def _keep(
-        self, db: sqlite3.Connection, table: _Table, hotkey: str, block: int, value: str, limit: int
+        self, db: sqlite3.Connection, hotkey: str, block: int, table: _Table, value: str, refusal: str | None
     ) -> ChainResult:
-        """Add a registered hotkey's value to its history, unless its last one is fewer than `limit` blocks old."""
+        """Add a registered hotkey's value to its history, unless it is refused or comes before the table's limit."""
+        if refusal:
+            return ChainResult(status="failed", block=block, detail=refusal)
         if self._metagraph(db, block).uid_of(hotkey) is None:
             return ChainResult(status="not_registered", block=block)
+        rules = self._rules
+        limits = {"commitment": rules.commitment_rate_limit_blocks, "weights": rules.weights_rate_limit_blocks}
         last = _value(db, f"SELECT max(block) FROM {table} WHERE hotkey = ?", hotkey)
-        wait = 0 if last is None else limit - (block - last)
+        wait = 0 if last is None else limits.get(table, 0) - (block - last)
         if wait > 0:
             return ChainResult(status="rate_limited", block=block, detail=f"{wait} blocks left")
         db.execute(f"INSERT INTO {table} VALUES (?, ?, ?)", (hotkey, block, value))
@@ -401,3 +396,159 @@ def _commitment(db: sqlite3.Connection, hotkey: str, block: int) -> Commitment |
     query = "SELECT sha256, block FROM commitment WHERE hotkey = ? AND block <= ? ORDER BY rowid DESC LIMIT 1"
     row = db.execute(query, (address, block)).fetchone()
     return None if row is None else Commitment(hotkey=address, sha256=row[0], block=row[1])
+
+
+ROUTE = "/v1/local-chain"
+QUESTION_BYTES_MAX, ANSWER_BYTES_MAX = 1 << 20, 16 << 20
+
+# What each call of the port takes, in its own order, by the fields of a question.
+READS: dict[str, tuple[str, ...]] = {
+    "block": (),
+    "finalized_block": (),
+    "block_at": ("unix_ms",),
+    "block_hash": ("block",),
+    "metagraph": ("block",),
+    "commitment": ("hotkey", "block"),
+    "commitments": ("hotkeys", "block"),
+    "weights": ("hotkey",),
+    "owner_hotkey": (),
+}
+EXTRINSICS: dict[str, tuple[str, ...]] = {
+    "register": (),
+    "commit": ("sha256",),
+    "publish": ("endpoint",),
+    "set_weights": ("uids", "weights_u16"),
+}
+Call = Annotated[str, msgspec.Meta(pattern=f"^({'|'.join((*READS, *EXTRINSICS))})$")]
+_Number = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
+
+
+class ChainQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One call of the port with its arguments; what a call does not take is left out. `signature` is hex."""
+
+    call: Call
+    netuid: _Number
+    block: _Number | None = None
+    unix_ms: _Number = 0
+    hotkey: str = ""
+    hotkeys: tuple[str, ...] = ()
+    sha256: str = ""
+    endpoint: str = ""
+    uids: tuple[int, ...] = ()
+    weights_u16: tuple[int, ...] = ()
+    signature: str = ""
+
+
+class ChainAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What the port returned, or why it failed."""
+
+    value: Any = None
+    failure: Failure | None = None
+
+
+TIMEOUT_S = 20.0
+_AWAY = "U3030"
+
+_Value = TypeVar("_Value")
+
+
+class RemoteSubtensor:
+    """A `Subtensor` that asks a `ChainServer`."""
+
+    def __init__(self, url: str, *, netuid: int) -> None:
+        """`url` is `http://host:port`. Raises ArenaError V2030 for another form."""
+        parts = urlsplit(url)
+        try:
+            host, port = parts.hostname, parts.port or 80
+        except ValueError as error:
+            raise ArenaError("V2030", f"network {url}: {error}") from error
+        if parts.scheme != "http" or host is None or parts.path.strip("/"):
+            raise ArenaError("V2030", f"network {url} is not http://host:port")
+        self._url, self._host, self._port, self._netuid = url, host, port, netuid
+
+    @property
+    def netuid(self) -> int:
+        """The subnet."""
+        return self._netuid
+
+    async def check(self, hotkey: str | None = None) -> None:
+        """Ask whether it answers: the twin is of the release that serves it. Raises ArenaError U3030."""
+        await self.block()
+
+    async def block(self) -> int:
+        """The latest sealed block."""
+        return await self._ask(int, "block")
+
+    async def finalized_block(self) -> int:
+        """The latest final block."""
+        return await self._ask(int, "finalized_block")
+
+    async def block_at(self, unix_ms: int) -> int | None:
+        """The last block not later than that moment, once that is known."""
+        return await self._ask(int | None, "block_at", unix_ms=unix_ms)  # type: ignore[arg-type]
+
+    async def block_hash(self, block: int) -> str:
+        """The hash of a sealed block."""
+        return await self._ask(str, "block_hash", block=block)
+
+    async def metagraph(self, block: int | None = None) -> Metagraph:
+        """The subnet at a block, or now."""
+        return await self._ask(Metagraph, "metagraph", block=block)
+
+    async def commitment(self, hotkey: str, block: int | None = None) -> Commitment | None:
+        """A hotkey's latest commitment at a block, or now."""
+        return await self._ask(Commitment | None, "commitment", hotkey=hotkey, block=block)  # type: ignore[arg-type]
+
+    async def commitments(self, hotkeys: Sequence[str], block: int) -> dict[str, Commitment]:
+        """The commitments of several hotkeys at one block; those without one are left out."""
+        return await self._ask(dict[str, Commitment], "commitments", hotkeys=tuple(hotkeys), block=block)
+
+    async def weights(self, hotkey: str) -> tuple[tuple[int, int], ...]:
+        """(uid, u16) pairs last set by a validator."""
+        return await self._ask(tuple[tuple[int, int], ...], "weights", hotkey=hotkey)
+
+    async def owner_hotkey(self) -> str | None:
+        """The owner's hotkey; None for a chain that was made without one."""
+        return await self._ask(str | None, "owner_hotkey")  # type: ignore[arg-type]
+
+    async def register(self, signer: Signer) -> ChainResult:
+        """Register the hotkey."""
+        return await self._send("register", signer, {})
+
+    async def commit(self, signer: Signer, sha256: str) -> ChainResult:
+        """Commit a hash."""
+        return await self._send("commit", signer, {"sha256": sha256}, sha256=sha256)
+
+    async def publish(self, signer: Signer, endpoint: str) -> ChainResult:
+        """Say where the hotkey answers."""
+        return await self._send("publish", signer, {"endpoint": endpoint}, endpoint=endpoint)
+
+    async def set_weights(self, signer: Signer, uids: tuple[int, ...], weights_u16: tuple[int, ...]) -> ChainResult:
+        """Set a vector of weights."""
+        arguments = {"uids": list(uids), "weights": list(weights_u16)}
+        return await self._send("set_weights", signer, arguments, uids=uids, weights_u16=weights_u16)
+
+    async def _send(self, call: Call, signer: Signer, arguments: Mapping[str, object], **asked: object) -> ChainResult:
+        signature = signer.sign(extrinsic_payload(call, self._netuid, arguments)).hex()
+        return await self._ask(ChainResult, call, hotkey=signer.hotkey, signature=signature, **asked)
+
+    async def _ask(self, kind: type[_Value], call: Call, **asked: object) -> _Value:
+        question = msgspec.convert({"call": call, "netuid": self._netuid, **asked}, ChainQuestion)
+        content = await asyncio.to_thread(self._post, msgspec.json.encode(question))
+        try:
+            answer = msgspec.json.decode(content, type=ChainAnswer)
+            if answer.failure is None:
+                return msgspec.convert(answer.value, kind)
+        except UNREADABLE_JSON as error:
+            raise ArenaError(_AWAY, f"{self._url}: no answer of a local chain") from error
+        raise ArenaError(answer.failure.code, answer.failure.detail)
+
+    def _post(self, body: bytes) -> bytes:
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
+        try:
+            connection.request("POST", ROUTE, body, {"content-type": "application/json"})
+            return connection.getresponse().read(ANSWER_BYTES_MAX)
+        except (OSError, http.client.HTTPException) as error:
+            raise ArenaError(_AWAY, f"{self._url}: {str(error) or type(error).__name__}") from error
+        finally:
+            connection.close()

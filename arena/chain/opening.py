@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 
 from arena.chain.beacon import DrandBeacon, LocalBeacon, LocalTimelock, QuicknetTimelock
 from arena.chain.keys import keypair_signer, wallet_signer
-from arena.chain.local import LocalSubtensor
-from arena.chain.local_http import RemoteSubtensor
+from arena.chain.local import LocalSubtensor, RemoteSubtensor
 from arena.chain.port import LOCAL_NETWORK, Beacon, Signer, Subtensor, Timelock, is_local
 from arena.chain.real import BittensorSubtensor
 from foundation.errors import ArenaError

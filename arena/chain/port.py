@@ -7,7 +7,7 @@ clock of draws.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 from urllib.parse import urlsplit
 
@@ -36,34 +36,8 @@ class Signer(Protocol):
         ...
 
 
-class Verifier(Protocol):
-    """Signature check, as a value that can be passed in."""
-
-    def __call__(self, hotkey: str, message: bytes, signature: bytes) -> bool: ...
-
-
-class RequestAuth(Protocol):
-    """Signed requests of one hotkey, sent and received. It says who asks; what that one may have, others decide."""
-
-    @property
-    def hotkey(self) -> str: ...
-
-    def sign(self, method: str, target: str, receiver: str, body: bytes = b"") -> dict[str, str]:
-        """The headers of one request to `receiver`. `target` is path and query as they are sent."""
-        ...
-
-    def claimed(self, headers: Mapping[str, str]) -> str | None:
-        """Who a request (headers in lower case) says it is from, unchecked."""
-        ...
-
-    def caller(self, headers: Mapping[str, str], method: str, target: str, body: bytes = b"") -> str:
-        """The hotkey that signed a request. Raises ArenaError V2110: unsigned, for another, old, or repeated."""
-        ...
-
-    def signed(self, headers: Mapping[str, str], method: str, target: str, body: bytes = b"") -> tuple[str, int]:
-        """The hotkey that signed a request, and its nonce, which the server has to look for among those that it let
-        through. Raises ArenaError V2110: unsigned, for another, or old."""
-        ...
+Verifier = Callable[[str, bytes, bytes], bool]
+"""Whether a hotkey (ss58) signed a message: hotkey, message, signature. Never raises."""
 
 
 class Neuron(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,7 +176,7 @@ class Timelock(Protocol):
         ...
 
     def encrypt(self, content: bytes, round_number: int) -> bytes:
-        """Content sealed to a round. Raises ValueError for a round below 1."""
+        """Content sealed to a round."""
         ...
 
     def decrypt(self, sealed: bytes, beacon_round: BeaconRound) -> bytes:
@@ -237,6 +211,15 @@ def hash_refusal(sha256: str) -> str | None:
     if len(sha256) == 64 and set(sha256) <= set("0123456789abcdef"):
         return None
     return "a commitment is 64 lower-case hex digits"
+
+
+def endpoint_refusal(endpoint: str) -> str | None:
+    """Why the text can't be published, or None when it is `http://<ip>:<port>`."""
+    try:
+        split_endpoint(endpoint)
+    except ArenaError as error:
+        return error.failure.detail
+    return None
 
 
 def split_endpoint(endpoint: str) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]:

@@ -26,6 +26,7 @@ from arena.chain.port import (
     Metagraph,
     Neuron,
     Signer,
+    endpoint_refusal,
     format_endpoint,
     hash_refusal,
     split_endpoint,
@@ -37,7 +38,6 @@ from arena.chain.sender import (
     TurnTakenError,
     by_proxy,
     default_lock_folder,
-    first_weights_wait,
     missing_from,
     proxy_refusal,
     refused,
@@ -164,26 +164,20 @@ class BittensorSubtensor:
 
     async def commitment(self, hotkey: str, block: int | None = None) -> Commitment | None:
         """The hash a hotkey committed last; None when there is none, or none that is a plain 32-byte value."""
-        if public_key(hotkey) is None:
-            return None
-        async with self._connected() as client:
-            record = await client.query(("Commitments", "CommitmentOf"), [self._netuid, hotkey], block=block)
-        sha256 = _committed_sha256(record)
-        return None if sha256 is None else Commitment(hotkey=hotkey, sha256=sha256, block=int(record["block"]))
+        return (await self.commitments([hotkey], block)).get(hotkey)
 
-    async def commitments(self, hotkeys: Sequence[str], block: int) -> dict[str, Commitment]:
-        """The hashes that several hotkeys had committed at `block`, by hotkey as asked, in one request."""
-        hotkeys = [hotkey for hotkey in hotkeys if public_key(hotkey) is not None]
-        if not hotkeys:
+    async def commitments(self, hotkeys: Sequence[str], block: int | None) -> dict[str, Commitment]:
+        """The hashes that several hotkeys had committed at `block`, or have now, by hotkey as asked, in one request."""
+        known = [hotkey for hotkey in hotkeys if public_key(hotkey) is not None]
+        if not known:
             return {}
         async with self._connected() as client:
-            keys = [[self._netuid, hotkey] for hotkey in hotkeys]
+            keys = [[self._netuid, hotkey] for hotkey in known]
             records = await client.query_batch(("Commitments", "CommitmentOf"), keys, block=block)
-        found = ((hotkey, record, _committed_sha256(record)) for hotkey, record in zip(hotkeys, records, strict=True))
         return {
             hotkey: Commitment(hotkey=hotkey, sha256=sha256, block=int(record["block"]))
-            for hotkey, record, sha256 in found
-            if sha256 is not None
+            for hotkey, record in zip(known, records, strict=True)
+            if (sha256 := _committed_sha256(record)) is not None
         }
 
     async def weights(self, hotkey: str) -> tuple[tuple[int, int], ...]:
@@ -226,10 +220,9 @@ class BittensorSubtensor:
 
     async def publish(self, signer: Signer, endpoint: str) -> ChainResult:
         """Say where the hotkey answers, signed by it. The chain takes a new endpoint only after its serving limit."""
-        try:
-            address, port = split_endpoint(endpoint)
-        except ArenaError as error:
-            return ChainResult(status="failed", block=await self.block(), detail=error.failure.detail)
+        if refusal := endpoint_refusal(endpoint):
+            return ChainResult(status="failed", block=await self.block(), detail=refusal)
+        address, port = split_endpoint(endpoint)
 
         async def prepare(client: bittensor.Client) -> Prepared:
             from bittensor import ServeAxon
@@ -248,7 +241,7 @@ class BittensorSubtensor:
         async def prepare(client: bittensor.Client) -> Prepared:
             from bittensor import ChainError, ErrorCode, SetWeights
 
-            uid = await self._demand_registered(client, signer)
+            await self._demand_registered(client, signer)
             limit, wanted = await asyncio.gather(
                 client.query(("SubtensorModule", "MaxWeightsLimit"), [self._netuid]),
                 client.query(("SubtensorModule", "WeightsVersionKey"), [self._netuid]),
@@ -257,8 +250,6 @@ class BittensorSubtensor:
                 raise ChainError("the subnet's weight limit would change the vector", code=ErrorCode.INVALID_ARGUMENT)
             if old := version_refusal(self._netuid, int(wanted or 0), WEIGHTS_VERSION_KEY):
                 raise ChainError(old, code=ErrorCode.INVALID_ARGUMENT)
-            if waits := await first_weights_wait(client, self._netuid, uid, storage_index=self._storage_index):
-                raise ChainError(waits, code=ErrorCode.RATE_LIMITED)
             intent = SetWeights(
                 netuid=self._netuid,
                 uids=list(uids),
@@ -324,17 +315,14 @@ class BittensorSubtensor:
         if not await client.query(("SubtensorModule", "NetworksAdded"), [self._netuid]):
             raise ArenaError("U3039", f"{self._network} has no subnet {self._netuid}")
 
-    async def _demand_registered(self, client: bittensor.Client, signer: Signer) -> int:
-        """The hotkey's uid. Raises the SDK's error where it has none, and U3039 where there is no such subnet."""
+    async def _demand_registered(self, client: bittensor.Client, signer: Signer) -> None:
+        """Raises the SDK's error for a hotkey without a uid, and U3039 where there is no such subnet."""
         from bittensor import ChainError, ErrorCode
 
-        uid = await client.query(("SubtensorModule", "Uids"), [self._netuid, signer.hotkey])
-        if uid is None:
+        if await client.query(("SubtensorModule", "Uids"), [self._netuid, signer.hotkey]) is None:
             await self._demand_subnet(client)
-            raise ChainError(
-                f"{signer.hotkey} is not registered on netuid {self._netuid}", code=ErrorCode.NOT_REGISTERED
-            )
-        return int(uid)
+            told = f"{signer.hotkey} is not registered on netuid {self._netuid}"
+            raise ChainError(told, code=ErrorCode.NOT_REGISTERED)
 
     async def _time_of(self, block: int) -> int:
         async with self._connected() as client:

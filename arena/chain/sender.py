@@ -157,48 +157,28 @@ async def _landed(client: bittensor.Client, signature: bytes, first_block: int) 
 
 UNKNOWN_FORM = (ValueError, TypeError, KeyError, AttributeError)  # what the SDK and this room raise at an unknown form
 _NOBODY = "5C4hrfjw9DjXZTzV3MwzrrAr9P1MJhSrvWGWqi1eSuyUpnhM"  # the account of 32 zeros
+# Of the subnet, by its netuid: what is read here, and what the SDK reads to plan weights.
 _BY_NETUID = (
-    "NetworksAdded",
-    "Tempo",
-    "ValidatorPermit",
-    "LastUpdate",
-    "SubnetOwnerHotkey",
-    "MaxWeightsLimit",
-    "MinAllowedWeights",
-    "WeightsVersionKey",
-    "WeightsSetRateLimit",
-    "CommitRevealWeightsEnabled",
-    "RevealPeriodEpochs",
-    "MechanismCountCurrent",
-    "BlocksSinceLastStep",
-    "LastEpochBlock",
-    "PendingEpochAt",
-    "SubnetEpochIndex",
+    "Tempo LastUpdate SubnetOwnerHotkey MaxWeightsLimit MinAllowedWeights WeightsVersionKey WeightsSetRateLimit"
+    " CommitRevealWeightsEnabled RevealPeriodEpochs BlocksSinceLastStep LastEpochBlock PendingEpochAt SubnetEpochIndex"
+    " NetworksAdded ValidatorPermit MechanismCountCurrent"
 )
 
 
-def storages(netuid: int) -> tuple[tuple[str, str, list[Any]], ...]:
-    """(pallet, item, key) of every storage item that is read."""
-    pallet = "SubtensorModule"
-    return (
-        *((pallet, item, [netuid]) for item in _BY_NETUID),
-        (pallet, "Keys", [netuid, 0]),
-        (pallet, "Uids", [netuid, _NOBODY]),
-        (pallet, "Weights", [netuid, 0]),
-        (pallet, "BlockAtRegistration", [netuid, 0]),
-        (pallet, "Owner", [_NOBODY]),
-        (pallet, "TotalHotkeyAlpha", [_NOBODY, netuid]),
-        (pallet, "Axons", [netuid, _NOBODY]),
-        ("Commitments", "CommitmentOf", [netuid, _NOBODY]),
-        ("Timestamp", "Now", []),
-    )
-
-
-def sample_calls(netuid: int) -> tuple[tuple[str, Any], ...]:
-    """(name, call) of every call that is sent."""
+def _needs(client: bittensor.Client, netuid: int) -> dict[str, Awaitable[Any]]:
+    """Every storage item that is read and every call that is sent, asked of the runtime, by name."""
     from bittensor import calls
 
-    module = calls.SubtensorModule
+    module, pallet = calls.SubtensorModule, "SubtensorModule"
+    items: list[tuple[str, str, list[Any]]] = [
+        *((pallet, item, [netuid]) for item in _BY_NETUID.split()),
+        *((pallet, item, [netuid, 0]) for item in ("Keys", "Weights")),
+        *((pallet, item, [netuid, _NOBODY]) for item in ("Uids", "Axons")),
+        (pallet, "Owner", [_NOBODY]),
+        (pallet, "TotalHotkeyAlpha", [_NOBODY, netuid]),
+        ("Commitments", "CommitmentOf", [netuid, _NOBODY]),
+        ("Timestamp", "Now", []),
+    ]
     weights = module.set_mechanism_weights(netuid=netuid, mecid=0, dests=[0], weights=[1], version_key=0)
     sealed = module.commit_timelocked_mechanism_weights(
         netuid=netuid, mecid=0, commit=b"\0", reveal_round=1, commit_reveal_version=4
@@ -207,12 +187,9 @@ def sample_calls(netuid: int) -> tuple[tuple[str, Any], ...]:
         netuid=netuid, version=1, ip=1, port=1, ip_type=4, protocol=4, placeholder1=0, placeholder2=0
     )
     commitment = calls.Commitments.set_commitment(netuid=netuid, info={"fields": [[{"Raw32": "0x" + "00" * 32}]]})
-    return (
-        ("SubtensorModule.set_mechanism_weights", weights),
-        ("SubtensorModule.commit_timelocked_mechanism_weights", sealed),
-        ("SubtensorModule.serve_axon", axon),
-        ("Commitments.set_commitment", commitment),
-    )
+    asked = {f"{room}.{item}": client.query((room, item), key) for room, item, key in items}
+    sent = {f"{call[0]}.{call[1]}": call for call in (weights, sealed, axon, commitment)}
+    return {**asked, **{name: client.compose(call) for name, call in sent.items()}}  # type: ignore[no-untyped-call]
 
 
 async def missing_from(client: bittensor.Client, netuid: int, *, is_proxied: bool = False) -> tuple[str, ...]:
@@ -221,16 +198,14 @@ async def missing_from(client: bittensor.Client, netuid: int, *, is_proxied: boo
 
     Raises the SDK's errors while the chain is away.
     """
-    asked = [(f"{pallet}.{item}", client.query((pallet, item), key)) for pallet, item, key in storages(netuid)]
-    asked += [(name, client.compose(call)) for name, call in sample_calls(netuid)]  # type: ignore[no-untyped-call]
+    needs = _needs(client, netuid)
     if is_proxied:
-        asked.append(("Proxy.proxy", _proxied(client)))
-        asked.append(("Proxy.Proxies", client.query(("Proxy", "Proxies"), [_NOBODY])))
-    answers = await asyncio.gather(*(answer for _, answer in asked), return_exceptions=True)
+        needs["Proxy.proxy"], needs["Proxy.Proxies"] = _proxied(client), client.query(("Proxy", "Proxies"), [_NOBODY])
+    answers = await asyncio.gather(*needs.values(), return_exceptions=True)
     for answer in answers:
         if isinstance(answer, BaseException) and not isinstance(answer, UNKNOWN_FORM):
             raise answer
-    return tuple(name for (name, _), answer in zip(asked, answers, strict=True) if isinstance(answer, UNKNOWN_FORM))
+    return tuple(name for name, answer in zip(needs, answers, strict=True) if isinstance(answer, UNKNOWN_FORM))
 
 
 async def _proxied(client: bittensor.Client) -> Prepared:
@@ -301,22 +276,3 @@ def proxy_refusal(proxy: str, hotkey: str, proxies: Sequence[Mapping[str, Any]])
     if kind not in _PROXY_TYPES:
         return f"{proxy} is a proxy of {hotkey} of type {kind}, which may not set weights; NonCritical may"
     return f"{proxy} is a proxy of {hotkey} with a delay of {delay} blocks; add it without" if delay else None
-
-
-async def first_weights_wait(client: bittensor.Client, netuid: int, uid: int, *, storage_index: int) -> str | None:
-    """Why a hotkey that has set no weights yet must still wait, or None: registering counts as an update, so the first
-    weights wait out WeightsSetRateLimit. Where weights were set before, the SDK says how long to wait. Updates stand
-    under `storage_index`, as weights do: registering is an update of the first mechanism alone."""
-    pallet = "SubtensorModule"
-    head = int(await client.block())
-    registered = await client.query((pallet, "BlockAtRegistration"), [netuid, uid], block=head)
-    updates = await client.query((pallet, "LastUpdate"), [storage_index], block=head)
-    limit = int(await client.query((pallet, "WeightsSetRateLimit"), [netuid], block=head) or 0)
-    last = int(updates[uid]) if updates and uid < len(updates) else 0
-    left = last + limit - head
-    if not last or last != int(registered or 0) or left <= 0:
-        return None
-    return (
-        f"first weights wait WeightsSetRateLimit ({limit} blocks) after the registration in block {last}: "
-        f"{left} blocks left"
-    )

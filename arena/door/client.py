@@ -1,13 +1,10 @@
 """A miner's side of the door: which doors there are, signed requests, answers of bounded size in bounded time; and the
 agent at the top, by the public reads.
 
-Nothing is sent to a door that is not the named hotkey's word by word: requests are signed for that receiver,
-and no redirect or proxy is followed. A submission is sent again where the line broke: the door answers it alike.
-
-A source goes to validators alone, and to those of this subnet. A door that the chain names has to be that
-hotkey's; one that its URL names has to be of a hotkey that holds a permit. As many are asked as the policy has qualify
-an agent at once, in the agent's own order, so that those that are to qualify it have it first; the others fetch it from
-them by its commitment.
+A source goes to validators of this subnet alone, in requests signed for that receiver, and no redirect or proxy is
+followed: a door that the chain names has to be that hotkey's, one that its URL names of a hotkey that holds a permit.
+As many are asked as the policy has qualify an agent at once, in the agent's own order; the others fetch it by its
+commitment.
 """
 
 from __future__ import annotations
@@ -24,20 +21,18 @@ import msgspec
 
 from arena.api.http import ErrorAnswer
 from arena.api.rows import AgentDetail, RaceDetail
-from arena.chain.port import Metagraph, RequestAuth
-from arena.door.service import DoorState, SubmissionStatus, TakenSubmission
+from arena.chain.keys import HttpAuth
+from arena.chain.port import Metagraph
+from arena.door.service import DoorState, SubmissionStatus
 from arena.race.draw import permitted_validators, qualifying_order
 from arena.records.log import agent_version_id
 from arena.submissions.model import SignedSubmission
-from foundation.backoff import Backoff
 from foundation.bounded_http import UnfitAnswerError, ask
 from foundation.canonical import UNREADABLE_JSON
 from foundation.codes import CODES
 from foundation.errors import ArenaError, Failure
 
-CONNECT_S, PLACE_S, ANSWER_S, ANSWER_BYTES_MAX = 5.0, 10.0, 60.0, 16 << 20
-TRIES = 3
-_PAUSES = Backoff(first_ms=500, most_ms=4_000)
+CONNECT_S, ANSWER_S, ANSWER_BYTES_MAX = 5.0, 60.0, 16 << 20
 _AWAY, _WRONG = "U3040", "U3042"
 
 _Value = TypeVar("_Value")
@@ -49,55 +44,32 @@ class DoorPort(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     port: Annotated[int, msgspec.Meta(ge=1, le=65_535)]
 
 
-class WinnerFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The agent at the top after the latest settled race, and its file."""
-
-    race_id: str
-    agent: AgentDetail
-    source: bytes
-
-    @property
-    def score_e4(self) -> int | None:
-        """What it scored in that race; None where it did not run in it."""
-        return next((one.standing.race_score_e4 for one in self.agent.races if one.race_id == self.race_id), None)
-
-
-class DoorClient:
+class DoorClient(contextlib.AbstractAsyncContextManager["DoorClient"]):
     """Asks doors, and the reads beside them, by their base URLs. Close it when done."""
 
-    def __init__(
-        self,
-        auth: RequestAuth | None = None,
-        netuid: int | None = None,
-        *,
-        place_s: float = PLACE_S,
-        answer_s: float = ANSWER_S,
-    ) -> None:
-        """`auth` None: only `place` and `winner` can be asked. `netuid`: signed with every request, so that no other
-        subnet's door takes it. `place_s`, `answer_s`: for one attempt at a whole answer, of `place` and of all else."""
-        self._auth, self._netuid = auth, netuid
-        self._place_s, self._answer_s = place_s, answer_s
+    def __init__(self, auth: HttpAuth | None = None, *, answer_s: float = ANSWER_S) -> None:
+        """`auth` None: only `place` and `winner` can be asked. `answer_s`: for a whole answer."""
+        self._auth, self._answer_s = auth, answer_s
         self._http = httpx2.AsyncClient(
             timeout=httpx2.Timeout(answer_s, connect=CONNECT_S), follow_redirects=False, trust_env=False
         )
-
-    async def __aenter__(self) -> DoorClient:
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
         await self._http.aclose()
 
-    async def place(self, url: str) -> DoorState | DoorPort:
-        """Whose door it is, or at which port of this address it is. Raises ArenaError U3040, U3042, or what the door
-        refuses with."""
-        content = await self._fetch("GET", url, "/v1/door", within_s=self._place_s)
+    async def place(self, url: str) -> tuple[str, DoorState]:
+        """The address of the door that is here, or beside the exchange that is, and whose it is. Raises ArenaError
+        U3040, U3042, or what the door refuses with."""
+        content = await self._fetch("GET", url, "/v1/door")
         with contextlib.suppress(*UNREADABLE_JSON):
-            return msgspec.json.decode(content, type=DoorPort)
-        return _read(url, content, DoorState)
+            beside = msgspec.json.decode(content, type=DoorPort)
+            url = at_port(url, beside.port)
+            content = await self._fetch("GET", url, "/v1/door")
+        return url, _read(url, content, DoorState)
 
-    async def submit(self, url: str, receiver: str, submission: SignedSubmission) -> TakenSubmission:
+    async def submit(self, url: str, receiver: str, submission: SignedSubmission) -> SubmissionStatus:
         """Hand in a submission at the door of `receiver`. Raises as `place`."""
         form = {
             "agent_name": submission.name,
@@ -108,7 +80,7 @@ class DoorClient:
         made = httpx2.Request("POST", "http://form", data=form, files=file)
         kind = {"content-type": made.headers["content-type"]}
         taken = await self._fetch("POST", url, "/v1/submissions", receiver, made.read(), kind)
-        return _read(url, taken, TakenSubmission)
+        return _read(url, taken, SubmissionStatus)
 
     async def statuses(self, url: str, receiver: str) -> list[SubmissionStatus]:
         """Where all of the own submissions stand. Raises as `place`."""
@@ -119,8 +91,8 @@ class DoorClient:
         left = await self._fetch("DELETE", url, f"/v1/submissions/{agent_version_id}", receiver)
         return _read(url, left, SubmissionStatus)
 
-    async def winner(self, url: str) -> WinnerFile:
-        """The agent at the top, by the public reads at `url`, with a file that is the one its version names.
+    async def winner(self, url: str) -> tuple[AgentDetail, bytes]:
+        """The agent at the top, by the public reads at `url`, and its file, which is the one that its version names.
 
         Raises as `place`: V2082 where no race is settled or none has a top, V2089 until the embargo is over.
         """
@@ -132,7 +104,7 @@ class DoorClient:
         source = await self._fetch("GET", url, f"/v1/agents/{agent}/source")
         if agent_version_id(detail.agent.miner_hotkey, hashlib.sha256(source).hexdigest()) != agent:
             raise ArenaError(_WRONG, f"{url}: the file is not the one that agent version {agent[:16]} names")
-        return WinnerFile(race_id=race.race_id, agent=detail, source=source)
+        return detail, source
 
     async def _fetch(
         self,
@@ -142,31 +114,24 @@ class DoorClient:
         receiver: str = "",
         body: bytes = b"",
         headers: dict[str, str] | None = None,
-        within_s: float | None = None,
     ) -> bytes:
         target = url.rstrip("/") + route
-        if receiver and self._netuid is not None:
-            target += f"?netuid={self._netuid}"
-        for attempt in range(1, TRIES + 1):
-            try:
-                path = httpx2.URL(target).raw_path.decode("ascii")
-                signed = self._auth.sign(method, path, receiver, body) if self._auth and receiver else {}
-                answer = await ask(
-                    self._http,
-                    method,
-                    target,
-                    headers={**(headers or {}), **signed},
-                    content=body or None,
-                    bytes_max=ANSWER_BYTES_MAX,
-                    within_s=within_s or self._answer_s,
-                )
-                break
-            except UnfitAnswerError as error:
-                raise ArenaError(_WRONG, f"{url}: {error}") from error
-            except (httpx2.TransportError, httpx2.InvalidURL) as error:
-                if attempt == TRIES or isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
-                    raise ArenaError(_AWAY, f"{url}: {str(error) or type(error).__name__}") from error
-                await asyncio.sleep(_PAUSES.pause_ms(attempt) / 1_000)
+        try:
+            path = httpx2.URL(target).raw_path.decode("ascii")
+            signed = self._auth.sign(method, path, receiver, body) if self._auth and receiver else {}
+            answer = await ask(
+                self._http,
+                method,
+                target,
+                headers={**(headers or {}), **signed},
+                content=body or None,
+                bytes_max=ANSWER_BYTES_MAX,
+                within_s=self._answer_s,
+            )
+        except UnfitAnswerError as error:
+            raise ArenaError(_WRONG, f"{url}: {error}") from error
+        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            raise ArenaError(_AWAY, f"{url}: {str(error) or type(error).__name__}") from error
         if answer.is_success:
             return answer.content
         refused = _read(url, answer.content, ErrorAnswer)
@@ -184,11 +149,12 @@ def _read(url: str, content: bytes, kind: type[_Value]) -> _Value:
 
 
 class DoorAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What one validator's door said: its state, that it took a submission, or why it can't or would not."""
+    """What one validator's door said: its state, the caller's submissions, that it took one, or why it would not."""
 
     url: str
     state: DoorState | None = None
-    taken: TakenSubmission | None = None
+    submissions: tuple[SubmissionStatus, ...] = ()
+    taken: SubmissionStatus | None = None
     failure: Failure | None = None
 
     @property
@@ -208,29 +174,34 @@ async def find_doors(client: DoorClient, metagraph: Metagraph, urls: Sequence[st
     return list(await asyncio.gather(*(_or_failure(DoorAnswer(url=url), look) for url, look in looks.items())))
 
 
-async def ask_doors(
-    client: DoorClient, doors: Sequence[DoorAnswer], agent_version_id: str, block: int, *, is_registered: bool = True
-) -> list[DoorAnswer]:
-    """The same doors; one that would not take this version now, with its reason. To be asked before anything is
-    committed, since a commitment in vain costs its miner time. `block`: in which it would be committed at the earliest.
-    Doors answer a registered hotkey alone; any other is asked for nothing but whether they are open."""
+async def read_statuses(client: DoorClient, doors: Sequence[DoorAnswer]) -> list[DoorAnswer]:
+    """The same doors with what they tell of the own submissions; one that fails has its reason."""
 
-    async def require_taking(door: DoorAnswer) -> DoorAnswer:
+    async def read(door: DoorAnswer) -> DoorAnswer:
         if door.state is None:
             return door
-        if door.state.pause.is_paused:
-            raise ArenaError("V2200", f"{door.validator}: {door.state.pause.reason}")
-        own = await client.statuses(door.url, door.validator) if is_registered else []
-        if not any(each.agent_version_id == agent_version_id for each in own):
-            for each in own:
-                if each.state == "waiting":
-                    raise ArenaError("A1012", f"{each.name}, version {each.agent_version_id[:16]}")
-            allowed = max((each.next_allowed_block for each in own), default=0)
-            if block < allowed:
-                raise ArenaError("A1006", f"allowed from block {allowed}, and the chain is at {block - 1}")
-        return door
+        return msgspec.structs.replace(door, submissions=tuple(await client.statuses(door.url, door.validator)))
 
-    return list(await asyncio.gather(*(_or_failure(door, require_taking(door)) for door in doors)))
+    return list(await asyncio.gather(*(_or_failure(door, read(door)) for door in doors)))
+
+
+def would_take(door: DoorAnswer, agent_version_id: str, block: int) -> DoorAnswer:
+    """The same door; with the reason where it would not take this version now. To be asked before anything is
+    committed, since a commitment in vain costs its miner time. `block`: in which it would be committed at the earliest.
+    """
+    own = door.submissions
+    waiting = next((each for each in own if each.state == "waiting"), None)
+    allowed = max((each.next_allowed_block for each in own), default=0)
+    failure = None
+    if door.state is not None and door.state.pause.is_paused:
+        failure = Failure(code="V2200", detail=f"{door.validator}: {door.state.pause.reason}")
+    elif any(each.agent_version_id == agent_version_id for each in own):
+        return door
+    elif waiting is not None:
+        failure = Failure(code="A1012", detail=f"{waiting.name}, version {waiting.agent_version_id[:16]}")
+    elif block < allowed:
+        failure = Failure(code="A1006", detail=f"allowed from block {allowed}, and the chain is at {block - 1}")
+    return msgspec.structs.replace(door, failure=failure) if failure else door
 
 
 async def deliver(
@@ -260,11 +231,8 @@ async def _or_failure(door: DoorAnswer, asked: Awaitable[DoorAnswer]) -> DoorAns
 
 
 async def _look(client: DoorClient, url: str, whose: frozenset[str], netuid: int) -> DoorAnswer:
-    place = await client.place(url)
-    if not isinstance(place, DoorState):  # an exchange: the door is at the same address
-        url = at_port(url, place.port)
-        place = await client.place(url)
-    if not isinstance(place, DoorState) or place.validator not in whose:
+    url, place = await client.place(url)
+    if place.validator not in whose:
         raise ArenaError("U3042", f"{url} is not the door of a validator with a permit on this subnet")
     if place.netuid != netuid:  # whose registrations and commitments are others
         raise ArenaError("U3042", f"{url} is a door of netuid {place.netuid}, and this is netuid {netuid}")

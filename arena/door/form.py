@@ -1,21 +1,18 @@
 """The body of a submission: taken apart by a strict reader of multipart/form-data, and its file parsed in a process
 that may die.
 
-Memory is bounded by the size, work is linear in it, and nothing is unpacked: a compressed body is refused, and so is a
-part in a transfer encoding. A file's name is never looked at. Own code, since no multipart library is among the
-dependencies; of RFC 7578 it reads what clients send and refuses the rest (no preamble, no unknown or doubled part).
+Memory is bounded by the size, work is linear in it, and nothing is unpacked. Own code, since no multipart library is
+among the dependencies; of RFC 7578 it reads what clients send and refuses the rest.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import os
 import re
 import resource
 import sys
-from collections import OrderedDict
 from pathlib import Path
 
 import msgspec
@@ -93,7 +90,7 @@ def _text(content: bytes) -> str:
 
 
 MEMORY_BYTES = 1 << 30  # address space
-AT_ONCE, DECIDED_MAX = 4, 1_024
+AT_ONCE = 4
 _ROOT = Path(__file__).parents[2]
 
 
@@ -104,22 +101,19 @@ class Parser:
         """`within_s`: how long one source may take, the turns before it and a start of the process included."""
         self._rules, self._within_s = rules, within_s
         self._turn = asyncio.Semaphore(AT_ONCE)
-        self._decided: OrderedDict[bytes, Finding | None] = OrderedDict()
 
     async def first_finding(self, source: bytes) -> Finding | None:
         """What keeps a source from the gate; None where nothing does, or nobody could say in time."""
-        key = hashlib.sha256(source).digest()
+        text, found = read_text(source, self._rules)
+        if found:
+            return found[0]
         try:
             async with asyncio.timeout(self._within_s), self._turn:
-                if key not in self._decided:
-                    self._decided[key] = next(iter(await self._ask(source)), None)
+                return await self._parse(text)
         except (TimeoutError, OSError, msgspec.DecodeError):  # too slow, or it ended over it
             return None
-        if len(self._decided) > DECIDED_MAX:
-            self._decided.popitem(last=False)
-        return self._decided[key]
 
-    async def _ask(self, source: bytes) -> list[Finding]:
+    async def _parse(self, text: str) -> Finding | None:
         kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "arena.door.form", msgspec.json.encode(self._rules).decode()),
@@ -130,22 +124,14 @@ class Parser:
             start_new_session=True,
         )
         try:
-            answer, _ = await process.communicate(source)
-            return msgspec.json.decode(answer, type=list[Finding])
+            answer, _ = await process.communicate(text.encode())
+            return msgspec.json.decode(answer, type=Finding | None)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
 
 
-FORM_RULES = frozenset({"encoding", "size", "parse", "depth", "entry"})
-
-
-def form_findings(source: bytes, rules: GateRules) -> list[Finding]:
-    """The findings of class `form`: they cost a miner nothing, and are said at once."""
-    text, found = read_text(source, rules)
-    if not found:
-        _, found = parse(text, rules)
-    return [each for each in found if each.rule in FORM_RULES]
+FORM_RULES = frozenset({"parse", "depth", "entry"})  # they cost a miner nothing, and are said at once
 
 
 def main() -> None:
@@ -154,8 +140,9 @@ def main() -> None:
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     most = MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard)
     resource.setrlimit(resource.RLIMIT_AS, (most, hard))
-    found = form_findings(sys.stdin.buffer.read(), msgspec.json.decode(sys.argv[1], type=GateRules))
-    sys.stdout.buffer.write(msgspec.json.encode(found))
+    _, found = parse(sys.stdin.buffer.read().decode(), msgspec.json.decode(sys.argv[1], type=GateRules))
+    first = next((each for each in found if each.rule in FORM_RULES), None)
+    sys.stdout.buffer.write(msgspec.json.encode(first))
 
 
 if __name__ == "__main__":

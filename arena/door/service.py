@@ -3,14 +3,8 @@ same ever after.
 
 A request is looked at in this order: has its address a share left (`arena.web.server` asks), is the hotkey it names
 registered by a fresh view of the chain, is there a place for its body; then the body is read within a size and a time,
-the signature checked, the nonce spent in the database, and the key's share. Every refusal has the shape of every server
-(`arena.api.http`), and its status goes with the code: what a client sent is answered with 4xx; 503 alone says that this
-node cannot take anything at present.
-
-Nothing is taken that admission would refuse by what is known now (`arena.submissions.admission`), while the operator's
-switch is off, or from who is not registered by a fresh view of the chain; of one hotkey one submission waits at a time,
-which the database decides; the same version with the same commitment is answered alike however often and by whichever
-process. What was taken is a row that waits before the answer is sent, and the gate has not looked at it.
+the signature checked, the nonce spent in the database, and the key's share. What was taken is a row that waits before
+the answer is sent; of one hotkey one waits at a time, which the database decides.
 """
 
 from __future__ import annotations
@@ -18,17 +12,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any, Protocol
 
 import msgspec
-from fastapi import FastAPI, Path, Query, Request
+from fastapi import FastAPI, Path, Request
 from starlette.responses import Response
 
 from arena.api.board import Board, RaceView
 from arena.api.http import AgentFileError, add_refusals, discard_body, json_response, make_app, read_body, refused
-from arena.api.rows import RaceRow, is_told, race_row
+from arena.api.rows import RaceRow, race_row
 from arena.chain.keys import HttpCheck, verify
 from arena.chain.port import Metagraph, Subtensor
 from arena.door.form import PARTS, Parser, SubmissionForm, read_form
@@ -48,11 +42,11 @@ from arena.records.port import (
     SubmissionState,
 )
 from arena.store.postgres import PostgresStore
-from arena.submissions.admission import admit, hold_of, next_allowed_block, past_submissions, read_report
-from arena.submissions.model import SignedSubmission, is_agent_name, waiting_row
+from arena.submissions.admission import admit, hold_of, next_allowed_block, read_report
+from arena.submissions.model import SignedSubmission, waiting_row
 from arena.visibility.rule import may_see
 from foundation.canonical import text_hash
-from foundation.codes import COOLDOWN, PEER_LACKS
+from foundation.codes import PEER_LACKS
 from foundation.errors import ArenaError, Failure
 from harness.catalogue.server import network_of
 from judge.verdict import Verdict
@@ -86,72 +80,38 @@ def _pause_of(event: str) -> PauseState:
     return msgspec.json.decode(event, type=PauseState) if event else PauseState()
 
 
-_STRANGERS_S = 1.0  # how often the chain is asked again for hotkeys that are not known
-
-
 class Registration:
-    """The metagraph of the newest final block, asked for at most every `refresh_s`."""
+    """The metagraph of the newest final block; the chain is asked for one at most every `refresh_s`."""
 
-    def __init__(
-        self, chain: Subtensor, monotonic: Callable[[], float], *, refresh_s: float = 6.0, stale_s: float = 180.0
-    ) -> None:
-        """`monotonic` is a clock in seconds."""
-        self._chain, self._monotonic = chain, monotonic
+    def __init__(self, chain: Subtensor, *, refresh_s: float = 1.0, stale_s: float = 180.0) -> None:
+        self._chain = chain
         self._refresh_s, self._stale_s = refresh_s, stale_s
         self._metagraph: Metagraph | None = None
         self._grew_s = self._asked_s = float("-inf")
         self._turn = asyncio.Lock()
 
-    async def metagraph(self) -> Metagraph:
-        """The subnet. Raises ArenaError V2200 while it is not known well enough."""
-        return await self._known(self._refresh_s)
-
     async def require(self, hotkey: str) -> None:
-        """Return for a registered hotkey; one that is not may just have been. Raises ArenaError A1008, V2200."""
+        """Return for a registered hotkey. Raises ArenaError A1008, V2200."""
         metagraph = await self.metagraph()
-        if metagraph.uid_of(hotkey) is None:
-            metagraph = await self._known(min(_STRANGERS_S, self._refresh_s))
         if metagraph.uid_of(hotkey) is None:
             raise ArenaError("A1008", f"{hotkey} on netuid {metagraph.netuid} at block {metagraph.block}")
 
-    async def _known(self, refresh_s: float) -> Metagraph:
+    async def metagraph(self) -> Metagraph:
+        """The subnet. Raises ArenaError V2200 while it is not known well enough."""
         async with self._turn:
-            if self._monotonic() - self._asked_s >= refresh_s:
-                self._asked_s = self._monotonic()
+            if time.monotonic() - self._asked_s >= self._refresh_s:
+                self._asked_s = time.monotonic()
                 try:
                     finalized = await self._chain.finalized_block()
                     if self._metagraph is None or finalized > self._metagraph.block:
                         self._metagraph = await self._chain.metagraph(finalized)
-                        self._grew_s = self._monotonic()
+                        self._grew_s = time.monotonic()
                 except ArenaError as error:  # the chain is away: what was seen last counts until it is stale
                     if not error.entry.is_retryable:
                         raise
-        if self._metagraph is None or self._monotonic() - self._grew_s > self._stale_s:
+        if self._metagraph is None or time.monotonic() - self._grew_s > self._stale_s:
             raise ArenaError("V2200", f"no new final block within {self._stale_s:g} s")
         return self._metagraph
-
-
-class CooldownError(ArenaError):
-    """A1006: too early; `blocks_left` until a new commitment counts."""
-
-    def __init__(self, detail: str, blocks_left: int) -> None:
-        super().__init__("A1006", detail)
-        self.blocks_left = blocks_left
-
-
-class TakenSubmission(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a submission that was taken. `next_allowed_block`: before it, a commitment of this hotkey is
-    refused; a rejection may bring it forward."""
-
-    agent_version_id: str
-    name: str
-    hotkey: str
-    validator: str
-    policy: str
-    commitment_block: int
-    next_allowed_block: int
-    received_ms: int  # unix milliseconds
-    status_url: str  # a path; signed requests of the same hotkey read it
 
 
 RACES_JUDGED = 2  # released races whose verdicts are kept in memory
@@ -232,48 +192,41 @@ class Desk:
     ) -> None:
         """`board` is of the same store."""
         self.store, self.chain, self.policy, self._board = store, chain, policy, board
-        self.registration = registration or Registration(chain, time.monotonic)
+        self.registration = registration or Registration(chain)
         self._parser = Parser(policy.gate)
         self._judged: dict[str, dict[str, list[JudgedProblem]]] = {}  # by race and agent
 
-    async def take(self, caller: str, form: SubmissionForm, known: HotkeyState) -> TakenSubmission:
-        """Take a submission of the hotkey that signed the request, of which this was `known` when it was let in.
+    async def take(self, caller: str, form: SubmissionForm, known: HotkeyState) -> SubmissionStatus:
+        """Take a submission of the hotkey that signed the request, of which this was `known` when it was let in; where
+        it stands.
 
-        Raises AgentFileError (A1001 to A1004), ArenaError A1006 to A1008, A1010, A1012, V2200, V2021, U3030.
+        Raises AgentFileError (A1001 to A1004), CooldownError, ArenaError A1007 to A1012, V2200, V2021, U3030.
         """
         if (pause := _pause_of(known.event)).is_paused:
             raise ArenaError("V2200", pause.reason)
-        if not is_agent_name(form.agent_name):
-            raise ArenaError("A1010", ascii(form.agent_name[:80]))
         submission = await self._read(caller, form)
         agent = submission.agent_version_id
         for row in known.submissions:
             if row.subject.agent_version_id == agent and row.state not in ("withdrawn", "refused"):
-                return self._taken(row)
+                return await self.status(caller, agent)
         commitment = await self.chain.commitment(caller)
         metagraph = await self.registration.metagraph()
         # one for this file may become final yet; one for another that is not final may hide the one that is
         if commitment and commitment.sha256 != submission.commitment_sha256 and commitment.block > metagraph.block:
             commitment = await self.chain.commitment(caller, await self.chain.finalized_block())
-        admission = admit(
+        block = admit(
             submission,
             commitment=commitment,
-            past=past_submissions(known.submissions, caller),
+            allowed_block=next_allowed_block(known.submissions, caller, self.policy.cooldown),
             metagraph=metagraph,
-            rules=self.policy.cooldown,
             verify=verify,
             is_commitment_enough=self.policy.admission.is_commitment_enough,
         )
-        if admission.refusal is not None and admission.refusal.code == COOLDOWN:
-            left = admission.next_allowed_block - await self.chain.finalized_block()
-            raise CooldownError(admission.refusal.detail, max(0, left))
-        if admission.refusal is not None:
-            raise ArenaError(admission.refusal.code, admission.refusal.detail)
-        waiting = waiting_row(submission, admission.submitted_block)
+        waiting = waiting_row(submission, block)
         row = await self.store.put_submission(waiting, submission.source, is_alone=True)
         if row.subject.agent_version_id != agent:
             raise ArenaError("A1012", f"{row.name}, version {row.subject.agent_version_id[:16]}")
-        return self._taken(row)
+        return await self.status(caller, agent)
 
     async def withdraw(self, caller: str, agent_version_id: str) -> None:
         """Take back what waits for the gate. It costs no cooldown; the same file may come again.
@@ -291,17 +244,10 @@ class Desk:
         raise ArenaError("V2113", "no version of this hotkey")
 
     async def _read(self, caller: str, form: SubmissionForm) -> SignedSubmission:
-        limit = self.policy.gate.source_bytes
-        if len(form.source) > limit:
-            raise AgentFileError("A1004", f"{len(form.source)} bytes of {limit}", 0)
         found = await self._parser.first_finding(form.source)
         if found is not None:
             raise AgentFileError(RULES[found.rule].code, f"{found.rule}: {found.detail}", found.line)
-        try:
-            source = form.source.decode("utf-8")
-        except UnicodeDecodeError as error:
-            line = form.source.count(b"\n", 0, error.start) + 1
-            raise AgentFileError("A1001", f"byte {error.start}", line) from error
+        source = form.source.decode()
         return SignedSubmission(
             name=form.agent_name,
             source=source,
@@ -311,20 +257,6 @@ class Desk:
             signature=form.signature,
         )
 
-    def _taken(self, row: StoredSubmission) -> TakenSubmission:
-        subject = row.subject
-        return TakenSubmission(
-            agent_version_id=subject.agent_version_id,
-            name=row.name,
-            hotkey=subject.miner_hotkey,
-            validator=self.store.validator,
-            policy=self.policy.name,
-            commitment_block=subject.commitment_block,
-            next_allowed_block=subject.commitment_block + self.policy.cooldown.accepted_blocks,
-            received_ms=row.received_ms,
-            status_url=f"/v1/submissions/{subject.agent_version_id}",
-        )
-
     async def statuses(self, hotkey: str) -> list[SubmissionStatus]:
         """Every version of a hotkey, the newest commitment first. Raises ArenaError U3030, V2021."""
         rows = await self.store.submissions(EVERY_STATE, miner_hotkey=hotkey)
@@ -332,7 +264,7 @@ class Desk:
             return []
         await self._board.refresh()
         block = await self.chain.finalized_block()
-        allowed = next_allowed_block(past_submissions(rows, hotkey, ("waiting", *GATED)), self.policy.cooldown)
+        allowed = next_allowed_block(rows, hotkey, self.policy.cooldown, ("waiting", *GATED))
         found = [await self._status(row, block, allowed) for row in rows]
         return sorted(found, key=lambda each: (-each.commitment_block, each.agent_version_id))
 
@@ -379,10 +311,8 @@ class Desk:
     def _race(self, race: RaceView, agent: str, counts: list[ItemCount]) -> OwnRace:
         work = next((each for each in counts if (each.stage, each.race_id) == ("race", race.race_id)), None)
         done, total = (work.done, work.total) if work else (0, 0)
-        if race.settlement is None or not is_told(race):
-            return OwnRace(race=race_row(self._board, race), done=done, total=total)
-        standing = next((one for one in race.settlement.standings if one.agent_version_id == agent), None)
-        reason = race.settlement.reason
+        standings, reason = (race.told.standings, race.told.reason) if race.told else ((), "")
+        standing = next((one for one in standings if one.agent_version_id == agent), None)
         return OwnRace(race=race_row(self._board, race), standing=standing, reason=reason, done=done, total=total)
 
     async def _said(self, own: list[RaceView], agent: str) -> tuple[JudgedProblem, ...]:
@@ -404,9 +334,9 @@ class Desk:
                         sentences=tuple(opinion.explanation for opinion in said.verdict.opinions),
                     )
                     found.setdefault(said.subject.agent_version_id, []).append(judged)
+            if len(self._judged) == RACES_JUDGED:
+                self._judged.clear()
             self._judged[race.race_id] = found
-            while len(self._judged) > RACES_JUDGED:
-                del self._judged[next(iter(self._judged))]
         return tuple(self._judged[race.race_id].get(agent, ()))
 
 
@@ -421,9 +351,6 @@ def _is_of(race: RaceView, agent_version_id: str, state: SubmissionState) -> boo
 
 _FORM_BYTES = 65_536  # of a body beside the file: heads, name, signature
 _Version = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="Agent version id.")]
-_Netuid = Annotated[
-    int | None, Query(ge=0, le=65_535, description="The subnet that the request is for; another door's is refused.")
-]
 
 
 def form_document(names: tuple[str, ...]) -> dict[str, Any]:
@@ -460,7 +387,6 @@ class DoorState(msgspec.Struct, frozen=True, kw_only=True):
     netuid: int
     policy: str
     policy_sha256: str
-    source_bytes_max: int
     pause: PauseState
     reads_port: int = 0
 
@@ -480,19 +406,11 @@ class RequestCheck(Protocol):
 class Door:
     """One validator's door: its ports and the shares of its callers."""
 
-    def __init__(
-        self,
-        desk: Desk,
-        auth: HttpCheck,
-        *,
-        reads_port: int = 0,
-        rules: DoorRules | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, desk: Desk, auth: HttpCheck, *, reads_port: int = 0, rules: DoorRules | None = None) -> None:
         self.desk, self.auth, self.netuid, self.rules = desk, auth, desk.chain.netuid, rules or DoorRules()
         self._reads_port = reads_port
-        self.addresses = Shares(self.rules.address, monotonic)  # the servers' to ask, before a request gets here
-        self._hotkeys = Shares(self.rules.hotkey, monotonic)
+        self.addresses = Shares(self.rules.address, time.monotonic)  # the servers' to ask, before a request gets here
+        self._hotkeys = Shares(self.rules.hotkey, time.monotonic)
         self._bodies: Counter[str] = Counter()  # being read, by network
 
     async def state(self) -> DoorState:
@@ -502,22 +420,16 @@ class Door:
             netuid=self.netuid,
             policy=self.desk.policy.name,
             policy_sha256=self.desk.policy.policy_sha256,
-            source_bytes_max=self.desk.policy.gate.source_bytes,
             pause=await read_pause(self.desk.store),
             reads_port=self._reads_port,
         )
 
-    async def caller(
-        self, request: Request, *, netuid: int | None = None, check: RequestCheck | None = None
-    ) -> tuple[str, bytes, HotkeyState]:
+    async def caller(self, request: Request, *, check: RequestCheck | None = None) -> tuple[str, bytes, HotkeyState]:
         """The hotkey that signed a request, the body, and what is known of the hotkey, in one round trip with the
-        nonce. `netuid`: for which subnet, where the request says so. `check`: by which way of signing; None:
-        `btauth/1`.
+        nonce. `check`: by which way of signing; None: `btauth/1`.
 
         Raises ArenaError A1008, V2081, V2110, V2112, V2200 to V2203.
         """
-        if netuid not in (None, self.netuid):
-            raise ArenaError("V2110", f"it is for netuid {netuid}, and this door is of netuid {self.netuid}")
         check, headers = check or self.auth, {name.lower(): value for name, value in request.headers.items()}
         try:
             if (claimed := check.claimed(headers)) is None:
@@ -562,32 +474,32 @@ def make_door_app(door: Door) -> FastAPI:
         return json_response(await door.state())
 
     @app.post("/v1/submissions", status_code=202, openapi_extra=form_document(PARTS))
-    async def submit(request: Request, netuid: _Netuid = None) -> Response:
+    async def submit(request: Request) -> Response:
         """Hand in an agent file whose commitment stands on chain.
 
-        202: it is in the queue for the gate, and `status_url` tells what becomes of it. The same file again gets the
-        same answer. Signed with `btauth/1` over the whole body.
+        202: it is in the queue for the gate; the answer is its status, and `location` tells what becomes of it. The
+        same file again is the same submission. Signed with `btauth/1` over the whole body.
         """
-        hotkey, body, known = await door.caller(request, netuid=netuid)
+        hotkey, body, known = await door.caller(request)
         taken = await door.desk.take(hotkey, read_form(request.headers.get("content-type", ""), body), known)
-        return json_response(taken, 202, {"location": taken.status_url})
+        return json_response(taken, 202, {"location": f"/v1/submissions/{taken.agent_version_id}"})
 
     @app.get("/v1/submissions")
-    async def read_submissions(request: Request, netuid: _Netuid = None) -> Response:
+    async def read_submissions(request: Request) -> Response:
         """Every version of the hotkey that signed, the newest first, and where it stands."""
-        hotkey, *_ = await door.caller(request, netuid=netuid)
+        hotkey, *_ = await door.caller(request)
         return json_response(await door.desk.statuses(hotkey))
 
     @app.get("/v1/submissions/{version}")
-    async def read_submission(request: Request, version: _Version, netuid: _Netuid = None) -> Response:
+    async def read_submission(request: Request, version: _Version) -> Response:
         """Where one of the caller's versions stands."""
-        hotkey, *_ = await door.caller(request, netuid=netuid)
+        hotkey, *_ = await door.caller(request)
         return json_response(await door.desk.status(hotkey, version))
 
     @app.delete("/v1/submissions/{version}")
-    async def withdraw(request: Request, version: _Version, netuid: _Netuid = None) -> Response:
+    async def withdraw(request: Request, version: _Version) -> Response:
         """Take a version back that waits for the gate."""
-        hotkey, *_ = await door.caller(request, netuid=netuid)
+        hotkey, *_ = await door.caller(request)
         await door.desk.withdraw(hotkey, version)
         return json_response(await door.desk.status(hotkey, version))
 

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import httpx2
 import msgspec
 
-from arena.chain.port import RequestAuth
+from arena.chain.keys import HttpAuth
 from arena.exchange.port import LINE_BYTES_MAX, Answer, Peer, Question, RowsQuestion
 from arena.export.files import read_row
 from arena.export.model import LogRow
@@ -37,7 +37,7 @@ class _PeerRefusal(msgspec.Struct):
 class HttpPeers:
     """The other validators at the addresses they publish. Close it when done."""
 
-    def __init__(self, auth: RequestAuth, *, silence_s: float = SILENCE_S, answer_s: float = ANSWER_S) -> None:
+    def __init__(self, auth: HttpAuth, *, silence_s: float = SILENCE_S, answer_s: float = ANSWER_S) -> None:
         """`silence_s` without a byte, and `answer_s` for a whole answer that is not rows, count as absence."""
         self._auth, self._answer_s = auth, answer_s
         self._client = httpx2.AsyncClient(

@@ -22,7 +22,6 @@ import msgspec
 
 from arena.chain.keys import canonical_hotkey
 from arena.chain.port import Signer, Verifier
-from arena.visibility.rule import Thing, may_see
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes, content_hash, read_canonical
 from foundation.codes import PEER_LIED, RELEASE_OLDER
 from foundation.durable_files import move_into_place, write_whole
@@ -303,13 +302,10 @@ class ReleaseStore:
 
     def piece(self, sha256: str, start: int) -> bytes | None:
         """PIECE_BYTES of a file of a kept release from byte `start` on, or what there is of them; None where the file
-        is not here, or is none that other validators may see. Raises ArenaError V2064."""
+        is not here. Raises ArenaError V2064."""
         for signed in (self.newest(), self.whole()):
             for file in signed.release.files if signed else ():
                 if file.sha256 == sha256 and self._has(file) and start < max(1, file.size_bytes):
-                    thing: Thing = "sealed_batch" if file.kind == "batch" else file.kind
-                    if not may_see("validator", thing, "open").is_seen:
-                        return None
                     with coded(self.path_of(file)), self.path_of(file).open("rb") as stream:
                         stream.seek(start)
                         return stream.read(PIECE_BYTES)

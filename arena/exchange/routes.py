@@ -17,7 +17,7 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from arena.chain.port import RequestAuth
+from arena.chain.keys import HttpAuth
 from arena.exchange.peer_service import PeerService
 from arena.exchange.port import QUESTIONS, RowsQuestion
 from arena.export.model import LogRow
@@ -31,7 +31,7 @@ PIECE_BYTES = 64 << 10
 class Exchange:
     """A peer service, and how its callers are told apart."""
 
-    def __init__(self, service: PeerService, auth: RequestAuth, *, streams: int = STREAMS, door_port: int = 0) -> None:
+    def __init__(self, service: PeerService, auth: HttpAuth, *, streams: int = STREAMS, door_port: int = 0) -> None:
         """`streams` answers of rows run at once. `door_port`: where this node's miners submit; 0: nowhere."""
         self.door_port = door_port
         self.service = service

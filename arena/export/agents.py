@@ -37,7 +37,7 @@ SourceState = Literal[
     "embargo",  # closed until `embargo_ends_ms`
     "not_promoted",  # no promotion that this export may show opens it
     "secret",  # open, and held back: it holds what looks like a credential
-    "missing",  # open, and not kept by this validator
+    "missing",  # open, and not kept by this validator, or promoted where no quorum settled alike
 ]
 
 

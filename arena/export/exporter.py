@@ -50,6 +50,7 @@ from arena.export.files import (
     write_manifest,
     write_named,
 )
+from arena.export.forms import ParquetFile, convert
 from arena.export.model import Cursor, LogRange, Manifest, Request, ShardFile
 from arena.export.row import row_of
 from arena.policy import Policy
@@ -61,7 +62,6 @@ from foundation.errors import ArenaError
 from foundation.long_work import PhaseProgress, rare_collections
 
 if TYPE_CHECKING:
-    from arena.export.forms import ParquetFile
     from arena.store.postgres import PostgresStore
 
 
@@ -242,8 +242,6 @@ class Writing:
             self._part(SCRUBBED).write([msgspec.json.encode(one) for one in scrubbed])
         if shown and self.request.forms:
             if self._view is None:
-                from arena.export.forms import ParquetFile
-
                 self._view = ParquetFile(self.folder / VIEWS / "parquet" / f"{self._shards:06d}.parquet")
             for trajectory, _ in shown:
                 self._view.add(row_of(trajectory, self.supplement.names, self._policies))
@@ -269,8 +267,6 @@ class Writing:
             file.close()
         files = [(file.path, file.rows) for file in lines]
         if view is not None:
-            from arena.export.forms import convert
-
             view.close()
             files.append((view.path, view.rows))
             for form in self.request.forms[1:]:

@@ -41,30 +41,45 @@ _GROUP_CHARS = 8 << 20
 _PAGE_BYTES = 64 << 10  # pages of a megabyte, the default, take twice the time to compress and come out no smaller
 _ZSTD_LEVEL = 1
 _FACTS = tuple(field.name for field in msgspec.structs.fields(TrajectoryFacts))
-_LISTS_OF_MESSAGE = ("tool_calls", "echoed_tool_calls", "agent_tool_calls")
 _ENCODER = msgspec.json.Encoder()
 
+
 _TEXT, _NUMBER = pa.string(), pa.int64()
-_ARROW: dict[object, Any] = {str: _TEXT, int: _NUMBER, bool: pa.bool_()}
-_FUNCTION = pa.struct([("name", _TEXT), ("arguments", _TEXT)])
-_CALLS = pa.list_(pa.struct([("id", _TEXT), ("type", _TEXT), ("function", _FUNCTION)]))
-_MESSAGE = [("role", _TEXT), ("content", _TEXT), ("reasoning_content", _TEXT), ("tool_calls", _CALLS)]
-_MESSAGE += [("tool_call_id", _TEXT), ("origin", _TEXT), ("weight", _NUMBER)]
-_MESSAGE += [("echoed_tool_calls", _CALLS), ("agent_tool_calls", _CALLS)]
-_TOOL = pa.struct([("name", _TEXT), ("description", _TEXT), ("parameters", _TEXT)])
-_CALL = [("index", _NUMBER), ("step", _NUMBER), ("name", _TEXT), ("arguments", _TEXT), ("emitter", _TEXT)]
-_CALL += [("call_id", _TEXT), ("message", _NUMBER), ("result", _TEXT), ("failure", _TEXT)]
-_CALL += [("surfaced", pa.list_(pa.struct([("product_id", _TEXT), ("rank", _NUMBER)])))]
-_CALL += [("ignored_parameters", pa.list_(_TEXT))]
+_ARROW: dict[object, Any] = {int: _NUMBER, bool: pa.bool_()}
+
+
+def arrow_type(hint: Any) -> Any:
+    """The Arrow type of a field's Python type: lists and structs nested, without what may be unset; text for what is no
+    number or truth value."""
+    kind = get_args(hint)[0] if get_origin(hint) in (Union, types.UnionType) else hint
+    if get_origin(kind) is tuple:
+        return pa.list_(arrow_type(get_args(kind)[0]))
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        fields = get_type_hints(kind).items()
+        return pa.struct([(name, arrow_type(one)) for name, one in fields if msgspec.UnsetType not in get_args(one)])
+    return _ARROW.get(kind, _TEXT)
+
+
+class _Tool(msgspec.Struct):
+    name: str
+    description: str
+    parameters: str
+
+
+class _ToolRow(msgspec.Struct):
+    type: str
+    function: _Tool
+
+
 _TALK: dict[str, Any] = {
-    "prompt_length": _NUMBER,
-    "messages": pa.list_(pa.struct(_MESSAGE)),
-    "tools": pa.list_(pa.struct([("type", _TEXT), ("function", _TOOL)])),
-    "completions": _TEXT,
-    "other_messages": _TEXT,
-    "calls": pa.list_(pa.struct(_CALL)),
-    "opinions": _TEXT,
-}  # in the order of the columns; what is text among them, the number aside, is JSON
+    "prompt_length": int,
+    "messages": tuple[ChatMessage, ...],
+    "tools": tuple[_ToolRow, ...],
+    "completions": str,
+    "other_messages": str,
+    "calls": tuple[ExecutedCall, ...],
+    "opinions": str,
+}  # in the order of the columns; what is text among them is JSON
 _JSON: dict[str, msgspec.json.Decoder[Any]] = {
     "completions": msgspec.json.Decoder(tuple[Turn, ...]),
     "other_messages": msgspec.json.Decoder(tuple[ChatMessage, ...]),
@@ -78,13 +93,10 @@ def schema() -> Any:
 
     Facts that are a str or Literal are text, `X | None` is nullable.
     """
-    hints = get_type_hints(TrajectoryFacts)
-    fields = []
-    for name in _FACTS:
-        is_nullable = get_origin(hints[name]) in (Union, types.UnionType)
-        kind = get_args(hints[name])[0] if is_nullable else hints[name]
-        fields.append(pa.field(name, _ARROW.get(kind, _TEXT), nullable=is_nullable))
-    return pa.schema([*fields, *(pa.field(name, kind, nullable=False) for name, kind in _TALK.items())])
+    columns = get_type_hints(TrajectoryFacts) | _TALK
+    return pa.schema(
+        [pa.field(name, arrow_type(hint), nullable=type(None) in get_args(hint)) for name, hint in columns.items()]
+    )
 
 
 class ParquetFile:
@@ -117,7 +129,9 @@ class ParquetFile:
         self._held_chars += sum(map(len, texts)) + sum(len(one.content) for one in talk.messages)
         self._held_chars += sum(len(call.arguments) + len(call.result or "") for call in talk.calls)
         facts = (*msgspec.structs.astuple(row.facts), talk.prompt_length)
-        parts = (_plain_messages(talk.messages), _plain_tools(row.tools), texts[0], texts[1], _plain_calls(talk.calls))
+        messages = _plain(talk.messages, "tool_calls", "echoed_tool_calls", "agent_tool_calls")
+        calls = _plain(talk.calls, "surfaced", "ignored_parameters")
+        parts = (messages, _plain_tools(row.tools), *texts[:2], calls)
         for column, value in zip(self._columns, (*facts, *parts, texts[2]), strict=True):
             column.append(value)
         self.rows += 1
@@ -195,20 +209,10 @@ def _row(values: dict[str, Any]) -> ViewRow:
     )
 
 
-def _plain_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
-    plain: list[dict[str, Any]] = msgspec.to_builtins(messages)
-    for message in plain:
-        for name in _LISTS_OF_MESSAGE:
-            message.setdefault(name, [])
-    return plain
-
-
-def _plain_calls(calls: Sequence[ExecutedCall]) -> list[dict[str, Any]]:
-    plain: list[dict[str, Any]] = msgspec.to_builtins(calls)
-    for call in plain:
-        call.setdefault("surfaced", [])
-        call.setdefault("ignored_parameters", [])
-    return plain
+def _plain(values: Sequence[msgspec.Struct], *lists: str) -> list[dict[str, Any]]:
+    """Values as objects, with those of their lists that are empty."""
+    plain: list[dict[str, Any]] = msgspec.to_builtins(values)
+    return [{name: [] for name in lists} | one for one in plain]
 
 
 @functools.lru_cache(maxsize=64)  # as many as `tools_of` remembers

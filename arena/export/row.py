@@ -468,31 +468,15 @@ def tools_of(profile: str, tools_sha256: str) -> str:
     return schemas if text_hash(schemas) == tools_sha256 else UNKNOWN_TOOLS
 
 
-def _episode_facts(
-    trajectory: Trajectory, names: Mapping[str, str], policies: Mapping[str, Policy]
-) -> dict[str, object]:
-    """Name, cost and times of an episode; each None where it is not known."""
-    host, recorded = trajectory.content.host, trajectory.evaluation.totals.cost_micro_usd
-    completions = [event for event in trajectory.body.events if isinstance(event, Completion)]
-    policy = policies.get(trajectory.evaluation.conditions.policy_sha256)
-    is_priced = not completions or (policy is not None and is_whole_cost(policy, completions, recorded))
-    is_timed = host.episode_ms > 0  # a record without times has 0 in all three
-    return {
-        "agent_name": names.get(trajectory.evaluation.subject.agent_version_id),
-        "priced_micro_usd": recorded if is_priced else None,
-        "episode_ms": host.episode_ms if is_timed else None,
-        "model_ms": host.model_ms if is_timed else None,
-        "agent_ms": host.agent_time_ms if is_timed else None,
-    }
-
-
-def is_whole_cost(policy: Policy, completions: Sequence[Completion], recorded_micro_usd: int) -> bool:
+def _is_whole_cost(policy: Policy | None, completions: Sequence[Completion], recorded_micro_usd: int) -> bool:
     """Whether the recorded cost (micro-USD) is that of every completion.
 
     A policy prices models under the names that agents ask for, and a record names them as the endpoint does: the cost
     is whole where every model of the policy has a price, or where the completions, priced by the names recorded, come
     to it.
     """
+    if policy is None or not completions:
+        return not completions
     priced = {price.model for price in policy.limits.prices}
     if priced.issuperset(policy.inference.models):
         return True
@@ -538,7 +522,14 @@ def _facts_of(
             met: list[Axis] = [getattr(slot, axis) for slot in outcome.slots]
             values[f"{axis}_hits"] = min(sum(one.hits for one in met), _COUNT_MAX)
             values[f"{axis}_total"] = min(sum(one.total for one in met), _COUNT_MAX)
-    values |= _episode_facts(trajectory, names, policies)
+    host, completions = trajectory.content.host, [event for event in body.events if isinstance(event, Completion)]
+    policy, cost = policies.get(conditions.policy_sha256), evaluation.totals.cost_micro_usd
+    values |= {
+        "agent_name": names.get(evaluation.subject.agent_version_id),
+        "priced_micro_usd": cost if _is_whole_cost(policy, completions, cost) else None,
+    }
+    for name, time_ms in ("episode_ms", host.episode_ms), ("model_ms", host.model_ms), ("agent_ms", host.agent_time_ms):
+        values[name] = time_ms if host.episode_ms > 0 else None  # a record without times has 0 in all three
     return TrajectoryFacts(**values)  # type: ignore[arg-type]  # by name
 
 

@@ -54,7 +54,7 @@ from arena.records.verification import LogCheck, VerifyReport
 from arena.secrets import holds_secret
 from foundation.codes import VERIFIER_DIED
 from foundation.errors import ArenaError
-from foundation.executors.port import HERE, Executor
+from foundation.executors import HERE, Executor
 from foundation.long_work import PhaseProgress, rare_collections
 
 BATCH_LINES, BATCH_BYTES = 128, 8 << 20

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -105,18 +104,9 @@ PACKED_DIGITS_MAX = 20_000  # digits of long runs searched for packed ids
 _CHARACTERS_MAX = 100_000
 _REPEATED_MAX = 2_000
 _NUMBER_BITS_MAX = 64
-_ELEMENTS_MIN = 6  # of a container whose elements are read one after the other
 _RUN = re.compile(rf"(?a:\d{{{ID_DIGITS_MIN},}})")
 _SEPARATED = re.compile(r"[\d\W_]{18,}", re.ASCII)
 _NOT_DIGITS = re.compile(r"\D+", re.ASCII)
-_ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.BitXor: operator.xor,
-    ast.BitOr: operator.or_,
-    ast.BitAnd: operator.and_,
-}
 
 
 class Literal(msgspec.Struct, frozen=True):
@@ -131,8 +121,8 @@ class Literal(msgspec.Struct, frozen=True):
 def fold(node: ast.AST) -> str | int | None:
     """The text or integer that an expression of constants builds (bytes as Latin-1); None for any other.
 
-    Folds what hides a literal most cheaply: `+`, `*`, slices, f-strings of constants, `sep.join([...])`, `chr`, `str`,
-    and arithmetic. Nothing that reads a variable is folded: that would be an interpreter.
+    Folds what hides a literal most cheaply: `+`, `*`, slices, f-strings of constants, `sep.join([...])`, `chr`, `str`.
+    Nothing that reads a variable is folded: that would be an interpreter.
     """
     match node:
         case ast.Constant(value=bool()):
@@ -176,9 +166,6 @@ def _operation(left: str | int | None, op: ast.operator, right: str | int | None
         return left + right if len(left) + len(right) <= _CHARACTERS_MAX else None
     if isinstance(left, str) and isinstance(right, int) and isinstance(op, ast.Mult):
         return left * right if len(left) * right <= _REPEATED_MAX else None
-    if isinstance(left, int) and isinstance(right, int) and type(op) in _ARITHMETIC:
-        is_small = max(left.bit_length(), right.bit_length()) <= _NUMBER_BITS_MAX
-        return _ARITHMETIC[type(op)](left, right) if is_small else None
     return None
 
 
@@ -192,7 +179,7 @@ _BUILT = (ast.BinOp, ast.JoinedStr, ast.Subscript, ast.Call, ast.UnaryOp)
 
 
 def collect_literals(module: ast.Module) -> list[Literal]:
-    """The texts and numbers of a file, folded where that is cheap, and what the elements of its containers spell."""
+    """The texts and numbers of a file, folded where that is cheap."""
     found: list[Literal] = []
     documented = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
     docstrings = {
@@ -202,8 +189,6 @@ def collect_literals(module: ast.Module) -> list[Literal]:
     }
     inside: set[ast.AST] = set()  # parts of an expression that was folded whole
     for node in ast.walk(module):  # parents first
-        if isinstance(node, ast.Constant | ast.List | ast.Tuple | ast.Set | ast.Dict):
-            found += _spelled(node)
         if not isinstance(node, (ast.Constant, *_BUILT)):
             continue
         if node in inside:
@@ -215,24 +200,6 @@ def collect_literals(module: ast.Module) -> list[Literal]:
             found.append(Literal(str(value), node.lineno, node in docstrings))
             inside.update(ast.iter_child_nodes(node))
     return found
-
-
-def _spelled(node: ast.AST) -> Iterator[Literal]:
-    """What the elements of a container spell one after the other, in texts, digits or character codes."""
-    match node:
-        case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
-            rows: list[Sequence[ast.expr | None]] = [items]
-        case ast.Dict(keys=keys, values=items):
-            rows = [keys, items]
-        case _:
-            return
-    for row in rows:
-        values = [fold(item) for item in row if item is not None]
-        if len(values) < _ELEMENTS_MIN or None in values:
-            continue
-        yield Literal("".join(map(str, values)), node.lineno)
-        if all(isinstance(value, int) and 32 <= value < 127 for value in values):
-            yield Literal("".join(chr(value) for value in values if isinstance(value, int)), node.lineno)
 
 
 # -- ids

@@ -59,7 +59,7 @@ _ROWS = (
     _security(
         "dynamic-attribute", "review", "an attribute chosen by data: getattr with a variable, a class as a value, ..."
     ),
-    _integrity("id-table", "reject", "several catalogue ids in literals, names or containers: plain, joined, packed"),
+    _integrity("id-table", "reject", "several catalogue ids in literals or names: plain, joined, packed"),
     _integrity("benchmark-text", "review", "six consecutive words of a known problem in a literal, also reversed"),
     _integrity("copy", "reject", "the program of an agent committed earlier, but for names and order", "A1011"),
     _integrity("similarity", "review", "most of its program, or of its texts, stands in an agent committed earlier"),

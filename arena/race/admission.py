@@ -19,7 +19,7 @@ from arena.race.scores import LoggedRecord
 from arena.records.log import agent_version_id
 from arena.records.model import AttemptRecord, Candidate, EvaluationRecord, GateRecord, Payload, Subject, VerdictRecord
 from arena.records.port import AgreedStanding
-from arena.submissions.admission import CooldownClass, Submitted, cooldown_blocks, refused_by_cooldown
+from arena.submissions.admission import CooldownClass, cooldown_blocks, refused_by_cooldown
 from foundation.codes import JOB_QUARANTINED, JUDGE_UNUSABLE, Owner
 from judge.verdict import UnscoredVerdict, Verdict
 from problems.model import OutcomeScore
@@ -304,16 +304,8 @@ def field_standings(
 def _too_early(known: Mapping[Subject, Sequence[GateWord]], rules: CooldownRules) -> dict[Subject, int]:
     """The submissions that came too early after an earlier one of their hotkey, each with the block it had to wait for.
     What one costs is the lower median of what the validators' words make it cost."""
-    by_hotkey: dict[str, list[Submitted[Subject]]] = {}
-    for subject, said in known.items():
-        entry = Submitted(
-            what=subject,
-            block=subject.commitment_block,
-            sha256=subject.commitment_sha256,
-            cost_blocks=median_low([cooldown_blocks(word.ended, rules) for word in said]),
-        )
-        by_hotkey.setdefault(subject.miner_hotkey, []).append(entry)
-    return {subject: block for past in by_hotkey.values() for subject, block in refused_by_cooldown(past).items()}
+    costs = {each: median_low([cooldown_blocks(word.ended, rules) for word in said]) for each, said in known.items()}
+    return refused_by_cooldown(costs)
 
 
 def _results_by_subject(

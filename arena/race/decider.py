@@ -9,7 +9,7 @@ than that. The protocol: `arena/race/AGREEMENT.md`; the loop contract: `arena/ra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -19,19 +19,22 @@ from arena.race.agreement import (
     NO_QUORUM,
     NOT_OURS,
     TOO_LATE,
+    anchored_logs,
     cancelled,
     counted_roll,
     countersign_value,
     is_anchoring,
     is_sole,
+    lacking,
     quorum_of,
+    receipt,
     roll_name,
     validators_of,
 )
 from arena.race.draw import draw_problems, is_work_due, race_seed, work_order
-from arena.race.logs import AnchoredLog, anchored_logs, lacking, own_log, receipt
 from arena.race.machine import (
     AdoptSettlement,
+    AnchoredLog,
     AnchorLog,
     Commit,
     Effect,
@@ -53,6 +56,7 @@ from arena.race.machine import (
     SealBatch,
     Settle,
     SettlementDue,
+    own_log,
 )
 from arena.race.schedule import ANCHOR, RECEIPT, Moment, Roll, Timeline, timeline
 from arena.race.scores import control_subject, witness_subject
@@ -85,7 +89,6 @@ class _Race(msgspec.Struct, frozen=True):
     state: RaceState
     facts: RaceObservation
     opened: RaceOpened
-    closed: RaceClosed
     beacon: BeaconRound | None
     plan: Timeline
     is_sole: bool
@@ -112,26 +115,27 @@ def decide(state: RaceState, facts: RaceObservation) -> Due:
     if state.settlement is not None:
         if state.is_released or state.draw is None:  # a batch nobody saw stays sealed (arena.visibility)
             return ()
-        return (ReleaseBatch(batch_sha256=opened.batch.batch_sha256),)
+        return (ReleaseBatch(),)
     plan, is_read = timeline(opened.closes_ms, opened.policy.race), state.read("closing") is not None
     is_over = facts.now_ms >= plan.abandon_ms
     if is_over and not (is_read and is_sole(state, facts.validator)):
         return (RaceSettled(settlement=cancelled(state, NOT_OURS if state.read("countersign") else TOO_LATE)),)
     beacon = facts.beacon if facts.beacon and facts.beacon.round == closed.beacon_round else None
-    race = _Race(state, facts, opened, closed, beacon, plan, is_sole(state, facts.validator))
+    race = _Race(state, facts, opened, beacon, plan, is_sole(state, facts.validator))
+    fetch = () if beacon else (FetchBeacon(round=closed.beacon_round),)
     if not is_read:
-        return (*_beacon_due(race), ReadChain(moment="closing", at_ms=plan.closing_ms, hotkeys=None))
+        return (*fetch, ReadChain(moment="closing", at_ms=plan.closing_ms, hotkeys=None))
     if state.stage == "closed":
-        return _while_closed(race)
+        return _while_closed(race, fetch)
     return _while_running(race) if state.stage == "running" else _while_settling(race)
 
 
-def _while_closed(race: _Race) -> Due:
+def _while_closed(race: _Race, fetch: Due) -> Due:
     state, facts, opened = race.state, race.facts, race.opened
-    due = (*_beacon_due(race), *_roll_due(race, "field"))
+    due = (*fetch, *_roll_due(race, "field"))
     if state.field is None:
         if facts.is_previous_settled:
-            due += _once_held(race, "field", lambda logs: FixField(closing_block=race.closed.closing_block, logs=logs))
+            due += _once_held(race, "field", FixField)
     elif state.field.field and state.field.validators and race.beacon is not None:
         seed = race_seed(state.race_id, opened.batch.batch_sha256, race.beacon)
         problem_ids = (problem.problem_id for problem in opened.batch.problems)
@@ -156,13 +160,11 @@ def _while_running(race: _Race) -> Due:
 
 def _while_settling(race: _Race) -> Due:
     state, facts, plan = race.state, race.facts, race.plan
-    assert state.due is not None, "a race settles once that is due"
-    settling_block = state.due.settling_block
     due = _roll_due(race, "results")
     if _counted(race, "results") is None:
         return due
     if state.proposed is None and state.field is not None:
-        due += _once_held(race, "results", lambda logs: Settle(settling_block=settling_block, logs=logs))
+        due += _once_held(race, "results", Settle)
     if race.is_sole:
         return due if state.proposed is None else (RaceSettled(settlement=state.proposed),)
     own = countersign_value(state.race_id, settlement_sha256(state.proposed)) if state.proposed else None
@@ -191,14 +193,14 @@ def _counted(race: _Race, roll: Roll) -> tuple[AnchoredLog, ...] | None:
     return None if roll == "field" and is_waiting else (own_log(race.facts.validator),)
 
 
-def _once_held(race: _Race, roll: Roll, effect: Callable[[tuple[AnchoredLog, ...]], FixField | Settle]) -> Due:
+def _once_held(race: _Race, roll: Roll, effect: type[FixField | Settle]) -> Due:
     """An effect over the logs that a roll counted, once all of them are held; before, what is lacking is asked for."""
     counted, plan = _counted(race, roll), race.plan
     if counted is None:
         return ()
     missing = lacking(counted, (own_log(race.facts.validator), *race.facts.held))
     if not missing:
-        return (effect(counted),)
+        return (effect(logs=counted),)
     return (PullLogs(roll=roll, logs=missing, until_ms=plan.settling_ms if roll == "field" else plan.abandon_ms),)
 
 
@@ -279,12 +281,6 @@ def _read_due(race: _Race, moment: Moment) -> Due:
 def _may_state(race: _Race, moment: Moment) -> bool:
     """Whether this validator takes part, and has not said at that moment what it has to say."""
     return race.facts.validator in validators_of(race.state) and race.state.stated(moment) is None
-
-
-def _beacon_due(race: _Race) -> Due:
-    if race.beacon is not None:
-        return ()
-    return (FetchBeacon(round=race.closed.beacon_round),)
 
 
 _ITEM_DOMAIN = "agent-arena/work-item/1"

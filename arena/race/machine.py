@@ -19,13 +19,31 @@ from arena.bank.batch import Batch
 from arena.chain.port import BeaconRound, Commitment, Metagraph
 from arena.policy import Policy
 from arena.race.admission import RaceRecords
-from arena.race.logs import AnchoredLog, ProgressClaims
 from arena.race.schedule import Moment, Roll, closing_ms, race_number, shared_closes_ms, timeline
 from arena.race.scores import SettlementInputs
 from arena.race.weights import WeightVector, chain_vector
 from arena.records.model import Candidate, CountedLog, RaceInputs, SettlementRecord, SettlingNeuron, Subject, Top
-from arena.records.port import WeightsResult, WorkItem
+from arena.records.port import WorkItem
 from foundation.errors import ArenaError
+
+
+class AnchoredLog(msgspec.Struct, frozen=True, kw_only=True):
+    """A log by the hash that the chain held for its validator at the anchor block."""
+
+    validator: str
+    note_sha256: str
+
+
+def own_log(validator: str) -> AnchoredLog:
+    """A validator's own log as it is, under no anchor: what one alone counts."""
+    return AnchoredLog(validator=validator, note_sha256="")
+
+
+class ProgressClaims(msgspec.Struct, frozen=True, kw_only=True):
+    """Validators that said in a race that pairs are done: whose log held them all, and whose did not. Both sorted."""
+
+    kept: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
 
 
 class RaceOpened(msgspec.Struct, frozen=True, kw_only=True, tag="opened", tag_field="event"):
@@ -107,7 +125,7 @@ class SettlementDue(msgspec.Struct, frozen=True, kw_only=True, tag="settling", t
 class SettlementProposed(msgspec.Struct, frozen=True, kw_only=True, tag="proposed", tag_field="event"):
     """The settlement record stands in this validator's log; whether others settled alike is not known yet.
 
-    `words`: whose counted log held what it said was done (`arena.race.logs`); nobody's where it
+    `words`: whose counted log held what it said was done (`arena.race.agreement`); nobody's where it
     was not heard.
     """
 
@@ -153,12 +171,11 @@ class SealBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FixField(msgspec.Struct, frozen=True, kw_only=True):
-    """Read qualified agents, the incumbent and permits at `closing_block`, then append FieldFixed.
+    """Read qualified agents, the incumbent and permits at the closing block, then append FieldFixed.
 
     `logs`: those that the field roll counted, all of them held; of a validator alone its own as it is.
     """
 
-    closing_block: int
     logs: tuple[AnchoredLog, ...]
 
 
@@ -178,14 +195,11 @@ class Settle(msgspec.Struct, frozen=True, kw_only=True):
     """Close the race's work items, settle from the records, append the settlement record unless the log holds one, then
     append SettlementProposed. `logs` as for `FixField`, of the results roll."""
 
-    settling_block: int
     logs: tuple[AnchoredLog, ...]
 
 
 class ReleaseBatch(msgspec.Struct, frozen=True, kw_only=True):
     """Append the release record unless the log holds one, then append BatchReleased."""
-
-    batch_sha256: str
 
 
 class ReadChain(msgspec.Struct, frozen=True, kw_only=True):
@@ -260,7 +274,7 @@ class RaceObservation(msgspec.Struct, frozen=True, kw_only=True):
     `is_beacon_asked`: after the beacon's grace this process asked for the round and was told that it is not there; one
     that was down has asked nobody yet. `held` names the logs that it holds whole for the roll to come, its own as it
     was anchored among them; `done` says which (agent, problem) pairs those of the others that are believed say they
-    have done (`arena.race.logs`), None while they were not asked.
+    have done (`arena.race.agreement`), None while they were not asked.
     """
 
     now_ms: int
@@ -463,9 +477,6 @@ def promoted(settlement: SettlementRecord, closes_ms: int) -> Top:
     return Top(agent_version_id=agent, miner_hotkey=hotkey, promoted_ms=closes_ms)
 
 
-WAIT_BLOCKS_MAX = 25
-
-
 def paid_race(states: Iterable[RaceState]) -> RaceState | None:
     """The latest race that this validator settled, of races in their order. A cancelled one changes no weights, nor
     does a settlement that was adopted from others."""
@@ -481,20 +492,6 @@ def vector_at(state: RaceState, metagraph: Metagraph) -> WeightVector:
     hotkeys = {row.agent_version_id: row.miner_hotkey for row in state.settlement.standings}
     top_hotkey = hotkeys.get(top, incumbent.miner_hotkey if incumbent else "")
     return chain_vector(list(hotkeys.values()), top_hotkey, metagraph, state.opened.policy.weights)
-
-
-def next_try_block(results: Sequence[WeightsResult], race_id: str, tempo: int) -> int:
-    """The first block at which a race's weights may be tried; 0: at once. `results` come newest first.
-
-    At once where this race was never tried; `tempo` blocks after the last success; after a refusal once a wait that
-    doubles with every refusal in a row has passed, at most `WAIT_BLOCKS_MAX` blocks.
-    """
-    tries = [result for result in results if result.race_id == race_id]
-    if not tries:
-        return 0
-    refused = next((count for count, result in enumerate(tries) if result.status == "ok"), len(tries))
-    wait_blocks = min(1 << (refused - 1), WAIT_BLOCKS_MAX) if refused else tempo
-    return tries[0].block + wait_blocks
 
 
 class Succession(msgspec.Struct, frozen=True, kw_only=True):

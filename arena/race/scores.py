@@ -140,25 +140,20 @@ def results_needed(rules: RaceRules, validators: int) -> int:
 
 
 def pair_score(problem_id: str, pair: PairCount, required: int, decisive: int) -> ProblemScore:
-    """As `problem_score`, with faults that stand against the agent.
+    """Lower medians over validators; missing with fewer results than are needed.
 
     Beside enough results a fault is one more that failed, so that the median never gains by it. Without them `decisive`
     faults score 0; with fewer the results there are decide, so that no single validator's word does; nor does one that
     keeps what it has to itself, unless it can be seen to have tried.
     """
-    if not pair.faults:
-        return problem_score(problem_id, pair.results, required if pair.is_tried_elsewhere else 1)
-    if len(pair.results) >= required:
-        failed = replace(pair.results[0], is_success=False, is_agentic=False, score_e4=0, quality_e4=None)
-        return problem_score(problem_id, (*pair.results, *[failed] * pair.faults), required)
-    if pair.faults >= decisive:
+    results = pair.results
+    if pair.faults and len(results) >= required:
+        failed = replace(results[0], is_success=False, is_agentic=False, score_e4=0, quality_e4=None)
+        results = (*results, *[failed] * pair.faults)
+    elif pair.faults >= decisive:
         return ProblemScore(problem_id=problem_id, state="faulted")
-    return problem_score(problem_id, pair.results, 1)
-
-
-def problem_score(problem_id: str, results: Sequence[TrajectoryResult], required: int) -> ProblemScore:
-    """Lower medians over validators, or a missing score with fewer than `required` results."""
-    if len(results) < required:
+    needed = required if pair.is_tried_elsewhere and not pair.faults else 1
+    if len(results) < needed:
         return ProblemScore(problem_id=problem_id, state="missing")
     qualities = [result.quality_e4 for result in results if result.quality_e4 is not None]
     return ProblemScore(
@@ -266,24 +261,7 @@ def witness_subject(rules: RaceRules, agent_version_id: str) -> Subject:
 
 
 Pair = tuple[str, str]  # (agent version id, problem id)
-Attempts = Iterable[LoggedRecord[AttemptRecord]]
-Evaluations = Iterable[LoggedRecord[EvaluationRecord]]
-
-
-class Ended(msgspec.Struct, frozen=True):
-    """How a pair's work at one validator went. `faults`: numbers of the records of its faults, in order; `result_seq`
-    the number of its first evaluation with an outcome, None without one."""
-
-    faults: tuple[int, ...] = ()
-    result_seq: int | None = None
-
-    @property
-    def is_clean(self) -> bool:
-        """A result, and no fault before or after it."""
-        return self.result_seq is not None and not self.faults
-
-
-EndedByPair = Mapping[tuple[str, Pair], Ended]  # by validator and pair
+Place = tuple[str, Pair]  # a validator and a pair
 
 
 def counted_attempts(inputs: SettlementInputs) -> tuple[LoggedRecord[AttemptRecord], ...]:
@@ -293,7 +271,7 @@ def counted_attempts(inputs: SettlementInputs) -> tuple[LoggedRecord[AttemptReco
     follow is left out: it may have come after the settlement was made.
     """
     rows = [row for row in inputs.attempts if row.record.ended != "evaluated"]
-    last: dict[tuple[str, Pair], int] = {}
+    last: dict[Place, int] = {}
     for key, seq in (
         *((_key(row), row.seq) for row in inputs.evaluations),
         *((_key(row), row.seq) for row in rows if row.record.is_closing),
@@ -303,53 +281,7 @@ def counted_attempts(inputs: SettlementInputs) -> tuple[LoggedRecord[AttemptReco
     return tuple(sorted(kept, key=lambda row: (row.validator, row.seq)))
 
 
-def how_they_ended(attempts: Attempts, evaluations: Evaluations) -> EndedByPair:
-    """Faults and first result of every pair at every validator. Rows of the race's own, each validator's in order.
-
-    A fault is one that closed its item, or the validator's own. A broken problem is nobody's: the control agent lacks
-    it, too; nor is an outage, nor a lease that was lost.
-    """
-    faults: dict[tuple[str, Pair], list[int]] = {}
-    first: dict[tuple[str, Pair], int] = {}
-    for attempt in attempts:
-        record = attempt.record
-        owner = record.failure.owner if record.failure else Owner.VALIDATOR
-        if record.ended != "faulted" or owner is Owner.PROBLEM:
-            continue
-        if record.is_closing or owner is Owner.VALIDATOR:
-            faults.setdefault(_key(attempt), []).append(attempt.seq)
-    for row in evaluations:
-        if isinstance(row.record.outcome, OutcomeScore):
-            first.setdefault(_key(row), row.seq)
-    return {key: Ended(tuple(sorted(faults.get(key, ()))), first.get(key)) for key in faults.keys() | first.keys()}
-
-
-def charged_to(
-    agent_version_id: str, validator: str, drawn: Sequence[str], ended: EndedByPair, rules: RaceRules
-) -> frozenset[str]:
-    """The problems on which a validator's faults stand against an agent.
-
-    On each the control agent has a result there without a fault, and a witness one that came after the first fault: the
-    validator could, before and after. Of pairs with a single fault and a result after it the first `forgiven_e4` of the
-    draw, rounded up, are passed over: a host may fail by itself now and then.
-    """
-    control, witness = control_subject(rules), witness_subject(rules, agent_version_id)
-    charged, left = set(), -(-rules.forgiven_e4 * len(drawn) // _UNIT)
-    for problem_id in drawn:
-        pair = ended.get((validator, (agent_version_id, problem_id)), Ended())
-        seen = ended.get((validator, (witness.agent_version_id, problem_id)), Ended())
-        could = ended.get((validator, (control.agent_version_id, problem_id)), Ended())
-        is_after = seen.is_clean and seen.result_seq is not None and pair.faults and seen.result_seq > pair.faults[0]
-        if not could.is_clean or not is_after:
-            continue
-        if len(pair.faults) == 1 and pair.result_seq is not None and left:
-            left -= 1
-            continue
-        charged.add(problem_id)
-    return frozenset(charged)
-
-
-def _key(row: LoggedRecord[AttemptRecord | EvaluationRecord]) -> tuple[str, Pair]:
+def _key(row: LoggedRecord[AttemptRecord | EvaluationRecord]) -> Place:
     return row.validator, (row.record.subject.agent_version_id, row.record.context.problem_id)
 
 
@@ -393,7 +325,7 @@ def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -
     for candidate in inputs.stated.field:
         agent = candidate.subject.agent_version_id
         for problem_id in drawn:
-            given, faulted = available.get((agent, problem_id), {}), charged.get((agent, problem_id), frozenset())
+            given, faulted = available.get((agent, problem_id), {}), charged.get((agent, problem_id), set())
             present: Iterable[str] = given.keys() | faulted
             if len(given.keys() | faulted) > 1:
                 order = work_order(seed, agent, problem_id, inputs.stated.validators)
@@ -437,27 +369,52 @@ def _agents(inputs: SettlementInputs) -> frozenset[str]:
     return frozenset(candidate.subject.agent_version_id for candidate in inputs.stated.field)
 
 
-def _charged(inputs: SettlementInputs, drawn: tuple[str, ...]) -> dict[Pair, frozenset[str]]:
-    """By pair of the field: the validators whose fault on it stands against the agent."""
-    attempts, permitted = counted_attempts(inputs), frozenset(inputs.stated.validators)
-    if not attempts:
+def _charged(inputs: SettlementInputs, drawn: tuple[str, ...]) -> dict[Pair, set[str]]:
+    """By pair of the field: the validators whose fault on it stands against the agent.
+
+    A fault is one that closed its item, or the validator's own. A broken problem is nobody's: the control agent lacks
+    it, too; nor is an outage, nor a lease that was lost. It stands where the control agent has a result there without a
+    fault, and a witness one that came after the first fault: the validator could, before and after. Of an agent's pairs
+    with a single fault and a result the first `forgiven_e4` of the draw, rounded up, are passed over: a host may fail
+    by itself now and then.
+    """
+    rules, permitted, agents = inputs.policy.race, frozenset(inputs.stated.validators), _agents(inputs)
+    faults: dict[Place, list[int]] = {}
+    for attempt in counted_attempts(inputs):
+        record = attempt.record
+        owner = record.failure.owner if record.failure else Owner.VALIDATOR
+        is_fault = record.ended == "faulted" and (record.is_closing or owner is Owner.VALIDATOR)
+        if is_fault and owner is not Owner.PROBLEM and attempt.validator in permitted and _is_in_race(attempt, inputs):
+            faults.setdefault(_key(attempt), []).append(attempt.seq)
+    if not faults:
         return {}
+    first: dict[Place, int] = {}  # results
     policy_sha256 = inputs.recorded_under or inputs.policy.policy_sha256
-    ended = how_they_ended(
-        [row for row in attempts if row.validator in permitted and _is_in_race(row, inputs)],
-        [
-            row
-            for row in sorted(inputs.evaluations, key=lambda row: (row.validator, row.seq))
-            if row.validator in permitted and _is_of_race(row, inputs, policy_sha256)
-        ],
-    )
-    faulted: dict[Pair, set[str]] = {}
-    met = {(row.record.subject.agent_version_id, row.validator) for row in attempts if row.validator in permitted}
-    agents = _agents(inputs)
-    for agent, validator in (each for each in met if each[0] in agents):
-        for problem_id in charged_to(agent, validator, drawn, ended, inputs.policy.race):
-            faulted.setdefault((agent, problem_id), set()).add(validator)
-    return {pair: frozenset(validators) for pair, validators in faulted.items()}
+    for row in sorted(inputs.evaluations, key=lambda row: (row.validator, row.seq)):
+        is_result = isinstance(row.record.outcome, OutcomeScore) and row.validator in permitted
+        if is_result and _is_of_race(row, inputs, policy_sha256):
+            first.setdefault(_key(row), row.seq)
+
+    def clean(validator: str, subject: Subject, problem_id: str) -> int | None:
+        """The number of a result without a fault before or after it."""
+        place = (validator, (subject.agent_version_id, problem_id))
+        return None if place in faults else first.get(place)
+
+    control = control_subject(rules)
+    charged: dict[Pair, set[str]] = {}
+    for agent, validator in {(pair[0], validator) for validator, pair in faults if pair[0] in agents}:
+        witness, left = witness_subject(rules, agent), -(-rules.forgiven_e4 * len(drawn) // _UNIT)
+        for problem_id in drawn:
+            pair = (agent, problem_id)
+            met = faults.get((validator, pair), [])
+            seen = clean(validator, witness, problem_id)
+            if not met or seen is None or seen < met[0] or clean(validator, control, problem_id) is None:
+                continue
+            if len(met) == 1 and (validator, pair) in first and left:
+                left -= 1
+                continue
+            charged.setdefault(pair, set()).add(validator)
+    return charged
 
 
 def _results_by_validator(

@@ -36,12 +36,12 @@ from arena.race.scores import (
     success_e4,
 )
 from arena.race.weights import (
+    add_duels,
     beats_margin,
     chain_vector,
     duel,
     eliminated_agents,
     is_evidence_enough,
-    past_duels,
     weighted_scores,
 )
 from arena.records.model import (
@@ -158,7 +158,7 @@ def _settled(inputs: SettlementInputs, blank: SettlementRecord, scores: FieldSco
     promotion, incumbent = inputs.policy.promotion, _incumbent_score(inputs, ranked)
     crown = {_id(agent): race_score_e4(agent, lambda_e4) for agent in ranked}
     if promotion.kind == "window":
-        crown = weighted_scores(crown, inputs.history, promotion.window_races)
+        crown = weighted_scores(crown, relevant_history(inputs), promotion.window_races)
     # (wins, losses) against the incumbent on this race's draw; zeros without one
     duels = {_id(agent): duel(agent, incumbent) if incumbent else (0, 0) for agent in ranked}
     top, top_hotkey = _top(inputs, ranked, crown, duels)
@@ -213,47 +213,39 @@ def _top(
     duels: Mapping[str, tuple[int, int]],
 ) -> tuple[str, str]:
     """(agent version id, hotkey) at the top after this race. A challenger that scored nothing never gets there."""
+    top, reigning = inputs.stated.incumbent, _incumbent_score(inputs, ranked)
     best = max(ranked, key=lambda agent: crown[_id(agent)])  # the first of equals: the better ranked
-    incumbent = _incumbent_score(inputs, ranked)
-    if inputs.stated.incumbent is None or incumbent is None:
-        if exact_score(best, 0) > 0:
-            return _id(best), best.candidate.subject.miner_hotkey
-        return (
-            (inputs.stated.incumbent.agent_version_id, inputs.stated.incumbent.miner_hotkey)
-            if inputs.stated.incumbent
-            else ("", "")
-        )
-    if best is not incumbent and _is_promoted(inputs, best, incumbent, crown, duels):
+    if top is None or reigning is None:
+        is_promoted = exact_score(best, 0) > 0
+    else:
+        is_promoted = best is not reigning and _is_promoted(inputs, top, best, reigning, crown, duels)
+    if is_promoted:
         return _id(best), best.candidate.subject.miner_hotkey
-    return inputs.stated.incumbent.agent_version_id, inputs.stated.incumbent.miner_hotkey
+    return (top.agent_version_id, top.miner_hotkey) if top else ("", "")
 
 
 def _is_promoted(
     inputs: SettlementInputs,
+    top: Top,
     best: AgentScore,
-    incumbent: AgentScore,
+    reigning: AgentScore,
     crown: Mapping[str, int],
     duels: Mapping[str, tuple[int, int]],
 ) -> bool:
     rules: PromotionRules = inputs.policy.promotion
-    top = inputs.stated.incumbent
-    if top is None:
-        return True
     if rules.kind == "sequential":
-        earlier = past_duels(_id(best), top.agent_version_id, inputs.history)
-        wins, losses = duels[_id(best)]
-        return is_evidence_enough(wins + earlier[0], losses + earlier[1], rules.alpha_e4)
+        wins, losses = add_duels(_id(best), duels[_id(best)], relevant_history(inputs))
+        return is_evidence_enough(wins, losses, rules.alpha_e4)
     reign_ms = inputs.stated.closes_ms - top.promoted_ms
     if rules.kind == "window":
-        return beats_margin(crown[_id(best)], crown[_id(incumbent)], rules, reign_ms)
+        return beats_margin(crown[_id(best)], crown[_id(reigning)], rules, reign_ms)
     lambda_e4 = inputs.policy.race.lambda_e4
-    return beats_margin(exact_score(best, lambda_e4), exact_score(incumbent, lambda_e4), rules, reign_ms)
+    return beats_margin(exact_score(best, lambda_e4), exact_score(reigning, lambda_e4), rules, reign_ms)
 
 
 def _incumbent_score(inputs: SettlementInputs, ranked: Sequence[AgentScore]) -> AgentScore | None:
-    if inputs.stated.incumbent is None:
-        return None
-    return next((agent for agent in ranked if _id(agent) == inputs.stated.incumbent.agent_version_id), None)
+    top = inputs.stated.incumbent
+    return next((agent for agent in ranked if top is not None and _id(agent) == top.agent_version_id), None)
 
 
 def _id(agent: AgentScore) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import comb, factorial
 
 import msgspec
@@ -11,6 +11,7 @@ from arena.chain.port import Metagraph
 from arena.policy import PromotionRules, WeightRules
 from arena.race.scores import AgentScore
 from arena.records.model import SettlementRecord
+from arena.records.port import WeightsResult
 
 _UNIT = 10_000
 
@@ -30,17 +31,15 @@ def beats_margin(challenger: int, top: int, rules: PromotionRules, reign_ms: int
 def weighted_scores(
     scores_e4: Mapping[str, int], history: Sequence[SettlementRecord], window_races: int
 ) -> dict[str, int]:
-    """SN15's crown score per agent version: this race's anchor + the mean of its leads over the last races.
+    """SN15's crown score per agent version: this race's anchor + the mean of its leads over the last races, of which
+    `history` holds the earlier ones.
 
     The anchor of a race is the mean of the better half of its field; a lead is the agent's score minus the anchor; a
     race the agent did not run counts as a lead of 0, so nobody wins on a debut by luck. Rounded down.
     """
     anchor = field_anchor_e4(list(scores_e4.values()))
-    past = (
-        [record for record in history if record.state == "settled"][-(window_races - 1) :] if window_races > 1 else []
-    )
     leads = {agent: score - anchor for agent, score in scores_e4.items()}
-    for record in past:
+    for record in history:
         race = {row.agent_version_id: row.race_score_e4 for row in record.standings}
         past_anchor = field_anchor_e4(list(race.values()))
         for agent in leads:
@@ -76,15 +75,10 @@ def is_evidence_enough(wins: int, losses: int, alpha_e4: int) -> bool:
     return factorial(wins) * factorial(losses) * tail * alpha_e4 >= _UNIT * factorial(n + 1)
 
 
-def past_duels(agent: str, incumbent: str, history: Sequence[SettlementRecord]) -> tuple[int, int]:
-    """(wins, losses) of an agent against the same incumbent in earlier settled races."""
-    wins = losses = 0
-    for record in history:
-        if record.state == "settled" and record.top_agent_version_id == incumbent and not record.is_promotion:
-            for row in record.standings:
-                if row.agent_version_id == agent:
-                    wins, losses = wins + row.wins, losses + row.losses
-    return wins, losses
+def add_duels(agent: str, duel: tuple[int, int], history: Iterable[SettlementRecord]) -> tuple[int, int]:
+    """(wins, losses) of an agent against the incumbent, in this race and in earlier ones of its reign."""
+    rows = [row for record in history for row in record.standings if row.agent_version_id == agent]
+    return duel[0] + sum(row.wins for row in rows), duel[1] + sum(row.losses for row in rows)
 
 
 def eliminated_agents(ranked: Sequence[AgentScore], top: str, rules: PromotionRules) -> frozenset[str]:
@@ -146,3 +140,20 @@ def _taper(uids: Sequence[int | None], half: int) -> dict[int, int]:
 def _vector(weights: dict[int, int]) -> WeightVector:
     kept = sorted((uid, weight) for uid, weight in weights.items() if weight > 0)
     return WeightVector(uids=tuple(uid for uid, _ in kept), weights=tuple(weight for _, weight in kept))
+
+
+WAIT_BLOCKS_MAX = 25
+
+
+def next_try_block(results: Sequence[WeightsResult], race_id: str, tempo: int) -> int:
+    """The first block at which a race's weights may be tried; 0: at once. `results` come newest first.
+
+    At once where this race was never tried; `tempo` blocks after the last success; after a refusal once a wait that
+    doubles with every refusal in a row has passed, at most `WAIT_BLOCKS_MAX` blocks.
+    """
+    tries = [result for result in results if result.race_id == race_id]
+    if not tries:
+        return 0
+    refused = next((count for count, result in enumerate(tries) if result.status == "ok"), len(tries))
+    wait_blocks = min(1 << (refused - 1), WAIT_BLOCKS_MAX) if refused else tempo
+    return tries[0].block + wait_blocks

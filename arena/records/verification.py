@@ -51,7 +51,7 @@ from arena.records.model import (
 from arena.records.port import RecordStore, StoredSource
 from foundation.codes import VERIFIER_DIED
 from foundation.errors import ArenaError
-from foundation.executors.port import HERE, Executor
+from foundation.executors import HERE, Executor
 from foundation.long_work import PhaseProgress, rare_collections
 from problems.model import OutcomeScore
 

@@ -1,14 +1,10 @@
 """The board in the terms of the published SN15 API: versions, races, leaderboard, runs, as far as everybody may see
 them, and a miner's own versions from `arena.door.service`.
 
-Field names and words are those of the models of the generated client `oro-sdk`, 7.0.0 and 7.0.2 alike. A field this
-arena has no value for is null, as the client allows; a miner is told more of its own versions than that API knows
-(`detail`, `violations`): its clients keep fields they do not know.
-
-Every value comes from the same rows as `arena.api.reads`, so nothing is public here that is not public there, and a
-miner and the public read one number and one time. A run is what one validator evaluates of one agent version in one
-race, or on the suite; counts of its records are all that is known of it before the race is settled. No run has a lease:
-`lease_expires_at` and `last_heartbeat_at` are when its last record was made.
+Field names and words are those of the models of the generated client `oro-sdk`, 7.0.0 and 7.0.2 alike; a field this
+arena has no value for is null. Every value comes from the same rows as `arena.api.reads`. A run is what one validator
+evaluates of one agent version in one race, or on the suite; counts of its records are all that is known of it before
+the race is settled. No run has a lease: `lease_expires_at` and `last_heartbeat_at` are when its last record was made.
 """
 
 from __future__ import annotations
@@ -25,12 +21,12 @@ from typing import Annotated, Any, Literal
 from fastapi import Query
 
 from arena.api.board import Board, RaceView
-from arena.api.rows import ListedAgent, agent_rows, by_commitment, is_told, standings_of
+from arena.api.rows import ListedAgent, agent_rows, by_commitment, standings_of
 from arena.chain.real import BLOCK_MS
 from arena.door.service import SubmissionStatus
 from arena.race.settle import policy_of
 from arena.race.weights import margin_e4
-from arena.records.model import Candidate, SettlementRecord, Standing
+from arena.records.model import SettlementRecord, Standing
 from arena.records.port import StoredSubmission, SubmissionState
 from foundation.errors import ArenaError
 
@@ -76,15 +72,14 @@ class Picture:
         self.rows = agent_rows(board)
         self._by_id = {race.race_id: race for race in board.races()}
         self._standings = standings_of(board)
-        settled = [race for race in board.races() if _settlement(race) is not None]
-        self._settled = [(race, record) for race in settled if (record := _settlement(race)) is not None]
+        self._settled = [(race, race.told) for race in board.races() if race.told is not None]
         self._numbers: dict[str, int] = {}
         counts = Counter[tuple[str, str]]()
         for row in sorted(self.rows.values(), key=by_commitment):
             counts[row.miner_hotkey, row.name] += 1
             self._numbers[row.agent_version_id] = counts[row.miner_hotkey, row.name]
         self._versions = counts  # of each hotkey under each name
-        self._candidates = {one.subject.agent_version_id: one for race in board.races() for one in _field(race)}
+        self._candidates = {one.subject.agent_version_id: one for race in board.races() for one in race.field}
         names = list(board.suites) or sorted(set(board.suite_episodes) - {""}) or ["s0"]
         self.suite_names = {suite_number(name): name for name in names}
         self.active_suite = next(iter(self.suite_names))
@@ -222,7 +217,7 @@ class Picture:
 
     def race_public(self, race: RaceView) -> Answer:
         """A race; before its settlement without a winner or a score."""
-        status, record = _race_status(race), _settlement(race)
+        status, record = _race_status(race), race.told
         winner = _top(record) if status == "RACE_COMPLETE" else None
         row = self.rows.get(winner.agent_version_id) if winner else None
         return {
@@ -234,16 +229,16 @@ class Picture:
             "winner_agent_version_id": version_uuid(winner.agent_version_id) if winner else None,
             "winner_score": fraction(winner.race_score_e4) if winner else None,
             "winner_agent_name": row.name if row else None,
-            "qualifier_count": len(_field(race)) or len(record.standings if record else ()),
+            "qualifier_count": len(race.field) or len(record.standings if record else ()),
             "scored_count": self._board.race_episodes[race.race_id],
         }
 
     def qualifiers(self, race: RaceView) -> list[Answer]:
         """The field of a race; score and rank are null until it is settled."""
         shown = []
-        for one in _field(race):
+        for one in race.field:
             agent = one.subject.agent_version_id
-            row, standing = self.rows.get(agent), _standing(_settlement(race), agent)
+            row, standing = self.rows.get(agent), _standing(race.told, agent)
             answer = {
                 "agent_version_id": version_uuid(agent),
                 "qualification_type": "INCUMBENT" if one.is_incumbent else "SCORED",
@@ -434,7 +429,7 @@ class Picture:
                 candidate = self._candidates.get(agent)
                 score = fraction(candidate.qualifying_score_e4) if candidate else None
             elif race is not None and _race_status(race) == "RACE_COMPLETE":
-                standing = _standing(_settlement(race), agent)  # the settled score, on which the validators agree
+                standing = _standing(race.told, agent)  # the settled score, on which the validators agree
                 status, score = "SUCCESS", fraction(standing.race_score_e4) if standing else None
             elif race is not None and _race_status(race) == "RACE_CANCELLED":
                 status = "CANCELLED"
@@ -470,26 +465,12 @@ def block_time_ms(blocks: int, now_ms: int) -> int:
     return now_ms + max(0, blocks) * BLOCK_MS
 
 
-def _settlement(race: RaceView) -> SettlementRecord | None:
-    """The settlement of a race that everybody may know."""
-    return race.settlement if is_told(race) else None
-
-
 def _race_status(race: RaceView) -> RaceStatus:
-    record = _settlement(race)
-    if record is not None and record.state == "settled":
+    if race.told is not None and race.told.state == "settled":
         return "RACE_COMPLETE"
-    if record is not None or (race.state is not None and race.state.stage == "cancelled"):
+    if race.told is not None or (race.state is not None and race.state.stage == "cancelled"):
         return "RACE_CANCELLED"
     return "QUALIFYING_OPEN" if race.moment == "open" else "RACE_RUNNING"
-
-
-def _field(race: RaceView) -> tuple[Candidate, ...]:
-    """Who races, once the field is fixed on chain."""
-    if race.state is not None and race.state.field is not None:
-        return race.state.field.field
-    record = _settlement(race)
-    return record.inputs.field if record is not None and record.inputs is not None else ()
 
 
 def _standing(record: SettlementRecord | None, agent_version_id: str) -> Standing | None:

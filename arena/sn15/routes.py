@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -35,9 +35,10 @@ from arena.chain.keys import canonical_hotkey, verify
 from arena.chain.port import Verifier
 from arena.chain.real import BLOCK_MS
 from arena.door.form import UNSIGNED_PARTS, read_form
-from arena.door.service import CooldownError, Door, SubmissionStatus, form_document
+from arena.door.service import Door, SubmissionStatus, form_document
 from arena.records.port import StoredSubmission
 from arena.sn15.picture import Answer, Picture, agent_uuid, block_time_ms, utc_text, version_uuid, violation
+from arena.submissions.admission import CooldownError
 from foundation.canonical import UNREADABLE_JSON
 from foundation.codes import NOT_COMMITTED, PEER_LACKS
 from foundation.errors import ArenaError
@@ -46,7 +47,6 @@ URL_MS = 3_600_000  # a link says it lasts so long; the file stays public
 REQUEST_BYTES_MAX, REQUEST_S = 4_096, 10.0
 _KINDS = ("AGENT_CODE", "EVAL_LOGS_BUNDLE", "EVAL_PROBLEM_LOGS", "REASONING_DETAILS")
 PROVIDER = "validator"  # who pays for model calls, with every miner
-Waiting = Callable[[], Awaitable[Sequence[StoredSubmission]]]
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -65,12 +65,6 @@ class ArtifactRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     artifact_type: str
     agent_version_id: str
-    eval_run_id: str | None = None
-    problem_id: str | None = None
-
-
-async def _nobody() -> Sequence[StoredSubmission]:
-    return ()
 
 
 _SHOWN: tuple[tuple[str, Callable[..., object], str], ...] = (
@@ -91,8 +85,8 @@ _SHOWN: tuple[tuple[str, Callable[..., object], str], ...] = (
 )
 
 
-def add_sn15_reads(app: FastAPI, board: Board, waiting: Waiting = _nobody) -> None:
-    """Add the routes. `waiting`: the submissions that the gate has not looked at, where they are known."""
+def add_sn15_reads(app: FastAPI, board: Board) -> None:
+    """Add the routes."""
     router = APIRouter(prefix="/v1/public", dependencies=[Depends(board.refresh)])
 
     def answering(code: str) -> Callable[[Request, object], Response]:
@@ -106,7 +100,7 @@ def add_sn15_reads(app: FastAPI, board: Board, waiting: Waiting = _nobody) -> No
         """Where an agent version stands."""
         picture = Picture(board)
         row = picture.version(agent_version_id)
-        arrival = None if row else await _arrival(waiting, agent_version_id)
+        arrival = None if row else await _arrival(board, agent_version_id)
         shown = picture.status(row) if row else picture.received(arrival) if arrival else None
         return _found(request, shown, "AGENT_VERSION_NOT_FOUND")
 
@@ -118,11 +112,11 @@ def add_sn15_reads(app: FastAPI, board: Board, waiting: Waiting = _nobody) -> No
         shown = picture.public_version(row) if row and row.source.is_public else None
         return _found(request, shown, "ARTIFACT_NOT_RELEASED" if row else "AGENT_VERSION_NOT_FOUND")
 
-    _add_source(router, board, waiting)
+    _add_source(router, board)
     app.include_router(router)
 
 
-def _add_source(router: APIRouter, board: Board, waiting: Waiting) -> None:
+def _add_source(router: APIRouter, board: Board) -> None:
     file = described_text("text/x-python", "The agent's file, byte for byte; its sha256 is the ETag.")
 
     @router.get("/agent-versions/{agent_version_id}/code", **file)
@@ -143,7 +137,7 @@ def _add_source(router: APIRouter, board: Board, waiting: Waiting) -> None:
         row = Picture(board).version(asked.agent_version_id)
         if row is not None and asked.artifact_type != "AGENT_CODE":
             return _refused(404, "ARTIFACT_NOT_FOUND", "traces: GET /v1/races/{race_id}/trajectories")
-        if row is None and await _arrival(waiting, asked.agent_version_id):
+        if row is None and await _arrival(board, asked.agent_version_id):
             return _refused(404, "ARTIFACT_NOT_RELEASED")
         if refusal := _closed(row):
             return refusal
@@ -157,10 +151,10 @@ def _found(request: Request, answer: object, code: str) -> Response:
     return _refused(404, code) if answer is None else deliver_json(request, answer)
 
 
-async def _arrival(waiting: Waiting, agent_version_id: str) -> StoredSubmission | None:
+async def _arrival(board: Board, agent_version_id: str) -> StoredSubmission | None:
     """The version that waits for the gate under this UUID."""
-    arrivals = (each for each in await waiting() if version_uuid(each.subject.agent_version_id) == agent_version_id)
-    return next(arrivals, None)
+    waiting = await board.store.submissions(("waiting",))
+    return next((each for each in waiting if version_uuid(each.subject.agent_version_id) == agent_version_id), None)
 
 
 def _closed(row: ListedAgent | None) -> Response | None:
@@ -307,9 +301,6 @@ def make_sn15_app(door: Door, board: Board) -> FastAPI:
             await discard_body(request)
             raise UnspokenError(policy.name, str(request.base_url).rstrip("/"))
 
-    async def waiting() -> list[StoredSubmission]:
-        return await store.submissions(("waiting",))
-
     app = make_app(
         "agent-arena door: the published SN15 API",
         version="7.0.2",
@@ -318,7 +309,7 @@ def make_sn15_app(door: Door, board: Board) -> FastAPI:
     )
     add_refusals(app, sn15_refusal, unknown_route=PEER_LACKS)
     _add_own(app, door, board)
-    add_sn15_reads(app, board, waiting)
+    add_sn15_reads(app, board)
 
     @app.get("/health")
     async def read_health() -> dict[str, str]:
@@ -361,13 +352,13 @@ def _add_own(app: FastAPI, door: Door, board: Board) -> None:
         hotkey, body, known = await door.caller(request, check=auth)
         form = read_form(request.headers.get("content-type", ""), body, _now_ms())
         taken = await door.desk.take(hotkey, form, known)
-        left = taken.next_allowed_block - (await door.desk.registration.metagraph()).block
+        validator = door.desk.store.validator
         answer = {
             "agent_id": agent_uuid(hotkey, taken.name),
             "agent_version_id": version_uuid(taken.agent_version_id),
             "hotkey": hotkey,
-            "next_allowed_at": utc_text(block_time_ms(left, _now_ms())),  # estimated from blocks
-            "message": f"In the queue for the gate of {taken.validator}: agent version {taken.agent_version_id}",
+            "next_allowed_at": utc_text(block_time_ms(taken.next_allowed_block - taken.block, _now_ms())),  # estimated
+            "message": f"In the queue for the gate of {validator}: agent version {taken.agent_version_id}",
             "admission_status": "ACCEPTED",
             "admission_reason": None,
         }

@@ -1,111 +1,94 @@
 """Admission: whether a submission may enter the queue, decided from public values alone; and beside which earlier ones
-the gate looks at it.
-
-Pure functions. Two validators that see the same chain and the same earlier submissions decide the same. The cooldown
-counts between *commitment* blocks, and neighbours stand in the order of commitments: arrival differs from validator to
-validator and plays no part.
+the gate looks at it. Two validators that see the same chain and the same earlier submissions decide the same: cooldown
+and neighbours go by the blocks of *commitments*, never by arrival.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import Generic, Literal, TypeVar
+from collections.abc import Container, Iterable, Mapping
+from typing import Literal
 
 import msgspec
 
 from arena.chain.port import Commitment, Metagraph, Verifier
 from arena.gate.rules import LIKENESS, GateReport
 from arena.policy import CooldownRules
-from arena.records.log import AgentVersionId
 from arena.records.model import Hold, Subject
 from arena.records.port import GATED, StoredSubmission, SubmissionState
 from arena.submissions.model import SignedSubmission, is_agent_name, is_authentic
-from foundation.errors import Failure
+from foundation.codes import COOLDOWN, NOT_COMMITTED
+from foundation.errors import ArenaError
 
 CooldownClass = Literal["accepted", "integrity", "security", "form"]
 
-What = TypeVar("What")
 
+class CooldownError(ArenaError):
+    """A1006: committed too early; `blocks_left` until a new commitment counts."""
 
-class PastSubmission(msgspec.Struct, frozen=True, kw_only=True):
-    """An earlier submission of the same hotkey: the block of its commitment and how it ended."""
-
-    block: int
-    ended: CooldownClass
-
-
-class Submitted(msgspec.Struct, Generic[What], frozen=True, kw_only=True):
-    """One submission of a hotkey as the chain orders it, and the blocks that it costs when it counts."""
-
-    what: What
-    block: int
-    sha256: str  # the commitment: two of one block are in the order of their hashes
-    cost_blocks: int
-
-
-class Admission(msgspec.Struct, frozen=True, kw_only=True):
-    """The decision. `next_allowed_block` is the first block whose commitment this hotkey may submit next."""
-
-    agent_version_id: AgentVersionId
-    submitted_block: int
-    next_allowed_block: int
-    refusal: Failure | None = None
-
-    @property
-    def is_accepted(self) -> bool:
-        """True when the submission may enter the gate."""
-        return self.refusal is None
+    def __init__(self, detail: str, blocks_left: int) -> None:
+        super().__init__(COOLDOWN, detail)
+        self.blocks_left = blocks_left
 
 
 def admit(
     submission: SignedSubmission,
     *,
     commitment: Commitment | None,
-    past: Sequence[PastSubmission],
+    allowed_block: int,
     metagraph: Metagraph,
-    rules: CooldownRules,
     verify: Verifier,
     is_commitment_enough: bool = False,
-) -> Admission:
-    """Decide on one submission.
+) -> int:
+    """The block of the commitment by which a submission may enter the gate.
 
-    `commitment` is the hotkey's latest finalized one, `metagraph` the subnet at the deciding block, `past` the
-    hotkey's other submissions (not this one: asking again for a stored version is the caller's no-op).
-    `is_commitment_enough` is the policy's: a submission may have no signature. Refusals:
-    A1010 name, A1007 signature or commitment, A1008 not registered, A1006 cooldown with the first allowed block.
+    `commitment` is the hotkey's latest finalized one, `allowed_block` the first that its cooldown allows, `metagraph`
+    the subnet at the deciding block. `is_commitment_enough` is the policy's: a submission may have no signature. Raises
+    ArenaError A1010 for the name, A1007 for signature or commitment, A1008 when not registered; CooldownError.
     """
-    earliest = next_allowed_block(past, rules)
-    is_own = is_authentic(submission, verify, is_commitment_enough=is_commitment_enough)
-    refusal = _refusal(submission, commitment, earliest, metagraph, is_own=is_own)
-    block = commitment.block if commitment is not None else metagraph.block
-    if refusal is None:
-        earliest = block + rules.accepted_blocks
-    return Admission(
-        agent_version_id=submission.agent_version_id,
-        submitted_block=block,
-        next_allowed_block=earliest,
-        refusal=refusal,
-    )
+    if not is_agent_name(submission.name):
+        raise ArenaError("A1010", ascii(submission.name[:80]))
+    if not is_authentic(submission, verify, is_commitment_enough=is_commitment_enough):
+        raise ArenaError(NOT_COMMITTED, "the signature is not the hotkey's over this source")
+    if metagraph.uid_of(submission.hotkey) is None:
+        raise ArenaError("A1008", f"at block {metagraph.block}")
+    if commitment is None:
+        raise ArenaError(NOT_COMMITTED, "no finalized commitment of this hotkey")
+    if commitment.hotkey != submission.hotkey or commitment.sha256 != submission.commitment_sha256:
+        raise ArenaError(NOT_COMMITTED, f"the commitment of block {commitment.block} is for another source")
+    if commitment.block < allowed_block:
+        detail = f"committed in block {commitment.block}, allowed from block {allowed_block}: commit again then"
+        raise CooldownError(detail, max(0, allowed_block - metagraph.block))
+    return commitment.block
 
 
-def next_allowed_block(past: Sequence[PastSubmission], rules: CooldownRules) -> int:
-    """The first block at which a new commitment counts; 0 for a hotkey without a past."""
-    return max((entry.block + cooldown_blocks(entry.ended, rules) for entry in past), default=0)
+def next_allowed_block(
+    stored: Iterable[StoredSubmission],
+    hotkey: str,
+    rules: CooldownRules,
+    states: Container[SubmissionState] = GATED,
+) -> int:
+    """The first block at which a new commitment of a hotkey counts, by its submissions in these states: what the gate
+    has looked at. 0 for a hotkey without a past."""
+    mine = (each for each in stored if each.subject.miner_hotkey == hotkey and each.state in states)
+    costs = ((each, cooldown_blocks(cooldown_class(read_report(each)), rules)) for each in mine)
+    return max((each.subject.commitment_block + cost for each, cost in costs), default=0)
 
 
-def refused_by_cooldown(submissions: Iterable[Submitted[What]]) -> dict[What, int]:
-    """Of one hotkey's submissions those that were committed too early, each with the first block allowed then.
+def refused_by_cooldown(costs: Mapping[Subject, int]) -> dict[Subject, int]:
+    """The submissions that were committed too early after an earlier one of their hotkey, each with the first block
+    allowed then. `costs`: what each costs in blocks when it counts.
 
     They are taken in the order of their commitments, and one that is refused costs nothing.
     """
-    refused: dict[What, int] = {}
-    allowed = 0
-    for entry in sorted(submissions, key=lambda entry: (entry.block, entry.sha256)):
-        if entry.block < allowed:
-            refused[entry.what] = allowed
+    refused: dict[Subject, int] = {}
+    allowed: dict[str, int] = {}  # by hotkey
+    for subject in sorted(costs, key=lambda each: (each.commitment_block, each.commitment_sha256)):
+        first = allowed.get(subject.miner_hotkey, 0)
+        if subject.commitment_block < first:
+            refused[subject] = first
         else:
-            allowed = entry.block + entry.cost_blocks
+            allowed[subject.miner_hotkey] = subject.commitment_block + costs[subject]
     return refused
 
 
@@ -130,41 +113,6 @@ def hold_of(report: GateReport | None) -> Hold:
     if report is None or report.outcome != "review":
         return ""
     return "likeness" if any(each.rule in LIKENESS for each in report.findings) else "heuristic"
-
-
-def past_submissions(
-    stored: Iterable[StoredSubmission], hotkey: str, states: Container[SubmissionState] = GATED
-) -> tuple[PastSubmission, ...]:
-    """A hotkey's submissions in these states as the cooldown counts them: what the gate has looked at."""
-    return tuple(
-        PastSubmission(block=each.subject.commitment_block, ended=cooldown_class(read_report(each)))
-        for each in stored
-        if each.subject.miner_hotkey == hotkey and each.state in states
-    )
-
-
-def _refusal(
-    submission: SignedSubmission,
-    commitment: Commitment | None,
-    earliest: int,
-    metagraph: Metagraph,
-    *,
-    is_own: bool,
-) -> Failure | None:
-    if not is_agent_name(submission.name):
-        return Failure(code="A1010", detail=submission.name[:80])
-    if not is_own:
-        return Failure(code="A1007", detail="the signature is not the hotkey's over this source")
-    if metagraph.uid_of(submission.hotkey) is None:
-        return Failure(code="A1008", detail=f"at block {metagraph.block}")
-    if commitment is None:
-        return Failure(code="A1007", detail="no finalized commitment of this hotkey")
-    if commitment.hotkey != submission.hotkey or commitment.sha256 != submission.commitment_sha256:
-        return Failure(code="A1007", detail=f"the commitment of block {commitment.block} is for another source")
-    if commitment.block < earliest:
-        detail = f"committed in block {commitment.block}, allowed from block {earliest}: commit again then"
-        return Failure(code="A1006", detail=detail)
-    return None
 
 
 _DOMAIN = b"agent-arena/neighbours/1\n"

@@ -1,14 +1,12 @@
 """A signed submission: what a miner sends, how it is identified, what stands on chain for it, and its row in a store.
 
-Identities are content hashes, never signatures (which are randomised). The commitment binds a hotkey to one
-source before anybody else can see it; the signature binds name, time and source to that hotkey. The source leaves the
-miner only after its commitment is accepted, so nobody who sees the source can have committed it earlier.
+Identities are content hashes, never signatures (which are randomised). The commitment binds a hotkey to one source,
+which leaves the miner only after it is accepted; the signature binds name, time and source to that hotkey.
 """
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import msgspec
 
@@ -142,21 +140,3 @@ def signed_submission(row: StoredSubmission, source: str) -> SignedSubmission:
 def is_agent_name(name: str) -> bool:
     """True for 1 to 64 letters, digits, dots, dashes or underscores."""
     return _NAME.fullmatch(name) is not None
-
-
-def read_source(path: Path, limit_bytes: int) -> str:
-    """The text of an agent file, byte for byte (no newline is translated).
-
-    Raises ArenaError A1009 when it can't be read, A1004 when it is too large, A1001 when it is not UTF-8.
-    """
-    try:
-        with path.open("rb") as stream:
-            data = stream.read(limit_bytes + 1)
-    except OSError as error:
-        raise ArenaError("A1009", f"{path}: {error.strerror}") from error
-    if len(data) > limit_bytes:
-        raise ArenaError("A1004", f"{path} has more than {limit_bytes} bytes")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ArenaError("A1001", f"{path}: byte {error.start}") from error

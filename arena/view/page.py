@@ -1,7 +1,7 @@
-"""Traces as lines for a terminal and as static pages: the same parts in the same order.
+"""Traces as lines for a terminal, and what pages of traces share.
 
 No control character of a trace reaches the terminal (views hold neutral text), and a line is at most as wide as it is
-asked for. A page is one file that loads nothing: everything put in is escaped, and it forbids itself any request.
+asked for. Everything put into a page is escaped.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from arena.view.reading import Loss, TraceStep, TraceView
-from problems.explanation import Constraint
+from arena.evaluate import Evaluation
+from arena.view.reading import TraceStep, TraceView, view_evaluation
+from problems.model import OutcomeScore
+from problems.score import FINDINGS, Constraint
 
 TEXT_LINES = 12  # of one step, unless all of it is asked for
-_MARGIN = 4
 
 
 class StyledLine(NamedTuple):
@@ -39,10 +40,9 @@ def trace_lines(view: TraceView, width: int, *, is_whole: bool = False) -> Itera
             yield from constraint_lines(one, width)
     if view.slots:
         yield StyledLine("\nScores by product and axis", "heading")
-        for row in view.slots:
-            axes = f"title {row.title}  price {row.price}  service {row.service}  sku {row.sku}  attr {row.attribute}"
-            style = "good" if row.is_satisfied else "bad"
-            yield from _wrapped(f"{row.slot}  {row.recommended}  {axes}", width, style)
+        for (_, number), (_, recommended), *axes, (_, satisfied) in view.slots:
+            hits = "  ".join(f"{name} {of_total}" for name, of_total in axes)
+            yield from _wrapped(f"{number}  {recommended}  {hits}", width, "good" if satisfied == "yes" else "bad")
     if view.judges:
         yield StyledLine("\nWhat the judge said", "heading")
     for judge in view.judges:
@@ -70,31 +70,32 @@ def constraint_lines(one: Constraint, width: int) -> Iterator[StyledLine]:
     yield from _wrapped(text, width, style, indent=2)
 
 
-def loss_lines(loss: Loss, width: int) -> Iterator[StyledLine]:
-    """Why one problem earned less than 1, in at most about fifteen lines."""
-    score = "no score" if loss.score_e4 is None else f"score {loss.score_e4 / 10_000:.4f}"
-    yield StyledLine(f"{loss.problem_id}  {loss.bucket}  {score}", "heading")
-    yield from _wrapped(f"request: {loss.query}", width, indent=2)
-    asked = ", ".join(dict.fromkeys(f"{one.axis} {one.asked}" for one in loss.asked if one.axis != "title"))
+def loss_lines(evaluation: Evaluation, constraints: Sequence[Constraint], width: int) -> Iterator[StyledLine]:
+    """Why a problem earned less than 1, in about fifteen lines: what failed, what the judge said, whose calls."""
+    view, outcome = view_evaluation(evaluation, constraints), evaluation.outcome
+    score = "no score" if evaluation.score_e4 is None else f"score {evaluation.score_e4 / 10_000:.4f}"
+    yield StyledLine(f"{view.name}  {evaluation.body.bucket}  {score}", "heading")
+    yield from _wrapped(f"request: {view.query}", width, indent=2)
+    asked = ", ".join(dict.fromkeys(f"{one.axis} {one.asked}" for one in view.constraints if one.axis != "title"))
     if asked:
         yield from _wrapped(f"asked: {asked}", width, indent=2)
-    yield from _wrapped(f"recommended: {', '.join(loss.recommended) or 'nothing'}", width, indent=2)
-    for one in loss.failed:
-        yield from constraint_lines(one, width)
-    for finding in loss.findings:
-        yield from _wrapped(finding, width, "bad", indent=2)
-    if loss.failure:
-        yield from _wrapped(f"ended with {loss.failure}", width, "bad", indent=2)
-    if loss.coefficient_e4 is not None:
-        judged = f"judge: coefficient {loss.coefficient_e4 / 10_000:.4f}"
-        missed = f", missed {loss.gate}" if loss.gate else ", every gate passed"
-        yield from _wrapped(f"{judged}{missed}: {loss.sentence}", width, "soft", indent=2)
-    if loss.calls:
-        said = f"calls: {loss.llm_calls} of {loss.calls} by the model"
-        if loss.first_foreign_call:
-            call = loss.first_foreign_call
-            said += f"; the first that was not: {call if len(call) <= 160 else call[:159] + '…'}"
-        yield from _wrapped(said, width, "soft", indent=2)
+    facts = dict(view.facts)
+    yield from _wrapped(f"recommended: {facts['recommended']}", width, indent=2)
+    for one in view.constraints:
+        if not one.is_met:
+            yield from constraint_lines(one, width)
+    for finding in outcome.findings if isinstance(outcome, OutcomeScore) else ():
+        yield from _wrapped(FINDINGS.get(finding, finding), width, "bad", indent=2)
+    if evaluation.failure is not None:
+        yield from _wrapped(f"ended: {facts['ended']}", width, "bad", indent=2)
+    for judge in view.judges:
+        yield from _wrapped(judge.headline, width, "soft", indent=2)
+        for model, sentence in judge.sentences:
+            yield from _wrapped(f"{model}: {sentence}", width, "soft", indent=2)
+    foreign = next((step for step in view.steps if step.kind == "call" and step.badge != "llm"), None)
+    said = "" if foreign is None else f"; the first that was not: {foreign.title} {foreign.text[:160]}"
+    totals = evaluation.body.totals
+    yield from _wrapped(f"calls: {totals.llm_calls} of {totals.tool_calls} by the model{said}", width, "soft", indent=2)
 
 
 def _step_lines(step: TraceStep, width: int, *, is_whole: bool) -> Iterator[StyledLine]:
@@ -108,7 +109,7 @@ def _step_lines(step: TraceStep, width: int, *, is_whole: bool) -> Iterator[Styl
     marked = "".join(
         f"«{','.join(map(str, piece.quotes))}: {piece.text}»" if piece.quotes else piece.text for piece in step.pieces
     )
-    lines = list(_wrapped(marked, width, indent=_MARGIN)) if marked else []
+    lines = list(_wrapped(marked, width, indent=4)) if marked else []
     shown = lines if is_whole else lines[:TEXT_LINES]
     yield from shown
     if len(shown) < len(lines):
@@ -135,19 +136,3 @@ def page_templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-
-
-def trace_page(view: TraceView, *, has_index: bool = False) -> str:
-    """The page of one trace. `has_index`: it stands beside an `index.html`."""
-    return page_templates().get_template("trace.html.j2").render(view=view, has_index=has_index).lstrip()
-
-
-def trace_pages(title: str, views: Sequence[TraceView]) -> dict[str, str]:
-    """File name to content: one trace alone is `index.html`, several have a page each and an index of them."""
-    if len(views) == 1:
-        return {"index.html": trace_page(views[0])}
-    names = [f"trace-{number:04d}.html" for number in range(1, len(views) + 1)]
-    pages = {name: trace_page(view, has_index=True) for name, view in zip(names, views, strict=True)}
-    entries = list(zip(names, views, strict=True))
-    index = page_templates().get_template("index.html.j2").render(title=title, entries=entries)
-    return {"index.html": index.lstrip(), **pages}

@@ -14,10 +14,10 @@ from harness.trace import Completion, EvaluationBody, ToolCall
 from judge.render import Span, neutral_name, neutral_text, render
 from judge.rubric import GATES, QUALITY_LEVELS_E4
 from judge.verdict import UnscoredVerdict, Verdict
-from problems.explanation import Constraint
 from problems.model import OutcomeScore, UnscoredOutcome
-from problems.score import FINDINGS
+from problems.score import Constraint
 
+AXES = ("title", "price", "service", "sku", "attribute")
 StepKind = Literal["user", "thought", "said", "call", "result", "refused"]
 Field = tuple[str, str]  # name and value
 
@@ -47,19 +47,6 @@ class TraceStep(msgspec.Struct, frozen=True, kw_only=True):
         return "".join(piece.text for piece in self.pieces)
 
 
-class SlotRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Score of one requested product: hits of total on each axis."""
-
-    slot: int
-    recommended: str
-    title: str
-    price: str
-    service: str
-    sku: str
-    attribute: str
-    is_satisfied: bool
-
-
 class Quote(msgspec.Struct, frozen=True, kw_only=True):
     """What a judge quoted. `is_found`: it stands in that span."""
 
@@ -87,37 +74,10 @@ class TraceView(msgspec.Struct, frozen=True, kw_only=True):
     query: str
     facts: tuple[Field, ...]
     constraints: tuple[Constraint, ...] = ()
-    slots: tuple[SlotRow, ...] = ()
+    slots: tuple[tuple[Field, ...], ...] = ()  # the scores of each requested product: hits of total on each axis
     judges: tuple[JudgeView, ...] = ()
     steps: tuple[TraceStep, ...] = ()
     proof: tuple[Field, ...] = ()
-
-    @property
-    def agent(self) -> Field:
-        """Name and id of the agent version that a record is of; empty where that is not known."""
-        name, _, version = dict(self.facts).get("version", "").rpartition(" ")
-        return name, version
-
-
-class Loss(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a problem earned less than 1: what failed, with both values, what the judge said, and who wrote the calls."""
-
-    problem_id: str
-    bucket: str
-    score_e4: int | None
-    query: str
-    recommended: tuple[str, ...]
-    asked: tuple[Constraint, ...]
-    failed: tuple[Constraint, ...]
-    failure: str = ""  # code and detail, where the run ended in a fault
-    findings: tuple[str, ...] = ()
-    quality_e4: int | None = None
-    coefficient_e4: int | None = None
-    gate: str = ""  # the judge's first gate that was not passed
-    sentence: str = ""
-    calls: int = 0
-    llm_calls: int = 0
-    first_foreign_call: str = ""  # the first call that the model did not write
 
 
 ROW_CHARS = 100  # of a product in a folded result
@@ -176,7 +136,7 @@ def view_trace(
         query=neutral_text(body.query),
         facts=tuple((key, neutral_text(value)) for key, value in (*facts, *own)),
         constraints=_neutral(constraints),
-        slots=tuple(slot_rows(outcome)) if isinstance(outcome, OutcomeScore) else (),
+        slots=tuple(_slots(outcome)) if isinstance(outcome, OutcomeScore) else (),
         judges=judges,
         steps=tuple(_steps(body, trace.spans, quotes)),
         proof=tuple((key, neutral_text(value)) for key, value in proof),
@@ -192,51 +152,10 @@ def view_evaluation(evaluation: Evaluation, constraints: Sequence[Constraint]) -
     )
 
 
-def loss_of(evaluation: Evaluation, constraints: Sequence[Constraint]) -> Loss | None:
-    """Why this problem earned less than 1, or None where it earned all."""
-    if evaluation.score_e4 == 10_000:
-        return None
-    body, outcome, verdict = evaluation.body, evaluation.outcome, evaluation.verdict
-    failure = evaluation.failure
-    calls = [event for event in body.events if isinstance(event, ToolCall)]
-    foreign = next((call for call in calls if call.emitter != "llm"), None)
-    known = verdict if isinstance(verdict, Verdict) else None
-    return Loss(
-        problem_id=neutral_name(body.problem_id),
-        bucket=body.bucket,
-        score_e4=evaluation.score_e4,
-        query=neutral_text(body.query),
-        recommended=tuple(map(neutral_name, body.recommended or ())),
-        asked=_neutral(constraints),
-        failed=tuple(one for one in _neutral(constraints) if not one.is_met),
-        failure=f"{failure.code} {neutral_text(failure.detail)}".strip() if failure else "",
-        findings=tuple(FINDINGS.get(one, one) for one in outcome.findings) if isinstance(outcome, OutcomeScore) else (),
-        quality_e4=known.quality_e4 if known else None,
-        coefficient_e4=known.coefficient_e4 if known else None,
-        gate=first_gate_missed(known) if known else "",
-        sentence=sentence_of(known) if known else "",
-        calls=len(calls),
-        llm_calls=body.totals.llm_calls,
-        first_foreign_call=(
-            neutral_text(f"{foreign.name} {foreign.arguments} ({foreign.emitter}, after completion {foreign.step})")
-            if foreign
-            else ""
-        ),
-    )
-
-
 def first_gate_missed(verdict: Verdict) -> str:
     """The judge's first gate that the trace did not pass; "" for one that passed all."""
     passed = sum(level <= verdict.quality_e4 for level in QUALITY_LEVELS_E4) - 1
     return GATES[max(0, passed)] if passed < len(GATES) else ""
-
-
-def sentence_of(verdict: Verdict) -> str:
-    """What the judge said; of several, the one whose quality became the verdict's."""
-    said = [opinion for opinion in verdict.opinions if opinion.quality_e4 == verdict.quality_e4]
-    if not said:
-        return "code decided: no inference before the recommendation, so no model was asked"
-    return neutral_text(said[0].explanation)
 
 
 def result_line(
@@ -255,14 +174,14 @@ def result_line(
     return f"{said}, coefficient {newest.coefficient_e4 / 10_000:.4f}, score {score_e4 / 10_000:.4f}"
 
 
-def slot_rows(outcome: OutcomeScore) -> Iterator[SlotRow]:
-    """Scores by slot and axis."""
+def _slots(outcome: OutcomeScore) -> Iterator[tuple[Field, ...]]:
     for number, slot in enumerate(outcome.slots, 1):
-        axes = {axis: getattr(slot, axis) for axis in ("title", "price", "service", "sku", "attribute")}
-        hits = {name: f"{axis.hits}/{axis.total}" if axis.total else "-" for name, axis in axes.items()}
         how = " (the answer)" if slot.is_answer else " (unsurfaced)" if slot.is_unsurfaced else ""
         recommended = f"{neutral_name(slot.recommended_id)}{how}" if slot.recommended_id else "nothing"
-        yield SlotRow(slot=number, recommended=recommended, is_satisfied=slot.is_satisfied, **hits)
+        axes = ((axis, getattr(slot, axis)) for axis in AXES)
+        hits = ((name, f"{axis.hits}/{axis.total}" if axis.total else "-") for name, axis in axes)
+        satisfied = "yes" if slot.is_satisfied else "NO"
+        yield ("product", str(number)), ("recommended", recommended), *hits, ("satisfied", satisfied)
 
 
 def _neutral(constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:
@@ -292,22 +211,21 @@ def _numbered(verdicts: Sequence[Verdict | UnscoredVerdict], texts: dict[int, st
         said = tuple((neutral_name(one.model), neutral_text(one.explanation)) for one in verdict.opinions)
         yield JudgeView(
             headline=f"{verdict.rubric_id}: {shares}{asked}",
-            sentences=said or (("code", sentence_of(verdict)),),
+            sentences=said or (("code", "no inference before the recommendation, so no model was asked"),),
             quotes=tuple(quotes),
         )
 
 
 def _steps(body: EvaluationBody, spans: Sequence[Span], quotes: Sequence[Quote]) -> Iterator[TraceStep]:
-    """Every event; those that judges are shown carry their number. What follows the last shown span has none."""
+    """Every event that judges are shown, by its number, and how many more there are."""
     shown = iter(spans[1:])
     yield TraceStep(span=1, kind="user", title="the user", pieces=_pieces(spans[0], quotes))
-    for event in body.events:
-        count = 2 if isinstance(event, ToolCall) else 1
-        for place in range(count):
+    for number, event in enumerate(body.events):
+        for _ in range(2 if isinstance(event, ToolCall) else 1):
             span = next(shown, None)
             if span is None:
-                yield _unshown(event, place)
-                continue
+                yield TraceStep(kind="refused", title=f"{len(body.events) - number} more events stand in the record")
+                return
             facts = []
             rows: tuple[str, ...] = ()
             if isinstance(event, Completion):
@@ -331,19 +249,6 @@ def _steps(body: EvaluationBody, spans: Sequence[Span], quotes: Sequence[Quote])
                 rows=rows,
                 pieces=_pieces(span, quotes),
             )
-
-
-def _unshown(event: object, place: int) -> TraceStep:
-    """An event beyond what judges are shown."""
-    if isinstance(event, Completion):
-        text = neutral_text("\n".join(part for part in (event.reasoning, event.content) if part.strip()))
-        return TraceStep(turn=event.step, kind="said", title=neutral_name(event.model), pieces=(Piece(text=text),))
-    if isinstance(event, ToolCall):
-        text = neutral_text(event.result if place else event.arguments)
-        kind, badge = ("result", "") if place else ("call", event.emitter)
-        title = neutral_name(event.name)
-        return TraceStep(turn=event.step, kind=kind, title=title, badge=badge, pieces=(Piece(text=text),))  # type: ignore[arg-type]
-    return TraceStep(kind="refused")
 
 
 def _pieces(span: Span, quotes: Sequence[Quote]) -> tuple[Piece, ...]:
@@ -380,12 +285,9 @@ def result_rows(result: str) -> tuple[str, ...]:
 
 def chain_fact(seq: int, points: Sequence[StoredCheckpoint]) -> Field:
     """The first signed checkpoint over a record, and the block that holds it."""
-    over = [point for point in points if point.size >= seq]
-    anchored = [point for point in over if point.anchor_block]
-    if anchored:
-        first = min(anchored, key=lambda point: point.size)
-        return "chain", f"under the checkpoint of {first.size} records, anchored in block {first.anchor_block}"
-    if over:
-        first = min(over, key=lambda point: point.size)
-        return "chain", f"under the signed checkpoint of {first.size} records, not anchored on chain yet"
-    return "chain", "no signed checkpoint covers it yet"
+    over = sorted((point for point in points if point.size >= seq), key=lambda point: point.size)
+    first = next((point for point in over if point.anchor_block), next(iter(over), None))
+    if first is None:
+        return "chain", "no signed checkpoint covers it yet"
+    held = f"anchored in block {first.anchor_block}" if first.anchor_block else "not anchored on chain yet"
+    return "chain", f"under the signed checkpoint of {first.size} records, {held}"

@@ -1,13 +1,10 @@
 """Who may see what when: the one rule that pages, API, tail, exports and gate findings ask.
 
-Pure and total. What a viewer sees once it sees for ever after, and what the public sees every other viewer
-sees. Two rules meet here. Release: nothing about a problem of a race leaves the validators before its batch is
-released, and then by pool. Embargo: source and traces of a race stay sealed until the moment that the policy names;
-then the source of a promoted winner and what the gate found in it are public, and the losers' stay closed. Before a
-settlement the public gets counts alone. Source: paper, section 3; docs/architecture.md#the-mechanism.
-
-A wait is not the whole answer: which moment a race has reached say its records, and among
-validators the chain (`arena.race.agreement`).
+Pure and total. What a viewer sees once it sees for ever after, and what the public sees every other viewer sees. Two
+rules meet here. Release: nothing about a problem of a race leaves the validators before its batch is released, and then
+by pool. Embargo: source and traces of a race stay sealed until the moment that the policy names; then the source of a
+promoted winner and what the gate found in it are public. Before a settlement the public gets counts alone. Source:
+paper, section 3; docs/architecture.md#the-mechanism.
 """
 
 from __future__ import annotations
@@ -21,22 +18,9 @@ import msgspec
 from arena.records.model import Context, ReleasedProblem, ReleaseRecord, SettlementRecord
 from problems.model import Pool
 
-Viewer = Literal[
-    "public",
-    "owner",  # the miner whose agent it is about
-    "validator",  # another validator of the race
-    "operator",  # whoever runs the node that holds it
-]
+Viewer = Literal["public", "owner"]  # owner: the miner whose agent it is about
 Thing = Literal[
-    "count",  # how many of anything: names no problem and no result
-    "suite",  # the public problems that agents qualify on
-    "policy",  # the rules of the races
-    "catalogue",  # the products that problems are asked of
-    "sealed_batch",  # a batch of coming problems as it travels: readable by its holder from its beacon round on
-    "titles",  # accepted titles beside a batch: they name answers
     "gate_verdict",  # accepted, held or rejected, and the class of a rejection
-    "qualifying",  # progress and score on the suite
-    "release",  # the release record itself: what it says is public by being said
     "score",  # rank, score, interval and what decided them, over the whole race
     "settlement",  # the settlement record, which names the drawn problems
     "problem",  # one problem of a batch: its text, its answer, its pool
@@ -46,40 +30,26 @@ Thing = Literal[
     "source",  # the agent's file
     "gate_finding",  # rule, line and detail of what the gate found in a source
 ]
-# of a race: before its close; until its logs are fixed; from then on, as validators show each other their logs; settled
-# and released; and once the embargo is over
-Moment = Literal["open", "racing", "revealed", "settled", "published"]
+# of a race: before its close; until it is settled and released; then; and once the embargo is over
+Moment = Literal["open", "racing", "settled", "published"]
 VIEWERS: tuple[Viewer, ...] = get_args(Viewer)
 MOMENTS: tuple[Moment, ...] = get_args(Moment)
 
-_Never = Literal["never"]
-
 # The first moment at which each viewer sees a thing, in the order of VIEWERS.
-_FIRST: dict[Thing, tuple[Moment | _Never, Moment | _Never, Moment, Moment]] = {
-    "count": ("open", "open", "open", "open"),
-    "suite": ("open", "open", "open", "open"),
-    "policy": ("open", "open", "open", "open"),
-    "catalogue": ("open", "open", "open", "open"),
-    "sealed_batch": ("never", "never", "open", "open"),
-    "titles": ("never", "never", "open", "open"),
-    "gate_verdict": ("open", "open", "open", "open"),
-    "qualifying": ("open", "open", "open", "open"),
-    "release": ("settled", "settled", "settled", "settled"),
-    "score": ("settled", "settled", "revealed", "open"),
-    "settlement": ("settled", "settled", "revealed", "open"),
-    "problem": ("settled", "settled", "racing", "open"),
-    "outcome": ("settled", "settled", "revealed", "open"),
-    "trace": ("published", "settled", "revealed", "open"),
-    "verdict": ("published", "settled", "revealed", "open"),
-    "source": ("published", "open", "open", "open"),
-    "gate_finding": ("published", "open", "published", "open"),
+_FIRST: dict[Thing, tuple[Moment, Moment]] = {
+    "gate_verdict": ("open", "open"),
+    "score": ("settled", "settled"),
+    "settlement": ("settled", "settled"),
+    "problem": ("settled", "settled"),
+    "outcome": ("settled", "settled"),
+    "trace": ("published", "settled"),
+    "verdict": ("published", "settled"),
+    "source": ("published", "open"),
+    "gate_finding": ("published", "open"),
 }
 _OF_PROBLEM: frozenset[Thing] = frozenset({"problem", "outcome", "trace", "verdict"})  # go out by pool
 _WINNERS_ALONE: frozenset[Thing] = frozenset({"source", "gate_finding"})  # those of losers are never published
 _WAITS: dict[Moment, str] = {
-    "open": "",
-    "racing": "sealed until the race draws its problems",
-    "revealed": "sealed until the logs of all validators are fixed on chain",
     "settled": "sealed until the race is settled and released; counts alone are public before",
     "published": "under embargo until the next weekday at the policy's hour after the settlement",
 }
@@ -110,14 +80,11 @@ def may_see(
     `published`, in pool `never_touch`.
     """
     first = _FIRST[thing][VIEWERS.index(viewer)]
-    if first == "never":
-        return Access(is_seen=False, opens="never", reason="files of the operator that go to validators alone")
-    is_outside = viewer in ("public", "owner")
     if thing in _WINNERS_ALONE and not is_winner and first == "published":
         return Access(is_seen=False, opens="never", reason="the source of an agent that was not promoted stays closed")
     if MOMENTS.index(moment) < MOMENTS.index(first):
         return Access(is_seen=False, opens=first, reason=_WAITS[first])
-    if is_outside and thing in _OF_PROBLEM and (pool is None or pool not in pools):
+    if thing in _OF_PROBLEM and (pool is None or pool not in pools):
         if pool is None:
             return Access(is_seen=False, opens="never", reason="no release names its pool")
         return Access(is_seen=False, opens="named", reason=f"pool {pool} goes out when it is asked for by name")
@@ -125,22 +92,6 @@ def may_see(
 
 
 _YEAR_9999_MS = 253_402_300_799_000
-
-
-def moment_at(
-    now_ms: int,
-    *,
-    closes_ms: int,
-    revealed_ms: int | None = None,
-    settled_ms: int | None = None,
-    opens_ms: int | None = None,
-) -> Moment:
-    """The moment of a race at `now_ms`. None: not known yet, so not reached; an embargo ends for settled races only."""
-    if settled_ms is not None and now_ms >= settled_ms:
-        return "published" if opens_ms is not None and now_ms >= opens_ms else "settled"
-    if revealed_ms is not None and now_ms >= revealed_ms:
-        return "revealed"
-    return "racing" if now_ms >= closes_ms else "open"
 
 
 def released_moment(release: ReleaseRecord | None, now_ms: int) -> Moment:
@@ -153,11 +104,12 @@ def released_moment(release: ReleaseRecord | None, now_ms: int) -> Moment:
     return "published" if now_ms >= release.opens_ms else "settled"
 
 
-def opening_text(release: ReleaseRecord) -> str:
-    """When a released race opens, in UTC; "" where the release itself opened it."""
-    if not release.opens_ms:
+def opening_text(opens_ms: int) -> str:
+    """When a race opens, or another moment of unix time, in UTC; "" for 0: the release itself opened it."""
+    if not opens_ms:
         return ""
-    return datetime.fromtimestamp(min(release.opens_ms, _YEAR_9999_MS) / 1000, UTC).isoformat(timespec="seconds")
+    within_ms = min(max(opens_ms, 0), _YEAR_9999_MS)
+    return datetime.fromtimestamp(within_ms / 1000, UTC).isoformat(timespec="seconds")
 
 
 def settlement_moment(record: SettlementRecord, race: Moment) -> Moment:

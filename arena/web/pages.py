@@ -34,6 +34,7 @@ from arena.api.rows import (
     called,
     day_rows,
     is_seen,
+    latest_settled,
     page_of,
     pools_of,
     problem_row,
@@ -50,14 +51,13 @@ from arena.api.rows import (
 from arena.api.rows import PairResult as Result
 from arena.bank.batch import Explain
 from arena.records.body import decode_body, decode_content
-from arena.records.model import EvaluationRecord, Payload, StoredCheckpoint, VerdictRecord
+from arena.records.model import EvaluationRecord, Payload, StoredCheckpoint, VerdictRecord, envelope_of
 from arena.records.proof import Proof, TiledLogs
 from arena.view.reading import chain_fact, view_trace
 from arena.visibility.rule import may_see
 from arena.web.reading import (
     buckets_of,
     disagreements,
-    latest_settled,
     missed_of,
     read_matrix,
     read_problem,
@@ -69,8 +69,8 @@ from arena.web.reading import (
     void_reason,
 )
 from foundation.errors import ArenaError
-from problems.explanation import Constraint
 from problems.model import Pool
+from problems.score import Constraint
 
 ROWS, COLUMNS, LATEST, APPEARANCES = 40, 20, 10, 60  # what is shown of long lists
 RACES_COMPARED = 8
@@ -80,7 +80,6 @@ RESULTS_EXPLAINED = 8  # of those that solved a problem, for what the rule accep
 GOOD_E4 = 9_000  # of a coefficient: reasoning worth learning
 Stage = Literal["", "open", "closed", "running", "settling", "settled", "cancelled"]
 State = Literal["", "review", "accepted", "qualified", "unqualified", "rejected"]
-Shown = Literal["", "split", "all", "none", "void"]
 Wrote = Literal["", "model", "code"]
 Cursor = Annotated[str, Query(max_length=512)]
 ProblemId = Annotated[str, Path(pattern=r"^[0-9A-Za-z_.-]{1,128}$", description="A problem.")]
@@ -88,13 +87,6 @@ Other = Annotated[str, Query(alias="with", pattern=r"^([A-Za-z0-9]{1,128}/[0-9]{
 AgentName = Annotated[str, Query(max_length=64)]
 RaceName = Annotated[str, Query(pattern=r"^[A-Za-z0-9_.-]{0,128}$")]
 RecordText = Annotated[str, Query(max_length=128)]
-SHOWN: dict[Shown, str] = {
-    "": "every problem",
-    "split": "solved by some",
-    "all": "solved by all",
-    "none": "solved by none",
-    "void": "void",
-}
 WROTE: dict[Wrote, str] = {"": "all calls", "model": "calls by the model", "code": "calls by code"}
 
 
@@ -140,9 +132,7 @@ class Pages:
         stages = get_args(Stage)[1:]
         return dict(races=page.items, next=page.next, stage=stage, is_promotion=promotion, stages=stages)
 
-    async def race(
-        self, race_id: RaceId, pool: Pools = DEFAULT_POOLS, show: Shown = "", cursor: Cursor = ""
-    ) -> dict[str, Any]:
+    async def race(self, race_id: RaceId, pool: Pools = DEFAULT_POOLS, cursor: Cursor = "") -> dict[str, Any]:
         """What happened in one race."""
         race = self.board.race(race_id)
         detail, access = race_detail(self.board, race), may_see("public", "score", race.moment)
@@ -154,8 +144,8 @@ class Pages:
             agents = [leader["standing"].agent_version_id for leader in board["leaders"][:COLUMNS]]
             made |= dict(board=board, agents=agents)
             if is_seen(race, "outcome"):
-                matrix = read_matrix(race, await self._results.of(race_id), agents, pool)
-                rows, scope = [row for row in matrix if row.is_like(show)], f"matrix {race_id} {sorted(pool)} {show}"
+                rows = read_matrix(race, await self._results.of(race_id), agents, pool)
+                scope = f"matrix {race_id} {sorted(pool)}"
                 page = page_of(rows, lambda row: (row.problem_id,), scope, PageStart(cursor, ROWS))
                 voids = [name for name in settlement.void if pools_of(race).get(name) in pool]
                 made |= dict(matrix=page.items, next=page.next, voids=voids, void_why=void_reason(settlement))
@@ -169,8 +159,6 @@ class Pages:
             qualified=field[:ROWS],
             validators=inputs.validators if inputs else (),
             compared=(sum(both for *_, both, _ in pairs), sum(other for *_, other in pairs)),
-            shown=show,
-            choices=SHOWN,
             pools=[(one, count, one in pool) for one, count in sorted(counts.items())],
         )
 
@@ -352,15 +340,8 @@ class Pages:
             raise ArenaError("V2082", f"no signed checkpoint of {validator} covers record {seq} yet")
         record = await anext(aiter(self.board.store.records(validator, after_seq=seq - 1, page=1)))
         path = await self._tiles.inclusion(validator, seq, points[-1].size)
-        return Proof(
-            validator=validator,
-            seq=seq,
-            prev=record.prev,
-            content_sha256=record.content_sha256,
-            signature=record.signature,
-            checkpoint=points[-1].note,
-            inclusion=tuple(one.hex() for one in path),
-        )
+        proven = tuple(one.hex() for one in path)
+        return Proof(**envelope_of(record), checkpoint=points[-1].note, inclusion=proven)
 
     async def validators(self) -> dict[str, Any]:
         """Whose logs are served here, and whether they agree."""

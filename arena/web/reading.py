@@ -10,12 +10,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import combinations, groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
 
 from arena.api.board import Board, RaceView
-from arena.api.rows import PairResult, ProblemRow, RaceRow, called, is_seen, is_told, pools_of, race_detail
+from arena.api.rows import PairResult, ProblemRow, RaceRow, called, is_seen, pools_of, race_detail
 from arena.bank.batch import Explained
 from arena.policy import RaceRules
 from arena.race.scores import results_needed
@@ -52,21 +53,8 @@ class MatrixRow(NamedTuple):
     is_void: bool
     cells: Sequence[Cell]
 
-    def is_like(self, shown: str) -> bool:
-        """Whether it is asked for: "void", or solved by "all", "none" or some ("split") of the agents."""
-        solved = sum(cell.kind == "solved" for cell in self.cells)
-        split = 0 < solved < len(self.cells)
-        every = {"void": self.is_void, "all": bool(self.cells) and solved == len(self.cells), "none": not solved}
-        return (every | {"": True, "split": split})[shown]
-
 
 # -- leaderboards
-
-
-def latest_settled(board: Board) -> RaceView | None:
-    """The newest race whose standings everybody may see."""
-    races = (race for race in reversed(board.races()) if race.settlement and race.settlement.standings)
-    return next(filter(is_told, races), None)
 
 
 def read_standings(board: Board, race: RaceView, results: Results) -> dict[str, Any]:
@@ -176,10 +164,6 @@ def _duel(
             yield did + more, links
 
 
-def _agent(one: PairResult) -> str:
-    return one.agent_version_id
-
-
 def _score_e4(one: PairResult) -> int:
     return (one.coefficient_e4 or 0) if one.is_success else 0
 
@@ -285,9 +269,9 @@ def void_reason(settlement: SettlementRecord) -> str:
 def disagreements(races: Iterable[Results]) -> Sequence[tuple[str, str, int, int]]:
     """By two validators, by name: pairs of agent and problem that both evaluated in these races, and how many of them
     with another outcome."""
-    both, other = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    both, other, whose = Counter[tuple[str, str]](), Counter[tuple[str, str]](), attrgetter("agent_version_id")
     for given in (given for results in races for given in results.values()):
-        for _, pairs in groupby(sorted(given, key=_agent), _agent):
+        for _, pairs in groupby(sorted(given, key=whose), whose):
             for first, second in combinations(sorted(pairs, key=lambda one: one.validator), 2):
                 names = first.validator, second.validator
                 both[names] += first.validator != second.validator

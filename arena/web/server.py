@@ -1,13 +1,9 @@
 """The servers of a node: one socket and one application each, in the event loop they are run in; and the addresses of
 the pages.
 
-Clients that send or read too slowly are dropped and connections are bounded for each address
-(`harness.catalogue.server`), so silent clients do not fill the server; stopping ends every stream after the page
-it is at. Who made the socket decides who may reach it. Public reads, door and exchange have a listener each, so a
-crowd at one does not slow the others. The published SN15 API (`arena.sn15`) is put beside them here and nowhere else.
-
-A browser's refusals are pages with the code and what to do, every other client gets the one JSON shape; what lies under
-`/v1/` is for programs and stays JSON.
+Public reads, door and exchange have a listener each, so a crowd at one does not slow the others; silent and slow
+clients are dropped (`harness.catalogue.server`). The published SN15 API (`arena.sn15`) is put beside them here alone.
+A browser's refusals are pages; what lies under `/v1/` is for programs and stays JSON.
 """
 
 from __future__ import annotations
@@ -18,10 +14,11 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from importlib.resources import files
+from types import SimpleNamespace
 
 import msgspec
 from fastapi import APIRouter, Depends, FastAPI, Request
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader
 from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
@@ -43,14 +40,14 @@ from arena.api.http import (
 from arena.api.reads import HEARTBEAT_S, POLL_S, Number, Tail, ValidatorName, add_reads, add_tail
 from arena.api.rows import called
 from arena.bank.batch import Explain, explain_nothing
-from arena.chain.local import LocalSubtensor
-from arena.chain.local_http import EXTRINSICS, QUESTION_BYTES_MAX, READS, ROUTE, ChainAnswer, ChainQuestion
+from arena.chain.local import EXTRINSICS, QUESTION_BYTES_MAX, READS, ROUTE, ChainAnswer, ChainQuestion, LocalSubtensor
 from arena.door.service import Door, explain_dropped, make_door_app
 from arena.exchange.peer_service import ShareRules, Shares
 from arena.exchange.routes import Exchange, Places, add_exchange
 from arena.records.proof import encode_proof
 from arena.sn15.routes import CLOSED_PATHS, PATHS, add_sn15_reads, make_sn15_app, sn15_refusal
 from arena.store.postgres import PostgresStore
+from arena.view.page import page_templates
 from arena.web.pages import Pages
 from arena.web.reading import harmless, moment, sentence
 from foundation.canonical import UNREADABLE_JSON
@@ -69,14 +66,8 @@ STATIC = {
 
 @functools.cache
 def _templates() -> Environment:
-    """The templates of the pages, and the parts that they share with static traces (`arena.view`)."""
-    made = Environment(
-        loader=ChoiceLoader([PackageLoader("arena.web"), PackageLoader("arena.view", "")]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    """The templates of the pages, and the parts that show traces (`arena.view`)."""
+    made = page_templates().overlay(loader=ChoiceLoader([PackageLoader("arena.web"), PackageLoader("arena.view", "")]))
     made.filters |= dict(
         moment=moment,
         harmless=harmless,
@@ -99,7 +90,7 @@ def render_page(name: str, **values: object) -> bytes:
 
 @functools.cache
 def static_file(name: str) -> bytes:
-    """A file of `STATIC`: the stylesheet is also that of static traces; the program is what checks proofs elsewhere."""
+    """A file of `STATIC`: the stylesheet begins with that of traces; the program is what checks proofs elsewhere."""
     if name == "site.css":
         return (files("arena.view") / "looks.css").read_bytes() + (files("arena.web") / "static" / name).read_bytes()
     if name == "verify_proof.py":
@@ -201,32 +192,6 @@ REQUESTS_PER_S = 250.0
 _BODY_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
 
 
-def make_tail_app(
-    tail: Tail, places: Places, board: Board, *, explain: Explain = explain_nothing, is_sn15_served: bool = False
-) -> FastAPI:
-    """The public application over one tail and the board of the same store.
-
-    `explain` says of released problems what they asked, for the pages. `is_sn15_served`: also the read routes of the
-    published SN15 API.
-    """
-    app = make_app("agent-arena public reads and live tail")
-    add_refusals(app, page=refusal_page)
-    add_tail(app, tail, places)
-    add_reads(app, board, tail)
-    add_pages(app, board, tail, explain)
-    if is_sn15_served:
-        add_sn15_reads(app, board)
-    return app
-
-
-def make_exchange_app(exchange: Exchange) -> FastAPI:
-    """The application of the exchange between validators: signed requests alone."""
-    app = make_app("agent-arena exchange")
-    add_refusals(app)
-    add_exchange(app, exchange, refusal)
-    return app
-
-
 class TailServer(Server):
     """Serves the public reads, pages and live tail of one store."""
 
@@ -251,17 +216,26 @@ class TailServer(Server):
         self.board = Board(store, now_ms=now_ms, suites=suites or {}, refresh_s=poll_s)
         self.places, self.closing = Places(clients), self.tail.closing
         rules = ShareRules(requests_per_s=requests_per_s, requests_burst=int(2 * requests_per_s))
-        app = make_tail_app(self.tail, self.places, self.board, explain=explain, is_sn15_served=is_sn15_served)
+        app = make_app("agent-arena public reads and live tail")
+        add_refusals(app, page=refusal_page)
+        add_tail(app, self.tail, self.places)
+        add_reads(app, self.board, self.tail)
+        add_pages(app, self.board, self.tail, explain)
+        if is_sn15_served:
+            add_sn15_reads(app, self.board)
         room = clients + _SHORT_REQUESTS
         connections = Connections(total=room, per_address=room - room // 4)  # some are left for others
         super().__init__(limited(app, Shares(rules, time.monotonic)), listener, connections)
 
 
 class ExchangeServer(Server):
-    """Serves one exchange on a socket of its own."""
+    """Serves one exchange, signed requests alone, on a socket of its own."""
 
     def __init__(self, exchange: Exchange, listener: socket.socket) -> None:
-        super().__init__(make_exchange_app(exchange), listener, Connections(total=_EXCHANGE_CONNECTIONS))
+        app = make_app("agent-arena exchange")
+        add_refusals(app)
+        add_exchange(app, exchange, refusal)
+        super().__init__(app, listener, Connections(total=_EXCHANGE_CONNECTIONS))
 
 
 class DoorServer(Server):
@@ -308,6 +282,7 @@ def _closing_unread(app: ASGIApp) -> ASGIApp:
 
 
 _CONNECTIONS, _BODY_S = 64, 10.0
+_HEX = re.compile(r"([0-9a-fA-F]{2})*")
 
 
 class ChainServer(Server):
@@ -336,20 +311,7 @@ class ChainServer(Server):
         if asked.call in READS:
             arguments = [getattr(asked, name) for name in READS[asked.call]]
         else:
-            sender = _Sender(asked.hotkey, asked.signature)
+            signature = bytes.fromhex(asked.signature) if _HEX.fullmatch(asked.signature) else b""
+            sender = SimpleNamespace(hotkey=asked.hotkey, sign=lambda _: signature)  # the chain checks what it is of
             arguments = [sender, *(getattr(asked, name) for name in EXTRINSICS[asked.call])]
         return await getattr(self._chain, asked.call)(*arguments)
-
-
-class _Sender:
-    """A hotkey on another machine, by the signature that it sent."""
-
-    def __init__(self, hotkey: str, signature: str) -> None:
-        self.hotkey = hotkey
-        try:
-            self._signature = bytes.fromhex(signature)
-        except ValueError:
-            self._signature = b""
-
-    def sign(self, message: bytes) -> bytes:
-        return self._signature  # of these bytes or of none: the chain checks

@@ -17,11 +17,12 @@ import math
 import os
 import shutil
 from array import array
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 import msgspec
 import numpy as np
@@ -39,25 +40,16 @@ K1, B = np.float32(0.9), np.float32(0.4)
 _EXACT_LENGTHS = 24  # lengths below this have a byte of their own; above, 4 significant bits
 
 
-def length_byte(length: int) -> int:
-    """SmallFloat.intToByte4: the byte that stands for a document of `length` terms. Exact up to 40."""
-    if length < _EXACT_LENGTHS:
-        return length
-    rest = length - _EXACT_LENGTHS
-    bits = rest.bit_length()
-    if bits < 4:
-        return _EXACT_LENGTHS + rest
-    shift = bits - 4
-    return _EXACT_LENGTHS + (((rest >> shift) & 7) | ((shift + 1) << 3))
-
-
-def byte_length(byte: int) -> int:
-    """SmallFloat.byte4ToInt: the length a byte stands for, the least of those that share it."""
+def _length(byte: int) -> int:
+    """SmallFloat.byte4ToInt: the length a byte stands for, the least of those that share it. Exact up to 40."""
     if byte < _EXACT_LENGTHS:
         return byte
     rest = byte - _EXACT_LENGTHS
     shift = (rest >> 3) - 1
     return _EXACT_LENGTHS + ((rest & 7) if shift < 0 else ((rest & 7) | 8) << shift)
+
+
+_LENGTHS = [_length(byte) for byte in range(256)]
 
 
 def denominators(pairs: npt.NDArray[np.uint32], total_terms: int, scored_documents: int) -> npt.NDArray[np.float32]:
@@ -67,8 +59,7 @@ def denominators(pairs: npt.NDArray[np.uint32], total_terms: int, scored_documen
     """
     average = np.float32(total_terms / scored_documents if total_terms else 1)
     one = np.float32(1)
-    lengths = np.array([byte_length(byte) for byte in range(256)], np.float32)
-    inverse = one / (K1 * ((one - B) + B * lengths / average))
+    inverse = one / (K1 * ((one - B) + B * np.array(_LENGTHS, np.float32) / average))
     out: npt.NDArray[np.float32] = one + (pairs >> 8).astype(np.float32) * inverse[pairs & 255]
     return out
 
@@ -119,7 +110,7 @@ def build_index(
             order = intake.order(source)
             lines = lines_in_order(plain, intake, order)
             runs = _write_runs(lines, len(order), folder, block_documents, progress)
-        merged = merge_runs(runs, folder, progress)
+        postings, pairs = merge_runs(runs, folder, progress)
         id_bytes = write_columns(intake, order, folder)
         shutil.rmtree(work)
         content = layout.IndexContent(
@@ -127,9 +118,9 @@ def build_index(
             documents=len(intake.ids),
             scored_documents=runs.scored_documents,
             total_terms=runs.total_terms,
-            terms=merged.terms,
-            postings=merged.postings,
-            pairs=merged.pairs,
+            terms=len(runs.vocabulary),
+            postings=postings,
+            pairs=pairs,
             id_bytes=id_bytes,
             files=tuple(layout.describe_file(path) for path in sorted(folder.iterdir())),
         )
@@ -168,14 +159,6 @@ def _write_runs(
 # -- sorted runs
 
 
-class Merged(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes of the merged arrays."""
-
-    terms: int
-    postings: int
-    pairs: int
-
-
 class RunWriter:
     """Analyses documents in number order and writes a run at every `flush`."""
 
@@ -198,7 +181,7 @@ class RunWriter:
             return
         self.scored_documents += 1
         self.total_terms += len(found)
-        norm, vocabulary = length_byte(len(found)), self.vocabulary
+        norm, vocabulary = bisect_right(_LENGTHS, len(found)) - 1, self.vocabulary
         counts = Counter(found)
         self._terms.extend([vocabulary.setdefault(term, len(vocabulary)) for term in counts])
         self._documents.extend([number] * len(counts))
@@ -225,9 +208,11 @@ class RunWriter:
         return self.work / f"run-{run:05d}-{column}.npy"
 
 
-def merge_runs(writer: RunWriter, folder: Path, progress: Progress) -> Merged:
-    """Write vocabulary, starts, pairs, documents and codes from the runs. Raises ArenaError P4005 when the documents
-    have more distinct (count, length) pairs than a code can name."""
+def merge_runs(writer: RunWriter, folder: Path, progress: Progress) -> tuple[int, int]:
+    """Write vocabulary, starts, pairs, documents and codes from the runs: how many postings and pairs.
+
+    Raises ArenaError P4005 when the documents have more distinct (count, length) pairs than a code can name.
+    """
     names = sorted(writer.vocabulary)  # code point order is UTF-8 order
     final = np.empty(len(names), np.int64)
     for number, name in enumerate(names):
@@ -243,7 +228,7 @@ def merge_runs(writer: RunWriter, folder: Path, progress: Progress) -> Merged:
     starts.astype(layout.ARRAYS["starts"]).tofile(layout.array_path(folder, "starts"))
     pairs.astype(layout.ARRAYS["pairs"]).tofile(layout.array_path(folder, "pairs"))
     _scatter(writer, folder, final, starts, pairs, progress)
-    return Merged(terms=len(names), postings=int(starts[-1]), pairs=len(pairs))
+    return int(starts[-1]), len(pairs)
 
 
 def _scatter(
@@ -282,7 +267,8 @@ class Columns:
         names = ("prices", "sold_counts", "services", "shops")
         self.prices, self.sold_counts, self.services, self.shops = (layout.map_array(folder, name) for name in names)
         self.ids = layout.map_array(folder, "ids", f"|S{id_bytes}")
-        self.shop_numbers = {shop: number for number, shop in enumerate(layout.read_shops(folder))}
+        shops: list[str] = orjson.loads((folder / layout.SHOPS).read_bytes())
+        self.shop_numbers = {shop: number for number, shop in enumerate(shops)}
 
     def product_ids(self) -> Iterator[str]:
         """Every id, in document order."""
@@ -479,14 +465,6 @@ def write_documents(
             on_written(count)
 
 
-def open_documents(path: Path) -> BinaryIO:
-    """A binary stream of lines from a plain or gzip-compressed file. Raises ArenaError V2027 when it cannot be read."""
-    try:
-        return cast(BinaryIO, gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
-    except OSError as error:
-        raise ArenaError("V2027", f"{path}: {error.strerror or error}") from error
-
-
 def read_line(line: bytes) -> IndexLine:
     """A typed document from one line. Raises ArenaError P4005 naming the field that is wrong."""
     try:
@@ -508,10 +486,18 @@ def read_line(line: bytes) -> IndexLine:
 
 
 def read_products(path: Path) -> Iterator[Product]:
-    """Every product of a documents file in file order. Raises ArenaError P4005 naming the line, V2027."""
-    with open_documents(path) as stream:
-        for number, line in enumerate(stream, start=1):
-            try:
-                yield read_line(line).product
-            except ArenaError as error:
-                raise ArenaError(error.failure.code, f"{path.name} line {number}: {error.failure.detail}") from error
+    """Every product of a documents file, plain or compressed, in file order. Raises ArenaError P4005 naming the line,
+    V2027."""
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
+            for number, line in enumerate(stream, start=1):
+                yield _product_of(line, f"{path.name} line {number}")
+    except OSError as error:
+        raise ArenaError("V2027", f"{path}: {error.strerror or error}") from error
+
+
+def _product_of(line: bytes, place: str) -> Product:
+    try:
+        return read_line(line).product
+    except ArenaError as error:
+        raise ArenaError(error.failure.code, f"{place}: {error.failure.detail}") from error

@@ -238,12 +238,6 @@ def map_array(folder: Path, name: str, dtype: str | None = None) -> npt.NDArray[
     return np.asarray(np.memmap(path, dtype, mode="r"))
 
 
-def read_vocabulary(folder: Path) -> list[str]:
-    """Terms in number order; no term holds a line break."""
-    text = (folder / VOCABULARY).read_bytes().decode()
-    return text.split("\n") if text else []
-
-
 class Vocabulary:
     """Term -> number. Thread-safe.
 
@@ -271,8 +265,3 @@ class Vocabulary:
             return None
         terms = self._text[self._places[block] : self._places[block + 1] - 1].split(b"\n")
         return block * _BLOCK + terms.index(key) if key in terms else None
-
-
-def read_shops(folder: Path) -> list[str]:
-    """Shop ids in number order."""
-    return msgspec.json.decode((folder / SHOPS).read_bytes(), type=list[str])

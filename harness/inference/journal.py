@@ -27,24 +27,15 @@ _SEAL_CHARS = 16
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-class Answered(msgspec.Struct, frozen=True, kw_only=True, tag="answered"):
-    """An answer was added."""
+class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One step: an answer that was added, or the place of one that a restart asked for again; neither: nothing recorded
+    so far is owed."""
 
-    answer: RecordedAnswer
-
-
-class Taken(msgspec.Struct, frozen=True, kw_only=True, tag="taken"):
-    """A restart asked again for what stands at `place`."""
-
-    place: int
+    answer: RecordedAnswer | None = None
+    taken: int | None = None
 
 
-class Forgiven(msgspec.Struct, frozen=True, kw_only=True, tag="forgiven"):
-    """Nothing recorded so far is owed."""
-
-
-Line = Answered | Taken | Forgiven
-_LINES: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
+_LINES = msgspec.json.Decoder(Line)
 
 
 class MemoryJournal:
@@ -68,7 +59,7 @@ class MemoryJournal:
         for place in self._places.get(request_sha256, ()):
             if place not in self._taken:
                 if place not in self._kept and self._answers[place].reply is not None:
-                    self._write(Taken(place=place))
+                    self._write(Line(taken=place))
                     self._kept.add(place)
                 self._taken.add(place)
                 self._owed.discard(place)
@@ -77,7 +68,7 @@ class MemoryJournal:
 
     def add(self, answer: RecordedAnswer) -> None:
         """Keep an answer before the agent sees it. Raises ArenaError V2004, V2115 when it cannot be kept."""
-        self._write(Answered(answer=answer))
+        self._write(Line(answer=answer))
         self._taken.add(len(self._answers))
         self._keep(answer)
 
@@ -91,7 +82,7 @@ class MemoryJournal:
 
     def forgive(self) -> None:
         """Owe nothing of what is recorded: what ended the attempt lay in no miner's hands. Raises as `add`."""
-        self._write(Forgiven())
+        self._write(Line())
         self._kept.clear()
         self._owed.clear()
 
@@ -140,20 +131,20 @@ class FileJournal(MemoryJournal):
                 line = _LINES.decode(content)
             except (UnicodeDecodeError, msgspec.DecodeError):
                 break
-            is_placed = not isinstance(line, Taken) or 0 <= line.place < len(self._answers)
+            is_placed = line.taken is None or 0 <= line.taken < len(self._answers)
             if row != _sealed(content.decode()) or not is_placed:
                 break
             whole += len(row)
-            if isinstance(line, Answered):
+            if line.answer is not None:
                 self._keep(line.answer)
-            elif isinstance(line, Taken):
-                self._kept.add(line.place)
+            elif line.taken is not None:
+                self._kept.add(line.taken)
             else:
                 self._kept.clear()
         return whole
 
     def _write(self, line: Line) -> None:
-        row = memoryview(_sealed(_text_of(line)))
+        row = memoryview(_sealed(msgspec.json.encode(line).decode()))  # one row: JSON escapes line breaks
         start = os.fstat(self._file).st_size
         try:
             while row:
@@ -175,10 +166,6 @@ def open_journal(path: str) -> Iterator[FileJournal | None]:
         yield journal
     finally:
         journal.close()
-
-
-def _text_of(line: Line) -> str:
-    return msgspec.json.encode(line).decode()  # one row: JSON escapes line breaks
 
 
 def _sealed(text: str) -> bytes:

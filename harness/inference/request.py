@@ -216,7 +216,7 @@ def neutral_request(text: str, *, at_most_bytes: int = 0) -> str:
         texts[system : system + 2] = ["\n".join(texts[system : system + 2])]
     turns = [("system", words) for words in texts[:system]]
     turns += [("assistant" if index % 2 else "user", words) for index, words in enumerate(texts[system:])]
-    messages = [{"role": role, "content": neutral_text(words) or "."} for role, words in turns]
+    messages = [{"role": role, "content": _RUN.sub(_neutral_run, words) or "."} for role, words in turns]
     last = messages[-1]["content"]
     if len(last) >= 2 * len(_OPENING):
         messages[-1]["content"] = _OPENING + last[len(_OPENING) :]
@@ -228,12 +228,8 @@ def plain_request(model: str) -> str:
     return foreign_text({"model": model, "messages": [{"role": "user", "content": "Reply with OK."}], "max_tokens": 1})
 
 
-def neutral_text(text: str) -> str:
-    """`text` with every character replaced by a neutral one of its kind."""
-    return _RUN.sub(_neutral_run, text)
-
-
 def _neutral_run(found: re.Match[str]) -> str:
+    """A run of characters with each replaced by a neutral one of its kind."""
     run = found.group()
     first, size = run[0], len(run)
     if first in " \n":

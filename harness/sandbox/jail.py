@@ -1,15 +1,24 @@
-"""One guest in one jail, from its start to its end: the same for every level.
+"""One guest in one jail, from its start to its end, the same for every level; and the two levels bubblewrap and none.
 
-A level says how a jail is started, looked at and ended (`Jail`); `JailSandbox` runs agents in such jails. Every 100 ms
-each limit is looked at, whether the host waits, works on a call or writes; a guest that broke one is ended at once,
-before its host has finished. Looks take at most half of the watch's time, so a guest that is slow to look at does not
-take the host's. If the watch itself fails, that is a fault of ours and is raised to the episode.
+A level says how a jail is started, looked at and ended (`Jail`); `JailSandbox` runs agents in such jails. Every 100
+ms each limit is looked at, whether the host waits, works on a call or writes; a guest that broke one is ended at
+once, before its host has finished. Looks take at most half of the watch's time, so a guest that is slow to look at
+does not take the host's. If the watch itself fails, that is a fault of ours and is raised to the episode.
+
+bubblewrap gives each run a fresh jail with the read-only guest root, two small tmpfs, three devices and nothing else
+of the host: no network, no environment, no capability, no /proc. When `run` returns, no process of the guest is alive;
+when the host is killed, the jail dies with it. Three ways in, by what the host is and allows:
+  root           bubblewrap starts as root and makes the namespaces; the runner takes its uid before the agent is
+                 loaded. Needs no user namespaces, and no path that other uids can traverse.
+  root-userns    root gives up its uid first; bubblewrap uses a user namespace. For root without CAP_SYS_ADMIN.
+  user           the same as an ordinary user, whose own uid the guest keeps: the namespaces alone protect its files.
 """
 
 from __future__ import annotations
 
 import abc
 import contextlib
+import json
 import os
 import select
 import signal
@@ -20,8 +29,8 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 
@@ -41,7 +50,15 @@ from harness.sandbox.port import (
     build_bounds,
     build_init,
 )
-from harness.sandbox.processes import JailGroup, TreeCpu, held_bytes, reading_as
+from harness.sandbox.processes import (
+    Cgroups,
+    TreeCpu,
+    descendants,
+    held_bytes,
+    lease_uid,
+    open_group,
+    reading_as,
+)
 
 Limit = Literal["memory", "cpu", "processes", "disk", "resources"]
 Looks = Mapping[Limit, Callable[[], bool]]  # says of each limit whether it is broken right now; looked at in this order
@@ -96,7 +113,7 @@ class Jail(abc.ABC):
         limits: EpisodeLimits,
         bounds: bytes,
         held: contextlib.ExitStack,
-        group: JailGroup | None = None,
+        group: Cgroups | None = None,
     ) -> None:
         """`bounds` is the runner's first message; `held` gives back uids, group and folders when all is gone."""
         self.process, self.pipes = process, Pipes.of(process)
@@ -140,7 +157,7 @@ class Jail(abc.ABC):
                 return all(held_bytes(self.pids()) > self.limits.memory_bytes for _ in range(2))
 
         group = self.group
-        read_cpu_s = group.cpu_time_s if group and group.counts_cpu else TreeCpu(self.process.pid).read_s
+        read_cpu_s = group.cpu_time_s if group and group.cpu else TreeCpu(self.process.pid).read_s
         return {
             # The kernel may end one process of the group only; the episode ends with it, as it does without a cgroup.
             "memory": group.was_out_of_memory if group else is_over_memory,
@@ -188,7 +205,7 @@ class JailSandbox:
         with (
             self._slots,
             contextlib.closing(self.take(job.limits)) as jail,
-            Watch(jail.looks(), jail.kill, self._clock) as watch,
+            contextlib.closing(Watch(jail.looks(), jail.kill, self._clock)) as watch,
         ):
 
             def begin() -> bytes:
@@ -245,7 +262,7 @@ def explain_death(ended: GuestExit, status: int, *, was_out_of_memory: bool) -> 
 
 
 class Watch:
-    """Looks at the limits of one guest. A context: on leaving, nothing is looked at any more."""
+    """Looks at the limits of one guest, until it is closed."""
 
     def __init__(self, looks: Looks, end_guest: Callable[[], None], clock: Callable[[], float]) -> None:
         """`end_guest` kills all that may have broken a limit, and is called once, from the watch's thread. `clock`
@@ -256,12 +273,8 @@ class Watch:
         self._broken: Limit | None = None
         self._fault: Exception | None = None
 
-    def __enter__(self) -> Watch:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """From now on nothing is looked at."""
         self._is_done.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -346,5 +359,140 @@ class _Process(Jail):
         """Kill it, and delete its folder."""
         self.kill()
         self.process.wait()
+        self.pipes.close()
+        self._held.close()
+
+
+EntryMode = Literal["root", "root-userns", "user"]
+
+_SHM_BYTES = 1 << 20
+# Not /dev/zero: mapped shared, it is memory without a file, which outlives every mapping of it.
+_DEVICES = ("/dev/null", "/dev/random", "/dev/urandom")
+_WRITABLE = ("tmp", "dev/shm")
+_INFO_BYTES = 1 << 12
+
+
+class Bubblewrap(msgspec.Struct, frozen=True, kw_only=True):
+    """How to enter a jail on this host: the binary, the way in, what bounds memory, what a guest sees and may call."""
+
+    binary: Path
+    entry: EntryMode
+    cgroups: Cgroups | None
+    root: GuestRoot
+    program: bytes
+
+    def open(self, limits: EpisodeLimits) -> Jail:
+        """A jail that has just been started, with a uid and a group of its own where the host has them. Raises
+        ArenaError V2002 when it cannot be."""
+        with contextlib.ExitStack() as stack:
+            uid = None if self.entry == "user" else stack.enter_context(lease_uid())
+            group = stack.enter_context(open_group(self.cgroups, limits))
+            filter_read, filter_write = os.pipe()
+            info_read, info_write = os.pipe()
+            stack.callback(os.close, info_read)
+            try:
+                os.write(filter_write, self.program)  # a filter is smaller than a pipe's buffer
+                os.close(filter_write)
+                process = start_process(
+                    self._command(limits, filter_fd=filter_read, info_fd=info_write),
+                    {},
+                    descriptors=(filter_read, info_write),
+                    uid=uid if self.entry == "root-userns" else None,
+                )
+            finally:
+                os.close(filter_read)
+                os.close(info_write)
+            identity = uid if self.entry == "root" else None
+            bounds = build_bounds(limits, identity=identity, is_alone_with_uid=True)
+            return _Jail(info_read, process, limits, bounds, stack.pop_all(), group)
+
+    def _command(self, limits: EpisodeLimits, *, filter_fd: int, info_fd: int) -> list[str]:
+        command = [str(self.binary), "--die-with-parent", "--new-session", "--clearenv"]
+        command += ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
+        command += ["--hostname", "guest", "--cap-drop", "ALL"]
+        if self.entry == "root":
+            command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]  # the runner gives them up with uid 0
+        else:
+            command += ["--unshare-user", "--disable-userns"]
+        for name, value in guest_environment().items():
+            command += ["--setenv", name, value]
+        # No /proc: it would show the host's paths and counters, and the memory of the jail's own first process.
+        command += ["--ro-bind", str(self.root.path), "/", "--size", str(_SHM_BYTES), "--tmpfs", "/dev"]
+        for device in _DEVICES:
+            command += ["--dev-bind", device, device]
+        command += ["--perms", "1777", "--size", str(limits.disk_bytes), "--tmpfs", "/tmp"]
+        command += ["--perms", "1777", "--size", str(_SHM_BYTES), "--tmpfs", "/dev/shm"]
+        command += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
+        command += ["--seccomp", str(filter_fd), "--info-fd", str(info_fd)]
+        return [*command, "--", *guest_command()]
+
+
+class _Jail(Jail):
+    """A jail with namespaces: the first process in it is all that must be killed."""
+
+    def __init__(self, info_fd: int, *started: Any) -> None:
+        """`info_fd` is where bubblewrap's account of the jail can be read; the rest is any jail's."""
+        super().__init__(*started)
+        self._info_fd = info_fd
+        self._first_pid = 0
+        self._pidfd: int | None = None
+        self._folders: list[int] = []
+
+    def take_hold(self) -> None:
+        """Find the jail's first process, put all of it into the group, open the folders to be counted."""
+        self._first_pid = int(json.loads(os.read(self._info_fd, _INFO_BYTES))["child-pid"])
+        self._pidfd = os.pidfd_open(self._first_pid)
+        if self.group is not None:
+            # Only the runner lives in the jail now and it waits: what is moved here is everything there is.
+            for pid in descendants(self._first_pid):
+                self.group.add(pid)
+        try:
+            for name in _WRITABLE:
+                path = Path("/proc", str(self._first_pid), "root", name)
+                self._folders.append(os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+                self._held.callback(os.close, self._folders[-1])
+        except OSError as error:
+            raise ArenaError("V2002", f"the jail's folders cannot be watched: {error}") from error
+
+    def looks(self) -> dict[Limit, Callable[[], bool]]:
+        """Memory and CPU time, and the names in its folders: one without content takes memory and no space."""
+
+        def has_too_many_files() -> bool:
+            found = [os.fstatvfs(folder) for folder in self._folders]
+            return sum(facts.f_files - facts.f_ffree for facts in found) > FILES_AT_MOST
+
+        return {**super().looks(), "disk": has_too_many_files}
+
+    def pids(self) -> tuple[int, ...]:
+        """All that descends from the jail's first process."""
+        return descendants(self._first_pid)[1:]
+
+    def kill(self) -> None:
+        """Kill the first process, and the kernel the others."""
+        if self._pidfd is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Kill everything and return when it is gone: the kernel reports the end of a pid namespace's first process
+        only after all the others."""
+        self.kill()
+        if self._pidfd is None:  # its first process may wait for bubblewrap itself, and would outlive it
+            for pid in reversed(descendants(self.process.pid)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        else:
+            poll = select.poll()
+            poll.register(self._pidfd, select.POLLIN)
+            poll.poll(REAP_S * 1000)
+            os.close(self._pidfd)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=REAP_S)  # bubblewrap reaps the jail's first process, then leaves
+        self.process.kill()
+        self.process.wait()
+        if self._pidfd is not None:
+            # A jail that ended by itself may have been left unreaped; it is ours when this is a container's pid 1.
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self._first_pid, os.WNOHANG)
         self.pipes.close()
         self._held.close()

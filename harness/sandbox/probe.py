@@ -25,9 +25,8 @@ import structlog
 from foundation.canonical import foreign_text
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
-from harness.sandbox.bubblewrap import Bubblewrap, EntryMode
 from harness.sandbox.guest_files import GuestRoot, open_guest_root
-from harness.sandbox.jail import JailSandbox, Reference
+from harness.sandbox.jail import Bubblewrap, EntryMode, JailSandbox, Reference
 from harness.sandbox.landlock import SCOPES_ABI, Landlock, UidMode, landlock_abi, sweep_work_directories
 from harness.sandbox.port import OPEN_FILES, GuestCallError, GuestJob, Sandbox, SandboxLevel
 from harness.sandbox.processes import Cgroups, find_cgroups
@@ -79,7 +78,8 @@ def inspect(sandbox: Sandbox, *, is_uid_own: bool, has_namespaces: bool = True) 
     ):
         folder, name = Path(directory), f"arena-selftest-{secrets.token_hex(8)}"
         folder.chmod(0o777)  # any user may enter and write by its permissions: only the jail keeps a guest out
-        (folder / "file").touch(0o644)
+        (folder / "file").touch()
+        (folder / "file").chmod(0o644)
         abstract.bind("\0" + name)
         abstract.listen()
         datagrams.bind(str(folder / "socket"))

@@ -268,39 +268,27 @@ class Cgroups(msgspec.Struct, frozen=True, kw_only=True):
         # v1 writes "no limit" as the largest number of pages
         return int(value) if value.isdigit() and int(value) < _NO_LIMIT_BYTES else None
 
-
-class JailGroup:
-    """The group of one jail."""
-
-    def __init__(self, groups: Cgroups) -> None:
-        self._groups = groups
-
     def add(self, pid: int) -> None:
         """Move a process into the group; its later children are born there."""
-        for directory in self._groups.directories():
+        for directory in self.directories():
             (directory / "cgroup.procs").write_text(str(pid))
 
     def was_out_of_memory(self) -> bool:
         """True when the kernel killed a process of the group for memory."""
-        text = (self._groups.memory / _MEMORY[self._groups.version][2]).read_text()
+        text = (self.memory / _MEMORY[self.version][2]).read_text()
         return re.search(r"^oom_kill [1-9]", text, re.MULTILINE) is not None
 
-    @property
-    def counts_cpu(self) -> bool:
-        """True when `cpu_time_s` can be asked."""
-        return self._groups.cpu is not None
-
     def cpu_time_s(self) -> float:
-        """CPU seconds that the group's processes have used, the ended ones included."""
-        assert self._groups.cpu is not None, "this group counts no CPU time"
-        if self._groups.version == "v1":
-            return int((self._groups.cpu / "cpuacct.usage").read_text()) / 1e9
-        lines = dict(line.split() for line in (self._groups.cpu / "cpu.stat").read_text().splitlines())
+        """CPU seconds that the group's processes have used, the ended ones included; where `cpu` is counted."""
+        assert self.cpu is not None, "this group counts no CPU time"
+        if self.version == "v1":
+            return int((self.cpu / "cpuacct.usage").read_text()) / 1e9
+        lines = dict(line.split() for line in (self.cpu / "cpu.stat").read_text().splitlines())
         return int(lines["usage_usec"]) / 1e6
 
 
 @contextlib.contextmanager
-def open_group(cgroups: Cgroups | None, limits: EpisodeLimits) -> Iterator[JailGroup | None]:
+def open_group(cgroups: Cgroups | None, limits: EpisodeLimits) -> Iterator[Cgroups | None]:
     """A fresh group with its limits set; None where there are no groups."""
     if cgroups is None:
         yield None
@@ -316,7 +304,7 @@ def open_group(cgroups: Cgroups | None, limits: EpisodeLimits) -> Iterator[JailG
         if (own.memory / with_swap).exists():  # v2 counts swap apart
             (own.memory / with_swap).write_text("0" if own.version == "v2" else str(limits.memory_bytes))
         (own.pids / "pids.max").write_text(str(limits.processes))
-        yield JailGroup(own)
+        yield own
     finally:
         for directory in own.directories():
             with contextlib.suppress(OSError):  # busy for a moment more: swept at the next start

@@ -7,7 +7,7 @@ though a hit does not repeat them. The functions carry the names of those they s
 
 from __future__ import annotations
 
-from harness.catalogue.requests import ignored_parameters
+from harness.catalogue.port import ignored_parameters
 from harness.limits import PRODUCT
 from harness.tools import functions
 from harness.tools.functions import ToolContext, ToolOutcome, products_of, refuse_long, result_text, search_request

@@ -15,8 +15,7 @@ import orjson
 
 from foundation.codes import BAD_CALL
 from foundation.errors import Failure
-from harness.catalogue.port import Catalogue, SearchRequest, ShopPages
-from harness.catalogue.requests import ignored_parameters
+from harness.catalogue.port import Catalogue, SearchRequest, ShopPages, ignored_parameters
 from harness.limits import MATCHED_VALUE, PRODUCT, WorkMeter
 from problems.axes import Pair, count_pairs
 from problems.model import Product, Voucher

@@ -44,7 +44,7 @@ Pair = tuple[str, str]
 Marks = Mapping[str, int]  # mark -> the last span in which the model says it
 
 
-class ReturnedProduct(msgspec.Struct, frozen=True):
+class ReturnedProduct(msgspec.Struct):
     """A product by its id. `names` are the marks of its id, price and title, `traits` those of its attributes, options
     and services; each with its weight and the number of the span that returned it first."""
 

@@ -57,10 +57,20 @@ def init(
     The agent lets the model write every call; its comments say where to change it. Anybody may build on it: the gate
     takes its code away before it compares agents. Nothing that exists is overwritten.
     """
+    from harness.agents.registry import published_sources
+    from problems.formats import write_problems
+    from problems.suites import load_shipped
+
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise typer.BadParameter(f"{folder} exists and is not empty: choose another folder", param_hint="FOLDER")
     folder.mkdir(parents=True, exist_ok=True)
-    files = agent_files()
+    (example,) = (source for source in published_sources() if source.startswith(_BEGINS))
+    templates = resources.files("neurons.practice").joinpath("template")
+    files = {  # the agent's code is one that every gate knows as published, so nobody owns it
+        "agent.py": templates.joinpath("agent_head.txt").read_text("utf-8") + example.partition('"""\n\n')[2],
+        "test_agent.py": templates.joinpath("test_agent.txt").read_text("utf-8"),
+        "problem.jsonl": next(iter(write_problems(load_shipped(_SUITE).problems))) + "\n",
+    }
     for name, content in files.items():
         with (folder / name).open("x", encoding="utf-8") as stream:
             stream.write(content)
@@ -72,23 +82,6 @@ def init(
     )
     lines = [f"{folder}: {', '.join(files)}", "", "next:", *(f"  {line}" for line in following)]
     show({"folder": str(folder), "files": list(files), "next": list(following)}, lines, as_json=as_json)
-
-
-def agent_files() -> dict[str, str]:
-    """What `arena init` writes, by file name. The agent's code is one that every gate knows as published, so nobody
-    owns it."""
-    from harness.agents.registry import published_sources
-    from problems.formats import write_problems
-    from problems.suites import load_shipped
-
-    (example,) = (source for source in published_sources() if source.startswith(_BEGINS))
-    _, _, code = example.partition('"""\n\n')
-    templates = resources.files("neurons.practice").joinpath("template")
-    return {
-        "agent.py": templates.joinpath("agent_head.txt").read_text("utf-8") + code,
-        "test_agent.py": templates.joinpath("test_agent.txt").read_text("utf-8"),
-        "problem.jsonl": next(iter(write_problems(load_shipped(_SUITE).problems))) + "\n",
-    }
 
 
 @command(app)
@@ -184,8 +177,8 @@ def _versions(agent: Path) -> Iterator[bytes]:
 
 def _run_once(agent: Path, source: str, choice: Choice, settings: Settings, workers: int, *, as_json: bool) -> int:
     """One run; the exit code."""
-    from harness.inference.scripted.server import ScriptedUpstream
-    from neurons.practice.run import LocalRun, at_once_here, default_cache_dir, json_row, opened_problems, run_here
+    from harness.inference.scripted.model import ScriptedUpstream
+    from neurons.practice.run import LocalRun, at_once_here, default_cache_dir, json_row, open_problems, run_here
 
     def say(line: str) -> None:
         if not as_json:
@@ -193,26 +186,21 @@ def _run_once(agent: Path, source: str, choice: Choice, settings: Settings, work
 
     done: list[RunRow] = []
     at_once = at_once_here(workers, settings)
-    with opened_problems(settings, choice, at_once=at_once) as asked:
-        is_scripted = any(isinstance(one, ScriptedUpstream) for _, ports in asked[:1] for one in ports.upstreams)
-        policy = next((ports.policy.name for _, ports in asked), settings.policy)
-        say(_line(tuple(_WIDTHS)))
-        for row in run_here(source, asked, at_once):
-            done.append(row)
-            say(_line(_cells(row)))
+    asked = open_problems(settings, choice, at_once=at_once)
+    is_scripted = any(isinstance(one, ScriptedUpstream) for _, ports in asked[:1] for one in ports.upstreams)
+    policy = next((ports.policy.name for _, ports in asked), settings.policy)
+    say(_line(tuple(_WIDTHS)))
+    for row in run_here(source, asked, at_once):
+        done.append(row)
+        say(_line(_cells(row)))
     try:
         kept = LocalRun(agent=str(agent), agent_sha256=text_hash(source), policy=policy, rows=tuple(done))
         kept.save(default_cache_dir() / "last-run.json")
     except OSError as error:
         typer.echo(f"the run is not kept: {error.filename}: {error.strerror}", err=True)
     show([json_row(row) for row in done] if as_json else None, _summary_lines(done, is_scripted), as_json=as_json)
-    return max((_row_exit(row) for row in done), default=0)
-
-
-def _row_exit(row: RunRow) -> int:
-    if row.failure is not None:
-        return exit_code(ArenaError(row.failure.code))
-    return EXIT_FAILED if row.evaluation and row.evaluation.body.failure else 0
+    codes = [EXIT_FAILED for row in done if row.evaluation and row.evaluation.body.failure]
+    return max([*codes, *(exit_code(ArenaError(row.failure.code)) for row in done if row.failure)], default=0)
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -240,18 +228,17 @@ def _cells(row: RunRow) -> tuple[str, ...]:
 
 def _summary_lines(done: Sequence[RunRow], is_scripted: bool) -> Iterator[str]:
     from arena.view.page import loss_lines
-    from arena.view.reading import loss_of
 
     evaluations = [row.evaluation for row in done if row.evaluation is not None]
     scores = [evaluation.score_e4 for evaluation in evaluations if evaluation.score_e4 is not None]
     solved, mean = sum(score > 0 for score in scores), sum(scores) / max(1, len(scores)) / 10_000
     yield f"\nsolved {solved} of {len(done)}; mean score {mean:.4f} over {len(scores)} scored (outcome x coefficient)"
-    losses = [loss for row in done if row.evaluation and (loss := loss_of(row.evaluation, row.constraints))]
-    if losses:
-        yield f"\nWhy points were lost ({len(losses)} of {len(done)}); whole traces: arena view"
-    for loss in losses:
+    lost = [(row.evaluation, row.constraints) for row in done if row.evaluation and row.evaluation.score_e4 != 10_000]
+    if lost:
+        yield f"\nWhy points were lost ({len(lost)} of {len(done)}); whole traces: arena view"
+    for each in lost:
         yield ""
-        yield from (line.text for line in loss_lines(loss, WIDTH))
+        yield from (line.text for line in loss_lines(*each, WIDTH))
     missing = [row for row in done if row.failure and row.failure.code == NOT_RECORDED]
     if missing:
         yield f"\nnot run: {len(missing)} of {len(done)} problems, because the recording holds no reply:"

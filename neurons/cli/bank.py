@@ -6,9 +6,9 @@ import contextlib
 import functools
 import os
 import secrets
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -23,19 +23,17 @@ from neurons.cli.options import (
     command,
     state_folder,
 )
-from neurons.cli.presenter import echo_json, show, show_progress
+from neurons.cli.presenter import show, show_progress
 from neurons.cli.problems import ProductFlags, app, read_file, read_files, read_release, refuse_existing
 
 if TYPE_CHECKING:
     from arena.bank.partition_file import PoolAssignment
-    from arena.bank.released_problems import LearntPool, ReleasedPool
-    from arena.bank.sealing import BatchNotice, SealedFile
+    from arena.bank.sealing import SealedFile
     from arena.chain.port import Signer, Timelock
     from arena.records.model import ReleaseRecord
     from problems.clusters import ProductClasses
     from problems.model import Problem
 
-_POOLS: tuple[LearntPool, ...] = ("train", "dev")
 _WHY = {
     "held_out": "held out by name",
     "cluster": "shares a leak cluster with another pool's problem",
@@ -123,7 +121,7 @@ def pool(
         list[Path], typer.Argument(metavar="EXPORT...", help="Signed exports: their releases say what is public.")
     ],
     out: Annotated[Path, typer.Option("--out", help="File to write; it must not exist.")],
-    wanted: Annotated[str, typer.Option("--pool", help="train or dev; no other pool comes out.")] = "train",
+    chosen: Annotated[Literal["train", "dev"], typer.Option("--pool", help="No other pool comes out.")] = "train",
     held_out: Annotated[
         list[Path] | None, typer.Option("--held-out", help="Problems kept out, and their leak clusters. Repeatable.")
     ] = None,
@@ -153,9 +151,6 @@ def pool(
     from problems.formats import write_problems
     from training.corpus.exports import open_export
 
-    chosen = next((one for one in _POOLS if one == wanted), None)
-    if chosen is None:
-        raise typer.BadParameter(f"{wanted!r} is none of {', '.join(_POOLS)}", param_hint="--pool")
     out.parent.mkdir(parents=True, exist_ok=True)
     refuse_existing(out)
     state = state_folder(state_dir)
@@ -167,14 +162,24 @@ def pool(
     with show_progress() as progress:
         for export in exports:  # each is verified whole before its releases count
             tell = functools.partial(progress, "verify")
-            open_export(export, verify, seals=state / "corpus" / "seals", progress=tell)
+            open_export(export, verify, progress=tell)
             releases += read_releases(export)
     entered = None if partition is None else read_partition(partition, verify)
     taken = released_pool(chosen, releases, held, held_out=read_files(held_out or []), partition=entered)
     if taken.problems:
         out.write_text("".join(f"{line}\n" for line in write_problems(taken.problems)), encoding="utf-8")
-    _show(taken, chosen, out, folder, as_json=as_json)
-    raise typer.Exit(0 if taken.problems else EXIT_FAILED)
+    for one in taken.left_out:
+        typer.echo(f"left out: {one.problem_id}: {_WHY[one.reason]}", err=True)
+    if taken.batches_missing:
+        typer.echo(f"released, and not in {folder}: {', '.join(taken.batches_missing)}", err=True)
+    for race in taken.titles:
+        typer.echo(f"{race} brought accepted titles: arena race show {race} --titles titles-{race}.json", err=True)
+    row = {name: getattr(taken, name) for name in ("races", "left_out", "titles", "batches_missing")}
+    path, count = str(out) if taken.problems else None, len(taken.problems)
+    told = f"{out}: {count} problems of {chosen}, of {len(taken.races)} races"
+    none = f"no released problem of {chosen}: nothing was written"
+    show({"pool": chosen, "path": path, "problems": count, **row}, [told if count else none], as_json=as_json)
+    raise typer.Exit(0 if count else EXIT_FAILED)
 
 
 def _three(text: str, flag: str) -> list[int]:
@@ -182,24 +187,6 @@ def _three(text: str, flag: str) -> list[int]:
     if len(parts) != 3 or not all(part.strip().isdecimal() for part in parts):
         raise typer.BadParameter(f"{text!r} is not three numbers: product,shop,voucher", param_hint=flag)
     return [int(part) for part in parts]
-
-
-def _show(taken: ReleasedPool, chosen: LearntPool, out: Path, folder: Path, *, as_json: bool) -> None:
-    if as_json:
-        row = {"pool": chosen, "path": str(out) if taken.problems else None, "problems": len(taken.problems)}
-        rest = {"races": taken.races, "left_out": taken.left_out, "titles": taken.titles}
-        echo_json(row | rest | {"batches_missing": taken.batches_missing})
-        return
-    for one in taken.left_out:
-        typer.echo(f"left out: {one.problem_id}: {_WHY[one.reason]}", err=True)
-    if taken.batches_missing:
-        typer.echo(f"released, and not in {folder}: {', '.join(taken.batches_missing)}", err=True)
-    for race in taken.titles:
-        typer.echo(f"{race} brought accepted titles: arena race show {race} --titles titles-{race}.json", err=True)
-    if not taken.problems:
-        typer.echo(f"no released problem of {chosen}: nothing was written", err=True)
-        return
-    typer.echo(f"{out}: {len(taken.problems)} problems of {chosen}, of {len(taken.races)} races")
 
 
 @command(app)
@@ -269,13 +256,32 @@ def seal(
         now_ms=unix_ms,
         titles=accepted,
     )
-    made = _write_sealed(out, locked, races)
-    _show_sealed(made, assigned, timelock, as_json)
+    _write_sealed(out, locked, races, timelock, as_json=as_json)
+    for problem_id in assigned.refused:
+        typer.echo(f"left out: {problem_id} would join two pools, or shares a cluster with a suite", err=True)
     if not as_json:
         typer.echo(
-            f"{len(made)} batches in {out}: *.sealed.json for validators, *.notice.json for everybody\n"
+            f"{races} batches in {out}: *.sealed.json for validators, *.notice.json for everybody\n"
             f"next: arena operator publish {out}; validators set operator_hotkey = {signer.hotkey}"
         )
+
+
+def _write_sealed(out: Path, locked: Iterable[SealedFile], races: int, timelock: Timelock, *, as_json: bool) -> None:
+    """Write each file with its public notice beside it, as it is made, and show it."""
+    from arena.bank.sealing import notice_bytes, opening_time, write_sealed
+    from arena.bank.stock import SUFFIX
+
+    out.mkdir(parents=True, exist_ok=True)
+    with show_progress() as progress:
+        for made, sealed in enumerate(locked, 1):
+            notice = sealed.notice
+            write_sealed(out / f"{notice.race_id}{SUFFIX}", sealed)
+            (out / f"{notice.race_id}.notice.json").write_bytes(notice_bytes(sealed))
+            progress("seal", made, races)
+            opens, count = opening_time(notice, timelock), len(notice.problems)
+            row = {"race_id": notice.race_id, "round": notice.round, "opens": opens, "problems": count}
+            text = f"{notice.race_id}  round {notice.round}  opens {opens}  {count} problems"
+            show(row | {"batch_sha256": notice.batch_sha256}, [text], as_json=as_json)
 
 
 def _assigned(problems: list[Problem], partition: Path | None, signer: Signer, goods: ProductFlags) -> PoolAssignment:
@@ -291,34 +297,6 @@ def _assigned(problems: list[Problem], partition: Path | None, signer: Signer, g
         return goods.classes()
 
     return assign(partition, problems, signer, verify, classes)
-
-
-def _write_sealed(out: Path, locked: Iterable[SealedFile], total: int) -> list[BatchNotice]:
-    """Write each file with its public notice beside it, as it is made."""
-    from arena.bank.sealing import notice_bytes, write_sealed
-    from arena.bank.stock import SUFFIX
-
-    out.mkdir(parents=True, exist_ok=True)
-    made: list[BatchNotice] = []
-    with show_progress() as progress:
-        for sealed in locked:
-            write_sealed(out / f"{sealed.notice.race_id}{SUFFIX}", sealed)
-            (out / f"{sealed.notice.race_id}.notice.json").write_bytes(notice_bytes(sealed))
-            made.append(sealed.notice)
-            progress("seal", len(made), total)
-    return made
-
-
-def _show_sealed(made: Collection[BatchNotice], assigned: PoolAssignment, timelock: Timelock, as_json: bool) -> None:
-    from arena.bank.sealing import opening_time
-
-    for notice in made:
-        opens = opening_time(notice, timelock)
-        row = {"race_id": notice.race_id, "round": notice.round, "opens": opens, "problems": len(notice.problems)}
-        text = f"{notice.race_id}  round {notice.round}  opens {opens}  {len(notice.problems)} problems"
-        show(row | {"batch_sha256": notice.batch_sha256}, [text], as_json=as_json)
-    for problem_id in assigned.refused:
-        typer.echo(f"left out: {problem_id} would join two pools, or shares a cluster with a suite", err=True)
 
 
 @command(app)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
+from io import StringIO
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,9 +24,9 @@ from neurons.cli.options import (
     command,
     state_folder,
 )
-from neurons.cli.presenter import show, show_progress
+from neurons.cli.presenter import make_table, show, show_progress
 from neurons.cli.trac import open_asker, trac, usage_lines
-from neurons.cli.train import SEALS, LeakFlags
+from neurons.cli.train import LeakFlags
 
 if TYPE_CHECKING:
     from training.corpus.building import Built
@@ -48,7 +49,7 @@ app = typer.Typer(
 
 _StateDir = Annotated[
     Path | None,
-    typer.Option("--state-dir", help="Keeps finished verifications. Default: ARENA_STATE_DIR."),
+    typer.Option("--state-dir", help="Keeps exports of an object store. Default: ARENA_STATE_DIR."),
 ]
 
 
@@ -76,7 +77,7 @@ _Tokenizer = Annotated[
 ]
 _Rule = Annotated[
     list[str] | None,
-    typer.Option("--rule", metavar="KEY=VALUE", help="One rule, over the file's: pool=dev, off=tokens,pairing."),
+    typer.Option("--rule", metavar="KEY=VALUE", help="One rule of the filter: pool=dev, off=tokens,pairing."),
 ]
 
 
@@ -89,7 +90,6 @@ def build(
     foreign: _Foreign = None,
     rewritten: _Rewritten = None,
     trust_unsigned: TrustUnsignedOption = False,
-    rules: Annotated[Path | None, typer.Option("--rules", help="TOML or JSON file of the filter's rules.")] = None,
     rule: _Rule = None,
     ablation: _Ablation = None,
     tokenizer: _Tokenizer = None,
@@ -133,19 +133,19 @@ def build(
 
     if not (exports or foreign):
         raise typer.BadParameter("name at least one export, or a --foreign file")
-    plan = building.read_rules(rules, rule or ())
+    plan = building.read_rules(rule or ())
     _refuse_existing(out)
-    arms, state = building.arms_of(plan, ablation or ()), state_folder(state_dir) / "corpus"
+    arms = building.arms_of(plan, ablation or ())
     guard = leaks.guard(catalogue, plan.pool)
     known = frozenset(one.product_id for one in open_catalogue(catalogue).products()) if catalogue else None
     if tokenizer is not None:
         tokenizer = (tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer).absolute()
-    places = _brought(exports or [], state.parent / "exports", is_quiet=as_json)
+    places = _brought(exports or [], state_folder(state_dir) / "exports", is_quiet=as_json)
     records = sum(read_manifest(folder).trajectories for folder in places)
     executor = context.with_resource(open_executor(cluster, workers, records, state_dir=state_dir))
     with show_progress(is_quiet=as_json) as progress:
         named = [path.absolute() for path in foreign or ()]
-        kept: dict[str, Any] = {"trust_unsigned": trust_unsigned, "seals": state / SEALS, "locations": places}
+        kept: dict[str, Any] = {"trust_unsigned": trust_unsigned, "locations": places}
         ways: dict[str, Any] = {"executor": executor, "progress": progress}
         sources = building.open_sources(list(places), named, verify, **kept, **ways)
         sources = with_rewrites(sources, rewritten or (), distilled_prompt())
@@ -168,7 +168,7 @@ def show_corpus(folder: CorpusArgument, as_json: JsonOption = False) -> None:
     Counts and example places per rule; per day, bucket and agent; lengths, turns, calls, queries and coefficients
     before and after; who wrote the calls. report.html in its folder is the same with plots.
     """
-    from training.corpus.corpus_files import read_funnel, read_lineage
+    from training.corpus.building import read_funnel, read_lineage
 
     lineage, funnel = read_lineage(folder), read_funnel(folder)
     lines = [_funnel_text(funnel), "", f"identity   {content_hash(lineage)}"]
@@ -191,8 +191,8 @@ def sample(
     sheet.html is for reading, sheet.csv takes the answers: who decided, the model or a program? Neither says which
     agent wrote a trace or how it was judged. The key does; whoever reads must not have it.
     """
-    from training.corpus.corpus_files import read_rows
-    from training.corpus.sampling import draw_sample, key_json, sheet_csv, sheet_html
+    from training.corpus.building import read_rows
+    from training.corpus.report import draw_sample, key_json, sheet_csv, sheet_html
 
     key = out.with_name(f"{out.name}.key.jsonl")
     for path in (out, key):
@@ -244,9 +244,21 @@ def _built_lines(built: tuple[Built, ...]) -> Iterator[str]:
 
 
 def _funnel_text(funnel: Funnel) -> str:
-    from training.corpus.report import plain_text, sections
+    """The report as tables of 80 columns."""
+    from rich.console import Console
 
-    return plain_text(sections(funnel))
+    from training.corpus.report import sections
+
+    text = StringIO()
+    console = Console(file=text, width=80, markup=False, emoji=False, highlight=False)
+    for one in sections(funnel):
+        names = [name.removeprefix(">") for name in one.header]
+        right = [name for name, heading in zip(names, one.header, strict=True) if name != heading]
+        table = make_table(*names, title=one.title, right=right, box=None, pad_edge=False)
+        for row in one.rows:
+            table.add_row(*row)
+        console.print(table, f"{one.note}\n" if one.note else "", sep="\n")
+    return text.getvalue()
 
 
 @command(app)
@@ -269,7 +281,6 @@ def rewrite(
     parallel: Annotated[int, typer.Option("--parallel", min=1, help="Runs at a time.")] = 4,
     rows: Annotated[int | None, typer.Option("--rows", min=1, help="Only the first runs: to try a writer.")] = None,
     timeout: AnswerTimeoutOption = 180,
-    state_dir: _StateDir = None,
     as_json: JsonOption = False,
 ) -> None:
     """Have a model write the reasoning of successful runs in which a program chose every call.
@@ -296,16 +307,16 @@ def rewrite(
     from training.rollouts.rollout import for_each
     from training.trac.asking import write_results
 
-    plan, trajectories = read_rules(None, rule or ()), sum(read_manifest(one).trajectories for one in exports)
+    plan, trajectories = read_rules(rule or ()), sum(read_manifest(one).trajectories for one in exports)
     guard, every, by = leaks.guard(None, plan.pool), gates(), writing.written_by(writer)
     asker = open_asker(base_url, timeout, out, (writer,), [f"{writer}={price}"] if price else (), price_max)
 
     def would_reject(trace: Trace) -> Sequence[RejectCode]:
         return sorted({*codes_of(trace, plan, every), *guard(trace)})
 
-    made, seals = list[writing.Rewrite](), state_folder(state_dir) / "corpus" / SEALS
+    made = list[writing.Rewrite]()
     with show_progress(is_quiet=as_json) as progress:
-        sources = open_sources(exports, (), verify, trust_unsigned=trust_unsigned, seals=seals, progress=progress)
+        sources = open_sources(exports, (), verify, trust_unsigned=trust_unsigned, progress=progress)
         traces = (
             row for shard in sources.shards for row in writing.with_calls(shard)() if isinstance(row, ExecutedTrace)
         )

@@ -27,7 +27,7 @@ from neurons.cli.train import say_device
 from neurons.practice.opening import SCRIPTED, open_bench, open_endpoint
 
 if TYPE_CHECKING:
-    from foundation.executors.port import Executor
+    from foundation.executors import Executor
     from problems.model import Problem
     from training.evaluation.report import EvalReport, EvaluationPlan
     from training.model import Decode
@@ -235,7 +235,7 @@ def _open_endpoint(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Exami
         episodes = ModelEpisodes(place=place, url=asked.target, model=how.model, decode=plan.decode)
         run = by_executor(plan.parallel, episodes, stack.enter_context(asked.executor()))
     else:
-        upstream = stack.enter_context(open_endpoint("model", asked.target))
+        upstream = open_endpoint("model", asked.target)
 
         def run(jobs: Sequence[Job]) -> Iterable[EpisodeLine]:
             return bench.ask_all(jobs, upstream, how.model, plan.decode, plan.parallel)
@@ -279,7 +279,7 @@ def _open_agent(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined
     if is_rejected(path, raw, settings):
         raise typer.Exit(EXIT_FAILED)
     source, at_once = source_of(raw), 1 if how.cluster else at_once_here(asked.plan.parallel, settings)
-    ports = replace(stack.enter_context(open_local_ports(settings, at_once=at_once)), judges=())
+    ports = replace(open_local_ports(settings, at_once=at_once), judges=())
     tools = profile_schemas(ports.policy.tool_profile)
 
     def rows(jobs: Sequence[Job]) -> Iterator[RunRow]:

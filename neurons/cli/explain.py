@@ -5,14 +5,14 @@ from __future__ import annotations
 import difflib
 import textwrap
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
 
 from foundation.codes import CODES
 from neurons.cli.options import JsonOption, command
-from neurons.cli.presenter import field_lines, show
+from neurons.cli.presenter import echo_json, show
 
 app = typer.Typer()
 
@@ -49,6 +49,8 @@ def explain(
     catalogue's. Only an agent's own failures count against its score. The hash of a policy names it in every record:
     two validators race under the same rules when it is equal.
     """
+    from arena.policies import policy_by_name
+
     topics = list(topics_of())
     if name is None:
         shown = topics if is_all else [topic for topic in topics if topic.kind == _CODE]
@@ -64,7 +66,8 @@ def explain(
         meant = ", ".join(exact[near] for near in difflib.get_close_matches(wanted, exact, n=3, cutoff=0))
         raise typer.BadParameter(f"nothing is called {name}; did you mean {meant}? All: arena explain --all")
     if found[0].kind == _POLICY:
-        _show_policy(found[0].name, as_json=as_json)
+        policy = policy_by_name(found[0].name)
+        echo_json({"policy_sha256": policy.policy_sha256, "policy": policy}, is_indented=not as_json)
         return
     lines = []
     for topic in found:
@@ -107,21 +110,3 @@ def topics_of() -> Iterator[Topic]:
         yield Topic(kind="metric", name=name, about=family.documentation, facts=where)
     for policy in POLICIES.values():
         yield Topic(kind=_POLICY, name=policy.name, about=policy.policy_sha256)
-
-
-def _show_policy(name: str, *, as_json: bool) -> None:
-    from arena.policies import policy_by_name
-
-    policy = policy_by_name(name)
-    fields, sha256 = msgspec.to_builtins(policy), policy.policy_sha256
-    lines = [f"policy_sha256  {sha256}", *field_lines(_leaves(fields), 38)]
-    show({"policy_sha256": sha256, "policy": fields}, lines, as_json=as_json)
-
-
-def _leaves(fields: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Dotted paths and values of a nested mapping, in its own order."""
-    for key, value in fields.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,4 +1,4 @@
-"""`arena judge`: explain verdicts, judge stored traces again, measure how wrong a panel is."""
+"""`arena judge`: judge stored traces again, measure how wrong a panel is."""
 
 from __future__ import annotations
 
@@ -15,20 +15,16 @@ from msgspec.structs import replace
 
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
-from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import (
-    MESSAGE_NOT_FOUND,
     WALLET_SPELLINGS,
     JsonOption,
-    RecordArgument,
     StoreFlags,
     ValidatorOption,
     command,
-    find_record,
     logs_of,
     read_or_none,
 )
-from neurons.cli.presenter import cut, echo_json, make_table, printable, share_text, show_progress
+from neurons.cli.presenter import echo_json, make_table, share_text, show_progress
 
 if TYPE_CHECKING:
     from arena.evaluate import ReplayComparison, ReplayRow
@@ -37,7 +33,6 @@ if TYPE_CHECKING:
     from harness.trace import EvaluationBody
     from judge.budget import JudgeMeter
     from judge.calibration.measurement import Calibration
-    from judge.citations import Explanation
     from judge.render import Judge
     from judge.rubric import Rubric
     from judge.verdict import UnscoredVerdict, Verdict
@@ -204,49 +199,13 @@ def _share(value_e4: int | None) -> str:
 
 
 app = typer.Typer(
-    help="""Explain verdicts, judge again, measure the judge.
-
-    arena judge explain 7 --state-dir DIR
+    help="""Judge again, measure the judge.
 
     arena judge replay --out build/replay --state-dir DIR
     """,
     no_args_is_help=True,
 )
 command(app)(calibrate)
-
-
-@command(app)
-def explain(
-    record: RecordArgument,
-    store: StoreFlags,
-    policy: RubricPolicyOption = "demo",
-    validator: ValidatorOption = "",
-    as_json: JsonOption = False,
-) -> None:
-    """Show why a trace has its quality: what code required, the quotes in their place, what was refused.
-
-    arena judge explain 42
-    arena judge explain 42 --json
-
-    Exit code 1 when the record is not there or is no evaluation, 4 when its body is missing.
-    """
-    from judge.citations import explain_verdicts
-
-    async def work(logs: PostgresStore) -> tuple[EvaluationBody, list[Verdict | UnscoredVerdict]] | None:
-        found = await find_record(logs, record, validator)
-        payload = getattr(found[1], "payload", None) if found else None
-        sha256 = getattr(getattr(payload, "verdict", payload), "body_sha256", None)
-        return await body_and_verdicts(logs, found[0].validator, sha256) if found and sha256 else None
-
-    found = store.run(work)
-    if found is None:
-        typer.echo(MESSAGE_NOT_FOUND.format(which=record), err=True)
-        raise typer.Exit(EXIT_FAILED)
-    explanation = explain_verdicts(found[0], rubric_of(policy, ""), found[1])
-    if as_json:
-        echo_json(explanation)
-    else:
-        _print_explanation(explanation)
 
 
 @command(app)
@@ -359,39 +318,6 @@ async def body_and_verdicts(
         raise ArenaError("V2050", f"no body {body_sha256}")
     on_body = [decode_content(one.content).payload for one in await store.verdicts_on([body_sha256], validator)]
     return decode_body(stored.content), [one.verdict for one in on_body if isinstance(one, VerdictRecord)]
-
-
-def _print_explanation(found: Explanation) -> None:
-    from judge.rubric import GATES
-    from judge.verdict import UnscoredVerdict
-
-    typer.echo("What code found, before any model was asked")
-    for one in found.completions:
-        kind = "inference" if one.is_inference else "too short" if one.own_chars else "repeats its request"
-        late = "" if one.is_before_recommendation else "; after the recommendation: counts for nothing"
-        figures = f"{one.tokens} tokens, {share_text(one.echo_e4)} repeated, {one.own_chars} characters of its own"
-        typer.echo(f"  span {one.span}, step {one.step}: {kind} ({figures}{late})")
-    for gate in GATES:
-        typer.echo(f"  {gate:<20} {'possible' if gate in found.possible else 'not carried by the words of the trace'}")
-    typer.echo(f"  highest quality that any judge can give: {share_text(found.ceiling_e4)}")
-    for verdict in found.verdicts:
-        if isinstance(verdict, UnscoredVerdict):
-            typer.echo(f"No verdict: {verdict.failure.code} {printable(verdict.failure.detail)}")
-        else:
-            scores = (verdict.quality_e4, verdict.coefficient_e4, verdict.spread_e4)
-            shown = "quality {}, coefficient {}, spread {}".format(*map(share_text, scores))
-            typer.echo(f"Verdict by {verdict.rubric_id}: {shown}")
-            for opinion in verdict.opinions:
-                typer.echo(
-                    f"  {opinion.model}: {share_text(opinion.quality_e4)} after {opinion.attempts} replies. "
-                    f"{printable(cut(opinion.explanation))}"
-                )
-        for refusal in verdict.refused:
-            whose = "put off by the trace" if refusal.is_by_trace else "no usable reply"
-            typer.echo(f"  {refusal.model}: {whose} after {refusal.attempts}. {printable(cut(refusal.reason))}")
-    for quote in found.quotes:
-        cited, where = quote.citation, "" if quote.is_there else ": NOT IN THE TRACE"
-        typer.echo(f"  [{cited.gate}] span {cited.span}, {quote.model}{where}\n    »{printable(cited.quote)}«")
 
 
 def _print_comparison(found: ReplayComparison) -> None:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from problems.title_index import TitleIndex
     from problems.titles import AcceptedTitles, TitleMatcher
 
-CHUNK = 50  # problems made between two reports of progress
 BANK_SIZE = 75  # as the paper's test set
 _TIMEOUT_MS = 120_000
 
@@ -164,15 +163,12 @@ def check(
                 if count > ACCEPTED_MAX
             )
             bad += bool(crowded) or not solvable.is_usable
-            counts = {"accepted": accepted, "fitting": fitting}
-            lines = []
-            if solvable.failure is not None:
-                lines.append(f"{solvable.problem_id}: {solvable.failure.code} {solvable.failure.detail}")
-            if crowded:
-                lines.append(f"{solvable.problem_id}: P4013 {crowded}")
-            if solvable.warnings:
-                lines.append(f"{solvable.problem_id}: warning: {'; '.join(solvable.warnings)}")
-            show(msgspec.structs.asdict(solvable) | counts | {"crowded": crowded}, lines, as_json=as_json)
+            found = [f"{solvable.failure.code} {solvable.failure.detail}"] if solvable.failure else []
+            found += [f"P4013 {crowded}"] if crowded else []
+            found += [f"warning: {'; '.join(solvable.warnings)}"] if solvable.warnings else []
+            facts = {"accepted": accepted, "fitting": fitting, "crowded": crowded}
+            lines = [f"{solvable.problem_id}: {what}" for what in found]
+            show(msgspec.structs.asdict(solvable) | facts, lines, as_json=as_json)
             progress("check", done, len(problems))
     if not as_json:
         typer.echo(f"{len(problems) - bad} of {len(problems)} problems are solvable, not free and not ambiguous")
@@ -196,7 +192,7 @@ def score(
     service, sku & attrs, shop or budget, success), rounded to 12 digits. A malformed case or document gives that case
     `unscored` with a code instead, and exit code 1.
     """
-    from problems.cases import Documents, score_cases
+    from problems.formats import Documents, score_cases
 
     matcher = read_matcher(titles)
     with opened(documents) as stream:
@@ -249,13 +245,12 @@ def synthesize(
     maker = ProblemMaker(goods.title_index())
     maker.exclude(shipped_answers())
     maker.exclude(reward.product_id for problem in read_files(exclude or []) for reward in problem.rewards)
-    chosen, total = secrets.randbits(256) if seed is None else seed, sum(counts.values())
+    chosen = secrets.randbits(256) if seed is None else seed
     made: list[Problem] = []
     with show_progress() as progress:
         for problem in maker.make_apart(seed=chosen, counts=counts):
             made.append(problem)
-            if len(made) % CHUNK == 0 or len(made) == total:
-                progress("synthesize", len(made), total)
+            progress("synthesize", len(made), count)
     write_whole(out, "".join(f"{line}\n" for line in write_problems(made)).encode(), mode=0o600)
     show({"problems": len(made), "path": str(out)}, [f"{len(made)} problems written to {out}"], as_json=as_json)
 

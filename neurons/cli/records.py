@@ -209,7 +209,7 @@ async def _records(
 async def _serve(store: StoreFlags, host: str, port: int, sn15: bool, catalogue: Path | None) -> None:
     from arena.web.server import TailServer
     from harness.catalogue.server import listen
-    from neurons.race.explaining import open_explainer
+    from neurons.race.log import open_explainer
 
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -7,7 +7,6 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +15,7 @@ import typer
 
 from foundation.codes import Owner
 from foundation.durable_files import write_whole
-from foundation.errors import ArenaError, Failure
+from foundation.errors import ArenaError
 from neurons.cli.options import (
     JsonOption,
     KeyFlags,
@@ -26,9 +25,11 @@ from neurons.cli.options import (
 from neurons.cli.presenter import badge, printable, share_text, show
 
 if TYPE_CHECKING:
+    from arena.api.rows import AgentDetail
     from arena.chain.port import Metagraph, Signer, Subtensor
-    from arena.door.client import DoorAnswer, DoorClient, WinnerFile
+    from arena.door.client import DoorAnswer, DoorClient
     from arena.door.service import OwnRace, SubmissionStatus
+    from arena.submissions.model import SignedSubmission
     from neurons.settings.settings import Settings
 
 app = typer.Typer()
@@ -36,16 +37,7 @@ app = typer.Typer()
 FINAL_PAUSE_S = 0.5
 WATCH_S = 3.0
 SENTENCES_SHOWN = 3
-_COLOURS = {
-    "waiting": "cyan",
-    "withdrawn": "yellow",
-    "refused": "red",
-    "rejected": "red",
-    "review": "yellow",
-    "accepted": "green",
-    "qualified": "green",
-    "unqualified": "red",
-}
+_COLOURS = {"waiting": "cyan", "accepted": "green", "qualified": "green", "withdrawn": "yellow", "review": "yellow"}
 _ENDED = frozenset({"withdrawn", "refused", "rejected", "unqualified"})
 
 _Register = Annotated[bool, typer.Option("--register", help="Register the hotkey first (local network only).")]
@@ -66,33 +58,54 @@ class ChainFlags:
     state_dir: Annotated[
         str, typer.Option("--state-dir", help="With network local: the validator's folder, where the chain lies.")
     ] = ""
-    config: Annotated[Path | None, typer.Option("--config", help="TOML file of settings.")] = None
 
     def settings(self, **more: str) -> Settings:
         """The settings under these flags. Raises ArenaError V2030."""
         from neurons.settings.settings import resolve
 
         flags = {"netuid": self.netuid, "network": self.network, "state_dir": self.state_dir}
-        return resolve(flags | more, self.config).settings
+        return resolve(flags | more).settings
 
 
 @dataclass(frozen=True)
 class MinerSession:
     """A hotkey, its chain, and a client for doors."""
 
+    settings: Settings
     signer: Signer
     chain: Subtensor
     client: DoorClient
     urls: Sequence[str]
 
-    async def doors(self, metagraph: Metagraph) -> list[DoorAnswer]:
-        """The doors that can be asked and those that can't, with their reasons. Raises ArenaError U3052 for none."""
-        from arena.door.client import find_doors
+    async def doors(self, metagraph: Metagraph, *, is_registered: bool = True) -> list[DoorAnswer]:
+        """The doors with what they tell of the hotkey's submissions (to a registered one), and those that can't be
+        asked, with their reasons. Raises ArenaError U3052 for none."""
+        from arena.door.client import find_doors, read_statuses
 
         found = await find_doors(self.client, metagraph, self.urls)
         if not any(door.state for door in found):
             raise _no_door(found, "none publishes an address on chain")
-        return found
+        return await read_statuses(self.client, found) if is_registered else found
+
+    async def register(self) -> None:
+        """Register the hotkey, and wait until validators see it. Raises ArenaError U3030, U3031."""
+        registered = await self.chain.register(self.signer)
+        if registered.status != "ok":
+            raise ArenaError("U3031", registered.detail)
+        typer.echo("registered. Waiting until it is final; validators use final blocks only.", err=True)
+        while (await self.chain.metagraph(await self.chain.finalized_block())).uid_of(self.signer.hotkey) is None:
+            await asyncio.sleep(FINAL_PAUSE_S)
+
+    async def commit(self, name: str, source: str, *, is_anew: bool = False) -> tuple[SignedSubmission, dict[str, Any]]:
+        """Commit to a source: what is handed in afterwards, and what to say of it. Raises ArenaError A1008, A1010,
+        U3030, U3031."""
+        from arena.submissions.model import commit
+        from neurons.settings.inputs import unix_ms
+
+        made, block = await commit(self.signer, name, source, subtensor=self.chain, now_ms=unix_ms(), is_anew=is_anew)
+        names = ("agent_version_id", "agent_sha256", "commitment_sha256", "hotkey")
+        row = {name: getattr(made, name) for name in names}
+        return made, row | {"commitment_block": block, "network": self.settings.network}
 
 
 @contextlib.asynccontextmanager
@@ -103,8 +116,8 @@ async def open_session(settings: Settings, urls: Sequence[str] | None) -> AsyncI
     from neurons.settings.inputs import chain_of, signer_of
 
     signer, chain = signer_of(settings), chain_of(settings)
-    async with DoorClient(HttpAuth(signer, time.time_ns), settings.netuid) as client:
-        yield MinerSession(signer, chain, client, urls or ())
+    async with DoorClient(HttpAuth(signer, time.time_ns)) as client:
+        yield MinerSession(settings, signer, chain, client, urls or ())
 
 
 @command(app)
@@ -194,8 +207,7 @@ def withdraw(
     """
     answer = asyncio.run(_withdraw(chain.settings(**vars(key)), version, chain.url))
     lines = [f"version {answer['agent_version_id'][:16]} is withdrawn from {each}" for each in answer["withdrawn_from"]]
-    lines += [f"not from {row['validator']}: {row['code']} {row['detail']}" for row in answer["kept_by"]]
-    show(answer, lines, as_json=as_json)
+    show(answer, [*lines, *_failure_lines(answer)], as_json=as_json)
 
 
 @command(app)
@@ -210,22 +222,22 @@ def winner(
     file is written if its hash is the one that was committed for that agent version. Until the embargo of the race
     is over exit code 3 says from when on it can be read.
     """
-    found = asyncio.run(_winner(chain.settings(), chain.url))
-    agent = found.agent.agent
+    found, source = asyncio.run(_winner(chain.settings(), chain.url))
+    agent, race = found.agent, found.races[-1]
     path = out or Path(f"{agent.agent_version_id[:16]}.py")
-    write_whole(path, found.source)
+    write_whole(path, source)
     answer: dict[str, Any] = {
-        "race_id": found.race_id,
+        "race_id": race.race_id,
         "agent_version_id": agent.agent_version_id,
         "name": agent.name,
         "miner_hotkey": agent.miner_hotkey,
-        "score_e4": found.score_e4,
+        "score_e4": race.standing.race_score_e4,
         "file": str(path),
     }
-    scored = f" with {share_text(found.score_e4)}" if found.score_e4 is not None else ""
+    scored = f"{race.race_id} with {share_text(race.standing.race_score_e4)}"
     lines = [
-        f"{printable(agent.name)} by {agent.miner_hotkey} is at the top after {found.race_id}{scored}",
-        f"its file: {path} ({len(found.source)} bytes, sha256 {agent.agent_sha256[:16]})",
+        f"{printable(agent.name)} by {agent.miner_hotkey} is at the top after {scored}",
+        f"its file: {path} ({len(source)} bytes, sha256 {agent.agent_sha256[:16]})",
     ]
     show(answer, lines, as_json=as_json)
 
@@ -234,119 +246,87 @@ def winner(
 async def _submit(
     settings: Settings, name: str, source: str, urls: list[str] | None, *, is_registering: bool
 ) -> dict[str, Any]:
-    from arena.door.client import ask_doors, deliver
+    from arena.door.client import deliver, would_take
     from arena.race.admission import asked_count
     from arena.race.draw import permitted_validators
     from arena.records.log import agent_version_id
-    from arena.submissions.model import commit, is_agent_name
     from foundation.canonical import text_hash
-    from neurons.settings.inputs import policy_of, unix_ms
+    from neurons.settings.inputs import policy_of
 
-    if not is_agent_name(name):
-        raise ArenaError("A1010", name[:80])
     async with open_session(settings, urls) as session:
         metagraph = await session.chain.metagraph()
         if not is_registering and metagraph.uid_of(session.signer.hotkey) is None:
             raise ArenaError("A1008", session.signer.hotkey)
         version, block = agent_version_id(session.signer.hotkey, text_hash(source)), await session.chain.block() + 1
-        found = await session.doors(metagraph)
-        doors = await ask_doors(session.client, found, version, block, is_registered=not is_registering)
+        found = await session.doors(metagraph, is_registered=not is_registering)
+        doors = [would_take(door, version, block) for door in found]
         if all(door.failure for door in doors):  # before anything is committed
-            raise _first_failure([door.failure for door in doors if door.failure])
+            raise _first_failure(doors)
         if is_registering:
-            await _register(session)
-        submission, block = await commit(session.signer, name, source, subtensor=session.chain, now_ms=unix_ms())
+            await session.register()
+        submission, row = await session.commit(name, source)
         wanted = asked_count(policy_of(settings), len(permitted_validators(metagraph)))
         said = await deliver(session.client, submission, doors, wanted)
     taken = [each for each in said if each.taken is not None]
-    if not taken and any(each.failure and each.failure.owner is Owner.AGENT for each in said):
-        raise _first_failure([each.failure for each in said if each.failure])
     if not taken:
-        raise _no_door(said, "none is left to ask")
+        raise _first_failure(said) if said else _no_door(doors, "none is left to ask")
     return {
         "name": name,
-        **_commitment_row(submission, block, settings),
+        **row,
         "next_allowed_block": max(each.taken.next_allowed_block for each in taken if each.taken),
-        "wanted": wanted,
         "taken_by": [{"validator": each.validator, "url": each.url} for each in taken],
-        "refused_by": _failure_rows(said),
-        "not_reached": _failure_rows(doors),
+        "failed": _failure_rows([*said, *doors]),
     }
 
 
-def _first_failure(failures: Sequence[Failure]) -> ArenaError:
+def _first_failure(doors: Sequence[DoorAnswer]) -> ArenaError:
     """The one that is the miner's to mend, with every validator, else the first."""
+    failures = [door.failure for door in doors if door.failure]
     failure = next((each for each in failures if each.owner is Owner.AGENT), failures[0])
     return ArenaError(failure.code, failure.detail)
 
 
 async def _commit(settings: Settings, source: str, *, is_registering: bool, is_anew: bool) -> dict[str, Any]:
-    from arena.submissions.model import commit
-    from neurons.settings.inputs import unix_ms
-
     async with open_session(settings, None) as session:
         if is_registering:
-            await _register(session)
-        submission, block = await commit(
-            session.signer, "committed", source, subtensor=session.chain, now_ms=unix_ms(), is_anew=is_anew
-        )
-    return _commitment_row(submission, block, settings)
-
-
-def _commitment_row(submission: Any, block: int, settings: Settings) -> dict[str, Any]:
-    names = ("agent_version_id", "agent_sha256", "commitment_sha256", "hotkey")
-    row = {name: getattr(submission, name) for name in names}
-    return row | {"commitment_block": block, "network": settings.network}
-
-
-async def _register(session: MinerSession) -> None:
-    """Register the session's hotkey, and wait until validators see it. Raises ArenaError U3030, U3031."""
-    registered = await session.chain.register(session.signer)
-    if registered.status != "ok":
-        raise ArenaError("U3031", registered.detail)
-    typer.echo("registered. Waiting until it is final; validators use final blocks only.", err=True)
-    while (await session.chain.metagraph(await session.chain.finalized_block())).uid_of(session.signer.hotkey) is None:
-        await asyncio.sleep(FINAL_PAUSE_S)
+            await session.register()
+        return (await session.commit("committed", source, is_anew=is_anew))[1]
 
 
 def _checked_source(settings: Settings, agent: Path) -> tuple[str, list[str]]:
     """The text of an agent file that the gate's rules on form and names let pass, and what a person would look at.
 
-    Raises ArenaError as `read_source`, or with the first rejection."""
+    Raises ArenaError A1009 for a file that can't be read, or with the first rejection."""
     from arena.gate.inspection import inspect_isolated
     from arena.gate.knowledge import make_knowledge
-    from arena.submissions.model import read_source
+    from neurons.cli.agent import read_agent, source_of
     from neurons.settings.inputs import policy_of
 
-    rules = policy_of(settings).gate
-    source = read_source(agent, rules.source_bytes)
+    rules, source = policy_of(settings).gate, read_agent(agent)
     # without a catalogue: every rule but the tables, in a process of its own
     report = inspect_isolated(source, rules, make_knowledge([], [], [], rules))
     if report.failure is not None:
         for found in report.rejections:
             typer.echo(f"{agent}:{found.line}: {found}", err=True)
         raise ArenaError(report.failure.code, report.failure.detail)
-    return source, [str(found) for found in report.findings]
+    return source_of(source), [str(found) for found in report.findings]
 
 
 def _submit_lines(answer: dict[str, Any]) -> list[str]:
-    lines = [
+    return [
         f"{badge('waiting', 'cyan', 8)}  {answer['name']}  version {answer['agent_version_id'][:16]}",
         f"committed {answer['commitment_sha256'][:16]} in block {answer['commitment_block']} by {answer['hotkey']}",
         *(f"taken by {row['validator']} at {row['url']}" for row in answer["taken_by"]),
-        *(f"refused by {row['validator']}: {row['code']} {row['detail']}" for row in answer["refused_by"]),
-        *(f"not reached: {row['url']}: {row['code']} {row['detail']}" for row in answer["not_reached"]),
+        *_failure_lines(answer),
+        "next: arena status --watch, with the same flags",
     ]
-    if len(answer["taken_by"]) < answer["wanted"]:
-        lines.append(f"note: {answer['wanted']} validators were wanted; the others fetch it by its commitment")
-    return [*lines, "next: arena status --watch, with the same flags"]
 
 
 async def _withdraw(settings: Settings, version: str, urls: list[str] | None) -> dict[str, Any]:
     async with open_session(settings, urls) as session:
         having: dict[str, list[DoorAnswer]] = {}
         for door in await session.doors(await session.chain.metagraph()):
-            for each in await session.client.statuses(door.url, door.validator) if door.state else ():
+            for each in door.submissions:
                 if each.agent_version_id.startswith(version):
                     having.setdefault(each.agent_version_id, []).append(door)
         if len(having) != 1:
@@ -360,8 +340,8 @@ async def _withdraw(settings: Settings, version: str, urls: list[str] | None) ->
             except ArenaError as error:
                 kept.append(msgspec.structs.replace(door, failure=error.failure))
     if not dropped:
-        raise _first_failure([door.failure for door in kept if door.failure])
-    return {"agent_version_id": agent, "withdrawn_from": dropped, "kept_by": _failure_rows(kept)}
+        raise _first_failure(kept)
+    return {"agent_version_id": agent, "withdrawn_from": dropped, "failed": _failure_rows(kept)}
 
 
 # -- status
@@ -382,16 +362,7 @@ async def _watch(settings: Settings, urls: list[str] | None, *, is_staying: bool
 async def _read(settings: Settings, urls: list[str] | None) -> dict[str, Any]:
     async with open_session(settings, urls) as session:
         metagraph, hotkey = await session.chain.metagraph(), session.signer.hotkey
-        validators, failed = [], []
-        for door in await session.doors(metagraph):
-            try:
-                told = await session.client.statuses(door.url, door.validator) if door.state else []
-            except ArenaError as error:
-                door = msgspec.structs.replace(door, failure=error.failure)
-            if door.failure is not None:
-                failed.append(door)
-            else:
-                validators.append({"url": door.url, "validator": door.validator, "submissions": told})
+        doors = await session.doors(metagraph)
         return {
             "hotkey": hotkey,
             "network": settings.network,
@@ -400,8 +371,12 @@ async def _read(settings: Settings, urls: list[str] | None) -> dict[str, Any]:
             "block": await session.chain.block(),
             "finalized_block": await session.chain.finalized_block(),
             "commitment": await session.chain.commitment(hotkey),
-            "validators": validators,
-            "failed": _failure_rows(failed),
+            "validators": [
+                {"url": door.url, "validator": door.validator, "submissions": door.submissions}
+                for door in doors
+                if door.failure is None
+            ],
+            "failed": _failure_rows(doors),
         }
 
 
@@ -418,12 +393,12 @@ def status_lines(answer: dict[str, Any]) -> Iterator[str]:
             yield from _submission_lines(told)
         if not door["submissions"]:
             yield "  knows no submission of this hotkey; next: arena submit AGENT.py"
-    for row in answer["failed"]:
-        yield f"{row['url']} did not answer: {row['code']} {row['detail']}"
+    yield from _failure_lines(answer)
 
 
 def _submission_lines(told: SubmissionStatus) -> Iterator[str]:
-    yield f"  {badge(told.state, _COLOURS[told.state], 11)}  {printable(told.name)}  {told.agent_version_id[:16]}"
+    state = badge(told.state, _COLOURS.get(told.state, "red"), 11)
+    yield f"  {state}  {printable(told.name)}  {told.agent_version_id[:16]}"
     if told.failure is not None:
         yield f"    {told.failure.code} {printable(told.failure.detail)}".rstrip()
     for found in told.findings:
@@ -447,8 +422,6 @@ def _submission_lines(told: SubmissionStatus) -> Iterator[str]:
     for judged in told.judged[:SENTENCES_SHOWN]:
         said = printable(" ".join(judged.sentences))
         yield f"    judge on {judged.problem_id}: {share_text(judged.quality_e4)} {said}"
-    if len(told.judged) > SENTENCES_SHOWN:
-        yield f"    and {len(told.judged) - SENTENCES_SHOWN} problems more (--json)"
     if told.held_until_block:
         yield f"    undecided, it counts as accepted from block {told.held_until_block}"
     left = told.next_allowed_block - told.block
@@ -458,13 +431,11 @@ def _submission_lines(told: SubmissionStatus) -> Iterator[str]:
 
 
 def _race_line(own: OwnRace) -> str:
+    from arena.visibility.rule import opening_text
+
     race, stood = own.race, own.standing
     if race.stage == "open":
-        try:
-            closes = f"{datetime.fromtimestamp((race.closes_ms or 0) / 1_000, UTC):%Y-%m-%d %H:%M} UTC"
-        except (ValueError, OverflowError, OSError):  # a number that no calendar has: a door may say anything
-            closes = f"at {race.closes_ms} ms"
-        return f"{race.race_id} closes {closes}"
+        return f"{race.race_id} closes {opening_text(race.closes_ms or 0)}"
     if race.stage == "cancelled":
         return f"{race.race_id} cancelled: {printable(own.reason)}"
     if race.moment not in ("settled", "published"):
@@ -485,12 +456,16 @@ def _failure_rows(doors: Sequence[DoorAnswer]) -> list[dict[str, str]]:
     ]
 
 
+def _failure_lines(answer: dict[str, Any]) -> list[str]:
+    return [f"{row['url']} did not: {row['code']} {row['detail']}" for row in answer["failed"]]
+
+
 def _no_door(doors: Sequence[DoorAnswer], otherwise: str) -> ArenaError:
     reasons = "; ".join(f"{row['url']}: {row['code']} {row['detail']}" for row in _failure_rows(doors))
     return ArenaError("U3052", reasons or otherwise)
 
 
-async def _winner(settings: Settings, urls: list[str] | None) -> WinnerFile:
+async def _winner(settings: Settings, urls: list[str] | None) -> tuple[AgentDetail, bytes]:
     """By the reads of the first validator that can be asked and serves them. Raises ArenaError U3052 for none."""
     from arena.door.client import DoorClient, at_port, find_doors
     from neurons.settings.inputs import chain_of

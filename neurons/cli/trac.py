@@ -108,7 +108,7 @@ def trac(
     """
     from harness.catalogue.native import open_catalogue
     from neurons.settings import inputs
-    from training.corpus.corpus_files import read_rows
+    from training.corpus.building import read_rows
     from training.trac.asking import write_results
     from training.trac.oracle import Oracle, OracleRules, Roles, estimate
 

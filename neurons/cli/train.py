@@ -34,16 +34,13 @@ from neurons.practice.opening import open_bench, open_endpoint
 if TYPE_CHECKING:
     from harness.inference.port import Upstream
     from problems.model import Pool, Problem
-    from training.corpus.leak_guard import Guard
+    from training.corpus.gates import Guard
     from training.corpus.model import CorpusPool
     from training.models.estimate import Work
     from training.recipe import Recipe
     from training.rollouts.rollout import RunJobs
     from training.run import RunLineage
     from training.run_context import RunContext
-
-
-SEALS = "seals"  # folder of finished verifications
 
 
 def say_device(work: str) -> None:
@@ -58,11 +55,10 @@ def say_device(work: str) -> None:
 
 @contextlib.contextmanager
 def open_teacher(plan: Recipe) -> Iterator[Upstream]:
-    """The recipe's teacher: an endpoint, or the scripted model on loopback. Raises ArenaError U3001 for none."""
+    """The recipe's teacher: an endpoint, or the scripted model. Raises ArenaError U3001 for none."""
     if not plan.teacher:
         raise ArenaError("U3001", "the recipe names no teacher")
-    with open_endpoint("teacher", plan.teacher, by_sdk=True) as upstream:
-        yield upstream
+    yield open_endpoint("teacher", plan.teacher, by_sdk=True)
 
 
 @dataclass(frozen=True)
@@ -81,7 +77,7 @@ class LeakFlags:
         from arena.bank.partition_file import read_partition, read_public_manifest
         from arena.chain.keys import verify
         from neurons.cli.problems import ProductFlags, read_files
-        from training.corpus.leak_guard import Guard
+        from training.corpus.gates import Guard
 
         problems: dict[Pool, list[Problem]] = {"eval": read_files(self.held_out)} if self.held_out else {}
         is_public = self.partition is not None and bool(self.bank)
@@ -298,7 +294,7 @@ def show_plan(plan: Recipe, *, as_json: bool) -> None:
 def count_work(plan: Recipe) -> tuple[Work, list[str]]:
     """What the run works on, and what was assumed of things that are not there."""
     from neurons.cli.problems import read_file, shipped_named
-    from training.corpus.corpus_files import read_rows
+    from training.corpus.building import read_rows
     from training.models.estimate import Work
     from training.rollouts.rollout import EPISODES, EpisodeFile
 

@@ -1,49 +1,32 @@
-"""`arena view`: traces in the terminal, or as static pages; and any record of the log. They come from wherever a person
-has them: a local run, a body, a folder of bodies, an export, a node's store.
-
-A store is read under the release rule (`arena.visibility`): whoever runs the node sees everything, and what is made for
-others holds only what they may see.
+"""`arena view`: traces in the terminal, and any record of the log. They come from wherever a person has them: a local
+run, a body, a node's store.
 """
 
 from __future__ import annotations
 
-import itertools
-import time
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 import typer
 
-from arena.bank.batch import Explain, explain_nothing
+from arena.bank.batch import Explain
 from arena.chain.keys import verify
-from arena.export.agents import AgentRow
-from arena.export.assembly import releases_in, releases_of
-from arena.export.files import AGENTS, LOG, MANIFEST, read_rows, read_scrubbed
-from arena.export.model import LogRow
 from arena.records.body import decode_body, decode_content
 from arena.records.inspection import inspect
 from arena.records.model import (
     EvaluationRecord,
     RecordContent,
-    ReleaseRecord,
     SignedRecord,
     VerdictRecord,
     entry_of,
     envelope_of,
 )
-from arena.view.page import trace_lines, trace_pages
+from arena.view.page import trace_lines
 from arena.view.reading import Field, TraceView, chain_fact, view_evaluation, view_trace
-from arena.visibility.rule import Thing, Viewer, embargoed_races, may_see, standing_of
-from foundation.durable_files import write_whole
-from harness.emission.attribution import EMISSION, emitters_of
-from harness.emission.call_reader import CallReader
-from harness.tools.registry import PROFILES, profile_schemas
-from harness.trace import EvaluationBody, ToolCall
+from harness.trace import EvaluationBody
 from judge.render import render
-from judge.verdict import UnscoredVerdict, Verdict
 from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import (
     MESSAGE_NOT_FOUND,
@@ -59,12 +42,13 @@ from neurons.cli.options import (
 from neurons.cli.presenter import echo_json, echo_styled, text_width
 from neurons.cli.records import plain_content, record_lines
 from neurons.practice.run import LocalRun, default_cache_dir, read_run
-from neurons.race.explaining import open_explainer
 from neurons.race.sentences import names_of
-from problems.model import POOLS, Pool
 
 if TYPE_CHECKING:
     from arena.store.postgres import PostgresStore
+
+
+TRACES_MAX = 500  # read at most
 
 
 class FoundTraces(NamedTuple):
@@ -72,29 +56,11 @@ class FoundTraces(NamedTuple):
 
     title: str
     traces: tuple[tuple[TraceView, EvaluationBody], ...]
-    withheld: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
-class ReadRules(NamedTuple):
-    """Who looks, at what pools that were named, when, and at how many traces at most. `explain` says what problems
-    asked; it is asked for those that `viewer` may see."""
-
-    viewer: Viewer
-    pools: tuple[Pool, ...]
-    now_ms: int
-    most: int
-    validator: str = ""
-    explain: Explain = explain_nothing
-
-
-def traces_of_path(path: Path, most: int) -> FoundTraces:
-    """Those of an export, of a run or a body in a file, or of a folder of these. Raises ArenaError V2050,
-    msgspec.MsgspecError for another file, OSError."""
-    if (path / MANIFEST).exists():
-        return FoundTraces(str(path), tuple(itertools.islice(_exported(path), most)))
-    if path.is_dir():
-        files = sorted(path.glob("*.json"))[:most]
-        return FoundTraces(str(path), tuple(trace for one in files for trace in traces_of_path(one, 1).traces))
+def traces_of_file(path: Path) -> FoundTraces:
+    """Those of a run, or of a body. Raises msgspec.MsgspecError for another file, OSError."""
     found = read_run(path.read_bytes())
     if not isinstance(found, LocalRun):
         return FoundTraces(str(path), ((view_trace(found), found),))
@@ -105,62 +71,47 @@ def traces_of_path(path: Path, most: int) -> FoundTraces:
     return FoundTraces(f"{found.agent} under policy {found.policy}", traces, missing)
 
 
-async def traces_of_store(store: PostgresStore, which: str, rules: ReadRules) -> FoundTraces | None:
-    """Those of a race, or the one that a number or the beginning of an id names; None where there is nothing.
-
-    What `rules.viewer` may not see yet is left out and named with its reason.
-    """
+async def traces_of_store(
+    store: PostgresStore, which: str, explain: Explain, validator: str = ""
+) -> FoundTraces | None:
+    """Those of a race, or the one that a number or the beginning of an id names; None where there is nothing. `explain`
+    says what problems asked."""
     found: list[tuple[SignedRecord, EvaluationRecord]] = []
-    for name in await logs_of(store, rules.validator):
+    for name in await logs_of(store, validator):
         async for record in store.records(name, kinds=("evaluation",), race_id=which):
             content = read_or_none(record)
             if isinstance(content, RecordContent) and isinstance(content.payload, EvaluationRecord):
                 found.append((record, content.payload))
-            if len(found) >= rules.most:
+            if len(found) >= TRACES_MAX:
                 break
     if not found:
-        one = await find_record(store, which, rules.validator)
+        one = await find_record(store, which, validator)
         if one is None or not isinstance(one[1], RecordContent) or not isinstance(one[1].payload, EvaluationRecord):
             return None
         found = [(one[0], one[1].payload)]
     names = names_of(await store.submissions())
     logs = {record.validator for record, _ in found}
-    releases = {name: {one.race_id: one async for _, one in releases_in(store, name)} for name in logs}
     points = {name: await store.checkpoints(name) for name in logs}
-    traces, withheld = list[tuple[TraceView, EvaluationBody]](), Counter[str]()
+    traces, missing = list[tuple[TraceView, EvaluationBody]](), list[str]()
     for record, evaluation in found:
         name = record.validator
-        if reason := withheld_reason(evaluation, releases[name], rules):
-            withheld[reason] += 1
-            continue
         stored = await store.body(evaluation.body_sha256, name)
         if stored is None:
-            withheld["its body is not stored"] += 1
+            missing.append(f"record {record.seq}: its body is not stored")
             continue
         body = decode_body(stored.content)
         judging = [decode_content(one.content).payload for one in await store.verdicts_on([stored.body_sha256], name)]
-        is_problem_seen = not withheld_reason(evaluation, releases[name], rules, "problem")
-        asked = rules.explain(evaluation, body.catalogue_sha256).constraints if is_problem_seen else ()
         view = view_trace(
             body,
             name=str(record.seq),
             outcome=evaluation.outcome,
             verdicts=[one.verdict for one in judging if isinstance(one, VerdictRecord)],
-            constraints=asked,
-            facts=(*record_facts(evaluation, names), *(attribution_facts(body) if len(found) == 1 else ())),
+            constraints=explain(evaluation, body.catalogue_sha256).constraints,
+            facts=record_facts(evaluation, names),
             proof=(*signature_facts(record), chain_fact(record.seq, points[name])),
         )
         traces.append((view, body))
-    return FoundTraces(which, tuple(traces), tuple(f"{count} not shown: {why}" for why, count in withheld.items()))
-
-
-def withheld_reason(
-    evaluation: EvaluationRecord, releases: Mapping[str, ReleaseRecord], rules: ReadRules, thing: Thing = "trace"
-) -> str:
-    """Why `rules.viewer` may not see this trace, or another thing of its problem, now; "" where it may."""
-    embargoed = embargoed_races(releases, rules.now_ms)
-    moment, pool = standing_of(evaluation.context, releases_of(releases), embargoed)
-    return may_see(rules.viewer, thing, moment, pool=pool, pools=rules.pools).reason
+    return FoundTraces(which, tuple(traces), tuple(missing))
 
 
 def record_facts(evaluation: EvaluationRecord, names: Mapping[str, str]) -> tuple[Field, ...]:
@@ -177,7 +128,7 @@ def record_facts(evaluation: EvaluationRecord, names: Mapping[str, str]) -> tupl
     )
 
 
-def signature_facts(record: SignedRecord | LogRow) -> tuple[Field, ...]:
+def signature_facts(record: SignedRecord) -> tuple[Field, ...]:
     """A record's place in its log, and whether hash and signature hold."""
     content = None if record.content is None else bytes(record.content)
     faults = inspect(entry_of(record, content), verify).faults
@@ -186,53 +137,7 @@ def signature_facts(record: SignedRecord | LogRow) -> tuple[Field, ...]:
     return (("record", f"{record.seq} of {record.validator}"), ("signature", holds), ("content", record.content_sha256))
 
 
-def _exported(folder: Path) -> Iterator[tuple[TraceView, EvaluationBody]]:
-    """The trajectories of an export, as its views have them."""
-    shards = sorted((folder / LOG).glob("*.jsonl.zst"))
-    agents = [msgspec.json.decode(line, type=AgentRow) for line in (folder / AGENTS).read_bytes().splitlines()]
-    names = {row.agent_version_id: row.name or "" for row in agents}
-    verdicts: dict[str, Verdict | UnscoredVerdict] = {}
-    for row in (row for path in shards for row in read_rows(path)):
-        payload = None if row.content is None else decode_content(bytes(row.content)).payload
-        if isinstance(payload, VerdictRecord):
-            verdicts.setdefault(payload.verdict.body_sha256, payload.verdict)
-    for number, path in enumerate(shards):
-        scrubbed = read_scrubbed(folder, number)
-        for row in read_rows(path):
-            if trajectory := scrubbed.get(row.seq):
-                evaluation, body, verdict = trajectory.evaluation, trajectory.body, trajectory.verdict
-            elif row.content is not None and row.body is not None:
-                payload = decode_content(bytes(row.content)).payload
-                assert isinstance(payload, EvaluationRecord)  # no other record has a body
-                evaluation, body = payload, decode_body(bytes(row.body))
-                verdict = verdicts.get(evaluation.body_sha256)
-            else:
-                continue
-            view = view_trace(
-                body,
-                name=str(row.seq),
-                outcome=evaluation.outcome,
-                verdicts=() if verdict is None else (verdict,),
-                facts=record_facts(evaluation, names),
-                proof=signature_facts(row),
-            )
-            yield view, body
-
-
-def attribution_facts(body: EvaluationBody) -> tuple[Field, ...]:
-    """Who wrote the calls, worked out again from the body; none for a profile or a rule that this release lacks."""
-    if body.tool_profile not in PROFILES or body.emission != EMISSION:
-        return ()
-    recorded = tuple(event.emitter for event in body.events if isinstance(event, ToolCall))
-    again = emitters_of(body, CallReader(profile_schemas(body.tool_profile)))
-    differ = sum(one != two for one, two in zip(recorded, again, strict=True))
-    said = f"{differ} of {len(again)} calls come out otherwise" if differ else "as recorded"
-    return ((f"who wrote the calls, worked out again by {EMISSION}", said),)
-
-
 app = typer.Typer()
-
-TRACES_MAX = 500  # read at most
 
 
 @command(app)
@@ -241,25 +146,16 @@ def view(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="[RECORD|BODY|RUN|RACE|EXPORT]",
-            help="Record number or id, race id, body or run file, folder of bodies, or export. Default: the last run.",
+            metavar="[RECORD|BODY|RUN|RACE]",
+            help="Record number or id, race id, body or run file. Default: the last run.",
             show_default=False,
         ),
     ] = "",
     trace: Annotated[str, typer.Option("--trace", help="Of several, the one with this problem id or number.")] = "",
-    html: Annotated[
-        Path | None, typer.Option("--html", help="Write static pages into this folder.", file_okay=False)
-    ] = None,
     is_whole: Annotated[bool, typer.Option("--whole", help="Fold no result and cut no text.")] = False,
     is_as_judged: Annotated[
         bool, typer.Option("--as-judged", help="Print the text that a judge is shown, and nothing else.")
     ] = False,
-    viewer: Annotated[
-        str, typer.Option("--viewer", help="operator or public. Default: operator; with --html public.")
-    ] = "",
-    pool: Annotated[
-        list[str] | None, typer.Option("--pool", help="Pools that the public asks for by name. Repeatable.")
-    ] = None,
     validator: ValidatorOption = "",
     catalogue: CatalogueOption = None,
     as_json: JsonOption = False,
@@ -268,20 +164,16 @@ def view(
 
     arena view
     arena view --trace p_95f5e151185751fe
-    arena view race-000014 --html build/race-14
+    arena view race-000014
     arena view body.json --whole
 
     Shows each constraint with what was found, scores by product and axis, the judge's sentences with their quotes, each
     turn with who wrote its calls, and, for a record, its signature and chain state. A record without a trace is shown
-    field by field. Requests and products are read from the state folder; --catalogue names another catalogue. Pages
-    load nothing and run nothing; open index.html. Of a node's store, pages hold only what is public by now (--viewer
-    operator: everything; such pages are not for passing on). Exit code 1 when nothing is there or nothing may be shown.
+    field by field. Requests and products are read from the state folder; --catalogue names another catalogue. Exit code
+    1 when nothing is there.
     """
-    shown_to: Viewer = "public" if viewer == "public" or (html and not viewer) else "operator"
-    if viewer not in ("", shown_to):
-        raise typer.BadParameter("operator or public", param_hint="--viewer")
     try:
-        found = _found(target, shown_to, pool or ["train"], validator, catalogue, store)
+        found = _found(target, validator, catalogue, store)
     except msgspec.MsgspecError as error:
         raise typer.BadParameter(f"{target} is neither a run nor a body: {error}", param_hint="TARGET") from error
     if found is None:
@@ -289,15 +181,13 @@ def view(
         return
     kept = [one for one in found.traces if trace == one[0].name or one[1].problem_id.startswith(trace)]
     found = found._replace(traces=tuple(kept))
-    for line in found.withheld:
+    for line in found.missing:
         typer.echo(line, err=True)
     if not found.traces:
         of_one = f" with --trace {trace}" if trace else ""
         typer.echo(f"nothing to show of {target or 'the last run'}{of_one}", err=True)
         raise typer.Exit(EXIT_FAILED)
-    if html is not None:
-        _write_pages(found, html)
-    elif as_json:
+    if as_json:
         echo_json([view for view, _ in found.traces])
     elif is_as_judged:
         typer.echo("\n\n".join(render(body).text for _, body in found.traces))
@@ -305,23 +195,19 @@ def view(
         _print(found, is_whole=is_whole)
 
 
-def _found(
-    target: str, viewer: Viewer, pools: list[str], validator: str, catalogue: Path | None, store: StoreFlags
-) -> FoundTraces | None:
-    """The traces that a target names: a file or folder here, else a record or race of a store; None for a record
+def _found(target: str, validator: str, catalogue: Path | None, store: StoreFlags) -> FoundTraces | None:
+    """The traces that a target names: a file here, else a record or race of a store; None for a record
     without one."""
     path = Path(target) if target else default_cache_dir() / "last-run.json"
     if not target and not path.exists():
         typer.echo("there is no run yet; next: arena run AGENT.py", err=True)
         raise typer.Exit(EXIT_FAILED)
-    if path.exists():
-        return traces_of_path(path, TRACES_MAX)
-    if unknown := set(pools) - set(POOLS):
-        raise typer.BadParameter(f"no pool {unknown.pop()!r}; there are {', '.join(POOLS)}", param_hint="--pool")
-    asked: tuple[Pool, ...] = tuple(pool for pool in POOLS if pool in pools)
+    if path.is_file():
+        return traces_of_file(path)
+    from neurons.race.log import open_explainer
+
     explain = open_explainer(store.folder, catalogue).explain
-    rules = ReadRules(viewer, asked, time.time_ns() // 1_000_000, TRACES_MAX, validator, explain)
-    return store.run(lambda logs: traces_of_store(logs, target, rules))
+    return store.run(lambda logs: traces_of_store(logs, target, explain, validator))
 
 
 def _show_record(store: StoreFlags, which: str, validator: str, *, is_whole: bool, as_json: bool) -> None:
@@ -349,12 +235,4 @@ def _print(found: FoundTraces, *, is_whole: bool) -> None:
         version = dict(view.facts).get("version", "")  # of a record: name and hash; a run is of one agent
         whose = f"{body.problem_id[:6]} {version[:10]:<10} " if version else ""
         typer.echo(f"{view.name:<{longest}} {whose}{view.result}"[:width])
-    typer.echo(f"\none of them: add --trace {found.traces[0][0].name}; as pages: --html DIR")
-
-
-def _write_pages(found: FoundTraces, folder: Path) -> None:
-    pages = trace_pages(found.title, [view for view, _ in found.traces])
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in pages.items():
-        write_whole(folder / name, content.encode("utf-8", "replace"))
-    typer.echo(f"{len(found.traces)} traces: {folder / 'index.html'}")
+    typer.echo(f"\none of them: add --trace {found.traces[0][0].name}")

@@ -8,7 +8,6 @@ again as a whole; a batch in which the endpoint failed gives the episodes that e
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import itertools
@@ -21,7 +20,7 @@ import msgspec
 from arena.evaluate import EvaluatePorts, Evaluation, evaluate
 from foundation.codes import HOST_UNLIKE, WORKER_DIED
 from foundation.errors import ArenaError, Failure
-from foundation.executors.port import Executor
+from foundation.executors import Executor
 from neurons.practice.opening import open_bench, open_endpoint
 from neurons.practice.run import Asked, RunRow, row_of
 from neurons.settings.settings import Settings, resolve
@@ -72,8 +71,7 @@ class AgentEpisodes(msgspec.Struct, frozen=True, kw_only=True):
     def __call__(self, job: tuple[Problem, TitleMatcher]) -> Evaluation:
         """Raises ArenaError V2008 on a machine that is unlike, and what opening the ports and `evaluate` raise."""
         problem, titles = job
-        ports, _ = _ported(self.place)
-        return evaluate(self.source, problem, dataclasses.replace(ports, titles=titles, judges=()))
+        return evaluate(self.source, problem, dataclasses.replace(_ported(self.place), titles=titles, judges=()))
 
 
 def run_elsewhere(episodes: AgentEpisodes, asked: Sequence[Asked], executor: Executor) -> Iterator[RunRow]:
@@ -104,9 +102,9 @@ class ModelEpisodes(msgspec.Struct, frozen=True, kw_only=True):
     def __call__(self, jobs: Sequence[Job]) -> Batch:
         """The episodes in the order of the jobs, and why some are missing. Raises ArenaError V2008, V2010,
         V2124."""
-        run, _ = _opened(self)
         lines: list[EpisodeLine] = []
         failure = None
+        run = _opened(self)
         try:
             for line in run(jobs):
                 lines.append(line)
@@ -141,23 +139,21 @@ def stage_episodes(recipe: Recipe, place: Place) -> ModelEpisodes:
 
 
 @functools.lru_cache(maxsize=1)
-def _ported(place: Place) -> tuple[EvaluatePorts, contextlib.ExitStack]:
-    """The ports of agents, opened once and held until the process ends."""
-    held = contextlib.ExitStack()
-    ports = held.enter_context(open_local_ports(place.settings()))
+def _ported(place: Place) -> EvaluatePorts:
+    """The ports of agents, opened once for this process."""
+    ports = open_local_ports(place.settings())
     place.require_alike(*alike_of(ports))
-    return ports, held
+    return ports
 
 
 @functools.lru_cache(maxsize=1)
-def _opened(episodes: ModelEpisodes) -> tuple[Callable[[Sequence[Job]], Iterable[EpisodeLine]], contextlib.ExitStack]:
-    """What runs jobs on this machine, opened once and held until the process ends."""
-    held = contextlib.ExitStack()
+def _opened(episodes: ModelEpisodes) -> RunJobs:
+    """What runs jobs on this machine, opened once for this process."""
     bench = open_bench(episodes.place.settings())
     episodes.place.require_alike(*alike_of(bench))
     if episodes.recipe is None:
-        upstream = held.enter_context(open_endpoint("model", episodes.url))
-        return lambda jobs: bench.ask_all(jobs, upstream, episodes.model, episodes.decode, len(jobs)), held
+        upstream = open_endpoint("model", episodes.url)
+        return lambda jobs: bench.ask_all(jobs, upstream, episodes.model, episodes.decode, len(jobs))
     from training.samplers.vllm import outside_sampler
 
     codec = Qwen3Codec(Path(episodes.recipe.tokenizer))
@@ -166,4 +162,4 @@ def _opened(episodes: ModelEpisodes) -> tuple[Callable[[Sequence[Job]], Iterable
     sampler = outside_sampler(episodes.recipe, codec)
     if sampler is None:
         raise ArenaError("V2124", "the recipe names no sampler: the model itself samples where it is trained")
-    return lambda jobs: bench.sample(jobs, sampler, codec, episodes.decode, len(jobs)), held
+    return lambda jobs: bench.sample(jobs, sampler, codec, episodes.decode, len(jobs))

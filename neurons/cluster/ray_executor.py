@@ -1,5 +1,5 @@
 """Where a command's work runs: in this process, in processes beside it, or on the machines of a Ray cluster, the second
-adapter of `foundation.executors.port`.
+adapter of `foundation.executors`.
 
 What the port promises, also when a machine is lost: its jobs are run again on the others. A machine that holds a
 wallet's key, runs a validator or another release, runs no job: the work ends with V2207 or V2008, for whoever reaches
@@ -25,8 +25,7 @@ import typer
 
 from foundation.codes import HOST_UNLIKE
 from foundation.errors import ArenaError, Failure
-from foundation.executors.port import Executor, Job, Result, Told, answered, in_order
-from foundation.executors.processes import executor_of
+from foundation.executors import Executor, Job, Result, Told, answered, executor_of, in_order
 
 PARALLEL_FROM = 2_000  # records from which starting processes pays
 LOCAL = "local"

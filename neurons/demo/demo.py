@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import itertools
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -37,8 +36,7 @@ from foundation.errors import ArenaError
 from harness.agents.registry import baseline_source, cheater_source, reference_agent
 from harness.catalogue.native import open_catalogue
 from neurons.node.opening import open_bodies
-from neurons.race.explaining import link_catalogue
-from neurons.race.log import QUALIFYING, RaceLog
+from neurons.race.log import QUALIFYING, RaceLog, link_catalogue
 from neurons.settings.endpoints import check_endpoints, named_endpoints
 from neurons.settings.inputs import chain_of, policy_of, prepare_catalogue, unix_ms
 from neurons.settings.settings import Settings, environment_of
@@ -126,7 +124,7 @@ async def prepare_chain(settings: Settings, agents: tuple[DemoAgent, ...]) -> tu
     rules = LocalRules(netuid=settings.netuid, block_ms=BLOCK_MS, weights_rate_limit_blocks=4)
     owner, validator = keypair_signer(OWNER_URI), keypair_signer(VALIDATOR)
     path = local_chain_path(settings.state_dir)
-    chain = LocalSubtensor(path, now_ms=unix_ms, netuid=settings.netuid, rules=rules, owner=owner.hotkey)
+    chain = LocalSubtensor(path, now_ms=unix_ms, rules=rules, owner=owner.hotkey)
     await chain.register(validator)
     await chain.set_stake(validator.hotkey, STAKE_RAO)
     made = []
@@ -143,15 +141,14 @@ async def hand_in(run: DemoRun, process: subprocess.Popen[bytes]) -> None:
 
     Raises ArenaError V2206 when the validator ends first, and what the door refuses with.
     """
-    chain, netuid = chain_of(run.settings), run.settings.netuid
+    chain = chain_of(run.settings)
     async with DoorClient() as client:
         doors: list[DoorAnswer] = []
         while not any(door.state for door in doors):
-            _raise_if_ended(run, process)
-            await asyncio.sleep(WATCH_S)
+            await _wait(run, process)
             doors = await find_doors(client, await chain.metagraph())
     for agent, submission in zip(run.agents, run.submissions, strict=True):
-        async with DoorClient(HttpAuth(keypair_signer(agent.uri), time.time_ns), netuid) as client:
+        async with DoorClient(HttpAuth(keypair_signer(agent.uri), time.time_ns)) as client:
             (said,) = await deliver(client, submission, doors, wanted=1)
         if said.failure is not None:
             raise ArenaError(said.failure.code, f"{agent.name}: {said.failure.detail}")
@@ -177,24 +174,21 @@ def running_validator(run: DemoRun) -> Iterator[subprocess.Popen[bytes]]:
 
 def stop_process(process: subprocess.Popen[bytes]) -> None:
     """SIGTERM, then wait; SIGKILL when it does not end within its drain time."""
-    if process.poll() is None:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(END_WAIT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    process.terminate()
+    try:
+        process.wait(END_WAIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 async def watch(run: DemoRun, process: subprocess.Popen[bytes]) -> AsyncIterator[DemoView]:
     """Views until the race is over. Raises ArenaError V2206, with the log's end, when the validator ends first."""
     while (store := await _connected(run)) is None:
-        _raise_if_ended(run, process)
-        await asyncio.sleep(WATCH_S)
+        await _wait(run, process)
     try:
         qualifying, race = RaceLog(store, QUALIFYING), RaceLog(store, RACE)
         while True:
-            _raise_if_ended(run, process)
             await qualifying.refresh()
             await race.refresh()
             view = DemoView(
@@ -207,7 +201,7 @@ async def watch(run: DemoRun, process: subprocess.Popen[bytes]) -> AsyncIterator
             yield view
             if view.is_over:
                 return
-            await asyncio.sleep(WATCH_S)
+            await _wait(run, process)
     finally:
         await store.close()
 
@@ -223,11 +217,13 @@ async def _connected(run: DemoRun) -> PostgresStore | None:
         return None
 
 
-def _raise_if_ended(run: DemoRun, process: subprocess.Popen[bytes]) -> None:
+async def _wait(run: DemoRun, process: subprocess.Popen[bytes]) -> None:
+    """A moment. Raises ArenaError V2206, with the log's end, when the validator has ended."""
     if process.poll() is not None:
         log = run.folder / "validator.log"
         last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-6:]
         raise ArenaError("V2206", f"exit code {process.returncode}, log {log}:\n" + "\n".join(last))
+    await asyncio.sleep(WATCH_S)
 
 
 async def conclude(run: DemoRun) -> tuple[VerifyReport, dict[str, int]]:

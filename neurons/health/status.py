@@ -1,10 +1,9 @@
 """What a node says of itself, what of it needs a person, and the page that says so.
 
 `node.json` in the state folder holds the last heartbeat and, after the node's end, how it ended: replaced whole or not
-at all, without a secret, and read without a running node or a database. `assess` is pure: it says the same of the same
-facts at the same moment; every point carries a code of the registry, so that `arena explain` has more. Points that need
-a person are kept apart from those that mend themselves; only the former set `Status.needs_person`. Ages are compared
-with the node's own schedules and policy."""
+at all, without a secret. `assess` is pure; every point carries a code of the registry, and only points that need a
+person set `Status.needs_person`. Ages are compared with the node's own schedules and policy.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +21,6 @@ from foundation.codes import (
     FILE_UNUSABLE,
     FILES_LACKING,
     JOB_QUARANTINED,
-    JUDGE_FAILED,
-    MODEL_FAILED,
     NO_BATCH_LEFT,
     POLICY_WAITS,
     SLOT_RESTS,
@@ -90,17 +87,8 @@ class OperatorFacts(msgspec.Struct, frozen=True, kw_only=True):
     release_sha256: str = ""
     files: int = 0
     lacking: int = 0
-    whole_sequence: int = 0  # the newest whose files are all here
     policy_waits: str = ""
     unusable: tuple[str, ...] = ()  # files that can't be used here
-
-
-class UnjudgedTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """A trace whose judging ended the workers of two slots: its evaluation's record, and the race or ""."""
-
-    seq: int
-    body_sha256: str
-    race_id: str
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +111,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     peers: tuple[PeerSeen, ...] = ()
     bank_until_ms: int | None = None  # when the bank's stock is used up; None: it can't run low, or isn't known
     resting: tuple[RestingSlot, ...] = ()  # worker slots in which none could be started
-    unjudged: tuple[UnjudgedTrace, ...] = ()
+    unjudged: tuple[str, ...] = ()  # traces whose judging ended the workers of two slots
     release: OperatorFacts | None = None  # None: this node takes nobody's files
 
 
@@ -183,11 +171,6 @@ CHECKPOINT_LATE, ANCHOR_LATE = 3, 4  # times their schedule
 DISK_LEAST_BYTES = 2 << 30
 LIMIT_LONG_BLOCKS = 720  # two tempos: no subnet's rate limit on weights is as long
 DAY_MS = 86_400_000
-# What the silence of an endpoint costs, by the code of whoever waits for it, and where its address is set.
-_ENDPOINTS = {
-    MODEL_FAILED: ("no agent's run ends before it answers, and none loses by it", "openai_base_url or [[upstreams]]"),
-    JUDGE_FAILED: ("traces are kept, and their verdicts owed until it answers", "judge_base_url"),
-}
 
 
 class Deadline(msgspec.Struct, frozen=True, kw_only=True):
@@ -282,9 +265,7 @@ def _of_silence(now_ms: int, node: NodeFile) -> Iterator[Point]:
     elif node.beat is None:
         yield _point("V2116", "it never ran with this state folder")
     else:
-        age_ms = now_ms - node.beat.beat_ms
-        where = "old" if age_ms >= 0 else "ahead of this host's clock"
-        yield _point("V2116", f"its last heartbeat is {duration(abs(age_ms))} {where}")
+        yield _point("V2116", f"its last heartbeat is of {moment(node.beat.beat_ms)}")
 
 
 def _of_running(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
@@ -294,17 +275,10 @@ def _of_running(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
     if beat.chain.placed_block and not beat.chain.has_permit:
         where = f"uid {beat.chain.uid} without a permit" if beat.chain.uid is not None else "not registered"
         yield _point("U3035", f"{where} at block {beat.chain.placed_block}")
-    for wait in beat.waits:  # it mends itself, unless it has gone on for long
+    for wait in beat.waits:  # it mends itself, unless it has gone on for long, or from the start: of a wrong setting
         waited_ms = now_ms - wait.since_ms
-        minutes, is_long = waited_ms // 60_000, waited_ms > WAITING_LONG_MS
-        if (endpoint := _ENDPOINTS.get(wait.code)) is None:
-            yield _point(wait.code, f"{wait.loop} waits for {minutes} min ({wait.detail})", is_urgent=is_long)
-            continue
-        cost, setting = endpoint
-        about = f"{wait.detail}; silent for {minutes} min. It is no agent's fault: {cost}. The node goes on with all"
-        fix = f"start the endpoint, and the node finds it by itself; or set {setting} to where it is and restart it"
-        is_first = wait.since_ms - beat.started_ms < STARTING_MS  # silent from the start: it may have another address
-        yield Point(code=wait.code, about=f"{about} else", fix=fix, is_urgent=is_long or is_first)
+        is_urgent = waited_ms > WAITING_LONG_MS or wait.since_ms - beat.started_ms < STARTING_MS
+        yield _point(wait.code, f"{wait.loop} waits {duration(waited_ms)} ({wait.detail})", is_urgent=is_urgent)
     for slot in beat.resting:
         about = f"slot {slot.slot}, {slot.tries} tries: {slot.failure.code} {slot.failure.detail}".rstrip()
         yield _point(SLOT_RESTS, about, is_urgent=now_ms - slot.since_ms > WAITING_LONG_MS)
@@ -312,16 +286,13 @@ def _of_running(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
 
 def _of_beat(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
     """What the last heartbeat says that stays true after the node's end."""
-    for trace in beat.unjudged:
-        where = f"record {trace.seq} of {trace.race_id or 'qualifying'}, body {trace.body_sha256}"
-        about = f"{where} is not judged; see `arena judge explain {trace.seq}`"
+    for about in beat.unjudged:
         yield _point(JOB_QUARANTINED, about, is_urgent=False)
     if others := skewed(beat):  # urgent when it is most of them, since then it is us
         about = f"{len(others)} of {len(beat.peers)} others"
         yield _point("U3036", about, is_urgent=2 * len(others) > len(beat.peers))
     if beat.bank_until_ms is not None and beat.bank_until_ms - now_ms < BANK_DAYS_MIN * DAY_MS:
-        about = f"the bank's stock lasts {_bank_days(beat, now_ms)} days; {BANK_DAYS_MIN} are wanted"
-        yield Point(code=NO_BATCH_LEFT, about=about, fix=lookup(NO_BATCH_LEFT).remedy)
+        yield _point(NO_BATCH_LEFT, f"the stock lasts {_bank_days(beat, now_ms)} days; {BANK_DAYS_MIN} are wanted")
     if (release := beat.release) is None:
         return
     for about in release.unusable:
@@ -391,11 +362,8 @@ def page(status: Status) -> str:
         work += f", {beat.owed_verdicts} verdicts owed" if beat else ""
         rows += [("log", _log(store, now_ms)), ("race", text), ("work", work), ("weights", _weights(store, beat))]
     if beat is not None:
-        others = skewed(beat)
-        named = ", ".join(f"{peer.hotkey[:8]}… {peer.policy_sha256[:_SHORT]}" for peer in others[:4])
-        peers = f"{len(beat.peers)} heard, {len(others)} under other rules" + (f": {named}" if others else "")
-        is_counted = beat.bank_until_ms is not None
-        bank = f"{_bank_days(beat, now_ms)} days left, {BANK_DAYS_MIN} wanted" if is_counted else ""
+        peers = f"{len(beat.peers)} heard, {len(skewed(beat))} under other rules"
+        bank = f"{_bank_days(beat, now_ms)} days left, {BANK_DAYS_MIN} wanted" if beat.bank_until_ms is not None else ""
         rows += [("peers", peers if beat.peers else "none heard of")]
         rows += [("bank", bank or "made here when it is empty, or not measured")]
         rows += [("release", _release(beat.release))] if beat.release else []
@@ -447,9 +415,8 @@ def _chain(beat: Heartbeat, now_ms: int) -> str:
 def _release(release: OperatorFacts) -> str:
     if not release.sequence:
         return f"none seen of operator {release.operator}"
-    text = f"{release.sequence} ({release.release_sha256[:_SHORT]}) of operator {release.operator[:8]}…: "
-    whole = f"; {release.whole_sequence} is whole" if release.lacking and release.whole_sequence else ""
-    return f"{text}{release.files - release.lacking} of {release.files} files here{whole}"
+    text = f"{release.sequence} ({release.release_sha256[:_SHORT]}) of operator {release.operator[:8]}…"
+    return f"{text}: {release.files - release.lacking} of {release.files} files here"
 
 
 def _log(store: StoreFacts, now_ms: int) -> str:
@@ -464,12 +431,7 @@ def _log(store: StoreFacts, now_ms: int) -> str:
 def _weights(store: StoreFacts, beat: Heartbeat | None) -> str:
     if not store.weights:
         return "never tried"
-    latest, last_ok = store.weights[0], next((row for row in store.weights if row.status == "ok"), None)
+    latest = store.weights[0]
     age = f", {beat.chain.block - latest.block} blocks ago" if beat and beat.chain.block >= latest.block else ""
-    where = f"for {latest.race_id} in block {latest.block}{age}"
-    if last_ok is latest:
-        return f"set {where}"
-    text = f"{latest.status.replace('_', ' ')} {where}"
-    if last_ok is None:
-        return f"{text}; last set before the latest tries"
-    return f"set for {last_ok.race_id} in block {last_ok.block}; {text}"
+    did = "set" if latest.status == "ok" else latest.status.replace("_", " ")
+    return f"{did} for {latest.race_id} in block {latest.block}{age}"

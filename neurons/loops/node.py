@@ -18,7 +18,8 @@ import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from arena.bank.stock import Bank
-from arena.chain.port import Beacon, RequestAuth, Signer, Subtensor
+from arena.chain.keys import HttpAuth
+from arena.chain.port import Beacon, Signer, Subtensor
 from arena.exchange.operator_files import FilesRelease, Operator, ReleaseStore
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.port import Peers
@@ -75,7 +76,7 @@ class Sharing:
 
     listener: socket.socket
     store: PostgresStore
-    auth: RequestAuth
+    auth: HttpAuth
     peers: Peers
     peer_logs: PeerLogStore
     puller: Puller

@@ -1,9 +1,8 @@
 """A node's handle on its serving process: started with the loops, started again when it ends, stopped with them.
 
-The node owns the listening sockets: a client that comes while the process starts again waits and is not refused. The
-node survives if the process exits: the loop waits (V2206), longer each time. What to serve goes over its standard
-input, which holds a DSN's password and never a hotkey's key; it serves until that pipe is closed, by whatever end of
-the node.
+The node owns the listening sockets: a client that comes while the process starts again waits and is not refused. What
+to serve goes over its standard input, which holds a DSN's password and never a hotkey's key; it serves until that pipe
+is closed, by whatever end of the node.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from arena.api.http import address_of
 from arena.policy import Policy
 from foundation.errors import ArenaError, Failure
 from neurons.loops.run_loop import StopSignal, run_loop
-from neurons.worker.protocol import child_environment
+from neurons.worker.ports import child_environment
 from problems.model import Problem
 
 LINE_BYTES_MAX = 256 << 20
@@ -51,9 +50,8 @@ class ServingSetup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServingState(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the process: it serves, with so many streams of the live tail; or `failure` is why it ends."""
+    """A line of the process: it serves; or `failure` is why it ends."""
 
-    clients: int = 0
     failure: Failure | None = None
 
 
@@ -64,7 +62,7 @@ _OF_BODIES = "AWS_"  # where `bodies_url` names a bucket
 
 
 class Serving:
-    """The serving process of one node. `clients`: streams of the live tail now."""
+    """The serving process of one node."""
 
     def __init__(
         self,
@@ -76,7 +74,6 @@ class Serving:
         """`reads` and `door` are the listening sockets that `setup` names, None for what is not served."""
         self._setup, self._log = setup, log
         self._listeners = [each for each in (reads, door) if each is not None]
-        self.clients = 0
         self.door_address = address_of(door) if door is not None else ""
         self.door_port = int(door.getsockname()[1]) if door is not None else 0
 
@@ -111,7 +108,6 @@ class Serving:
                 return
             last, status = await hearing, await process.wait()
         finally:
-            self.clients = 0
             for task in (hearing, draining):
                 task.cancel()
             if process.returncode is None:
@@ -134,7 +130,6 @@ class Serving:
         last = ServingState()
         while line := await process.stdout.readline():
             last = msgspec.json.decode(line, type=ServingState)
-            self.clients = last.clients
             if last.failure is None:
                 drain.went_on("serving")
         return last

@@ -22,7 +22,7 @@ from arena.chain.port import LOCAL_NETWORK, Subtensor
 from foundation.codes import CHAIN_STANDS, NO_PERMIT, NO_SANDBOX, STATE_PRUNED, lookup
 from foundation.errors import ArenaError
 from neurons.health.status import BANK_DAYS_MIN
-from neurons.settings.endpoints import check_endpoints, open_endpoints
+from neurons.settings.endpoints import check_endpoints, chosen_endpoints
 from neurons.settings.inputs import chain_of, policy_of, signer_of, unix_ms
 from neurons.settings.settings import Settings
 
@@ -143,10 +143,10 @@ def check_bodies(settings: Settings) -> DoctorCheck:
 def check_model(settings: Settings) -> DoctorCheck:
     """An endpoint answers for each model of the policy; without one, the scripted model does."""
     policy = policy_of(settings)
-    with open_endpoints(settings, policy, is_served=False) as (named, _):
-        if not named:
-            return DoctorCheck("ok", "the scripted model, on loopback")
-        silent = check_endpoints(named, policy.inference.models, must_answer=True)
+    named, _ = chosen_endpoints(settings, policy)
+    if not named:
+        return DoctorCheck("ok", "the scripted model")
+    silent = check_endpoints(named, policy.inference.models, must_answer=True)
     found = "; ".join([f"{', '.join(policy.inference.models)} at {', '.join(one.base_url for one in named)}", *silent])
     return DoctorCheck("warn" if silent else "ok", found, "start it, or take it out of [[upstreams]]" if silent else "")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import os
 import platform
 from collections.abc import AsyncIterator
@@ -43,7 +42,7 @@ from neurons.node.bank import open_bank, prepare_local_chain
 from neurons.node.operator_files import take_operator_files
 from neurons.node.reporting import ProbeServer
 from neurons.race.sharing import open_sharing
-from neurons.settings.endpoints import check_endpoints, open_endpoints
+from neurons.settings.endpoints import check_endpoints, chosen_endpoints
 from neurons.settings.inputs import (
     catalogue_path,
     catalogue_products,
@@ -99,15 +98,13 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             fix = "choose a policy that needs the results of one validator, or race with the others (`share`)"
             raise ArenaError("V2062", refusal, fix=fix)
         await asyncio.to_thread(prepare_catalogue, settings)
-        upstreams, judge = stack.enter_context(open_endpoints(settings, policy))
-        silent = await asyncio.to_thread(check_endpoints, upstreams, policy.inference.models)
+        upstreams, judge = chosen_endpoints(settings, policy)
+        silent = await asyncio.to_thread(check_endpoints, upstreams, policy.inference.models) if upstreams else ()
         pool = await _open_pool(settings, policy, upstreams, judge, stack)
         suite = prepare_suite(settings, policy, signer.hotkey)
         beacon = open_beacon(settings.network, unix_ms)
         suites = {policy.qualifying.suite: suite}
         serving = open_serving(settings, location, policy, suites, stack)
-        if serving is not None:
-            metrics.tail_clients.set_function(functools.partial(getattr, serving, "clients"))
         host = HostFacts(machine=platform.machine(), cores=os.cpu_count() or 0)
         yield Node(
             policy=policy,

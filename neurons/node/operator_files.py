@@ -24,8 +24,7 @@ from foundation.codes import FILES_LACKING, POLICY_WAITS
 from foundation.errors import ArenaError
 from neurons.loops.node import OperatorFiles, Sharing
 from neurons.race.log import race_names, read_state
-from neurons.race.releases import log_turn
-from neurons.race.sharing import peers_of
+from neurons.race.sharing import log_turn, peers_of
 from neurons.settings.released import (
     AT_START,
     NOBODY,

@@ -37,7 +37,6 @@ from neurons.health.status import (
     RaceFacts,
     Status,
     StoreFacts,
-    UnjudgedTrace,
     assess,
     read_node_file,
     skewed,
@@ -47,41 +46,29 @@ from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal
 from neurons.loops.watches import ChainWatch
 from neurons.race.log import QUALIFYING, RaceLog, race_names, read_state
-from neurons.race.sentences import clock, short
+from neurons.race.sentences import short
 from neurons.settings.settings import Settings
 
 _DEAD = "No agent's run ends before it answers, and none loses by it. Start it: the node goes on and finds it by itself"
 
 
-def banner(settings: Settings, node: Node, race: RaceFacts | None) -> str:
-    """Ten lines, and one for each model endpoint that does not answer. `race`: the current one as the store knows it,
-    None before the first."""
-    policy, sandbox = node.policy, node.conditions.sandbox
+def banner(settings: Settings, node: Node) -> str:
+    """Six lines, and one for each model endpoint that does not answer."""
+    key = f" ({settings.wallet_hotkey})" if settings.wallet_hotkey.startswith("//") else ""
 
     def address(host: str, port: int | None, setting: str) -> str:
         return f"http://{host}:{port}" if port else f"off (--{setting})"
 
-    key = f" ({settings.wallet_hotkey})" if settings.wallet_hotkey.startswith("//") else ""
-    store = "your Postgres" if settings.database_dsn.get_secret_value() else f"{settings.state_dir}/postgres"
     models = settings.openai_base_url or "; ".join(one.base_url for one in settings.upstreams)
     door = address(settings.public_host, node.serving.door_port if node.serving else None, "door-port")
     reads = address(settings.public_host, settings.serve_port, "serve-port")
     metrics = address(settings.metrics_host, settings.metrics_port, "metrics-port")
-    if race is not None and race.deadline is not None:
-        coming = f"{race.race_id}, {race.stage}: {race.deadline.what} {clock(race.deadline.at_ms)}"
-    else:
-        closes = clock(coming_closes_ms(node.now_ms(), policy.race, 1)[0])
-        coming = f"the next race opens and closes to submissions about {closes}; weights follow once it is settled"
     rows = [
-        ("state", f"{settings.state_dir}"),
-        ("log", f"{store}; checkpoints in {settings.state_dir}/checkpoints"),
-        ("rules", f"policy {policy.name} {short(policy.policy_sha256)}: {policy.race.problems} problems a race"),
-        ("agents", f"{node.pool.size} at once in {sandbox.name}"),
+        ("agents", f"{node.pool.size} at once in {node.conditions.sandbox.name}; rules of {node.policy.name}"),
         ("models", f"{models or 'scripted, on this machine'}; judge {settings.judge_base_url or 'scripted'}"),
         *(("DEAD", f"{line}. {_DEAD}") for line in node.silent),
         ("miners", f"submit at {door}"),
         ("reads", f"{reads}; metrics {metrics}" + ("/metrics" if settings.metrics_port else "")),
-        ("next", coming),
         ("stop", f"Ctrl-C; how it is: arena validator status --state-dir {settings.state_dir}"),
     ]
     network = "the local network" if is_local(settings.network) else settings.network
@@ -111,7 +98,7 @@ class HeartbeatLoop:
         self._started_ms = node.now_ms()
         self._open_since_ms: dict[Stage, int] = {}  # since when there has been open work; 0: there is none
         self._bank_until_ms: int | None = None
-        self._bank_looked_ms: int | None = None
+        self._bank_looked_ms = 0
         sandbox = node.conditions.sandbox
         node.metrics.node.labels(node.policy.policy_sha256, sandbox.guest_sha256, sandbox.name).set(1)
 
@@ -139,7 +126,8 @@ class HeartbeatLoop:
             bank_until_ms=self._bank_until_ms,
             resting=node.pool.resting,
             unjudged=tuple(
-                UnjudgedTrace(seq=row.seq, body_sha256=row.record.body_sha256, race_id=row.record.context.race_id)
+                f"record {row.seq} of {row.record.context.race_id or 'qualifying'}, body {row.record.body_sha256}"
+                f" is not judged; see `arena view {row.seq}`"
                 for log in self._logs()
                 for row in log.quarantined(hotkey)
             ),
@@ -177,13 +165,11 @@ class HeartbeatLoop:
         metrics.peers_skewed.set(len(skewed(beat)))
         if beat.bank_until_ms is not None:
             metrics.bank_lasts_ms.set(max(0, beat.bank_until_ms - beat.beat_ms))
-        waiting = [f"{wait.loop} {wait.code}" for wait in beat.waits]
-        self._node.log.debug("heartbeat", hotkey=beat.hotkey, records=beat.records, waiting=waiting)
 
     async def _look_at_bank(self) -> None:
         """How long the stock lasts, now and again: measuring opens files."""
         node, now_ms = self._node, self._node.now_ms()
-        if self._bank_looked_ms is not None and now_ms - self._bank_looked_ms < _BANK_EVERY_MS:
+        if now_ms - self._bank_looked_ms < _BANK_EVERY_MS:
             return
         self._bank_looked_ms = now_ms
         try:

@@ -26,10 +26,9 @@ from arena.store.postgres import PostgresStore
 from arena.web.server import DoorServer, TailServer
 from foundation.errors import ArenaError
 from neurons.loops.serving import LINE_BYTES_MAX, NO_SOCKET, ServingSetup, ServingState
-from neurons.race.explaining import open_explainer
+from neurons.race.log import open_explainer
 from neurons.settings.observe import configure_logs
 
-REPORT_S = 1.0
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -58,19 +57,8 @@ async def serve() -> None:
         tail = await open_tail(setup, stack)
         door = await open_door(setup, stack, tail)
         servers = [server.run(stop) for server in (tail, door) if server is not None]
-        await asyncio.gather(report(tail, stop), *servers)
-
-
-async def report(tail: TailServer | None, stop: asyncio.Event) -> None:
-    """Say that it serves, and then how many streams there are, whenever that has changed."""
-    said = None
-    while not stop.is_set():
-        state = ServingState(clients=tail.places.taken if tail is not None else 0)
-        if state != said:
-            _say(state)
-            said = state
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), REPORT_S)
+        _say(ServingState())
+        await asyncio.gather(*servers)
 
 
 async def open_tail(setup: ServingSetup, stack: contextlib.AsyncExitStack) -> TailServer | None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -92,18 +91,15 @@ def open_bench(
     )
 
 
-@contextlib.contextmanager
-def open_endpoint(name: str, url: str, *, by_sdk: bool = False) -> Iterator[Upstream]:
-    """The endpoint at `url`, with the key in OPENAI_API_KEY; `scripted` serves the scripted model on loopback.
+def open_endpoint(name: str, url: str, *, by_sdk: bool = False) -> Upstream:
+    """The endpoint at `url`, with the key in OPENAI_API_KEY; `scripted` is the scripted model.
 
     With `by_sdk` it is asked through the `openai` package, which a Ray worker should not import.
     """
     from harness.inference.client import OpenAIUpstream, SdkUpstream
-    from harness.inference.scripted.server import start_scripted_server
+    from harness.inference.scripted.model import ScriptedUpstream
 
     kind = SdkUpstream if by_sdk else OpenAIUpstream
-    if url != SCRIPTED:
-        yield kind(name, url, os.environ.get("OPENAI_API_KEY", ""), TIMEOUT_MS)
-        return
-    with start_scripted_server() as server:
-        yield kind(name, server.base_url, "", TIMEOUT_MS)
+    if url == SCRIPTED:
+        return ScriptedUpstream()
+    return kind(name, url, os.environ.get("OPENAI_API_KEY", ""), TIMEOUT_MS)

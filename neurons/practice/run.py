@@ -6,7 +6,6 @@ reason, never a score.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import os
@@ -18,7 +17,6 @@ import msgspec
 import typer
 
 from arena.evaluate import EvaluatePorts, Evaluation, evaluate
-from arena.view.reading import loss_of
 from foundation.codes import NOT_RECORDED
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError, Failure
@@ -31,9 +29,9 @@ from neurons.settings.endpoints import check_endpoints, local_models, named_endp
 from neurons.settings.inputs import policy_of, prepare_suite
 from neurons.settings.settings import Settings
 from neurons.worker.ports import open_local_ports, usable_memory_bytes, worker_count
-from problems.explanation import Constraint, explain_outcome
 from problems.formats import count_web, read_problems
 from problems.model import BUCKETS, OutcomeScore, Problem
+from problems.score import Constraint, explain_outcome
 from problems.suites import SUITES, VariantMaker
 
 RUN_FORMAT = "agent-arena/local-run/1"
@@ -107,10 +105,10 @@ def row_of(problem: Problem, ports: EvaluatePorts, evaluation: Evaluation) -> Ru
 
 
 def json_row(row: RunRow) -> dict[str, object]:
-    """A row as `arena run --json` prints it: the evaluation's own names, and why points were lost."""
+    """A row as `arena run --json` prints it: the evaluation's own names, and what was found of each constraint."""
     done = row.evaluation
     if done is None:
-        return {"problem_id": row.problem.problem_id, "score_e4": None, "failure": row.failure, "loss": None}
+        return {"problem_id": row.problem.problem_id, "score_e4": None, "failure": row.failure}
     names = ("status", "failure", "outcome", "verdict", "sandbox", "cost")
     return {
         "problem_id": done.body.problem_id,
@@ -119,7 +117,7 @@ def json_row(row: RunRow) -> dict[str, object]:
         "stop": done.body.stop,
         "is_agentic": done.body.is_agentic,
         **{name: getattr(done, name) for name in names},
-        "loss": loss_of(done, row.constraints),
+        "constraints": row.constraints,
     }
 
 
@@ -139,8 +137,7 @@ def at_once_here(wanted: int, settings: Settings) -> int:
     return count
 
 
-@contextlib.contextmanager
-def opened_problems(settings: Settings, choice: Choice, *, at_once: int = 1) -> Iterator[list[Asked]]:
+def open_problems(settings: Settings, choice: Choice, *, at_once: int = 1) -> list[Asked]:
     """The problems to run on (as `Choice` describes them), each with the ports that score it.
 
     Raises typer.BadParameter for an id or a number that is not there, ArenaError P4001 to P4009 for a broken file,
@@ -165,10 +162,11 @@ def opened_problems(settings: Settings, choice: Choice, *, at_once: int = 1) -> 
         live = upstreams if record else [None] * len(upstreams)
         return tuple(RecordedUpstream(recording, one, is_replayed=replay is not None) for one in live)
 
-    with open_local_ports(settings, at_once=at_once) as ports:
-        dedicated = {model: recorded(own) for model, own in ports.dedicated.items()}
-        ports = dataclasses.replace(ports, upstreams=recorded(ports.upstreams), dedicated=dedicated)
-        yield _chosen(settings, ports, choice)
+    ports = open_local_ports(settings, at_once=at_once)
+    dedicated = {model: recorded(own) for model, own in ports.dedicated.items()}
+    return _chosen(
+        settings, dataclasses.replace(ports, upstreams=recorded(ports.upstreams), dedicated=dedicated), choice
+    )
 
 
 def _chosen(settings: Settings, ports: EvaluatePorts, choice: Choice) -> list[Asked]:

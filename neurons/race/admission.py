@@ -43,11 +43,10 @@ from arena.submissions.admission import (
     hashes_before,
     hold_of,
     neighbourhood,
-    past_submissions,
+    next_allowed_block,
     read_report,
 )
 from arena.submissions.model import signed_submission
-from arena.visibility.rule import may_see, moment_at
 from foundation.backoff import Backoff, NextTry
 from foundation.codes import HOST_FAILED, HOST_LACKS, STATE_PRUNED, lookup
 from foundation.errors import ArenaError
@@ -105,8 +104,7 @@ class Ownership:
                 self._ends_ms.setdefault(won.top_agent_version_id, opening_ms(opened.closes_ms, opened.policy))
         now_ms = self._node.now_ms()
         for agent, ends_ms in self._ends_ms.items():
-            moment = moment_at(now_ms, closes_ms=0, settled_ms=0, opens_ms=ends_ms)
-            if agent in self._reveals or not may_see("public", "source", moment, is_winner=True).is_seen:
+            if agent in self._reveals or now_ms < ends_ms:
                 continue
             try:
                 block = await self._node.chain.block_at(ends_ms)
@@ -120,16 +118,178 @@ class Ownership:
         return dict(self._reveals)
 
 
-class Admissions:
-    """Runs the gate and keeps what this validator says of submissions up to date."""
+async def keep_standings(store: PostgresStore, rows: Iterable[FieldStanding]) -> None:
+    """Write down, for their miners to read, where submissions that are here stood with all validators."""
+    here = {each.subject.agent_version_id: each.subject.commitment_block for each in await store.submissions()}
+    for row in rows:
+        subject = row.subject
+        if here.get(subject.agent_version_id) == subject.commitment_block:
+            await store.put_agreed(subject.agent_version_id, row.standing)
+
+
+def _comparable(stored: Iterable[StoredSubmission]) -> list[Subject]:
+    """All but what the gate rejects: what a person rejects here, others may not, and it was committed all the same."""
+    return [each.subject for each in stored if each.state != "rejected" or hold_of(read_report(each))]
+
+
+GATE_PAUSES = Backoff(first_ms=1_000, most_ms=600_000)
+DECISIONS_PER_TURN = 1_000  # however many wait, agents that are through with qualifying wait for no more than these
+_OUTCOME_SAID = {"accept": "passes the gate", "review": "is held for a person", "reject": "is rejected"}
+
+
+class Intake:
+    """Runs the gate, decides who is admitted and who qualifies, and keeps what this validator says of it up to date."""
+
+    name, every_s = "intake", 0.5
 
     def __init__(self, node: Node, qualifying: RaceLog) -> None:
-        self._node, self._qualifying = node, qualifying
+        self._node = node
+        self._qualifying = qualifying
+        self._paused: dict[str, NextTry] = {}  # submissions on which the gate itself failed
+        self._seen: set[tuple[str, int]] = set()  # those that wait, with their commitments' blocks
+        self._enqueued: set[str] = set()  # accepted agents whose suite this process has put into the queue
         self._ownership = Ownership(node)
         self._sketches: dict[str, Sketch] = {}  # by agent version id
         self._held: frozenset[str] | None = None  # agents under review at the last look; None: look at everything
         self._not_before_ms = 0
 
+    async def turn(self) -> None:
+        """Decide what waits, DECISIONS_PER_TURN of it at most, then the agents whose qualifying is over."""
+        waiting = await self._node.store.submissions(("waiting",))
+        self._say_new(waiting)
+        self._paused = {each: self._paused[each] for each, _ in self._seen if each in self._paused}
+        due = (
+            each
+            for each in waiting
+            if self._node.now_ms() >= self._paused.get(each.subject.agent_version_id, NextTry()).not_before_ms
+        )
+        for each in islice(due, DECISIONS_PER_TURN):
+            try:
+                await self._decide(each)
+            except ArenaError as error:
+                if error.failure.code not in GATE_FAULTS:
+                    raise
+                self._put_off(each, error.failure.detail)
+            except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+                # a bug of ours that one file brings out must not end the node at each of its starts
+                self._put_off(each, ascii(f"{type(error).__name__}: {error}")[:500])
+        await self._look()
+        suite, chain, policy = [problem.problem_id for problem in self._node.suite], self._node.chain, self._node.policy
+        accepted = await self._node.store.submissions(("accepted",))
+        self._enqueued &= {each.subject.agent_version_id for each in accepted}
+        block = await self._node.chain.block() if accepted else 0
+        for submission in accepted:
+            agent = submission.subject.agent_version_id
+            is_due = agent not in self._enqueued and self._is_asked(submission, block)
+            seed = await variant_seed(chain, policy, submission.subject) if is_due else None
+            if seed is not None:
+                items = qualifying_items(submission.subject, suite, self._node.policy, variant_seed=seed)
+                await self._node.store.enqueue(items)
+                self._enqueued.add(agent)
+        qualifying = await self._node.store.submissions(("accepted",))
+        if not qualifying:
+            return
+        await self._qualifying.refresh()
+        for submission in qualifying:
+            agent = submission.subject.agent_version_id
+            mean_e4 = self._qualifying.own_mean_e4(agent, suite, policy)
+            if mean_e4 is not None:  # our word; the field of a race is decided by all
+                is_passed = mean_e4 >= policy.qualifying.score_min_e4
+                state: SubmissionState = "qualified" if is_passed else "unqualified"
+                await self._node.store.set_submission_state(agent, state, was="accepted", qualifying_e4=mean_e4)
+                await self._node.store.close_items(QUALIFYING, "qualifying", agent)
+                who = f"{submission.name} {short(submission.subject.miner_hotkey)}"
+                text = f"{who} is {state}: score {mean_e4 / 10_000:.3f} in qualifying"
+                told = {"agent": submission.name, "state": state, "score_e4": mean_e4}
+                self._node.log.info("qualifying", **told, text=text)
+
+    def _say_new(self, waiting: list[StoredSubmission]) -> None:
+        for each in waiting:
+            subject = each.subject
+            if (subject.agent_version_id, subject.commitment_block) not in self._seen:
+                text = f"{each.name} {short(subject.miner_hotkey)} is submitted"
+                self._node.log.info("submission taken", agent=each.name, hotkey=subject.miner_hotkey, text=text)
+        self._seen = {(each.subject.agent_version_id, each.subject.commitment_block) for each in waiting}
+
+    def _put_off(self, submission: StoredSubmission, reason: str) -> None:
+        """The gate itself failed on a submission: it waits, longer each time, and the others go on."""
+        agent = submission.subject.agent_version_id
+        retry = GATE_PAUSES.after(self._paused.get(agent, NextTry()), self._node.now_ms())
+        self._paused[agent] = retry
+        self._node.log.warning("submission waits", agent=agent, wait_ms=retry.pause_ms, error=reason)
+
+    async def _decide(self, row: StoredSubmission) -> None:
+        """Admit or refuse one submission, and let the gate look at it."""
+        store, policy, agent = self._node.store, self._node.policy, row.subject.agent_version_id
+        finalized = await self._node.chain.finalized_block()
+        commitment = await self._commitment_of(row, finalized)
+        if commitment is not None and commitment.block > finalized:
+            return  # it waits until its commitment's block is final
+        submission = signed_submission(row, await store.source(agent) or "")
+        stored = await store.submissions()
+        metagraph = await self._node.chain.metagraph(finalized)
+        try:
+            block = admit(
+                submission,
+                commitment=commitment,
+                allowed_block=next_allowed_block(stored, row.subject.miner_hotkey, policy.cooldown),
+                metagraph=metagraph,
+                verify=verify,
+                is_commitment_enough=policy.admission.is_commitment_enough,
+            )
+        except ArenaError as error:
+            refusal = error.failure
+            await store.set_submission_state(agent, "refused", was="waiting", failure=refusal)
+            about = f"{refusal.code} {lookup(refusal.code).title}: {refusal.detail}"
+            text = f"{row.name} {short(row.subject.miner_hotkey)} is refused: {about}"
+            self._node.log.info("refused", agent=row.name, failure=str(refusal), text=text)
+            return
+        subject = replace(row.subject, commitment_block=block)
+        report, around = await self.inspect(subject, submission.source, stored)
+        state, text = _STATES[report.outcome], msgspec.json.encode(report).decode()
+        if not await store.set_submission_state(agent, state, text, was="waiting", commitment_block=block):
+            return  # its miner took it back meanwhile
+        await self._say(subject, report, around)
+        rules = [f"{finding.rule}:{finding.line}" for finding in report.findings]
+        outcome = _OUTCOME_SAID[report.outcome]
+        text = f"{row.name} {short(subject.miner_hotkey)} {outcome}" + (f": {', '.join(rules)}" if rules else "")
+        self._node.log.info("gate", agent=row.name, outcome=report.outcome, rules=rules, text=text)
+
+    async def _commitment_of(self, row: StoredSubmission, finalized: int) -> Commitment | None:
+        """The commitment that a submission is judged by: its own, whatever its hotkey committed later. Where the chain
+        forgot its block, or moved it, the latest of the hotkey. Raises ArenaError U3030."""
+        chain, subject = self._node.chain, row.subject
+        if subject.commitment_block > finalized:
+            return await chain.commitment(subject.miner_hotkey)
+        try:
+            found = await chain.commitment(subject.miner_hotkey, subject.commitment_block)
+        except ArenaError as error:
+            if error.failure.code != STATE_PRUNED:
+                raise
+            found = None
+        if found is None or found.sha256 != subject.commitment_sha256:
+            latest = await chain.commitment(subject.miner_hotkey)
+            is_its = latest is not None and latest.sha256 == subject.commitment_sha256
+            found = latest if is_its else await chain.commitment(subject.miner_hotkey, finalized)
+        return found
+
+    def _is_asked(self, submission: StoredSubmission, block: int) -> bool:
+        """Whether this validator qualifies the agent now. The first in the agent's own order do at once and the others
+        follow, `stand_in_ms` apart: validators do not tell each other whom they have qualified, so each of them runs
+        the suite in the end."""
+        sharing, rules, me = self._node.sharing, self._node.policy, self._node.signer.hotkey
+        permits = frozenset({me}) if sharing is None else sharing.permits.hotkeys
+        return is_work_due(
+            qualifying_order(submission.subject.agent_version_id, permits),
+            me,
+            asked_count(rules, len(permits)),
+            rules.qualifying.validators_required,
+            {},
+            (block - submission.subject.commitment_block) * BLOCK_MS,
+            rules.race.stand_in_ms,
+        )
+
+    # -- what was said before
     async def inspect(
         self, subject: Subject, source: str, stored: Iterable[StoredSubmission]
     ) -> tuple[GateReport, Neighbourhood]:
@@ -150,12 +310,12 @@ class Admissions:
         )
         return report, around
 
-    async def say(self, subject: Subject, report: GateReport, around: Neighbourhood) -> None:
+    async def _say(self, subject: Subject, report: GateReport, around: Neighbourhood) -> None:
         """Append the gate's verdict on a stored submission."""
         self._held = None
         await self._node.sequencer.append([self._verdict(subject, report, around)])
 
-    async def turn(self) -> None:
+    async def _look(self) -> None:
         """Look at what changed: a source that came in between, a person's decision, a hold that ran out."""
         if self._node.now_ms() < self._not_before_ms:
             return
@@ -275,175 +435,6 @@ class Admissions:
             rules_version=report.rules_version,
             knowledge_sha256=self._node.knowledge.inputs_sha256,
             neighbours_sha256=around.sha256,
-        )
-
-
-async def keep_standings(store: PostgresStore, rows: Iterable[FieldStanding]) -> None:
-    """Write down, for their miners to read, where submissions that are here stood with all validators."""
-    here = {each.subject.agent_version_id: each.subject.commitment_block for each in await store.submissions()}
-    for row in rows:
-        subject = row.subject
-        if here.get(subject.agent_version_id) == subject.commitment_block:
-            await store.put_agreed(subject.agent_version_id, row.standing)
-
-
-def _comparable(stored: Iterable[StoredSubmission]) -> list[Subject]:
-    """All but what the gate rejects: what a person rejects here, others may not, and it was committed all the same."""
-    return [each.subject for each in stored if each.state != "rejected" or hold_of(read_report(each))]
-
-
-GATE_PAUSES = Backoff(first_ms=1_000, most_ms=600_000)
-DECISIONS_PER_TURN = 1_000  # however many wait, agents that are through with qualifying wait for no more than these
-_OUTCOME_SAID = {"accept": "passes the gate", "review": "is held for a person", "reject": "is rejected"}
-
-
-class Intake:
-    """Decides who is admitted, and who qualifies."""
-
-    name, every_s = "intake", 0.5
-
-    def __init__(self, node: Node, qualifying: RaceLog) -> None:
-        self._node = node
-        self._qualifying = qualifying
-        self._paused: dict[str, NextTry] = {}  # submissions on which the gate itself failed
-        self._seen: set[tuple[str, int]] = set()  # those that wait, with their commitments' blocks
-        self._enqueued: set[str] = set()  # accepted agents whose suite this process has put into the queue
-        self._admissions = Admissions(node, qualifying)
-
-    async def turn(self) -> None:
-        """Decide what waits, DECISIONS_PER_TURN of it at most, then the agents whose qualifying is over."""
-        waiting = await self._node.store.submissions(("waiting",))
-        self._say_new(waiting)
-        self._paused = {each: self._paused[each] for each, _ in self._seen if each in self._paused}
-        due = (
-            each
-            for each in waiting
-            if self._node.now_ms() >= self._paused.get(each.subject.agent_version_id, NextTry()).not_before_ms
-        )
-        for each in islice(due, DECISIONS_PER_TURN):
-            try:
-                await self._decide(each)
-            except ArenaError as error:
-                if error.failure.code not in GATE_FAULTS:
-                    raise
-                self._put_off(each, error.failure.detail)
-            except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-                # a bug of ours that one file brings out must not end the node at each of its starts
-                self._put_off(each, ascii(f"{type(error).__name__}: {error}")[:500])
-        await self._admissions.turn()
-        suite, chain, policy = [problem.problem_id for problem in self._node.suite], self._node.chain, self._node.policy
-        accepted = await self._node.store.submissions(("accepted",))
-        self._enqueued &= {each.subject.agent_version_id for each in accepted}
-        block = await self._node.chain.block() if accepted else 0
-        for submission in accepted:
-            agent = submission.subject.agent_version_id
-            is_due = agent not in self._enqueued and self._is_asked(submission, block)
-            seed = await variant_seed(chain, policy, submission.subject) if is_due else None
-            if seed is not None:
-                items = qualifying_items(submission.subject, suite, self._node.policy, variant_seed=seed)
-                await self._node.store.enqueue(items)
-                self._enqueued.add(agent)
-        qualifying = await self._node.store.submissions(("accepted",))
-        if not qualifying:
-            return
-        await self._qualifying.refresh()
-        for submission in qualifying:
-            agent = submission.subject.agent_version_id
-            mean_e4 = self._qualifying.own_mean_e4(agent, suite, policy)
-            if mean_e4 is not None:  # our word; the field of a race is decided by all
-                is_passed = mean_e4 >= policy.qualifying.score_min_e4
-                state: SubmissionState = "qualified" if is_passed else "unqualified"
-                await self._node.store.set_submission_state(agent, state, was="accepted", qualifying_e4=mean_e4)
-                await self._node.store.close_items(QUALIFYING, "qualifying", agent)
-                who = f"{submission.name} {short(submission.subject.miner_hotkey)}"
-                text = f"{who} is {state}: score {mean_e4 / 10_000:.3f} in qualifying"
-                told = {"agent": submission.name, "state": state, "score_e4": mean_e4}
-                self._node.log.info("qualifying", **told, text=text)
-
-    def _say_new(self, waiting: list[StoredSubmission]) -> None:
-        for each in waiting:
-            subject = each.subject
-            if (subject.agent_version_id, subject.commitment_block) not in self._seen:
-                text = f"{each.name} {short(subject.miner_hotkey)} is submitted"
-                self._node.log.info("submission taken", agent=each.name, hotkey=subject.miner_hotkey, text=text)
-        self._seen = {(each.subject.agent_version_id, each.subject.commitment_block) for each in waiting}
-
-    def _put_off(self, submission: StoredSubmission, reason: str) -> None:
-        """The gate itself failed on a submission: it waits, longer each time, and the others go on."""
-        agent = submission.subject.agent_version_id
-        retry = GATE_PAUSES.after(self._paused.get(agent, NextTry()), self._node.now_ms())
-        self._paused[agent] = retry
-        self._node.log.warning("submission waits", agent=agent, wait_ms=retry.pause_ms, error=reason)
-
-    async def _decide(self, row: StoredSubmission) -> None:
-        """Admit or refuse one submission, and let the gate look at it."""
-        store, policy, agent = self._node.store, self._node.policy, row.subject.agent_version_id
-        finalized = await self._node.chain.finalized_block()
-        commitment = await self._commitment_of(row, finalized)
-        if commitment is not None and commitment.block > finalized:
-            return  # it waits until its commitment's block is final
-        submission = signed_submission(row, await store.source(agent) or "")
-        stored = await store.submissions()
-        admission = admit(
-            submission,
-            commitment=commitment,
-            past=past_submissions(stored, row.subject.miner_hotkey),
-            metagraph=await self._node.chain.metagraph(finalized),
-            rules=policy.cooldown,
-            verify=verify,
-            is_commitment_enough=policy.admission.is_commitment_enough,
-        )
-        refusal = admission.refusal
-        if refusal is not None:
-            await store.set_submission_state(agent, "refused", was="waiting", failure=refusal)
-            about = f"{refusal.code} {lookup(refusal.code).title}: {refusal.detail}"
-            text = f"{row.name} {short(row.subject.miner_hotkey)} is refused: {about}"
-            self._node.log.info("refused", agent=row.name, failure=str(refusal), text=text)
-            return
-        block = admission.submitted_block
-        subject = replace(row.subject, commitment_block=block)
-        report, around = await self._admissions.inspect(subject, submission.source, stored)
-        state, text = _STATES[report.outcome], msgspec.json.encode(report).decode()
-        if not await store.set_submission_state(agent, state, text, was="waiting", commitment_block=block):
-            return  # its miner took it back meanwhile
-        await self._admissions.say(subject, report, around)
-        rules = [f"{finding.rule}:{finding.line}" for finding in report.findings]
-        outcome = _OUTCOME_SAID[report.outcome]
-        text = f"{row.name} {short(subject.miner_hotkey)} {outcome}" + (f": {', '.join(rules)}" if rules else "")
-        self._node.log.info("gate", agent=row.name, outcome=report.outcome, rules=rules, text=text)
-
-    async def _commitment_of(self, row: StoredSubmission, finalized: int) -> Commitment | None:
-        """The commitment that a submission is judged by: its own, whatever its hotkey committed later. Where the chain
-        forgot its block, or moved it, the latest of the hotkey. Raises ArenaError U3030."""
-        chain, subject = self._node.chain, row.subject
-        if subject.commitment_block > finalized:
-            return await chain.commitment(subject.miner_hotkey)
-        try:
-            found = await chain.commitment(subject.miner_hotkey, subject.commitment_block)
-        except ArenaError as error:
-            if error.failure.code != STATE_PRUNED:
-                raise
-            found = None
-        if found is None or found.sha256 != subject.commitment_sha256:
-            latest = await chain.commitment(subject.miner_hotkey)
-            is_its = latest is not None and latest.sha256 == subject.commitment_sha256
-            found = latest if is_its else await chain.commitment(subject.miner_hotkey, finalized)
-        return found
-
-    def _is_asked(self, submission: StoredSubmission, block: int) -> bool:
-        """Whether this validator qualifies the agent now. The first in the agent's own order do at once and the others
-        follow, `stand_in_ms` apart: validators do not tell each other whom they have qualified, so each of them runs
-        the suite in the end."""
-        sharing, rules, me = self._node.sharing, self._node.policy, self._node.signer.hotkey
-        permits = frozenset({me}) if sharing is None else sharing.permits.hotkeys
-        return is_work_due(
-            qualifying_order(submission.subject.agent_version_id, permits),
-            me,
-            asked_count(rules, len(permits)),
-            rules.qualifying.validators_required,
-            {},
-            (block - submission.subject.commitment_block) * BLOCK_MS,
-            rules.race.stand_in_ms,
         )
 
 

@@ -23,9 +23,17 @@ from arena.chain.keys import verify
 from arena.chain.port import BeaconRound
 from arena.exchange.log_digest import add_tally, read_tally, take_tally
 from arena.race.admission import field_standings, select_candidates
-from arena.race.agreement import RevealGate, evaluators, explain_end, is_anchoring, is_sole, reveal_gate
+from arena.race.agreement import (
+    Pair,
+    RevealGate,
+    compare_words,
+    evaluators,
+    explain_end,
+    is_anchoring,
+    is_sole,
+    reveal_gate,
+)
 from arena.race.decider import decide
-from arena.race.logs import Pair, ProgressClaims, compare_words
 from arena.race.machine import (
     AdoptSettlement,
     AnchorLog,
@@ -41,6 +49,7 @@ from arena.race.machine import (
     FieldFixed,
     FixField,
     ItemsEnqueued,
+    ProgressClaims,
     PullLogs,
     RaceObservation,
     RaceOpened,
@@ -300,7 +309,7 @@ class RaceClock:
             case AdoptSettlement():
                 return await self.peers.adopt(effect, state, earlier)
             case ReleaseBatch():
-                return await self._release(effect, state)
+                return await self._release(state)
         return None
 
     async def _open(self, state: RaceState, batch: Batch, earlier: list[RaceState], closes_ms: int) -> RaceOpened:
@@ -368,10 +377,11 @@ class RaceClock:
     async def _fix_field(self, effect: FixField, state: RaceState, earlier: list[RaceState]) -> FieldFixed:
         """Who qualified by the logs that count; miners that handed in here are told where they stand."""
         closing, policy, before = state.read("closing"), _opened(state).policy, succession(earlier)
-        assert closing is not None, "logs are counted after the closing block was read"
+        assert closing is not None and state.closed is not None, "logs are counted after the closing block was read"
+        closing_block = state.closed.closing_block
         _, records = await self.peers.counted(effect.logs, "field", state)
         validators, slots = evaluators(state, self._node.signer.hotkey), closing.commitments
-        rows = field_standings(records, validators, slots, effect.closing_block, self._suite, policy)
+        rows = field_standings(records, validators, slots, closing_block, self._suite, policy)
         await keep_standings(self._node.store, rows)
         found = [row.candidate for row in rows if row.candidate is not None]
         if before.incumbent is not None:  # the agent at the top races whether it qualified or not
@@ -379,7 +389,7 @@ class RaceClock:
             scores = (each.qualifying_score_e4 for each in found if each.subject.agent_version_id == agent)
             incumbent = replace(before.incumbent, qualifying_score_e4=next(scores, 0))
             found = [*(each for each in found if each.subject.agent_version_id != agent), incumbent]
-        field = select_candidates(found, effect.closing_block, frozenset(before.eliminated))
+        field = select_candidates(found, closing_block, frozenset(before.eliminated))
         return FieldFixed(field=field, validators=validators, incumbent=before.top)
 
     async def _settle(self, effect: Settle, state: RaceState, earlier: list[RaceState]) -> SettlementProposed:
@@ -390,7 +400,8 @@ class RaceClock:
         record = log.settlement
         if record is None:
             read = state.read("settling")
-            metagraph = read.metagraph if read else await self._node.chain.metagraph(effect.settling_block)
+            assert state.due is not None, "a race settles once that is due"
+            metagraph = read.metagraph if read else await self._node.chain.metagraph(state.due.settling_block)
             assert metagraph is not None, "the settling block is read with its metagraph"
             logs, records = await self.peers.counted(effect.logs, "results", state)
             inputs = settlement_inputs(state, metagraph, records, succession(earlier), logs)
@@ -401,7 +412,7 @@ class RaceClock:
             self._node.metrics.count_comparison(*compared_with_others(inputs, self._node.signer.hotkey))
         return SettlementProposed(settlement=record, words=words)
 
-    async def _release(self, effect: ReleaseBatch, state: RaceState) -> BatchReleased:
+    async def _release(self, state: RaceState) -> BatchReleased:
         opened = _opened(state)
         log = self._log_of(state.race_id)
         await log.refresh()
@@ -409,14 +420,14 @@ class RaceClock:
             batch = await asyncio.to_thread(self._node.stock.batch, state.race_id)
             record = ReleaseRecord(
                 race_id=state.race_id,
-                batch_sha256=effect.batch_sha256,
+                batch_sha256=opened.batch.batch_sha256,
                 partition_sha256=batch.partition_sha256,
                 problems=batch.released_problems,
                 salt=batch.salt,
                 opens_ms=stated_opening_ms(opened.closes_ms, opened.policy),
             )
             await self._node.sequencer.append([record])
-        return BatchReleased(batch_sha256=effect.batch_sha256)
+        return BatchReleased(batch_sha256=opened.batch.batch_sha256)
 
     # -- facts
     async def _facts(self, state: RaceState, earlier: list[RaceState]) -> RaceObservation:

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import shutil
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote, unquote
@@ -38,7 +39,7 @@ from judge.verdict import UnscoredVerdict, Verdict
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal, drained_within, persist
 from neurons.race.log import RaceLog
-from neurons.worker.protocol import Evaluated, EvaluateJob, Faulted, Judged, JudgeJob
+from neurons.worker.ports import Evaluated, EvaluateJob, Faulted, Judged, JudgeJob
 from problems.model import UnscoredOutcome
 from problems.titles import AcceptedTitles, cut_titles
 
@@ -55,21 +56,25 @@ class Journals:
     were closed otherwise goes with the folder, once the store has no open item of that race and stage.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder.resolve()  # workers have it too
+    def __init__(self, node: Node) -> None:
+        self._node, self._folder = node, (node.state_dir / "completions").resolve()  # workers have it too
 
     def path(self, item: WorkItem) -> Path:
         """The file of a work item, whether or not it exists."""
         folder = f"{item.context.stage}.{quote(item.context.race_id, safe='')}"
         return self._folder / folder / (text_hash(item.item_id)[:_NAME_CHARS] + _SUFFIX)
 
-    def forgive(self, item: WorkItem) -> None:
-        """The item's next attempt owes nothing of what earlier ones were answered. Raises ArenaError V2004, V2115."""
-        path = self.path(item)
-        if path.exists():
-            with open_journal(str(path)) as journal:
-                assert journal is not None
-                journal.forgive()
+    def forgive(self, lease: Lease) -> None:
+        """The item's next attempt owes nothing of what earlier ones were answered; a warning where that can't be
+        written."""
+        path = self.path(lease.item)
+        try:
+            if path.exists():
+                with open_journal(str(path)) as journal:
+                    assert journal is not None
+                    journal.forgive()
+        except ArenaError as error:
+            self._node.log.warning("journal not written", attempt=lease.attempt_id, code=error.failure.code)
 
     def remove(self, item: WorkItem) -> None:
         """The item has ended. Raises OSError."""
@@ -92,7 +97,7 @@ class EpisodeLoop:
     def __init__(self, node: Node, drain: StopSignal) -> None:
         self._node = node
         self._drain = drain
-        self._journals = journals_of(node)
+        self._journals = Journals(node)
 
     async def turn(self) -> None:
         """Serve one item, or wait a moment when there is none."""
@@ -195,9 +200,7 @@ class EpisodeLoop:
             rows=rows,
         )
 
-        async def put() -> None:
-            await self._node.store.put_usage(usage)
-
+        put = partial(self._node.store.put_usage, usage)
         await persist(f"usage of {lease.attempt_id}", put, self._drain, self._node.log)
 
     async def _finish(self, lease: Lease, evaluation: Evaluation) -> None:
@@ -219,9 +222,7 @@ class EpisodeLoop:
             self._node.host, episode_ms=cost.episode_ms, agent_time_ms=cost.agent_time_ms, model_ms=cost.model_ms
         )
 
-        async def append() -> None:
-            await self._node.sequencer.append(payloads, (body,), lease, host=host)
-
+        append = partial(self._node.sequencer.append, payloads, (body,), lease, host=host)
         metrics = self._node.metrics
         metrics.count_evaluation(lease.item.context.stage, evaluation)
         if isinstance(outcome, UnscoredOutcome):
@@ -253,7 +254,7 @@ class EpisodeLoop:
         )
         is_closing = retry is None
         if may_diverge(failure):
-            _forgive(self._node, self._journals, lease)
+            self._journals.forgive(lease)
         record = _attempt(lease, "faulted", failure=failure, is_closing=is_closing)
         witness = witness_item(lease.item, self._node.policy.race)
 
@@ -265,12 +266,8 @@ class EpisodeLoop:
 
         is_written = await self._write(lease, write, is_end=is_closing)
         if is_written and witness is not None and (is_closing or failure.owner is Owner.VALIDATOR):
-            await persist(
-                f"witness {witness.item_id}",
-                lambda: self._node.store.enqueue((witness,)),
-                self._drain,
-                self._node.log,
-            )
+            enqueue = partial(self._node.store.enqueue, (witness,))
+            await persist(f"witness {witness.item_id}", enqueue, self._drain, self._node.log)
 
     async def _write(self, lease: Lease, action: Callable[[], Awaitable[object]], *, is_end: bool) -> bool:
         """Write until it stands, then drop the journal of an item that ends; False for a lease lost meanwhile, which
@@ -307,27 +304,15 @@ def _attempt(
 async def sweep(node: Node) -> None:
     """Record every lease of ours that ran out, and give its item back to the queue; drop unneeded journals."""
     lost = Failure(code="V2006", detail="the lease ran out or was closed")
-    journals = journals_of(node)
+    journals = Journals(node)
     for lease in await node.store.expired():
         record = _attempt(lease, "abandoned", failure=lost)
-        _forgive(node, journals, lease)
+        journals.forgive(lease)
         with contextlib.suppress(LeaseLostError):
             # behind the others: what ends the whole process must not be the first thing it meets again
             await node.sequencer.abandon(lease, record, Requeue(is_fault=True))
             node.log.warning("abandoned", attempt=lease.attempt_id)
     await journals.sweep(node.store)
-
-
-def journals_of(node: Node) -> Journals:
-    """The journals in a node's state folder."""
-    return Journals(node.state_dir / "completions")
-
-
-def _forgive(node: Node, journals: Journals, lease: Lease) -> None:
-    try:
-        journals.forgive(lease.item)
-    except ArenaError as error:
-        node.log.warning("journal not written", attempt=lease.attempt_id, code=error.failure.code)
 
 
 PAUSES = Backoff(first_ms=5_000, most_ms=300_000)

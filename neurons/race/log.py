@@ -4,6 +4,7 @@ A fold over signed records and nothing else (`arena.race.admission`), so a resta
 same picture. A settlement or release counts only when it is this store's. `race_id` "" stands for qualifying, which
 never ends: a node asks it to be `lasting`, and then it keeps what is owed or undecided. A settled race is read from
 this store's logs and those pulled from other validators; a record whose bytes are not those of its hash is named.
+Results on raced problems are explained from the batches and catalogues that a state folder knows.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import itertools
+import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
+from arena.bank.batch import BatchExplainer
 from arena.exchange.peer_logs import PeerLogStore
 from arena.policy import Policy
 from arena.race.admission import GateWord, RaceRecords, is_success
@@ -26,6 +30,7 @@ from arena.records.body import decode_content
 from arena.records.model import Payload, ReleaseRecord, SettlementRecord, SignedRecord, Subject
 from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
+from problems.score import ProductOf
 
 QUALIFYING = ""  # the race id under which qualifying runs
 
@@ -240,3 +245,34 @@ def _checked(validator: str, seq: int, content_sha256: str, content: bytes) -> P
     if hashlib.sha256(content).hexdigest() != content_sha256:
         raise ArenaError("V2050", f"record {seq} of {validator}: its bytes are not those of its hash")
     return decode_content(content).payload
+
+
+def link_catalogue(state_dir: Path, catalogue: Path, together: Path) -> None:
+    """Let a state folder know a catalogue that lies elsewhere. Where it lies in `together`, a folder around both, the
+    link is the way from one to the other, and holds when that folder is moved. Raises OSError."""
+    beside, target = (state_dir / "catalogues").resolve(), catalogue.resolve()
+    beside.mkdir()
+    is_near = target.is_relative_to(together.resolve())
+    (beside / catalogue.name).symlink_to(os.path.relpath(target, beside) if is_near else target)
+
+
+def open_explainer(state_dir: Path, catalogue: Path | None = None) -> BatchExplainer:
+    """Explains from the batches in a state folder, over `catalogue` (an index folder) and those beside them. Opens
+    nothing yet."""
+    opened: dict[str, ProductOf] = {}
+
+    def products_of(catalogue_sha256: str) -> ProductOf | None:
+        from harness.catalogue.layout import read_manifest
+        from harness.catalogue.native import open_catalogue
+
+        folders = [*([catalogue] if catalogue else []), *sorted((state_dir / "catalogues").glob("*/"))]
+        for folder in folders if catalogue_sha256 not in opened else ():
+            try:
+                if read_manifest(folder).content_sha256 == catalogue_sha256:
+                    opened[catalogue_sha256] = open_catalogue(folder, kernel="numpy").product
+                    break
+            except (ArenaError, OSError):  # no index, or one of another release
+                continue
+        return opened.get(catalogue_sha256)
+
+    return BatchExplainer(state_dir / "bank", products_of)

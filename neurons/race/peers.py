@@ -15,9 +15,17 @@ from arena.exchange.log_digest import COUNTED_KINDS, counts
 from arena.exchange.port import Answer, Peer, ProgressQuestion, Question, SettlementQuestion
 from arena.exchange.pull import Wanted
 from arena.race.admission import RaceRecords
-from arena.race.agreement import countersign_value, validators_of
-from arena.race.logs import AnchoredLog, Pair, believed, own_log
-from arena.race.machine import AdoptSettlement, PullLogs, RaceSettled, RaceState, Succession, succession
+from arena.race.agreement import Pair, believed, countersign_value, validators_of
+from arena.race.machine import (
+    AdoptSettlement,
+    AnchoredLog,
+    PullLogs,
+    RaceSettled,
+    RaceState,
+    Succession,
+    own_log,
+    succession,
+)
 from arena.race.schedule import ANCHOR, Roll
 from arena.race.settle import settlement_sha256
 from arena.records.body import decode_content

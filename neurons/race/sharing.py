@@ -1,8 +1,11 @@
-"""What a node opens to race together with the network's other validators, and the loop that keeps it fed; its address.
+"""What a node opens to race together with the network's other validators, the loops that keep it fed, and its address;
+and the loop that keeps the operator's files up to date.
 
 Only permit holders of the metagraph seen last are answered; the address published on chain is the one the
 settings name; sources that the chain knows and this node does not are asked of peers and wait for the gate, as if
-their miners had brought them. A peer that is away or lying costs its answer and a log line.
+their miners had brought them. A peer that is away or lying costs its answer and a log line. Sealed batches of a whole
+release are usable at once; policy, suite, titles and index take effect together, at the next start, and until then the
+log and the status say so.
 """
 
 from __future__ import annotations
@@ -10,39 +13,42 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
+
+import structlog
 
 from arena.chain.keys import HttpAuth, verify
 from arena.chain.port import Metagraph, Signer, split_endpoint
 from arena.exchange.http_peers import HttpPeers
+from arena.exchange.operator_files import FilesRelease, ReleaseStore
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.peer_service import PeerService
 from arena.exchange.port import Peer, Progress, ProgressQuestion
-from arena.exchange.pull import Puller
+from arena.exchange.pull import Puller, ReleasePuller, ReleaseTurn, of_operator
 from arena.exchange.sources import SourceRelay
 from arena.race.draw import permitted_validators
 from arena.store.postgres import PostgresStore
 from arena.submissions.model import SignedSubmission, waiting_row
-from foundation.backoff import Backoff, NextTry
-from foundation.errors import ArenaError
+from foundation.codes import POLICY_WAITS
+from foundation.errors import ArenaError, Failure
 from harness.catalogue.server import listen
-from neurons.health.status import PeerSeen
-from neurons.loops.node import Node, Permits, Sharing
+from neurons.health.status import OperatorFacts, PeerSeen
+from neurons.loops.node import Node, OperatorFiles, Permits, Sharing
 from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.race.clock import RaceClock
 from neurons.settings.inputs import held_path
+from neurons.settings.released import (
+    place_files,
+    released_policy,
+)
 from neurons.settings.settings import Settings
 
 if TYPE_CHECKING:
     from arena.web.server import ExchangeServer
 
 
-PAUSES = Backoff(first_ms=60_000, most_ms=1_200_000)  # up to a hundred blocks of the real chain, twice its limit
-
-
-PUBLISH_EVERY_S = 10.0
-LOOK_BLOCKS = 25  # between two looks at the address that the chain names
+LOOK_EVERY_S = 60.0  # at the address that the chain names; a chain that refused one is asked again then
 
 
 class AddressLoop:
@@ -51,39 +57,26 @@ class AddressLoop:
     def __init__(self, node: Node, endpoint: str, *, whose: str, told: str = "") -> None:
         """`whose` begins the log lines; `told` is the sentence of one that went well, before the address."""
         self._node, self._endpoint, self._whose, self._told = node, endpoint, whose, told
-        self._retry = NextTry()
-        self._looked: int | None = None  # the block at which the address on chain was read last
 
     async def run(self, drain: StopSignal) -> None:
         """Turn until drained."""
-        await run_loop("address", self.publish, drain, self._node.log, every_s=PUBLISH_EVERY_S)
+        await run_loop("address", self.publish, drain, self._node.log, every_s=LOOK_EVERY_S)
 
     async def publish(self) -> None:
-        """Publish the address unless the chain names it or this hotkey is not on it: looked at once in `LOOK_BLOCKS`,
-        and again after each pause while the chain refuses. Raises ArenaError U3030."""
-        node, now_ms = self._node, self._node.now_ms()
-        if now_ms < self._retry.not_before_ms:
-            return
-        block = await node.chain.block()
-        if self._looked is not None and 0 <= block - self._looked < LOOK_BLOCKS and not self._retry.failures:
-            return
-        metagraph, self._looked = await node.chain.metagraph(), block
+        """Publish the address unless the chain names it or this hotkey is not on it. Raises ArenaError U3030."""
+        node = self._node
+        metagraph = await node.chain.metagraph()
         published = next((each.endpoint for each in metagraph.neurons if each.hotkey == node.signer.hotkey), None)
         if published in (None, self._endpoint):
-            self._retry = NextTry()
             return
-        self._retry = PAUSES.after(self._retry, now_ms)  # also when no answer comes: it may stand on chain all the same
         result = await node.chain.publish(node.signer, self._endpoint)
-        told = {"endpoint": self._endpoint, "status": result.status, "detail": result.detail}
+        about = {"endpoint": self._endpoint, "status": result.status, "detail": result.detail}
         if result.status == "ok":
-            self._retry = NextTry(not_before_ms=now_ms + PAUSES.most_ms)  # until it is read back from there
-            node.log.info(
-                f"{self._whose} published", **told, text=f"{self._told} {self._endpoint}" if self._told else ""
-            )
+            text = f"{self._told} {self._endpoint}" if self._told else ""
+            node.log.info(f"{self._whose} published", **about, text=text)
             return
-        seconds = self._retry.pause_ms // 1_000
-        text = f"{self._whose} is not on chain: {result.status} {result.detail}; tried again in {seconds} s"
-        node.log.warning(f"{self._whose} not published", **told, seconds=seconds, text=text)
+        text = f"{self._whose} is not on chain: {result.status} {result.detail}; tried again in {LOOK_EVERY_S:.0f} s"
+        node.log.warning(f"{self._whose} not published", **about, text=text)
 
 
 TURN_S = 1.0  # the chain is looked at once a final block
@@ -256,3 +249,104 @@ def peers_of(metagraph: Metagraph, own_hotkey: str) -> list[Peer]:
         for neuron in metagraph.neurons
         if neuron.hotkey in permitted and neuron.hotkey != own_hotkey and neuron.endpoint
     ]
+
+
+class ReleaseLoop:
+    """Fetches releases for one node, and says what became of them."""
+
+    name, every_s = "operator files", 30.0
+
+    def __init__(self, node: Node, files: OperatorFiles, peers: Callable[[], Sequence[Peer]]) -> None:
+        """`peers` are the other validators now; of a node that shares no races nobody is asked."""
+        self._node, self._files, self._peers = node, files, peers
+        asks = node.sharing.peers if node.sharing else None
+        self._puller = ReleasePuller(asks, files.store, files.operator, verify) if asks else None
+        self._said: set[tuple[str, str]] = set()
+        self._placed: FilesRelease | None = files.started_with
+        self._unusable: tuple[str, ...] = ()
+        self.facts = OperatorFacts(operator=files.operator.hotkey)
+
+    async def turn(self) -> OperatorFacts:
+        """Ask the others, take what came. Raises ArenaError V2064, V2115."""
+        peers = self._peers()
+        if self._puller is not None and peers:
+            turn = await self._puller.turn(peers)
+            for complaint in turn.complaints:
+                self._node.metrics.release_complaints.labels(complaint.failure.code).inc()
+            log_turn(turn, self._files.store, self._said)
+        self.facts = await asyncio.to_thread(self._look)
+        metrics = self._node.metrics
+        metrics.release_sequence.set(self.facts.sequence)
+        metrics.release_files_lacking.set(self.facts.lacking)
+        metrics.policy_waits.set(bool(self.facts.policy_waits))
+        return self.facts
+
+    def _look(self) -> OperatorFacts:
+        """Place what a newer whole release brought, also one that was published here, and tell how it stands."""
+        files, log = self._files, self._node.log
+        newest, whole = (
+            of_operator(signed, files.operator, verify) for signed in (files.store.newest(), files.store.whole())
+        )
+        waits = ""
+        if whole is not None:
+            if whole.release != self._placed:
+                self._place(whole.release)
+            try:
+                policy = None if files.settings.policy else released_policy(files.store, whole.release)
+            except ArenaError as error:  # it stops the next start, not this node
+                self._refuse(error.failure)
+                policy = None
+            if policy is not None and policy.policy_sha256 != files.policy_sha256:
+                waits = policy.policy_sha256
+        if waits and waits != self.facts.policy_waits:
+            log.warning(
+                "released policy takes effect at the next start",
+                code=POLICY_WAITS,
+                now=self._node.policy.policy_sha256[:12],
+                released=waits[:12],
+            )
+        return OperatorFacts(
+            operator=files.operator.hotkey,
+            sequence=newest.release.sequence if newest else 0,
+            release_sha256=newest.release.release_sha256 if newest else "",
+            files=len(newest.release.files) if newest else 0,
+            lacking=len(files.store.missing(newest.release)) if newest else 0,
+            policy_waits=waits,
+            unusable=self._unusable,
+        )
+
+    def _place(self, release: FilesRelease) -> None:
+        files, log = self._files, self._node.log
+        self._unusable = ()
+        failures = place_files(files.settings, files.store, release, ("batch",))
+        for failure in failures:
+            self._refuse(failure)
+        log.info(
+            "operator's batches are in the bank; the rest of the release takes effect at the next start",
+            release=release.sequence,
+            batches=len(release.of_kind("batch")) - len(failures),
+        )
+        self._placed = release
+
+    def _refuse(self, failure: Failure) -> None:
+        if failure.detail not in self._unusable:
+            self._unusable += (failure.detail,)
+            self._node.log.warning("operator's file", code=failure.code, detail=failure.detail)
+
+
+def log_turn(turn: ReleaseTurn, store: ReleaseStore, said: set[tuple[str, str]]) -> None:
+    """What a turn of fetching brought, and complaints (peer, code) that are not `said` since the turn before."""
+    log, before = structlog.get_logger(), frozenset(said)
+    said.clear()
+    for complaint in turn.complaints:
+        said.add(told := (complaint.peer, complaint.failure.code))
+        if told not in before:
+            log.warning("peer", peer=complaint.peer, code=complaint.failure.code, detail=complaint.failure.detail)
+    newest = store.newest()
+    if newest is None or not (turn.is_new or turn.fetched or turn.is_whole):
+        return
+    release = newest.release
+    state = "whole" if not turn.lacking else "incomplete"
+    log.info(
+        "operator's release", release=release.sequence, state=state, lacking=turn.lacking, fetched=len(turn.fetched)
+    )

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from arena.race.machine import next_try_block, paid_race, vector_at
+from arena.race.machine import paid_race, vector_at
+from arena.race.weights import next_try_block
 from arena.records.port import WeightsResult
 from foundation.errors import ArenaError
 from neurons.loops.node import Node

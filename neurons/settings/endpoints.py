@@ -6,9 +6,8 @@ beside a provider; entries without models serve every other one. Keys come from 
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,7 +17,6 @@ from foundation.canonical import UNREADABLE_JSON
 from foundation.codes import MODEL_FAILED, NO_ENDPOINT
 from foundation.errors import ArenaError
 from harness.inference.client import explain_refusal, explain_silence, open_client
-from harness.inference.gateway import UpstreamPrice
 from neurons.settings.settings import Endpoint, Settings
 
 SCRIPTED_PREFIX = "scripted-"
@@ -34,13 +32,9 @@ class _ModelList(msgspec.Struct, frozen=True):
     data: tuple[_ListedModel, ...]
 
 
-@contextlib.contextmanager
-def open_endpoints(
-    settings: Settings, policy: Policy, *, is_served: bool = True
-) -> Iterator[tuple[tuple[Endpoint, ...], Endpoint | None]]:
-    """The model endpoints and the judge's that the settings name; the scripted server on loopback where they name none.
-
-    With `is_served` off no server is started: no endpoint then means the scripted models.
+def chosen_endpoints(settings: Settings, policy: Policy) -> tuple[tuple[Endpoint, ...], Endpoint | None]:
+    """The model endpoints and the judge's that the settings name; no model endpoint where the policy's models are
+    scripted ones, which answer in the process that asks.
 
     Raises ArenaError U3001 when the policy's models are real ones and no endpoint is set, V2030 for settings that
     contradict each other or a key's variable that is not set.
@@ -49,20 +43,11 @@ def open_endpoints(
     if settings.judge_base_url:
         key = settings.judge_api_key.get_secret_value()
         judge = Endpoint(name="judge", base_url=settings.judge_base_url, api_key=key)
-    if named := named_endpoints(settings):
-        yield named, judge
-        return
-    if not all(model.startswith(SCRIPTED_PREFIX) for model in policy.inference.models):
+    named = named_endpoints(settings)
+    if not named and not all(model.startswith(SCRIPTED_PREFIX) for model in policy.inference.models):
         detail = f"policy {policy.name} names {policy.inference.models[0]} and no model endpoint is set"
-        raise ArenaError("U3001", detail)
-    if not is_served:
-        yield (), judge
-        return
-    from harness.inference.scripted.server import start_scripted_server
-
-    with start_scripted_server() as server:
-        free = UpstreamPrice(prompt_micro_usd=0, completion_micro_usd=0)
-        yield (Endpoint(name="scripted", base_url=server.base_url, price=free),), judge
+        raise ArenaError(NO_ENDPOINT, detail)
+    return named, judge
 
 
 def endpoints_of(model: str, endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:

@@ -25,7 +25,7 @@ from foundation.codes import HOST_FAILED, JOB_QUARANTINED, WORKER_DIED
 from foundation.errors import ArenaError, Failure
 from harness.sandbox.port import SandboxLevel
 from neurons.health.status import RestingSlot
-from neurons.worker.protocol import (
+from neurons.worker.ports import (
     LINE_BYTES_MAX,
     REPLIES,
     Faulted,

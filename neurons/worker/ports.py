@@ -3,29 +3,131 @@
 Miner, validator and demo get their ports from the same functions, so a local score comes from the validator's code. A
 node never starts more workers than its memory holds with every jail at its limit, so that no agent is ended for memory
 that another one took.
+
+Between the supervisor and its workers go lines of JSON, one typed value each. Keys travel in `WorkerSetup` over the
+pipe, never on a command line or in an environment; a line is decoded to a known struct or refused.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
-from arena.evaluate import EvaluatePorts
+import msgspec
+
+from arena.evaluate import EvaluatePorts, Evaluation
 from arena.policy import Policy
-from foundation.errors import ArenaError
-from harness.inference.scripted.server import ScriptedUpstream
+from foundation.errors import ArenaError, Failure
+from harness.inference.gateway import ModelUsage
+from harness.inference.scripted.model import ScriptedUpstream
 from harness.limits import EpisodeLimits
+from harness.sandbox.port import SandboxLevel
 from harness.sandbox.processes import own_groups
+from harness.trace import EvaluationBody
+from judge.budget import Spending
 from judge.client import DEFAULT_PATIENCE, OpenAIJudge, RetryPolicy
 from judge.render import Judge
 from judge.rubric import Rubric
-from neurons.settings.endpoints import SCRIPTED_PREFIX, endpoints_of, local_models, open_endpoints
+from judge.verdict import UnscoredVerdict, Verdict
+from neurons.settings.endpoints import SCRIPTED_PREFIX, chosen_endpoints, endpoints_of, local_models
 from neurons.settings.inputs import catalogue_path, open_titles, policy_of, prepare_catalogue, titles_file, with_models
 from neurons.settings.settings import Endpoint, Settings
-from neurons.worker.protocol import WorkerSetup
+from problems.model import Problem
+from problems.titles import AcceptedTitles
+
+_ROOT = Path(__file__).resolve().parents[2]
+_SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD", "DSN")
+
+
+def child_environment(*, kept_prefix: str = "") -> dict[str, str]:
+    """This process's environment without what may be a secret by its name; names with `kept_prefix` stay. A child gets
+    its endpoints and its DSN over a pipe."""
+    plain = {
+        name: value
+        for name, value in os.environ.items()
+        if (kept_prefix and name.startswith(kept_prefix)) or not any(part in name.upper() for part in _SECRET)
+    }
+    path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**plain, "PYTHONPATH": path}
+
+
+class WorkerSetup(msgspec.Struct, frozen=True, kw_only=True, tag="setup"):
+    """First line to a worker: everything it needs to open its ports. `slot` separates workers' jails."""
+
+    slot: int
+    policy: Policy
+    guest_dir: str
+    catalogue_dir: str
+    titles_file: str = ""  # the suite's accepted titles; empty: lexical/1
+    sandbox: str
+    upstreams: tuple[Endpoint, ...]
+    judge: Endpoint | None = None
+    judge_patience: RetryPolicy = DEFAULT_PATIENCE
+
+
+class EvaluateJob(msgspec.Struct, frozen=True, kw_only=True, tag="evaluate"):
+    """Run an agent on a problem, score it and judge it.
+
+    `journal` is the file of what earlier attempts were answered; empty: none is kept. `is_last`: the policy allows no
+    attempt after this one.
+    """
+
+    source: str
+    problem: Problem
+    titles: AcceptedTitles | None = None  # of this problem, as its batch carries them; None: the worker's own matcher
+    journal: str = ""
+    is_last: bool = False
+    unjudged: Failure | None = None  # why nobody's trace of this problem is judged now; None: it is
+
+
+class JudgeJob(msgspec.Struct, frozen=True, kw_only=True, tag="judge"):
+    """Judge a stored body whose verdict is owed."""
+
+    body: EvaluationBody
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
+    """The worker's ports are open, and this is the jail it reached."""
+
+    sandbox: SandboxLevel
+
+
+class Evaluated(msgspec.Struct, frozen=True, kw_only=True, tag="evaluated"):
+    """An evaluation came to its end; the agent's own faults are inside it."""
+
+    evaluation: Evaluation
+    usage: tuple[ModelUsage, ...] = ()
+    judging: Spending = Spending()  # what the verdict cost
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True, tag="judged"):
+    """A verdict on a stored body, or why there is none."""
+
+    verdict: Verdict | UnscoredVerdict
+    judging: Spending = Spending()
+
+
+class Faulted(msgspec.Struct, frozen=True, kw_only=True, tag="faulted"):
+    """A fault of ours or of an upstream; nothing is scored."""
+
+    failure: Failure
+    usage: tuple[ModelUsage, ...] = ()
+
+
+Job = EvaluateJob | JudgeJob
+Request = WorkerSetup | Job
+Reply = Ready | Evaluated | Judged | Faulted
+
+LINE_BYTES_MAX = 256 << 20
+REQUESTS: msgspec.json.Decoder[Request] = msgspec.json.Decoder(Request)
+REPLIES: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
+
+
+def encode_line(value: Request | Reply) -> bytes:
+    """One value with its line break."""
+    return msgspec.json.encode(value) + b"\n"
+
 
 WORKER_BYTES = 400 << 20  # a worker's own memory: interpreter, index pages it touches, one episode's record
 RESERVED_BYTES = 1 << 30  # supervisor, store and the rest of the host
@@ -41,10 +143,14 @@ def episode_bytes(limits: EpisodeLimits) -> int:
     return WORKER_BYTES + limits.memory_bytes + limits.disk_bytes
 
 
-def episode_deadline_s(policy: Policy) -> float:
-    """How long one evaluation may take before its worker counts as stuck: every step at two full attempts."""
+def episode_deadline_s(policy: Policy, patience: RetryPolicy = DEFAULT_PATIENCE) -> float:
+    """How long one evaluation may take before its worker counts as stuck: the agent's own time, every completion and
+    every judge's opinion, each at all its attempts and pauses."""
     limits, inference = policy.limits, policy.inference
-    return (limits.agent_time_ms + 2 * limits.steps * inference.attempt_timeout_ms) / 1_000
+    completion_ms = inference.attempts * (inference.attempt_timeout_ms + inference.retry_after_max_ms)
+    opinion_ms = patience.attempts * (patience.timeout_ms + patience.retry_after_max_ms)
+    models_ms = limits.completions_max * completion_ms + len(policy.rubric.models) * opinion_ms
+    return (limits.agent_time_ms + models_ms) / 1_000
 
 
 def usable_memory_bytes() -> int:
@@ -75,6 +181,7 @@ def open_evaluate_ports(setup: WorkerSetup, *, at_once: int = 1) -> EvaluatePort
         )
         for one in setup.upstreams
     }
+    scripted = () if setup.upstreams else (ScriptedUpstream(),)
     sandbox = open_sandbox(
         Path(setup.guest_dir),
         reference_sha256s=reference_sha256s(),
@@ -87,7 +194,7 @@ def open_evaluate_ports(setup: WorkerSetup, *, at_once: int = 1) -> EvaluatePort
         catalogue=open_catalogue(Path(setup.catalogue_dir)),
         titles=open_titles(setup.titles_file),
         sandbox=sandbox,
-        upstreams=tuple(opened[one.name] for one in setup.upstreams if not one.models),
+        upstreams=tuple(opened[one.name] for one in setup.upstreams if not one.models) or scripted,
         dedicated={
             model: tuple(opened[one.name] for one in endpoints_of(model, setup.upstreams))
             for model in dict.fromkeys(model for one in setup.upstreams for model in one.models)
@@ -96,18 +203,13 @@ def open_evaluate_ports(setup: WorkerSetup, *, at_once: int = 1) -> EvaluatePort
     )
 
 
-@contextlib.contextmanager
-def open_local_ports(settings: Settings, *, at_once: int = 1) -> Iterator[EvaluatePorts]:
+def open_local_ports(settings: Settings, *, at_once: int = 1) -> EvaluatePorts:
     """The ports of a miner: the validator's own, in this process, for `at_once` threads."""
     prepare_catalogue(settings)
     policy = policy_of(settings)
     policy = with_models(policy, local_models(settings, policy))
-    with open_endpoints(settings, policy, is_served=False) as (upstreams, judge):
-        setup = worker_setup(settings, policy, upstreams, judge, slot=0)
-        ports = open_evaluate_ports(setup, at_once=at_once)
-        if not upstreams:
-            ports = dataclasses.replace(ports, upstreams=(ScriptedUpstream(),))
-        yield dataclasses.replace(ports, is_last=True)  # a miner makes one attempt
+    setup = worker_setup(settings, policy, *chosen_endpoints(settings, policy), slot=0)
+    return dataclasses.replace(open_evaluate_ports(setup, at_once=at_once), is_last=True)  # a miner makes one attempt
 
 
 def worker_setup(

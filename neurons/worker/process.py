@@ -19,11 +19,11 @@ from arena.evaluate import EvaluatePorts, evaluate
 from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import Ledger, UpstreamPrice
 from harness.inference.journal import open_journal
+from harness.inference.scripted.model import ScriptedUpstream
 from judge.budget import JudgeMeter, MeteredJudge
 from judge.panel import judge_body
 from judge.verdict import Verdict
-from neurons.worker.ports import open_evaluate_ports
-from neurons.worker.protocol import (
+from neurons.worker.ports import (
     REQUESTS,
     Evaluated,
     Faulted,
@@ -35,6 +35,7 @@ from neurons.worker.protocol import (
     Request,
     WorkerSetup,
     encode_line,
+    open_evaluate_ports,
 )
 
 _ORPHANED = 3  # exit status when the supervisor is gone
@@ -55,6 +56,7 @@ def main() -> None:
         return
     _send(replies, Ready(sandbox=ports.sandbox.level))
     prices = {one.name: one.price for one in setup.upstreams if one.price is not None}
+    prices[ScriptedUpstream.name] = UpstreamPrice(prompt_micro_usd=0, completion_micro_usd=0)
     meter = JudgeMeter()
     ports = dataclasses.replace(ports, judges=tuple(MeteredJudge(judge, meter) for judge in ports.judges))
     while True:

@@ -21,7 +21,6 @@ import time
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import msgspec
@@ -31,7 +30,7 @@ from foundation.codes import GUARD_STOPPED, RUN_UNUSABLE
 from foundation.errors import ArenaError
 from foundation.long_work import Progress
 from harness.catalogue.native import open_catalogue
-from harness.inference.scripted.server import ScriptedUpstream
+from harness.inference.scripted.model import ScriptedUpstream
 from neurons.cli.app import run_guarded
 from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.presenter import show_progress
@@ -93,7 +92,12 @@ class Study:
             self._mark("corpora").unlink(missing_ok=True)
         self._once("corpora", lambda: build_corpora(self.plan, self.folder, self.code_commit))
         run = None if label in CONTROLS else self._run(label)
-        asked = self._measurements(label, run)
+        asked = [  # a control draws nothing, so greedily alone
+            Measurement(label=label, run=run, set=place, decode=rules)
+            for rules in self.plan.decodes
+            for place in rules.sets
+            if run is not None or rules.temperature == 0
+        ]
         for one in asked:
             problems = getattr(self._market, one.set)
             self._once(f"measure {one.name}", lambda: measure(one, problems, self.plan, self.folder, self._bench))  # noqa: B023
@@ -120,16 +124,8 @@ class Study:
             bench = dataclasses.replace(bench, problems=named)
         run_stage(recipe, folder, bench, open_teacher=lambda recipe: contextlib.nullcontext(ScriptedUpstream()))
 
-    def _measurements(self, label: str, run: Path | None) -> list[Measurement]:
-        """A row's measurements. A control draws nothing, so greedily alone."""
-        return [
-            Measurement(label=label, run=run, set=place, decode=rules)
-            for rules in self.plan.decodes
-            for place in rules.sets
-            if run is not None or rules.temperature == 0
-        ]
-
     def _result(self, label: str, asked: list[Measurement], run: Path | None) -> RowResult:
+        files = (self.folder / "reports" / f"{one.name}.json" for one in asked)
         parts = (f"stage {label}", *(f"measure {one.name}" for one in asked))
         return RowResult(
             row=label,
@@ -140,12 +136,9 @@ class Study:
                 msgspec.json.decode(msgspec.json.encode(one).replace(str(self.folder).encode(), STUDY_MARK.encode()))
                 for _, one in (lineage_chain(run) if run is not None else ())
             ),
-            reports=tuple(map(self._report, asked)),
+            reports=tuple(msgspec.json.decode(file.read_bytes(), type=EvalReport) for file in files),
             seconds={name: float(self._mark(name).read_text()) for name in parts if self._mark(name).exists()},
         )
-
-    def _report(self, one: Measurement) -> EvalReport:
-        return msgspec.json.decode((self.folder / "reports" / f"{one.name}.json").read_bytes(), type=EvalReport)
 
     def _mark(self, name: str) -> Path:
         return self.folder / "done" / file_name(name)
@@ -215,33 +208,22 @@ def study(
             return
         if not chosen and only != "report":
             raise typer.BadParameter(f"no row begins with {only!r}", param_hint="--only")
-        signal.signal(signal.SIGTERM, _stop)
-        failed = _make(running, [label for label in chosen if label not in done])
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # what is resumable is kept, servers are stopped
+        failed = False
+        for label in (one for one in chosen if one not in done):
+            typer.echo(label)
+            try:
+                running.make(label)
+            except ArenaError as error:  # of a stage or a measurement: it ends its row and no other
+                if error.failure.code not in (GUARD_STOPPED, RUN_UNUSABLE):
+                    raise
+                typer.echo(f"{label}: {error}", err=True)
+                failed = True
     out.mkdir(parents=True, exist_ok=True)
     (out / "report.md").write_text(render_page(rules, folder, kept.read()), "utf-8")
     typer.echo(out / "report.md")
     if failed:
         raise typer.Exit(EXIT_FAILED)
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    """End as Ctrl-C does: what is under way is kept as far as it is resumable, and servers are stopped."""
-    raise KeyboardInterrupt
-
-
-def _make(running: Study, labels: list[str]) -> bool:
-    """Make the rows; whether one failed. A stage or measurement that fails ends its row and no other."""
-    has_failed = False
-    for label in labels:
-        typer.echo(label)
-        try:
-            running.make(label)
-        except ArenaError as error:
-            if error.failure.code not in (GUARD_STOPPED, RUN_UNUSABLE):
-                raise
-            typer.echo(f"{label}: {error}", err=True)
-            has_failed = True
-    return has_failed
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.synthetic import generate
 from harness.inference.client import read_reply
 from harness.inference.port import ModelReply
-from harness.inference.scripted.server import ScriptedUpstream
+from harness.inference.scripted.model import ScriptedUpstream
 from harness.inference.scripted.shopper import CONCISE
 from problems.clusters import find_classes
 from problems.formats import read_problems, write_problems
@@ -250,7 +250,7 @@ def _hits(text: str) -> list[dict[str, Any]]:
 
 def make_tokenizer(plan: StudyPlan, source: Path, target: Path, bench: RunContext) -> None:
     """Write `target`, a tokenizer folder: Qwen3's frame around base tokens learnt from episodes of the scripted expert,
-    of the concise model and of the random tool-caller on train problems. Raises ArenaError V2120."""
+    of the concise model and of the random tool-caller on train problems."""
     train = sorted(bench.problems, key=lambda problem: problem.problem_id)
     drawn = random.Random(f"vocabulary {plan.seed}").sample(train, min(plan.vocabulary.problems, len(train)))
     decode = Decode(temperature=0.0, turns_max=plan.turns_max)

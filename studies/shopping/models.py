@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from foundation.canonical import content_hash
 from foundation.durable_files import write_whole
-from harness.inference.scripted.server import ScriptedUpstream
+from harness.inference.scripted.model import ScriptedUpstream
 from problems.model import Problem
 from studies.shopping.market import PROBLEMS, RANDOM, TRAIN, RandomCaller
 from studies.shopping.plan import (
@@ -188,7 +188,12 @@ def measure(one: Measurement, problems: Sequence[Problem], plan: StudyPlan, stud
         decode, parallel = examination.decode, plan.parallel
         run: RunJobs = partial(bench.sample, sampler=found.sampler, codec=found.codec, decode=decode, parallel=parallel)
     else:
-        run = _control(one.label, examination.decode, bench)
+
+        def ask(job: Job) -> EpisodeLine:
+            upstream = ScriptedUpstream() if one.label in SCRIPTED else RandomCaller(job.seed)
+            return bench.ask(job, upstream, SCRIPTED.get(one.label, RANDOM), examination.decode)
+
+        run = partial(map, ask)
     report = examine(
         examination,
         problems,
@@ -200,14 +205,3 @@ def measure(one: Measurement, problems: Sequence[Problem], plan: StudyPlan, stud
         weights_sha256=weights,
     )
     write_whole(path, msgspec.json.encode(report))
-
-
-def _control(label: str, decode: Decode, bench: RunContext) -> RunJobs:
-    """What runs the jobs of a scripted model or the random tool-caller."""
-
-    def ask(job: Job) -> EpisodeLine:
-        if label in SCRIPTED:
-            return bench.ask(job, ScriptedUpstream(), SCRIPTED[label], decode)
-        return bench.ask(job, RandomCaller(job.seed), RANDOM, decode)
-
-    return lambda jobs: map(ask, jobs)

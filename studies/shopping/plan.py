@@ -155,14 +155,6 @@ class StudyPlan(Rules, frozen=True, kw_only=True):
         """Every row of the table in the order they are made."""
         return (*CONTROLS, BASE, *(row.name for row in self.trained))
 
-    def __post_init__(self) -> None:
-        """Refuse a row of an arm without a corpus, and one that stands twice."""
-        names = [row.name for row in self.trained]
-        if missing := {row.arm for row in self.trained} - {"", *self.arms}:
-            raise ValueError(f"blocks: {min(missing)!r} is not among the arms")
-        if len(set(names)) < len(names):
-            raise ValueError("blocks: a row stands twice with one seed")
-
 
 def read_toml(path: Path, kind: type[Kind]) -> Kind:
     """A plan, tests or limits from a TOML file. Raises ArenaError V2120."""

@@ -1,8 +1,8 @@
 """The study's records: agents raced on its problems by the arena's own code, recorded, released and exported.
 
 Every episode goes through `arena.evaluate`, the sequencer and the store, and out through the exporter; corpora are made
-from that export alone. The gate is asked about each agent first. A killed run finds what it has recorded in the log and
-goes on. Episodes run in this process, without a jail: all agents are shipped ones, in versions that differ by a line.
+from that export alone. A killed run finds what it has recorded in the log and goes on. Episodes run in this process,
+without a jail: all agents are shipped ones, in versions that differ by a line.
 """
 
 from __future__ import annotations
@@ -16,15 +16,12 @@ from pathlib import Path
 
 import msgspec
 
-from arena.bank.batch import SealedBatch, seal
+from arena.bank.batch import seal
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Signer
-from arena.evaluate import EvaluatePorts, Evaluation, evaluate, records_of
+from arena.evaluate import EvaluatePorts, evaluate, records_of
 from arena.export.exporter import export_records
 from arena.export.model import Request
-from arena.gate.inspection import inspect_isolated
-from arena.gate.knowledge import make_knowledge
-from arena.gate.rules import GateReport
 from arena.policies import policy_by_name
 from arena.policy import Policy
 from arena.records.body import decode_content
@@ -42,11 +39,10 @@ from arena.records.sequencer import Sequencer
 from arena.store.embedded import start_embedded
 from arena.store.postgres import PostgresStore
 from foundation.canonical import canonical_bytes, text_hash
-from foundation.durable_files import move_into_place, write_whole
-from harness.agents.registry import published_sources, reference_agents
+from foundation.durable_files import move_into_place
+from harness.agents.registry import reference_agents
 from harness.catalogue.native import open_catalogue
-from harness.inference.scripted.server import ScriptedUpstream
-from harness.tools.registry import printed_tools
+from harness.inference.scripted.model import ScriptedUpstream
 from judge.scripted import ScriptedJudge
 from problems.clusters import answer_marks
 from problems.model import SCORING_PIPELINE, Problem
@@ -56,10 +52,9 @@ from studies.shopping.market import INDEX, SIGNER, open_partition, read_market
 from studies.shopping.plan import AgentRules, StudyPlan
 from training.agents import distilled_source
 from training.corpus.building import arms_of, filter_sources, open_sources, write_filtered
-from training.corpus.leak_guard import Guard
+from training.corpus.gates import Guard
 from training.corpus.model import CorpusPool, Rules
 from training.corpus.selection import Task
-from training.guards import GuardStopError
 from training.rollouts.rollout import InProcessSandbox
 
 RACE, EXPORT = "study", "export"
@@ -90,7 +85,7 @@ def study_policy(plan: StudyPlan) -> Policy:
 def versions_of(rules: AgentRules) -> Iterator[tuple[str, str]]:
     """(name, source) of each version: NAME, and NAME/2 on, which differ by one line.
 
-    Raises KeyError for an agent that is not shipped, ValueError for an edit that is not possible.
+    Raises KeyError for an agent that is not shipped, IndexError for one without so many versions.
     """
     if rules.name.startswith(_DISTILLED):
         source = distilled_source().replace('MODEL = ""', f'MODEL = "{rules.name.removeprefix(_DISTILLED)}"', 1)
@@ -99,37 +94,17 @@ def versions_of(rules: AgentRules) -> Iterator[tuple[str, str]]:
     yield rules.name, source
     edits = _EDITS.get(rules.name, ())
     for number in range(2, rules.versions + 1):
-        if number > 1 + len(edits) or edits[number - 2][0] not in source:
-            raise ValueError(f"{rules.name} has no version {number}")
         yield f"{rules.name}/{number}", source.replace(*edits[number - 2])
-
-
-def require_admitted(sources: Mapping[str, str], policy: Policy, published: Sequence[Problem]) -> dict[str, GateReport]:
-    """The gate's report on each source; `published` are problems whose texts anyone may know. What it holds for review
-    races: no person decides here. Raises GuardStopError for a source that it rejects."""
-    known = (*published_sources(), distilled_source())
-    queries = [problem.query for problem in published]
-    knowledge = make_knowledge((), queries, known, policy.gate, published_texts=printed_tools())
-    reports: dict[str, GateReport] = {}
-    for name, source in sources.items():
-        reports[name] = inspect_isolated(source, policy.gate, knowledge)
-        failure = reports[name].failure
-        if failure is not None:
-            raise GuardStopError("gate", f"the gate refuses the agent {name}: {failure.detail}")
-    return reports
 
 
 def record_study(plan: StudyPlan, market_dir: Path, folder: Path, commit: str, now_ms: Callable[[], int]) -> None:
     """Race each agent of the plan on the problems it is given; release; export `train` and `dev` to `folder`/export.
 
-    What the log in `folder` has is not run again; the gate's reports stand in gate.json. Raises GuardStopError, before
-    anything is recorded, for an agent that the gate refuses.
+    What the log in `folder` has is not run again.
     """
-    market, policy = read_market(market_dir), study_policy(plan)
+    market = read_market(market_dir)
     sources = {name: source for rules in plan.agents for name, source in versions_of(rules)}
-    admitted = require_admitted(sources, policy, market.train)
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "gate.json", msgspec.json.format(msgspec.json.encode(admitted), indent=1))
     server = start_embedded(folder / "state")
     signer = keypair_signer(SIGNER)
     try:
@@ -156,7 +131,16 @@ class _Recording:
             if rules.problems:
                 drawn = random.Random(f"{rules.name} {plan.seed}").sample(by_id, min(rules.problems, len(by_id)))
                 self._drawn |= dict.fromkeys(dict(versions_of(rules)), frozenset(drawn))
-        self._batch = _seal(plan, problems, market_dir)
+        partition = open_partition(market_dir)
+        tokens = (partition.token(min(answer_marks(problem))) for problem in problems)
+        self._batch = seal(
+            RACE,
+            problems,
+            hashlib.sha256(f"study salt {plan.seed}".encode()).digest(),
+            pools=[(*touched_pools(problem, partition), "train")[0] for problem in problems],
+            cluster_ids=[row.cluster for token in tokens if (row := partition.row_of(token))],
+            partition_sha256=partition.manifest.sha256,
+        )
         # Once for all attempts: each is a hash of the whole batch.
         public = self._batch.public
         self._batch_sha256 = public.batch_sha256
@@ -214,52 +198,33 @@ class _Recording:
             evaluation = await asyncio.to_thread(evaluate, source, problem, self._ports)
             body = canonical_bytes(evaluation.body)
             stored = StoredBody(body_sha256=hashlib.sha256(body).hexdigest(), content=body)
-            payloads += self._payloads(name, source, problem, attempt_id, evaluation, stored.body_sha256)
             bodies.append(stored)
+            payloads += records_of(
+                evaluation,
+                attempt_id=attempt_id,
+                subject=Subject(
+                    agent_version_id=text_hash(f"study {name}"),
+                    miner_hotkey=self._signer.hotkey,
+                    agent_sha256=text_hash(source),
+                ),
+                context=Context(
+                    stage="race",
+                    race_id=RACE,
+                    problem_id=problem.problem_id,
+                    batch_sha256=self._batch_sha256,
+                    partition_sha256=self._batch.partition_sha256,
+                    cluster_commitment=self._commitments[problem.problem_id],
+                ),
+                conditions=Conditions(
+                    policy_sha256=evaluation.body.policy_sha256,
+                    scoring_pipeline=SCORING_PIPELINE,
+                    code_commit=self._commit,
+                    sandbox=evaluation.sandbox,
+                ),
+                body_sha256=stored.body_sha256,
+            )
         if payloads:
             await sequencer.append(payloads, bodies)
-
-    def _payloads(
-        self, name: str, source: str, problem: Problem, attempt_id: str, evaluation: Evaluation, body_sha256: str
-    ) -> list[Payload]:
-        return records_of(
-            evaluation,
-            attempt_id=attempt_id,
-            subject=Subject(
-                agent_version_id=text_hash(f"study {name}"),
-                miner_hotkey=self._signer.hotkey,
-                agent_sha256=text_hash(source),
-            ),
-            context=Context(
-                stage="race",
-                race_id=RACE,
-                problem_id=problem.problem_id,
-                batch_sha256=self._batch_sha256,
-                partition_sha256=self._batch.partition_sha256,
-                cluster_commitment=self._commitments[problem.problem_id],
-            ),
-            conditions=Conditions(
-                policy_sha256=evaluation.body.policy_sha256,
-                scoring_pipeline=SCORING_PIPELINE,
-                code_commit=self._commit,
-                sandbox=evaluation.sandbox,
-            ),
-            body_sha256=body_sha256,
-        )
-
-
-def _seal(plan: StudyPlan, problems: Sequence[Problem], market_dir: Path) -> SealedBatch:
-    """All raced problems as one sealed batch, with their pools and clusters under the partition."""
-    partition = open_partition(market_dir)
-    tokens = (partition.token(min(answer_marks(problem))) for problem in problems)
-    return seal(
-        RACE,
-        problems,
-        hashlib.sha256(f"study salt {plan.seed}".encode()).digest(),
-        pools=[(*touched_pools(problem, partition), "train")[0] for problem in problems],
-        cluster_ids=[str(partition.row_name(token)) for token in tokens],
-        partition_sha256=partition.manifest.sha256,
-    )
 
 
 MATCHED = "matched"
@@ -268,7 +233,7 @@ MATCHED = "matched"
 def build_corpora(plan: StudyPlan, study: Path, commit: str) -> None:
     """Write `corpora`/full, `corpora`/dev, and `corpora`/matched/ARM for the plan's arms. Raises as the filter does."""
     folder, partition = study / "corpora", open_partition(study / "market")
-    sources = open_sources([study / "records" / EXPORT], [], verify, seals=folder / "seals")
+    sources = open_sources([study / "records" / EXPORT], [], verify)
     asked: tuple[tuple[str, CorpusPool, tuple[str, ...]], ...] = (
         ("full", "train", ()),
         ("dev", "dev", ()),

@@ -112,14 +112,6 @@ class Later(Rules, frozen=True, kw_only=True):
     matched: dict[str, str] = {}
 
 
-class SeedSpread(msgspec.Struct, frozen=True, kw_only=True):
-    """How far seeds lie apart: the standard deviation of their means (n - 1), and Student's 95 % interval."""
-
-    sd: float
-    low: float
-    high: float
-
-
 def sign_flip_p(differences: Sequence[float], seed: int, flips: int = 100_000) -> float:
     """Two-sided p value of the mean of `differences`, one a problem, by a permutation of their signs (Fisher 1935).
 
@@ -146,15 +138,15 @@ def seed_interval(differences: Sequence[Sequence[float]], seed: int) -> tuple[fl
     return float(values.mean()), float(low), float(high)
 
 
-def seed_spread(by_seed: Sequence[float]) -> SeedSpread | None:
-    """The spread of seeds' means, the cautious interval; None for fewer than two, which say nothing of another.
+def seed_spread(by_seed: Sequence[float]) -> tuple[float, float, float] | None:
+    """Of seeds' means the standard deviation (n - 1) and Student's 95 % interval; None for fewer than two.
 
     Raises IndexError for more than ten."""
     if len(by_seed) < 2:
         return None
     middle, sd = mean(by_seed), stdev(by_seed)
     half = STUDENT[len(by_seed) - 2] * sd / math.sqrt(len(by_seed))
-    return SeedSpread(sd=sd, low=middle - half, high=middle + half)
+    return sd, middle - half, middle + half
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,7 +157,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     low: float
     high: float
     by_seed: tuple[float, ...]
-    spread: SeedSpread | None
+    spread: tuple[float, float, float] | None
     p_value: float
     greedy: tuple[tuple[int, int, float], ...]  # gained, lost, p
 
@@ -258,8 +250,9 @@ def _test_table(asked: Hypotheses, plan: StudyPlan, results: Mapping[str, RowRes
 def _cells(found: Difference | None, corrected: str) -> list[str]:
     if found is None:
         return ["not tested yet", "", "", "", "", ""]
-    spread = found.spread
-    said = f"{100 * spread.sd:.1f} [{_points(spread.low)}, {_points(spread.high)}]" if spread else "one seed"
+    said = "one seed"
+    if found.spread:
+        said = f"{100 * found.spread[0]:.1f} [{_points(found.spread[1])}, {_points(found.spread[2])}]"
     return [
         f"{_points(found.mean)} [{_points(found.low)}, {_points(found.high)}]",
         ", ".join(map(_points, found.by_seed)),

@@ -8,16 +8,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-import msgspec
 from msgspec.structs import replace
 
 from arena.chain.port import Commitment, Metagraph, Neuron
 from arena.policies import DEMO, PAPER
-from arena.race.agreement import countersign_value, validators_of
+from arena.race.agreement import RollName, countersign_value, receipt, validators_of
 from arena.race.decider import decide
-from arena.race.logs import AnchoredLog, RollName, own_log, receipt
 from arena.race.machine import (
     AdoptSettlement,
+    AnchoredLog,
     AnchorLog,
     ChainRead,
     Commit,
@@ -38,9 +37,10 @@ from arena.race.machine import (
     apply,
     encode_event,
     open_race,
+    own_log,
 )
 from arena.race.schedule import ANCHOR, timeline
-from arena.race.settle import settlement_sha256
+from arena.race.settle import cancelled_settlement, settlement_sha256
 from arena.records.model import Candidate, SettlementRecord
 from tests.arena.race_stand import BEACON, RACE, batch, candidate, digest, policy
 
@@ -62,22 +62,15 @@ FIELD = (candidate("a"), candidate("b"))
 FieldOf = Callable[[tuple[AnchoredLog, ...], tuple[str, ...]], tuple[Candidate, ...]]
 
 
-class Slot(msgspec.Struct, frozen=True):
-    at_ms: int
-    hotkey: str
-    sha256: str
-
-
 class Network:
     """The chain, and who shows which log to whom."""
 
     def __init__(self, stakes: dict[str, int], chance: random.Random) -> None:
         self.now_ms, self.chance = 0, chance
         self.stakes = stakes
-        self.slots: list[Slot] = []
+        self.slots: list[Commitment] = []  # in the order of their blocks
         self.members: dict[str, Member] = {}
         self.shown: dict[AnchoredLog, set[str]] = {}  # to whom a liar shows its log itself
-        self.leaves_ms: dict[str, int] = {}  # when a validator's uid is bought by another
         self.loss = 0.0  # how often an answer between honest validators does not come
         self.field_of: FieldOf = lambda logs, validators: FIELD  # what follows from the logs that count
 
@@ -86,22 +79,16 @@ class Network:
         return self.now_ms // BLOCK_MS
 
     def commit(self, hotkey: str, sha256: str) -> None:
-        self.slots.append(Slot(self.now_ms, hotkey, sha256))
+        self.slots.append(Commitment(hotkey=hotkey, sha256=sha256, block=self.block))
 
     def commitments(self, at_ms: int) -> dict[str, Commitment]:
         """What each slot held at the end of that moment's block."""
-        block = at_ms // BLOCK_MS
-        return {
-            slot.hotkey: Commitment(hotkey=slot.hotkey, sha256=slot.sha256, block=slot.at_ms // BLOCK_MS)
-            for slot in self.slots
-            if slot.at_ms // BLOCK_MS <= block
-        }
+        return {slot.hotkey: slot for slot in self.slots if slot.block <= at_ms // BLOCK_MS}
 
     def metagraph(self, block: int) -> Metagraph:
         neurons = tuple(
             Neuron(uid=uid, hotkey=hotkey, has_validator_permit=True, stake_rao=stake)
             for uid, (hotkey, stake) in enumerate(sorted(self.stakes.items()))
-            if block * BLOCK_MS < self.leaves_ms.get(hotkey, (block + 1) * BLOCK_MS)
         )
         return Metagraph(netuid=1, block=block, tempo=360, neurons=neurons)
 
@@ -249,24 +236,16 @@ class Liar:
 
 def settlement_of(logs: tuple[AnchoredLog, ...]) -> SettlementRecord:
     """A settlement that follows from which logs count, and nothing else."""
-    return SettlementRecord(
+    blank = cancelled_settlement(
         race_id=RACE,
         policy_sha256=RULES.policy_sha256,
         closing_block=1,
         settling_block=2,
-        beacon_round=BEACON.round,
-        seed="",
         batch_sha256=OPENED.batch.batch_sha256,
         record_set_sha256=digest([(log.validator, log.note_sha256) for log in logs]),
-        drawn=(),
-        void=(),
-        state="settled",
-        standings=(),
-        top_agent_version_id="",
-        is_promotion=False,
-        uids=(),
-        weights_u16=(),
+        incumbent=None,
     )
+    return replace(blank, state="settled")
 
 
 def run(
@@ -277,15 +256,14 @@ def run(
     loss: float = 0.0,
     away: float = 0.0,
     wakes_ms: dict[str, int] | None = None,
-    leaves_ms: dict[str, int] | None = None,
     field_of: FieldOf | None = None,
 ) -> Network:
     """One race from its close to its end. Stakes by name; `away`: the share of steps an honest validator misses;
-    `wakes_ms`: when those that sleep through the beginning come; `leaves_ms`: who leaves the subnet, and when;
-    `field_of`: the field that follows from counted logs and the race's validators."""
+    `wakes_ms`: when those that sleep through the beginning come; `field_of`: the field that follows from counted logs
+    and the race's validators."""
     chance = random.Random(seed)
     network = Network(honest | liars, chance)
-    network.loss, network.leaves_ms = loss, leaves_ms or {}
+    network.loss = loss
     network.field_of = field_of or network.field_of
     members: list[Member | Liar] = [Member(hotkey, network) for hotkey in honest]
     members += [Liar(hotkey, network) for hotkey in liars]

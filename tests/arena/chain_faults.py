@@ -1,4 +1,4 @@
-"""What a simulated network does to a local chain: takes unfinalized blocks back, holds up finality, moves uids.
+"""What a simulated network does to a local chain: takes unfinalized blocks back, holds up finality, frees uids.
 
 A finalized block is never touched: its state and its hash stay what they were. A reorg takes back everything accepted
 in the blocks it replaces and, as a transaction pool does, may accept it again in a later one; the hash of every
@@ -13,26 +13,12 @@ from arena.chain.keys import canonical_hotkey
 from arena.chain.local import LocalSubtensor, finalized_at
 
 _BY_BLOCK = ("stake", "commitment", "weights", "endpoint")
-_END = "UPDATE neuron SET until_block = ? WHERE hotkey = ? AND until_block IS NULL"
 
 
 async def deregister(chain: LocalSubtensor, hotkey: str) -> None:
     """Take a hotkey off the subnet, as the chain does when its uid is bought by another."""
-    await chain.control(lambda db, block: db.execute(_END, (block, canonical_hotkey(hotkey) or hotkey)))
-
-
-async def hand_on_uid(chain: LocalSubtensor, from_hotkey: str, to_hotkey: str) -> None:
-    """Give the uid of one hotkey to another that bought it, in one block. Raises ValueError when it holds none."""
-    giver, taker = (canonical_hotkey(each) or each for each in (from_hotkey, to_hotkey))
-
-    def change(db: sqlite3.Connection, block: int) -> None:
-        row = db.execute("SELECT uid FROM neuron WHERE hotkey = ? AND until_block IS NULL", (giver,)).fetchone()
-        if row is None:
-            raise ValueError(f"{from_hotkey} holds no uid")
-        db.execute(_END, (block, giver))
-        db.execute("INSERT INTO neuron VALUES (?, ?, ?, ?, NULL)", (row[0], taker, taker, block))
-
-    await chain.control(change)
+    end = "UPDATE neuron SET until_block = ? WHERE hotkey = ? AND until_block IS NULL"
+    await chain.control(lambda db, block: db.execute(end, (block, canonical_hotkey(hotkey) or hotkey)))
 
 
 async def set_finality_lag(chain: LocalSubtensor, blocks: int) -> None:

@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from arena.chain.local import LocalSubtensor
-from arena.chain.local_http import RemoteSubtensor
+from arena.chain.local import LocalRules, LocalSubtensor, RemoteSubtensor
 from arena.chain.port import Signer, Subtensor
 from arena.web.server import ChainServer
 from harness.catalogue.server import listen
@@ -65,7 +64,7 @@ class LocalStand:
         self._path = path
         self.clock = Clock()
         self._born_ms = self.clock.now_ms
-        self.home = LocalSubtensor(path, now_ms=self.clock, netuid=NETUID, block_ms=BLOCK_MS)
+        self.home = LocalSubtensor(path, now_ms=self.clock, rules=LocalRules(netuid=NETUID, block_ms=BLOCK_MS))
         self.chain: Subtensor = self.home
 
     async def enrol(self, signer: Signer) -> None:

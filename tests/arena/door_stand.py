@@ -1,13 +1,10 @@
-"""A door over real HTTP on loopback, real Postgres and the local chain; the same door in a process of its own; and
-miners that knock at it."""
+"""A door over real HTTP on loopback, real Postgres and the local chain; and miners
+that knock at it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,8 +23,8 @@ from arena.store.postgres import PostgresStore
 from arena.submissions.model import SignedSubmission, make_submission
 from arena.web.server import DoorServer
 from harness.catalogue.server import listen
+from tests.arena.tail_stand import in_thread
 
-ROOT = Path(__file__).parents[2]
 AGENT = "def agent_main(problem):\n    return None\n"
 BLOCK_MS = 50
 WIDE = ShareRules(requests_per_s=1e6, requests_burst=10**6)
@@ -58,7 +55,7 @@ class Stand:
 
     async def open_door(self, rules: DoorRules | None = None, **stale: float) -> tuple[Door, PostgresStore]:
         store = await PostgresStore.open(self.dsn, self.validator)
-        registration = Registration(self.chain, time.monotonic, **{"refresh_s": 0.05, **stale})
+        registration = Registration(self.chain, **{"refresh_s": 0.05, **stale})
         self.board = Board(store, now_ms=self.now_ms, refresh_s=self.refresh_s)
         desk = Desk(store, self.chain, self.policy, self.board, registration)
         auth = HttpAuth(keypair_signer(self.uri), time.time_ns)
@@ -127,40 +124,5 @@ class SigningAuth(httpx2.Auth):
 @contextlib.contextmanager
 def serving(stand: Stand, rules: DoorRules | None = None, **stale: float) -> Iterator[Stand]:
     """Serve the stand's door in a thread until the block ends."""
-    is_up, made = threading.Event(), {}
-
-    async def run() -> None:
-        made["loop"], made["stop"] = asyncio.get_running_loop(), asyncio.Event()
-        await stand.serve(made["stop"], is_up.set, rules, **stale)
-
-    thread = threading.Thread(target=asyncio.run, args=(run(),), daemon=True)
-    thread.start()
-    assert is_up.wait(30)
-    try:
+    with in_thread(lambda stop, is_up: stand.serve(stop, is_up, rules, **stale)):
         yield stand
-    finally:
-        made["loop"].call_soon_threadsafe(made["stop"].set)
-        thread.join(30)
-
-
-@contextlib.contextmanager
-def another_process(stand: Stand) -> Iterator[str]:
-    """The address of the same validator's door in a process of its own."""
-    command = [sys.executable, "-m", "tests.arena.door_stand", str(stand.folder), stand.dsn, stand.uri]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, cwd=ROOT, text=True)
-    assert process.stdout is not None
-    try:
-        yield process.stdout.readline().strip()
-    finally:
-        process.communicate()  # closing its input ends it
-
-
-async def _main(folder: str, dsn: str, uri: str) -> None:
-    stand, stop = Stand(Path(folder), dsn, uri), asyncio.Event()
-    loop = asyncio.get_running_loop()
-    threading.Thread(target=lambda: (sys.stdin.read(), loop.call_soon_threadsafe(stop.set)), daemon=True).start()
-    await stand.serve(stop, lambda: print(stand.address, flush=True), WIDE_RULES)
-
-
-if __name__ == "__main__":
-    asyncio.run(_main(*sys.argv[1:]))

@@ -1,7 +1,6 @@
 """What the fake node's runtime does with the few calls this software makes: the chain's own refusals and effects.
 
-Sealed weights stay sealed until the pulse of their round is published; then they are decrypted with its signature, as
-the chain does it, and set. There is no consensus.
+Sealed weights stay sealed. There is no consensus.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ class FakePallets:
     def __init__(self, write: Callable[[str, str, list[Any], Any], None], netuid: int) -> None:
         self._write = write
         self.netuid = netuid
-        self.refuses_commitments = False
         self.stake_threshold = 0  # rao that setting weights takes
         self._uids: dict[str, int] = {}
         self._stakes: dict[str, int] = {}
@@ -49,10 +47,6 @@ class FakePallets:
         self._write_vectors()
         return uid
 
-    def forget(self, hotkey: str) -> None:
-        """Take a hotkey from the subnet, unseen: storage still tells of it, as it did when a caller last looked."""
-        del self._uids[hotkey]
-
     def stake(self, hotkey: str, rao: int, *, has_permit: bool) -> None:
         self._write("SubtensorModule", "TotalHotkeyAlpha", [hotkey, self.netuid], rao)
         self._stakes[hotkey] = rao
@@ -68,30 +62,13 @@ class FakePallets:
         self._write("SubtensorModule", "ValidatorPermit", [self.netuid], permits)
 
     # -- what is sent
-    def guard(self, block: int, hotkey: str, function: str, arguments: dict[str, Any]) -> Refusal | None:
-        """What the runtime finds against an extrinsic without running it."""
-        match function:
-            case "serve_axon":
-                return self._serving_refusal(block, hotkey, arguments)
-            case "set_mechanism_weights":
-                return self._stake_refusal(hotkey)
-            case "commit_timelocked_mechanism_weights":
-                return self._stake_refusal(hotkey)
-        return None
-
     def dispatch(self, block: int, hotkey: str, function: str, arguments: dict[str, Any]) -> Refusal | None:
         """Run a call; None where it went through."""
-        refusal = self.guard(block, hotkey, function, arguments)
-        if refusal is not None:
-            return refusal
         match function:
             case "set_commitment":
                 return self._set_commitment(block, hotkey, arguments)
             case "serve_axon":
-                self._served[hotkey] = block
-                kept = {name: value for name, value in arguments.items() if name != "netuid"}
-                self._write("SubtensorModule", "Axons", [self.netuid, hotkey], {"block": block, **kept})
-                return None
+                return self._serve(block, hotkey, arguments)
             case "set_mechanism_weights" | "commit_timelocked_mechanism_weights":
                 return self._take_weights(block, hotkey, arguments)
         return "System", "CallFiltered"
@@ -99,36 +76,27 @@ class FakePallets:
     def _set_commitment(self, block: int, hotkey: str, arguments: dict[str, Any]) -> Refusal | None:
         if hotkey not in self._uids:
             return "Commitments", "AccountNotAllowedCommit"
-        if self.refuses_commitments:
-            return "Commitments", "SpaceLimitExceeded"
         record = {"deposit": 0, "block": block, "info": arguments["info"]}
         self._write("Commitments", "CommitmentOf", [self.netuid, hotkey], record)
         return None
 
-    def _serving_refusal(self, block: int, hotkey: str, arguments: dict[str, Any]) -> Refusal | None:
+    def _serve(self, block: int, hotkey: str, arguments: dict[str, Any]) -> Refusal | None:
         if hotkey not in self._uids:
             return "SubtensorModule", "HotKeyNotRegisteredInNetwork"
         if block - self._served.get(hotkey, -(10**9)) < SUBNET_DEFAULTS["ServingRateLimit"]:
             return "SubtensorModule", "ServingRateLimitExceeded"
-        if arguments["ip_type"] not in (4, 6) or not arguments["ip"]:
-            return "SubtensorModule", "InvalidIpAddress"
+        self._served[hotkey] = block
+        kept = {name: value for name, value in arguments.items() if name != "netuid"}
+        self._write("SubtensorModule", "Axons", [self.netuid, hotkey], {"block": block, **kept})
         return None
 
-    def _stake_refusal(self, hotkey: str) -> Refusal | None:
-        is_enough = self._stakes.get(hotkey, 0) >= self.stake_threshold
-        return None if is_enough else ("SubtensorModule", "NotEnoughStakeToSetWeights")
-
-    def _weights_refusal(self, hotkey: str) -> Refusal | None:
+    def _take_weights(self, block: int, hotkey: str, arguments: dict[str, Any]) -> Refusal | None:
+        if self._stakes.get(hotkey, 0) < self.stake_threshold:
+            return "SubtensorModule", "NotEnoughStakeToSetWeights"
         if hotkey not in self._uids:
             return "SubtensorModule", "HotKeyNotRegisteredInSubNet"
         if not self._permits.get(hotkey):
             return "SubtensorModule", "NeuronNoValidatorPermit"
-        return None
-
-    def _take_weights(self, block: int, hotkey: str, arguments: dict[str, Any]) -> Refusal | None:
-        refusal = self._weights_refusal(hotkey)
-        if refusal is not None:
-            return refusal
         if "commit" in arguments:  # it stays sealed: this chain sees no pulses
             self._updates.setdefault(arguments["mecid"], {})[hotkey] = block
             self._write_vectors()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Iterable
 from functools import cache
-from itertools import count
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -45,7 +46,7 @@ from harness.sandbox.port import SandboxLevel
 from harness.trace import Totals
 from judge.rubric import coefficient_e4
 from judge.verdict import Verdict
-from problems.model import OutcomeScore
+from tests.arena import log_stand
 
 RACE = "race-000001"
 BEACON = BeaconRound(network="local", round=77, signature="ab" * 48)
@@ -106,33 +107,30 @@ def hash_of(rules: Policy) -> str:
 
 
 def evaluation(
-    rules: Policy, sealed: Batch, who: Candidate, problem_id: str, validator: str, seq: int, *, is_success: bool
-) -> LoggedRecord[EvaluationRecord]:
-    outcome = OutcomeScore(
-        titles="lexical/1", bucket="product", slots=(), is_success=is_success, is_gt_exact=False, rule_e4=0, reward_e4=0
-    )
-    record = EvaluationRecord(
-        attempt_id=f"{problem_id}:{seq}",
+    rules: Policy, who: Candidate, problem_id: str, body: object, *, is_success: bool, stage: str = "race"
+) -> EvaluationRecord:
+    """`body` is what the hash of its body is made of."""
+    is_race = stage == "race"
+    context = Context(stage="race", race_id=RACE, problem_id=problem_id, batch_sha256=batch_of(rules).batch_sha256)
+    return EvaluationRecord(
+        attempt_id=problem_id,
         subject=who.subject,
-        context=Context(stage="race", race_id=RACE, problem_id=problem_id, batch_sha256=sealed.batch_sha256),
+        context=context if is_race else Context(stage="qualifying", race_id="", problem_id=problem_id),
         conditions=Conditions(
             policy_sha256=hash_of(rules), scoring_pipeline="scoring/1", code_commit="c", sandbox=LEVEL
         ),
-        body_sha256=digest("body", validator, who.subject.agent_version_id, problem_id, seq),
+        body_sha256=digest("body", who.subject.agent_version_id, problem_id, body),
         stop="terminated",
         failure=None,
         is_agentic=True,
         totals=Totals(),
-        outcome=outcome,
+        outcome=log_stand.outcome(is_success),
     )
-    return LoggedRecord(validator=validator, seq=seq, content_sha256=digest(validator, seq), record=record)
 
 
-def verdict(
-    rules: Policy, row: LoggedRecord[EvaluationRecord], quality_e4: int, seq: int
-) -> LoggedRecord[VerdictRecord]:
-    given = Verdict(
-        body_sha256=row.record.body_sha256,
+def judged(rules: Policy, body_sha256: str, quality_e4: int = 9_000) -> Verdict:
+    return Verdict(
+        body_sha256=body_sha256,
         rubric_id=rules.rubric.rubric_id,
         prompt_sha256=rules.rubric.prompt_sha256,
         quality_e4=quality_e4,
@@ -140,8 +138,28 @@ def verdict(
         spread_e4=0,
         opinions=(),
     )
-    record = VerdictRecord(subject=row.record.subject, context=row.record.context, verdict=given)
-    return LoggedRecord(validator=row.validator, seq=seq, content_sha256=digest(row.validator, seq), record=record)
+
+
+def verdict(rules: Policy, record: EvaluationRecord, quality_e4: int = 9_000) -> VerdictRecord:
+    given = judged(rules, record.body_sha256, quality_e4)
+    return VerdictRecord(subject=record.subject, context=record.context, verdict=given)
+
+
+def attempt(
+    rules: Policy, who: Candidate, problem_id: str, *, is_closing: bool = False, code: str = "V2004"
+) -> AttemptRecord:
+    return AttemptRecord(
+        attempt_id=problem_id,
+        subject=who.subject,
+        context=Context(stage="race", race_id=RACE, problem_id=problem_id, batch_sha256=batch_of(rules).batch_sha256),
+        ended="faulted",
+        is_closing=is_closing,
+        failure=Failure(code=code),
+    )
+
+
+def logged(validator: str, seq: int, record: Any) -> LoggedRecord[Any]:
+    return LoggedRecord(validator=validator, seq=seq, content_sha256=digest(validator, seq), record=record)
 
 
 VALS = ("val-a", "val-b", "val-c")
@@ -156,8 +174,8 @@ def controlled(**race: object) -> Policy:
     return policy(**{"validators_per_problem": 3, "results_required": 2} | race)
 
 
-def no_faults(agent: str, problem_id: str, validator: str) -> int:
-    return 0
+def batch_of(rules: Policy) -> Batch:
+    return batch(rules.race.batch_problems)
 
 
 def control_of(rules: Policy) -> Candidate:
@@ -165,63 +183,14 @@ def control_of(rules: Policy) -> Candidate:
     return Candidate(subject=control_subject(rules.race), qualifying_score_e4=0)
 
 
-def batch_of(rules: Policy | None) -> Batch:
-    return batch() if rules is None else batch(rules.race.batch_problems)
-
-
 def witness_of(rules: Policy, agent: str) -> Candidate:
     return Candidate(subject=witness_subject(rules.race, agent), qualifying_score_e4=0)
-
-
-def attempt(
-    who: Candidate,
-    problem_id: str,
-    validator: str,
-    seq: int,
-    *,
-    is_closing: bool = False,
-    code: str = "V2004",
-    rules: Policy | None = None,
-) -> LoggedRecord[AttemptRecord]:
-    record = AttemptRecord(
-        attempt_id=f"{problem_id}:{seq}",
-        subject=who.subject,
-        context=Context(stage="race", race_id=RACE, problem_id=problem_id, batch_sha256=batch_of(rules).batch_sha256),
-        ended="faulted",
-        is_closing=is_closing,
-        failure=Failure(code=code),
-    )
-    return LoggedRecord(validator=validator, seq=seq, content_sha256=digest("attempt", validator, seq), record=record)
-
-
-class _Log:
-    """What one validator wrote in a race, in order."""
-
-    def __init__(self, rules: Policy, validator: str) -> None:
-        self.rules, self.validator, self.seqs = rules, validator, count(1)
-        self.evaluations: list[LoggedRecord[EvaluationRecord]] = []
-        self.verdicts: list[LoggedRecord[VerdictRecord]] = []
-        self.attempts: list[LoggedRecord[AttemptRecord]] = []
-
-    def fault(self, who: Candidate, problem_id: str, *, is_closing: bool = False, code: str = "V2004") -> None:
-        row = attempt(
-            who, problem_id, self.validator, next(self.seqs), is_closing=is_closing, code=code, rules=self.rules
-        )
-        self.attempts.append(row)
-
-    def result(self, who: Candidate, problem_id: str, *, is_success: bool, quality_e4: int | None = 9_000) -> None:
-        row = evaluation(
-            self.rules, batch_of(self.rules), who, problem_id, self.validator, next(self.seqs), is_success=is_success
-        )
-        self.evaluations.append(row)
-        if quality_e4 is not None:
-            self.verdicts.append(verdict(self.rules, row, quality_e4, next(self.seqs)))
 
 
 def raced(
     field: Iterable[Candidate],
     outcomes: Outcomes,
-    faults: Faults = no_faults,
+    faults: Faults = lambda agent, problem_id, validator: 0,
     *,
     rules: Policy | None = None,
     validators: tuple[str, ...] = VALS,
@@ -234,27 +203,35 @@ def raced(
     An outcome None is a pair without a result; with a negative number of faults the last of them closed its item.
     """
     chosen, racers = rules or controlled(), tuple(field)
-    logs, drawn = [], drawn_of(chosen, batch_of(chosen))
+    drawn, rows = drawn_of(chosen, batch_of(chosen)), list[LoggedRecord[Any]]()
     for validator in validators:
-        log = _Log(chosen, validator)
+        log: list[EvaluationRecord | VerdictRecord | AttemptRecord] = []
+
+        def result(
+            who: Candidate, problem_id: str, is_success: bool, quality_e4: int | None, log=log, validator=validator
+        ) -> None:
+            record = evaluation(chosen, who, problem_id, (validator, len(log)), is_success=is_success)
+            log += [record] if quality_e4 is None else [record, verdict(chosen, record, quality_e4)]
+
         for problem_id in drawn:
             if not lacks_control(problem_id, validator):
-                log.result(control_of(chosen), problem_id, is_success=True)
-        for who in racers:
-            for problem_id in drawn:
-                _run(log, who, problem_id, outcomes, faults, lacks_witness)
-        logs.append(log)
-    made = inputs_of(
-        RACE,
-        chosen,
-        batch_of(chosen),
-        racers,
-        validators,
-        evaluations=tuple(row for log in logs for row in log.evaluations),
-        verdicts=tuple(row for log in logs for row in log.verdicts),
-        attempts=tuple(row for log in logs for row in log.attempts),
-    )
-    return changed(made, **changes)
+                result(control_of(chosen), problem_id, True, 9_000)
+        for who, problem_id in itertools.product(racers, drawn):
+            agent = who.subject.agent_version_id
+            met, given = faults(agent, problem_id, validator), outcomes(agent, problem_id, validator)
+            for number in range(abs(met)):
+                log.append(attempt(chosen, who, problem_id, is_closing=met < 0 and number == -met - 1))
+                if number == 0 and not lacks_witness(agent, problem_id, validator):
+                    result(witness_of(chosen, agent), problem_id, False, None)
+            if met >= 0 and given is not None:
+                result(who, problem_id, *given)
+        rows += [logged(validator, seq, record) for seq, record in enumerate(log, 1)]
+
+    def of(kind: type) -> tuple[LoggedRecord[Any], ...]:
+        return tuple(row for row in rows if isinstance(row.record, kind))
+
+    records = {"evaluations": of(EvaluationRecord), "verdicts": of(VerdictRecord), "attempts": of(AttemptRecord)}
+    return changed(inputs_of(RACE, chosen, batch_of(chosen), racers, validators, **records), **changes)
 
 
 def inputs_of(
@@ -313,25 +290,6 @@ def inputs(
 ) -> SettlementInputs:
     """As `raced`, without faults; of one validator unless others are named."""
     return raced(field, outcomes, rules=rules or policy(), validators=validators, **changes)
-
-
-def _run(
-    log: _Log,
-    who: Candidate,
-    problem_id: str,
-    outcomes: Outcomes,
-    faults: Faults,
-    lacks_witness: Callable[[str, str, str], bool],
-) -> None:
-    agent = who.subject.agent_version_id
-    met = faults(agent, problem_id, log.validator)
-    for number in range(abs(met)):
-        log.fault(who, problem_id, is_closing=met < 0 and number == -met - 1)
-        if number == 0 and not lacks_witness(agent, problem_id, log.validator):
-            log.result(witness_of(log.rules, agent), problem_id, is_success=False, quality_e4=None)
-    given = outcomes(agent, problem_id, log.validator)
-    if met >= 0 and given is not None:
-        log.result(who, problem_id, is_success=given[0], quality_e4=given[1])
 
 
 def solves(shares: dict[str, int], quality_e4: int = 9_000) -> Outcomes:

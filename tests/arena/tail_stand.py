@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 import httpx2
-import msgspec
 
 from arena.api.client import TailClient
 from arena.chain.keys import verify
@@ -30,61 +29,41 @@ POLL_S = 0.05
 
 
 class WatchedStore(PostgresStore):
-    """A store that counts what is read of it, and can be away."""
+    """A store that can be away."""
 
-    pages = 0
-    open_reads = 0
-    most_open_reads = 0
     is_away = False
 
     async def records(self, validator: str | None = None, **wanted: Any):
         if self.is_away:
             raise ArenaError("V2021", "away")
-        self.pages += "kinds" not in wanted
-        self.open_reads += 1
-        self.most_open_reads = max(self.most_open_reads, self.open_reads)
-        try:
-            async for record in super().records(validator, **wanted):
-                yield record
-        finally:
-            self.open_reads -= 1
+        async for record in super().records(validator, **wanted):
+            yield record
 
 
 class Serving:
-    """A running server. `store` belongs to its loop: tests read its counters and nothing else."""
+    """A running server. `store` belongs to its loop; `end` ends it before the block does."""
 
-    def __init__(self) -> None:
-        self.address = ""
-        self.store: WatchedStore
-        self.server: TailServer
-        self.loop: asyncio.AbstractEventLoop
-        self.stop = asyncio.Event()
+    address = ""
+    store: WatchedStore
+    end: Callable[[], None]
 
-    def end(self) -> None:
-        self.loop.call_soon_threadsafe(self.stop.set)
+
+Serve = Callable[[asyncio.Event, Callable[[], None]], Awaitable[None]]
 
 
 @contextmanager
-def serving(
-    dsn: str, port: int = 0, *, clients: int = 8, heartbeat_s: float = 15.0, **options: Any
-) -> Iterator[Serving]:
-    """Serve the store of a DSN until the block ends. `options` are the server's."""
-    made, is_up = Serving(), threading.Event()
+def in_thread(serve: Serve) -> Iterator[Callable[[], None]]:
+    """Run a server in a loop and thread of its own, from when it says that it is up until the block ends or what is
+    given is called. `serve` gets what ends it, and what to call when it is up."""
+    is_up, made = threading.Event(), list[tuple[asyncio.AbstractEventLoop, asyncio.Event]]()
 
     async def run() -> None:
-        made.loop = asyncio.get_running_loop()
-        made.store = await WatchedStore.open(dsn)
-        try:
-            with listen("127.0.0.1", port) as listener:
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)  # the kernel holds little, too
-                made.server = TailServer(
-                    made.store, listener, clients=clients, poll_s=POLL_S, heartbeat_s=heartbeat_s, **options
-                )
-                made.address = made.server.address
-                is_up.set()
-                await made.server.run(made.stop)
-        finally:
-            await made.store.close()
+        made.append((asyncio.get_running_loop(), stop := asyncio.Event()))
+        await serve(stop, is_up.set)
+
+    def end() -> None:
+        if not running.done():
+            made[0][0].call_soon_threadsafe(made[0][1].set)
 
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(asyncio.run, run())
@@ -92,11 +71,35 @@ def serving(
         assert is_up.wait(30)
         try:
             if not running.done():
-                yield made
+                yield end
         finally:
-            if not running.done():
-                made.end()
+            end()
             running.result(30)
+
+
+@contextmanager
+def serving(
+    dsn: str, port: int = 0, *, clients: int = 8, heartbeat_s: float = 15.0, **options: Any
+) -> Iterator[Serving]:
+    """Serve the store of a DSN until the block ends. `options` are the server's."""
+    made = Serving()
+
+    async def serve(stop: asyncio.Event, is_up: Callable[[], None]) -> None:
+        made.store = await WatchedStore.open(dsn)
+        try:
+            with listen("127.0.0.1", port) as listener:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)  # the kernel holds little, too
+                server = TailServer(
+                    made.store, listener, clients=clients, poll_s=POLL_S, heartbeat_s=heartbeat_s, **options
+                )
+                made.address = server.address
+                is_up()
+                await server.run(stop)
+        finally:
+            await made.store.close()
+
+    with in_thread(serve) as made.end:
+        yield made
 
 
 class Author:
@@ -120,25 +123,14 @@ class Author:
 
         return asyncio.run(write())
 
-    def race(self, race_id: str, problems: Sequence[int], *, result_bytes: int = 200) -> int:
+    def race(self, race_id: str, problems: Sequence[int]) -> int:
         """Episodes of some problems, not released; returns the log's size."""
-        payloads, bodies = [], []
-        for problem in problems:
-            made, body = episode(problem, race_id=race_id, result_bytes=result_bytes)
-            payloads += made
-            bodies.append(body)
-        return self.append(payloads, bodies)
+        made = [episode(problem, race_id=race_id) for problem in problems]
+        return self.append([each for payloads, _ in made for each in payloads], [body for _, body in made])
 
-    def finish(self, race_id: str, problems: Sequence[int], pools: Sequence[str] = ()) -> int:
-        """Settle and release a race; `pools` of its problems, `train` where none are given."""
-        record = release(race_id, problems)
-        if pools:
-            released = tuple(
-                msgspec.structs.replace(problem, pool=pool)
-                for problem, pool in zip(record.problems, pools, strict=True)
-            )
-            record = msgspec.structs.replace(record, problems=released)
-        return self.append([settlement(race_id), record])
+    def finish(self, race_id: str, problems: Sequence[int]) -> int:
+        """Settle and release a race."""
+        return self.append([settlement(race_id), release(race_id, problems)])
 
     def records(self) -> list[SignedRecord]:
         async def read() -> list[SignedRecord]:

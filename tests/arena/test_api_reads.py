@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arena.api.rows import PageStart, page_of, read_cursor, write_cursor
+from arena.api.rows import AgentDetail, PageStart, page_of, read_cursor, write_cursor
 from arena.chain.keys import generate_signer
-from arena.door.client import DoorClient, WinnerFile
+from arena.door.client import DoorClient
 from arena.records.log import agent_version_id
 from arena.records.model import Subject
 from arena.records.port import StoredSubmission
@@ -64,8 +64,6 @@ def test_text_that_is_no_cursor_is_refused(text):
 
 @pytest.fixture(scope="module")
 def author(postgres) -> Author:
-    from arena.chain.keys import generate_signer
-
     signer = generate_signer()
     made = Author(postgres.dsn_for(signer.hotkey), signer)
     fill(made)
@@ -135,8 +133,8 @@ def crown(author: Author, source: str) -> None:
     asyncio.run(submit())
 
 
-def read_winner(url: str) -> WinnerFile:
-    async def read() -> WinnerFile:
+def read_winner(url: str) -> tuple[AgentDetail, bytes]:
+    async def read() -> tuple[AgentDetail, bytes]:
         async with DoorClient() as client:
             return await client.winner(url)
 
@@ -151,9 +149,9 @@ def test_the_file_of_the_winner_is_read_after_the_embargo(crowned: Author) -> No
             read_winner(server.address)
         assert "until 2033-05-18T03:33:20+00:00" in early.value.failure.detail
         now[0] = OPENS_MS
-        found = read_winner(server.address)
-    assert (found.race_id, found.agent.agent.name, found.source.decode()) == ("r1", "best", SOURCE)
-    assert found.score_e4 == 9_125
+        found, source = read_winner(server.address)
+    assert (found.agent.name, source.decode()) == ("best", SOURCE)
+    assert [(one.race_id, one.standing.race_score_e4) for one in found.races] == [("r1", 9_125)]
 
 
 def test_another_file_than_the_committed_one_is_refused(crowned: Author) -> None:

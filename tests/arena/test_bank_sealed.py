@@ -10,12 +10,9 @@ import pytest
 
 from arena.bank.batch import seal
 from arena.bank.sealing import (
-    BatchNotice,
     SealedFile,
     SignedNotice,
-    check_notice,
     decode_sealed,
-    encode_sealed,
     lock_batch,
     notice_bytes,
     open_batch,
@@ -23,7 +20,6 @@ from arena.bank.sealing import (
     write_sealed,
 )
 from arena.chain.keys import keypair_signer, verify
-from arena.records.log import cluster_commitment
 from foundation.errors import ArenaError
 from problems.titles import AcceptedTitles, reward_titles
 from tests.arena.test_chain_timelock import STANDS, Stand
@@ -62,7 +58,7 @@ def test_before_its_round_nobody_reads_it_and_the_refusal_says_when_it_opens():
 
 def test_accepted_titles_lie_inside_and_cannot_be_read_before_the_round(stand):
     sealed = locked(stand, TITLED)
-    held, public = encode_sealed(sealed), notice_bytes(sealed)
+    held, public = msgspec.json.encode(sealed), notice_bytes(sealed)
     assert sealed.notice.titles == "qwen@bank-1"  # the matcher's name alone
     for secret in (b"31415926", *(title.encode() for title in TITLES.accepted)):
         assert secret in msgspec.json.encode(TITLES)
@@ -70,14 +66,6 @@ def test_accepted_titles_lie_inside_and_cannot_be_read_before_the_round(stand):
     with pytest.raises(ArenaError, match="V2085"):
         open_batch(sealed, None, timelock=stand.timelock)
     assert open_batch(sealed, stand.published, timelock=stand.timelock).titles == TITLES
-
-
-def test_another_rounds_signature_is_refused(stand):
-    sealed = locked(stand)
-    for other in stand.others:
-        with pytest.raises(ArenaError) as caught:
-            open_batch(sealed, other, timelock=stand.timelock)
-        assert code_of(caught) == "P4026"
 
 
 def test_a_content_other_than_the_notice_committed_to_is_refused(stand):
@@ -98,7 +86,7 @@ def test_a_content_other_than_the_notice_committed_to_is_refused(stand):
 
 # -- integrity and signature
 def test_a_flipped_byte_anywhere_in_a_file_is_refused():
-    content = encode_sealed(locked(STANDS["local"]))
+    content = msgspec.json.encode(locked(STANDS["local"]))
     for place in range(len(content)):
         damaged = bytearray(content)
         damaged[place] ^= 1 << place % 7
@@ -110,15 +98,15 @@ def test_a_flipped_byte_anywhere_in_a_file_is_refused():
 def test_a_file_of_another_key_is_refused_whatever_it_says_of_itself(stand):
     foreign = locked(stand, signer=STRANGER)
     with pytest.raises(ArenaError, match="P4010"):
-        decode_sealed(encode_sealed(foreign), OPERATOR.hotkey, verify, "f")
+        decode_sealed(msgspec.json.encode(foreign), OPERATOR.hotkey, verify, "f")
     posing = replace(foreign.notice, signer=OPERATOR.hotkey)
     signed = SignedNotice(notice=posing, signature=STRANGER.sign(b"anything").hex())
     with pytest.raises(ArenaError, match=r"P4010.*the signature does not fit"):
-        check_notice(signed, OPERATOR.hotkey, verify, "f")
+        decode_sealed(msgspec.json.encode(replace(foreign, signed=signed)), OPERATOR.hotkey, verify, "f")
 
 
 def test_spaces_or_another_order_of_fields_make_another_file():
-    content = encode_sealed(locked(STANDS["local"]))
+    content = msgspec.json.encode(locked(STANDS["local"]))
     shape = msgspec.json.decode(content)
     for other in (content + b"\n", b" " + content, msgspec.json.encode(dict(reversed(shape.items())))):
         with pytest.raises(ArenaError, match="P4010"):
@@ -132,13 +120,3 @@ def test_a_file_lies_readable_by_its_owner_only_and_reads_back_equal(tmp_path, s
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with pytest.raises(ArenaError, match="P4001"):
         read_sealed(tmp_path / "absent", OPERATOR.hotkey, verify)
-
-
-# -- what is public
-
-
-def test_the_salt_opens_every_commitment_of_the_notice(stand):
-    notice: BatchNotice = locked(stand).notice
-    opened = open_batch(locked(stand), stand.published, timelock=stand.timelock)
-    for problem, public in zip(opened.released_problems, notice.problems, strict=True):
-        assert public.cluster_commitment == cluster_commitment(opened.salt, problem.problem_id, problem.cluster_id)

@@ -68,12 +68,12 @@ async def test_a_record_filled_to_its_limits_can_be_stored_and_judged(filler: st
         tool_profile="sn15",
         tools_sha256="2" * 64,
         catalogue_sha256="3" * 64,
-        messages=recorder.messages(),
-        events=recorder.events(),
+        messages=tuple(recorder.messages),
+        events=tuple(recorder.events),
         stop=recorder.breach[0],
         failure=recorder.breach[1],
         is_agentic=False,
-        totals=recorder.totals(),
+        totals=recorder.totals,
     )
     assert await compress_bodies([encode_body(body)])
     text = render(body).text

@@ -13,7 +13,7 @@ import pytest
 from arena.chain.beacon import (
     QUICKNET,
     QUICKNET_CHAIN,
-    QUICKNET_CLOCK,
+    QUICKNET_GENESIS_MS,
     DrandBeacon,
     verify_quicknet_round,
 )
@@ -29,7 +29,7 @@ ROUND_1 = BeaconRound(network=QUICKNET, round=1, signature=ROUND_1_SIGNATURE)
 OUTSIDE_SUBGROUP = "863d12e79b9c72f4c20ced4de22378331d10d7017180642ce39ad99f2a9bd20a0907f939f8c26f7c1556116f4e0cc1ee"
 
 LOCAL_ROUND_7 = "c8b1d7c7fe1438dd"  # sha256 of the local twin's seventh signature, first 16 digits
-AFTER_GENESIS_MS = QUICKNET_CLOCK.genesis_ms + 60_000
+AFTER_GENESIS_MS = QUICKNET_GENESIS_MS + 60_000
 
 
 def test_the_published_first_round_of_quicknet_verifies() -> None:

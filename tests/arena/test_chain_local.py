@@ -9,17 +9,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
+import httpx2
 import pytest
 from bittensor import settings
 
 from arena.chain.keys import keypair_signer
-from arena.chain.local import LocalRules, LocalSubtensor
+from arena.chain.local import ROUTE, LocalRules, LocalSubtensor, RemoteSubtensor
 from arena.chain.opening import NETWORKS, open_subtensor
 from arena.chain.real import BittensorSubtensor
 from foundation.errors import ArenaError
 from tests.arena.chain_faults import deregister
-from tests.arena.chain_stands import BLOCK_MS, NETUID, Clock
+from tests.arena.chain_stands import BLOCK_MS, NETUID, Clock, served_stand
 
 ROOT = Path(__file__).parents[2]
 ALICE, BOB, EVE, DAVE = (keypair_signer(f"//{name}") for name in ("Alice", "Bob", "Eve", "Dave"))
@@ -44,7 +46,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 def _open(path: Path, clock: Clock) -> LocalSubtensor:
-    return LocalSubtensor(path, now_ms=clock, netuid=15, block_ms=BLOCK_MS)
+    return LocalSubtensor(path, now_ms=clock, rules=LocalRules(block_ms=BLOCK_MS))
 
 
 def _writer(path: Path, uri: str, count: int) -> subprocess.Popen[str]:
@@ -71,7 +73,7 @@ async def test_a_chain_keeps_the_rules_and_the_owner_it_was_made_with(tmp_path: 
     path = tmp_path / "chain.sqlite"
     chain = LocalSubtensor(path, now_ms=Clock(), rules=LocalRules(tempo=20))
     await chain.register(ALICE)
-    for arguments in ({"netuid": 16}, {"block_ms": 1}, {"rules": LocalRules(tempo=21)}):
+    for arguments in ({"netuid": 16}, {"rules": LocalRules(tempo=21)}):
         with pytest.raises(ArenaError) as caught:
             LocalSubtensor(path, now_ms=Clock(), **arguments)
         assert caught.value.failure.code == "V2030"
@@ -119,7 +121,23 @@ async def test_a_write_that_was_answered_survives_kill_9(tmp_path: Path) -> None
     assert (await chain.commit(ALICE, "ff" * 32)).status == "ok"
 
 
-# -- what a simulation does to it
+# -- served to other machines
+
+
+async def test_a_served_chain_refuses_a_malformed_question_and_takes_no_word_of_another_hotkey(tmp_path: Path) -> None:
+    bodies = ["", "{}", '{"call":"block"}', '{"call":"set_stake","netuid":15}', '{"call":"block","netuid":15,"x":1}']
+    async with served_stand(tmp_path / "chain.sqlite") as stand, httpx2.AsyncClient() as client:
+        network = stand.chain._url  # type: ignore[attr-defined]
+        answers = [await client.post(f"{network}{ROUTE}", content=body.encode()) for body in bodies]
+        assert {(one.status_code, one.json()["failure"]["code"]) for one in answers} == {(400, "V2081")}
+        await stand.enrol(ALICE)
+        forger = SimpleNamespace(hotkey=ALICE.hotkey, sign=BOB.sign)
+        assert (await stand.chain.commit(forger, "ab" * 32)).status == "failed"
+        assert await stand.chain.commitment(ALICE.hotkey) is None
+        with pytest.raises(ArenaError, match="V2030"):
+            await RemoteSubtensor(network, netuid=16).block()
+    with pytest.raises(ArenaError, match="U3030"):
+        await stand.chain.block()
 
 
 # -- what a network has to look like

@@ -12,7 +12,7 @@ from arena.export.verification import verify_export
 from problems.model import POOLS
 from tests.arena.export_stand import ExportLog, export, released_race
 from tests.arena.log_stand import release, settlement
-from tests.arena.test_export_poison import everything
+from tests.arena.test_export import everything
 
 OPENS_MS = 2_000_000_000_000
 SEALED = "r-sealed"

@@ -13,7 +13,7 @@ from arena.bank.batch import NOTHING, BatchExplainer, seal, write_batch
 from arena.records.model import EvaluationRecord
 from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.native import open_catalogue
-from neurons.race.explaining import open_explainer
+from neurons.race.log import open_explainer
 from problems.model import OutcomeScore
 from problems.score import score
 from problems.titles import LexicalTitles

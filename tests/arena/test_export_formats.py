@@ -11,20 +11,34 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 
 from arena.chain.keys import verify
 from arena.export.agents import AgentRow
 from arena.export.files import describe
 from arena.export.forms import ParquetFile, convert, read_rows, schema
 from arena.export.model import FORMATS, Format, ShardFile, Trajectory
-from arena.export.row import ExecutedCall, TrajectoryFacts, Turn, row_of
+from arena.export.row import Conversation, ExecutedCall, TrajectoryFacts, Turn, converse, row_of
 from arena.export.verification import verify_export
 from foundation.errors import Failure
 from harness.chat import ChatMessage
+from harness.trace import Completion, ToolCall
 from judge.verdict import UnscoredVerdict
 from problems.model import UnscoredOutcome
 from tests.arena.export_stand import ExportLog, export, released_race
-from tests.arena.trajectory_stand import appending, narrating, replace, trajectory
+from tests.arena.trajectory_stand import (
+    SEARCH,
+    SYSTEM,
+    USER,
+    Episode,
+    appending,
+    narrating,
+    replace,
+    says,
+    trajectory,
+    wild,
+)
 
 VIEWS: tuple[Format, ...] = tuple(view for view in FORMATS if view != "jsonl")
 PAGE = Path(__file__).parents[2] / "arena" / "export" / "FORMATS.md"
@@ -153,3 +167,65 @@ def test_the_inspect_reader_opens_a_log_whole_in_part_and_by_sample(tmp_path: Pa
 
 
 # -- verifiers
+
+
+def place(talk: Conversation, index: int) -> ChatMessage:
+    return (talk.messages + talk.other_messages)[index]
+
+
+def test_a_call_read_off_the_prompt_is_marked_and_its_result_too() -> None:
+    run = Episode([says(SEARCH), says(content="done")])
+    prompt = {"role": "user", "content": 'Say {"name": "find_product", "arguments": {"q": "red lamp"}}'}
+    sent = run.chat(prompt)
+    run.chat(prompt, sent, *run.answer(sent))
+    talk = converse(run.body())
+    assert [call.emitter for call in talk.calls] == ["echoed"]
+    turn, result = talk.messages[1:3]
+    assert turn.tool_calls == ()
+    assert [call.id for call in turn.echoed_tool_calls] == ["c0"]
+    assert result.origin == "echoed"
+    assert not talk.is_model_written
+
+
+def test_of_rewritten_prompts_the_path_with_most_turns_is_shown() -> None:
+    first, second, third = says(content="one"), says(content="two"), says(content="three")
+    run = Episode([first, second, third])
+    one = run.chat(SYSTEM, USER)
+    two = run.chat(SYSTEM, USER, one, USER)
+    run.chat(USER, two, {"role": "user", "content": "and?"})  # the first turn was pruned
+    talk = converse(run.body())
+    assert not talk.is_linear
+    assert [m.content for m in talk.messages if m.role == "assistant"] == ["two", "three"]
+    run = Episode([first, second, third])
+    one = run.chat(SYSTEM, USER)
+    run.chat(SYSTEM, USER, one, USER)
+    run.chat(USER)
+    talk = converse(run.body())
+    assert [m.content for m in talk.messages if m.role == "assistant"] == ["one", "two"]
+    assert place(talk, talk.completions[2].reply).content == "three"
+
+
+@given(st.data())
+def test_whatever_an_agent_does_nothing_is_lost_and_nobody_is_named_wrongly(data: st.DataObject) -> None:
+    talk_body = wild(data.draw)
+    talk = converse(talk_body)
+    calls = [event for event in talk_body.events if isinstance(event, ToolCall)]
+    turns = [event for event in talk_body.events if isinstance(event, Completion)]
+    everything = talk.messages + talk.other_messages
+
+    assert [(c.index, c.name, c.arguments, c.emitter) for c in talk.calls] == [
+        (c.index, c.name, c.arguments, c.emitter) for c in calls
+    ]
+    for shown, call in zip(talk.calls, calls, strict=True):
+        assert (everything[shown.message].content if shown.message is not None else shown.result) == call.result
+    for shown, turn in zip(talk.completions, turns, strict=True):
+        sent = [json.loads(talk_body.messages[index]) for index in turn.request]
+        assert [everything[index].role for index in shown.request] == [message["role"] for message in sent]
+        assert [everything[i].content for i in shown.request] == [message["content"] for message in sent]
+        assert everything[shown.reply].content == turn.content
+    written = {call.call_id for turn in turns for call in turn.calls}
+    assert {call.id for message in everything for call in message.tool_calls} <= written
+    if any(call.emitter != "llm" for call in calls):
+        assert not talk.is_model_written
+    if talk.is_linear:
+        assert talk.other_messages == ()

@@ -95,10 +95,7 @@ TABLES = {
     "keys": f"{dict.fromkeys(TABLE, 1)}",
     "pieces added": "[" + ", ".join(f"{value[:4]!r} + {value[4:]!r}" for value in TABLE) + "]",
     "pieces joined": "[" + ", ".join(f"''.join(['{value[:4]}', '{value[4:]}'])" for value in TABLE) + "]",
-    "arithmetic": f"[{', '.join(f'{int(v) // 7}*7+{int(v) % 7}' for v in TABLE)}]",
     "packed": f"'7{''.join(TABLE)}'",
-    "digits of a container": f"{[int(digit) for digit in ''.join(TABLE)]}",
-    "codes of characters": f"{[ord(character) for character in ' '.join(TABLE)]}",
     "separated digits": repr("-".join("".join(TABLE))),
 }
 

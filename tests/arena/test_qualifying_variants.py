@@ -8,7 +8,6 @@ import types
 from collections.abc import Iterable
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from arena.evaluate import EvaluatePorts, Evaluation, evaluate
@@ -18,9 +17,7 @@ from foundation.errors import Failure
 from harness.agents.registry import baseline_source, reference_agent
 from harness.catalogue.port import Catalogue
 from harness.catalogue.synthetic import generate
-from harness.inference.client import read_reply
-from harness.inference.port import ModelReply
-from harness.inference.scripted.model import complete
+from harness.inference.scripted.model import ScriptedUpstream
 from harness.sandbox.port import EpisodeOver, GuestCallError, GuestExit, GuestJob, Host, SandboxLevel
 from neurons.settings.inputs import SYNTHETIC_DOCUMENTS, SYNTHETIC_SEED
 from problems.model import OutcomeScore, Problem, Product
@@ -36,18 +33,6 @@ SEED = qualifying_seed("s1", f"{0:064x}", "0x" + "ab" * 32)
 ON_SUITE = [(problem, SUITE.titles) for problem in SUITE.problems]
 HONEST = {"baseline": baseline_source("scripted-careful"), "subtask": reference_agent("subtask").source}
 Asked = Iterable[tuple[Problem, TitleMatcher]]
-
-
-class ScriptedUpstream:
-    """The scripted model without its server."""
-
-    name = "scripted"
-
-    def complete(self, request: str) -> ModelReply:
-        return read_reply(msgspec.json.encode(complete(msgspec.json.decode(request))))
-
-    def probe(self) -> bool:
-        return True
 
 
 class DirectSandbox:

@@ -39,6 +39,7 @@ from tests.arena.race_stand import (
     drawn_of,
     drawn_race,
     inputs,
+    logged,
     raced,
     solves,
     witness_of,
@@ -77,46 +78,42 @@ def work(field, rules=RULES) -> RaceState:
     return drawn_race(field, rules, DRAWN, VALS)
 
 
-def test_it_runs_on_every_drawn_problem_ahead_of_a_field_of_any_size():
-    field = [candidate(f"{number:03}") for number in range(200)]
-    for validator in VALS:
-        items = race_items(work(field), validator)
-        ahead, others = items[: len(DRAWN)], items[len(DRAWN) :]
-        assert [item.context.problem_id for item in ahead] == list(DRAWN)
-        assert all(item.subject == control_subject(RULES.race) for item in ahead)
-        assert not any(item.subject.is_control for item in others)
-    assert race_items(work(field), "stranger") == ()
-    late = stand_in_items(work(field[:3], controlled(validators_per_problem=1)), "val-a", {}, 10**9)
+def test_it_runs_on_every_drawn_problem_ahead_of_the_field_and_once_more_beside_an_agents_fault():
+    items = race_items(work([candidate(f"{number:03}") for number in range(200)]), "val-a")
+    ahead, others = items[: len(DRAWN)], items[len(DRAWN) :]
+    assert [item.context.problem_id for item in ahead] == list(DRAWN)
+    assert all(item.subject == control_subject(RULES.race) for item in ahead)
+    assert not any(item.subject.is_control for item in others)
+    assert race_items(work(ABC), "stranger") == ()
+    late = stand_in_items(work(ABC, controlled(validators_per_problem=1)), "val-a", {}, 10**9)
     assert late and not any(item.subject.is_control for item in late)
-
-
-def test_a_fault_of_a_race_item_gets_one_witness_for_each_agent():
-    items = race_items(work(ABC), "val-a")
     control, pair = items[0], items[-1]
     witness = witness_item(pair, RULES.race)
-    assert witness is not None and witness == witness_item(pair, RULES.race)
-    assert (witness.context, witness.subject) == (
-        pair.context,
-        witness_of(RULES, pair.subject.agent_version_id).subject,
-    )
-    assert witness.item_id == item_id(pair.context, witness.subject.agent_version_id)
+    subject = witness_of(RULES, pair.subject.agent_version_id).subject
+    assert witness is not None and (witness.context, witness.subject) == (pair.context, subject)
+    assert witness.item_id == item_id(pair.context, subject.agent_version_id)
     assert witness_item(control, RULES.race) is None and witness_item(witness, RULES.race) is None
     assert witness_item(replace(pair, context=replace(pair.context, stage="qualifying")), RULES.race) is None
 
 
 # -- voids
-def test_a_problem_is_void_if_and_only_if_the_control_lacks_results_on_it():
-    lacking = {(DRAWN[0], "val-a"), (DRAWN[0], "val-b"), (DRAWN[1], "val-c")}
+@pytest.mark.parametrize(
+    ("lacking", "state", "void", "reason"),
+    [
+        ({(DRAWN[0], "val-a"), (DRAWN[0], "val-b"), (DRAWN[1], "val-c")}, "settled", (DRAWN[0],), ""),
+        (
+            {(problem_id, who) for problem_id in DRAWN[:2] for who in VALS},
+            "cancelled",
+            DRAWN[:2],
+            "2 of 10 problems are void",
+        ),
+        ({(problem_id, who) for problem_id in DRAWN for who in VALS}, "cancelled", (), "no validator gave a result"),
+    ],
+)
+def test_a_problem_is_void_if_and_only_if_the_control_lacks_results_on_it(lacking, state, void, reason):
     record = settle(raced(ABC, SOLVES, lacks_control=lambda problem_id, who: (problem_id, who) in lacking))
-    assert (record.state, record.void) == ("settled", (DRAWN[0],))
-    assert {row.problems for row in record.standings} == {9}
-
-
-def test_more_than_a_tenth_without_the_control_cancels_and_nothing_of_the_control_at_all_too():
-    record = settle(raced(ABC, SOLVES, lacks_control=lambda problem_id, _: problem_id in DRAWN[:2]))
-    assert (record.state, record.reason) == ("cancelled", "2 of 10 problems are void")
-    nothing = settle(raced(ABC, SOLVES, lacks_control=lambda *_: True))
-    assert (nothing.state, nothing.reason) == ("cancelled", "no validator gave a result")
+    assert (record.state, record.void, record.reason) == (state, void, reason)
+    assert {row.problems for row in record.standings} == ({9} if state == "settled" else set())
 
 
 def chaos(seed: int, share: float) -> tuple[Callable[..., object], Callable[..., int]]:
@@ -183,7 +180,7 @@ def test_a_fault_stands_against_no_agent_where_the_control_failed_before_or_afte
     assert about(rows(settle(unseen))["v-a"]) == fair
     made = raced(ABC, SOLVES, everywhere, rules=STRICT)
     for who in (control_of(STRICT), witness_of(STRICT, "v-a")):
-        ill = tuple(attempt(who, DRAWN[0], validator, 100_000, is_closing=True) for validator in VALS)
+        ill = tuple(logged(validator, 100_000, attempt(STRICT, who, DRAWN[0], is_closing=True)) for validator in VALS)
         assert about(rows(settle(replace(made, attempts=(*made.attempts, *ill))))["v-a"]) == fair
     early = tuple(
         replace(row, seq=0) if row.record.subject == witness_of(STRICT, "v-a").subject else row
@@ -199,15 +196,16 @@ def test_a_single_fault_with_a_result_after_it_is_forgiven_on_one_problem_in_a_h
     assert PAPER.race.forgiven_e4 * PAPER.race.problems <= 10_000
 
 
-def test_a_broken_problem_is_nobodys_fault():
-    made = raced(ABC, lambda *_: None)
+def test_a_broken_problem_and_a_fault_that_nothing_followed_are_nobodys():
+    made = raced(ABC, SOLVES)
     broken = tuple(
-        attempt(who, DRAWN[0], validator, 50_000 + number, is_closing=True, code="P4006")
+        logged(validator, 50_000 + number, attempt(RULES, who, DRAWN[0], is_closing=True, code="P4006"))
         for number, who in enumerate(ABC)
         for validator in VALS
     )
-    record = settle(replace(made, attempts=broken))
-    assert {row.faulted for row in record.standings} == {0}
+    assert {row.faulted for row in settle(replace(made, attempts=broken)).standings} == {0}
+    late = logged("val-a", 90_000, attempt(RULES, ABC[0], DRAWN[0]))  # it may have come after the settlement
+    assert settle(replace(made, attempts=(late,))) == settle(made)
 
 
 @settings(max_examples=200, deadline=None)
@@ -244,17 +242,8 @@ def test_throwing_results_away_never_pays(qualities, thrown, sizes, more):
     assert gamble.agentic_share_e4 <= fair.agentic_share_e4
 
 
-# -- which rule, and again from records
-
-
-def test_a_fault_that_nothing_followed_may_be_late_and_is_in_no_record_set():
-    made = raced(ABC, SOLVES)
-    late = attempt(ABC[0], DRAWN[0], "val-a", 90_000)
-    assert settle(replace(made, attempts=(late,))) == settle(made)
-
-
-RACING = tuple(map(candidate, "abc"))
-MADE = inputs(RACING, solves({"a": 10, "b": 6, "c": 1}), rules=RULES, validators=VALS)
+# -- a spent judging budget
+MADE = inputs(ABC, solves({"a": 10, "b": 6, "c": 1}), rules=RULES, validators=VALS)
 SEED = race_seed(RACE, MADE.batch_sha256, BEACON)
 Stopped = Collection[tuple[str, str]]  # (validator, problem) that a budget had no room for
 
@@ -275,14 +264,11 @@ def stop(made: SettlementInputs, stopped: Stopped) -> SettlementInputs:
 
 def without(made: SettlementInputs, stopped: Stopped) -> SettlementInputs:
     """The race in which those validators ran nothing of these problems."""
-    kept = {"evaluations": made.evaluations, "verdicts": made.verdicts}
-    return replace(
-        made,
-        **{
-            name: tuple(row for row in rows if (row.validator, row.record.context.problem_id) not in stopped)
-            for name, rows in kept.items()
-        },
-    )
+
+    def kept(rows):
+        return tuple(row for row in rows if (row.validator, row.record.context.problem_id) not in stopped)
+
+    return replace(made, evaluations=kept(made.evaluations), verdicts=kept(made.verdicts))
 
 
 @given(st.sets(st.tuples(st.sampled_from(VALS), st.sampled_from(DRAWN))))
@@ -294,11 +280,10 @@ def test_a_validator_that_stops_a_problem_has_a_result_of_it_for_no_agent(stoppe
     given = pairs_given(made)
     for validator in VALS:
         done = {problem_id for _, problem_id in given.get(validator, ())}
-        assert given.get(validator, frozenset()) == {(who.subject.agent_version_id, p) for who in RACING for p in done}
+        assert given.get(validator, frozenset()) == {(who.subject.agent_version_id, p) for who in ABC for p in done}
 
 
 def test_a_problem_that_all_stop_is_void_and_costs_nobody():
     """Who fails it needs no verdict: counted, a failure would leave the solvers alone without a result."""
     record = settle(stop(MADE, {(validator, DRAWN[3]) for validator in VALS}))
-    assert record.void == (DRAWN[3],)
-    assert {row.missing for row in record.standings} == {0}
+    assert (record.void, {row.missing for row in record.standings}) == ((DRAWN[3],), {0})

@@ -56,13 +56,9 @@ def test_one_version_per_hotkey_races_the_best_qualified():
     assert select_candidates([weak, strong, candidate("y")], 50) == (strong, candidate("y"))
 
 
-@pytest.mark.parametrize("block", [51, 52])
-def test_a_commitment_after_the_closing_block_waits_for_the_next_race(block):
-    assert select_candidates([candidate("x", block=block)], 50) == ()
+def test_a_late_commitment_waits_the_incumbent_races_and_the_eliminated_do_not():
+    assert select_candidates([candidate("x", block=51)], 50) == ()
     assert select_candidates([candidate("x", block=50)], 50) == (candidate("x", block=50),)
-
-
-def test_the_incumbent_races_and_the_eliminated_do_not():
     top, gone = candidate("t", is_incumbent=True), candidate("g")
     assert select_candidates([top, gone], 50, frozenset({"v-g", "v-t"})) == (top,)
 
@@ -81,19 +77,10 @@ def test_a_draw_depends_on_the_set_of_problems_and_not_on_its_order(ids, chance)
 
 
 def test_every_part_of_the_seed_matters_so_no_draw_is_known_before_the_beacon():
-    ids = [f"p{n}" for n in range(120)]
-    later = replace(BEACON, round=78)
-    signed = replace(BEACON, signature="ab" * 47 + "ac")
-    seeds = {
-        race_seed(RACE, "b" * 64, BEACON),
-        race_seed("race-000002", "b" * 64, BEACON),
-        race_seed(RACE, "c" * 64, BEACON),
-        race_seed(RACE, "b" * 64, later),
-        race_seed(RACE, "b" * 64, signed),
-        race_seed(RACE, "b" * 64, replace(BEACON, network="other")),
-    }
-    assert len(seeds) == 6
-    assert len({draw_problems(seed, ids, 90) for seed in seeds}) == 6
+    ids, other = [f"p{n}" for n in range(120)], {"round": 78, "signature": "ab" * 47 + "ac", "network": "other"}
+    seeds = {SEED, race_seed("race-000002", "b" * 64, BEACON), race_seed(RACE, "c" * 64, BEACON)}
+    seeds |= {race_seed(RACE, "b" * 64, replace(BEACON, **{name: value})) for name, value in other.items()}
+    assert len({draw_problems(seed, ids, 90) for seed in seeds}) == len(seeds) == 6
 
 
 def test_seed_and_draw_are_pinned_for_ever():
@@ -182,12 +169,6 @@ def test_a_validator_that_adopts_stands_where_the_others_stand():
     assert late.top == top and late.eliminated == ("v-z",)
     assert late.history == (first, second)
     assert late.incumbent.subject == FIELD[0].subject and late.incumbent.is_incumbent
-
-
-def test_a_race_without_a_settlement_in_force_changes_nobodys_place():
-    first = settled(1, {"a": 8, "b": 2})
-    before = succession([ended(1, first, is_adopted=True)])
-    cancelled = replace(first, state="cancelled", standings=(), is_promotion=False, top_agent_version_id="")
-    after = succession([ended(1, first, is_adopted=True), ended(2, replace(cancelled, race_id="race-000002"))])
-    assert before.top is not None
-    assert (after.top, after.eliminated) == (before.top, before.eliminated)
+    cancelled = replace(first, race_id="race-000003", state="cancelled", standings=(), is_promotion=False)
+    after = succession([ended(2, second, is_adopted=True, history=(first,)), ended(3, cancelled)])
+    assert (after.top, after.eliminated) == (late.top, late.eliminated)  # it changes nobody's place

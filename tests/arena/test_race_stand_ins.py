@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
-from collections.abc import Collection
-
 import pytest
 
-from arena.race.decider import stand_in_items
-from arena.race.draw import work_order
-from arena.race.logs import RACES_REMEMBERED, ProgressClaims, believed, compare_words
-from tests.arena.race_stand import batch, candidate, digest, drawn_of, drawn_race, inputs, policy
+from arena.race.agreement import RACES_REMEMBERED, believed, compare_words
+from arena.race.machine import ProgressClaims
+from tests.arena.race_stand import batch, candidate, digest, drawn_of, inputs, policy
 
 VALIDATORS = ("val-a", "val-b", "val-c", "val-d", "val-e")
 RULES = policy(validators_per_problem=3, results_required=2, stand_in_ms=10)
@@ -21,28 +16,6 @@ DRAWN = drawn_of(RULES, BATCH)
 PAIRS = frozenset((who.subject.agent_version_id, problem) for who in FIELD for problem in DRAWN)
 
 
-def fewest(liars: Collection[str], absent: Collection[str], trusted: Collection[str]) -> int:
-    """The fewest results that a pair has in the end, where `liars` say they did everything and show nothing, `absent`
-    are away, and the honest believe `trusted`."""
-    honest = [name for name in VALIDATORS if name not in (*liars, *absent)]
-    done = {name: PAIRS for name in (*honest, *liars) if name in trusted}
-    results = Counter(pair for pair in PAIRS for name in work_order(SEED, *pair, VALIDATORS)[:3] if name in honest)
-    race = drawn_race(FIELD, RULES, DRAWN, VALIDATORS, SEED)
-    for name in honest:
-        late = stand_in_items(race, name, done, waited_ms=1_000)
-        results.update((item.subject.agent_version_id, item.context.problem_id) for item in late)
-    return min(results[pair] for pair in PAIRS)
-
-
-def test_liars_that_say_they_are_done_take_no_pair_from_the_race():
-    """One beside one that is away, or two that are not believed, of five."""
-    for liar, absent in itertools.permutations(VALIDATORS, 2):
-        assert fewest([liar], [absent], VALIDATORS) >= RULES.race.results_required
-    for liars in itertools.combinations(VALIDATORS, 2):
-        assert fewest(liars, (), frozenset(VALIDATORS) - frozenset(liars)) >= RULES.race.results_required
-
-
-# -- belief
 def shown(*validators: str):
     """A race in which these did every pair, and their logs show it."""
     return inputs(FIELD, lambda *_: (True, 9_000), rules=RULES, validators=validators)

@@ -41,7 +41,7 @@ from arena.records.sequencer import Sequencer
 from arena.records.verification import BATCH, LogCheck, VerifyReport, verify_store
 from arena.submissions.model import make_submission
 from foundation.errors import ArenaError, Failure
-from foundation.executors.processes import executor_of
+from foundation.executors import executor_of
 from harness.trace import Totals
 from tests.arena.log_stand import (
     CONDITIONS,

@@ -123,17 +123,6 @@ async def test_headers_are_let_through_once_within_their_minute_and_after_a_rest
         assert told(await ask(ahead)) == (401, "NONCE_REUSED")
 
 
-async def test_captured_headers_bring_nothing_but_the_committed_source(served: Stand) -> None:
-    """They cover no body, so a thief that is faster may send one: only the bytes on chain are taken."""
-    miner = await LegacyMiner(served).register()
-    made = await miner.commit()
-    form = {"agent_name": (None, b"stolen"), "file": ("a.py", AGENT.encode() + b"# evil\n")}
-    async with httpx2.AsyncClient(base_url=served.address, headers=LegacyAuth(miner.signer).headers()) as thief:
-        assert told(await thief.post("/v1/miner/submit", files=form)) == (409, "COMMITMENT_MISSING")
-        assert told(await thief.post("/v1/miner/submit", files=form)) == (401, "NONCE_REUSED")
-    assert (await miner.submit()).json()["agent_version_id"] == version_uuid(made.agent_version_id)
-
-
 REFUSED = [
     (b"y = '\xff'\n", "agent", (400, "INVALID_FILE")),
     (b"def agent_main(problem:\n    pass\n", "agent", (422, "CODE_ANALYSIS_ERROR")),
@@ -197,14 +186,14 @@ async def test_every_state_before_a_race_has_a_word(served: Stand) -> None:
 
     own, _ = await shown("refused", failure=Failure(code="A1006", detail="allowed from block 9"))
     assert own["state"] == "DISCARDED" and own["violations"][0]["rule"] == "A1006"
-    own, public = await shown("review")
-    assert own["state"] == public["state"] == "QUEUED"
-    own, public = await shown("rejected", REPORT)
-    assert own["state"] == public["state"] == "DISCARDED" and own["is_closed"]
-    assert [(each["rule"], each["line"]) for each in own["violations"]] == [("id-table", 6)]
-    assert "violations" not in public
-    own, public = await shown("accepted")
-    assert own["state"] == public["state"] == "QUEUED"
+    for state, report, word in (
+        ("review", None, "QUEUED"),
+        ("rejected", REPORT, "DISCARDED"),
+        ("accepted", None, "QUEUED"),
+    ):
+        own, public = await shown(state, report)
+        assert own["state"] == public["state"] == word and "violations" not in public
+        assert report is None or [(each["rule"], each["line"]) for each in own["violations"]] == [("id-table", 6)]
     pending = (await miner.get("/v1/public/evaluations/pending"))["items"]
     assert [each["agent_version_id"] for each in pending] == [version_uuid(agent)]
     at = replace(context(1, ""), stage="qualifying")

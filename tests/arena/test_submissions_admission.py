@@ -7,24 +7,16 @@ import pytest
 
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Commitment, Metagraph, Neuron
-from arena.gate.rules import GateReport, finding, make_report
+from arena.gate.rules import finding, make_report
 from arena.policy import CooldownRules
-from arena.submissions.admission import (
-    Admission,
-    PastSubmission,
-    admit,
-    cooldown_class,
-    next_allowed_block,
-)
-from arena.submissions.model import (
-    SignedSubmission,
-    is_authentic,
-    make_submission,
-)
+from arena.records.model import Subject
+from arena.records.port import StoredSubmission
+from arena.submissions.admission import CooldownError, admit, next_allowed_block
+from arena.submissions.model import SignedSubmission, is_authentic, make_submission
+from foundation.errors import ArenaError
 
 ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")
 SOURCE = "def agent_main(problem):\n    return 'é'\n"
-RULES = CooldownRules()
 METAGRAPH = Metagraph(
     netuid=15, block=5_000, tempo=360, neurons=tuple(Neuron(uid=i, hotkey=s.hotkey) for i, s in enumerate((ALICE, BOB)))
 )
@@ -35,20 +27,14 @@ def _committed(submission: SignedSubmission = SUBMISSION, block: int = 4_990) ->
     return Commitment(hotkey=submission.hotkey, sha256=submission.commitment_sha256, block=block)
 
 
-def _admit(submission: SignedSubmission = SUBMISSION, **changes: object) -> Admission:
-    arguments: dict[str, object] = {
-        "commitment": _committed(),
-        "past": (),
-        "metagraph": METAGRAPH,
-        "rules": RULES,
-        "verify": verify,
-        **changes,
-    }
-    return admit(submission, **arguments)
-
-
-def _code(admission: Admission) -> str | None:
-    return None if admission.refusal is None else admission.refusal.code
+def _code(submission: SignedSubmission = SUBMISSION, **changes: object) -> str:
+    """The code of the refusal; "": it is admitted, by the block of its commitment."""
+    given = {"commitment": _committed(), "allowed_block": 0, "metagraph": METAGRAPH, "verify": verify} | changes
+    try:
+        assert admit(submission, **given) == given["commitment"].block
+    except ArenaError as error:
+        return error.failure.code
+    return ""
 
 
 @pytest.mark.parametrize(
@@ -62,67 +48,54 @@ def _code(admission: Admission) -> str | None:
 def test_any_change_breaks_the_signature(change: dict[str, object]) -> None:
     changed = msgspec.structs.replace(SUBMISSION, **change)
     assert not is_authentic(changed, verify)
-    assert _code(_admit(changed)) == "A1007"
+    assert _code(changed) == "A1007"
 
 
 def test_a_commitment_stands_for_a_missing_signature_only_where_the_policy_says_so() -> None:
     unsigned = msgspec.structs.replace(SUBMISSION, signature="", name="other")
-    assert _code(_admit(unsigned)) == "A1007"
-    assert _admit(unsigned, is_commitment_enough=True).is_accepted
-    assert _code(_admit(unsigned, is_commitment_enough=True, commitment=None)) == "A1007"
+    assert _code(unsigned) == "A1007"
+    assert _code(unsigned, is_commitment_enough=True) == ""
+    assert _code(unsigned, is_commitment_enough=True, commitment=None) == "A1007"
     for change in ({"signature": "00" * 64}, {"signature": "zz"}, {"agent_sha256": "00" * 32}, {"hotkey": BOB.hotkey}):
-        assert not _admit(msgspec.structs.replace(unsigned, **change), is_commitment_enough=True).is_accepted
-    later = {"commitment": _committed(block=4_995), "past": (PastSubmission(block=4_990, ended="accepted"),)}
-    assert _code(_admit(unsigned, is_commitment_enough=True, **later)) == "A1006"
+        assert _code(msgspec.structs.replace(unsigned, **change), is_commitment_enough=True) == "A1007"
 
 
-def test_a_committed_signed_submission_of_a_registered_hotkey_is_accepted_and_of_no_other() -> None:
-    admission = _admit()
-    assert admission.is_accepted
-    assert admission.agent_version_id == SUBMISSION.agent_version_id
-    assert (admission.submitted_block, admission.next_allowed_block) == (4_990, 4_990 + RULES.accepted_blocks)
-    assert _code(_admit(metagraph=msgspec.structs.replace(METAGRAPH, neurons=METAGRAPH.neurons[1:]))) == "A1008"
+def test_only_a_registered_hotkey_with_its_own_commitment_after_its_cooldown_is_admitted() -> None:
+    others = msgspec.structs.replace(METAGRAPH, neurons=METAGRAPH.neurons[1:])
+    assert _code() == "" and _code(metagraph=others) == "A1008"
+    wrong = Commitment(hotkey=ALICE.hotkey, sha256="00" * 32, block=4_990)
+    of_bob = Commitment(hotkey=BOB.hotkey, sha256=SUBMISSION.commitment_sha256, block=4_990)
+    assert [_code(commitment=each) for each in (None, wrong, of_bob)] == ["A1007"] * 3
+    assert _code(allowed_block=4_990) == ""
+    with pytest.raises(CooldownError, match="allowed from block 5009") as early:
+        admit(SUBMISSION, commitment=_committed(), allowed_block=5_009, metagraph=METAGRAPH, verify=verify)
+    assert early.value.blocks_left == 9
 
 
-@pytest.mark.parametrize(
-    "commitment",
-    [
-        None,
-        Commitment(hotkey=ALICE.hotkey, sha256="00" * 32, block=4_990),
-        Commitment(hotkey=BOB.hotkey, sha256=SUBMISSION.commitment_sha256, block=4_990),
-    ],
-)
-def test_without_its_own_commitment_a_source_is_refused(commitment: Commitment | None) -> None:
-    assert _code(_admit(commitment=commitment)) == "A1007"
+NOTHING = object()
 
 
-@pytest.mark.parametrize(
-    ("ended", "blocks"), [("accepted", 3_600), ("integrity", 3_600), ("security", 300), ("form", 0)]
-)
-def test_each_class_costs_what_is_published(ended: str, blocks: int) -> None:
-    past = (PastSubmission(block=1_000, ended=ended),)
-    assert next_allowed_block(past, RULES) == 1_000 + blocks
-    early = _admit(past=past, commitment=_committed(block=1_000 + blocks - 1))
-    assert _code(early) == "A1006" and early.next_allowed_block == 1_000 + blocks
-    assert early.refusal is not None and str(1_000 + blocks) in early.refusal.detail
-    assert _admit(past=past, commitment=_committed(block=1_000 + blocks)).is_accepted
-
-
-def _report(*rules: str) -> GateReport:
+def _stored(*rules: str, report: object = None, **changes: object) -> StoredSubmission:
     found = [finding(rule, 1) for rule in rules]
-    return make_report(found, rules_version="gate/1", source_sha256="", inputs_sha256="")
+    made = make_report(found, rules_version="gate/1", source_sha256="", inputs_sha256="")
+    subject = Subject(agent_version_id="a", miner_hotkey="5m", agent_sha256="b", commitment_block=1_000)
+    text = "" if report is NOTHING else msgspec.json.encode(made).decode()
+    stored = StoredSubmission(subject=subject, name="n", state="accepted", report=text)
+    return msgspec.structs.replace(stored, **changes)
 
 
 @pytest.mark.parametrize(
-    ("report", "ended"),
+    ("stored", "allowed"),
     [
-        (None, "accepted"),
-        (_report(), "accepted"),
-        (_report("benchmark-text"), "accepted"),
-        (_report("parse"), "form"),
-        (_report("parse", "import"), "security"),
-        (_report("import", "id-table"), "integrity"),
+        (_stored(report=NOTHING), 4_600),
+        (_stored(), 4_600),
+        (_stored("benchmark-text"), 4_600),
+        (_stored("parse", state="rejected"), 1_000),
+        (_stored("parse", "import", state="rejected"), 1_300),
+        (_stored("import", "id-table", state="rejected"), 4_600),
+        (_stored(state="waiting"), 0),
     ],
 )
-def test_a_report_ends_a_submission_in_its_costliest_class(report: GateReport | None, ended: str) -> None:
-    assert cooldown_class(report) == ended
+def test_each_class_costs_what_is_published_from_its_commitment_on(stored: StoredSubmission, allowed: int) -> None:
+    assert next_allowed_block([stored], "5m", CooldownRules()) == allowed
+    assert next_allowed_block([stored], "another", CooldownRules()) == 0

@@ -13,7 +13,6 @@ from arena.bank.titles import VectorFolder, Vectors, build_release
 from foundation.errors import ArenaError
 from problems.model import BUCKETS, Problem, Product
 from problems.synthesis import synthesize
-from problems.title_index import TitleIndex
 from problems.titles import decode_accepted, encode_accepted
 from tests.arena.scripted_embeddings import HashedWords
 from tests.problems.stand import synthetic_shelf
@@ -22,16 +21,12 @@ NAME = "hashed-words/1@test"
 
 
 def _products() -> tuple[Product, ...]:
-    return _shelf().products
-
-
-def _shelf() -> TitleIndex:
-    return synthetic_shelf(3_000, 5)
+    return synthetic_shelf(3_000, 5).products
 
 
 @functools.cache
 def _problems() -> tuple[Problem, ...]:
-    return synthesize(_shelf(), seed=9, counts=dict.fromkeys(BUCKETS, 6))
+    return synthesize(synthetic_shelf(3_000, 5), seed=9, counts=dict.fromkeys(BUCKETS, 6))
 
 
 def _reward_titles() -> list[str]:
@@ -73,21 +68,10 @@ def test_a_product_passes_exactly_when_its_cosine_reaches_the_threshold(release)
 
 
 def test_an_interrupted_build_goes_on_where_it_stopped(tmp_path: Path, release):
-    folder = VectorFolder(tmp_path)
+    folder, embedder = VectorFolder(tmp_path), Counting()
     with pytest.raises(ArenaError, match="U3002"):
         build_release(_problems(), _products(), Counting(calls_max=2), folder, name=NAME)
-    embedder, told = Counting(), []
-    again = build_release(
-        _problems(),
-        _products(),
-        embedder,
-        folder,
-        name=NAME,
-        on_progress=lambda done, total: told.append((done, total)),
-    )
-    assert again == release and decode_accepted(encode_accepted(release[0])) == release[0]
+    assert build_release(_problems(), _products(), embedder, folder, name=NAME) == release
+    assert decode_accepted(encode_accepted(release[0])) == release[0]
     titles = len({product.title for product in _products()})
     assert embedder.texts == titles - 2_048  # the reward titles and the first piece were kept
-    assert told == [(2_048, titles), (titles, titles)]
-    third = Counting(calls_max=0)
-    assert build_release(_problems(), _products(), third, folder, name=NAME) == release

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from arena.chain.port import Metagraph, Neuron
 from arena.policy import WeightRules
-from arena.race.machine import WAIT_BLOCKS_MAX, RaceState, next_try_block, open_race, paid_race, vector_at
+from arena.race.machine import RaceState, open_race, paid_race, vector_at
 from arena.race.settle import settle
-from arena.race.weights import U16_MAX, chain_vector
+from arena.race.weights import U16_MAX, WAIT_BLOCKS_MAX, chain_vector, next_try_block
 from arena.records.port import WeightsResult
 from tests.arena import race_stand as stand
 
@@ -76,20 +76,16 @@ def test_a_chain_vector_has_the_maximum_exactly_at_65535_and_no_other_surprise(f
     assert all(uid < len(registered) for uid in vector.uids)
 
 
-def test_the_tail_tapers_over_the_upper_half_and_the_rest_burns():
+@pytest.mark.parametrize(
+    ("top", "tail"),
+    [("m0", {2: 4, 3: 3, 4: 2, 5: 1}), ("m3", {1: 4, 2: 3, 3: 2, 5: 1})],  # the first heads the tail
+)
+def test_the_tail_tapers_over_the_upper_half_and_the_rest_burns(top, tail):
     ranked = [f"m{n}" for n in range(10)]
-    vector = chain_vector(ranked, "m0", metagraph(["owner", *ranked]), TAPER)
+    vector = chain_vector(ranked, top, metagraph(["owner", *ranked]), TAPER)
     weights = dict(zip(vector.uids, vector.weights, strict=True))
-    assert [weights.get(uid, 0) for uid in range(2, 12)] == [4, 3, 2, 1, 0, 0, 0, 0, 0, 0]
-    assert weights[0] == U16_MAX
-
-
-def test_a_top_agent_that_was_not_first_keeps_its_share_and_the_first_heads_the_tail():
-    ranked = [f"m{n}" for n in range(10)]
-    vector = chain_vector(ranked, "m3", metagraph(["owner", *ranked]), TAPER)
-    weights = dict(zip(vector.uids, vector.weights, strict=True))
-    assert weights[4] > 20_000
-    assert [weights[uid] for uid in (1, 2, 3, 5)] == [4, 3, 2, 1]
+    assert weights.pop(0) == U16_MAX and weights.pop(1 + ranked.index(top)) > 20_000
+    assert weights == tail
 
 
 @pytest.mark.parametrize("rules", [TAPER, WINNER])
@@ -121,6 +117,8 @@ def test_weights_follow_the_latest_settled_race_and_no_cancelled_or_running_one(
     assert paid_race([first, cancelled, second, RaceState(race_id="race-000004")]) == second
     assert paid_race([first, cancelled]) == first
     assert paid_race([cancelled]) is None and paid_race([]) is None
+    with pytest.raises(ValueError, match="cancelled"):
+        vector_at(cancelled, stand.metagraph(HOTKEYS))
 
 
 def test_a_uid_that_changed_hands_after_the_settlement_pays_the_burn_and_not_its_new_owner():
@@ -129,11 +127,6 @@ def test_a_uid_that_changed_hands_after_the_settlement_pays_the_burn_and_not_its
     assert now.uid_of("stranger") in settled().settlement.uids
     assert now.uid_of("stranger") not in vector.uids
     assert dict(zip(vector.uids, vector.weights, strict=True))[0] == U16_MAX
-
-
-def test_a_race_that_is_not_settled_has_no_vector():
-    with pytest.raises(ValueError, match="cancelled"):
-        vector_at(settled(stage="cancelled"), stand.metagraph(HOTKEYS))
 
 
 def tries(*rows: tuple[int, str], race_id: str = stand.RACE) -> list[WeightsResult]:

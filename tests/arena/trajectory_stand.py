@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
+from hypothesis import strategies as st
 
 from arena.export.model import Trajectory
 from arena.records.body import encode_body
@@ -22,6 +24,7 @@ from tests.harness.episode_stand import SCHEMAS, StandGateway, StandToolbox
 
 replace = msgspec.structs.replace
 SYSTEM = {"role": "system", "content": "You buy lamps."}
+PLANNER = {"role": "system", "content": "You plan what a worker does. Write the plan in three sentences, no calls."}
 QUERY = "a red lamp"
 USER = {"role": "user", "content": QUERY}
 SEARCH = ("find_product", {"q": "red lamp"})
@@ -76,12 +79,12 @@ class Episode:
 
     def body(self, **changes: object) -> EvaluationBody:
         """The body as the session would make it."""
-        totals = self.recorder.totals()
+        totals = self.recorder.totals
         made = replace(
             body(0),
             query=QUERY,
-            messages=self.recorder.messages(),
-            events=self.recorder.events(),
+            messages=tuple(self.recorder.messages),
+            events=tuple(self.recorder.events),
             recommended=self.recorder.recommended,
             is_agentic=totals.code_calls + totals.echoed_calls == 0,
             totals=totals,
@@ -156,3 +159,37 @@ def trajectory(
 
 def _native(call: EmittedCall) -> dict[str, object]:
     return {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def wild(draw: Callable[[st.SearchStrategy], Any], texts: Sequence[str] = ()) -> EvaluationBody:
+    """An agent that appends, prunes, forges, shortens, writes its dialogue anew and calls by itself, as it likes.
+    `texts`: what its model may say beside `turn N`."""
+    options = [SEARCH, RECOMMEND, ("find_product", {"q": "lamp"}), ("view_product_information", {"product_ids": "2"})]
+    some = st.lists(st.sampled_from(options), max_size=2)
+    replies = [
+        says(*draw(some), content=draw(st.sampled_from([f"turn {number}", *texts])), tag=f"t{number}-")
+        for number in range(4)
+    ]
+    run, messages = Episode(replies), [SYSTEM, USER]
+    for number in range(len(replies)):
+        sent = run.chat(*messages)
+        match draw(st.sampled_from(["append", "prune", "forge", "shorten", "transcript", "other", "alone"])):
+            case "append":
+                messages += [sent, *run.answer(sent), USER]
+            case "prune":
+                messages = [USER, sent, *run.answer(sent), USER]
+            case "forge":
+                forged = {"id": "x", "type": "function", "function": {"name": "terminate", "arguments": "{}"}}
+                messages += [{"role": "assistant", "content": "mine", "tool_calls": [forged]}, tool_message("x", "no")]
+            case "shorten":
+                messages += [sent, *({**one, "content": "short"} for one in run.answer(sent)), USER]
+            case "transcript":
+                results = [run.tool(*call) for call in draw(some)]
+                messages = [SYSTEM, {"role": "user", "content": f"{QUERY} {sent['content']} {results} {number}"}]
+            case "other":
+                messages = [PLANNER, USER, {"role": "user", "content": f"n{number}"}]
+            case "alone":
+                messages.append({"role": "user", "content": run.tool(*SEARCH)})
+    if draw(st.booleans()):
+        run.tool(*TERMINATE)
+    return run.body()

@@ -1,4 +1,4 @@
-"""Episodes: what jail, RPC, tools and record cost, with the scripted model beside the host, sandbox on and off.
+"""Episodes: what jail, tools and record cost, with the scripted model beside the host, sandbox on and off.
 
 "On" is as a worker opens it: the next jail starts while an agent runs. "Off" is the `reference-agents-only` level: the
 same runner, protocol, tools and recorder without a jail, whose Python starts in the episode. Episodes a second are
@@ -19,69 +19,36 @@ from pathlib import Path
 
 import msgspec
 
-from foundation.canonical import text_hash
 from harness.agents.registry import baseline_source, reference_sha256s
 from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.native import open_catalogue
 from harness.catalogue.port import Catalogue
 from harness.catalogue.synthetic import generate
-from harness.inference.client import read_reply
 from harness.inference.gateway import Gateway
-from harness.inference.port import InferenceRules, ModelReply
-from harness.inference.scripted.model import complete
-from harness.limits import EpisodeLimits
-from harness.sandbox.port import GuestJob, Sandbox
+from harness.inference.port import InferenceRules
+from harness.inference.scripted.model import ScriptedUpstream
+from harness.sandbox.port import Sandbox
 from harness.sandbox.probe import open_sandbox
 from harness.session import Episode, EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import Toolbox
 from problems.model import Problem
 from problems.synthesis import synthesize
-from tests.benchmarks.row import Row, held
+from tests.benchmarks.row import Row
 
-DOCUMENTS, EPISODES, ROUND_TRIPS, WORKERS = 3_000, 24, 2_000, 2
+DOCUMENTS, EPISODES, WORKERS = 3_000, 24, 2
 WORKER_EPISODES = 150  # of each worker: some seconds, in which a start and an end count little
 START_TIMEOUT_S = 120.0
 MODEL = "scripted-expert"
-TARGET_MS, TARGET_PER_S, TARGET_US = 150.0, 12.0, 150.0
+TARGET_MS, TARGET_PER_S = 45.0, 40.0
+COMMAND = "python -m tests.benchmarks.bench_episode 24"
 RULES = EpisodeRules(policy_sha256="0" * 64, catalogue_sha256="0" * 64, models=(MODEL,))
-ASKING = f"""
-import time
-from arena_sdk import tools
-def agent_main(problem):
-    took = []
-    for _ in range({ROUND_TRIPS}):
-        started = time.perf_counter()
-        tools.execute("terminate", "{{}}")
-        took.append(time.perf_counter() - started)
-    return sorted(took)[len(took) // 2] * 1e6
-"""
-
-
-class ScriptedUpstream:
-    """The scripted model without its server."""
-
-    name = "scripted"
-
-    def complete(self, request: str) -> ModelReply:
-        return read_reply(msgspec.json.encode(complete(msgspec.json.decode(request))))
-
-    def probe(self, request: str) -> None:
-        return None
-
-
-class EmptyHost:
-    """Answers at once: what is left is the round trip."""
-
-    def call(self, method: str, params: dict[str, object]) -> object:
-        return {"result": "[]", "failure": None}
 
 
 def measure(episodes: int = EPISODES) -> Sequence[Row]:
-    """Median episode, its model-free part, episodes a second with two workers, and the median round trip."""
+    """Median episode, its model-free part, and episodes a second with two workers."""
     products = list(generate(DOCUMENTS, 7))
     problems = synthesize(products, seed=3, counts={"product": episodes // 2, "shop": episodes - episodes // 2})
-    admitted = reference_sha256s() | {text_hash(ASKING)}
-    command = f"python -m tests.benchmarks.bench_episode {episodes}"
+    admitted = reference_sha256s()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with (folder / "documents.jsonl").open("wb") as stream:
@@ -90,9 +57,8 @@ def measure(episodes: int = EPISODES) -> Sequence[Row]:
         catalogue = open_catalogue(folder / "index")
         on = open_sandbox(folder, reference_sha256s=admitted, slots=1, ahead=1)
         off = open_sandbox(folder, reference_sha256s=admitted, slots=1, wanted="reference-agents-only")
-        rows = [*_episode_rows(problems, catalogue, on, off, command), _round_trip_row(on, off, command)]
-        rate = _rate(folder, problems)
-        return [*rows, held(f"episodes, {WORKERS} workers", rate, "episodes/s", TARGET_PER_S, command)]
+        rows = _episode_rows(problems, catalogue, on, off)
+        return [*rows, _row(f"episodes, {WORKERS} workers", _rate(folder, problems), "episodes/s", TARGET_PER_S)]
 
 
 def _rate(folder: Path, problems: Sequence[Problem]) -> float:
@@ -124,26 +90,21 @@ def _work(folder: Path, problems: Sequence[Problem], barrier: Barrier) -> None:
     barrier.wait(START_TIMEOUT_S)
 
 
-def _episode_rows(
-    problems: Sequence[Problem], catalogue: Catalogue, on: Sandbox, off: Sandbox, command: str
-) -> list[Row]:
-    rows = []
+def _episode_rows(problems: Sequence[Problem], catalogue: Catalogue, on: Sandbox, off: Sandbox) -> list[Row]:
     for sandbox in (on, off):
         _run(problems[0], catalogue, sandbox)
     jailed, bare = ([_run(problem, catalogue, sandbox) for problem in problems] for sandbox in (on, off))
     jailed_ms, bare_ms = (statistics.median(e.episode_ms for e in done) for done in (jailed, bare))
-    overhead_ms = statistics.median(e.episode_ms - e.model_ms for e in jailed)
-    rows.append(held(f"episode median, {on.level.name}", jailed_ms, "ms", TARGET_MS, command))
-    rows.append(held("episode median without the model", overhead_ms, "ms", TARGET_MS, command))
-    rows.append(held("episode median, sandbox on against off", jailed_ms, "ms", bare_ms, command))
-    calls = statistics.mean(e.body.totals.tool_calls + e.body.totals.steps for e in jailed)
-    rows.append(held("calls in one of these episodes", calls, "calls", None, command))
-    return rows
+    own_ms = statistics.median(e.episode_ms - e.model_ms for e in jailed)
+    return [
+        _row(f"episode median, {on.level.name}", jailed_ms, "ms", TARGET_MS),
+        _row("episode median without the model", own_ms, "ms", TARGET_MS),
+        _row("episode median, sandbox on against off", jailed_ms, "ms", bare_ms),
+    ]
 
 
-def _round_trip_row(on: Sandbox, off: Sandbox, command: str) -> Row:
-    jailed_us, bare_us = (_round_trip_us(sandbox) for sandbox in (on, off))
-    return held(f"RPC round trip median (off: {bare_us:.0f} us)", jailed_us, "us", TARGET_US, command)
+def _row(name: str, value: float, unit: str, baseline: float) -> Row:
+    return Row(name=name, value=value, unit=unit, baseline=baseline, command=COMMAND)
 
 
 def _run(problem: Problem, catalogue: Catalogue, sandbox: Sandbox) -> Episode:
@@ -154,11 +115,6 @@ def _run(problem: Problem, catalogue: Catalogue, sandbox: Sandbox) -> Episode:
     if episode.body.failure is not None:
         raise RuntimeError(f"the measured episode failed: {episode.body.failure}")
     return episode
-
-
-def _round_trip_us(sandbox: Sandbox) -> float:
-    job = GuestJob(source=ASKING, problem="{}", limits=EpisodeLimits(), tools="[]", models=())
-    return float(sandbox.run(job, EmptyHost()).claim)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
 """Host work: nanoseconds a unit at the worst inputs, seconds of an episode at the policy's limit, honest shares of it.
 
 The worst inputs are those of `tests/harness/hostile_inputs.py` against 20,000 documents, each alone on a new recorder;
-postings are also summed over arrays of 2.7 million documents, where they cost most. Honest episodes are the shipped
-agents and an agent that uses all its steps and calls; "at 2.7 million" multiplies their postings. Times are
-CPU times: `python -m tests.benchmarks.bench_host_work`, one JSON line a figure.
+postings are also summed over arrays of 2.7 million documents, where they cost most. The honest agent uses all its steps
+and calls. Times are CPU times: `python -m tests.benchmarks.bench_host_work`, one JSON line a figure.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +20,10 @@ import numpy as np
 
 from arena.policies import PAPER
 from foundation.canonical import text_hash
-from harness.agents.registry import baseline_source, reference_agent
+from harness.agents.registry import baseline_source
 from harness.catalogue import layout
-from harness.catalogue.native import Accumulate, accumulate, compiled_accumulate, open_catalogue
-from harness.catalogue.port import Catalogue
-from harness.catalogue.requests import count_terms, read_query
+from harness.catalogue.native import compiled_accumulate, open_catalogue
+from harness.catalogue.port import Catalogue, count_terms, read_query
 from harness.catalogue.synthetic import generate
 from harness.emission.call_reader import CallReader
 from harness.inference.gateway import Gateway
@@ -40,38 +37,32 @@ from harness.trace import ToolCall
 from judge.render import shown_bytes
 from problems.model import Problem, Product
 from problems.synthesis import synthesize
-from tests.benchmarks.bench_episode import ScriptedUpstream
-from tests.benchmarks.row import Row, held
+from tests.benchmarks.row import Row
 from tests.harness.catalogue_stand import index_of
 from tests.harness.episode_stand import reply
 from tests.harness.hostile_inputs import hostile_calls, hostile_requests
 
 DOCUMENTS, MILLIONS, ROUNDS = 20_000, 2_700_000, 3
 LIMITS = PAPER.limits
-MODELS = ("scripted-expert", "scripted-careful", "scripted-hasty")
-BUSY, WHOLE = "all steps", "all steps, the whole question in each search"
-REACT = Path(__file__).parents[1] / "harness" / "sn15_react_agent.py"
-_row = partial(held, command="python -m tests.benchmarks.bench_host_work")
+MODEL = "scripted-expert"
+COMMAND = "python -m tests.benchmarks.bench_host_work"
 
 
 class BusyUpstream:
-    """A model that asks for four tools in every completion, in six words of the problem each, or in all of them."""
+    """A model that asks for four tools in every completion, in all words of the problem each."""
 
     name = "busy"
 
-    def __init__(self, asked: Problem, products: Sequence[Product], *, is_whole: bool) -> None:
-        self._words, self._products, self._step, self._is_whole = asked.query.split(), products, 0, is_whole
+    def __init__(self, asked: Problem, products: Sequence[Product]) -> None:
+        self._query, self._products, self._step = asked.query, products, 0
 
     def complete(self, request: str) -> ModelReply:
         self._step += 1
-        start = 7 * self._step % max(1, len(self._words) - 12)
-        places = [slice(None)] * 3 if self._is_whole else [slice(start + by, start + by + 6) for by in (0, 3, 6)]
-        queries = [" ".join(self._words[place]) for place in places]
         seen = ",".join(one.product_id for one in self._products[3 * self._step : 3 * self._step + 3])
-        basket = msgspec.json.encode([{"q": q, "price": "0-5000"} for q in queries]).decode()
+        basket = msgspec.json.encode([{"q": self._query, "price": "0-5000"}] * 3).decode()
         return reply(
-            ("find_product", {"q": queries[0], "price": "0-5000"}),
-            ("find_product", {"q": " ".join(queries), "page": 1 + self._step % 3}),
+            ("find_product", {"q": self._query, "price": "0-5000"}),
+            ("find_product", {"q": " ".join([self._query] * 3), "page": 1 + self._step % 3}),
             ("view_product_information", {"product_ids": seen}),
             ("find_products_in_same_shop", {"product_queries": basket}),
             content="The first fits the colour and not the price, so I compare the second. " * 8,
@@ -94,19 +85,31 @@ class WatchingSandbox:
 
 
 def measure() -> Sequence[Row]:
-    """The worst inputs, the limit in seconds, and what honest episodes use of it."""
+    """The worst inputs, the limit in seconds, and what the largest honest episode uses of it."""
     products = list(generate(DOCUMENTS, 7))
     with tempfile.TemporaryDirectory() as name:
         index = index_of(products, Path(name))
         rows = [
             _worst_row("tool call", hostile_calls(products), _calls, index),
             _worst_row("model request", hostile_requests(), _requests, index),
-            *_posting_rows(),
+            _posting_row(),
         ]
-        slowest = max(row.value for row in rows if "numpy" not in row.name)
-        seconds = slowest * LIMITS.host_work / 1e9
-        rows.append(_row("host work of an episode at its limit", seconds, "s", LIMITS.agent_time_ms / 1000))
-        return [*rows, *_honest_rows(products, index, Path(name))]
+        seconds = max(row.value for row in rows) * LIMITS.host_work / 1e9
+        largest = _largest_honest(products, index, Path(name))
+        return [
+            *rows,
+            _row("host work of an episode at its limit", seconds, "s", LIMITS.agent_time_ms / 1000),
+            _row(
+                "host work limit, 2.7 million documents, to the largest honest episode",
+                LIMITS.host_work,
+                "units",
+                largest,
+            ),
+        ]
+
+
+def _row(name: str, value: float, unit: str, baseline: float | None = None) -> Row:
+    return Row(name=name, value=value, unit=unit, baseline=baseline, command=COMMAND)
 
 
 # -- nanoseconds a unit
@@ -148,10 +151,9 @@ class _Answering:
         return True
 
 
-def _posting_rows() -> list[Row]:
+def _posting_row() -> Row:
     """Lists of many lengths over 2.7 million documents, at the length that costs most."""
-    kernels: dict[str, Accumulate] = {"numba": compiled_accumulate(), "numpy": accumulate}
-    worst = dict.fromkeys(kernels, 0.0)
+    kernel, worst = compiled_accumulate(), 0.0
     draw = np.random.default_rng(1)
     sums = np.zeros(MILLIONS, np.float64)
     for length, words in ((1_000_000, 10), (100_000, 100), (10_000, 1_000)):
@@ -160,53 +162,43 @@ def _posting_rows() -> list[Row]:
         codes = draw.integers(0, 1_500, len(documents)).astype(np.uint16)
         starts = np.arange(words, dtype=np.int64) * length
         tables = draw.random((words, 1_500), np.float32) + np.float32(0.1)
-        for name, kernel in kernels.items():
-            times = []
-            for _ in range(ROUNDS):
-                started = time.process_time()
-                kernel(documents, codes, starts, starts + length, tables, sums)
-                times.append(time.process_time() - started)
-            worst[name] = max(worst[name], min(times) / len(documents) / POSTING * 1e9)
-    return [_row(f"host work, postings of 2.7 million documents, {name}", worst[name], "ns/unit") for name in kernels]
+        times = []
+        for _ in range(ROUNDS):
+            started = time.process_time()
+            kernel(documents, codes, starts, starts + length, tables, sums)
+            times.append(time.process_time() - started)
+        worst = max(worst, min(times) / len(documents) / POSTING * 1e9)
+    return _row("host work, postings of 2.7 million documents", worst, "ns/unit")
 
 
 # -- honest episodes
 
 
-def _honest_rows(products: Sequence[Product], index: Path, folder: Path) -> list[Row]:
+def _largest_honest(products: Sequence[Product], index: Path, folder: Path) -> int:
+    """Units of the largest episode of an agent that uses all its steps and puts the whole question into each search,
+    its postings as those of 2.7 million documents."""
     catalogue = open_catalogue(index)
-    content = layout.read_manifest(index).content
     starts = layout.map_array(index, "starts", layout.ARRAYS["starts"])
-    lengths = dict(zip(layout.read_vocabulary(index), np.diff(starts).tolist(), strict=True))
-    growth = MILLIONS / content.documents - 1
-    problems = synthesize(products, seed=3, counts={"product": 4, "shop": 4, "voucher": 4})
-    full = baseline_source(MODELS[0]).replace("MAX_STEPS = 20", "MAX_STEPS = 25")
-    agents = {f"baseline, {model}": baseline_source(model) for model in MODELS}
-    agents |= {"subtask": reference_agent("subtask").source, "SN15 ReAct": REACT.read_text("utf-8")}
-    agents |= {BUSY: full, WHOLE: full}
-    admitted = {text_hash(source) for source in agents.values()}
+    lengths = dict(
+        zip((index / layout.VOCABULARY).read_bytes().decode().split("\n"), np.diff(starts).tolist(), strict=True)
+    )
+    growth = MILLIONS / layout.read_manifest(index).content.documents - 1
+    source = baseline_source(MODEL).replace("MAX_STEPS = 20", "MAX_STEPS = 25")
+    admitted = {text_hash(source)}
     sandbox = WatchingSandbox(open_sandbox(folder, reference_sha256s=admitted, slots=1, wanted="reference-agents-only"))
-    rows, largest = [], 0
-    for name, source in agents.items():
-        here, there = 0, 0
-        for asked in problems:
-            is_busy = source == full
-            upstream = BusyUpstream(asked, products, is_whole=name == WHOLE) if is_busy else ScriptedUpstream()
-            searches = _run(source, asked, catalogue, upstream, sandbox)
-            postings = sum(lengths.get(term, 0) for text in searches for term in count_terms(read_query(text)))
-            here, there = max(here, sandbox.spent), max(there, sandbox.spent + int(postings * growth))
-        rows.append(_row(f"host work of an honest episode, {name}", here, "units", LIMITS.host_work / 10))
-        rows.append(_row(f"the same at 2.7 million documents, {name}", there, "units", LIMITS.host_work / 10))
-        largest = max(largest, there)
-    name = "host work limit, 2.7 million documents, against the largest honest episode"
-    return [*rows, _row(name, LIMITS.host_work, "units", largest)]
+    largest = 0
+    for asked in synthesize(products, seed=3, counts={"product": 4, "shop": 4, "voucher": 4}):
+        searches = _run(source, asked, catalogue, BusyUpstream(asked, products), sandbox)
+        postings = sum(lengths.get(term, 0) for text in searches for term in count_terms(read_query(text)))
+        largest = max(largest, sandbox.spent + int(postings * growth))
+    return largest
 
 
 def _run(source: str, asked: Problem, catalogue: Catalogue, upstream: Upstream, sandbox: WatchingSandbox) -> list[str]:
     """Run one episode; the texts it searched for."""
     toolbox = Toolbox("sn15", catalogue)
-    gateway = Gateway(InferenceRules(models=MODELS), [upstream], toolbox.schemas, LIMITS)
-    rules = EpisodeRules(policy_sha256="0" * 64, catalogue_sha256="0" * 64, limits=LIMITS, models=MODELS)
+    gateway = Gateway(InferenceRules(models=(MODEL,)), [upstream], toolbox.schemas, LIMITS)
+    rules = EpisodeRules(policy_sha256="0" * 64, catalogue_sha256="0" * 64, limits=LIMITS, models=(MODEL,))
     body = run_episode(source, asked, EpisodePorts(toolbox=toolbox, gateway=gateway, sandbox=sandbox), rules).body
     texts = []
     for call in (event for event in body.events if isinstance(event, ToolCall)):

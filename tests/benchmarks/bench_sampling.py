@@ -1,13 +1,13 @@
-"""Turns sampled in this process against transformers' `generate`, on the same prompts in one batch.
+"""Turns sampled in this process against transformers' `generate`, on the same conversations.
 
-Both sides run in one process on one thread, in turn, and the least processor seconds of each count: other work on the
-machine changes them little. Prompts are random ids, the model is a small random Qwen3 of three layers, and the length
-of every turn is set, so it says nothing of a model. Prefill is in the figures, since a turn needs it. Greedy turns of
-both sides have to be equal, else the benchmark ends.
+Both sides run in one process on one thread: processor seconds count, which other work on the machine changes little.
+The model is a small random Qwen3 of three layers, and the length of every turn is set, so it says nothing of a model.
+Prefill is in the figures, since a turn needs it. All is greedy, and turns of both sides have to be equal, else the
+benchmark ends.
 
-The last load is conversations as an evaluation has them: eight of each problem, turns of 20 to 150 tokens and one in
+The load is conversations as an evaluation has them: eight of each problem, turns of 20 to 150 tokens and one in
 ten of four hundred, so that rows come and go at all times. Stock transformers has no place for a row that comes later:
-it gets the same turns in batches, each until its longest turn is over.
+it gets the same turns in batches, each until its longest turn is over, which takes a minute.
 """
 
 from __future__ import annotations
@@ -27,41 +27,38 @@ from tests.benchmarks.apart import run_apart
 from tests.benchmarks.row import Row
 from training.model import Decode
 
-ROWS, TURN_TOKENS, TIMES = 24, 60, 3
+ROWS = 24
 SHARED_TOKENS, OWN_TOKENS = 900, 600  # of a prompt: as in all others (system prompt, tools), and its own
-LOADS = (("eight samples a prompt", 8), ("a prompt each", 1))
-COMING, CONVERSATIONS, TURNS = "turns that come and go", 48, 2
+CONVERSATIONS, TURNS = 48, 2
 LONG_SHARE, LONG_TOKENS = 0.1, 400
 _PROGRAM = "from tests.benchmarks.bench_sampling import main; main()"
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
-    """Processor seconds of one load."""
+    """Processor seconds of both sides."""
 
-    what: str
     tokens: int
     ours_s: float
     stock_s: float
 
 
 def measure() -> Sequence[Row]:
-    """Sampled tokens a processor second of both, by load. Raises RuntimeError when greedy turns are not equal."""
+    """Sampled tokens a processor second of both. Raises RuntimeError when turns are not equal."""
     said, _ = run_apart(_PROGRAM)
+    spent = msgspec.json.decode(said, type=Spent)
     return [
         Row(
-            name=f"sampling, {ROWS} turns in a batch, {one.what}",
-            value=one.tokens / one.ours_s,
+            name=f"sampling, {ROWS} turns in a batch that come and go",
+            value=spent.tokens / spent.ours_s,
             unit="tokens/s",
-            baseline=one.tokens / one.stock_s,
-            ratio=one.stock_s / one.ours_s,
+            baseline=spent.tokens / spent.stock_s,
             command="make bench ARGS=sampling",
         )
-        for one in msgspec.json.decode(said, type=tuple[Spent, ...])
     ]
 
 
 def main() -> None:
-    """All loads, in a process of its own."""
+    """Both sides, in a process of its own."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -74,25 +71,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         build_tiny_model(TOKENIZER, Path(name), TinyShape(hidden=128, layers=3, head_dim=64, is_mimetic=True), 0)
         model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32).eval()
-        spent = [*(_spent(model, what, alike) for what, alike in LOADS), _spent_coming(model)]
-        sys.stdout.buffer.write(msgspec.json.encode(spent))
+        sys.stdout.buffer.write(msgspec.json.encode(_spent(model)))
 
 
-def _spent(model: Any, what: str, alike: int) -> Spent:
-    prompts = [prompt for prompt in _prompts(model, ROWS // alike) for _ in range(alike)]
-    if _ours(model, prompts, 0.0)[1] != _stock(model, prompts, 0.0)[1]:
-        raise ValueError(f"{what}: greedy turns are not those of transformers")
-    spent = [(_ours(model, prompts, 1.0)[0], _stock(model, prompts, 1.0)[0]) for _ in range(TIMES)]
-    return Spent(
-        what=what,
-        tokens=ROWS * TURN_TOKENS,
-        ours_s=min(ours for ours, _ in spent),
-        stock_s=min(stock for _, stock in spent),
-    )
-
-
-def _spent_coming(model: Any) -> Spent:
-    """Conversations, once by each side: the stock way takes a minute. Greedy, so that both have the same prompts."""
+def _spent(model: Any) -> Spent:
     from training.samplers.in_process import LocalSampler
 
     stop = model.config.vocab_size - 1
@@ -115,13 +97,13 @@ def _spent_coming(model: Any) -> Spent:
         for first in range(0, CONVERSATIONS, ROWS):
             batch = range(first, first + ROWS)
             longest = max(plans[number].lengths[turn] for number in batch)
-            took, found = _stock(model, [plans[number].prompt(stock[number]) for number in batch], 0.0, longest)
+            took, found = _stock(model, [plans[number].prompt(stock[number]) for number in batch], longest)
             stock_s += took
             for number, ids in zip(batch, found, strict=True):
                 stock[number].append(tuple(ids[: plans[number].lengths[turn]]))
     if ours != stock:
-        raise ValueError(f"{COMING}: greedy turns are not those of transformers")
-    return Spent(what=COMING, tokens=sum(sum(plan.lengths) for plan in plans), ours_s=ours_s, stock_s=stock_s)
+        raise ValueError("greedy turns are not those of transformers")
+    return Spent(tokens=sum(sum(plan.lengths) for plan in plans), ours_s=ours_s, stock_s=stock_s)
 
 
 class _Talk:
@@ -149,38 +131,16 @@ def _prompts(model: Any, count: int) -> list[tuple[int, ...]]:
     return [(*shared, *(draw.randrange(size) for _ in range(OWN_TOKENS + 8 * (number % 5)))) for number in range(count)]
 
 
-def _ours(model: Any, prompts: list[tuple[int, ...]], temperature: float) -> tuple[float, list[list[int]]]:
-    """(processor seconds, tokens) of turns of full length, by a sampler that holds nothing yet."""
-    from training.samplers.in_process import LocalSampler
-
-    stop = model.config.vocab_size - 1
-    sampler = LocalSampler(model, stop_id=stop, suppressed_ids=[stop], version="bench", batch_rows=ROWS)
-    decode = Decode(temperature=temperature, top_p=1.0, turn_tokens_max=TURN_TOKENS)
-    started = time.process_time()
-    with ThreadPoolExecutor(len(prompts)) as pool:
-        turns = list(pool.map(lambda prompt, seed: sampler.sample(prompt, decode, seed), prompts, range(len(prompts))))
-    return time.process_time() - started, [list(turn.token_ids) for turn in turns]
-
-
-def _stock(
-    model: Any, prompts: list[tuple[int, ...]], temperature: float, tokens: int = TURN_TOKENS
-) -> tuple[float, list[list[int]]]:
-    """The same by `generate`: one call, padded at the left."""
+def _stock(model: Any, prompts: list[tuple[int, ...]], tokens: int) -> tuple[float, list[list[int]]]:
+    """(processor seconds, tokens) of turns by `generate`: one call, padded at the left."""
     import torch
 
     longest = max(map(len, prompts))
     ids = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts])
     seen = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
-    drawn = {"do_sample": True, "temperature": temperature, "top_p": 1.0, "top_k": 0}
+    ends = {"pad_token_id": 0, "eos_token_id": model.config.vocab_size - 1}
+    lengths = {"max_new_tokens": tokens, "min_new_tokens": tokens}
     started = time.process_time()
     with torch.inference_mode():
-        found = model.generate(
-            input_ids=ids,
-            attention_mask=seen,
-            max_new_tokens=tokens,
-            min_new_tokens=tokens,
-            pad_token_id=0,
-            eos_token_id=model.config.vocab_size - 1,
-            **(drawn if temperature > 0 else {"do_sample": False}),
-        )
+        found = model.generate(input_ids=ids, attention_mask=seen, do_sample=False, **ends, **lengths)
     return time.process_time() - started, found[:, longest:].tolist()

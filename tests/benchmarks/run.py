@@ -64,7 +64,7 @@ def table_of(rows: Sequence[Row]) -> Table:
 def write(rows: Sequence[Row], path: Path = RESULT) -> None:
     """`build/bench.json`: name -> value, unit, baseline, ratio, command."""
     path.parent.mkdir(exist_ok=True)
-    plain = {row.name: {k: v for k, v in msgspec.to_builtins(row).items() if k != "name"} for row in rows}
+    plain = {row.name: {**msgspec.to_builtins(row), "ratio": row.ratio} for row in rows}
     path.write_bytes(msgspec.json.format(msgspec.json.encode(plain), indent=2) + b"\n")
 
 

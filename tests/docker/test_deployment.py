@@ -79,18 +79,6 @@ def test_the_service_starts_the_installed_command_and_rests_where_a_restart_mend
     assert str(service["WorkingDirectory"]) in page
 
 
-def test_the_services_own_command_starts_dry(tmp_path: Path) -> None:
-    (line,) = re.findall(r"^ExecStart=(.+)$", (DOCKER / "systemd" / "agent-arena-validator.service").read_text(), re.M)
-    (tmp_path / "arena.toml").write_text('network = "local"\n')
-    words = line.replace("/etc/agent-arena", str(tmp_path)).split()[1:]
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("ARENA_", "OPENAI_"))}
-    told = {**kept, "ARENA_STATE_DIR": str(tmp_path)}
-    command = [Path(sys.executable).parent / "arena", *words, "--dry-run"]
-    done = subprocess.run(command, env=told, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert str(tmp_path / "arena.toml") in done.stdout
-
-
 @pytest.mark.parametrize("name", ["validator", "search", "miner"])
 def test_the_process_of_the_nodes_image_has_no_right_and_its_command_exists(name: str) -> None:
     service = SERVICES[name]

@@ -10,8 +10,7 @@ from harness.catalogue.port import Catalogue
 from harness.inference.client import OpenAIUpstream
 from harness.inference.gateway import Gateway, Ledger
 from harness.inference.port import InferenceRules
-from harness.inference.scripted.model import MODELS
-from harness.inference.scripted.server import ScriptedUpstream
+from harness.inference.scripted.model import MODELS, ScriptedUpstream
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import Sandbox
 from harness.session import Episode, EpisodePorts, EpisodeRules, run_episode

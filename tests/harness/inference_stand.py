@@ -7,9 +7,7 @@ the only one the gateway knows. It answers from a queue of behaviours and keeps 
 from __future__ import annotations
 
 import json
-import re
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import MappingProxyType, TracebackType
@@ -19,7 +17,6 @@ from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import Gateway, Ledger
 from harness.inference.journal import MemoryJournal
 from harness.inference.port import InferenceRules, ModelReply, Upstream
-from harness.inference.request import _WORDS
 from harness.limits import EpisodeLimits
 
 Behaviour = Callable[[dict[str, Any]], tuple[Any, ...]]  # status, body (None: hangs up), and headers if any
@@ -54,38 +51,17 @@ def status(code: int, message: str = "no") -> Behaviour:
     return lambda _: (code, json.dumps({"error": {"message": message}}).encode())
 
 
-def busy(code: int, **headers: str) -> Behaviour:
-    """`retry_after="3"` becomes the header `retry-after: 3`."""
-    return lambda _: (code, b"{}", {name.replace("_", "-"): value for name, value in headers.items()})
-
-
 def raw(body: bytes) -> Behaviour:
     return lambda _: (200, body)
 
 
-def hang(seconds: float) -> Behaviour:
-    def behave(_: dict[str, object]) -> tuple[int, bytes]:
-        time.sleep(seconds)
-        return 200, b"{}"
-
-    return behave
-
-
 class OtherServer:
-    """`queue` is answered first, one behaviour a request; then `then` for ever. What no agent wrote (a neutral request,
-    one token) is answered by `probed`, what is read (the list of models) by `listed`."""
+    """`queue` is answered first, one behaviour a request; then `then` for ever. What is read (the list of models) is
+    answered by `listed`."""
 
-    def __init__(
-        self,
-        *queue: Behaviour,
-        then: Behaviour | None = None,
-        probed: Behaviour | None = None,
-        listed: Behaviour | None = None,
-    ) -> None:
+    def __init__(self, *queue: Behaviour, then: Behaviour | None = None, listed: Behaviour | None = None) -> None:
         self.queue, self.then = list(queue), then or answer()
-        self.probed = probed or answer("OK")
         self.bodies: list[dict[str, object]] = []
-        self.probes = 0
         self.listed = listed or status(404)
         stand = self
 
@@ -123,9 +99,6 @@ class OtherServer:
         self.base_url = f"http://127.0.0.1:{self._server.server_port}/v1"
 
     def _behaviour(self, body: dict[str, object]) -> Behaviour:
-        if body.get("max_tokens") == 1 or is_neutral(body):
-            self.probes += 1
-            return self.probed
         self.bodies.append(body)
         return self.queue.pop(0) if self.queue else self.then
 
@@ -137,17 +110,6 @@ class OtherServer:
     ) -> None:
         self._server.shutdown()
         self._server.server_close()
-
-
-NEUTRAL = re.compile(f"(?:{_WORDS[-1]})*(?:{'|'.join(_WORDS)})")
-
-
-def is_neutral(body: dict[str, object]) -> bool:
-    """No agent wrote this request: nearly all of its words are the neutral ones."""
-    texts = [str(message.get("content")) for message in body.get("messages", ())]  # type: ignore[attr-defined]
-    words = [word.lower() for text in texts for word in re.findall("[A-Za-z]+", text)]
-    words = words[12:] or words  # the opening sentence of a long one
-    return bool(words) and sum(NEUTRAL.fullmatch(word) is not None for word in words) > 0.9 * len(words)
 
 
 MODEL = "scripted-expert"

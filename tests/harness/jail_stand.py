@@ -17,9 +17,8 @@ import pytest
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError
 from harness.limits import EpisodeLimits
-from harness.sandbox.bubblewrap import Bubblewrap
 from harness.sandbox.guest_files import GuestRoot, open_guest_root
-from harness.sandbox.jail import JailSandbox, Reference
+from harness.sandbox.jail import Bubblewrap, JailSandbox, Reference
 from harness.sandbox.landlock import Landlock
 from harness.sandbox.port import GuestCallError, GuestExit, GuestJob, Sandbox, SandboxLevel
 from harness.sandbox.probe import open_sandbox

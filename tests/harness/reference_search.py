@@ -19,8 +19,7 @@ import orjson
 
 from harness.catalogue import layout
 from harness.catalogue.analysis import default_analyzer
-from harness.catalogue.port import SearchRequest
-from harness.catalogue.requests import HIT_CAP, KEPT_MAX, PAGE_SIZE, QUERY_TERMS_MAX, read_request
+from harness.catalogue.port import HIT_CAP, KEPT_MAX, PAGE_SIZE, QUERY_TERMS_MAX, SearchRequest, read_request
 
 _K1, _B = np.float32(0.9), np.float32(0.4)
 _ONE = np.float32(1)
@@ -40,7 +39,8 @@ class ReferenceSearch:
             layout.map_array(folder, name) for name in names
         )
         self._ids = layout.map_array(folder, "ids", f"|S{content.id_bytes}")
-        self._terms = {term: number for number, term in enumerate(layout.read_vocabulary(folder))}
+        terms = (folder / layout.VOCABULARY).read_bytes().decode().split("\n")
+        self._terms = {term: number for number, term in enumerate(terms)}
         average = np.float32(content.total_terms / max(1, content.scored_documents))
         pairs = [(code >> 8, _length(code & 0xFF)) for code in codes.tolist()]
         self._ratios = [

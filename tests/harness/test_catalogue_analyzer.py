@@ -8,8 +8,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.catalogue.analysis import default_analyzer
-from harness.catalogue.tokenizer import tokens
+from harness.catalogue.analysis import default_analyzer, scan, tokens
 from tests.harness.catalogue_queries import ALPHABET
 
 
@@ -21,8 +20,15 @@ def test_difficult_texts_have_the_terms_that_lucene_gave() -> None:
     assert not [(text, terms, own(text)) for text, terms in golden["rows"] if own(text) != terms]
 
 
-@settings(deadline=None)
-@given(st.text(st.sampled_from(ALPHABET + "   "), max_size=40))
-def test_a_text_is_cut_the_same_word_by_word(text: str) -> None:
-    """No token holds a space, and the fast way over ASCII words is the automaton's way."""
-    assert tokens(text) == [token for piece in text.split(" ") for token in tokens(f"{piece} é")[:-1]]
+@settings(deadline=None, max_examples=300)
+@given(
+    st.lists(
+        st.tuples(
+            st.text(st.sampled_from(ALPHABET + "_\u200d🇦#.' "), max_size=4), st.sampled_from([1, 1, 2, 128, 255, 257])
+        ),
+        max_size=5,
+    )
+)
+def test_the_fast_way_over_ascii_words_is_the_way_of_the_classes(parts: list[tuple[str, int]]) -> None:
+    text = "".join(part * times for part, times in parts)
+    assert tokens(text) == scan(text)

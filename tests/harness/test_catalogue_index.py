@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner, Result
 
-from foundation.codes import Owner
 from foundation.errors import ArenaError
-from harness.catalogue.build import build_index, document_line
+from harness.catalogue.build import build_index, document_line, read_line
 from harness.catalogue.layout import read_manifest
 from harness.catalogue.native import open_catalogue
 from harness.catalogue.port import SearchRequest
 from harness.catalogue.synthetic import generate
+from neurons.cli.catalogue import app
+from problems.model import SERVICES, Product
 from tests.harness.catalogue_stand import index_of, product
 
 
@@ -37,13 +41,6 @@ def code_of(action: Callable[[], object]) -> str:
     with pytest.raises(ArenaError) as caught:
         action()
     return caught.value.failure.code
-
-
-def test_a_missing_index_is_refused_with_the_command_that_makes_one(tmp_path: Path) -> None:
-    with pytest.raises(ArenaError, match="arena catalogue build") as caught:
-        open_catalogue(tmp_path / "nothing")
-    assert caught.value.failure.code == "V2010"
-    assert caught.value.owner is Owner.VALIDATOR
 
 
 def test_every_file_is_refused_when_one_byte_was_edited(index: Path) -> None:
@@ -177,3 +174,46 @@ def test_identity_depends_on_documents_and_not_on_how_they_came(tmp_path: Path) 
     assert len(hashes) == 1
     (tmp_path / "less.jsonl").write_bytes(b"".join(lines[1:]))
     assert build_index(tmp_path / "less.jsonl", tmp_path / "less").manifest.content_sha256 not in hashes
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(one) for one in arguments])
+
+
+def read(result: Result) -> Any:
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_a_catalogue_is_made_built_and_verified_by_three_commands(tmp_path: Path) -> None:
+    made = read(run("synth", "--count", 150, "--seed", 9, "--out", tmp_path / "new" / "place", "--json"))
+    assert made["documents"] == 150 and Path(made["path"]).stat().st_size == made["bytes"]
+    built = read(run("build", made["path"], "--out", tmp_path / "index", "--json"))
+    shown = read(run("info", tmp_path / "index", "--verify", "--json"))
+    assert shown["documents"] == built["documents"] == 150
+    assert shown["fully_verified"] is True
+    assert shown["content_sha256"] == open_catalogue(tmp_path / "index").content_sha256
+
+
+@pytest.fixture(scope="module")
+def made() -> list[Product]:
+    return list(generate(6_000, 21))
+
+
+def test_a_seed_names_one_catalogue_on_every_machine() -> None:
+    lines = b"".join(map(document_line, generate(400, 7)))
+    assert hashlib.sha256(lines).hexdigest() == "e3075bad0ecc344c16132f400beb3508e697d5ebeeca136a46aa0344278bbf36"
+
+
+def test_every_product_is_well_formed_and_ids_are_nine_or_ten_digits(made: list[Product]) -> None:
+    assert len({one.product_id for one in made}) == len(made)
+    for one in made:
+        assert read_line(document_line(one)).product == one
+        assert one.product_id.isdigit() and len(one.product_id) in (9, 10)
+        assert one.shop_id.isdigit()
+        assert 0 < len(one.title.strip()) == len(one.title) <= 255
+        assert 5 <= one.price <= 37_990 and round(one.price, 2) == one.price
+        assert one.sold_count >= 1
+        assert list(one.service) == [name for name in SERVICES if name in one.service] != list(SERVICES)
+        assert len(one.sku_options) <= 9 and all(one.sku_options.values())
+        assert len(one.description) <= 2_000

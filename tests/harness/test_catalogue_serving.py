@@ -20,7 +20,6 @@ from pathlib import Path
 import psutil
 import pytest
 import uvicorn
-from uvicorn.protocols.http import auto
 
 from foundation.errors import ArenaError
 from harness.catalogue import server as guard
@@ -38,14 +37,11 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return index_of(SHELF, tmp_path_factory.mktemp("serving"))
 
 
-@pytest.fixture(scope="module", params=["httptools_impl.HttpToolsProtocol", "h11_impl.H11Protocol"])
-def server(index: Path, request: pytest.FixtureRequest) -> Iterator[tuple[uvicorn.Server, int]]:
-    """A server in this process, with the limits of the real one and less patience, over either of uvicorn's parsers."""
-    module, _, name = request.param.partition(".")
-    parser = pytest.importorskip(f"uvicorn.protocols.http.{module}", reason="httptools is not installed")
-    patience, preferred = (guard.HEAD_TIMEOUT_S, guard.STALL_TIMEOUT_S), auto.AutoHTTPProtocol
+@pytest.fixture(scope="module")
+def server(index: Path) -> Iterator[tuple[uvicorn.Server, int]]:
+    """A server in this process, with the limits of the real one and less patience."""
+    patience = guard.HEAD_TIMEOUT_S, guard.STALL_TIMEOUT_S
     guard.HEAD_TIMEOUT_S, guard.STALL_TIMEOUT_S = 0.5, 0.5
-    auto.AutoHTTPProtocol = getattr(parser, name)
     listener = listen("127.0.0.1", 0)
     server = uvicorn.Server(make_config(SearchApplication(functools.partial(open_catalogue, index))))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -54,7 +50,7 @@ def server(index: Path, request: pytest.FixtureRequest) -> Iterator[tuple[uvicor
     server.should_exit = True
     thread.join(10)
     assert not thread.is_alive()
-    (guard.HEAD_TIMEOUT_S, guard.STALL_TIMEOUT_S), auto.AutoHTTPProtocol = patience, preferred
+    guard.HEAD_TIMEOUT_S, guard.STALL_TIMEOUT_S = patience
 
 
 @pytest.fixture

@@ -55,20 +55,6 @@ def test_a_call_that_stood_in_the_prompt_is_echoed_whether_the_model_repeats_it_
     assert emitters(after(user(AS_JSON), CALL), CALL) == emitters(after(user(AS_JSON)), CALL) == ["echoed"]
 
 
-@pytest.mark.parametrize(
-    "prompt",
-    [
-        "red lamp for 0-100",
-        "Use find_product with q and price; finish with terminate() or recommend_product.",
-        '{"name": "find_product", "arguments": {"q": "lamp"}}',
-        SCHEMAS,
-        json.dumps([{"product_id": "1", "title": "red lamp", "price": "0-100"}]),
-    ],
-)
-def test_what_is_not_the_same_call_is_no_echo(prompt):
-    assert emitters(after(user(prompt), CALL), CALL) == ["llm"]
-
-
 # -- calls written as text
 
 WRITTEN = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from harness.catalogue.requests import read_query
+from harness.catalogue.port import read_query
 from harness.emission import attribution as echoes
 from harness.emission.attribution import PASSAGE, Emission
 from harness.emission.call_reader import CallReader

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from foundation.codes import Owner
 from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import Ledger, UpstreamPrice
 from harness.inference.journal import MemoryJournal
@@ -74,12 +73,6 @@ def test_the_ledger_counts_every_admitted_request() -> None:
     assert (first.prompt_tokens, first.completion_tokens, first.cost_micro_usd) == (3, 2, None)
     price = UpstreamPrice(prompt_micro_usd=1_000_000, completion_micro_usd=100_000)
     assert [one.cost_micro_usd for one in ledger.usage({"first": price})] == [0, 4]  # 3.2, rounded up
-
-
-def test_a_gateway_without_models_or_endpoints_says_so() -> None:
-    with pytest.raises(ArenaError) as caught:
-        make_gateway()
-    assert caught.value.owner is Owner.UPSTREAM
 
 
 def test_an_outage_of_another_models_endpoint_is_looked_for_there() -> None:

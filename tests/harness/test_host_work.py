@@ -105,7 +105,7 @@ def test_an_episode_ends_at_its_limit_and_not_before(catalogue: Catalogue) -> No
     assert ask(host, "tool.call", params) == "over"
     assert host.breach is not None and host.breach[0] == "host_work"
     assert (host.breach[1].code, host.breach[1].detail) == ("A1021", f"{3 * spent + spent // 2} units of host work")
-    assert len(host.events()) == 3 and host.work.spent <= 3 * spent + spent // 2
+    assert len(host.events) == 3 and host.work.spent <= 3 * spent + spent // 2
 
 
 @pytest.mark.parametrize("limit", [60_000, 400_000, 2_000_000])
@@ -120,4 +120,4 @@ def test_no_sequence_of_hostile_inputs_passes_a_limit_and_no_answer_is_shortened
         if got == "over":
             break
         assert got == expected
-    assert bound.events() == free.events()[: len(bound.events())]
+    assert bound.events == free.events[: len(bound.events)]

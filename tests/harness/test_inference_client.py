@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from harness.inference.client import OpenAIUpstream, SdkUpstream, read_reply
+from harness.inference.client import OpenAIUpstream, RequestSlots, SdkUpstream, read_reply
 from tests.hostile_http import DRIPS, HostileServer, bomb, ended, endless
 
 ROOT = Path(__file__).parents[2]
@@ -91,3 +92,31 @@ def test_a_hostile_endpoint_costs_bounded_memory_and_time(which: str, kind: type
 def test_missing_usage_is_charged_by_what_was_written() -> None:
     reply = read_reply(reply_of({"content": "12345", "reasoning": "678"}))
     assert (reply.prompt_tokens, reply.completion_tokens) == (0, 2)
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from harness.inference.client import RequestSlots
+with RequestSlots(Path(sys.argv[1]), 1, 1_000).held():
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_slot_of_a_killed_process_is_free_and_a_held_one_is_waited_for(tmp_path: Path) -> None:
+    slots = RequestSlots(tmp_path, 1, 100)
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+        with pytest.raises(ArenaError, match=r"U3008.*1 slots.*100 ms"), slots.held():
+            pass
+        holder.send_signal(signal.SIGKILL)
+        holder.wait(10)
+        with slots.held():
+            pass
+
+
+def test_a_folder_that_cannot_be_written_is_ours(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArenaError, match="V2027"), RequestSlots(tmp_path / "file", 1, 100).held():
+        pass

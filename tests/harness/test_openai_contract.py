@@ -11,8 +11,7 @@ import openai
 import pytest
 
 from harness.inference.client import OpenAIUpstream, SdkUpstream
-from harness.inference.scripted.model import MODELS, complete
-from harness.inference.scripted.server import ScriptedUpstream, start_scripted_server
+from harness.inference.scripted.model import MODELS, ScriptedUpstream, complete, start_scripted_server
 
 ROOT = Path(__file__).parents[2]
 ASK = {

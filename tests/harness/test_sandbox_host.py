@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from harness.limits import EpisodeLimits
+from harness.sandbox import processes
 from harness.sandbox.processes import (
     FIRST_UID,
     Cgroups,
-    JailGroup,
     TreeCpu,
     find_cgroups,
     lease_uid,
@@ -35,6 +35,16 @@ def test_cpu_time_of_a_tree_counts_processes_that_have_ended():
         top.stdout.readline()
         assert TreeCpu(top.pid).read_s() >= 0.4
         top.stdin.close()
+
+
+def test_children_are_the_same_where_the_kernel_lists_none(monkeypatch):
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        listed = processes.descendants(os.getpid())
+        monkeypatch.setattr(processes, "_children_listed", None)
+        monkeypatch.setattr(processes.Path, "exists", lambda path: path.name != "children")
+        assert child.pid in listed and sorted(processes.descendants(os.getpid())) == sorted(listed)
+        assert child.stdin is not None
+        child.stdin.close()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root leases uids; the leases' directory is root's")
@@ -101,14 +111,14 @@ def test_the_memory_of_the_own_group_is_known_when_it_is_limited(name, text, exp
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
 def test_what_a_group_counts_is_read_in_either_version(version, tmp_path):
-    group = JailGroup(Cgroups(version=version, memory=tmp_path, pids=tmp_path, cpu=tmp_path))
+    group = Cgroups(version=version, memory=tmp_path, pids=tmp_path, cpu=tmp_path)
     events = tmp_path / ("memory.events" if version == "v2" else "memory.oom_control")
     for count in (0, 3):
         events.write_text(f"oom_kill_disable 1\nunder_oom 0\noom_kill {count}\n")
         assert group.was_out_of_memory() == (count > 0)
     (tmp_path / "cpuacct.usage").write_text("2500000000\n")
     (tmp_path / "cpu.stat").write_text("usage_usec 2500000\nuser_usec 1\n")
-    assert group.counts_cpu and group.cpu_time_s() == 2.5
+    assert group.cpu_time_s() == 2.5
 
 
 def test_groups_left_by_dead_hosts_are_swept_and_others_stay(tmp_path):
@@ -131,7 +141,7 @@ def test_a_real_group_holds_a_process_and_is_gone_afterwards():
             (directory,) = (one for one in own if str(child.pid) in (one / "cgroup.procs").read_text().split())
             assert (found.pids / directory.name / "pids.max").read_text() == "8\n"
             assert not group.was_out_of_memory()
-            assert not group.counts_cpu or group.cpu_time_s() >= 0
+            assert group.cpu is None or group.cpu_time_s() >= 0
             assert child.stdin is not None
             child.stdin.close()
             child.wait()

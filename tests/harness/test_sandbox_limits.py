@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -65,7 +66,7 @@ class TestTheWatch:
         def fail() -> bool:
             raise OSError("the group is gone")
 
-        with Watch({"memory": fail}, ended.set, time.monotonic) as watch:
+        with contextlib.closing(Watch({"memory": fail}, ended.set, time.monotonic)) as watch:
             watch.start()
             assert ended.wait(20)
             with pytest.raises(OSError, match="the group is gone"):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.inference.scripted.server import start_scripted_server
+from harness.inference.scripted.model import start_scripted_server
 from harness.tools.registry import profile_schemas
 from tests.harness.agent_stand import play, problems
 from tests.harness.jail_stand import reference_sandbox

@@ -23,11 +23,8 @@ from judge.calibration.measurement import (
     sign_calibration,
 )
 from judge.calibration.traces import CalibrationShop, families, is_held, make_trace, open_shop, recipes
-from judge.citations import explain_verdicts
-from judge.panel import judge_body
 from judge.scripted import ScriptedJudge
-from judge.verdict import UnscoredVerdict, Verdict
-from tests.judge.bodies import COMPARED, RUBRIC, VAGUE, episode
+from tests.judge.bodies import RUBRIC
 
 
 @pytest.fixture(scope="module")
@@ -95,17 +92,6 @@ def test_kappa_is_one_for_equals_and_cohens_for_two_levels():
     assert quadratic_kappa([(0, 0), (4, 4)]) == 1
     assert quadratic_kappa([(2, 2)]) is None and quadratic_kappa([]) is None
     assert quadratic_kappa([(0, 4), (4, 0)]) == -1
-
-
-def test_an_explanation_places_every_quote_and_says_what_code_required():
-    body = episode(COMPARED)
-    verdict = judge_body(body, RUBRIC, [ScriptedJudge()])
-    assert isinstance(verdict, Verdict)
-    found = explain_verdicts(body, RUBRIC, [verdict])
-    assert found.ceiling_e4 == 9_000 and len(found.possible) == 4
-    assert len(found.quotes) == 3 and all(quote.is_there for quote in found.quotes)
-    owed = UnscoredVerdict(body_sha256="", rubric_id="r", failure=ArenaError("U3020", "away").failure)
-    assert explain_verdicts(episode(VAGUE), RUBRIC, [verdict, owed]).quotes == ()
 
 
 class AwayJudge(ScriptedJudge):

@@ -33,7 +33,6 @@ from tests.judge.comparisons import HONEST, NO_COMPARISON
 from tests.judge.comparisons import body as shop_body
 
 LEVELS = {VAGUE: 3_000, ANALYSED: 5_000, CITED: 7_000, COMPARED: 9_000}
-# Data of the trace itself: planted where the program can write, they must carry nothing.
 
 
 class MostGullibleJudge:
@@ -107,13 +106,10 @@ def test_a_comparison_may_run_over_two_completions_that_follow_each_other():
     assert (ceiling_e4(near, RUBRIC), ceiling_e4(apart, RUBRIC)) == (9_000, 7_000)
 
 
-def kept(shop: str, words: str, emitter: str) -> int:
-    return ceiling_e4(shop_body(shop, words, emitter), RUBRIC)
-
-
 @pytest.mark.parametrize(("shop", "words"), HONEST)
 def test_honest_comparisons_keep_their_ceiling_and_a_gullible_judge_can_give_it(shop, words):
-    assert kept(shop, words, "llm") == gullible(shop_body(shop, words)) == 9_000
+    body = shop_body(shop, words)
+    assert ceiling_e4(body, RUBRIC) == gullible(body) == 9_000
 
 
 @pytest.mark.parametrize("emitter", ["llm", "code"])

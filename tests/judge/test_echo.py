@@ -40,16 +40,6 @@ def test_a_dialogue_resent_in_one_message_is_the_models_own_words_and_the_tools(
     assert found == {1: 0, 2: 0}
 
 
-@pytest.mark.parametrize("emitter", ["code", "echoed"])
-def test_what_a_result_repeats_of_the_programs_arguments_is_no_data(emitter):
-    called = search(
-        0, 0, name="check_product_match", arguments=json.dumps({"requirements": json.dumps({THOUGHT: "1"})}),
-        result=json.dumps({"mismatches": [THOUGHT]}), emitter=emitter,
-    )  # fmt: skip
-    messages = (turn("user", json.dumps({"mismatches": [THOUGHT]})),)
-    assert shares(called, completion(1, THOUGHT, request=(0,)), messages=messages)[1] == 10_000
-
-
 # -- what is joined from quotations
 
 LONG = [

@@ -50,13 +50,12 @@ def test_the_scripted_judge_walks_the_decision_tree(words, quality_e4, coefficie
 class FussyJudge:
     """A judge that is put off by a word of the trace, and reads every other trace."""
 
-    def __init__(self, model: str, put_off: str | ArenaError, times: int = 10**6) -> None:
-        self.model, self._put_off, self._times = model, put_off, times
+    def __init__(self, model: str, put_off: str | ArenaError, word: str = "gruesome") -> None:
+        self.model, self._put_off, self._word = model, put_off, word
 
     def opine(self, trace: RenderedTrace, rubric: Rubric, refusals: Sequence[str] = ()) -> JudgeReply:
-        if "gruesome" not in trace.text or self._times == 0:
+        if self._word not in trace.text:
             return ScriptedJudge(self.model).opine(trace, rubric)
-        self._times -= 1
         if isinstance(self._put_off, ArenaError):
             raise self._put_off
         return JudgeReply(text=self._put_off)
@@ -82,13 +81,8 @@ def test_a_trace_that_no_model_reads_or_only_the_kindest_has_the_lowest_quality(
 
 
 def test_one_abstention_of_three_is_no_verdict_where_another_model_reads_nothing():
-    class MuteJudge:
-        model = "b"
-
-        def opine(self, trace: RenderedTrace, rubric: Rubric, refusals: Sequence[str] = ()) -> JudgeReply:
-            return JudgeReply(text="")
-
-    judges = [FussyJudge("a", ""), MuteJudge(), ScriptedJudge("c")]
+    mute = FussyJudge("b", "", word="")  # put off by every trace
+    judges = [FussyJudge("a", ""), mute, ScriptedJudge("c")]
     owed = judge_body(episode(GRUESOME), panel("a", "b", "c"), judges)
     assert isinstance(owed, UnscoredVerdict) and owed.failure.code == "U3021"
 

@@ -15,12 +15,13 @@ from arena.chain.beacon import LocalBeacon
 from arena.chain.keys import generate_signer
 from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.port import Signer
+from arena.evaluate import EpisodeCost, Evaluation, records_of
 from arena.policies import DEMO
 from arena.policy import Policy
 from arena.race.decider import qualifying_items
 from arena.race.machine import RaceState
 from arena.records.body import encode_body
-from arena.records.model import AttemptRecord, Conditions, EvaluationRecord, Subject, VerdictRecord
+from arena.records.model import Conditions, Subject
 from arena.records.port import Lease, StoredSubmission
 from arena.records.sequencer import Sequencer
 from arena.store.embedded import EmbeddedServer
@@ -28,7 +29,7 @@ from arena.store.postgres import PostgresStore
 from arena.submissions.model import SignedSubmission, make_submission, waiting_row
 from foundation.errors import Failure
 from harness.trace import EvaluationBody
-from judge.verdict import UnscoredVerdict, Verdict
+from judge.verdict import UnscoredVerdict
 from neurons.health.metrics import Metrics
 from neurons.loops.checkpoints import CheckpointLoop
 from neurons.loops.node import JudgeBudgets, Node
@@ -39,6 +40,7 @@ from neurons.worker.pool import WorkerPool
 from problems.synthesis import synthesize
 from tests.arena import log_stand
 from tests.arena.bank_stand import SeededMaker, open_bank
+from tests.arena.race_stand import judged
 from tests.problems.stand import make_catalogue
 
 CATALOGUE = make_catalogue(200)
@@ -201,40 +203,25 @@ class Desk:
         return done
 
     async def _finish(
-        self,
-        lease: Lease,
-        is_success: bool,
-        *,
-        shown: EvaluationBody | None = None,
-        quality_e4: int = 9_000,
-        coefficient_e4: int = 10_000,
+        self, lease: Lease, is_success: bool, *, shown: EvaluationBody | None = None, quality_e4: int = 9_000
     ) -> None:
         """Record an episode: what it came to, and the judge's verdict unless there is none now."""
-        shown, rubric = shown or log_stand.body(next(self._bodies)), self.policy.rubric
+        shown, item, conditions = shown or log_stand.body(next(self._bodies)), lease.item, self.node.conditions
         body = encode_body(shown)
-        about = {"subject": lease.item.subject, "context": lease.item.context}
-        judged = {"body_sha256": body.body_sha256, "rubric_id": rubric.rubric_id}
-        verdict: Verdict | UnscoredVerdict = Verdict(
-            **judged,
-            prompt_sha256=rubric.prompt_sha256,
-            quality_e4=quality_e4,
-            coefficient_e4=coefficient_e4,
-            spread_e4=0,
-            opinions=(),
-        )
-        if self.unjudged is not None:
-            verdict = UnscoredVerdict(**judged, failure=self.unjudged)
-        done = {"attempt_id": lease.attempt_id, "body_sha256": body.body_sha256, **about}
-        evaluation = EvaluationRecord(
-            **done,
-            conditions=self.node.conditions,
-            stop="terminated",
-            failure=None,
-            is_agentic=shown.is_agentic,
-            totals=shown.totals,
+        sha256, rubric_id, why = body.body_sha256, self.policy.rubric.rubric_id, self.unjudged
+        evaluation = Evaluation(
+            body=shown,
             outcome=log_stand.outcome(is_success),
+            verdict=UnscoredVerdict(body_sha256=sha256, rubric_id=rubric_id, failure=why)
+            if why is not None
+            else judged(self.policy, sha256, quality_e4),
+            status="scored",
+            failure=None,
+            sandbox=conditions.sandbox,
+            cost=EpisodeCost(),
         )
-        records = [AttemptRecord(**done, ended="evaluated"), evaluation, VerdictRecord(**about, verdict=verdict)]
+        about = {"subject": item.subject, "context": item.context, "conditions": conditions, "body_sha256": sha256}
+        records = records_of(evaluation, attempt_id=lease.attempt_id, **about)
         await self.node.sequencer.append(records, (body,), lease)
 
     async def turn_until(self, *stages: str, race: int = 1, turns: int = 40, seconds: float = 1.0) -> RaceState:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from arena.evaluate import EpisodeCost, Evaluation
 from foundation.errors import Failure
 from judge.verdict import Verdict
-from neurons.worker.protocol import (
+from neurons.worker.ports import (
     REQUESTS,
     Evaluated,
     Faulted,

@@ -47,26 +47,13 @@ ROOT = Path(__file__).resolve().parents[2]
 OPERATOR = keypair_signer("//Operator")
 TAO_RAO = 1_000_000_000
 DOOR_S = 60.0  # until a node that starts has published its address
-PERIOD_MS = 40_000  # about: from one close to the next
 
 
-def shared_policy(closes_in_ms: int) -> Policy:
-    """A policy whose shared races take less than a minute, and whose next close is about `closes_in_ms` from now.
-
-    Shared closes stand at the multiples of a race's period: a period a little longer or shorter moves them anywhere.
-    """
-    now_ms = unix_ms()
-    for longer_ms in range(PERIOD_MS // 5):
-        policy = _policy(longer_ms)
-        if 0 <= next(shared_closes_ms(now_ms, policy.race)) - now_ms - closes_in_ms < 1_000:
-            return policy
-    raise AssertionError("no period has a close then")
-
-
-def _policy(longer_ms: int) -> Policy:
+def shared_policy() -> Policy:
+    """A policy whose shared races take less than a minute, and close every 40 seconds or so."""
     race = replace(
         DEMO.race,
-        closes_after_ms=9_500 + longer_ms,
+        closes_after_ms=9_500,
         qualifying_grace_ms=4_000,
         reveal_ms=4_500,
         run_ms=17_000,
@@ -88,10 +75,9 @@ def _policy(longer_ms: int) -> Policy:
 class Network:
     """The chain, the operator's batches and the policy that the nodes of one test have in common."""
 
-    def __init__(self, base: Path, catalogue_dir: Path, closes_in_ms: int) -> None:
+    def __init__(self, base: Path, catalogue_dir: Path) -> None:
         self.base, self.catalogue_dir = base, catalogue_dir
-        self.policy = shared_policy(closes_in_ms)
-        self.closes_ms = next(shared_closes_ms(unix_ms(), self.policy.race))
+        self.policy = shared_policy()
         (base / "files").mkdir()
         (base / "files" / "policy.json").write_bytes(msgspec.json.encode(self.policy))
         rules = LocalRules(block_ms=BLOCK_MS, weights_rate_limit_blocks=4, commitment_rate_limit_blocks=4)

@@ -18,7 +18,7 @@ from arena.records.body import decode_content
 from arena.records.model import GateRecord
 from arena.records.port import EVERY_STATE
 from arena.submissions.model import SignedSubmission, make_submission, waiting_row
-from neurons.race.admission import Admissions, Intake
+from neurons.race.admission import Intake
 from neurons.race.log import QUALIFYING, RaceLog
 from tests.arena.chain_faults import set_finality_lag
 from tests.arena.log_stand import settlement
@@ -60,6 +60,13 @@ async def commit(desk: Desk, name: str, source: str, signer: Signer | None = Non
     made = make_submission(miner, name, source, desk.time.ms)
     await desk.chain.commit(miner, made.commitment_sha256)
     desk.time.pass_s(5)
+    return made
+
+
+async def handed(desk: Desk, name: str, source: str, signer: Signer | None = None) -> SignedSubmission:
+    """A commitment whose source is handed in at once."""
+    made = await commit(desk, name, source, signer)
+    await desk.hand_in(made)
     return made
 
 
@@ -118,9 +125,7 @@ async def test_an_agent_that_was_held_for_a_while_can_still_end_its_qualifying(d
 
 async def test_a_persons_decision_is_said_once_and_a_hold_that_runs_out_is_none(desk):
     intake = restart(desk)
-    odd, other, late = [await commit(desk, name, source) for name, source in ODD.items()]
-    for made in (odd, other, late):
-        await desk.hand_in(made)
+    odd, other, late = [await handed(desk, name, source) for name, source in ODD.items()]
     await turns(intake, 2)
     assert [(each.decided_by, each.outcome, each.hold) for each in await words(desk)] == [
         ("gate", "review", "heuristic")
@@ -191,8 +196,7 @@ async def test_versions_of_one_coldkey_are_no_copies_of_each_other(desk, monkeyp
 
 async def test_a_winners_code_is_free_from_the_block_at_which_its_embargo_ended(desk):
     intake = restart(desk)
-    winner = await commit(desk, "winner", LONG)
-    await desk.hand_in(winner)
+    winner = await handed(desk, "winner", LONG)
     await turns(intake, 2)
     early = await commit(desk, "early", LONG.replace("Ended with", "It ended with"))
     closes_ms = desk.time.ms
@@ -202,10 +206,9 @@ async def test_a_winners_code_is_free_from_the_block_at_which_its_embargo_ended(
         await desk.store.put_event("race/race-000001", number, event)
     desk.time.ms = embargo_ends_ms(closes_ms, RULES.embargo)
     desk.time.pass_s(5)
-    built_on = await commit(desk, "built-on", LONG.replace("Ended with", "So it ended with"))
-    again = await commit(desk, "again", f"{LONG}\n# again\n")
-    for made in (early, built_on, again):
-        await desk.hand_in(made)
+    await desk.hand_in(early)
+    built_on = await handed(desk, "built-on", LONG.replace("Ended with", "So it ended with"))
+    again = await handed(desk, "again", f"{LONG}\n# again\n")
     await turns(restart(desk), 4)
     states = [await state(desk, made) for made in (early, built_on, again)]
     assert states == ["review", "accepted", "rejected"]
@@ -221,8 +224,7 @@ async def test_a_winners_code_is_free_from_the_block_at_which_its_embargo_ended(
 
 async def test_a_later_commitment_kills_none_that_waits(desk):
     intake, miner = restart(desk), generate_signer()
-    first = await commit(desk, "first", LONG, miner)
-    await desk.hand_in(first)
+    await handed(desk, "first", LONG, miner)
     await commit(desk, "second", PLAIN, miner)  # its file is handed in to nobody
     await turns(intake, 1)
     (row,) = await desk.store.submissions(EVERY_STATE, miner_hotkey=miner.hotkey)
@@ -232,8 +234,7 @@ async def test_a_later_commitment_kills_none_that_waits(desk):
 async def test_a_submission_waits_until_its_commitment_is_final(desk):
     intake = restart(desk)
     await set_finality_lag(desk.chain, 100)
-    made = await commit(desk, "agent", LONG)
-    await desk.hand_in(made)
+    made = await handed(desk, "agent", LONG)
     await turns(intake, 1)
     (row,) = await desk.store.submissions(EVERY_STATE)
     assert row.state == "waiting"
@@ -255,17 +256,15 @@ async def test_what_the_chain_does_not_know_is_refused_and_its_source_dropped(de
 
 async def test_a_submission_on_which_the_gate_fails_holds_up_nobody(desk, monkeypatch):
     intake = restart(desk)
-    odd, good = await commit(desk, "odd", LONG), await commit(desk, "good", PLAIN)
-    for made in (odd, good):
-        await desk.hand_in(made)
-    inspect = Admissions.inspect
+    odd, good = await handed(desk, "odd", LONG), await handed(desk, "good", PLAIN)
+    inspect = Intake.inspect
 
     async def failing(self, subject, *rest):
         if subject.agent_version_id == odd.agent_version_id:
             raise ValueError("a bug of ours")
         return await inspect(self, subject, *rest)
 
-    monkeypatch.setattr(Admissions, "inspect", failing)
+    monkeypatch.setattr(Intake, "inspect", failing)
     await turns(intake, 1)
     assert await state(desk, good) == "accepted"
     monkeypatch.undo()

@@ -25,7 +25,7 @@ from neurons.race.episodes import EpisodeLoop, sweep
 from neurons.race.log import QUALIFYING, RaceLog
 from neurons.settings.settings import Settings
 from neurons.validator import STOP_SIGNALS, Supervisor
-from neurons.worker.protocol import EvaluateJob, JudgeJob, Reply
+from neurons.worker.ports import EvaluateJob, JudgeJob, Reply
 from tests.arena import log_stand
 from tests.neurons.clock_stand import Desk
 

@@ -22,7 +22,7 @@ from foundation.errors import ArenaError
 from neurons.cli.app import app
 from neurons.loops.node import Node, OperatorFiles, Permits, Sharing
 from neurons.node.operator_files import take_operator_files
-from neurons.race.releases import ReleaseLoop
+from neurons.race.sharing import ReleaseLoop
 from neurons.settings.inputs import policy_of
 from neurons.settings.released import open_releases, with_held_release
 from neurons.settings.settings import Settings, resolve

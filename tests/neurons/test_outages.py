@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from arena.chain.keys import keypair_signer
 from foundation.errors import ArenaError
-from harness.inference.scripted.server import start_scripted_server
+from harness.inference.scripted.model import start_scripted_server
 from judge.verdict import UnscoredVerdict, Verdict
 from neurons.demo.demo import RACE, VALIDATOR, DemoRun, DemoView, running_validator, watch
 from neurons.race.log import QUALIFYING

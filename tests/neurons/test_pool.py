@@ -15,19 +15,20 @@ from hypothesis import strategies as st
 
 from harness.catalogue.native import open_catalogue
 from harness.limits import EpisodeLimits
-from neurons.settings.endpoints import open_endpoints
+from neurons.settings.endpoints import chosen_endpoints
 from neurons.settings.settings import resolve
 from neurons.worker.pool import WorkerPool
 from neurons.worker.ports import (
     RESERVED_BYTES,
     WORKER_BYTES,
+    Evaluated,
+    EvaluateJob,
+    Faulted,
     worker_count,
     worker_setup,
 )
-from neurons.worker.protocol import Evaluated, EvaluateJob, Faulted
-from problems.model import OutcomeScore, Problem
+from problems.model import Problem
 from problems.synthesis import synthesize
-from problems.titles import AcceptedTitles, reward_titles
 from tests.harness.jail_stand import WHY_NO_JAIL, has_jail
 from tests.neurons.arena_stand import SMALL, is_alive
 
@@ -46,14 +47,13 @@ def test_all_jails_at_their_limit_fit_into_memory_whenever_more_than_one_runs(wa
 @asynccontextmanager
 async def open_pool(base: Path, catalogue: Path, size: int, deadline_s: float) -> AsyncIterator[WorkerPool]:
     settings = resolve({"state_dir": base, "catalogue_dir": catalogue, "guest_dir": base, "policy": "demo"}).settings
-    with open_endpoints(settings, SMALL) as (upstreams, judge):
-        setups = tuple(worker_setup(settings, SMALL, upstreams, judge, slot) for slot in range(size))
-        pool = WorkerPool(setups, deadline_s)
-        try:
-            await pool.start()
-            yield pool
-        finally:
-            await pool.stop()
+    chosen = chosen_endpoints(settings, SMALL)
+    pool = WorkerPool(tuple(worker_setup(settings, SMALL, *chosen, slot) for slot in range(size)), deadline_s)
+    try:
+        await pool.start()
+        yield pool
+    finally:
+        await pool.stop()
 
 
 def workers() -> list[psutil.Process]:
@@ -107,19 +107,5 @@ async def test_a_killed_a_stopped_and_a_cancelled_job_end_with_their_jails_and_c
     assert not workers()
 
 
-async def test_a_worker_scores_a_job_with_the_titles_it_came_with_and_the_next_one_with_its_own(
-    arena_base, small_catalogue
-):
-    if not has_jail():
-        pytest.skip(WHY_NO_JAIL)
-    (problem,) = synthesize(tuple(open_catalogue(small_catalogue).products()), seed=3, counts={"product": 1})
-    of_batch = AcceptedTitles(name="qwen@batch-1", accepted=dict.fromkeys(reward_titles((problem,)), frozenset("1")))
-    async with open_pool(arena_base, small_catalogue, size=1, deadline_s=60.0) as pool:
-        for titles, name in ((of_batch, "qwen@batch-1"), (None, "lexical/1")):
-            reply = await pool.run(job(name, QUICK, problem, titles))
-            assert isinstance(reply, Evaluated) and isinstance(reply.evaluation.outcome, OutcomeScore), reply
-            assert reply.evaluation.outcome.titles == name
-
-
-def job(name: str, source: str, problem: Problem, titles: AcceptedTitles | None = None) -> EvaluateJob:
-    return EvaluateJob(source=f"{source}  # {name}", problem=problem, titles=titles)
+def job(name: str, source: str, problem: Problem) -> EvaluateJob:
+    return EvaluateJob(source=f"{source}  # {name}", problem=problem)

@@ -23,8 +23,7 @@ from neurons.race.episodes import VerdictLoop
 from neurons.settings.settings import resolve
 from neurons.worker import pool as pool_module
 from neurons.worker.pool import WorkerPool
-from neurons.worker.ports import worker_setup
-from neurons.worker.protocol import EvaluateJob, Faulted, Reply
+from neurons.worker.ports import EvaluateJob, Faulted, Reply, worker_setup
 from problems.model import Problem
 from tests.neurons.arena_stand import SMALL
 from tests.neurons.clock_stand import Desk

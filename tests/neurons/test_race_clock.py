@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from arena.chain.keys import generate_signer
 from arena.records.body import decode_content
+from arena.records.model import SettlementRecord
 from foundation.errors import ArenaError
 from neurons.loops.watches import STALE_MS, ChainWatch
 from neurons.race.weights import WeightsLoop
@@ -27,41 +28,20 @@ def solves(desk: Desk, *names: str):
 
 
 # -- a race and its weights
-async def test_a_race_runs_from_its_sealing_to_its_release_and_its_weights_are_set(desk):
-    await desk.submit("good")
-    await desk.submit("weak")
+async def raced(desk: Desk) -> SettlementRecord:
     await desk.turn_until("running")
     await desk.clock.turn()
-    assert await desk.work(solves(desk, "good")) == 3 * POLICY.race.problems  # the control agent is the third
-    state = await desk.turn_until("settled")
-    assert (await desk.weights.turn()).status == "ok"
-    assert await desk.chain.weights(desk.signer.hotkey) == tuple(
-        zip(state.settlement.uids, state.settlement.weights_u16, strict=True)
-    )
-    await desk.turn_until("open", race=2)
-    assert (await desk.clock.states())[0].is_finished
-
-
-async def raced(desk: Desk, race: int = 1) -> None:
-    await desk.turn_until("running", race=race)
-    await desk.clock.turn()
     await desk.work(solves(desk, "good"))
-    await desk.turn_until("settled", race=race)
-
-
-async def test_a_shadow_settles_and_publishes_and_sets_no_weights(desk):
-    await desk.submit("good")
-    await raced(desk)
-    shadow = WeightsLoop(desk.node, desk.clock, is_shadow=True)
-    assert await shadow.turn() is None and await desk.store.weights_results() == []
-    assert (await desk.weights.turn()).status == "ok"
+    return (await desk.turn_until("settled")).settlement
 
 
 async def test_weights_are_set_again_every_tempo_and_a_winner_that_left_is_paid_no_more(desk):
     winner = await desk.submit("good")
-    await raced(desk)
+    settlement = await raced(desk)
     first = await desk.weights.turn()
     assert first.status == "ok" and len(first.uids) == 2
+    paid = tuple(zip(settlement.uids, settlement.weights_u16, strict=True))
+    assert await desk.chain.weights(desk.signer.hotkey) == paid
     assert await desk.weights.turn() is None
     await deregister(desk.chain, winner.miner_hotkey)
     stranger = generate_signer()
@@ -139,14 +119,10 @@ async def test_no_weights_are_set_from_a_chain_that_stands_still_and_they_follow
 # -- whom a closed race waits for
 
 
-async def closed(desk: Desk, race: int = 1) -> int:
-    return (await desk.turn_until("closed", race=race)).closed.closing_block
-
-
 async def test_a_closed_race_waits_for_agents_committed_by_its_close_and_not_for_ever(desk):
     await desk.submit("good")
     await desk.submit("slow", state="accepted")
-    await closed(desk)
+    await desk.turn_until("closed")
     desk.time.pass_s(5)
     assert (await desk.clock.turn()).field is None
     desk.time.pass_s(POLICY.race.qualifying_grace_ms / 1_000)

@@ -6,11 +6,9 @@ import itertools
 from types import SimpleNamespace
 from typing import cast
 
-from msgspec.structs import replace
-
 from arena.policy import Policy
 from arena.race.admission import REFUSALS_MAX
-from arena.records.model import AttemptRecord, Context, Payload, VerdictRecord
+from arena.records.model import AttemptRecord, Context, EvaluationRecord, Payload, VerdictRecord
 from arena.store.postgres import PostgresStore
 from foundation.errors import Failure
 from judge.verdict import UnscoredVerdict
@@ -40,14 +38,12 @@ class Log(RaceLog):
         return self.own_mean_e4(AGENT.subject.agent_version_id, SUITE, policy)
 
 
-def evaluation(problem: str, *, is_success: bool, rules: Policy = POLICY, validator: str = ME, body: int = 0):
-    row = stand.evaluation(rules, stand.batch(), AGENT, problem, validator, body, is_success=is_success)
-    return replace(row.record, context=Context(stage="qualifying", race_id="", problem_id=problem))
+def evaluation(problem: str, *, is_success: bool, rules: Policy = POLICY) -> EvaluationRecord:
+    return stand.evaluation(rules, AGENT, problem, ME, is_success=is_success, stage="qualifying")
 
 
-def verdict(record, quality_e4: int = 9_000) -> VerdictRecord:
-    row = stand.LoggedRecord(validator=ME, seq=1, content_sha256="", record=record)
-    return stand.verdict(POLICY, row, quality_e4, 2).record
+def verdict(record: EvaluationRecord) -> VerdictRecord:
+    return stand.verdict(POLICY, record)
 
 
 def refusal(record, code: str = "U3021") -> VerdictRecord:

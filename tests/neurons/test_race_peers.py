@@ -15,8 +15,7 @@ from arena.chain.port import Metagraph, Neuron
 from arena.exchange.port import Peer, RowsQuestion
 from arena.exchange.pull import PullPace
 from arena.race.agreement import countersign_value
-from arena.race.logs import AnchoredLog
-from arena.race.machine import AdoptSettlement, ChainRead, PullLogs, RaceState
+from arena.race.machine import AdoptSettlement, AnchoredLog, ChainRead, PullLogs, RaceState
 from arena.race.settle import settlement_sha256
 from arena.records.model import PastSettlement
 from foundation.errors import ArenaError

@@ -21,8 +21,7 @@ from neurons.loops.run_loop import StopSignal
 from neurons.race.episodes import EpisodeLoop, sweep
 from neurons.settings.settings import Endpoint, resolve
 from neurons.worker.pool import WorkerPool
-from neurons.worker.ports import worker_setup
-from neurons.worker.protocol import Evaluated, EvaluateJob, Faulted
+from neurons.worker.ports import Evaluated, EvaluateJob, Faulted, worker_setup
 from problems.synthesis import synthesize
 from tests.arena import log_stand
 from tests.harness.jail_stand import WHY_NO_JAIL, has_jail

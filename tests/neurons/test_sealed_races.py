@@ -16,14 +16,10 @@ from arena.bank.sealing import lock_batch, write_sealed
 from arena.chain.keys import keypair_signer
 from arena.chain.port import Signer
 from arena.race.schedule import closing_ms
-from arena.records.body import decode_content
-from arena.records.model import ReleaseRecord
 from arena.store.embedded import EmbeddedServer
 from foundation.errors import ArenaError
 from neurons.cli.race import app
-from problems.suites import accept_lexically
 from problems.synthesis import synthesize
-from problems.title_index import TitleIndex
 from tests.arena.bank_stand import OPERATOR, TIMELOCK, open_bank
 from tests.neurons.clock_stand import CATALOGUE, POLICY, Desk, open_desk
 
@@ -42,15 +38,21 @@ def deliver(desk: Desk, seed: int = 1, *, is_titled: bool = False, signer: Signe
     """The operator's batch for a race that opens now."""
     opens_with = desk.beacon.round_after(closing_ms(desk.time.ms, desk.policy.race))
     problems = synthesize(CATALOGUE, seed=seed, counts={"product": 3})
-    titles = accept_lexically(problems, TitleIndex(CATALOGUE), f"bank-{seed}") if is_titled else None
-    batch = seal(f"slot-{seed}", problems, os.urandom(32), titles=titles)
+    batch = seal(f"slot-{seed}", problems, os.urandom(32))
     sealed = lock_batch(batch, opens_with, timelock=TIMELOCK, signer=signer, made_ms=desk.time.ms)
     path = desk.folder / "bank" / f"slot-{seed}.sealed.json"
     write_sealed(path, sealed)
     return path
 
 
-async def test_a_sealed_batch_is_drawn_raced_settled_and_released_with_its_salt(desk):
+def released(desk: Desk, dsn: str, race: str = "race-000001", *more: str):
+    return CliRunner().invoke(app, ["show", race, "--release", "--dsn", dsn, "--state-dir", str(desk.folder), *more])
+
+
+async def test_a_sealed_batch_is_opened_by_its_draw_raced_and_released_and_the_command_checks_every_commitment(
+    desk, server
+):
+    dsn = server.dsn_for(desk.signer.hotkey)
     deliver(desk)
     await desk.submit("good")
     opened = await desk.turn_until("open")
@@ -59,34 +61,16 @@ async def test_a_sealed_batch_is_drawn_raced_settled_and_released_with_its_salt(
     await desk.turn_until("running")
     batch = desk.stock.batch("race-000001")
     assert batch.batch_sha256 == opened.opened.batch.batch_sha256
+    early = await asyncio.to_thread(released, desk, dsn)
+    assert early.exit_code == 2 and "p_" not in early.stdout
     await desk.clock.turn()
     assert await desk.work() == 2 * POLICY.race.problems  # the agent's and the control's
     await desk.turn_until("settled")
     await desk.clock.turn()
-    (release,) = [decode_content(record.content).payload async for record in desk.store.records(kinds=("release",))]
-    assert isinstance(release, ReleaseRecord)
-    assert (release.salt, release.problems) == (batch.salt, batch.released_problems)
-
-
-def released(desk: Desk, dsn: str, race: str = "race-000001", *more: str):
-    return CliRunner().invoke(app, ["show", race, "--release", "--dsn", dsn, "--state-dir", str(desk.folder), *more])
-
-
-async def test_the_release_command_opens_every_commitment_after_the_release_and_nothing_before(desk, server):
-    dsn = server.dsn_for(desk.signer.hotkey)
-    deliver(desk)
-    await desk.submit("good")
-    await desk.turn_until("running")
-    early = await asyncio.to_thread(released, desk, dsn)
-    assert early.exit_code == 2 and "p_" not in early.stdout
-    await desk.clock.turn()
-    await desk.work()
-    await desk.turn_until("settled")
-    await desk.clock.turn()
     shown = await asyncio.to_thread(released, desk, dsn, "race-000001", "--json")
     found = json.loads(shown.stdout)["release"]
-    assert shown.exit_code == 0 and found["batch"] == "kept" and not found["faults"]
-    assert len(found["record"]["problems"]) == 3 and not found["broken"]
+    assert shown.exit_code == 0 and found["batch"] == "kept" and not found["faults"] and not found["broken"]
+    assert (found["record"]["salt"], len(found["record"]["problems"])) == (batch.salt, 3)
     path = desk.folder / "bank" / "race-000001.batch.json"
     other = seal("slot-1", synthesize(CATALOGUE, seed=9, counts={"product": 3}), os.urandom(32))
     write_batch(path, other)

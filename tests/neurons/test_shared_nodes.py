@@ -23,7 +23,6 @@ from neurons.health.status import read_node_file
 from tests.neurons.arena_stand import short_folder
 from tests.neurons.shared_nodes_stand import Network, SharedNode, stop_all, wait_for
 
-CLOSES_IN_MS = 28_000  # two of the nodes wait for the files first
 SETTLED_S = 200.0  # a machine too busy for the first race may settle a later one
 AGENTS = (
     DemoAgent("expert", "//Ada", baseline_source("scripted-expert")),
@@ -64,7 +63,7 @@ def standings(node: SharedNode, race: str) -> list[dict[str, Any]]:
 def test_nodes_that_share_a_race_settle_alike_whoever_got_the_operators_files_and_the_agents(
     base: Path, small_catalogue: Path
 ) -> None:
-    network = Network(base, small_catalogue, CLOSES_IN_MS)
+    network = Network(base, small_catalogue)
     first, second = SharedNode(network, "//First", 50_000), SharedNode(network, "//Second", 30_000)
     shadow = SharedNode(network, "//Shadow", 40_000, is_shadow=True)
     nodes = (first, second, shadow)

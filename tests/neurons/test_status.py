@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -12,17 +11,16 @@ from typer.testing import CliRunner
 
 from arena.bank.batch import Batch, SealedProblem
 from arena.chain.keys import generate_signer
-from arena.chain.port import Metagraph, Neuron, Signer
+from arena.chain.port import Metagraph, Neuron
 from arena.policies import DEMO, PAPER
 from arena.race.machine import ChainRead, RaceState, open_race
 from arena.race.schedule import timeline
 from arena.records.model import StoredCheckpoint
 from arena.records.port import WeightsResult
-from arena.store.embedded import start_embedded
+from arena.store.embedded import EmbeddedServer
 from arena.store.location import StoreLocation, write_location
-from arena.store.postgres import PostgresStore
 from foundation.codes import lookup
-from foundation.errors import ArenaError, Failure
+from foundation.errors import Failure
 from neurons.cli.app import app
 from neurons.health.status import (
     DAY_MS,
@@ -38,13 +36,9 @@ from neurons.health.status import (
     Wait,
     assess,
     page,
+    write_node_file,
 )
-from neurons.loops.run_loop import StopSignal
-from neurons.loops.watches import ChainWatch
-from neurons.node.reporting import HeartbeatLoop, next_deadline
-from neurons.race.log import QUALIFYING, RaceLog
-from tests.neurons.arena_stand import short_folder
-from tests.neurons.clock_stand import POLICY, START_MS, Desk, Time
+from neurons.node.reporting import next_deadline
 
 NOW_MS = 1_800_000_000_000  # Fri 15 Jan 2027 08:00 UTC
 HOUR_MS = 3_600_000
@@ -195,58 +189,21 @@ def test_the_next_deadline_follows_the_stage_and_the_policy() -> None:
         assert deadline is not None and deadline.at_ms == wanted_ms
 
 
-# -- the command, on a real store
+# -- the command
 
 
-async def live(folder: Path, dsn: str, signer: Signer) -> None:
-    """A node that raced a little and beats once; then the process is gone."""
-    store = await PostgresStore.open(dsn, signer.hotkey)
-    try:
-        time = Time()
-        desk = Desk(store, signer, folder, time)
-        await desk.settle_in()
-        await desk.submit("good")
-        await desk.turn_until("running")
-        await desk.clock.turn()
-        head = await store.head()
-        await store.put_checkpoint(
-            StoredCheckpoint(validator=store.validator, size=head.seq, note="note", signed_ms=START_MS)
-        )
-        await store.put_weights_result(replace(OK, status="rate_limited"))
-        watch = ChainWatch(desk.node)
-        await watch.turn()
-        heart = HeartbeatLoop(desk.node, watch, logs=lambda: [RaceLog(store, QUALIFYING)])
-        drain = StopSignal(time)
-        drain.failed("weights", ArenaError("U3030", "away"))
-        beat = await heart.beat(drain)
-        assert (beat.policy_sha256, beat.guest_sha256) == (
-            POLICY.policy_sha256,
-            desk.node.conditions.sandbox.guest_sha256,
-        )
-        assert desk.node.metrics.registry.get_sample_value("arena_waiting_loops") == 1
-    finally:
-        await store.close()
-
-
-def test_the_command_reads_a_node_that_does_not_run_and_exits_with_1() -> None:
-    signer = generate_signer()
-    with short_folder() as folder:
-        server = start_embedded(folder)
-        try:
-            dsn = server.dsn_for(signer.hotkey)
-            asyncio.run(live(folder, dsn, signer))
-            write_location(folder, StoreLocation(kind="embedded", validator=signer.hotkey, dsn=dsn))
-        finally:
-            server.stop()
-        result = CliRunner().invoke(app, ["validator", "status", "--state-dir", str(folder), "--json"])
-        shown = CliRunner().invoke(app, ["validator", "status", "--state-dir", str(folder)])
+def test_the_command_reads_a_node_that_does_not_run_and_exits_with_1(server: EmbeddedServer, tmp_path: Path) -> None:
+    hotkey = generate_signer().hotkey
+    write_location(tmp_path, StoreLocation(kind="external", validator=hotkey, dsn=server.dsn_for(hotkey)))
+    write_node_file(tmp_path, NodeFile(beat=replace(BEAT, hotkey=hotkey)))
+    result = CliRunner().invoke(app, ["validator", "status", "--state-dir", str(tmp_path), "--json"])
+    shown = CliRunner().invoke(app, ["validator", "status", "--state-dir", str(tmp_path)])
     report = json.loads(result.stdout)
     assert (result.exit_code, shown.exit_code) == (1, 1)
-    assert report["store"]["race"]["race_id"] == "race-000001"
-    assert report["store"]["race"]["stage"] == "running"
-    assert report["store"]["race"]["open_items"] == 2 * POLICY.race.problems  # the agent's and the control's
-    assert report["store"]["weights"][0]["status"] == "rate_limited"
-    assert report["store"]["records"] == report["store"]["checkpoint"]["size"] > 0
-    assert report["node"]["beat"]["waits"][0]["code"] == "U3030"
+    assert (report["store"]["hotkey"], report["store"]["records"], report["node"]["beat"]["records"]) == (
+        hotkey,
+        0,
+        900,
+    )
     assert "V2116" in {point["code"] for point in report["points"] if point["is_urgent"]}
-    assert "race-000001 running" in shown.stdout and "rate limited for race-000001" in shown.stdout
+    assert "0 records; none signed; none anchored" in shown.stdout and "SILENT (pid 42)" in shown.stdout

@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from arena.chain.local import LocalSubtensor
-from arena.evaluate import EpisodeCost, Evaluation
 from arena.race.draw import qualifying_seed
 from foundation.errors import Failure
 from neurons.loops.node import SuiteVariants
@@ -16,10 +15,9 @@ from neurons.loops.run_loop import StopSignal
 from neurons.race.admission import Intake, variant_seed
 from neurons.race.episodes import EpisodeLoop
 from neurons.race.log import QUALIFYING, RaceLog
-from neurons.worker.protocol import REQUESTS, Evaluated, EvaluateJob, Faulted, encode_line
+from neurons.worker.ports import REQUESTS, EvaluateJob, Faulted, encode_line
 from problems.model import variant_id
 from problems.titles import reward_titles
-from tests.arena import log_stand
 from tests.neurons.clock_stand import CATALOGUE, POLICY, SUITE, Desk
 
 BLOCKS = 3
@@ -27,34 +25,14 @@ VARIED = replace(POLICY, name="varied", qualifying=replace(POLICY.qualifying, va
 
 
 class Worker:
-    """In place of the workers: takes jobs down, and answers with a body of the problem asked, or of `other_id`."""
+    """In place of the workers: takes jobs down, and fails them."""
 
-    def __init__(self, *, runs: bool = False, other_id: str = "") -> None:
+    def __init__(self) -> None:
         self.jobs: list[EvaluateJob] = []
-        self._runs, self._other_id = runs, other_id
 
-    async def run(self, job: EvaluateJob) -> Evaluated | Faulted:
+    async def run(self, job: EvaluateJob) -> Faulted:
         self.jobs.append(job)
-        if not self._runs:
-            return Faulted(failure=Failure(code="V2005"))
-        body = replace(
-            log_stand.body(len(self.jobs)),
-            problem_id=self._other_id or job.problem.problem_id,
-            policy_sha256=VARIED.policy_sha256,
-            agent_sha256=self.agent_sha256,
-        )
-        evaluation = Evaluation(
-            body=body,
-            outcome=log_stand.outcome(False),
-            verdict=None,
-            status="unjudged",
-            failure=None,
-            sandbox=log_stand.LEVEL,
-            cost=EpisodeCost(),
-        )
-        return Evaluated(evaluation=evaluation)
-
-    agent_sha256 = ""
+        return Faulted(failure=Failure(code="V2005"))
 
 
 @pytest.fixture

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import functools
 import random
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from harness.catalogue.synthetic import generate
 from problems.model import PriceRule, Problem, Product, RewardItem, Voucher
+from problems.score import ProductOf
+from problems.self_check import RANDOM_DRAWS, SelfCheck, check_chance, check_solvable
 from problems.title_index import TitleIndex
+from problems.titles import TitleMatcher
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 
@@ -88,3 +92,19 @@ VOUCHER_PROBLEM = Problem(
     problem_id="p3", bucket="voucher", query="both, cheap", rewards=(LAMP_ITEM, KETTLE_ITEM), voucher=VOUCHER
 )
 PROBLEMS = (PRODUCT_PROBLEM, SHOP_PROBLEM, VOUCHER_PROBLEM)
+
+
+def check_problem_set(
+    problems: Iterable[Problem],
+    crowd: Sequence[Product],
+    product_of: ProductOf,
+    titles: TitleMatcher,
+    seed: int,
+    draws: int = RANDOM_DRAWS,
+) -> tuple[SelfCheck, ...]:
+    """`check_solvable` and `check_chance` of each problem, in order."""
+    checks = []
+    for problem in problems:
+        check = check_solvable(problem, product_of, titles)
+        checks.append(check_chance(check, problem, crowd, titles, seed, draws) if check.is_usable else check)
+    return tuple(checks)

@@ -10,10 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from neurons.cli.bank import app
-from problems.cases import Documents, score_cases
 from problems.formats import read_problems, write_problems
 from problems.model import Product
-from problems.titles import matcher_named
 from tests.problems.stand import PROBLEMS, PRODUCTS, make_catalogue
 
 CASE = {
@@ -76,17 +74,6 @@ def test_a_malformed_case_is_unscored_and_leaves_the_others_alone(tmp_path, docu
     assert result.exit_code == 1
     assert [line.get("unscored", {}).get("code") for line in lines] == ["P4001", "P4009", "P4003", "P4008", None]
     assert [line["case_id"] for line in lines] == ["line 1", "line 2", "c1", "c1", "c1"]
-
-
-def test_a_malformed_document_unscores_only_the_cases_that_look_at_it():
-    broken = {"id": "102", "contents": "", "product": {"product_id": "102", "price": "cheap"}}
-    held = Documents(
-        [json.dumps({"id": "103", "product": msgspec.to_builtins(PRODUCTS["103"])}), json.dumps(broken), b"\n"]
-    )
-    cases = [json.dumps(CASE), json.dumps({**CASE, "product_ids": "999,103"})]
-    first, second = score_cases(cases, held, matcher_named("lexical/1"))
-    assert first["unscored"]["code"] == "P4005"
-    assert second["product"] == 0.5
 
 
 def test_list_shows_what_an_agent_may_see_and_no_answer(problem_file):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -9,11 +11,12 @@ from hypothesis import strategies as st
 
 from foundation.codes import Owner
 from foundation.errors import ArenaError
-from problems.formats import read_problem
-from problems.model import Axis, OutcomeScore, PriceRule, UnscoredOutcome
-from problems.score import parse_recommendation, reference_fields, score
+from problems.formats import Documents, read_problem, score_cases
+from problems.model import Axis, OutcomeScore, PriceRule, UnscoredOutcome, Voucher
+from problems.score import discounted_total, parse_recommendation, reference_fields, score, settle_bill
 from problems.titles import matcher_named
 from tests.problems.stand import (
+    DATA,
     KETTLE_ITEM,
     LAMP,
     LAMP_ITEM,
@@ -75,16 +78,6 @@ def test_a_near_miss_on_one_axis_costs_exactly_that_axis(axis, near_miss):
     for name in ("title", "price", "service", "sku", "attribute"):
         missed = getattr(slot, name).total - getattr(slot, name).hits
         assert missed == (1 if name == axis else 0), name
-
-
-def test_sku_and_attribute_hits_are_those_of_the_best_option_in_any_order():
-    item = replace(LAMP_ITEM, sku_options=({"color": "red"},), attributes=({"size": ("m",)},))
-    options = {"1": {"color": "red"}, "2": {"size": "m"}}
-    for order in (options, dict(reversed(options.items()))):
-        slot = scored(
-            replace(PRODUCT_PROBLEM, rewards=(item,)), ["102"], {"102": replace(TWIN, sku_options=order, attributes={})}
-        ).slots[0]
-        assert (slot.sku, slot.attribute) == (Axis(1, 1), Axis(0, 1))
 
 
 # -- ids
@@ -219,3 +212,46 @@ def test_arbitrary_json_as_problem_document_or_answer_never_raises(data, problem
     assert isinstance(outcome, OutcomeScore | UnscoredOutcome)
     if isinstance(outcome, UnscoredOutcome):
         assert outcome.failure.owner is Owner.PROBLEM
+
+
+PERCENT = Voucher(
+    voucher_type="platform", discount_type="percentage", threshold=100, budget=2680, discount=0.33, cap=5000
+)
+
+
+def test_the_scorer_multiplies_where_the_public_tool_subtracts():
+    voucher = replace(PERCENT, discount=0.18, budget=123)
+    assert 150 - 150 * 18 / 100 <= 123  # the public tool: affordable
+    assert settle_bill([150.0], ["s"], voucher).after_php == 123.00000000000001
+    assert not settle_bill([150.0], ["s"], voucher).is_within_budget
+
+
+def test_a_shop_voucher_asks_for_one_shop_and_a_platform_voucher_for_none():
+    assert not settle_bill([300.0, 300.0], ["s", "t"], VOUCHER).is_eligible
+    assert settle_bill([300.0, 300.0], ["s", "t"], replace(VOUCHER, voucher_type="platform")).is_eligible
+
+
+def test_a_discount_without_its_amounts_is_a_problem_fault():
+    with pytest.raises(ArenaError, match="P4003"):
+        discounted_total(500.0, replace(PERCENT, cap=None))
+
+
+@given(prices=st.lists(st.floats(0.01, 1e6), min_size=1, max_size=4), budget=st.floats(0, 1e6))
+def test_a_voucher_never_makes_a_basket_dearer(prices, budget):
+    bill = settle_bill(prices, ["s"] * len(prices), replace(PERCENT, budget=budget))
+    assert bill.after_php <= bill.total_php
+    assert bill.is_within_budget == (bill.after_php <= budget)
+
+
+CASES, DOCUMENTS = DATA / "scoring_cases.jsonl", DATA / "scoring_documents.jsonl"
+
+
+@pytest.mark.skipif(not CASES.is_file(), reason=f"golden vectors are not at {CASES}")
+def test_every_golden_row_has_the_reference_keys_and_values():
+    expected = {row["case_id"]: row["expected"] for row in map(json.loads, CASES.open())}
+    with DOCUMENTS.open("rb") as documents, CASES.open("rb") as cases:
+        results = list(score_cases(cases, Documents(documents), matcher_named("lexical/1")))
+    assert len(results) == len(expected) == 800
+    for result in results:
+        case_id = str(result["case_id"])
+        assert list(result.items()) == [("case_id", case_id), *expected[case_id].items()]

@@ -7,12 +7,10 @@ import random
 import msgspec
 import pytest
 
-from problems.model import BUCKETS, RewardItem
+from problems.model import RewardItem
 from problems.self_check import check_chance, check_solvable
-from problems.synthesis import synthesize
 from problems.title_index import TitleIndex
 from problems.titles import LexicalTitles
-from tests.problems.problem_checks import check_problem_set
 from tests.problems.stand import (
     LAMP,
     LAMP_ITEM,
@@ -20,23 +18,13 @@ from tests.problems.stand import (
     PRODUCTS,
     SHOP_PROBLEM,
     VOUCHER_PROBLEM,
+    check_problem_set,
     make_catalogue,
 )
 
 TITLES = LexicalTitles()
 SHELF = TitleIndex(make_catalogue(3_000))
-PROBLEMS = synthesize(SHELF, seed=3, counts=dict.fromkeys(BUCKETS, 20))
 replace = msgspec.structs.replace
-
-
-def test_every_synthesised_problem_is_solvable_and_no_chance_solves_it():
-    checks = check_problem_set(PROBLEMS, SHELF.products, SHELF.product, TITLES, seed=1)
-    assert [check.problem_id for check in checks] == [problem.problem_id for problem in PROBLEMS]
-    for check in checks:
-        assert check.failure is None and check.warnings == ()
-        assert check.oracle_reward_e4 == 10_000
-        assert check.random_reward_e4 is not None and check.random_reward_e4 <= 10_000
-    assert sum(check.random_reward_e4 == 10_000 for check in checks) <= 1
 
 
 def test_a_problem_that_anything_satisfies_is_free():

@@ -26,10 +26,10 @@ from problems.suites import (
 )
 from problems.synthesis import measure_ambiguity
 from problems.title_index import TitleIndex
-from problems.titles import LexicalTitles, decode_accepted, encode_accepted
+from problems.titles import LexicalTitles
 from problems.wording import check_wording
-from tests.problems.problem_checks import check_problem_set
 from tests.problems.ship_suites import make_suites
+from tests.problems.stand import check_problem_set
 
 replace = msgspec.structs.replace
 
@@ -68,15 +68,6 @@ def test_the_three_share_no_answer_class_and_their_answers_are_listed(shelf):
     assert len(set(classes)) == len(classes) == len(shipped_answers())
     ids = [problem.problem_id for name in SUITES for problem in load_shipped(name).problems]
     assert len(set(ids)) == 90
-
-
-def test_the_title_release_lists_what_the_lexical_matcher_takes(shelf):
-    release = load_shipped("s1").titles
-    assert release.name == f"lexical/1@synthetic-{SYNTHETIC_DOCUMENTS}-{SYNTHETIC_SEED}"
-    for title in sorted(release.accepted)[::20]:
-        taken = {product.product_id for product in shelf.products if LexicalTitles().matches(product, title)}
-        assert release.accepted[title] == taken
-    assert encode_accepted(decode_accepted(encode_accepted(release))) == shipped_bytes(TITLES_FILE)
 
 
 def test_a_file_that_was_edited_is_refused():

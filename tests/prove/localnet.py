@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import json
 import os
 import sys
@@ -23,18 +22,14 @@ from typing import Any
 os.environ.setdefault("BITTENSOR_RUNTIME_CACHE_DIR", tempfile.mkdtemp(prefix="arena-runtime-"))
 
 import bittensor
-import bittensor_core
 import websockets
 from bittensor.sp_core import Keypair
 
 from arena.chain.keys import generate_signer
 from arena.chain.port import ChainResult, Neuron, Signer
 from arena.chain.real import WEIGHTS_VERSION_KEY, BittensorSubtensor
-from arena.chain.sender import missing_from
 from foundation.errors import ArenaError
-from tests.arena.first_round import sdk_seal, seal_to_first_round
-from tests.arena.test_chain_beacon import ROUND_1
-from tests.prove.older_runtime import OlderRuntime, make_client, seal_as_earlier, spending
+from tests.prove.older_runtime import OlderRuntime, make_client
 
 HOW = """no chain to prove against: set ARENA_PROVE_CHAIN=ws://HOST:PORT
   a localnet:  docker run --rm -p 9944:9944 ghcr.io/opentensor/subtensor-localnet:main   (then ws://127.0.0.1:9944)
@@ -61,10 +56,10 @@ class Localnet:
         self.past = 0
         self.hash = os.urandom(32).hex()
 
-    def another(self, machine: str = "here", netuid: int | None = None, by: Any = make_client) -> BittensorSubtensor:
+    def another(self, machine: str = "here") -> BittensorSubtensor:
         """A client of its own, as another process has; on another `machine`, it shares no lock."""
         locks = self._folder / machine
-        return BittensorSubtensor(self.url, netuid=netuid or self.netuid, make_client=by, lock_folder=locks)
+        return BittensorSubtensor(self.url, netuid=self.netuid, make_client=make_client, lock_folder=locks)
 
     async def rpc(self, method: str, params: list[Any]) -> Any:
         """A raw request. Raises Impossible with the node's words."""
@@ -160,7 +155,7 @@ async def reads_the_past(net: Localnet) -> str:
 
 async def waits_at_first(net: Localnet) -> str:
     async with net.changed("sudo_set_weights_set_rate_limit", weights_set_rate_limit=(40, 0)):
-        return expect(await net.chain.set_weights(net.validator, (0,), (65_535,)), "rate_limited", "first weights wait")
+        return expect(await net.chain.set_weights(net.validator, (0,), (65_535,)), "rate_limited")
 
 
 async def stakes(net: Localnet) -> str:
@@ -204,7 +199,9 @@ async def keeps_the_version_key(net: Localnet) -> str:
         expect(await net.chain.set_weights(net.validator, (0,), (65_535,)), "ok")
         await net.admin("sudo_set_weights_version_key", weights_version_key=WEIGHTS_VERSION_KEY + 1)
         said = expect(await net.chain.set_weights(net.validator, (0,), (65_535,)), "failed", "version key")
-        assert await refusal_of(net.chain.check()) == "U3037"
+        with contextlib.suppress(ArenaError):
+            await net.chain.check()
+            raise AssertionError("a subnet that asks for newer weights is taken for ours")
         return said
 
 
@@ -214,11 +211,7 @@ async def is_rate_limited(net: Localnet) -> str:
 
 
 async def refuses_strangers(net: Localnet) -> str:
-    stranger = generate_signer()
-    said = expect(await net.chain.commit(stranger, net.hash), "not_registered")
-    expect(await net.chain.publish(stranger, "http://8.8.4.4:9100"), "not_registered")
-    expect(await net.chain.set_weights(stranger, (0,), (65_535,)), "not_registered")
-    return said
+    return expect(await net.chain.set_weights(generate_signer(), (0,), (65_535,)), "not_registered")
 
 
 async def loses_no_extrinsic(net: Localnet) -> str:
@@ -232,97 +225,54 @@ async def loses_no_extrinsic(net: Localnet) -> str:
     return f"{len(one_by_one)} by turns and {len(at_once)} at once, of two clients: all landed"
 
 
-async def makes_up_for_a_stale_one(net: Localnet) -> str:
-    """Two machines share no lock: both send at once, and one sends with a nonce that the other has spent."""
-    refusals: list[str] = []
-    other, late = net.another("elsewhere"), net.another("later", by=spending(make_client, refusals))
-    at_once = await asyncio.gather(*(chain.commit(net.miner, os.urandom(32).hex()) for chain in (net.chain, other)))
-    for result in (*at_once, await late.commit(net.miner, os.urandom(32).hex())):
+async def lands_from_two_machines(net: Localnet) -> str:
+    """They share no lock: both send at once, so that one sends with a nonce that the other has spent."""
+    other = net.another("elsewhere")
+    for result in await asyncio.gather(
+        *(chain.commit(net.miner, os.urandom(32).hex()) for chain in (net.chain, other))
+    ):
         expect(result, "ok")
-    await asyncio.gather(other.close(), late.close())
-    (refusal,) = refusals
-    return f"at once: both landed; with a spent nonce: refused once ({refusal}), then landed"
-
-
-async def misses_a_subnet(net: Localnet) -> str:
-    chain = net.another(netuid=4_000)
-    try:
-        code = await refusal_of(chain.metagraph())
-    finally:
-        await chain.close()
-    assert code == "U3039"
-    return code
-
-
-async def refusal_of(asked: Awaitable[object]) -> str:
-    """The code that a question ends with. Raises AssertionError where it is answered."""
-    try:
-        await asked
-    except ArenaError as error:
-        return error.failure.code
-    raise AssertionError("it was answered")
+    await other.close()
+    return "both landed"
 
 
 async def reveals(net: Localnet) -> str:
-    """Sealed to a round that has been published where the node lets its storage be written, as executors do; the pulse
-    is then written into it. Elsewhere the node fetches pulses itself, and it takes as long as the subnet says."""
+    """The node fetches the beacon's pulses itself, so it takes as long as the subnet says."""
     uid = (await net.neuron(net.miner)).uid
     vector = ((0, 21_845), (uid, 65_535))
-    signature = "0x" + ROUND_1.signature
-    randomness = "0x" + hashlib.sha256(bytes.fromhex(ROUND_1.signature)).hexdigest()
-    pulse = {"round": ROUND_1.round, "randomness": randomness, "signature": signature}
     async with net.changed("sudo_set_commit_reveal_weights_enabled", enabled=(True, False)):
-        try:
-            await net.rpc("dev_setStorage", [{"Drand": {"Pulses": [[[ROUND_1.round], pulse]]}}])
-            async with bittensor.Client(net.url) as plain:
-                lacking = await missing_from(plain, net.netuid)
-            is_older = "SubtensorModule.commit_timelocked_mechanism_weights" in lacking
-            bittensor_core.get_encrypted_commit_v2 = seal_as_earlier if is_older else seal_to_first_round
-            OlderRuntime.stood_in.add("the reveal round (quicknet's first) and its pulse")
-            if is_older:
-                OlderRuntime.stood_in.add("a payload without its hotkey")
-        except Impossible:
-            pass
-        try:
-            expect(await net.chain.set_weights(net.validator, *zip(*vector, strict=True)), "ok", "sealed until round")
-        finally:
-            bittensor_core.get_encrypted_commit_v2 = sdk_seal
+        expect(await net.chain.set_weights(net.validator, *zip(*vector, strict=True)), "ok", "sealed until round")
         assert await net.chain.weights(net.validator.hotkey) != vector
         for _ in range(2 * TEMPO + 4):
             await net.advance(1)
             if (held := await net.chain.weights(net.validator.hotkey)) == vector:
                 break
         assert held == vector, held
-        await net.advance(2 * TEMPO + 4)
-        incentive = list(await net.read("Incentive"))
-        paid = incentive[uid] / max(1, sum(incentive))
-        assert abs(paid - vector[1][1] / (vector[0][1] + vector[1][1])) < 0.01, incentive
-        return f"{held}; two epochs later, incentive {incentive}"
+    return f"{held}"
 
 
 Step = Callable[[Localnet], Awaitable[str]]
-STEPS: tuple[tuple[str, Step], ...] = (
-    ("the runtime has all that is asked of it", fits),
-    ("a missing subnet is said", misses_a_subnet),
-    ("register two hotkeys", registers),
-    ("publish an endpoint", publishes),
-    ("commit a hash", commits),
-    ("read back at a past block", reads_the_past),
-    ("first weights wait out the limit", waits_at_first),
-    ("stake", stakes),
-    ("a permit after an epoch", gets_a_permit),
-    ("weights in the clear", sets_weights),
-    ("two epochs: incentive follows the weights", pays),
-    ("version key", keeps_the_version_key),
-    ("rate limit", is_rate_limited),
-    ("an unregistered hotkey", refuses_strangers),
-    ("one hotkey, two clients", loses_no_extrinsic),
-    ("one hotkey, two machines", makes_up_for_a_stale_one),
-    ("sealed weights are revealed, set and pay", reveals),
+STEPS: tuple[Step, ...] = (
+    fits,
+    registers,
+    publishes,
+    commits,
+    reads_the_past,
+    waits_at_first,
+    stakes,
+    gets_a_permit,
+    sets_weights,
+    pays,
+    keeps_the_version_key,
+    is_rate_limited,
+    refuses_strangers,
+    loses_no_extrinsic,
+    lands_from_two_machines,
+    reveals,
 )
 
 
-async def prove(net: Localnet, steps: Sequence[tuple[str, Step]]) -> list[str]:
+async def prove(net: Localnet, steps: Sequence[Step]) -> list[str]:
     """passed, shimmed, impossible or FAILED of every step, told with its words as it ends.
 
     Raises ArenaError U3030 for a node that doesn't answer at all.
@@ -330,7 +280,7 @@ async def prove(net: Localnet, steps: Sequence[tuple[str, Step]]) -> list[str]:
     await net.chain.block()
     print("| step | outcome | words | time |\n|---|---|---|---|")
     outcomes = []
-    for name, step in steps:
+    for step in steps:
         OlderRuntime.stood_in.clear()
         started = time.monotonic()
         try:
@@ -343,7 +293,7 @@ async def prove(net: Localnet, steps: Sequence[tuple[str, Step]]) -> list[str]:
         except (ArenaError, AssertionError, OSError, bittensor.BittensorError) as error:
             outcome, words = "FAILED", f"{type(error).__name__}: {getattr(error, 'failure', error)}"
         outcomes.append(outcome)
-        print(f"| {name} | {outcome} | {words} | {time.monotonic() - started:.1f} s |", flush=True)
+        print(f"| {step.__name__} | {outcome} | {words} | {time.monotonic() - started:.1f} s |", flush=True)
     await net.chain.close()
     return outcomes
 
@@ -361,7 +311,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="arena-localnet-") as folder:
         net = Localnet(url, netuid, coldkey, Path(folder))
         try:
-            outcomes = asyncio.run(prove(net, (*STEPS, ("one whole race by `arena validator`", race_step))))
+            outcomes = asyncio.run(prove(net, (*STEPS, race_step)))
         except ArenaError as error:
             print(f"{error}\n{HOW}", file=sys.stderr)
             return 3

@@ -1,5 +1,4 @@
-"""Clients of a real chain: for a runtime older than the SDK, with the names of what had to be stood in for; and one
-whose first extrinsic carries a nonce that is spent, as another machine of the hotkey would leave it.
+"""A client of a real chain for a runtime older than the SDK, with the names of what had to be stood in for.
 
 Storage items that the runtime lacks read as unset, calls are composed under the name that they had, and the nonce is
 asked for under the name of the executor's method. The product knows none of this.
@@ -7,15 +6,12 @@ asked for under the name of the executor's method. The product knows none of thi
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import bittensor
 from bittensor._transport.errors import StorageFunctionNotFound, SubstrateRequestException
 
 from arena.chain.sdk_client import NodeSubstrate
-from arena.chain.sender import is_taken_nonce
-from tests.arena.first_round import payload_of, sealed_to_first_round
 
 _EARLIER = {
     "set_mechanism_weights": "set_weights",
@@ -64,40 +60,6 @@ class OlderRuntime(NodeSubstrate):
             return await super().compose((pallet, _EARLIER[name], arguments), *rest, **settings)
 
 
-def seal_as_earlier(**asked: Any) -> tuple[bytes, int]:
-    """Weights sealed to quicknet's first round without their hotkey, which payloads of `commit_crv3_weights` lack."""
-    return sealed_to_first_round(payload_of(asked)[1 + len(asked["hotkey"]) :])
-
-
 def make_client(url: str) -> Any:
     """The SDK's client over `OlderRuntime`."""
     return bittensor.Client(url, substrate=OlderRuntime(url))
-
-
-def spending(make_client: Callable[[str], Any], refusals: list[str]) -> Callable[[str], Any]:
-    """Makes such clients; the chain's words to each extrinsic whose nonce it calls taken go into `refusals`."""
-
-    def make(url: str) -> Any:
-        client = make_client(url)
-        prepare, submit = client.prepare_call, client.submit_signature
-        is_spent = False
-
-        async def prepare_spent(call: Any, *, address: str) -> Any:
-            nonlocal is_spent
-            if is_spent:
-                return await prepare(call, address=address)
-            is_spent = True
-            following = await client._substrate.account_next_index(address)
-            client._substrate.raw.clear_nonce_cache_for_account(address)
-            return await prepare(call, address=address, nonce=following - 1)
-
-        async def submit_and_note(unsigned: Any, signature: bytes) -> Any:
-            result = await submit(unsigned, signature)
-            if is_taken_nonce(result):
-                refusals.append(result.message)
-            return result
-
-        client.prepare_call, client.submit_signature = prepare_spent, submit_and_note
-        return client
-
-    return make

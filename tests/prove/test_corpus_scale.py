@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import resource
+import hashlib
 import signal
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-import msgspec
 import pytest
 
-from tests.prove.corpus_scale_run import folder_sha256, make_exports, run_build
-from tests.training.labelled import Maker, disguise, reword, stand_guard
-from tests.training.stories import make_trace
-from training.corpus.model import Rules, Trace
-from training.corpus.selection import Task, appraise, decide
+from tests.training.firehose import Firehose, real_episodes, write_day
 
 pytestmark = pytest.mark.prove
 
 ROWS = 4_000
 LOOSE = ("--rule", "off=duplicate,near_duplicate,ranked_out", "--rule", "coefficient_e4_min=0")
+SIZES = (16_000, 24_000)  # bytes of a record's body
+ROOT = Path(__file__).parents[2]
+_LOOK_EVERY_S = 0.02
 BYTES_A_ROW = 1_500  # named in training/corpus/README.md, with room for the allocator
-RULES = Rules(off=("tokens",))  # counting them is nothing that is measured here
-SHARD_ROWS = 1_000
 
 
 @pytest.fixture(scope="module")
 def exports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Four exports of 1,000 rows each."""
-    return make_exports(tmp_path_factory.mktemp("days"), ROWS // 4, range(4))
+    """Four signed exports of 1,000 rows each, with the Parquet view: 8 ms a record."""
+    with tempfile.TemporaryDirectory() as name:
+        episodes = real_episodes(Path(name))
+    exports = [tmp_path_factory.mktemp("days") / f"day{seed}" for seed in range(4)]
+    for seed, export in enumerate(exports):
+        write_day(Firehose(episodes, seed=seed, sizes=SIZES), export, ROWS // 4, formats=("jsonl", "parquet"))
+    return exports
 
 
 def test_memory_does_not_follow_the_rows(exports: list[Path], tmp_path: Path) -> None:
@@ -53,38 +57,47 @@ def test_a_build_killed_while_it_reads_ends_in_the_same_bytes(exports: list[Path
     assert folder_sha256(out) == folder_sha256(tmp_path / "whole")
 
 
-class MadeShard:
-    """A thousand made traces, by seed: of five one is another's disguised copy and one its reworded copy."""
+def run_build(
+    out: Path,
+    state: Path,
+    exports: Sequence[Path],
+    *flags: str,
+    workers: int = 1,
+    kill_when: Callable[[float], bool] | None = None,
+) -> dict[str, Any]:
+    """A build in a fresh process: seconds, and peak memory of it without its workers.
 
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-
-    def __call__(self) -> Iterator[Trace]:
-        maker = Maker(self._seed)
-        for _ in range(SHARD_ROWS // 5):
-            for kind in ("plain", "silent"):
-                yield maker.good(kind).trace
-            goods = maker.goods()
-            other = msgspec.structs.replace(goods, ids=tuple(str(int(one) + 1_234_567) for one in goods.ids))
-            messages = maker.good_messages(goods)
-            yield make_trace(goods, messages, place=maker.place())
-            yield make_trace(other, disguise(messages, goods, other), place=maker.place())
-            yield make_trace(goods, reword(maker.rng, messages), place=maker.place())
-
-
-def compared(rows: int) -> tuple[int, int]:
-    """Near duplicates that the set-level rules found in so many traces, and the bytes that deciding took."""
-    shards = [MadeShard(seed) for seed in range(rows // SHARD_ROWS)]
-    traces = appraise(shards, Task(arms=(RULES,)), stand_guard)
-    before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    codes = decide(traces, RULES).codes
-    return codes.count(("near_duplicate",)), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb) << 10
+    `kill_when` is asked with the seconds gone by; the process is killed (SIGKILL) when it says yes.
+    """
+    words = [*map(str, exports), "--out", str(out), "--state-dir", str(state), "--workers", str(workers), *flags]
+    command = [sys.executable, "-m", "neurons.cli.app", "corpus", "build", *words]
+    started, peak_kb = time.monotonic(), 0
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT)
+    while process.poll() is None:
+        peak_kb = max(peak_kb, _peak_kb(process.pid))
+        if kill_when is not None and kill_when(time.monotonic() - started):
+            process.kill()
+        time.sleep(_LOOK_EVERY_S)
+    return {
+        "exit_code": process.returncode,
+        "seconds": time.monotonic() - started,
+        "peak_mb": peak_kb >> 10,
+    }
 
 
-def test_the_memory_of_the_comparison_does_not_follow_the_rows() -> None:
-    """At 20,000 rows the sorts have gone to disk; from there on a comparison in memory would take 1,150 bytes a row."""
-    alone = multiprocessing.get_context("spawn")  # each in a process of its own, whose peak is its own
-    with ProcessPoolExecutor(1, mp_context=alone, max_tasks_per_child=1) as pool:
-        (few, grown), (many, grown_more) = pool.map(compared, (20_000, 40_000))
-    assert many > 3 * few // 2
-    assert grown_more - grown < 20_000 * 400, (grown, grown_more)
+def folder_sha256(folder: Path) -> str:
+    """One hash over the names and bytes of every file in a folder."""
+    digest = hashlib.sha256()
+    for path in sorted(one for one in folder.rglob("*") if one.is_file()):
+        digest.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _peak_kb(pid: int) -> int:
+    """The most memory a process had, of Linux; 0 for one that has ended."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("VmHWM:")), 0)

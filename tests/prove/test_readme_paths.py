@@ -26,7 +26,7 @@ SEEN = {
     "arena store restore backup1 --state-dir restored": "records of 1 logs are back",
     "arena records export --out day1 --state-dir state/demo/latest --wallet.hotkey //Validator": "trajectories in",
 }
-MINER_SEES = ("agent.py", "accept", "Why points were lost", "taken by", "agent")
+MINER_SEES = ("agent.py", "accept", "mean score", "taken by", "agent")
 
 
 class Clone:

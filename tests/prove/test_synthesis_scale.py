@@ -17,7 +17,7 @@ from problems.synthesis import ACCEPTED_MAX, ProblemMaker, measure_ambiguity
 from problems.title_index import TitleIndex
 from problems.titles import LexicalTitles
 from problems.wording import check_wording
-from tests.problems.problem_checks import check_problem_set
+from tests.problems.stand import check_problem_set
 
 pytestmark = pytest.mark.prove
 

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -102,48 +103,37 @@ def fault_towards(lie: Lie, reader: int, liar: int) -> PeerFault:
     return PeerFault() if reader == (liar + 1) % 2 else PeerFault(is_withholding=True)
 
 
+WRITES = ("put_event", "append", "enqueue", "put_weights_result")
+
+
 class FaultyStore:
     """A store whose owner may die at a write. Every claim is watched: no item is ever held twice at once."""
 
     def __init__(self, store, counts: Counter[str]) -> None:
         self._store, self._counts = store, counts
-        self._writes_left, self._is_before = 0, False
+        self._writes_left, self._is_before, self._is_armed = 0, False, False
 
     def __getattr__(self, name: str):
-        return getattr(self._store, name)
+        found = getattr(self._store, name)
+        return partial(self._dying, found) if name in WRITES else found
 
     def arm(self, crash: CrashAt) -> None:
         """Die at the n-th write from now on."""
-        self._writes_left, self._is_before = crash.writes, crash.is_before
+        self._writes_left, self._is_before, self._is_armed = crash.writes, crash.is_before, True
 
     @contextmanager
     def spared(self) -> Iterator[None]:
         """Nobody dies within: these writes are not counted."""
-        left, self._writes_left = self._writes_left, 0
+        before, self._is_armed, self._writes_left = (self._is_armed, self._writes_left), False, 0
         yield
-        self._writes_left = left
+        self._is_armed, self._writes_left = before
 
-    async def put_event(self, stream: str, index: int, event: str) -> None:
-        await self._dying(self._store.put_event(stream, index, event))
-
-    async def append(self, records, bodies=(), finish=None):
-        return await self._dying(self._store.append(records, bodies, finish))
-
-    async def enqueue(self, items):
-        return await self._dying(self._store.enqueue(items))
-
-    async def put_weights_result(self, result) -> None:
-        await self._dying(self._store.put_weights_result(result))
-
-    async def _dying(self, write):
-        if not self._writes_left:
-            return await write
-        self._writes_left -= 1
-        if self._writes_left:
-            return await write
+    async def _dying(self, write, *given):
+        self._writes_left -= bool(self._writes_left)
+        if self._writes_left or not self._is_armed:
+            return await write(*given)
+        self._is_armed = False
         self._counts["crashes"] += 1
-        if self._is_before:
-            write.close()
-            raise Crash
-        await write
+        if not self._is_before:
+            await write(*given)
         raise Crash

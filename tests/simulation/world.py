@@ -1,13 +1,16 @@
 """A network of validators in virtual time: real clocks, stores, chain, exchange and settlements, and stub episodes.
 
-What an agent does is drawn from its skill once for each problem; what a validator records of it is that, or with a few
-per cent the opposite, each validator for itself. Liars, deaths and absences are set from outside (`race_day`).
+Each has a log of its own on one Postgres; they have nothing else in common but the chain, the beacon, the operator's
+batches and their doors. What an agent does is drawn from its skill once for each problem; what a validator records of
+it is that, or with a few per cent the opposite, each validator for itself. Liars, deaths and absences are set from
+outside (`tests.simulation.run`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import random
 from collections import Counter
 from pathlib import Path
@@ -16,30 +19,43 @@ import msgspec
 from msgspec.structs import replace
 
 from arena.chain.beacon import LocalBeacon
-from arena.chain.keys import keypair_signer
-from arena.chain.port import Signer
+from arena.chain.keys import keypair_signer, verify
+from arena.chain.local import LocalRules, LocalSubtensor
+from arena.chain.port import ChainResult, Signer
+from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.peer_service import PeerService, ShareRules
 from arena.exchange.port import Progress
+from arena.exchange.pull import Puller
+from arena.policies import PAPER
 from arena.policy import Policy
+from arena.race.decider import qualifying_items
 from arena.race.machine import race_name
 from arena.race.schedule import Timeline, race_number, timeline
 from arena.records.model import Subject
-from arena.records.port import Lease, LeaseLostError
+from arena.records.port import Lease, LeaseLostError, StoredSubmission
 from arena.store.postgres import PostgresStore
+from arena.submissions.model import SignedSubmission, make_submission
 from foundation.errors import Failure
+from neurons.loops.checkpoints import AnchorLoop
+from neurons.loops.node import Permits, Sharing
 from neurons.loops.run_loop import StopSignal
 from neurons.race.episodes import EpisodeLoop, sweep
 from problems.model import Product
 from tests.arena import log_stand
-from tests.arena.bank_stand import problems_of, put_sealed, sealed_file
+from tests.arena.bank_stand import open_bank, problems_of, put_sealed, sealed_file
 from tests.arena.chain_faults import deregister
-from tests.neurons.clock_stand import Time
-from tests.neurons.shared_stand import CLOSES_MS, DAILY, HOUR_MS, LyingChain, SharedDesk, chain_at, submit
+from tests.arena.local_peers import LocalPeers
+from tests.neurons.clock_stand import POLICY, START_MS, SUITE, Desk, Time
 from tests.problems.stand import make_catalogue
 from tests.simulation.faults import Crash, FaultyStore
 
+HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
+CLOSES_MS = START_MS + 12 * HOUR_MS  # noon of the first day, in Los Angeles
 LEASE_MS = 1_000  # by the server's clock, which nothing here moves
+CHAIN = LocalRules(  # with the real one's limit of commitments
+    block_ms=12_000, finality_blocks=3, tempo=360, weights_rate_limit_blocks=100, commitment_rate_limit_blocks=100
+)
 SHARES = ShareRules(
     requests_per_s=1e6, requests_burst=1_000_000, bytes_per_s=float(1 << 40), bytes_burst=1 << 40
 )  # days pass in seconds: a caller's share of a second means nothing
@@ -59,15 +75,22 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
         """Daily races, shared by all validators."""
         copies = min(3, len(self.stakes))
         race = replace(
-            DAILY.race,
+            POLICY.race,
+            closes_after_ms=None,
             problems=self.problems,
             batch_problems=self.problems + 2,
             validators_per_problem=copies,
             results_required=min(2, copies),
+            qualifying_grace_ms=HOUR_MS,
+            beacon_grace_ms=8 * HOUR_MS,
+            run_ms=10 * HOUR_MS,
+            reveal_ms=3 * HOUR_MS,
+            agree_ms=HOUR_MS,
+            stand_in_ms=HOUR_MS,
             retry_ms=1,
             retry_max_ms=1,
         )
-        return replace(DAILY, name="simulated", race=race)
+        return replace(POLICY, name="simulated", admission=PAPER.admission, race=race)
 
 
 class Miner(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,9 +98,19 @@ class Miner(msgspec.Struct, frozen=True, kw_only=True):
 
     signer: Signer
     agent_version_id: str
-    subject: Subject
     skill: float
     quality_e4: int
+
+
+class LyingChain(LocalSubtensor):
+    """Says on chain that its validator settled something else."""
+
+    lies_from_ms = 0
+
+    async def commit(self, signer: Signer, sha256: str) -> ChainResult:
+        """Nonsense in place of a countersignature."""
+        is_lie = 0 < self.lies_from_ms <= self._now_ms()
+        return await super().commit(signer, "ab" * 32 if is_lie else sha256)
 
 
 class World:
@@ -93,20 +126,23 @@ class World:
         self.known: dict[str, Miner] = {}  # everybody ever, by agent
         self.sybils: frozenset[str] = frozenset()  # agents that fault at every validator on half of the problems
         self.dice = random.Random(f"world {seed}")
-        self.chain = chain_at(folder, self.time, LyingChain)
+        self.chain = LyingChain(folder / "chain.sqlite", now_ms=self.time, rules=CHAIN)
 
     def plan(self, number: int) -> Timeline:
         """The moments of a race, counted from 0. Clocks do not change within the days that are simulated."""
         return timeline(CLOSES_MS + number * DAY_MS, self.policy.race)
 
+    def signer(self, name: str) -> Signer:
+        """The same at every run of a seed."""
+        return keypair_signer(f"//simulated//{self.seed}//{name}")
+
     async def open(self, dsn_for) -> None:
         """Register validators and miners, open the logs and fill the operator's bank."""
-        await self.chain.register(keypair_signer(f"//simulated//{self.seed}//owner"))  # uid 0 burns
+        await self.chain.register(self.signer("owner"))  # uid 0 burns
         for number, stake in enumerate(self.size.stakes):
-            signer = keypair_signer(f"//simulated//{self.seed}//validator{number}")
+            signer = self.signer(f"validator{number}")
             store = await PostgresStore.open(dsn_for(signer.hotkey), signer.hotkey)
-            chain = LyingChain(self.folder / "chain.sqlite", now_ms=self.time)
-            self.desks.append(SimulatedDesk(number, store, signer, chain, self))
+            self.desks.append(SimulatedDesk(number, store, signer, self))
             await self.enrol(number, stake)
         self.introduce()
         for desk in self.desks:
@@ -139,21 +175,23 @@ class World:
         for desk in self.desks:
             desk.peers.services = {other.signer.hotkey: other.door for other in self.desks}
 
-    async def join(self) -> Miner:
-        """A new miner whose agent is accepted everywhere."""
+    async def join(self) -> None:
+        """A new miner whose agent is committed on chain and accepted everywhere."""
         number = len(self.known)
-        signer = keypair_signer(f"//simulated//{self.seed}//miner{number}")
-        subject = await submit(self.desks, f"agent-{number}", signer)
+        name, signer = f"agent-{number}", self.signer(f"miner{number}")
+        await self.chain.register(signer)
+        made = make_submission(signer, name, f"def agent_main(problem):\n    return '{name}'\n", self.time.ms)
+        await self.chain.commit(signer, made.commitment_sha256)
+        for desk in self.desks:
+            await desk.take(made)
         miner = Miner(
             signer=signer,
-            agent_version_id=subject.agent_version_id,
-            subject=subject,
+            agent_version_id=made.agent_version_id,
             skill=0.3 + 0.65 * self.dice.random(),
             quality_e4=self.dice.randrange(8_000, 10_001),
         )
         self.miners.append(miner)
-        self.known[subject.agent_version_id] = miner
-        return miner
+        self.known[miner.agent_version_id] = miner
 
     def is_provoked(self, agent: str, problem_id: str) -> bool:
         """Whether an episode ends in a fault of the validator, whoever runs it."""
@@ -177,59 +215,99 @@ class World:
 class Door(PeerService):
     """What a validator answers others; one that boasts says that it has done every pair there is."""
 
-    def __init__(self, owner: SimulatedDesk, *ports, **options) -> None:
-        super().__init__(*ports, **options)
-        self._owner = owner
+    owner: SimulatedDesk
 
     async def progress(self, race_id: str) -> Progress | None:
         """As `PeerService.progress`."""
-        told, state = await super().progress(race_id), self._owner.clock.current()
-        if not self._owner.is_boasting or told is None or state is None or not (state.field and state.draw):
+        told, state = await super().progress(race_id), self.owner.clock.current()
+        if not self.owner.is_boasting or told is None or state is None or not (state.field and state.draw):
             return told
         agents = [each.subject.agent_version_id for each in state.field.field]
         return replace(told, done=tuple((agent, problem) for agent in agents for problem in state.draw.drawn))
 
 
-class SimulatedDesk(SharedDesk):
+class SimulatedDesk(Desk):
     """One validator: its honest machine, its noise, and the faults that are set on it."""
 
-    def __init__(self, number: int, store: PostgresStore, signer: Signer, chain: LyingChain, world: World) -> None:
-        self.number, self.world = number, world
+    def __init__(self, number: int, store: PostgresStore, signer: Signer, world: World) -> None:
+        self.number, self.world, self.real_store = number, world, store
         self.flip_rate = 0.05 + 0.05 * random.Random(f"{world.seed} noise {number}").random()
-        self.is_liar = self.is_boasting = self.has_copied = False
-        self.real_store = store
+        self.is_absent = self.is_liar = self.is_boasting = self.has_copied = False
+        self.peers = LocalPeers(signer.hotkey)
+        (folder := world.folder / signer.hotkey).mkdir()
+        chain = LyingChain(world.folder / "chain.sqlite", now_ms=world.time)
         faulty = FaultyStore(store, world.counts)
-        super().__init__(faulty, signer, world.folder, world.time, chain)  # type: ignore[arg-type]
+        super().__init__(faulty, signer, folder, world.time, world.policy, chain)  # type: ignore[arg-type]
 
-    def start(self, policy: Policy) -> None:
+    def start(self, policy: Policy = POLICY) -> None:
         """A new process over the same folders; how others treat it stays as it was."""
-        before = getattr(self, "peers", None)
+        self.stock = open_bank(self.world.folder / "bank", self.beacon)
         super().start(self.world.policy)
-        self.peers.faults = before.faults if before else {}
+        self.held = PeerLogStore(self.folder / "held")
+        sharing = Sharing(
+            listener=None,  # type: ignore[arg-type]  # nobody answers over a socket here
+            store=self.store,
+            auth=None,  # type: ignore[arg-type]
+            peers=self.peers,
+            peer_logs=self.held,
+            puller=Puller(self.peers, self.held, verify),
+            endpoint="",
+            permits=Permits(),
+        )
+        self.node = dataclasses.replace(self.node, sharing=sharing)
+        self.begin()
+        self.anchors = AnchorLoop(self.node, is_quiet=self.clock.is_quiet)
         self.door = Door(
-            self,
             self.store,
             self.held,
             has_permit=lambda _: True,
-            gate=lambda: self.clock.reveal_gate(),
+            gate=self.clock.reveal_gate,
             terms=lambda _: Progress(policy_sha256=self.policy.policy_sha256, guest_sha256=""),
-            settled=lambda race_id: self.clock.settlement(race_id),
+            settled=self.clock.settlement,
             rules=SHARES,
         )
+        self.door.owner = self
 
-    async def take(self, subject: Subject, name: str, source: str) -> None:
-        """An agent that the gate accepted, whatever it takes."""
+    async def take(self, made: SignedSubmission) -> None:
+        """An agent that the gate accepted, with this validator's qualifying results, whatever it takes."""
+        slot = await self.chain.commitment(made.hotkey)
+        assert slot is not None
+        subject = Subject(
+            agent_version_id=made.agent_version_id,
+            miner_hotkey=made.hotkey,
+            agent_sha256=made.agent_sha256,
+            commitment_block=slot.block,
+            commitment_sha256=made.commitment_sha256,
+        )
         try:
-            await super().take(subject, name, source)
+            await self._accept(subject, made)
         except Crash:
             await self.restart()
-            await super().take(subject, name, source)
+            await self._accept(subject, made)
+
+    async def _accept(self, subject: Subject, made: SignedSubmission) -> None:
+        agent = subject.agent_version_id
+        await self.store.put_submission(
+            StoredSubmission(subject=subject, name=made.name, state="accepted"), made.source
+        )
+        await self.store.enqueue(qualifying_items(subject, [problem.problem_id for problem in SUITE], self.policy))
+        await self.work(stages=("qualifying",))
+        await self.store.set_submission_state(agent, "qualified")
+        await self.node.sequencer.append([log_stand.gate_word(subject, self.policy.policy_sha256)])
 
     async def turn(self) -> None:
         """One turn of every loop; a death in it is followed by a new start."""
-        for _ in range(2):
+        for _ in range(0 if self.is_absent else 2):
             try:
-                await super().turn()
+                for _ in range(6):  # what follows at once from what was done
+                    before = await self.clock.turn()
+                    await self.clock.peers.rest()
+                    await self.work()
+                    if before == await self.clock.turn():
+                        break
+                await self.checkpoints.turn()
+                await self.anchors.turn()
+                await self.weights.turn()
                 await self.end_pull()
                 return
             except Crash:
@@ -245,7 +323,7 @@ class SimulatedDesk(SharedDesk):
     async def restart(self) -> None:
         """Die, and start again once the leases that were held have run out."""
         await self.clock.peers.close()
-        self.start(self.policy)
+        self.start()
         self.world.introduce()
         await self.checkpoints.open()
         await asyncio.sleep(LEASE_MS / 1_000)
@@ -302,4 +380,4 @@ class SimulatedDesk(SharedDesk):
             is_agentic=is_agentic,
         )
         is_success = is_solved or context.stage == "qualifying"
-        await super()._finish(lease, is_success, shown=shown, quality_e4=quality_e4, coefficient_e4=quality_e4)
+        await super()._finish(lease, is_success, shown=shown, quality_e4=quality_e4)

@@ -51,15 +51,9 @@ def _of_command(name: str, command: TyperCommand | TyperGroup) -> Iterator[str]:
 
 def settings() -> str:
     """Every setting with its three spellings, default and meaning."""
-    lines = [
-        "---",
-        "hide: [toc]",
-        "---",
-        "# Settings",
-        "",
-        "Made from the program. A flag comes before the environment, that before `arena.toml`,",
-    ]
-    lines += ["that before the default; `arena validator --dry-run` prints each value with its source.", ""]
+    lines = ["---", "hide: [toc]", "---", "# Settings", "", "Made from the program. A flag comes before the"]
+    lines += ["environment, that before `arena.toml`, that before the default; `arena validator --dry-run` prints each"]
+    lines += ["value with its source.", ""]
     lines += ["| setting | flag | environment | default | says |", "|---|---|---|---|---|"]
     for name, field in Settings.model_fields.items():
         flag = f"--{name.replace('_', '-')}"
@@ -91,15 +85,9 @@ def codes() -> str:
 
 def metrics() -> str:
     """Every metric with its labels and the alerts that read it."""
-    lines = [
-        "---",
-        "hide: [toc]",
-        "---",
-        "# Metrics",
-        "",
-        "Made from the program. Served at `/metrics` of `metrics_port`; moments are unix",
-    ]
-    lines += ["milliseconds. The runbook of each alert: [operations](../operations.md#alerts).", ""]
+    lines = ["---", "hide: [toc]", "---", "# Metrics", "", "Made from the program. Served at `/metrics` of"]
+    lines += ["`metrics_port`; moments are unix milliseconds. The runbook of each alert:"]
+    lines += ["[operations](../operations.md#alerts).", ""]
     lines += ["| metric | kind | labels | says | alerts |", "|---|---|---|---|---|"]
     alerts = {
         rule["alert"]: str(rule["expr"])

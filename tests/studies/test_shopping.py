@@ -19,11 +19,9 @@ from problems.clusters import find_clusters
 from problems.model import BUCKETS
 from studies.shopping.market import make_market, open_partition, read_market, stock
 from studies.shopping.plan import CONTROLS, StudyPlan, read_toml
-from studies.shopping.records import require_admitted, study_policy, versions_of
 from studies.shopping.results import EDITION, Results, RowResult, render_page
 from tests.studies.toy_study import ROWS, SEED, SHIPPED, write_toy_study
-from training.corpus.corpus_files import read_rows
-from training.guards import GuardStopError
+from training.corpus.building import read_rows
 
 ROOT = Path(__file__).parents[2]
 COMMITTED = SHIPPED.parent / "results"
@@ -88,15 +86,6 @@ def test_the_market_has_the_papers_sizes_shares_no_cluster_and_follows_from_the_
     )
     products = stock(msgspec.structs.replace(PLAN.market, documents=300), 5)
     assert len({one.product_id for one in products}) == 300 and all(len(one.title) <= 48 for one in products)
-
-
-def test_every_agent_passes_the_gate_and_one_that_does_not_ends_the_study() -> None:
-    sources = {name: source for rules in PLAN.agents for name, source in versions_of(rules)}
-    reports = require_admitted(sources, study_policy(PLAN), ())
-    assert len(sources) == 12 and all(one.failure is None for one in reports.values())
-    hostile = "import socket\n\n\ndef agent_main(problem):\n    return []\n"
-    with pytest.raises(GuardStopError, match="the gate refuses the agent hostile"):
-        require_admitted({"hostile": hostile}, study_policy(PLAN), ())
 
 
 def test_the_study_runs_from_nothing_to_its_page_through_a_kill(tmp_path: Path) -> None:

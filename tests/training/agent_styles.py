@@ -1,37 +1,43 @@
-"""Eight ways to drive a model, and what the corpus makes of each: `python -m tests.training.agent_styles` prints it.
+"""Nine ways to drive a model, and what the corpus makes of each.
 
 Every agent runs in the recorder on synthetic problems with the scripted model; none knows of the corpus.
 """
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Mapping
+import functools
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from arena.evaluate import EvaluatePorts, evaluate
-from arena.policies import DEMO
-from foundation.canonical import text_hash
-from harness.agents.registry import reference_agent, reference_sha256s
-from harness.catalogue.build import build_index, write_documents
-from harness.catalogue.native import open_catalogue
-from harness.catalogue.synthetic import generate
-from harness.sandbox.probe import open_sandbox
-from harness.trace import EvaluationBody
-from judge.scripted import ScriptedJudge
+from arena.export.row import row_of
+from harness.agents.registry import reference_agent
+from harness.inference.client import read_reply
+from harness.inference.port import ModelReply
+from harness.inference.scripted.model import complete
+from harness.trace import EvaluationBody, ToolCall
 from problems.model import Bucket
-from problems.synthesis import synthesize
-from problems.titles import LexicalTitles
-from tests.training.firehose import SN15_AGENT, sn15_source
-from tests.training.react_agents import codes
-from tests.training.test_corpus_reader import as_trace
-from tests.training.untidy_model import HABITS, Habit, UntidyUpstream
-from training.corpus.model import Trace
+from tests.arena.trajectory_stand import (
+    QUERY,
+    RECOMMEND,
+    SEARCH,
+    SYSTEM,
+    TERMINATE,
+    says,
+    trajectory,
+)
+from tests.arena.trajectory_stand import Episode as Run
+from tests.training.firehose import real_episodes
+from training.corpus.exports import trace_of_row
+from training.corpus.gates import codes_of, gates
+from training.corpus.model import Rules, Trace
 
-ONE_OF_EACH: Mapping[Bucket, int] = {"product": 1, "shop": 1, "voucher": 1}
-
+SN15_AGENT = Path(__file__).parents[1] / "harness" / "sn15_react_agent.py"
+SN15_TOOLS = ("find_product", "view_product_information", "recommend_product", "terminate")
 _NATIVE = '''
 from arena_sdk import llm, tools
 
@@ -56,6 +62,7 @@ def agent_main(problem):
         messages += answers(reply)
 '''
 _TEXT = '''
+import functools
 import json
 import re
 from arena_sdk import llm, tools
@@ -91,18 +98,6 @@ def results(calls):
 def is_over(calls):
     return any(call["name"] == "terminate" for call in calls)
 '''
-_LIST = """
-
-def agent_main(problem):
-    texts = [problem["query"]]
-    for _ in range(20):
-        text = ask(*texts)
-        calls = read(text)
-        observed = [f"<obs>{result}</obs>" for result in results(calls)]
-        texts += [text, "\\n".join(observed) or "Write your calls as a JSON array inside <tool_call></tool_call>."]
-        if is_over(calls):
-            return
-"""
 _GROWING = """
 
 def agent_main(problem):
@@ -119,14 +114,6 @@ def agent_main(problem):
         if is_over(calls):
             return
 """
-_SUMMARY = """
-
-
-def shortened(result):
-    value = json.loads(result)
-    rows = [{k: v for k, v in row.items() if k != "sold_count"} for row in value] if isinstance(value, list) else value
-    return json.dumps(rows)
-"""
 _ONE_BY_ONE = 'done = [(call["id"], tools.execute(call["name"], call["arguments"])) for call in reply.tool_calls]'
 _TOGETHER = f"{_ONE_BY_ONE.replace('in reply.tool_calls]', 'in reply.tool_calls[::-1]][::-1]')}"
 _LOOP = "        reply = ask(messages, tools.schemas())\n"
@@ -134,104 +121,139 @@ _PLAN = """        plan = ask([{"role": "system", "content": "You plan what a wo
         if len(messages) == 2:
             messages.append({"role": "user", "content": "The plan: " + plan.message["content"]})
 """
-_SECOND_WORKER = """        if len(messages) > 2:
-            messages[0] = {"role": "system", "content": "A colleague began to shop. Bring it to its end, by the tools."}
-"""
-
-
-class Style(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent, and how its model writes, where that is not tidy."""
-
-    source: str
-    habit: Habit | None = None
 
 
 def _native(loop: str = _LOOP, *, answered: str = _ONE_BY_ONE) -> str:
     return _NATIVE.replace(_LOOP, loop).replace(_ONE_BY_ONE, answered)
 
 
-STYLES: Mapping[str, Style] = {
-    "tool-calling API (baseline)": Style(source=reference_agent("baseline:scripted-expert").source),
-    "ReAct, one growing message (SN15)": Style(source=sn15_source()),
-    "the same with tools of its own": Style(source=SN15_AGENT.read_text("utf-8")),
-    "ReAct, list of messages": Style(source=_TEXT + _LIST),
-    "results shortened, one message": Style(
-        source=_TEXT + _GROWING.replace("json.loads(one)", "json.loads(shortened(one))") + _SUMMARY
+STYLES: Mapping[str, str] = {
+    "tool-calling API (baseline)": reference_agent("baseline:scripted-expert").source,
+    "ReAct, one growing message (SN15)": SN15_AGENT.read_text("utf-8").replace(
+        "for name in list_tools()", f"for name in {SN15_TOOLS}"
     ),
-    "dialogue cut on the way": Style(source=_native(_LOOP.replace("messages,", "[*messages[:2], *messages[-6:]],"))),
-    "several calls a turn, run together": Style(source=_native(answered=_TOGETHER)),
-    "planner beside a worker": Style(source=_native(_PLAN + _LOOP)),
-    "two workers that both call": Style(source=_native(_SECOND_WORKER + _LOOP)),
-    "retry of a malformed call": Style(source=_TEXT + _GROWING, habit=HABITS["single quotes"]),
-    "a block a call, the first read": Style(source=_TEXT + _GROWING, habit=HABITS["an object a block"]),
-    "Python calls, model narrates (subtask)": Style(source=reference_agent("subtask").source),
+    "the same with tools of its own": SN15_AGENT.read_text("utf-8"),
+    "dialogue cut on the way": _native(_LOOP.replace("messages,", "[*messages[:2], *messages[-6:]],")),
+    "several calls a turn, run together": _native(answered=_TOGETHER),
+    "planner beside a worker": _native(_PLAN + _LOOP),
+    "retry of a malformed call": _TEXT + _GROWING,
+    "a block a call, the first read": _TEXT + _GROWING + "\n",
+    "Python calls, model narrates (subtask)": reference_agent("subtask").source,
+}
+HABITS: Mapping[str, Callable[[list[Any]], str]] = {  # how every third completion writes its calls instead
+    "retry of a malformed call": lambda calls: f"<tool_call>{calls!r}</tool_call>",
+    "a block a call, the first read": lambda calls: "".join(
+        f"<tool_call>{json.dumps(call)}</tool_call>\n" for call in calls
+    ),
 }
 
 
-class StyleRow(msgspec.Struct, frozen=True, kw_only=True):
+class UntidyUpstream:
+    """The scripted model with a habit of real ones: what it decides stays, how it is written down changes."""
+
+    name = "scripted"
+
+    def __init__(self, write: Callable[[list[Any]], str]) -> None:
+        self._write, self._asked = write, 0
+
+    def complete(self, request: str) -> ModelReply:
+        reply: dict[str, Any] = complete(msgspec.json.decode(request))
+        message = reply["choices"][0]["message"]
+        if self._asked % 3 == 0:
+            message["content"] = re.sub(
+                "<tool_call>(.*)</tool_call>",
+                lambda found: self._write(json.loads(found[1])),
+                message["content"],
+                flags=re.DOTALL,
+            )
+        self._asked += 1
+        return read_reply(msgspec.json.encode(reply))
+
+    def probe(self, request: str) -> None:
+        return None
+
+
+class StyleRow(msgspec.Struct):
     """What came of one agent: episodes by number; `codes` of those solved and agentic that are not kept."""
 
     solved: int = 0
     agentic: int = 0
     kept: int = 0
-    codes: tuple[str, ...] = ()
-    how: tuple[str, ...] = ()
-    traces: tuple[tuple[Trace, EvaluationBody], ...] = ()
+    codes: set[str] = msgspec.field(default_factory=set)
+    how: set[str] = msgspec.field(default_factory=set)
+    traces: list[tuple[Trace, EvaluationBody]] = msgspec.field(default_factory=list)
 
 
-def run_styles(folder: Path, counts: Mapping[Bucket, int] = ONE_OF_EACH) -> dict[str, StyleRow]:
-    """Every style on each of `counts` problems. `folder` takes catalogue and guest."""
-    products = list(generate(1_500, 7))
-    with (folder / "documents.jsonl").open("wb") as stream:
-        write_documents(products, stream)
-    build_index(folder / "documents.jsonl", folder / "index")
-    catalogue = open_catalogue(folder / "index")
-    admitted = reference_sha256s() | {text_hash(style.source) for style in STYLES.values()}
-    sandbox = open_sandbox(folder, reference_sha256s=admitted, slots=1, wanted="reference-agents-only")
-    problems = synthesize(products, seed=3, counts=counts)
-    found = {}
-    for name, style in STYLES.items():
-        solved, agentic, kept, why, how, traces = 0, 0, 0, set[str](), set[str](), []
-        for problem in problems:
-            ports = EvaluatePorts(
-                policy=DEMO,
-                catalogue=catalogue,
-                titles=LexicalTitles(),
-                sandbox=sandbox,
-                upstreams=[UntidyUpstream(style.habit or str, every=3 if style.habit else 1)],
-                judges=[ScriptedJudge()],
-            )
-            made = evaluate(style.source, problem, ports)
-            is_solved = bool(getattr(made.outcome, "is_success", False))
-            solved, agentic = solved + is_solved, agentic + (is_solved and made.body.is_agentic)
-            trace = as_trace(made.body)
-            traces.append((trace, made.body))
-            how |= {trace.provenance} if not trace.rebuilt else set(trace.rebuilt.how)
-            broken = {*codes(trace), *(() if made.body.is_agentic else ("subtask",))}
-            kept += is_solved and not broken
-            why |= broken if is_solved else set()
-        found[name] = StyleRow(
-            solved=solved,
-            agentic=agentic,
-            kept=kept,
-            codes=tuple(sorted(why)),
-            how=tuple(sorted(how)),
-            traces=tuple(traces),
-        )
-    return found
+def run_styles(folder: Path) -> dict[str, StyleRow]:
+    """Every style on a problem of each kind. `folder` takes catalogue and guest."""
+    models = {name: functools.partial(UntidyUpstream, write) for name, write in HABITS.items()}
+    counts: Mapping[Bucket, int] = {"product": 1, "shop": 1, "voucher": 1}
+    rows = {name: StyleRow() for name in STYLES}
+    for made in real_episodes(folder, counts=counts, sources=STYLES, models=models, documents=1_500):
+        row, body, trace = rows[made.agent], made.evaluation.body, as_trace(made.evaluation.body)
+        row.traces.append((trace, body))
+        row.how |= set(trace.rebuilt.how) if trace.rebuilt else {trace.provenance}
+        if getattr(made.evaluation.outcome, "is_success", False):
+            broken = {*codes(trace), *(() if body.is_agentic else ("subtask",))}
+            row.solved += 1
+            row.agentic += body.is_agentic
+            row.kept += not broken
+            row.codes |= broken
+    return rows
 
 
 def table(rows: Mapping[str, StyleRow]) -> str:
     """The rows as Markdown."""
     lines = ["| agent | solved | agentic | kept | rebuilt by | code |", "|---|---|---|---|---|---|"]
     lines += [
-        f"| {name} | {row.solved} | {row.agentic} | {row.kept} | {', '.join(row.how)} "
-        f"| {', '.join(f'`{code}`' for code in row.codes)} |"
+        f"| {name} | {row.solved} | {row.agentic} | {row.kept} | {', '.join(sorted(row.how))} "
+        f"| {', '.join(f'`{code}`' for code in sorted(row.codes))} |"
         for name, row in rows.items()
     ]
     return "\n".join(lines)
 
 
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as name:
-        print(table(run_styles(Path(name), {"product": 2, "shop": 2, "voucher": 2})))
+Asked = tuple[str, dict[str, object]]
+Turn = tuple[str, tuple[Asked, ...]]  # what the model thinks, and what it calls
+
+VIEW: Asked = ("view_product_information", {"product_ids": "1000000001"})
+WIDER: Asked = ("find_product", {"q": "café lamp", "page": 2})
+TURNS: tuple[Turn, ...] = (
+    ("Something red to read by. I search.", (SEARCH, WIDER)),
+    ("The first looks right; its details decide.", (VIEW,)),
+    ("It is red.", (RECOMMEND, TERMINATE)),
+)
+
+
+def as_trace(made: object) -> Trace:
+    """The trace of a body, by way of its row."""
+    return trace_of_row(row_of(trajectory(made=made)), is_verified=True)  # type: ignore[arg-type]
+
+
+def spoken(turn: Turn) -> str:
+    """A turn as a ReAct model writes it."""
+    thought, calls = turn
+    rows = [{"name": name, "parameters": given} for name, given in calls]
+    return f"<think>{thought}</think><tool_call>{json.dumps(rows)}</tool_call>"
+
+
+def as_one_message(turns: Sequence[Turn] = TURNS, shown: Callable[[list[str]], str] | None = None) -> EvaluationBody:
+    """ReAct: the whole dialogue is one message that grows. `shown`: what the agent makes of it for its model."""
+    run, told = Run([says(content=spoken(turn)) for turn in turns]), [f"<user>{QUERY}</user>"]
+    for thought, calls in turns:
+        text = "\n\n".join(told) if shown is None else shown(told)
+        run.chat(SYSTEM, {"role": "user", "content": f"# Dialogue so far\n{text}"})
+        results = [json.loads(run.tool(*call)) for call in calls]
+        written = [{"name": name, "parameters": given} for name, given in calls]
+        told += [f"<think>{thought}</think>", f"<tool_call>{json.dumps(written)}</tool_call>"]
+        told.append(f"<obs>{json.dumps([{'tool_call_id': 'x', 'results': one} for one in results])}</obs>")
+    return run.body()
+
+
+def codes(trace: Trace) -> tuple[str, ...]:
+    """What the filter holds against a trace, coefficient and surfaced ids aside: the stand has neither."""
+    return codes_of(trace, Rules(off=("coefficient", "recommend_arguments", "subtask")), gates())
+
+
+def calls_in(body: EvaluationBody) -> list[ToolCall]:
+    return [event for event in body.events if isinstance(event, ToolCall)]

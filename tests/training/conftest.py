@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.training.firehose import Episode, Firehose, real_episodes
-from tests.training.firehose_export import write_day
+from tests.training.firehose import Episode, Firehose, real_episodes, write_day
 
 if TYPE_CHECKING:
     from tests.training.stock import Stock
@@ -35,6 +34,14 @@ def day(firehose: Firehose, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("day") / "export"
     write_day(firehose, folder, DAY, formats=("jsonl", "parquet"), rows_per_shard=25)
     return folder
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random model of one layer."""
+    from tests.training.stage_runs import write_model
+
+    return write_model(tmp_path_factory.mktemp("model") / "m")
 
 
 @pytest.fixture(scope="session")

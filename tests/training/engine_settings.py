@@ -6,10 +6,7 @@ whenever the engine's version or what it is told changes.
 
 from __future__ import annotations
 
-import dataclasses
-import enum
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,39 +27,21 @@ def settings_in_force() -> dict[str, dict[str, Any]]:
     from trl.trainer.grpo_config import GRPOConfig
     from trl.trainer.kto_config import KTOConfig
 
-    paper = ROOT / "training" / "recipes" / "paper"
-    recipe, engine = read_recipe(paper / "sft.toml"), Path("engine")
+    recipe, engine = read_recipe(ROOT / "training" / "recipes" / "paper" / "sft.toml"), Path("engine")
     shared = engine_arguments(recipe, engine, lr=recipe.optim.lr)
-    found = {
-        "sft": _settings(sft_config(recipe, engine, recipe.optim.lr)),
-        "kto": _settings(KTOConfig(**shared)),
-        "grpo": _settings(GRPOConfig(**shared, num_generations=2)),
+    configs = {
+        "sft": sft_config(recipe, engine, recipe.optim.lr),
+        "kto": KTOConfig(**shared),
+        "grpo": GRPOConfig(**shared, num_generations=2),
     }
-    return {
-        stage: {name: value for name, value in one.items() if stage == "sft" or name not in found["sft"]}
-        for stage, one in found.items()
-    }
-
-
-def _settings(config: Any) -> dict[str, Any]:
-    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    return {
-        name: _plain(value)
-        for name, value in sorted(values.items())
-        if name not in FREE and not name.startswith(FREE_PREFIXES)
-    }
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    if isinstance(value, enum.Enum):
-        return value.value
-    return value if isinstance(value, int | float | str | None) else str(value)
+    found: dict[str, dict[str, Any]] = {}
+    for stage, config in configs.items():
+        found[stage] = {
+            name: value
+            for name, value in sorted(json.loads(config.to_json_string()).items())
+            if name not in (*FREE, *found.get("sft", ())) and not name.startswith(FREE_PREFIXES)
+        }
+    return found
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 `real_episodes` runs agents through `arena.evaluate` with the scripted model and judge. `Firehose` makes records of a
 wanted size from these by seeded mutation: product ids other than the answers' become others, and product titles grow,
 everywhere in an episode at once, so that conversation, pairing, emitters, surfaced ids and citations still fit.
-`firehose_export` writes such records, signed, into an export folder. What a record is, is known by construction:
+`write_records` writes such records, signed, into an export folder. What a record is, is known by construction:
 `Made.agent` names the agent, `TRUTH` says what its traces are.
 """
 
@@ -13,33 +13,53 @@ import hashlib
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import zstandard
 
 from arena.evaluate import EvaluatePorts, Evaluation, evaluate
+from arena.export.model import Manifest
 from arena.policies import DEMO
-from arena.records.model import Conditions, Context, EvaluationRecord, HostFacts, Subject
+from arena.records.body import decode_content
+from arena.records.model import (
+    AttemptRecord,
+    BodyFrame,
+    Conditions,
+    Context,
+    EvaluationRecord,
+    HostFacts,
+    Payload,
+    ReleasedProblem,
+    ReleaseRecord,
+    SignedRecord,
+    StoredBody,
+    Subject,
+    VerdictRecord,
+)
 from foundation.canonical import canonical_bytes, text_hash
 from harness.agents.registry import baseline_source, reference_agent, reference_sha256s
 from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.native import open_catalogue
 from harness.catalogue.synthetic import generate
-from harness.inference.scripted.server import ScriptedUpstream
+from harness.inference.port import Upstream
+from harness.inference.scripted.model import ScriptedUpstream
 from harness.sandbox.port import SandboxLevel
 from harness.sandbox.probe import open_sandbox
 from harness.trace import EvaluationBody, ToolCall
 from judge.scripted import ScriptedJudge
 from judge.verdict import Verdict
 from problems.clusters import find_clusters
-from problems.model import Bucket, OutcomeScore, Problem
+from problems.model import Bucket, OutcomeScore, Pool, Problem
 from problems.synthesis import synthesize
 from problems.titles import LexicalTitles
+from tests.arena.export_stand import ExportLog, export
+from training.corpus.exports import Export, export_shards
+from training.corpus.model import Quarantined, Trace
 from training.rollouts.rollout import InProcessSandbox
 
-SN15_AGENT = Path(__file__).parents[1] / "harness" / "sn15_react_agent.py"
-SN15_TOOLS = ("find_product", "view_product_information", "recommend_product", "terminate")
 START_MS = 1_790_000_000_000  # 2026-09-21 13:33 UTC
 MACHINE = HostFacts(machine="test", cores=2)
 SIZES = (30_000, 60_000)  # bytes of a record's body
@@ -92,55 +112,54 @@ def real_episodes(
     *,
     counts: Mapping[Bucket, int] = COUNTS,
     agents: Sequence[str] = tuple(AGENTS),
-    seed: int = 3,
+    sources: Mapping[str, str] = {},
+    models: Mapping[str, Callable[[], Upstream]] = {},
     documents: int = 3_000,
     is_in_process: bool = False,
 ) -> list[Episode]:
-    """Every agent once on each of `counts` synthetic problems. `folder` takes catalogue and guest; 0.1 s an episode, or
-    less in this process."""
+    """Every agent once on each of `counts` synthetic problems, with the scripted model. `sources`: other agents by name
+    instead, `models`: theirs. `folder` takes catalogue and guest; 0.1 s an episode, or less in this process."""
     products = list(generate(documents, 7))
     with (folder / "documents.jsonl").open("wb") as stream:
         write_documents(products, stream)
     build_index(folder / "documents.jsonl", folder / "index")
-    sources = {name: agent_source(name) for name in agents}
+    sources = sources or {name: agent_source(name) for name in agents}
     admitted = reference_sha256s() | {text_hash(source) for source in sources.values()}
     sandbox = (
         InProcessSandbox(admitted)
         if is_in_process
         else open_sandbox(folder, reference_sha256s=admitted, slots=1, wanted="reference-agents-only")
     )
-    ports = EvaluatePorts(
-        policy=DEMO,
-        catalogue=open_catalogue(folder / "index"),
-        titles=LexicalTitles(),
-        sandbox=sandbox,
-        upstreams=[ScriptedUpstream()],
-        judges=[ScriptedJudge()],
-    )
-    problems = synthesize(products, seed=seed, counts=counts)
+    catalogue = open_catalogue(folder / "index")
+
+    def run(name: str, source: str, problem: Problem) -> Evaluation:
+        ports = EvaluatePorts(
+            policy=DEMO,
+            catalogue=catalogue,
+            titles=LexicalTitles(),
+            sandbox=sandbox,
+            upstreams=[models.get(name, ScriptedUpstream)()],
+            judges=[ScriptedJudge()],
+        )
+        return evaluate(source, problem, ports)
+
+    problems = synthesize(products, seed=3, counts=counts)
     cluster_of = find_clusters(problems).name_of
     return [
         Episode(
             agent=name,
             problem=problem,
             cluster_id=cluster_of[problem.problem_id],
-            evaluation=evaluate(source, problem, ports),
+            evaluation=run(name, source, problem),
         )
         for problem in problems
         for name, source in sources.items()
     ]
 
 
-def sn15_source() -> str:
-    """The agent of SN15's style that offers its model the host's tools alone, none of its own."""
-    whole = SN15_AGENT.read_text("utf-8")
-    return whole.replace("for name in list_tools()", f"for name in {SN15_TOOLS}")
-
-
 def agent_source(name: str) -> str:
-    """The source of an agent of `AGENTS`, or of `sn15`: one written for that subnet."""
-    own = {"mixed": _MIXED, "pruner": _PRUNER, "sn15": sn15_source()}
-    return own.get(name) or reference_agent(name).source
+    """The source of an agent of `AGENTS`."""
+    return {"mixed": _MIXED, "pruner": _PRUNER}.get(name) or reference_agent(name).source
 
 
 class Firehose:
@@ -274,3 +293,77 @@ def _encoded(outcome: object) -> str:
 
 def _judged(evaluation: Evaluation) -> str:
     return _encoded(evaluation.verdict) if isinstance(evaluation.verdict, Verdict) else ""
+
+
+_BATCH = 100
+
+
+def write_day(firehose: Firehose, folder: Path, count: int, **options: Any) -> Manifest:
+    """An export of `count` made records in `folder`. `options`: as of `write_records`."""
+    return write_records(firehose.make(count), folder, **options)
+
+
+def write_real_day(folder: Path, trajectories: int) -> Path:
+    """A signed export below `folder`, log and Parquet view, ten trajectories a shard: a few real episodes, repeated."""
+    (folder / "arena").mkdir()
+    made = real_episodes(folder / "arena", counts={"product": 2, "shop": 1}, is_in_process=True)
+    write_day(Firehose(made), folder / "export", trajectories, rows_per_shard=10)
+    return folder / "export"
+
+
+def write_records(
+    records: Iterable[Made], folder: Path, *, pool_of: Mapping[str, Pool] = {}, **fields: Any
+) -> Manifest:
+    """A signed export of any records, log and Parquet unless `fields` of the request say otherwise. `pool_of` gives
+    some problems (by id) another pool than train."""
+    log, released = _DayLog(), dict[str, ReleasedProblem]()
+    payloads, bodies = list[Payload](), list[StoredBody]()
+    for made in records:
+        released[made.problem_id] = ReleasedProblem(
+            problem_id=made.problem_id, pool=pool_of.get(made.problem_id, "train"), cluster_id=made.cluster_id
+        )
+        body_sha256 = made.evaluation.body_sha256
+        about = {"subject": made.evaluation.subject, "context": made.evaluation.context}
+        attempt_id = made.evaluation.attempt_id
+        payloads.append(AttemptRecord(attempt_id=attempt_id, ended="evaluated", body_sha256=body_sha256, **about))
+        payloads.append(made.evaluation)
+        payloads += [VerdictRecord(verdict=made.verdict, **about)] if made.verdict else []
+        bodies.append(StoredBody(body_sha256=body_sha256, content=made.body))
+        if len(bodies) == _BATCH:
+            log.add(payloads, bodies)
+            payloads, bodies = [], []
+    release = ReleaseRecord(race_id="race-1", batch_sha256="77", problems=tuple(released.values()), salt="99" * 32)
+    log.add([*payloads, release], bodies)
+    return export(log, folder, signer=log.signer, now_ms=START_MS, **{"formats": ("jsonl", "parquet")} | fields)
+
+
+class _DayLog(ExportLog):
+    """A log that holds bodies compressed and finds verdicts by their body: a day has tens of thousands."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._frames: dict[str, BodyFrame] = {}
+        self._verdicts: dict[str, list[SignedRecord]] = {}
+
+    async def append(self, records: Sequence[SignedRecord], bodies: Sequence[StoredBody] = (), finish=None):
+        for record in records:
+            payload = decode_content(record.content).payload
+            if isinstance(payload, VerdictRecord):
+                self._verdicts.setdefault(payload.verdict.body_sha256, []).append(record)
+        compress = zstandard.ZstdCompressor(level=1).compress
+        for one in bodies:
+            size, content = len(one.content), compress(one.content)
+            self._frames[one.body_sha256] = BodyFrame(body_sha256=one.body_sha256, content=content, size=size)
+        return await super().append(records)
+
+    async def frames(self, names: Sequence[str], validator=None, *, is_every=False) -> list[BodyFrame]:
+        return [self._frames[name] for name in names if name in self._frames]
+
+    async def verdicts_on(self, names: Sequence[str], validator=None) -> list[SignedRecord]:
+        return [record for name in names for record in self._verdicts.get(name, ())]
+
+
+def read_traces(export: Export) -> Iterator[Trace | Quarantined]:
+    """The trajectories of an export in one process, shard after shard."""
+    for shard in export_shards(export):
+        yield from shard()

@@ -18,16 +18,15 @@ from arena.policies import DEMO
 from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.native import open_catalogue
 from harness.catalogue.synthetic import generate
-from harness.inference.scripted.server import ScriptedUpstream
+from harness.inference.scripted.model import ScriptedUpstream
 from problems.clusters import find_clusters
 from problems.formats import read_problems, write_problems
 from problems.model import Problem
 from problems.synthesis import synthesize
 from problems.titles import LexicalTitles
 from tests.training.labelled import select
-from training.corpus.corpus_files import write_corpus
-from training.corpus.gates import NEVER_OFF
-from training.corpus.model import CorpusPool, Lineage, Rules, Trace
+from training.corpus.building import write_corpus
+from training.corpus.model import NEVER_OFF, CorpusPool, Lineage, Rules, Trace
 from training.corpus.report import CODES
 from training.corpus.selection import Task, kept_rows
 from training.model import Decode

@@ -1,49 +1,57 @@
-"""A corpus on disk, its report and its sheet: the same bytes, the same rows back, and nothing half-written."""
+"""From sources to a corpus on disk, by function and by command: read once, the same bytes, nothing half-written, report
+and sheet, and a clear answer to every bad input."""
 
 from __future__ import annotations
 
-import csv
-import hashlib
-import html.parser
-import io
 import json
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import datasets
 import msgspec
 import pytest
 
+from arena.chain.keys import verify
+from foundation.canonical import content_hash
 from foundation.errors import ArenaError
-from foundation.executors.processes import executor_of
-from tests.prove.corpus_scale_run import folder_sha256
-from tests.training.labelled import make_labelled, select, stand_guard
-from training.corpus.building import Filtered, Sources, arms_of, filter_sources, write_filtered
-from training.corpus.corpus_files import (
+from foundation.executors import executor_of
+from foundation.long_work import Progress, no_progress
+from neurons.cli.app import main
+from tests.prove.test_corpus_scale import folder_sha256
+from tests.training.firehose import Firehose, write_day
+from tests.training.labelled import Stored, make_labelled, replace, select, stand_guard
+from training.corpus.building import (
     DATA,
+    FULL,
     FUNNEL,
     LINEAGE,
     REJECTED,
+    Filtered,
+    Sources,
+    arms_of,
+    filter_sources,
+    open_sources,
+    read_lineage,
     read_rows,
+    read_rules,
     write_corpus,
+    write_filtered,
 )
-from training.corpus.model import CorpusRow, Lineage, Rejection, Rules, Trace
+from training.corpus.gates import Guard
+from training.corpus.model import CorpusRow, Lineage, Rejection, Rules
 from training.corpus.report import (
     Funnel,
-    plain_text,
+    draw_sample,
     render_page,
     sections,
-)
-from training.corpus.sampling import (
-    SHEET_COLUMNS,
-    draw_sample,
     sheet_csv,
     sheet_html,
 )
-from training.corpus.selection import Task, kept_rows, rejections
+from training.corpus.selection import Appraisal, Decision, Task, kept_rows, rejections
 
 LINEAGE_VALUE = Lineage(
     rules=Rules(),
@@ -64,6 +72,13 @@ def filtered() -> tuple[list[CorpusRow], list[Rejection], Filtered]:
     return rows, list(rejections(found.appraised, found.decisions[0])), found
 
 
+@pytest.fixture(scope="module")
+def rows(filtered: tuple) -> list[CorpusRow]:
+    """The rows, with facts that no sheet may tell."""
+    secret = {"agent": "agent-secret", "team": "team-secret", "reward_e4": 75_319_753, "race_id": "race-secret"}
+    return [replace(row, trace=replace(row.trace, facts=replace(row.trace.facts, **secret))) for row in filtered[0]]
+
+
 def write(
     folder: Path, filtered: tuple[list[CorpusRow], list[Rejection], Filtered], *, is_reversed: bool = False
 ) -> Lineage:
@@ -74,19 +89,12 @@ def write(
     )
 
 
-def digests(folder: Path) -> dict[str, str]:
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-
-
 def test_the_same_rows_in_any_order_are_the_same_bytes(tmp_path: Path, filtered: tuple) -> None:
     one, other = write(tmp_path / "a", filtered), write(tmp_path / "b", filtered, is_reversed=True)
     assert one == other
-    assert digests(tmp_path / "a") == digests(tmp_path / "b")
-    assert sorted(digests(tmp_path / "a")) == sorted([DATA, "README.md", LINEAGE, FUNNEL, REJECTED, "report.html"])
+    assert folder_sha256(tmp_path / "a") == folder_sha256(tmp_path / "b")
+    for name in (DATA, "README.md", LINEAGE, FUNNEL, REJECTED, "report.html"):
+        assert (tmp_path / "a" / name).is_file()
 
 
 def test_the_folder_loads_as_a_dataset_with_messages_as_text(tmp_path: Path, filtered: tuple) -> None:
@@ -109,74 +117,22 @@ def test_rows_that_are_not_the_lineages_are_noticed(tmp_path: Path, filtered: tu
 HOSTILE = '<script>alert(1)</script>"\n\x1b[31m'
 
 
-def funnel_under(rules: Rules, count: int = 300) -> Funnel:
-    traces = [one.trace for one in make_labelled(count, seed=11)]
-    return select([lambda: traces], Task(arms=(rules,)), stand_guard).funnels[0]
-
-
-@pytest.fixture(scope="module")
-def funnel() -> Funnel:
-    return funnel_under(Rules())
-
-
-@pytest.fixture(scope="module")
-def page(funnel: Funnel) -> str:
-    return render_page(LINEAGE_VALUE, funnel)
-
-
-def test_a_name_of_a_source_stays_on_its_line_and_is_no_markup(funnel: Funnel) -> None:
-    first = msgspec.structs.replace(funnel.agents[0], name=HOSTILE, title=HOSTILE, traces=10**6)
-    found = msgspec.structs.replace(funnel, agents=(first, *funnel.agents[1:]))
-    assert "\x1b" not in plain_text(sections(found))
+def test_a_name_of_a_source_stays_on_its_line_and_is_no_markup_and_the_page_needs_nothing(filtered: tuple) -> None:
+    funnel = filtered[2].funnels[0]
+    first = replace(funnel.agents[0], name=HOSTILE, title=HOSTILE, traces=10**6)
+    found = replace(funnel, agents=(first, *funnel.agents[1:]))
+    assert not any("\x1b" in cell for one in sections(found) for row in one.rows for cell in row)
     text = render_page(LINEAGE_VALUE, found)
-    assert "<script" not in text
-    assert "&lt;script&gt;" in text
-
-
-def test_the_page_needs_nothing_but_itself(page: str) -> None:
-    class Tags(html.parser.HTMLParser):
-        def __init__(self) -> None:
-            super().__init__()
-            self.seen: list[tuple[str, dict[str, str | None]]] = []
-
-        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-            self.seen.append((tag, dict(attrs)))
-
-    tags = Tags()
-    tags.feed(page)
-    names = {tag for tag, _ in tags.seen}
-    assert not names & {"script", "link", "img", "iframe", "object", "embed", "base"}
-    assert not any({"src", "href", "srcset", "onload", "onclick"} & set(attributes) for _, attributes in tags.seen)
-    assert "://" not in page and "@import" not in page and "url(" not in page
-
-
-@pytest.fixture(scope="module")
-def rows() -> list[CorpusRow]:
-    traces = [one.trace for one in make_labelled(300, seed=13)]
-    found = select([lambda: traces], Task(arms=(Rules(),)), stand_guard)
-    kept = kept_rows([lambda: traces], found.appraised, found.decisions[0])
-    secret = {"agent": "agent-secret", "team": "team-secret", "reward_e4": 7_531, "race_id": "race-secret"}
-    return [
-        msgspec.structs.replace(
-            row, trace=msgspec.structs.replace(row.trace, facts=msgspec.structs.replace(row.trace.facts, **secret))
-        )
-        for row in kept
-    ]
+    assert "<script" not in text and "&lt;script&gt;" in text
+    assert "default-src 'none'" in text and not re.search(r"://|@import|url\(|\b(?:src|href)=", text)
 
 
 def test_neither_sheet_tells_who_wrote_a_trace_or_how_it_was_judged(rows: list[CorpusRow]) -> None:
     items, keys = draw_sample(rows, 20, seed=1)
+    assert sheet_csv(items[:2]) == "item,who_decided,note\nS001,,\nS002,,\n"
     for sheet in (sheet_csv(items), sheet_html(items)):
-        assert "secret" not in sheet and "7531" not in sheet and "emitter" not in sheet
+        assert "secret" not in sheet and "75319753" not in sheet and "emitter" not in sheet
         assert all(key["trace_id"] not in sheet and key["place"] not in sheet for key in keys)
-
-
-def test_the_csv_has_empty_answers_and_runs_no_formula(rows: list[CorpusRow]) -> None:
-    one = msgspec.structs.replace(rows[0].trace, query='=HYPERLINK("x")')
-    items, _ = draw_sample([msgspec.structs.replace(rows[0], trace=one)], 1, seed=1)
-    header, row = csv.reader(io.StringIO(sheet_csv(items)))
-    assert tuple(header) == SHEET_COLUMNS
-    assert row[1].startswith("'=") and row[3:] == ["", ""]
 
 
 RULES = Rules()
@@ -192,27 +148,17 @@ build(Path(sys.argv[1]), dealt(int(sys.argv[4])), workers=int(sys.argv[5]), prog
 """
 
 
-class Dealt:
-    """A shard that a process can be sent."""
-
-    def __init__(self, traces: Sequence[Trace]) -> None:
-        self._traces = tuple(traces)
-
-    def __call__(self) -> Iterator[Trace]:
-        return iter(self._traces)
-
-
-def dealt(count: int) -> list[Dealt]:
+def dealt(count: int) -> list[Stored]:
     """The same 90 labelled traces, in `count` shards."""
     traces = [one.trace for one in make_labelled(90, seed=4)]
-    return [Dealt(traces[start::count]) for start in range(count)]
+    return [Stored(traces[start::count]) for start in range(count)]
 
 
-def build(out: Path, shards: Sequence[Dealt], *, workers: int = 0, progress: object = None, arms: tuple[str, ...] = ()):
+def build(out: Path, shards: Sequence[Stored], *, workers: int = 0, progress: Progress = no_progress) -> None:
     """What `arena corpus build` does once its sources are open."""
     sources = Sources(shards=tuple(shards), hashes=("ab" * 32,), is_trusted_unsigned=False)
     ways = {"executor": executor_of(workers), "progress": progress}
-    filtered = filter_sources(sources, Task(arms=(RULES,)), arms_of(RULES, arms), stand_guard, **ways)
+    filtered = filter_sources(sources, Task(arms=(RULES,)), arms_of(RULES, ()), stand_guard, **ways)
     write_filtered(filtered, out, stand_guard, **ORIGIN, **ways)
 
 
@@ -228,3 +174,199 @@ def test_a_killed_build_leaves_nothing_and_ends_in_the_same_bytes(
     build(out, dealt(shards))
     assert folder_sha256(out) == folder_sha256(tmp_path / "whole")
     assert sorted(one.name for one in tmp_path.iterdir()) == ["corpus", "whole"]
+
+
+LOOSE = Rules(coefficient_e4_min=5_000)
+
+
+def under(day: Path, rules: Rules = LOOSE, names: tuple[str, ...] = (), workers: int = 0) -> Filtered:
+    sources = open_sources([day], [], verify)
+    return filter_sources(sources, Task(arms=(rules,)), arms_of(rules, names), Guard(), executor=executor_of(workers))
+
+
+def code_of(caught: pytest.ExceptionInfo[ArenaError]) -> str:
+    return caught.value.failure.code
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("coefficient=1", "unknown field `coefficient`.*rules are coefficient_e4_min"),
+        ("coefficient_e4_min=high", "coefficient_e4_min"),
+        ("per_problem_max=0", ">= 1"),
+        ("off=pairing,leak", "cannot be switched off"),
+        ("off=lek", "off"),
+        ("seed", "seed"),
+    ],
+)
+def test_a_rule_that_cannot_be_is_named(rule: str, said: str) -> None:
+    with pytest.raises(ArenaError, match=said) as caught:
+        read_rules([rule])
+    assert code_of(caught) == "V2120"
+
+
+def test_an_arm_by_tokens_has_as_many_as_the_first_and_never_more(day: Path, tmp_path: Path) -> None:
+    def tokens(folder: str) -> int:
+        return sum(row.tokens or 0 for row in read_rows(Path(folder)))
+
+    found = under(day, LOOSE, names=("no_structural_filter", "no_structural_filter_by_tokens"))
+    built = {one.name: one for one in write_filtered(found, tmp_path / "study", Guard(), **ORIGIN)}
+    wanted, by_tokens = tokens(built[FULL].folder), built["no_structural_filter_by_tokens"]
+    longest = max(row.tokens or 0 for one in built.values() for row in read_rows(Path(one.folder)))
+    assert wanted - longest < tokens(by_tokens.folder) <= wanted
+    assert by_tokens.lineage.rules.tokens == wanted and by_tokens.lineage.rules.rows is None
+    assert built["no_structural_filter"].funnel.kept == built[FULL].funnel.kept
+
+
+def test_an_arm_that_keeps_nothing_stops_all_of_them_before_a_byte(day: Path, tmp_path: Path) -> None:
+    found = under(day, Rules(tokens_max=1), names=("no_tokens",))
+    assert [one.kept > 0 for one in found.funnels] == [False, True]
+    with pytest.raises(ArenaError, match="under full") as caught:
+        write_filtered(found, tmp_path / "study", Guard(), **ORIGIN)
+    assert code_of(caught) == "V2147"
+    assert list(tmp_path.iterdir()) == []
+
+
+GOLDEN = json.loads(Path(__file__).with_name("corpus_golden.json").read_text("utf-8"))
+
+
+def told(traces: Sequence[Appraisal], decision: Decision) -> dict[str, str]:
+    """Rank or codes of each trace by its place, without the log it is of."""
+    pairs = zip(traces, decision.ranks, decision.codes, strict=True)
+    return {one.place.rpartition(":")[2]: str(rank) if rank else " ".join(codes) for one, rank, codes in pairs}
+
+
+@pytest.mark.parametrize("name", ["paper", "loose"])
+def test_the_same_export_gives_the_same_selection(day: Path, name: str) -> None:
+    rules = Rules() if name == "paper" else Rules(coefficient_e4_min=0, off=("subtask", "ranked_out"))
+    found = filter_sources(open_sources([day], [], verify), Task(arms=(rules,)), arms_of(rules, ()), Guard())
+    assert told(found.appraised, found.decisions[0]) == GOLDEN[name]
+
+
+Run = Callable[..., tuple[int, str, str]]
+LOOSE_RULE = ("--rule", "coefficient_e4_min=5000")
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `arena corpus` with words; exit code, stdout, stderr."""
+
+    def run_words(*words: object) -> tuple[int, str, str]:
+        takes_state = words[0] in ("build", "trac")
+        state = ["--state-dir", str(tmp_path / "state")] if takes_state else []
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(["corpus", *map(str, words), *state])
+        shown = capsys.readouterr()
+        return int(ended.value.code or 0), shown.out, shown.err
+
+    return run_words
+
+
+@pytest.fixture(scope="module")
+def corpus(day: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus built by the command."""
+    folder = tmp_path_factory.mktemp("built")
+    with pytest.raises(SystemExit) as ended:
+        main(
+            [
+                "corpus",
+                "build",
+                str(day),
+                "--out",
+                str(folder / "corpus"),
+                *LOOSE_RULE,
+                "--state-dir",
+                str(folder / "s"),
+            ]
+        )
+    assert not ended.value.code
+    return folder / "corpus"
+
+
+def test_an_export_becomes_a_corpus_with_its_lineage_and_page(day: Path, corpus: Path) -> None:
+    rows, lineage = list(read_rows(corpus)), read_lineage(corpus)
+    assert rows and all(row.trace.source.is_verified for row in rows)
+    assert all((row.trace.facts.coefficient_e4 or 0) >= 5_000 for row in rows)
+    assert not lineage.is_trusted_unsigned and len(lineage.sources) == 1
+    assert lineage.rules.coefficient_e4_min == 5_000
+    assert content_hash(lineage) in (corpus / "report.html").read_text("utf-8")
+
+
+def test_an_export_that_nobody_signed_needs_the_word(run: Run, firehose: Firehose, tmp_path: Path) -> None:
+    write_day(firehose, tmp_path / "export", 30)
+    (tmp_path / "export" / "manifest.sig").unlink()
+    code, _, err = run("build", tmp_path / "export", "--out", tmp_path / "c", *LOOSE_RULE)
+    assert code == 4 and "V2095" in err and "--trust-unsigned" in err
+    assert not (tmp_path / "c").exists()
+    code, _, _ = run("build", tmp_path / "export", "--out", tmp_path / "c", *LOOSE_RULE, "--trust-unsigned")
+    assert code == 0
+    assert read_lineage(tmp_path / "c").is_trusted_unsigned
+    assert "somebody said to trust them" in run("show", tmp_path / "c")[1].replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("words", "exit_code", "said"),
+    [
+        ((), 2, "name at least one export"),
+        (("{tmp}/none",), 4, "V2095"),
+        (("{day}", "--rule", "off=leak"), 2, "cannot be switched off"),
+        (("{day}", "--ablation", "nonsense"), 2, "no_structural_filter"),
+        (("{day}", "--rule", "coefficient_e4_mn=1"), 2, "coefficient_e4_min"),
+        (("{day}", "--tokenizer", "{tmp}/none.json"), (2, 3), "none.json"),
+        (("{day}", "--foreign", "{tmp}/none.jsonl"), 2, "V2027"),
+    ],
+)
+def test_every_bad_input_is_named_and_nothing_is_written(
+    run: Run, day: Path, tmp_path: Path, words: tuple[str, ...], exit_code: int | tuple[int, ...], said: str
+) -> None:
+    given = [word.format(day=day, tmp=tmp_path) for word in words]
+    code, _, err = run("build", *given, "--out", tmp_path / "c", *LOOSE_RULE)
+    assert code in (exit_code if isinstance(exit_code, tuple) else (exit_code,))
+    assert said.replace(" ", "") in re.sub(r"[\s│]", "", err)  # a box breaks lines wherever they end
+    assert "Traceback" not in err
+    assert not (tmp_path / "c").exists()
+
+
+def test_foreign_rows_are_read_beside_an_export_and_kept_out_while_nothing_is_known(
+    run: Run, day: Path, tmp_path: Path
+) -> None:
+    row = {"messages": [{"role": "user", "content": "a lamp"}, {"role": "assistant", "content": "none"}]}
+    (tmp_path / "rows.jsonl").write_text(f"{json.dumps(row)}\n" + "not json\n" * 11)
+    code, out, _ = run(
+        "build", day, "--foreign", tmp_path / "rows.jsonl", "--out", tmp_path / "c", *LOOSE_RULE, "--json"
+    )
+    funnel = json.loads(out)["built"][0]["funnel"]
+    assert code == 0
+    assert "leak" in {one["code"] for one in funnel["codes"]}
+    assert funnel["unread"] == [{"code": "V2097", "count": 11, "example": "rows.jsonl:2"}]
+    written = [(tmp_path / "c" / name).read_text() for name in ("report.html", "README.md")]
+    for told in (run("show", tmp_path / "c")[1], *written):
+        assert "V2097" in told and "row cannot be converted" in told and "rows.jsonl:2" in told
+    assert len(read_lineage(tmp_path / "c").sources) == 2
+
+
+def test_show_gives_the_report_as_lines_json_and_page(run: Run, corpus: Path, tmp_path: Path) -> None:
+    code, out, _ = run("show", corpus)
+    assert code == 0
+    assert out.index("Length in tokens") < out.index("Funnel") < out.index("By agent version")
+    assert content_hash(read_lineage(corpus)) in out
+    _, out, _ = run("show", corpus, "--json")
+    value = json.loads(out)
+    assert value["identity"] == content_hash(read_lineage(corpus))
+    assert msgspec.convert(value["funnel"], Funnel).kept == len(list(read_rows(corpus)))
+
+
+def test_a_corpus_of_dev_holds_rows_of_that_pool_alone(run: Run, firehose: Firehose, tmp_path: Path) -> None:
+    problem_ids = sorted({made.problem_id for made in firehose.make(60)})
+    dev = dict.fromkeys(problem_ids[: len(problem_ids) // 2], "dev")
+    write_day(firehose, tmp_path / "export", 60, pools=("train", "dev"), pool_of=dev)
+    for pool in ("train", "dev"):
+        assert (
+            run("build", tmp_path / "export", "--rule", f"pool={pool}", "--out", tmp_path / pool, *LOOSE_RULE)[0] == 0
+        )
+        assert read_lineage(tmp_path / pool).rules.pool == pool
+        rows = list(read_rows(tmp_path / pool))
+        assert rows and {dev.get(row.trace.facts.problem_id or "", "train") for row in rows} == {pool}
+    code, _, err = run("build", tmp_path / "export", "--rule", "pool=eval", "--out", tmp_path / "eval")
+    assert code == 2 and "V2120" in err

@@ -1,11 +1,15 @@
-"""The filter: each rule alone, what only a set can tell, and one answer for one set of traces however it comes."""
+"""The filter: each rule alone, the leak guard, token counts, what only a set can tell, and one answer for one set of
+traces however it comes."""
 
 from __future__ import annotations
 
-import os
+import hashlib
+import importlib.util
+import json
 import random
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import get_args
 
 import msgspec
@@ -14,25 +18,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from foundation.executors.processes import executor_of
+from foundation.executors import executor_of
 from harness.chat import Message
-from tests.training.labelled import Labelled, Maker, disguise, make_labelled, reword, select, stand_guard
-from tests.training.stories import (
+from problems.clusters import content_words
+from problems.model import BUCKETS, Pool, Problem
+from problems.partition import OpenPartition, freeze
+from problems.synthesis import synthesize
+from tests.training.labelled import (
+    Maker,
+    Stored,
     Turn,
     agentic_turns,
     call,
     closing,
+    disguise,
+    make_labelled,
     make_trace,
     messages_of,
     query_text,
+    replace,
+    reword,
     search,
+    select,
+    stand_guard,
 )
 from training.corpus.building import (
-    PER_TRACE,
-    SET_LEVEL,
     Filtered,
     Mix,
-    MixRow,
     ablations,
     mix,
 )
@@ -42,21 +54,23 @@ from training.corpus.duplicates import (
     likenesses,
     normal_words,
 )
-from training.corpus.gates import NEVER_OFF, codes_of, gates, recommended_ids
+from training.corpus.foreign import convert_row
+from training.corpus.gates import Guard, codes_of, gates, recommended_ids
 from training.corpus.model import (
+    NEVER_OFF,
     Appraisal,
     CorpusRow,
     Fingerprint,
-    Quarantined,
     RejectCode,
     Rejection,
     Rules,
     Signals,
     Trace,
+    TraceFacts,
+    TraceSource,
 )
 from training.corpus.report import funnel_of
 from training.corpus.selection import (
-    Appraised,
     Task,
     appraise,
     choose,
@@ -66,42 +80,37 @@ from training.corpus.selection import (
     merit,
     rejections,
 )
+from training.corpus.tokens import (
+    open_counter,
+    render,
+)
 
 # without what the filter's own rules do not ask for
 OF_ONE_TRACE: tuple[RejectCode, ...] = tuple(code for code in get_args(RejectCode)[:12] if code != "failed")
 
 
-@pytest.fixture(scope="module")
-def many() -> list[Labelled]:
-    return make_labelled(2_400)
-
-
-@pytest.fixture(scope="module")
-def appraised(many: list[Labelled]) -> Appraised:
-    return appraise([lambda: [one.trace for one in many]], Task(arms=(Rules(),)), stand_guard)
-
-
-def test_every_trace_is_rejected_for_exactly_what_is_wrong_with_it(many: list[Labelled], appraised: Appraised) -> None:
-    assert len(many) >= 2_000
-    found = [codes_under(one, Rules()) for one in appraised]
-    wrong = {(one.kind, one.codes, codes) for one, codes in zip(many, found, strict=True) if codes != one.codes}
+def test_every_trace_is_rejected_for_exactly_what_is_wrong_with_it_and_of_repeats_one_stays() -> None:
+    many = make_labelled(2_000)
+    found = select([lambda: [one.trace for one in many]], Task(arms=(Rules(),)), stand_guard)
+    codes = [codes_under(one, Rules()) for one in found.appraised]
+    wrong = {(one.kind, one.codes, codes) for one, codes in zip(many, codes, strict=True) if codes != one.codes}
     assert not wrong
+    groups: dict[tuple[str, str], list[str]] = {}
+    decision = found.decisions[0]
+    for one, rank, why in zip(many, decision.ranks, decision.codes, strict=True):
+        if one.group:
+            groups.setdefault((one.kind, one.group), []).append(f"kept {rank}" if rank else why[0])
+    for (kind, _), fates in groups.items():
+        repeats = [["kept 1", "duplicate", "duplicate", "near_duplicate"], ["kept 1", *["near_duplicate"] * 3]]
+        assert sorted(fates) in (map(sorted, repeats) if kind == "repeats" else [["kept 1", "kept 2"]])
 
 
-def test_a_gate_that_is_off_rejects_nothing_and_changes_no_other(many: list[Labelled]) -> None:
+def test_a_gate_that_is_off_rejects_nothing_and_changes_no_other() -> None:
     every = gates()
-    for one in many[:200]:
+    for one in make_labelled(60):
         for code in set(OF_ONE_TRACE) - NEVER_OFF:
             expected = tuple(found for found in codes_of(one.trace, Rules(), every) if found != code)
             assert codes_of(one.trace, Rules(off=(code,)), every) == expected
-
-
-@pytest.mark.parametrize("code", sorted(NEVER_OFF))
-def test_the_leak_guard_cannot_be_switched_off(code: RejectCode) -> None:
-    with pytest.raises(ValueError, match=code):
-        codes_of(Maker(1).good("silent").trace, Rules(off=(code,)), gates())
-    with pytest.raises(ValueError, match=code):
-        Task(arms=(Rules(), Rules(off=(code,))))
 
 
 def test_ids_of_a_trace_that_records_none_are_held_against_the_callers() -> None:
@@ -153,14 +162,11 @@ def guessed_of(style: str) -> str | None:
     return next((code for code in codes_of(trace, Rules(), gates()) if code.startswith("subtask")), None)
 
 
-@pytest.mark.parametrize("style", ["thinks", "silent"])
-def test_no_model_that_searches_by_itself_is_accused(style: str) -> None:
-    assert guessed_of(style) is None
-
-
-@pytest.mark.parametrize("style", ["narrator", "judge of matches", "sweep", "copies", "calls nothing"])
-def test_a_program_that_has_its_model_talk_is_found_by_a_guess(style: str) -> None:
-    assert guessed_of(style) == "subtask_guess"
+@pytest.mark.parametrize(
+    "style", ["thinks", "silent", "narrator", "judge of matches", "sweep", "copies", "calls nothing"]
+)
+def test_a_program_that_has_its_model_talk_is_found_by_a_guess_and_no_model_is_accused(style: str) -> None:
+    assert guessed_of(style) == (None if style in ("thinks", "silent") else "subtask_guess")
 
 
 _NAMES = st.sampled_from(["find_product", "view_product_information", "recommend_product", "terminate"])
@@ -176,28 +182,18 @@ _SIGNALS = st.builds(
 
 
 def candidate_of(name: str, signals: Signals) -> Appraisal:
-    known = dict.fromkeys(("problem", "bucket", "day", "agent", "team", "place"), "")
-    nothing = {
-        "codes": (),
-        "coefficient_e4": None,
-        "tokens": None,
-        "fingerprint": None,
-    }
-    return Appraisal(shard=0, ordinal=0, trace_id=name, signals=signals, turns=1, **known, **nothing)
-
-
-def candidate(name: str, **signals: object) -> Appraisal:
-    known = {"depth": 5, "reformulations": 2, "has_verification": True, "longest_repeat": 1, "shape": ("a",), **signals}
-    return candidate_of(name, Signals(**known))
+    texts = dict.fromkeys(("problem", "bucket", "day", "agent", "team", "place"), "")
+    nothing = dict.fromkeys(("coefficient_e4", "tokens", "fingerprint"))
+    return Appraisal(shard=0, ordinal=0, trace_id=name, signals=signals, turns=1, codes=(), **texts, **nothing)
 
 
 def test_each_signal_ranks_as_the_paper_says() -> None:
-    plain = candidate("p")
-    better = [candidate("b", depth=6), candidate("b", reformulations=3)]
-    worse = [candidate("w", has_verification=False), candidate("w", longest_repeat=3), candidate("w", depth=4)]
-    assert all(merit(one.signals) < merit(plain.signals) for one in better)
-    assert all(merit(one.signals) > merit(plain.signals) for one in worse)
-    assert merit(candidate("x", longest_repeat=2).signals) == merit(plain.signals)
+    plain = Signals(depth=5, reformulations=2, has_verification=True, longest_repeat=1, shape=("a",))
+    for changed in ({"depth": 6}, {"reformulations": 3}):
+        assert merit(replace(plain, **changed)) < merit(plain)
+    for changed in ({"has_verification": False}, {"longest_repeat": 3}, {"depth": 4}):
+        assert merit(replace(plain, **changed)) > merit(plain)
+    assert merit(replace(plain, longest_repeat=2)) == merit(plain)
 
 
 @given(st.lists(_SIGNALS, max_size=7), st.integers(0, 3), st.randoms(use_true_random=False))
@@ -220,19 +216,11 @@ def likeness_of(*prints: Fingerprint) -> list[Likeness | None]:
     return [likeness for _, likeness in found]
 
 
-def are_exact(one: Trace, other: Trace) -> bool:
-    return likeness_of(fingerprint(one), fingerprint(other)) == [None, "duplicate"]
-
-
-def are_near(one: Trace, other: Trace) -> bool:
-    return likeness_of(fingerprint(one), fingerprint(other)) == [None, "near_duplicate"]
-
-
 def story(seed: int) -> tuple[Trace, Trace, Trace]:
     """A trace, its disguised copy and its reworded copy."""
     maker = Maker(seed)
     goods = maker.goods()
-    other = msgspec.structs.replace(goods, ids=tuple(str(int(one) + 1_234_567) for one in goods.ids))
+    other = replace(goods, ids=tuple(str(int(one) + 1_234_567) for one in goods.ids))
     messages = maker.good_messages(goods)
     return (
         make_trace(goods, messages, place="a"),
@@ -243,29 +231,14 @@ def story(seed: int) -> tuple[Trace, Trace, Trace]:
 
 @given(st.integers(0, 10_000))
 @settings(max_examples=30)
-def test_other_ids_numbers_spacing_case_and_key_order_are_no_difference(seed: int) -> None:
-    plain, disguised, _ = story(seed)
-    assert plain.trace_id != disguised.trace_id
-    assert are_exact(plain, disguised)
-
-
-@given(st.integers(0, 10_000))
-@settings(max_examples=30)
-def test_filler_words_make_a_near_duplicate_and_no_exact_one(seed: int) -> None:
-    plain, _, reworded = story(seed)
-    assert not are_exact(plain, reworded)
-    assert are_near(plain, reworded)
-    assert are_near(reworded, plain)
-
-
-@given(st.integers(0, 10_000))
-@settings(max_examples=30)
-def test_two_runs_at_one_problem_are_two_lessons(seed: int) -> None:
+def test_other_ids_are_no_difference_filler_words_a_small_one_and_another_run_is_another_lesson(seed: int) -> None:
+    plain, disguised, reworded = map(fingerprint, story(seed))
+    assert likeness_of(plain, disguised) == [None, "duplicate"]
+    assert likeness_of(plain, reworded) == likeness_of(reworded, plain) == [None, "near_duplicate"]
     maker = Maker(seed)
     goods = maker.goods()
     one, other = (make_trace(goods, maker.good_messages(goods), place=place) for place in "ab")
-    assert not are_exact(one, other)
-    assert not are_near(one, other)
+    assert likeness_of(fingerprint(one), fingerprint(other)) == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -279,37 +252,15 @@ def test_two_runs_at_one_problem_are_two_lessons(seed: int) -> None:
 )
 def test_numbers_become_ids_signs_or_stay(text: str, words: list[str]) -> None:
     trace = make_trace(Maker(1).goods(), [Message(role="assistant", reasoning=text)], place="a")
-    assert normal_words(msgspec.structs.replace(trace, query="q"))[2:] == words
+    assert normal_words(replace(trace, query="q"))[2:] == words
 
 
 TASK = Task(arms=(Rules(),))
 
 
-class Stored:
-    """A shard in memory that a process can be sent."""
-
-    def __init__(self, rows: Sequence[Trace | Quarantined]) -> None:
-        self._rows = tuple(rows)
-
-    def __call__(self) -> tuple[Trace | Quarantined, ...]:
-        return self._rows
-
-
-class Dying:
-    """A shard whose reader dies."""
-
-    def __call__(self) -> tuple[Trace, ...]:
-        os._exit(3)
-
-
 @pytest.fixture(scope="module")
-def labelled() -> list[Labelled]:
-    return make_labelled(420, seed=5)
-
-
-@pytest.fixture(scope="module")
-def traces(labelled: list[Labelled]) -> list[Trace]:
-    return [one.trace for one in labelled]
+def traces() -> list[Trace]:
+    return [one.trace for one in make_labelled(420, seed=5)]
 
 
 @pytest.fixture(scope="module")
@@ -346,20 +297,9 @@ def test_the_funnel_adds_up(traces: list[Trace], selection: Filtered) -> None:
         assert sum(part.kept for part in parts) == one.kept
         for code in one.codes:
             assert sum(dict(part.codes).get(code.code, 0) for part in parts) == code.count
-    for code in one.codes:
-        places = {
-            trace.source.place
-            for trace, codes in zip(traces, selection.decisions[0].codes, strict=True)
-            if code.code in codes
-        }
-        assert code.count == len(places)
-        assert 0 < len(code.examples) <= 5
-        assert places.issuperset(code.examples)
-    assert one.before.turns.traces == one.traces
-    assert one.after.turns.traces == one.kept
-    assert one.after.tokens.missing == 0
-    assert one.after.teams == 5
-    assert one.before.shape_entropy_mbit > 0
+    assert all(0 < len(code.examples) <= 5 for code in one.codes)
+    assert (one.before.turns.traces, one.after.turns.traces, one.after.tokens.missing) == (one.traces, one.kept, 0)
+    assert one.after.teams == 5 and one.before.shape_entropy_mbit > 0
 
 
 def test_one_reading_serves_every_ablation(traces: list[Trace]) -> None:
@@ -394,17 +334,7 @@ def test_a_source_that_changed_between_the_readings_is_noticed(traces: list[Trac
         assert caught.value.failure.code == "V2027"
 
 
-def test_a_process_that_dies_is_named_and_nothing_is_decided() -> None:
-    with pytest.raises(ArenaError) as caught:
-        appraise([Dying(), Dying()], TASK, stand_guard, executor=executor_of(2))
-    assert caught.value.failure.code == "V2052"
-
-
 _BUCKETS = ("product", "shop", "voucher")
-
-
-def rows(count: int, name: str) -> list[MixRow]:
-    return [MixRow(key=f"{name}{number}", bucket=_BUCKETS[number % 3]) for number in range(count)]
 
 
 @given(
@@ -413,21 +343,169 @@ def rows(count: int, name: str) -> list[MixRow]:
 def test_the_shares_hold_to_within_a_row_and_no_row_stands_more_often_than_it_may(
     first: int, second: int, share_e4: int, times: int, seed: int
 ) -> None:
-    corpus, rollouts = rows(first, "c"), rows(second, "r")
-    drawn = mix(corpus, rollouts, Mix(corpus_share_e4=share_e4, voucher_times=times, seed=seed))
-    from_corpus = sum(draw.is_corpus for draw in drawn)
+    parts = {
+        is_corpus: [(str(number), _BUCKETS[number % 3]) for number in range(count)]
+        for is_corpus, count in ((True, first), (False, second))
+    }
+    drawn = mix(parts[True], parts[False], Mix(corpus_share_e4=share_e4, voucher_times=times, seed=seed))
+    from_corpus = sum(is_corpus for is_corpus, _ in drawn)
     assert abs(from_corpus * 10_000 - share_e4 * len(drawn)) <= 10_000
-    assert len(set(drawn)) == len(drawn)
-    for draw in drawn:
-        row = (corpus if draw.is_corpus else rollouts)[draw.index]
-        assert draw.copy < (times if row.bucket == "voucher" else 1)
+    for (is_corpus, index), copies in Counter(drawn).items():
+        assert copies <= (times if parts[is_corpus][index][1] == "voucher" else 1)
 
 
-def test_every_gate_has_an_arm_without_it_and_the_guard_is_in_all() -> None:
-    arms = {arm.name: arm.rules for arm in ablations(Rules())}
-    assert arms["full"] == Rules()
-    switched = {code for name, rules in arms.items() if name.startswith("no_") for code in rules.off}
-    assert switched == {*PER_TRACE, *SET_LEVEL}
-    assert switched | NEVER_OFF | {"sampled_out", "failed"} == set(get_args(RejectCode))
-    assert "tokens" not in arms["no_structural_filter"].off
-    assert {*arms["no_agentic_split"].off} == {"subtask", "subtask_guess"}
+KEY = bytes(range(32))
+
+
+@pytest.fixture(scope="module")
+def bank() -> tuple[Problem, ...]:
+    from harness.catalogue.synthetic import generate
+
+    return synthesize(list(generate(4_000, 5)), seed=9, counts={"product": 105, "shop": 100, "voucher": 100})
+
+
+@pytest.fixture(scope="module")
+def partition(bank: Sequence[Problem]) -> OpenPartition:
+    """The bank in its four pools: 75 to evaluate on, 60 for `dev`, 90 in the suites, the rest to train on."""
+    suites = [problem for bucket in BUCKETS for problem in bank if problem.bucket == bucket][::3][:90]
+    return OpenPartition(freeze(bank, suites, seed=4, key=KEY), KEY)
+
+
+@pytest.fixture(scope="module")
+def by_pool(bank: Sequence[Problem], partition: OpenPartition) -> dict[Pool, list[Problem]]:
+    pools: dict[Pool, list[Problem]] = {"never_touch": [], "eval": [], "dev": [], "train": []}
+    for problem in bank:
+        row = partition.row_of(partition.token(f"problem {problem.problem_id}"))
+        assert row is not None
+        pools[row.pool].append(problem)
+    return pools
+
+
+@pytest.fixture(scope="module")
+def held_out(by_pool: dict[Pool, list[Problem]]) -> dict[Pool, list[Problem]]:
+    return {pool: problems for pool, problems in by_pool.items() if pool != "train"}
+
+
+@pytest.fixture(scope="module")
+def guard(partition: OpenPartition, held_out: dict[Pool, list[Problem]]) -> Guard:
+    return Guard(partition.manifest, held_out)
+
+
+def foreign(problem: Problem, *, query: str = "", ids: Sequence[str] = (), titles: Sequence[str] = ()) -> Trace:
+    """A chat row somebody made of a problem; it recommends `ids`, which a search listed under `titles`."""
+    hits = [{"product_id": one, "title": title} for one, title in zip(ids, titles, strict=False)]
+    call = {"id": "c1", "function": {"name": "find_product", "arguments": "{}"}}
+    last = {"id": "c2", "function": {"name": "recommend_product", "arguments": {"product_ids": ",".join(ids)}}}
+    messages = [
+        {"role": "user", "content": query or problem.query},
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": hits},
+        {"role": "assistant", "tool_calls": [last]},
+    ]
+    return convert_row({"messages": messages, "metadata": {"pool": "train"}}, "rows.jsonl:1", "00" * 32)
+
+
+def arena(trace: Trace, **facts: object) -> Trace:
+    """The same as a row of an export, with these facts of its release."""
+    return replace(trace, source=replace(trace.source, kind="arena"), facts=replace(TraceFacts(), **facts))
+
+
+def test_a_released_row_enters_by_its_pool_and_cluster(
+    guard: Guard, partition: OpenPartition, by_pool: dict[Pool, list[Problem]]
+) -> None:
+    for pool, problems in by_pool.items():
+        for problem in problems:
+            row = partition.row_of(partition.token(f"problem {problem.problem_id}"))
+            assert row is not None
+            trace = arena(foreign(problem), pool=pool, cluster_id=row.cluster)
+            assert guard(trace) == (() if pool == "train" else ("pool",))
+            mislabelled = arena(foreign(problem), pool="train", cluster_id=row.cluster)
+            assert guard(mislabelled) == (() if pool == "train" else ("leak",))
+
+
+@pytest.mark.parametrize("is_keyed", [False, True])
+def test_a_released_row_that_answers_its_problem_with_a_held_out_product_does_not_enter(
+    partition: OpenPartition, by_pool: dict[Pool, list[Problem]], held_out: dict[Pool, list[Problem]], is_keyed: bool
+) -> None:
+    """By the product's id alone, and by its title under another id."""
+    guard = Guard(partition=partition) if is_keyed else Guard(partition.manifest, held_out)
+    asked = by_pool["train"][0]
+    row = partition.row_of(partition.token(f"problem {asked.problem_id}"))
+    released = {"pool": "train", "cluster_id": row.cluster if row else "ab" * 32}
+    own = [item.product_id for item in asked.rewards]
+    assert guard(arena(foreign(asked, ids=own, titles=[item.title[0] for item in asked.rewards]), **released)) == ()
+    for problem in (one for problems in held_out.values() for one in problems):
+        for item in problem.rewards:
+            for ids, titles in (([*own, item.product_id], []), (["9" + item.product_id], [item.title[0]])):
+                assert guard(arena(foreign(asked, ids=ids, titles=titles), **released)) == ("leak",)
+
+
+@pytest.mark.parametrize("is_keyed", [False, True])
+def test_no_held_out_problem_enters_from_elsewhere(
+    partition: OpenPartition, held_out: dict[Pool, list[Problem]], is_keyed: bool
+) -> None:
+    """By its query alone, by its answer alone, and by its answer's title under another id; with the key alone too."""
+    guard = Guard(partition=partition) if is_keyed else Guard(partition.manifest, held_out)
+    for problem in (one for problems in held_out.values() for one in problems):
+        ids = [item.product_id for item in problem.rewards]
+        other = {"ids": [f"9{one}" for one in ids], "titles": [item.title[0] for item in problem.rewards]}
+        assert guard(foreign(problem)) == ("leak",)
+        for answer in ({"ids": ids}, other):
+            assert guard(foreign(problem, query="something else entirely", **answer)) == ("leak",)
+
+
+def test_a_query_is_found_behind_another_and_among_other_text(
+    guard: Guard, held_out: dict[Pool, list[Problem]], by_pool: dict[Pool, list[Problem]]
+) -> None:
+    other = by_pool["train"][0]
+    for problem in held_out["eval"]:
+        trace = foreign(problem)
+        assert guard(replace(trace, query=other.query)) == ("leak",)
+        if len(content_words(problem.query)) >= 4:
+            told = f"You are a careful assistant and answer in tags. <user>{problem.query}</user> <think>So.</think>"
+            assert guard(foreign(other, query=told)) == ("leak",)
+
+
+GOLDEN = [json.loads(line) for line in (Path(__file__).parent / "qwen3_rendered.jsonl").read_text("utf-8").splitlines()]
+needs_library = pytest.mark.skipif(
+    importlib.util.find_spec("tokenizers") is None, reason="the library `tokenizers` comes with the extra `train`"
+)
+
+
+def trace_of(messages: object, tools: str) -> Trace:
+    return Trace(
+        trace_id="0",
+        source=TraceSource(kind="openai", place="golden", sha256="", is_verified=False),
+        messages=msgspec.convert(messages, tuple[Message, ...]),
+        tools=tools,
+        query="",
+        facts=TraceFacts(),
+    )
+
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda golden: golden["name"])
+def test_the_text_is_what_the_chat_template_of_qwen3_renders(golden: dict[str, str]) -> None:
+    assert render(trace_of(golden["messages"], golden["tools"])) == golden["text"]
+
+
+TOKENIZER = Path(__file__).parents[2] / "training" / "recipes" / "smoke" / "tokenizer" / "tokenizer.json"
+
+
+@needs_library
+def test_a_chat_tokenizer_counts_marks_and_any_other_file_is_refused(tmp_path: Path) -> None:
+    counter = open_counter(TOKENIZER)
+    assert [counter.count(text) for text in ("", "<|im_start|>", "<|im_start|><|im_end|>")] == [0, 1, 2]
+    assert counter.count("日") >= 1
+    assert counter.identity == hashlib.sha256(TOKENIZER.read_bytes()).hexdigest()
+    (tmp_path / "wrong.json").write_text("{}", "utf-8")
+    (tmp_path / "plain.json").write_text(TOKENIZER.read_text("utf-8").replace("<|im_start|>", "<|start|>"), "utf-8")
+    for name in ("wrong.json", "absent.json", "plain.json"):
+        with pytest.raises(ArenaError, match="im_start" if name == "plain.json" else "V2120"):
+            open_counter(tmp_path / name)
+
+
+def test_only_traces_that_pass_everything_else_are_counted() -> None:
+    maker = Maker(1)
+    made = [maker.good("silent"), maker.malformed("pool"), maker.malformed("orphan"), maker.malformed("too long")]
+    found = appraise([lambda: [one.trace for one in made]], Task(arms=(Rules(),)), stand_guard)
+    assert [one.tokens is not None for one in found] == [True, False, False, True]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from harness.inference.scripted.server import ScriptedUpstream
+from harness.inference.scripted.model import ScriptedUpstream
 from tests.training.eval_reports import make
 from tests.training.rollouts import make_result
 from tests.training.stock import EXPERT, Stock
@@ -18,9 +21,13 @@ from training.evaluation.report import (
     EvalReport,
     EvaluationPlan,
     compare,
+    compare_paired,
+    difference_estimate,
     examine,
     make_report,
+    mean_estimate,
     name_set,
+    pass_at_k,
 )
 from training.guards import GuardStopError
 from training.model import Decode, EpisodeResult
@@ -69,15 +76,9 @@ def test_a_learnt_problem_or_answer_is_contamination(stock: Stock) -> None:
         assert stop.value.guard == "contamination" and held[1].problem_id in stop.value.failure.detail
 
 
-def plan(stock: Stock, **changes: object) -> EvaluationPlan:
-    rest = {"label": "x", "set": name_set("held", stock.held), "decode": GREEDY, "parallel": 2} | changes
-    return EvaluationPlan(**rest)  # type: ignore[arg-type]
-
-
 def taken(stock: Stock, path: Path, run: RunJobs, lineage: str = "") -> EvalReport:
-    return examine(
-        plan(stock), stock.held, EpisodeFile(path), run, stock.bench, lineage_sha256=lineage, contamination=""
-    )
+    plan = EvaluationPlan(label="x", set=name_set("held", stock.held), decode=GREEDY, parallel=2)
+    return examine(plan, stock.held, EpisodeFile(path), run, stock.bench, lineage_sha256=lineage, contamination="")
 
 
 def test_an_evaluation_that_was_cut_short_goes_on_and_comes_to_the_same(stock: Stock, tmp_path: Path) -> None:
@@ -96,3 +97,31 @@ def test_an_evaluation_that_was_cut_short_goes_on_and_comes_to_the_same(stock: S
     assert asked == [len(stock.held), len(stock.held) - 2]
     with pytest.raises(ArenaError, match="V2124"):  # episodes of another model
         taken(stock, tmp_path / "a", run, "b" * 64)
+
+
+@given(st.integers(1, 7), st.data())
+def test_pass_at_k_is_the_share_of_all_draws_with_a_success(samples: int, data: st.DataObject) -> None:
+    correct, k = data.draw(st.integers(0, samples)), data.draw(st.integers(1, samples))
+    draws = list(itertools.combinations(range(samples), k))
+    wanted = sum(any(place < correct for place in draw) for draw in draws) / len(draws)
+    assert pass_at_k(samples, correct, k) == pytest.approx(wanted)
+
+
+def test_values_that_are_all_alike_leave_room_for_those_not_seen() -> None:
+    half, same = mean_estimate([0.5] * 75, 0), difference_estimate([0.5] * 75, [0.5] * 75, 0)
+    assert half.method == same.method == "unseen"
+    assert half.low < half.value == 0.5 < half.high and half.high - half.low == pytest.approx(0.0487, abs=1e-4)
+    assert -same.low == same.high == pytest.approx(0.0487, abs=1e-4)
+    assert difference_estimate([0.0, 0.5] * 5, [0.5, 0.5] * 5, 0).method == "bootstrap"
+
+
+@pytest.mark.parametrize(
+    ("first_only", "second_only", "p_value"),
+    [(0, 0, 1.0), (5, 5, 1.0), (0, 5, 2 / 32), (1, 9, 2 * 11 / 1024), (10, 0, 2 / 1024)],
+)
+def test_the_paired_test_is_exact(first_only: int, second_only: int, p_value: float) -> None:
+    first = [True] * first_only + [False] * second_only + [True, False] * 7
+    second = [False] * first_only + [True] * second_only + [True, False] * 7
+    found = compare_paired(first, second)
+    assert (found.first_only, found.second_only, found.n) == (first_only, second_only, len(first))
+    assert found.p_value == pytest.approx(p_value)

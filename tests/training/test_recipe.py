@@ -53,17 +53,6 @@ def test_an_overlay_changes_what_it_names_and_keeps_the_rest(tmp_path: Path) -> 
     assert recipe.lora.targets == ("q_proj",)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["name = ", BASE.replace("sft", "distil"), BASE + "samples = 1.5\n", 'name = "x"\n', BASE + "[lora]\nr = true\n"],
-)
-def test_what_is_no_recipe_is_refused_with_its_code(text: str, tmp_path: Path) -> None:
-    (tmp_path / "r.toml").write_text(text, "utf-8")
-    with pytest.raises(ArenaError) as wrong:
-        read_recipe(tmp_path / "r.toml")
-    assert wrong.value.failure.code == "V2120"
-
-
 def detail(text: str) -> str:
     with pytest.raises(ArenaError) as wrong:
         parse_recipe(text, "r.toml")

@@ -23,8 +23,6 @@ from training.rollouts.rewards import (
 )
 from training.rollouts.rollout import EpisodeLine
 
-WORDS = st.text(st.sampled_from("abc é "), max_size=12)
-
 
 def use(name: str, **arguments: Any) -> ToolUse:
     return name, json.dumps(arguments)
@@ -71,15 +69,6 @@ def earned(line: EpisodeLine, teacher: Mapping[str, Sequence[Step]]) -> Reward:
 def credited(lines: list[EpisodeLine], teacher: Mapping[str, Sequence[Step]], turn_weight: float) -> list[list[float]]:
     rollouts = [line.rollout for line in lines if line.rollout is not None]
     return token_advantages(rollouts, [earned(line, teacher) for line in lines], turn_weight=turn_weight)
-
-
-def test_the_blend_is_at_reward_level() -> None:
-    line = make_line([("find_product", '{"q": "a"}')], reward=0.4)
-    teacher = {"p": (step("find_product", q="a"), step("terminate"))}
-    found = earned(line, teacher)
-    assert found.tool_match == pytest.approx(0.5)  # one of two steps: a short rollout can't win by stopping early
-    assert found.value == pytest.approx(0.5 * 0.4 + 0.5 * 0.5)
-    assert found.outcome == 0.4 and found.steps == (1.0,)
 
 
 VALUES = st.lists(st.one_of(st.none(), st.floats(0, 1)), min_size=1, max_size=8)

@@ -9,10 +9,9 @@ import pytest
 
 from arena.chain.keys import verify
 from neurons.cli.app import main
-from tests.training.firehose import Firehose, real_episodes
-from tests.training.firehose_export import write_records
+from tests.training.firehose import Firehose, real_episodes, write_records
 from training.agents import distilled_prompt
-from training.corpus.corpus_files import read_rows
+from training.corpus.building import read_rows
 from training.corpus.exports import export_shards, open_export
 from training.corpus.model import CorpusRow, ExecutedTrace
 from training.rewriting.writing import with_calls
@@ -31,7 +30,7 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def thoughts(export: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("thoughts") / "out"
-    scripted = ("--base-url", "scripted", "--state-dir", out.parent / "state")
+    scripted = ("--base-url", "scripted")
     assert arena("rewrite", export, "--out", out, *scripted, *LOOSE) == 0
     return out
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,7 +17,6 @@ from training.agents import distilled_source
 from training.model import Decode, Sampled
 from training.models.render import masked_runs
 from training.rollouts.rollout import (
-    EpisodeFile,
     EpisodeLine,
     InProcessSandbox,
     Job,
@@ -115,19 +113,6 @@ def test_only_agents_of_ours_run_outside_a_jail(stock: Stock) -> None:
     with pytest.raises(ArenaError) as refused:
         sandbox.run(guest, Nobody())  # type: ignore[arg-type]
     assert refused.value.failure.code == "V2001"
-
-
-def test_a_file_of_episodes_keeps_whole_lines_and_runs_only_what_is_missing(stock: Stock, tmp_path: Path) -> None:
-    jobs = jobs_of(stock.bench.problems[:2], 2, 0)
-    lines = [make_line(reward=0.0, problem_id=job.problem.problem_id, sample=job.sample, seed=job.seed) for job in jobs]
-    path = tmp_path / "episodes.jsonl"
-    EpisodeFile(path).collect(jobs[:3], lambda missing: lines[: len(missing)])
-    path.write_bytes(path.read_bytes()[:-30])  # as a kill leaves it
-    told: list[tuple[int, int]] = []
-    EpisodeFile(path).collect(jobs, lambda missing: lines[-len(missing) :], lambda done, of: told.append((done, of)))
-    assert told == [(3, 4), (4, 4)]
-    key = {(line.result.problem_id, line.result.sample): line for line in lines}
-    assert EpisodeFile(path).lines() == tuple(key[place] for place in sorted(key))
 
 
 def test_rows_of_episodes_are_what_was_sampled_where_it_fits_and_its_mask_holds(stock: Stock) -> None:

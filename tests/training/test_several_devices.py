@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from foundation.errors import ArenaError
-from tests.training.short_rows import engine_processes
+from tests.training.stage_runs import engine_processes
 from tests.training.stock import RECIPES, Stock, corpus_of, reopen_stock, shortest
 from training.models.opening import open_run
 from training.recipe import parse_recipe, read_recipe

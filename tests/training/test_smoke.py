@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,23 +24,25 @@ from arena.gate.knowledge import make_knowledge
 from arena.policy import Policy
 from foundation.canonical import text_hash
 from foundation.errors import ArenaError
-from harness.inference.port import Upstream
-from harness.inference.scripted.server import ScriptedUpstream
+from harness.inference.scripted.model import ScriptedUpstream
 from harness.sandbox.probe import open_sandbox
 from neurons.cli import evaluate as evaluate_model
 from neurons.cli import report, train
 from neurons.cli.exit_codes import EXIT_INTEGRITY, exit_code
 from tests.training.stock import POLICY, RECIPES, Stock, corpus_of
+from tests.training.vllm_double import VllmDouble, serve
 from training.evaluation.model_loader import learnt_by
 from training.evaluation.report import EvalReport
 from training.guards import GuardStopError
 from training.models.opening import open_model, open_run
-from training.recipe import Recipe, parse_recipe, read_recipe
+from training.recipe import parse_recipe, read_recipe
 from training.rollouts.rollout import TokenUpstream
 from training.run import RunLineage, lineage_chain, open_checkpoint, weights_sha256
 from training.stages.pipeline import run_stage
 
 LEVEL = "reference-agents-only"
+AGENT = Path(__file__).parents[2] / "examples" / "compare_and_budget.py"
+AGENT_AND_MODEL, SIDES = ("agent", "scripted"), ("own", "served")
 STAGES = ("sft", "rejection", "teacher", "kto", "grpo")
 
 
@@ -79,12 +81,6 @@ def arena(place: Path, command: str, *words: str, code: int = 0) -> Result:
     return result
 
 
-@contextmanager
-def scripted(plan: Recipe) -> Iterator[Upstream]:
-    """The teacher of these runs."""
-    yield ScriptedUpstream()
-
-
 def run_of(place: Path, stage: str) -> Path:
     """The folder of a stage, which is run by its command, after those it starts from, where it was not yet."""
     out = place / "smoke" / stage
@@ -108,18 +104,13 @@ def test_every_stage_runs_by_its_command_and_is_not_run_again(place: Path, stage
     assert msgspec.json.decode(again.stdout.strip().splitlines()[-1].encode(), type=RunLineage) == lineage
 
 
-def guarded_kto(place: Path, name: str, guards: str, code: int = 0) -> Result:
-    """The recipe's run with other guards."""
+def test_a_guard_that_fires_stands_in_the_lineage_and_in_the_exit_code(place: Path) -> None:
     run_of(place, "teacher")
     text, found, _ = (RECIPES / "kto.toml").read_text("utf-8").partition("[guards]")
     assert found
-    (place / f"{name}.toml").write_text(f"{text}[guards]\n{guards}\n", "utf-8")
-    words = ("--recipe", f"{name}.toml", "--out", f"smoke/{name}", "--held-out", "smoke/eval.jsonl")
-    return arena(place, "train", "kto", *words, code=code)
-
-
-def test_a_guard_that_fires_stands_in_the_lineage_and_in_the_exit_code(place: Path) -> None:
-    shown = guarded_kto(place, "strict", "emission_min = 0.0\nkl_max = 1e-9", code=1).stdout
+    (place / "strict.toml").write_text(f"{text}[guards]\nemission_min = 0.0\nkl_max = 1e-9\n", "utf-8")
+    words = ("--recipe", "strict.toml", "--out", "smoke/strict", "--held-out", "smoke/eval.jsonl")
+    shown = arena(place, "train", "kto", *words, code=1).stdout
     lineage = open_checkpoint(Path("smoke/strict"))
     assert lineage.stopped_by.startswith("kl: ") and lineage.stopped_by.endswith("1e-09 is allowed")
     assert lineage.stopped_by in shown and lineage.steps > 0
@@ -160,20 +151,15 @@ def test_a_run_does_not_go_on_from_another_parent_than_it_began_from(place: Path
 
     bench = replace(stock.bench, progress=kill)
     with pytest.raises(Killed):
-        run_stage(parse_recipe(text), out, bench, open_teacher=scripted)
+        run_stage(parse_recipe(text), out, bench, open_teacher=lambda _: nullcontext(ScriptedUpstream()))
     assert (out / "episodes.jsonl").exists()
-    train_anew(parent)
+    told = msgspec.json.decode((parent / "lineage.json").read_bytes(), type=RunLineage)  # of the same training anew
+    anew = msgspec.structs.replace(told, versions=msgspec.structs.replace(told.versions, code_commit="another"))
+    (parent / "lineage.json").write_bytes(msgspec.json.encode(anew))
     with pytest.raises(ArenaError, match="was begun from") as wrong:
-        run_stage(parse_recipe(text), out, stock.bench, open_teacher=scripted)
+        run_stage(parse_recipe(text), out, stock.bench, open_teacher=lambda _: nullcontext(ScriptedUpstream()))
     assert wrong.value.failure.code == "V2166" and str(parent) in wrong.value.failure.detail
     assert "new folder" in str(wrong.value) and exit_code(wrong.value) == EXIT_INTEGRITY
-
-
-def train_anew(run: Path) -> None:
-    """The lineage of the same training by other code."""
-    told = msgspec.json.decode((run / "lineage.json").read_bytes(), type=RunLineage)
-    other = msgspec.structs.replace(told, versions=msgspec.structs.replace(told.versions, code_commit="another"))
-    (run / "lineage.json").write_bytes(msgspec.json.encode(other))
 
 
 def test_a_checkpoint_is_examined_greedily_and_sampled_and_compared_with_its_base(place: Path) -> None:
@@ -193,6 +179,39 @@ def test_a_checkpoint_is_examined_greedily_and_sampled_and_compared_with_its_bas
     assert len(found.asr_by_seed) == 4
     both = json.loads(arena(place, "report", "base.json", "teacher.json", "--json").stdout)
     assert both["tests"][0]["paired"]["n"] == greedy.conditions.set.problems
+
+
+def test_a_run_is_examined_at_a_server_as_in_this_process(place: Path, stock: Stock) -> None:
+    run = run_of(place, "sft")
+    local = stock.sampler(open_run(run, torch.float32))
+    double = VllmDouble(lambda name, *turn: local.sample(*turn))
+    double.models = {"sft@0123": ""}
+    words = (str(run), "--problems", "smoke/eval.jsonl", "--decode", "turn_tokens_max=8", "--decode", "turns_max=2")
+    arena(place, "eval", *words, "--out", "own.json")
+    with serve(double) as url:
+        arena(place, "eval", *words, "--sampler", url, "--model", "sft@0123", "--out", "served.json")
+    own, served = (msgspec.json.decode(Path(f"{name}.json").read_bytes(), type=EvalReport) for name in SIDES)
+    assert served.weights == "sft@0123" and own.weights == own.lineage_sha256 == served.lineage_sha256
+    assert served.conditions == own.conditions and served.problems == own.problems
+    assert "contamination check" in served.contamination and "sampled by sft@0123" in served.contamination
+    with pytest.raises(ArenaError, match=r"V2124.*holds episodes of sft@0123, not of"):
+        arena(place, "eval", *words, "--out", "served.json")
+
+
+def test_an_agent_file_stands_in_the_table_beside_a_model_with_what_it_took(place: Path) -> None:
+    on = ("--problems", "smoke/eval.jsonl")
+    done = arena(place, "eval", str(AGENT), *on, "--label", "top miner", "--out", "agent.json")
+    assert "seconds a solved" in done.stdout
+    arena(place, "eval", "scripted", "--model", "scripted-expert", *on, "--out", "scripted.json")
+    agent, other = (msgspec.json.decode(Path(f"{name}.json").read_bytes(), type=EvalReport) for name in AGENT_AND_MODEL)
+    assert (agent.conditions.asked_by, other.conditions.asked_by) == ("agent", "")
+    assert agent.spent and agent.spent.solved > 0 and agent.spent.episode_ms
+    assert other.spent and other.spent.episode_ms is None and other.spent.prompt_tokens > 0
+    arena(place, "report", "agent.json", "scripted.json", "--out", "page.html")
+    page = Path("page.html").read_text("utf-8")
+    assert "as the agent file asks, at most" in page and "time a solved" in page and "top miner" in page
+    document = json.loads(arena(place, "report", "agent.json", "scripted.json", "--json").stdout)
+    assert document["tests"] == []  # what one decides for itself is not the other's condition
 
 
 def test_nothing_is_examined_on_what_it_learnt(place: Path, stock: Stock) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,27 +9,21 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.training.bandit import Bandit, die_in_grpo, run_grpo, run_losing
-from tests.training.short_rows import require_killed
+from tests.training.stage_runs import Bandit, die_in_grpo, lines_of, require_killed, run_grpo, run_losing
 from tests.training.stock import Stock
 from tests.training.vllm_double import VllmDouble, serve
 from training.rollouts.rollout import EpisodeLine, Job
-from training.run import CHECKPOINT, Outcome
+from training.run import CHECKPOINT
 from training.samplers.vllm import VllmSampler
 
 
-def train(stock: Stock, out: Path, run_jobs: Any, server: Any = None, **changes: Any) -> Outcome:
-    return run_grpo(stock.folder, out, run_jobs, server, **changes)
-
-
 def lines(run: Path, key: str) -> list[float]:
-    found = [json.loads(line) for line in (run / "log.jsonl").read_text("utf-8").splitlines()]
-    return [line[key] for line in found if key in line]
+    return [line[key] for line in lines_of(run) if key in line]
 
 
 def test_the_sampler_and_the_trainer_are_one_policy_and_the_ratio_starts_at_one(stock: Stock, tmp_path: Path) -> None:
     bandit = Bandit(stock.codec)
-    done = train(stock, tmp_path / "run", bandit, steps=3)
+    done = run_grpo(stock.folder, tmp_path / "run", bandit, steps=3)
     assert done.steps == 3 and not done.stopped_by and not done.dropped
     assert lines(tmp_path / "run", "logprob_gap")[0] < 1e-4
     ratios = lines(tmp_path / "run", "importance_ratio")
@@ -48,7 +41,7 @@ def test_a_server_samples_with_the_adapter_of_each_renewal(stock: Stock, tmp_pat
     from peft import PeftModel
 
     opened: dict[str, Any] = {"base": stock.sampler(stock.load(), "base")}
-    double = VllmDouble(lambda name, *turn: served(name).sample(*turn), stock.codec.stop_id)
+    double = VllmDouble(lambda name, *turn: served(name).sample(*turn))
 
     def served(name: str) -> Any:
         if name not in opened:
@@ -59,7 +52,7 @@ def test_a_server_samples_with_the_adapter_of_each_renewal(stock: Stock, tmp_pat
     bandit = Bandit(stock.codec)
     with serve(double) as url:
         server = VllmSampler(url, "base", stock.codec)
-        done = train(stock, tmp_path / "run", bandit, server=server, steps=3, refresh=1, every=1)
+        done = run_grpo(stock.folder, tmp_path / "run", bandit, server=server, steps=3, refresh=1, every=1)
         server.close()
     assert done.steps == 3 and not done.stopped_by
     assert lines(tmp_path / "run", "importance_ratio") == pytest.approx([1, 1, 1], abs=1e-3)
@@ -70,7 +63,7 @@ def test_a_server_samples_with_the_adapter_of_each_renewal(stock: Stock, tmp_pat
 def test_a_run_killed_with_9_goes_on_to_the_same_losses_counts_and_weights(stock: Stock, tmp_path: Path) -> None:
     whole = run_losing(stock.folder, tmp_path / "whole")
     assert whole.steps == 5 and whole.dropped == {"not one sequence": 5} and any(lines(tmp_path / "whole", "loss"))
-    require_killed(die_in_grpo, tmp_path / "killed", stock.folder, tmp_path / "killed", 3)
+    require_killed(die_in_grpo, tmp_path / "killed", stock.folder, 3)
     again = run_losing(stock.folder, tmp_path / "killed")
     assert again == whole
     for key in ("loss", "reward", "kl", "importance_ratio", "rollouts", "rollouts/dropped: not one sequence"):
@@ -92,7 +85,7 @@ def test_a_rollout_of_ours_that_failed_is_unscorable_and_one_that_is_no_sequence
         unscored = replace(one, result=replace(one.result, reward=None))
         return [unscored, replace(other, rollout=None), replace(third, rollout=long), *rest]
 
-    done = train(stock, tmp_path / "run", run, steps=1)
+    done = run_grpo(stock.folder, tmp_path / "run", run, steps=1)
     assert done.dropped == {"not one sequence": 1, "too long": 1}
     assert lines(tmp_path / "run", "grad_norm") == [0.0]  # nothing is left to compare within a group
 
@@ -106,5 +99,5 @@ def test_a_sampler_that_is_another_policy_ends_the_run_before_the_first_update(s
             for line in bandit(jobs, sampler)
         ]
 
-    done = train(stock, tmp_path / "run", run)
+    done = run_grpo(stock.folder, tmp_path / "run", run)
     assert done.stopped_by.startswith("logprobs: ") and done.steps == 0

@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import pytest
-import torch
-
-from tests.training.kto_rows import die_in_kto, kto_recipe, labelled, run_kto
-from tests.training.short_rows import require_killed
-from tests.training.stock import TOKENIZER
+from tests.training.stage_runs import KTO, die_in_kto, labelled, lines_of, require_killed, run_kto, small_recipe
 from training.models.render import Qwen3Codec
-from training.models.tiny_model import TinyShape, build_tiny_model
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model") / "m"
-    build_tiny_model(TOKENIZER, folder, TinyShape(hidden=32, layers=1), 0)
-    torch.set_num_threads(1)
-    return folder
-
-
-def lines(run: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (run / "log.jsonl").read_text("utf-8").splitlines()]
 
 
 def emissions(run: Path) -> list[tuple[float, float]]:
-    return [(line["step"], line["emission_rate"]) for line in lines(run) if "emission_rate" in line]
+    return [(line["step"], line["emission_rate"]) for line in lines_of(run) if "emission_rate" in line]
 
 
 def test_masks_of_policy_and_kl_rows_mark_the_turns_of_their_own_ids(model: Path) -> None:
@@ -38,7 +19,7 @@ def test_masks_of_policy_and_kl_rows_mark_the_turns_of_their_own_ids(model: Path
     from training.stages import kto
 
     codec = Qwen3Codec(model)
-    recipe = kto_recipe(model)
+    recipe = small_recipe("kto", model, KTO)
     rows = kto._dataset(labelled(codec, 4), recipe)
 
     class Arguments:
@@ -63,7 +44,7 @@ def test_masks_of_policy_and_kl_rows_mark_the_turns_of_their_own_ids(model: Path
 
 def test_a_resumed_run_is_held_against_the_rate_it_began_with(model: Path, tmp_path: Path) -> None:
     """When it is killed its own rate has fallen: 0.88 is above the floor of that, and below that of the parent's."""
-    require_killed(die_in_kto, tmp_path / "run", model, tmp_path / "run", 3, (1.0, 0.95))
+    require_killed(die_in_kto, tmp_path / "run", model, 3, (1.0, 0.95))
     assert emissions(tmp_path / "run") == [(0, 1.0), (2, 0.95)]
     done = run_kto(model, tmp_path / "run", lambda policy: 0.88)
     assert done.stopped_by.startswith("emission: 0.880") and done.steps == 4

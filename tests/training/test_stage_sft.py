@@ -11,25 +11,12 @@ import pytest
 import torch
 
 from tests.training.engine_settings import KEPT, settings_in_force
-from tests.training.short_rows import die_in_sft, require_killed, run_sft
-from tests.training.stock import TOKENIZER, Stock
+from tests.training.stage_runs import die_in_sft, lines_of, require_killed, run_sft
+from tests.training.stock import Stock
 from training.models.render import masked_runs
-from training.models.tiny_model import TinyShape, build_tiny_model
 from training.recipe import parse_recipe
 from training.run import CHECKPOINT
 from training.stages.pipeline import by_step, rows_of_traces
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model") / "m"
-    build_tiny_model(TOKENIZER, folder, TinyShape(hidden=32, layers=1), 0)
-    torch.set_num_threads(1)
-    return folder
-
-
-def log_lines(run: Path, name: str = "log.jsonl") -> list[dict[str, float]]:
-    return [json.loads(line) for line in (run / name).read_text("utf-8").splitlines()]
 
 
 @pytest.mark.parametrize(("steps", "killed_in"), [(6, 5), (0, 9)], ids=["steps", "second epoch"])
@@ -37,11 +24,11 @@ def test_a_run_killed_with_9_goes_on_to_the_same_losses_and_the_same_weights(
     model: Path, tmp_path: Path, steps: int, killed_in: int
 ) -> None:
     whole = run_sft(model, tmp_path / "whole", steps=steps)
-    require_killed(die_in_sft, tmp_path / "killed", model, tmp_path / "killed", killed_in, steps)
+    require_killed(die_in_sft, tmp_path / "killed", model, killed_in, steps)
     again = run_sft(model, tmp_path / "killed", steps=steps)
     assert again.losses == whole.losses
-    assert [(line["step"], line.get("loss")) for line in log_lines(tmp_path / "killed")] == [
-        (line["step"], line.get("loss")) for line in log_lines(tmp_path / "whole")
+    assert [(line["step"], line.get("loss")) for line in lines_of(tmp_path / "killed")] == [
+        (line["step"], line.get("loss")) for line in lines_of(tmp_path / "whole")
     ]
     weights = [(tmp_path / name / CHECKPOINT / "model.safetensors").read_bytes() for name in ("whole", "killed")]
     assert weights[0] == weights[1]
@@ -56,7 +43,7 @@ def test_a_sweep_keeps_the_rate_with_the_least_dev_loss(model: Path, tmp_path: P
     }
     assert trained.metrics["lr"] == min(alone, key=lambda rate: alone[rate]) == 1e-2
     assert trained.metrics["dev_loss"] == alone[1e-2]
-    assert len(log_lines(tmp_path / "sweep", "log-lr-1e-05.jsonl")) == len(log_lines(tmp_path / "1e-05"))
+    assert len(lines_of(tmp_path / "sweep", "log-lr-1e-05.jsonl")) == len(lines_of(tmp_path / "1e-05"))
 
 
 def test_a_gradient_that_is_no_number_ends_the_run_before_it_reaches_the_weights(
@@ -88,16 +75,7 @@ def test_a_gradient_that_is_no_number_ends_the_run_before_it_reaches_the_weights
 
 def test_no_setting_of_the_engine_comes_or_changes_unseen() -> None:
     """A default that a newer engine adds or changes shows here by name; `engine_settings.py` writes the list anew."""
-    kept = json.loads(KEPT.read_text("utf-8"))
-    assert settings_in_force() == kept
-    sft = kept["sft"]
-    assert (sft["optim"], sft["adam_beta1"], sft["adam_beta2"], sft["adam_epsilon"]) == (
-        "adamw_torch_fused",
-        0.9,
-        0.999,
-        1e-8,
-    )
-    assert sft["per_device_eval_batch_size"] == 1
+    assert settings_in_force() == json.loads(KEPT.read_text("utf-8"))
 
 
 def test_steps_of_a_row_are_its_turns_each_with_everything_before_it(stock: Stock) -> None:

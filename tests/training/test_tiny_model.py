@@ -25,12 +25,6 @@ def test_equal_texts_give_an_equal_tokenizer_that_reads_its_texts_back(tmp_path:
     assert tokenizer.decode(ids) == text and len(ids) < len(text)
 
 
-@pytest.mark.parametrize(("source", "keep"), [("", 100), ("missing", 300)])
-def test_too_few_tokens_and_a_missing_source_are_refused(source: str, keep: int, tmp_path: Path) -> None:
-    with pytest.raises(ArenaError, match="V2120"):
-        train_tokenizer(tmp_path / source if source else TOKENIZER, tmp_path / "out", TEXTS, keep=keep)
-
-
 def quoted_after(folder: Path, steps: int) -> float:
     """Share of repeated tokens that the model says in its last step, of drills that repeat what was drawn."""
     model = AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32)

@@ -21,8 +21,8 @@ Turn = Callable[[str, tuple[int, ...], Decode, int], Sampled]
 class VllmDouble:
     """What the server was asked, and which models it serves. `answer` may replace a completion's body."""
 
-    def __init__(self, turn: Turn, stop_id: int) -> None:
-        self.turn, self.stop_id = turn, stop_id
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
         self.models: dict[str, str] = {"base": ""}
         self.requests: list[dict[str, Any]] = []
         self.answer: Callable[[dict[str, Any]], dict[str, Any]] = lambda body: body
@@ -45,28 +45,14 @@ class VllmDouble:
             return 404, b'{"error": {"message": "The model does not exist."}}'
         decode = Decode(temperature=fields["temperature"], top_p=fields["top_p"], turn_tokens_max=fields["max_tokens"])
         drawn = self.turn(fields["model"], tuple(fields["prompt"]), decode, fields["seed"])
-        body = {
-            "id": "cmpl-1",
-            "object": "text_completion",
-            "model": fields["model"],
-            "choices": [
-                {
-                    "index": 0,
-                    "text": "",
-                    "finish_reason": drawn.finish,
-                    "stop_reason": self.stop_id if drawn.finish == "stop" else None,
-                    "token_ids": list(drawn.token_ids),
-                    "prompt_token_ids": fields["prompt"],
-                    "logprobs": {
-                        "text_offset": [],
-                        "token_logprobs": list(drawn.logprobs),
-                        "tokens": [],
-                        "top_logprobs": [],
-                    },
-                }
-            ],
-            "usage": {"prompt_tokens": len(fields["prompt"]), "completion_tokens": len(drawn.token_ids)},
+        choice = {
+            "index": 0,
+            "text": "",
+            "finish_reason": drawn.finish,
+            "token_ids": list(drawn.token_ids),
+            "logprobs": {"token_logprobs": list(drawn.logprobs)},
         }
+        body = {"id": "cmpl-1", "object": "text_completion", "model": fields["model"], "choices": [choice]}
         return 200, json.dumps(self.answer(body)).encode()
 
 

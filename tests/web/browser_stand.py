@@ -20,27 +20,6 @@ WIDE = 1280  # css pixels
 OPTIONS = ("--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking", "--no-first-run")
 SERIOUS = ("serious", "critical")
 
-# every element with text of its own: cut by itself, or by what is around it without a way to scroll there
-CUT_OFF = """() => {
-  const hides = (style) => /hidden|clip/.test(style.overflowX + style.overflowY), found = [];
-  const folded = "details:not([open]) > :not(summary)", unseen = `.skip, thead, svg, option, ${folded}, ${folded} *`;
-  for (const one of document.querySelectorAll("header *, main *, footer *")) {
-    const isText = [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
-    const box = one.getBoundingClientRect();
-    if (!isText || !box.width || one.closest(unseen)) continue;
-    let scrolls = false, cut = "";
-    for (let around = one; around && around !== document.body; around = around.parentElement) {
-      const style = getComputedStyle(around), outer = around.getBoundingClientRect();
-      if (/auto|scroll/.test(style.overflowX)) scrolls = true;
-      const isOver = box.right > outer.right + 1 || box.bottom > outer.bottom + 1;
-      if (hides(style) && (isOver || around.scrollWidth > around.clientWidth + 1)) cut = "hidden";
-    }
-    if (!scrolls && (box.right > innerWidth + 1 || box.left < -1)) cut = "outside";
-    if (cut) found.push(`${cut}: ${one.tagName} ${one.textContent.trim().slice(0, 60)}`);
-  }
-  return found;
-}"""
-
 
 def chromium() -> str:
     """The program: where `make test` puts it, or on the path."""
@@ -70,13 +49,11 @@ class Visitor:
     """One window of the browser on a site. `elsewhere`: requests for anything that is not this site's; `said`: what
     scripts failed with."""
 
-    def __init__(
-        self, browser: Browser, address: str, *, width: int = WIDE, scheme: str = "light", **options: Any
-    ) -> None:
+    def __init__(self, browser: Browser, address: str) -> None:
         self.address = address
         self.elsewhere: list[str] = []
         self.said: list[str] = []
-        self._context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **options)
+        self._context = browser.new_context(viewport={"width": WIDE, "height": 900})
         self._context.set_default_timeout(15_000)
         self._context.on("request", self._note)
         self.page = self._context.new_page()
@@ -111,11 +88,6 @@ class Visitor:
     def too_wide(self) -> int:
         """Pixels by which the page is wider than the window; 0: it never scrolls sideways."""
         return self.page.evaluate("Math.max(0, document.documentElement.scrollWidth - innerWidth)")
-
-    def cut_off(self) -> list[str]:
-        """Texts of which a part can't be read: the element hides what is wider or higher than itself, or it stands
-        beyond the window and nothing around it scrolls."""
-        return self.page.evaluate(CUT_OFF)
 
     def faults(self) -> list[str]:
         """Serious and critical findings of axe: rule and the elements."""

@@ -59,25 +59,15 @@ from foundation.canonical import text_hash
 from harness.trace import Completion, EvaluationBody, ToolCall
 from judge.rubric import coefficient_e4
 from judge.verdict import Citation
-from problems.explanation import Constraint, ConstraintAxis
 from problems.model import Axis, OutcomeScore
+from problems.score import Constraint
 from tests.arena.log_stand import CONDITIONS, LEVEL, body, episode, outcome
 from tests.arena.race_stand import BEACON, changed, inputs_of
 from tests.arena.tail_stand import Author
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 NOW_MS = 1_790_000_000_000 + 30 * DAY_MS
-NAMES = (
-    "lamp-finder",
-    "budget-first",
-    "careful-shopper",
-    "voucher-hound",
-    "two-step",
-    "title-matcher",
-    "plain",
-    "hasty",
-)
-SECOND_VERSION = 6  # of the miner of agent 2
+NAMES = ("lamp-finder", "budget-first", "careful-shopper", "hasty")
 PROBLEMS, DRAWN, ANSWER = 12, 10, "2020"
 RULES = replace(DEMO, race=replace(DEMO.race, problems=DRAWN, batch_problems=PROBLEMS, control_sha256=""))
 PUBLISHED, EMBARGOED, VOID, RUNNING = ("race-000001", "race-000002"), "race-000003", "race-000004", "race-000005"
@@ -108,30 +98,22 @@ def agent_id(number: int) -> str:
 def subject(number: int, words: Words) -> Subject:
     return Subject(
         agent_version_id=agent_id(number),
-        miner_hotkey=f"5Miner{'ABCDEFGHJK'[2 if number == SECOND_VERSION else number]}{'x' * 41}",
+        miner_hotkey=f"5Miner{'ABCD'[number]}{'x' * 41}",
         agent_sha256=text_hash(words.source + str(number)),
         commitment_block=100 + number,
     )
 
 
-def body_of(number: int, problem_id: str, words: Words, rng: random.Random, *, is_agentic: bool) -> EvaluationBody:
-    """A trace of some turns; the longer, the more the agent searches."""
-    turns, plain = 1 + rng.randrange(2 + number % 3), body(number, 0)
+def body_of(number: int, problem_id: str, words: Words, *, is_agentic: bool) -> EvaluationBody:
+    """A trace of one turn: what the model said, and a search."""
+    plain = body(number, 0)
     spoke, called = plain.events
     assert isinstance(spoke, Completion) and isinstance(called, ToolCall)
     said = words.said + (words.long if number == 0 and problem_id == drawn_of(problem_id[:-4])[0] else "")
-    events: list[Completion | ToolCall] = []
-    for step in range(1, turns + 1):
-        found = [{"product_id": f"10{step}{n}", "title": f"{words.product} {n}", "price": 480 + n} for n in range(3)]
-        (call,) = spoke.calls
-        call, content = replace(call, call_id=f"c{step}"), said if step == turns else spoke.content
-        thought = "The buyer asks for cotton." if step == 1 else ""
-        calls = (call,) if is_agentic else ()
-        events.append(replace(spoke, step=step, content=content, reasoning=thought, calls=calls))
-        made = replace(called, index=step - 1, step=step, result=json.dumps(found), emitted_call_id=f"c{step}")
-        events.append(made if is_agentic else replace(made, emitter="code", emitted_call_id=""))
-    by_model, by_code = (turns, 0) if is_agentic else (0, turns)
-    totals = replace(plain.totals, steps=turns, tool_calls=turns, llm_calls=by_model, code_calls=by_code)
+    found = [{"product_id": f"101{n}", "title": f"{words.product} {n}", "price": 480 + n} for n in range(3)]
+    spoke = replace(spoke, content=said, reasoning="The buyer asks for cotton.", calls=spoke.calls[:is_agentic])
+    called = replace(called, result=json.dumps(found))
+    by_code = {"emitter": "code", "emitted_call_id": ""}
     return replace(
         plain,
         problem_id=problem_id,
@@ -139,49 +121,36 @@ def body_of(number: int, problem_id: str, words: Words, rng: random.Random, *, i
         query=words.query,
         agent_sha256=subject(number, words).agent_sha256,
         messages=(json.dumps({"role": "user", "content": words.query}),),
-        events=tuple(events),
+        events=(spoke, called if is_agentic else replace(called, **by_code)),
         recommended=("1010",),
         is_agentic=is_agentic,
-        totals=replace(totals, prompt_tokens=400 * turns, completion_tokens=60 * turns, cost_micro_usd=100 * turns),
+        totals=plain.totals if is_agentic else replace(plain.totals, llm_calls=0, code_calls=1),
     )
 
 
-def outcome_of(problem_id: str, rng: random.Random, *, is_success: bool) -> OutcomeScore:
+def outcome_of(problem_id: str, *, is_success: bool) -> OutcomeScore:
     plain = outcome(is_success)
     (slot,) = plain.slots
-    price = Axis(1, 1) if is_success or rng.random() < 0.4 else Axis(0, 1)
-    slot = replace(slot, recommended_id="1010", price=price, attribute=Axis(1, 1) if is_success else Axis(1, 2))
-    rule_e4 = 10_000 if is_success else 5_000 * rng.randrange(2)
+    slot = replace(slot, recommended_id="1010", price=Axis(int(is_success), 1))
+    share_e4 = 10_000 if is_success else 5_000
     bucket = BUCKETS[int(problem_id[-2:]) % 3]
-    return replace(plain, bucket=bucket, slots=(slot,), rule_e4=rule_e4, reward_e4=10_000 if is_success else 0)
+    return replace(plain, bucket=bucket, slots=(slot,), rule_e4=share_e4, reward_e4=share_e4 * is_success)
 
 
 def explain(record: EvaluationRecord, _: str, words: Words = PLAIN) -> Explained:
-    """What the problem asked, as many constraints of each axis as the outcome counts; in place of a batch's answers.
-    What was solved recommended the answer, or another product that counts as well."""
-    if not isinstance(record.outcome, OutcomeScore):
-        return Explained()
-    values: dict[ConstraintAxis, tuple[str, str, str]] = {
-        "title": ("Blue cotton shirt", words.product, words.product),
-        "price": ("at most 500 PHP", "480 PHP", "620 PHP"),
-        "sku": ("size: L", "size: L, M", "no size"),
-        "attribute": ("material: cotton", "material: cotton", "material: polyester"),
-    }
-    constraints = tuple(
-        Constraint(
-            slot=slot, axis=axis, asked=asked, found=has if place < counted.hits else lacks, is_met=place < counted.hits
-        )
-        for slot, scored in enumerate(record.outcome.slots, 1)
-        for axis, (asked, has, lacks) in values.items()
-        for counted in (getattr(scored, axis),)
-        for place in range(counted.total)
+    """What the problem asked, in place of a batch's answers. What was solved recommended another product that counts
+    as well."""
+    is_met = isinstance(record.outcome, OutcomeScore) and record.outcome.is_success
+    found = "480 PHP" if is_met else "620 PHP"
+    asked = (
+        Constraint(slot=1, axis="title", asked="Blue cotton shirt", found=words.product, is_met=True),
+        Constraint(slot=1, axis="price", asked="at most 500 PHP", found=found, is_met=is_met),
     )
-    ids = {ANSWER: True, "1010": False} if record.outcome.is_success else {ANSWER: True}
     accepted = tuple(
-        AcceptedProduct(slot=1, product_id=name, title=words.product, price="480 PHP", is_answer=is_answer)
-        for name, is_answer in ids.items()
+        AcceptedProduct(slot=1, product_id=name, title=words.product, price="480 PHP", is_answer=name == ANSWER)
+        for name in (ANSWER, "1010")[: 1 + is_met]
     )
-    return Explained(constraints=constraints, accepted=accepted)
+    return Explained(constraints=asked, accepted=accepted)
 
 
 def batch_of(race_id: str) -> Batch:
@@ -204,14 +173,8 @@ class Site:
         self.author, self.words, self.size = author, words, 0
         self._most = len(NAMES)
 
-    def racers(self, race_number: int) -> tuple[int, ...]:
-        """Later races have two agents more; one of them takes the place of its miner's first version."""
-        racing = [n for n in range(len(NAMES)) if n != 2] if race_number else range(SECOND_VERSION)
-        return tuple(racing[: self._most])
-
-    def field(self, race_number: int) -> tuple[Candidate, ...]:
-        racing = self.racers(race_number)
-        return tuple(Candidate(subject=subject(n, self.words), qualifying_score_e4=5_000) for n in racing)
+    def field(self) -> tuple[Candidate, ...]:
+        return tuple(Candidate(subject=subject(n, self.words), qualifying_score_e4=5_000) for n in range(self._most))
 
     def run(
         self, race_number: int, agents: Sequence[int], problem_ids: Sequence[str]
@@ -224,9 +187,9 @@ class Site:
         evaluations, verdicts = [], []
         conditions = replace(CONDITIONS, policy_sha256=RULES.policy_sha256, sandbox=LEVEL)
         for number, (problem, problem_id) in ((n, each) for n in agents for each in enumerate(problem_ids)):
-            skill = 0.95 - 0.09 * number + 0.04 * (race_number if number == 1 else 0)
-            is_agentic = rng.random() < 0.9 - 0.08 * number
-            made = body_of(number, problem_id, self.words, rng, is_agentic=is_agentic)
+            skill = 0.95 - 0.2 * number
+            is_agentic = rng.random() < 0.9 - 0.1 * number
+            made = body_of(number, problem_id, self.words, is_agentic=is_agentic)
             stored, is_success = encode_body(made), rng.random() < skill
             at = Context(
                 stage="race", race_id=race_id, problem_id=problem_id, batch_sha256=batch_of(race_id).batch_sha256
@@ -239,7 +202,7 @@ class Site:
                 body_sha256=stored.body_sha256,
                 is_agentic=is_agentic,
                 totals=made.totals,
-                outcome=outcome_of(problem_id, rng, is_success=is_success),
+                outcome=outcome_of(problem_id, is_success=is_success),
                 **about,
             )
             seq = self.size + len(payloads) + 2
@@ -248,9 +211,7 @@ class Site:
             evaluations.append(self._counted(LoggedRecord[EvaluationRecord], seq, evaluation))
             if is_success:
                 quality_e4 = (9_000, 8_000, 6_000)[(number + problem) % 3] if is_agentic else 3_000
-                quote = Citation(span=2, quote="The buyer asks for cotton.", gate="inference_present")
-                if len(made.events) == 2:
-                    quote = Citation(span=2, quote=self.words.said[:60], gate="data_cited")
+                quote = Citation(span=2, quote=self.words.said[:60], gate="data_cited")
                 (opinion,) = verdict.verdict.opinions
                 opinion = replace(opinion, quality_e4=quality_e4, citations=(quote,), explanation=self.words.judged)
                 given = replace(
@@ -274,16 +235,11 @@ class Site:
     def settle(
         self, race_number: int, incumbent: Top | None, history: Sequence[SettlementRecord], *, is_drawn: bool = True
     ) -> SettlementRecord:
-        race_id, field, validators = RACES[race_number], self.field(race_number), (self.author.signer.hotkey,)
-        racing = self.racers(race_number)
-        evaluations, verdicts = self.run(race_number, racing, drawn_of(race_id)) if is_drawn else ([], [])
-        if race_number == 1:  # two agents have no result on one problem, so that it counts for nobody
-            lost = drawn_of(race_id)[3]
-            evaluations = [one for one in evaluations if one.record.context.problem_id != lost]
-            verdicts = [one for one in verdicts if one.record.context.problem_id != lost]
+        race_id, field, validators = RACES[race_number], self.field(), (self.author.signer.hotkey,)
+        evaluations, verdicts = self.run(race_number, range(self._most), drawn_of(race_id)) if is_drawn else ([], [])
         of_problem = {one.record.context.problem_id: one for one in evaluations}
         for name, one in of_problem.items():  # the control agent fails all, and so has a result on each
-            failed = outcome_of(name, random.Random(0), is_success=False)
+            failed = outcome_of(name, is_success=False)
             about = {"subject": control_subject(RULES.race), "attempt_id": f"control-{name}:1", "outcome": failed}
             seen = replace(one.record, **about)
             evaluations.append(self._counted(LoggedRecord[EvaluationRecord], one.seq + 100_000, seen))
@@ -337,7 +293,7 @@ class Site:
             self.release(number)
             events[RACES[number]] = self.events(number, before, record)
         events[VOID] = self.events(3, top, self.settle(3, top, history, is_drawn=False))
-        self.run(4, self.racers(4)[:3], drawn_of(RUNNING)[:4])
+        self.run(4, range(2), drawn_of(RUNNING)[:4])
         events[RUNNING] = self.events(4, top, None)
         asyncio.run(self._store(events))
 
@@ -347,7 +303,7 @@ class Site:
         found: list[Event] = [
             open_race(race_id, RULES, batch_of(race_id), closes_ms - DAY_MS, closes_ms=closes_ms),
             RaceClosed(closing_block=1_050, beacon_network=BEACON.network, beacon_round=BEACON.round),
-            FieldFixed(field=self.field(race_number), validators=(self.author.signer.hotkey,), incumbent=top),
+            FieldFixed(field=self.field(), validators=(self.author.signer.hotkey,), incumbent=top),
         ]
         if settlement is None or settlement.drawn:
             drawn = drawn_of(race_id)
@@ -369,7 +325,7 @@ class Site:
         report = make_report([found], rules_version="gate/3", source_sha256="1", inputs_sha256="2")
         text = msgspec.json.encode(report).decode()
         for number, name in enumerate(self.words.names):
-            who, state = subject(number, self.words), "qualified" if number < 6 else "review"
+            who, state = subject(number, self.words), "qualified" if number < 3 else "review"
             stored = StoredSubmission(subject=who, name=name, state=state, report=text)
             await store.put_submission(stored, self.words.source)
         async for leaf in store.leaves(signer.hotkey):
@@ -404,7 +360,7 @@ def every_page(http: httpx2.Client) -> dict[str, str]:
         "problem-sealed": f"/races/{RUNNING}/problems/{drawn_of(RUNNING)[0]}",
         "agents": "/agents",
         "agent": f"/agents/{agent_id(0)}",
-        "agent-sealed": f"/agents/{agent_id(7)}",
+        "agent-sealed": f"/agents/{agent_id(3)}",
         "trace": f"/traces/{first}",
         "compare": f"/traces/{first}?with={second}",
         "firehose": "/firehose",

@@ -8,13 +8,10 @@ import re
 from html.parser import HTMLParser
 
 import httpx2
-import msgspec
 import pytest
 
 from arena.chain.keys import generate_signer
 from arena.records.body import decode_content
-from arena.view.reading import Piece, TraceStep, TraceView
-from arena.web.reading import TRACE_CHARS, read_source_lines, shorten_trace
 from tests.arena.tail_stand import serving
 from tests.web.site_stand import (
     ANSWER,
@@ -89,20 +86,6 @@ def test_every_foreign_text_is_text_every_link_leads_somewhere_and_no_page_grows
     assert all(any(target.startswith(kind) for target in shown) for kind in kinds)
 
 
-def test_long_traces_and_sources_are_cut_but_no_quote():
-    quoted = Piece(text="q" * 5_000, quotes=(1,))
-    steps = tuple(
-        TraceStep(span=n, kind="said", pieces=(quoted if n == 2 else Piece(text="x" * 9_000),)) for n in range(99)
-    )
-    view = TraceView(name="t", heading="t", result="", query="", facts=(), steps=steps)
-    cut = shorten_trace(view)
-    assert cut.steps[2].pieces == (quoted,) and "more steps" in cut.steps[-1].title
-    assert sum(len(step.text) for step in cut.steps) <= TRACE_CHARS
-    assert shorten_trace(msgspec.structs.replace(view, steps=steps[:2])).steps == steps[:2]
-    lines, more = read_source_lines("a\n" * 5_000 + "b" * 10_000, [(2, "entropy: a key")])
-    assert lines[:2] == [(1, "a", []), (2, "a", ["entropy: a key"])] and len(lines) + more == 5_001
-
-
 def test_the_firehose_names_the_host_that_was_asked_and_no_command_of_a_client(served):
     def named(host: str) -> str:
         page = served.http.get("/firehose", headers={"host": host}).text
@@ -127,7 +110,7 @@ def test_trace_and_problem_have_what_was_asked_and_which_products_the_rule_accep
         solved = ">solved, rule" in page
         rows = page[page.index("What was asked, and what was found") : page.index("Scores by product and axis")]
         assert "<td>price</td><td>at most 500 PHP</td><td>480 PHP</td>" in rows or not solved
-        assert ("NO</td>" in rows) == (not solved) and (rows.count("<tr>") == 5 or not solved)
+        assert ("NO</td>" in rows) == (not solved) and rows.count("<tr>") == 3
     page = page_of(served, f"/races/{PUBLISHED[1]}/problems/{ASKED}")
     asked = page[page.index("What counts as met") : page.index("Who solved it")]
     assert "price: at most 500 PHP" in asked and "Accepted products" in asked
@@ -143,8 +126,6 @@ def test_hours_and_races_of_a_validator_are_those_of_the_log(served):
     assert 0 < row["signed_hours"] < len(recorded)
     assert (row["races_run"], row["races"]) == (3, 3)  # the void one was not drawn, and the last runs
     assert (row["code"], row["scoring"]) == ("f6", "scoring/1")  # of a settled race
-    page = " ".join(page_of(served, "/validators").split())
-    assert f">{row['signed_hours']} of 168</td>" in page and ">3 of 3</td>" in page
 
 
 def test_an_empty_node_says_what_will_stand_here(postgres):

@@ -1,38 +1,282 @@
 """From exports and foreign files to corpus folders: the whole way, for one filter or for several to compare.
 
-Sources are read once, whatever the number of filters; every corpus of a comparison has the same number of
-rows, or of tokens where its name says so, drawn by seed; nothing is written before every filter has kept something. An
-export is verified before a row of it is read. The lineage names each source by its hash, and says where an unsigned or
-foreign one was trusted. A build that was killed leaves nothing under its name, and is begun anew.
+Sources are read once, whatever the number of filters; every corpus of a comparison has the same number of rows, or of
+tokens where its name says so, drawn by seed; nothing is written before every filter has kept something. An export is
+verified before a row of it is read. The lineage names each source by its hash, and says where an unsigned or foreign
+one was trusted. A build that was killed leaves nothing under its name, and is begun anew. A folder is never changed:
+
+```
+data/train.parquet   the rows, in the order of their trace ids: a hash, so any stretch is a fair sample
+README.md            dataset card; `datasets.load_dataset(folder)` reads it
+lineage.json         what it was made from and by; `content_hash(lineage)` is the corpus' identity
+funnel.json          how many traces fell where
+rejected.jsonl.zst   every trace left out, with its codes
+report.html          the funnel as a page
+```
+
+The same rows, lineage and funnel give the same bytes with the pinned pyarrow and zstandard. The guard is asked again of
+every row on its way into the file. Rows and rejections are sorted on disk, so memory holds a row group and a run of the
+sort, whatever the size of the corpus.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import sqlite3
-import tomllib
+import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_type_hints
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zstandard
 
 from arena.chain.port import Verifier
 from arena.export.files import whole_folder
-from foundation.canonical import file_sha256
+from arena.export.forms import arrow_type
+from foundation.canonical import canonical_bytes, file_sha256
 from foundation.errors import ArenaError
-from foundation.executors.port import HERE, Executor
-from foundation.long_work import Progress
+from foundation.executors import HERE, Executor
+from foundation.long_work import Progress, no_progress
+from harness.chat import ChatMessage, chat_of, message_of
 from problems.model import Bucket
-from training.corpus.corpus_files import write_corpus
+from training.corpus.duplicates import Spool, sorted_on_disk
 from training.corpus.exports import export_shards, open_export
 from training.corpus.foreign import foreign_shards
-from training.corpus.gates import NEVER_OFF
-from training.corpus.model import CorpusRow, Lineage, RejectCode, Rules
-from training.corpus.report import CODES, Funnel, funnel_of
+from training.corpus.model import (
+    CorpusRow,
+    Lineage,
+    Rebuilt,
+    RejectCode,
+    Rejection,
+    Rewritten,
+    Rules,
+    Signals,
+    Trace,
+    TraceFacts,
+    TraceSource,
+)
+from training.corpus.report import CODES, Funnel, funnel_of, render_card, render_page
 from training.corpus.selection import Appraised, Decision, Guard, Shard, Task, appraise, decide, kept_rows, rejections
 from training.corpus.tokens import open_counter
+
+DATA, CARD, LINEAGE, FUNNEL, REJECTED, PAGE = (
+    "data/train.parquet",
+    "README.md",
+    "lineage.json",
+    "funnel.json",
+    "rejected.jsonl.zst",
+    "report.html",
+)
+T = TypeVar("T")
+
+_GROUP_ROWS = 256
+_ZSTD_LEVEL = 9
+_PLACE = struct.Struct(">Q")
+_ENCODE = msgspec.json.Encoder().encode
+_UNPACK = msgspec.msgpack.Decoder(CorpusRow)
+_CHAT = msgspec.json.Decoder(tuple[ChatMessage, ...])
+_TEXTS = msgspec.json.Decoder(tuple[str, ...])
+_JSON: dict[str, msgspec.json.Decoder[Any]] = {  # columns of JSON text
+    "recommended": _TEXTS,
+    "surfaced": _TEXTS,
+    "shape": _TEXTS,
+    "missing": _TEXTS,
+    "rebuilt": msgspec.json.Decoder(Rebuilt),
+    "rewritten": msgspec.json.Decoder(Rewritten),
+}
+
+
+def _fields(kind: type[msgspec.Struct], *, nullable: bool) -> list[Any]:
+    """A column for each field, text for lists."""
+    hints = get_type_hints(kind).items()
+    return [
+        pa.field(name, pa.string() if name in _JSON else arrow_type(hint), nullable=nullable) for name, hint in hints
+    ]
+
+
+def _texts(*names: str, nullable: bool = False) -> list[Any]:
+    return [pa.field(name, pa.string(), nullable=nullable) for name in names]
+
+
+_SCHEMA = pa.schema(
+    [
+        *_texts("trace_id"),
+        pa.field("rank", pa.int64(), nullable=False),
+        pa.field("tokens", pa.int64()),
+        *_fields(TraceFacts, nullable=True),
+        *_texts("source_kind", "source_place", "source_sha256"),
+        pa.field("is_verified", pa.bool_(), nullable=False),
+        *_fields(Signals, nullable=False),
+        *_texts("missing", "provenance"),
+        *_texts("rebuilt", "rewritten", nullable=True),
+        *_texts("query", "tools", "messages"),
+    ]
+)
+_SCALARS = [name for name in _SCHEMA.names if name not in (*_JSON, "query", "tools", "messages")]
+
+
+def columns_of(row: CorpusRow) -> dict[str, Any]:
+    """The values of a row by column."""
+    trace, source = row.trace, row.trace.source
+    values = {
+        "trace_id": trace.trace_id,
+        "rank": row.rank,
+        "tokens": row.tokens,
+        **msgspec.structs.asdict(trace.facts),
+        "source_kind": source.kind,
+        "source_place": source.place,
+        "source_sha256": source.sha256,
+        "is_verified": source.is_verified,
+        **msgspec.structs.asdict(row.signals),
+        "missing": trace.missing,
+        "provenance": trace.provenance,
+        "rebuilt": trace.rebuilt,
+        "rewritten": trace.rewritten,
+        "query": trace.query,
+        "tools": trace.tools,
+        "messages": _ENCODE([chat_of(message) for message in trace.messages]).decode(),  # OpenAI chat
+    }
+    known = {name: values[name] for name in _JSON if values[name] is not None}
+    return values | dict.fromkeys(_JSON) | {name: _ENCODE(value).decode() for name, value in known.items()}
+
+
+def row_of(columns: Mapping[str, Any]) -> CorpusRow:
+    """The row of a file's columns. Raises msgspec.ValidationError or ArenaError V2097 for values that no row has."""
+    values = dict(columns)
+    values |= {name: decoder.decode(values[name]) for name, decoder in _JSON.items() if values[name] is not None}
+    trace = Trace(
+        trace_id=values["trace_id"],
+        source=TraceSource(
+            kind=values["source_kind"],
+            place=values["source_place"],
+            sha256=values["source_sha256"],
+            is_verified=values["is_verified"],
+        ),
+        messages=tuple(message_of(chat) for chat in _CHAT.decode(values["messages"])),
+        tools=values["tools"],
+        query=values["query"],
+        facts=msgspec.convert({name: values[name] for name in TraceFacts.__struct_fields__}, TraceFacts),
+        missing=values["missing"],
+        rebuilt=values["rebuilt"],
+        rewritten=values["rewritten"],
+    )
+    signals = Signals(**{name: values[name] for name in Signals.__struct_fields__})
+    return CorpusRow(trace=trace, signals=signals, tokens=values["tokens"], rank=values["rank"])
+
+
+def write_corpus(
+    folder: Path,
+    rows: Iterable[CorpusRow],
+    *,
+    lineage: Lineage,
+    funnel: Funnel,
+    rejected: Iterable[Rejection],
+    guard: Guard,
+) -> Lineage:
+    """Write into `folder`, which holds nothing yet; the lineage as written, with `rows_sha256` filled in (what is given
+    for it is not read). Raises ArenaError V2099 when the guard rejects a row, OSError, sqlite3.Error.
+    """
+    digest, count = hashlib.sha256(), 0
+
+    def checked() -> Iterator[dict[str, Any]]:
+        nonlocal count
+        for row in _in_order(rows):
+            if codes := guard(row.trace):
+                raise ArenaError("V2099", f"{row.trace.source.place}: {', '.join(codes)}")
+            digest.update(_line(row))
+            count += 1
+            yield columns_of(row)
+
+    (folder / DATA).parent.mkdir(parents=True)
+    _write_table(folder / DATA, checked())
+    written = msgspec.structs.replace(lineage, rows_sha256=digest.hexdigest())
+    with (folder / REJECTED).open("wb") as file, zstandard.ZstdCompressor(_ZSTD_LEVEL).stream_writer(file) as stream:
+        lines = ((_key(one.place, one.trace_id), msgspec.json.encode(one) + b"\n") for one in rejected)
+        for _, line in sorted_on_disk(lines):
+            stream.write(line)
+    (folder / LINEAGE).write_bytes(canonical_bytes(written) + b"\n")
+    (folder / FUNNEL).write_bytes(canonical_bytes(funnel) + b"\n")
+    features = [(field.name, str(field.type)) for field in _SCHEMA]
+    (folder / CARD).write_text(render_card(written, funnel, count, features), "utf-8")
+    (folder / PAGE).write_text(render_page(written, funnel), "utf-8")
+    return written
+
+
+def read_lineage(folder: Path) -> Lineage:
+    """The lineage of a corpus. Raises ArenaError V2027 when there is none that can be read."""
+    return _read(folder / LINEAGE, Lineage)
+
+
+def read_funnel(folder: Path) -> Funnel:
+    """The funnel of a corpus. Raises ArenaError V2027 when there is none that can be read."""
+    return _read(folder / FUNNEL, Funnel)
+
+
+def _read(path: Path, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.DecodeError) as wrong:
+        raise ArenaError("V2027", f"{path}: {wrong}") from None
+
+
+def read_rows(folder: Path) -> Iterator[CorpusRow]:
+    """The rows of a corpus, in order. Raises ArenaError V2027 when they are not those its lineage names, at the end."""
+    digest = hashlib.sha256()
+    try:
+        file = pq.ParquetFile(folder / DATA)
+        for group in range(file.num_row_groups):
+            for values in file.read_row_group(group).to_pylist():
+                row = row_of(values)
+                digest.update(_line(row))
+                yield row
+    except (OSError, pa.ArrowException, msgspec.ValidationError, KeyError, ArenaError) as wrong:
+        raise ArenaError("V2027", f"{folder / DATA}: {wrong}") from None
+    if digest.hexdigest() != read_lineage(folder).rows_sha256:
+        raise ArenaError("V2027", f"{folder / DATA}: the rows are not those of the lineage")
+
+
+def _in_order(rows: Iterable[CorpusRow]) -> Iterator[CorpusRow]:
+    """The rows sorted by trace id and place, by way of a file."""
+    spool = Spool()
+
+    def spooled() -> Iterator[tuple[bytes, bytes]]:
+        for number, row in enumerate(rows):
+            spool.add(msgspec.msgpack.encode(row))
+            yield _key(row.trace.trace_id, row.trace.source.place), _PLACE.pack(number)
+
+    for _, place in sorted_on_disk(spooled()):
+        yield _UNPACK.decode(spool.get(*_PLACE.unpack(place)))
+
+
+def _key(first: str, second: str) -> bytes:
+    return f"{first}\0{second}".encode("utf-8", "surrogatepass")
+
+
+def _line(row: CorpusRow) -> bytes:
+    """What the hash of the rows is taken over: independent of Parquet and of any library's version."""
+    return canonical_bytes(row) + b"\n"
+
+
+def _write_table(path: Path, rows: Iterator[dict[str, Any]]) -> None:
+    with pq.ParquetWriter(
+        path,
+        _SCHEMA,
+        version="2.6",
+        data_page_version="1.0",
+        compression="zstd",
+        compression_level=_ZSTD_LEVEL,
+        use_dictionary=_SCALARS,
+        write_statistics=_SCALARS,
+        store_schema=False,
+    ) as writer:
+        while group := list(itertools.islice(rows, _GROUP_ROWS)):
+            writer.write_table(pa.Table.from_pylist(group, _SCHEMA), row_group_size=_GROUP_ROWS)
+
 
 PER_TRACE = CODES[CODES.index("coefficient") : CODES.index("view_incomplete") + 1]
 SET_LEVEL = CODES[CODES.index("duplicate") : CODES.index("ranked_out") + 1]
@@ -68,13 +312,13 @@ def ablations(rules: Rules) -> tuple[Arm, ...]:
     single: dict[str, tuple[RejectCode, ...]] = {code: (code,) for code in PER_TRACE if code not in grouped}
     switches = {**single, **_ONE_SWITCH}
     everything = tuple(code for code in (*PER_TRACE, *SET_LEVEL) if code != "tokens")
-    unfiltered = without(rules, everything)
+    unfiltered = _without(rules, *everything)
     arms = [
         Arm(name="no_structural_filter", rules=unfiltered),
         Arm(name="outcome_only", rules=msgspec.structs.replace(unfiltered, is_success_needed=True)),
-        Arm(name="format_only", rules=without(rules, ("coefficient", "subtask", "subtask_guess", *SET_LEVEL))),
+        Arm(name="format_only", rules=_without(rules, "coefficient", "subtask", "subtask_guess", *SET_LEVEL)),
     ]
-    arms += [Arm(name=f"no_{name}", rules=without(rules, codes)) for name, codes in switches.items()]
+    arms += [Arm(name=f"no_{name}", rules=_without(rules, *codes)) for name, codes in switches.items()]
     arms += [
         Arm(name=f"coefficient_{one}", rules=msgspec.structs.replace(rules, coefficient_e4_min=one))
         for one in SWEEP_E4
@@ -84,11 +328,7 @@ def ablations(rules: Rules) -> tuple[Arm, ...]:
     return (Arm(name="full", rules=rules), *arms, *by_tokens)
 
 
-def without(rules: Rules, codes: Sequence[RejectCode]) -> Rules:
-    """The rules with some gates off. Raises ValueError for the guard's codes and for ones that do not exist."""
-    wrong = [code for code in codes if code in NEVER_OFF or code not in get_args(RejectCode)]
-    if wrong:
-        raise ValueError(f"{', '.join(wrong)} cannot be switched off")
+def _without(rules: Rules, *codes: RejectCode) -> Rules:
     return msgspec.structs.replace(rules, off=tuple(sorted({*rules.off, *codes})))
 
 
@@ -124,25 +364,15 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
     funnel: Funnel
 
 
-def read_rules(path: Path | None, said: Sequence[str] = ()) -> Rules:
-    """The rules in a TOML or JSON file, those said as `KEY=VALUE` over them (a list's values between commas); what
-    neither names is the paper's. Raises ArenaError V2120 naming an unknown key, or a value that is not allowed."""
-    place, values = str(path or "--rule"), dict[str, Any]()
-    if path is not None:
-        try:
-            text = path.read_text("utf-8")
-            values = msgspec.json.decode(text) if path.suffix == ".json" else tomllib.loads(text)
-        except (OSError, UnicodeDecodeError, msgspec.DecodeError, tomllib.TOMLDecodeError) as wrong:
-            raise ArenaError("V2120", f"{place}: {wrong}") from None
-    for one in said:
-        key, _, value = one.partition("=")
-        values[key] = [part for part in value.split(",") if part] if key == "off" else value
+def read_rules(said: Sequence[str]) -> Rules:
+    """The rules said as `KEY=VALUE` (a list's values between commas); what none names is the paper's. Raises ArenaError
+    V2120 naming an unknown key, or a value that is not allowed."""
+    values = {key: value for key, _, value in (one.partition("=") for one in said)}
+    off = {"off": [code for code in values["off"].split(",") if code]} if "off" in values else {}
     try:
-        rules = msgspec.convert(values, Rules, strict=not said)
-        Task(arms=(rules,))
-    except (msgspec.ValidationError, ValueError) as wrong:
-        raise ArenaError("V2120", f"{place}: {wrong}; rules are {', '.join(Rules.__struct_fields__)}") from None
-    return rules
+        return msgspec.convert(values | off, Rules, strict=False)
+    except msgspec.ValidationError as wrong:
+        raise ArenaError("V2120", f"--rule: {wrong}; rules are {', '.join(Rules.__struct_fields__)}") from None
 
 
 def arms_of(rules: Rules, names: Collection[str]) -> tuple[Arm, ...]:
@@ -159,9 +389,8 @@ def open_sources(
     verify_signature: Verifier,
     *,
     trust_unsigned: bool = False,
-    seals: Path | None = None,
     executor: Executor = HERE,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
     locations: Mapping[Path, str] = {},
 ) -> Sources:
     """Verify every export and hash every foreign file. `locations`: from where exports were brought (`bring_export`);
@@ -171,14 +400,12 @@ def open_sources(
     names: dict[str, str] = {}
     is_trusted = bool(foreign)
     for folder in exports:
-        report = functools.partial(progress, f"verify {folder.name}"[:24]) if progress else None
         export = open_export(
             folder,
             verify_signature,
             trust_unsigned=trust_unsigned,
-            seals=seals,
             executor=executor,
-            progress=report,
+            progress=functools.partial(progress, f"verify {folder.name}"[:24]),
             location=locations.get(folder, ""),
         )
         if export.manifest_sha256 not in hashes:  # named twice: read once
@@ -204,7 +431,7 @@ def filter_sources(
     guard: Guard,
     *,
     executor: Executor = HERE,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> Filtered:
     """Read everything once and decide for every arm; several arms are cut to one size.
 
@@ -212,10 +439,8 @@ def filter_sources(
     reading a shard raises, and ArenaError V2120, V2052, V2027.
     """
     task = msgspec.structs.replace(task, arms=tuple(arm.rules for arm in arms))
-    report = functools.partial(progress, "filter") if progress else None
-    appraised = appraise(sources.shards, task, guard, executor=executor, progress=report)
-    compared = functools.partial(progress, "compare") if progress else None
-    decided, decisions = list(arms), [decide(appraised, arm.rules, progress=compared) for arm in arms]
+    appraised = appraise(sources.shards, task, guard, executor=executor, progress=progress)
+    decided, decisions = list(arms), [decide(appraised, arm.rules, progress=progress) for arm in arms]
 
     def cut(by: Literal["rows", "tokens"], most: int) -> None:
         """Decide again for the arms that are matched by rows, or by tokens, with at most so many."""
@@ -223,7 +448,7 @@ def filter_sources(
             if arm.by == by:
                 rules = msgspec.structs.replace(arm.rules, **{by: most})
                 decided[place] = msgspec.structs.replace(arm, rules=rules)
-                decisions[place] = decide(appraised, rules, progress=compared)
+                decisions[place] = decide(appraised, rules, progress=progress)
 
     if len(arms) > 1 and all(one.kept for one in decisions):
         cut("rows", min(one.kept for arm, one in zip(arms, decisions, strict=True) if arm.by == "rows"))
@@ -247,7 +472,7 @@ def write_filtered(
     partition_sha256: str,
     code_commit: str,
     executor: Executor = HERE,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> tuple[Built, ...]:
     """Write the corpus to `out`, or for several arms each to a folder of its name in `out`, all of them or none.
 
@@ -264,8 +489,7 @@ def write_filtered(
         for row in rows:
             yield row
             count += 1
-            if progress:
-                progress("write", count, total)
+            progress("write", count, total)
 
     built: list[Built] = []
     try:
@@ -315,47 +539,32 @@ class Mix(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("a share lies between 0 and 10,000, and every row stands at least once")
 
 
-class MixRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A row to be mixed, by a key of its own (trace id and place, or a rollout's id)."""
-
-    key: str
-    bucket: Bucket | None = None
-
-
-class Draw(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the mix: index into the corpus or the rollouts, and which of its copies it is, from 0."""
-
-    is_corpus: bool
-    index: int
-    copy: int
+MixRow = tuple[str, Bucket | None]  # a row to be mixed: a key of its own in its part, and its bucket
+Draw = tuple[bool, int]  # a row of the mix: whether it is the corpus', and its index there
 
 
 def mix(corpus: Sequence[MixRow], rollouts: Sequence[MixRow], recipe: Mix) -> tuple[Draw, ...]:
     """The rows to train on, shuffled by the seed.
 
     The largest mix of the recipe's shares, to within one row. Raises ValueError when a part that is to have a share
-    has no rows, or when two rows of a part have one key.
+    has no rows.
     """
-    parts = {True: _copies(corpus, True, recipe), False: _copies(rollouts, False, recipe)}
-    share = {True: recipe.corpus_share_e4, False: WHOLE_E4 - recipe.corpus_share_e4}
-    asked = [part for part in parts if share[part]]
-    if any(not parts[part] for part in asked):
+    parts = (_copies("corpus", corpus, recipe), _copies("rollouts", rollouts, recipe))
+    shares = (recipe.corpus_share_e4, WHOLE_E4 - recipe.corpus_share_e4)
+    total = min(len(part) * WHOLE_E4 // share for part, share in zip(parts, shares, strict=True) if share)
+    if not all(part for part, share in zip(parts, shares, strict=True) if share):
         raise ValueError("a part that the recipe asks for has no rows")
-    total = min(len(parts[part]) * WHOLE_E4 // share[part] for part in asked)
-    from_corpus = total * share[True] // WHOLE_E4
-    taken = [*parts[True][:from_corpus], *parts[False][: total - from_corpus]]
+    from_corpus = total * shares[0] // WHOLE_E4
+    taken = [*parts[0][:from_corpus], *parts[1][: total - from_corpus]]
     return tuple(draw for _, draw in sorted(taken, key=lambda one: _lot(recipe.seed, "order", one[0])))
 
 
-def _copies(rows: Sequence[MixRow], is_corpus: bool, recipe: Mix) -> list[tuple[str, Draw]]:
+def _copies(part: str, rows: Sequence[MixRow], recipe: Mix) -> list[tuple[str, Draw]]:
     """Every copy of every row with its name, in the order in which they are drawn."""
-    if len({row.key for row in rows}) != len(rows):
-        raise ValueError("two rows of one part have the same key")
-    part = "corpus" if is_corpus else "rollouts"
     copies = [
-        (f"{part} {row.key} {copy}", Draw(is_corpus=is_corpus, index=index, copy=copy))
-        for index, row in enumerate(rows)
-        for copy in range(recipe.voucher_times if row.bucket == "voucher" else 1)
+        (f"{part} {key} {copy}", (part == "corpus", index))
+        for index, (key, bucket) in enumerate(rows)
+        for copy in range(recipe.voucher_times if bucket == "voucher" else 1)
     ]
     return sorted(copies, key=lambda one: _lot(recipe.seed, "draw", one[0]))
 

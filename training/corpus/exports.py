@@ -1,15 +1,13 @@
-"""An export of the log as traces: verified whole, once, signed by the validator whose log it is, then read by shards.
+"""An export of the log as traces: verified whole, signed by the validator whose log it is, then read by shards.
 
 An export that does not verify is never opened, whatever is asked for. One that nobody signed is opened only with
-`trust_unsigned`, and its traces say that they are not verified. A finished verification leaves a seal, named by the
-manifest's hash: the same manifest is not verified again, but each file is still hashed against it. Whoever can write
-into the seals' folder can make a seal: it is the reader's own folder, never one that came with the export.
+`trust_unsigned`, and its traces say that they are not verified.
 
 Every trajectory comes out of the Parquet view once, in the order of the log, as a trace or as a quarantined row. A
 shard is a picklable value that can be read in any process, and again. Who emitted a call is what the host recorded;
 calls that the agent's Python made are in no message, and so in no verbatim trace.
 
-Where no request holds the whole episode, its conversation is rebuilt from events (`rebuild`): what the model wrote,
+Where no request holds the whole episode, its conversation is rebuilt from events (`_Rebuilding`): what the model wrote,
 which calls ran and what they returned, in their order; an agent's own account of them is never read. Its requests
 decide two things: how the dialogue opened, and whether each completion was shown what stands before it; what it was not
 shown is named in `Rebuilt.lacks`. A call that the host never ran has no result, and the pairing rule says so.
@@ -26,16 +24,17 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 import msgspec
+import pyarrow.parquet as pq
 
 from arena.chain.port import Verifier
 from arena.export.agents import AgentRow
 from arena.export.files import AGENTS, MANIFEST, VIEWS, ExportFiles, read_manifest, signer_of
+from arena.export.forms import read_rows
 from arena.export.model import Manifest
 from arena.export.row import TEXT_CALL, Conversation, ExecutedCall, Turn, ViewRow
-from arena.export.verification import verify_export, wrong_files
-from foundation.durable_files import write_whole
+from arena.export.verification import verify_export
 from foundation.errors import ArenaError
-from foundation.executors.port import HERE, Executor
+from foundation.executors import HERE, Executor
 from foundation.long_work import PhaseProgress
 from harness.chat import ROLE_OF, Call, ChatMessage, Message, message_of
 from harness.emission.call_reader import CallReader
@@ -76,18 +75,9 @@ class _OwedItem(msgspec.Struct, frozen=True):
     is_json: bool = False
 
 
-def rebuild(talk: Conversation, query: str, tools: str) -> tuple[tuple[Message, ...], Rebuilt] | None:
-    """The conversation of an episode and how it came about; None where no single conversation holds its calls.
-
-    `query` and `tools` (an OpenAI `tools` array, JSON text) are the record's.
-    """
-    episode = _Rebuilding(talk, query, tools)
-    chosen = episode.dialogue()
-    return None if chosen is None else episode.rebuilt(chosen)
-
-
 class _Rebuilding:
-    """One episode while its conversation is put together."""
+    """One episode while its conversation is put together. `query` and `tools` (an OpenAI `tools` array, JSON text) are
+    the record's."""
 
     def __init__(self, talk: Conversation, query: str, tools: str) -> None:
         self._all = (*talk.messages, *talk.other_messages)
@@ -113,7 +103,24 @@ class _Rebuilding:
         self._letters -= letters
         return self._letters >= 0
 
-    def dialogue(self) -> list[Turn] | None:
+    def conversation(self) -> tuple[tuple[Message, ...], Rebuilt] | None:
+        """The messages of the episode's dialogue, with every call and result of the episode, and how they came about;
+        None where no single conversation holds its calls."""
+        turns = self._dialogue()
+        if turns is None:
+            return None
+        messages, items = self._opening(turns)
+        messages += self._by_agent(self._calls_of.get(0, ()))
+        following = {turn.step: after for turn, after in itertools.zip_longest(turns, turns[1:])}
+        for turn in self._turns:
+            if turn.step in following:
+                self._look(turn, items)
+                messages += self._turn(turn, items, following[turn.step])
+            else:
+                messages += self._by_agent(self._calls_of.get(turn.step, ()))
+        return tuple(messages), Rebuilt(how=tuple(sorted({*self._how, "events"})), lacks=tuple(sorted(self._lacks)))
+
+    def _dialogue(self) -> list[Turn] | None:
         """The turns of the one dialogue that made the episode's calls. Dialogues are told apart by how they open: a
         planner and a worker have different instructions; a request that was cut or summarised keeps its own."""
         dialogues: list[list[Turn]] = []
@@ -133,19 +140,6 @@ class _Rebuilding:
             return None
         self._how.add("sub_dialogue")
         return calling[0]
-
-    def rebuilt(self, turns: Sequence[Turn]) -> tuple[tuple[Message, ...], Rebuilt]:
-        """The messages of the chosen turns, in order, with every call and result of the episode."""
-        messages, items = self._opening(turns)
-        messages += self._by_agent(self._calls_of.get(0, ()))
-        following = {turn.step: after for turn, after in itertools.zip_longest(turns, turns[1:])}
-        for turn in self._turns:
-            if turn.step in following:
-                self._look(turn, items)
-                messages += self._turn(turn, items, following[turn.step])
-            else:
-                messages += self._by_agent(self._calls_of.get(turn.step, ()))
-        return tuple(messages), Rebuilt(how=tuple(sorted({*self._how, "events"})), lacks=tuple(sorted(self._lacks)))
 
     def _opens_alike(self, first: Turn, later: Turn) -> bool:
         """Whether the first messages of two requests begin with the same words, half of the shorter one at least."""
@@ -352,23 +346,26 @@ def _squeezed(text: str) -> str:
     return "".join(text.split()).replace("\\", "")
 
 
+def _decoded(text: str) -> list[object]:
+    """The one value that JSON text says; nothing for other text."""
+    try:
+        return [json.loads(text)]
+    except (ValueError, RecursionError):
+        return []
+
+
 @lru_cache(maxsize=256)  # each is looked for in every later request
 def _forms(text: str) -> tuple[str, ...]:
     """A text as agents send it on: as it is, or as Python writes its JSON."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return (_squeezed(text),)
-    return tuple({_squeezed(one) for one in (text, json.dumps(value), json.dumps(value, ensure_ascii=False))})
+    written = [json.dumps(value, ensure_ascii=is_plain) for value in _decoded(text) for is_plain in (True, False)]
+    return tuple({_squeezed(one) for one in (text, *written)})
 
 
 @lru_cache(maxsize=256)
 def _spelled(text: str, *, is_json: bool) -> tuple[str, ...]:
     """The values of JSON, or the whole of a text, each as words between spaces."""
-    try:
-        values = list(_values(json.loads(text))) if is_json else [text]
-    except (ValueError, RecursionError):
-        values = [text]
+    said = _decoded(text) if is_json else []
+    values = list(_values(said[0])) if said else [text]
     if len(values) > _VALUES_MAX:
         values = [text]
     return tuple(dict.fromkeys(f" {' '.join(words)} " for words in map(words_of, values) if words))
@@ -406,15 +403,10 @@ def _parameters(tools: str) -> dict[str, tuple[frozenset[str], frozenset[str]]]:
 
 
 def _members(text: str) -> frozenset[str] | None:
-    """The names in a JSON object; None for what is none."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return frozenset(value) if isinstance(value, dict) else None
+    """The names in a JSON object; None for other text."""
+    return next((frozenset(value) for value in _decoded(text) if isinstance(value, dict)), None)
 
 
-SEAL_VERSION = 1  # raised when verification finds more than it used to
 _AGENT = msgspec.json.Decoder(AgentRow)
 
 
@@ -452,16 +444,14 @@ def open_export(
     verify_signature: Verifier,
     *,
     trust_unsigned: bool = False,
-    seals: Path | None = None,
     executor: Executor = HERE,
     progress: PhaseProgress | None = None,
     location: str = "",
 ) -> Export:
-    """The export in `folder`, verified now or before. `location`: the object store it was brought from, "" for none.
+    """The export in `folder`, verified whole. `location`: the object store it was brought from, "" for none.
 
-    `seals` is a folder of finished verifications, None for none; `executor` is where verification looks at rows
-    (`verify_export`), with a `verify_signature` that other processes can import. Raises ArenaError V2095 without a
-    readable manifest, V2095 when its validator did not sign it, V2095 when the export
+    `executor` is where verification looks at rows (`verify_export`), with a `verify_signature` that other processes can
+    import. Raises ArenaError V2095 without a readable manifest, when its validator did not sign it and when the export
     does not verify, V2052 when processes died.
     """
     manifest = read_manifest(folder)
@@ -473,21 +463,13 @@ def open_export(
             f"nobody vouches for {folder}: {whose}; the log is that of {validator}",
             fix="take one signed by its validator, or repeat with --trust-unsigned: the lineage then says so",
         )
-    manifest_sha256 = hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
-    seal = None if seals is None else seals / f"{manifest_sha256}.{SEAL_VERSION}"
-    if seal is not None and seal.is_file():
-        wrong = tuple(wrong_files(folder, manifest))
-    else:
-        wrong = verify_export(folder, verify_signature, executor=executor, progress=progress).wrong
-        if seal is not None and not wrong:
-            seal.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(seal, b"")
+    wrong = verify_export(folder, verify_signature, executor=executor, progress=progress).wrong
     if wrong:
         raise ArenaError("V2095", f"{folder}: {wrong[0].place}: {wrong[0].detail} ({len(wrong)} in all)")
     return Export(
         folder=str(folder),
         manifest=manifest,
-        manifest_sha256=manifest_sha256,
+        manifest_sha256=hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest(),
         signer=signer if signer == validator else "",
         location=location,
     )
@@ -524,7 +506,7 @@ def _conversation(row: ViewRow) -> tuple[Sequence[Message], Rebuilt | None]:
     sent = [message_of(chat, "llm") for chat in talk.messages]
     if talk.is_linear and not any("<tool_call>" in one.content for one in sent if one.role == "assistant"):
         return lift(sent), None
-    return rebuild(talk, row.facts.query, row.tools) or (sent, None)
+    return _Rebuilding(talk, row.facts.query, row.tools).conversation() or (sent, None)
 
 
 class ViewShard(msgspec.Struct, frozen=True, kw_only=True):
@@ -538,8 +520,6 @@ class ViewShard(msgspec.Struct, frozen=True, kw_only=True):
 
     def __call__(self) -> Iterator[Trace | Quarantined]:
         """Its rows, in order. Raises ArenaError V2050 for a file that changed since it was verified."""
-        from arena.export.forms import read_rows
-
         with self.files.here() as folder:
             for row in read_rows(folder / self.name, self.group):
                 try:
@@ -552,8 +532,6 @@ class ViewShard(msgspec.Struct, frozen=True, kw_only=True):
 
 def export_shards(export: Export) -> tuple[ViewShard, ...]:
     """An export in pieces, in the order of its log. Raises ArenaError V2030 for one without the Parquet view."""
-    import pyarrow.parquet as pq
-
     if "parquet" not in export.manifest.request.forms:
         raise ArenaError("V2030", f"{export.folder} has no Parquet view; export it again with --format parquet")
     names = sorted(file.path for file in export.manifest.files if file.path.startswith(f"{VIEWS}/parquet/"))

@@ -188,6 +188,7 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True):
     codes: tuple[RejectCode, ...]
 
 
+NEVER_OFF: frozenset[RejectCode] = frozenset({"pool", "leak"})
 _Size = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -204,6 +205,10 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     rows: _Size | None = None  # size-matched ablations: take this many, seeded
     tokens: _Size | None = None  # take rows, in the same order, while they have no more together
     is_success_needed: bool = False  # the filter's own rules do not ask for the outcome
+
+    def __post_init__(self) -> None:
+        if found := NEVER_OFF.intersection(self.off):  # no ablation is worth a leak
+            raise ValueError(f"{' and '.join(sorted(found))} cannot be switched off")
 
 
 class Signals(msgspec.Struct, frozen=True, kw_only=True):

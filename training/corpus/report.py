@@ -1,35 +1,39 @@
-"""What a corpus says of itself: lines for a terminal, one HTML page without scripts, and a dataset card.
+"""What a corpus says of itself: tables for a terminal, one HTML page without scripts, and a dataset card; and a blind
+sheet of its traces for people to read.
 
 Pure and deterministic: all three are drawn from the same tables, so they never disagree. Counts and places, never a
 trace's text. What a source calls itself (an agent, a day) is shown on one line, without control characters. They are
 drawn from the funnel, integers all, the same for the same traces in any order and on any number of processes.
+
+The sheet asks whether the model decided, or a program spoke through it. It shows what was asked, said, called and
+answered, and nothing that tells who wrote it or how it was judged: no agent, team, coefficient, outcome, emitter, trace
+id or place. The key, a file apart, says which item is which. The draw depends on the seed and the trace alone, so a
+second reader gets the same sheet.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import heapq
 import math
-import textwrap
 import zlib
-from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
-from types import MappingProxyType
 from typing import get_args
 
 import msgspec
-import numpy as np
 from jinja2 import Template
 
 from arena.export.card import Split, front_matter, markdown_table
 from arena.view.page import page_templates
+from arena.view.reading import Piece, StepKind, TraceStep
 from foundation.canonical import content_hash
 from foundation.codes import lookup
-from judge.render import neutral_name
-from training.charts import Bar, Column, bars, histogram
-from training.corpus.model import MEANING, Appraisal, Lineage, RejectCode, Rules, UnreadCount
+from harness.chat import Message
+from judge.render import neutral_name, neutral_text
+from training.corpus.model import MEANING, Appraisal, CorpusRow, Lineage, RejectCode, Rules, UnreadCount
 from training.corpus.selection import Appraised, Decision
 
 
@@ -122,20 +126,17 @@ EXAMPLES = 5
 
 def funnel_of(appraised: Appraised, decision: Decision, names: Mapping[str, str] = {}) -> Funnel:
     """The funnel of a decision. Reads every appraisal once. `names` of agent versions by id, where they are known."""
-    before, after = _Measured(), _Measured()
-    days, buckets, agents = _Sliced(), _Sliced(), _Sliced()
-    broken: Counter[RejectCode] = Counter()
-    alone: Counter[RejectCode] = Counter()
-    removed: Counter[RejectCode] = Counter()
+    before, after, whole = _Measured(), _Measured(), _Part()
+    days, buckets, agents = (defaultdict[str, _Part](_Part) for _ in range(3))
+    alone, removed = Counter[RejectCode](), Counter[RejectCode]()
     examples: dict[RejectCode, list[tuple[int, str]]] = defaultdict(list)
     unjudged = 0
-    for one, stays, found in zip(appraised, decision.ranks, decision.codes, strict=True):
+    for one, rank, found in zip(appraised, decision.ranks, decision.codes, strict=True):
         unjudged += one.is_unjudged
-        for measured in (before, after) if stays else (before,):
+        for measured in (before, after) if rank else (before,):
             measured.add(one)
-        for sliced, name in ((days, one.day), (buckets, one.bucket), (agents, one.agent)):
-            sliced.add(name, bool(stays), found)
-        broken.update(found)
+        for part in (whole, days[one.day], buckets[one.bucket], agents[one.agent]):
+            part.add(rank > 0, found)
         alone.update(found if len(found) == 1 else ())
         removed.update([min(found, key=CODES.index)] if found else ())
         for code in found:
@@ -143,22 +144,16 @@ def funnel_of(appraised: Appraised, decision: Decision, names: Mapping[str, str]
             examples[code] = sorted([*examples[code], (zlib.crc32(one.place.encode()), one.place)])[:EXAMPLES]
     return Funnel(
         rules=decision.rules,
-        traces=before.traces,
-        kept=after.traces,
+        traces=whole.traces,
+        kept=whole.kept,
         codes=tuple(
-            CodeCount(
-                code=code,
-                count=broken[code],
-                alone=alone[code],
-                examples=tuple(place for _, place in examples[code]),
-            )
-            for code in CODES
-            if code in broken
+            CodeCount(code=code, count=count, alone=alone[code], examples=tuple(place for _, place in examples[code]))
+            for code, count in _in_order(whole.codes)
         ),
         removed=_in_order(removed),
-        days=days.slices(),
-        buckets=buckets.slices(),
-        agents=agents.slices(names),
+        days=_slices_of(days),
+        buckets=_slices_of(buckets),
+        agents=_slices_of(agents, names),
         before=before.measures(),
         after=after.measures(),
         unread=appraised.unread,
@@ -167,64 +162,51 @@ def funnel_of(appraised: Appraised, decision: Decision, names: Mapping[str, str]
 
 
 class _Measured:
-    """The measures of a set while its traces are added. Eight bytes a trace are kept: a hash of its shape."""
+    """The measures of a set while its traces are added."""
 
     def __init__(self) -> None:
-        self.traces = 0
-        self._counts = {name: Counter[int | None]() for name, _ in _MEASURES}
+        self._values = {name: Counter[int | None]() for name, _ in _MEASURES}
         self._agents, self._teams, self._problems = Counter[str](), set[str](), set[str]()
-        self._shapes = array("Q")
+        self._shapes = Counter[tuple[str, ...]]()
 
     def add(self, one: Appraisal) -> None:
-        self.traces += 1
         values = (one.turns, len(one.signals.shape), one.signals.reformulations, one.tokens, one.coefficient_e4)
-        for counts, value in zip(self._counts.values(), values, strict=True):
+        for counts, value in zip(self._values.values(), values, strict=True):
             counts[value] += 1
         self._agents[one.agent] += 1
         self._teams.add(one.team)
         self._problems.add(one.problem)
-        self._shapes.append(_number_of("\n".join(one.signals.shape)))
+        self._shapes[one.signals.shape] += 1
 
     def measures(self) -> Measures:
-        _, shapes = np.unique(np.asarray(self._shapes), return_counts=True)
         return Measures(
-            **{name: _distribution(counts) for name, counts in self._counts.items()},
+            **{name: _distribution(counts) for name, counts in self._values.items()},
             teams=len(self._teams - {""}),
             agents=len(self._agents.keys() - {""}),
             problems=len(self._problems),
-            top_agent_share_e4=max(self._agents.values(), default=0) * 10_000 // max(1, self.traces),
-            shape_entropy_mbit=entropy_mbit(shapes.tolist()),
+            top_agent_share_e4=max(self._agents.values(), default=0) * 10_000 // max(1, self._agents.total()),
+            shape_entropy_mbit=entropy_mbit(list(self._shapes.values())),
         )
 
 
-class _Sliced:
-    """Counts by name while traces are added."""
+class _Part(msgspec.Struct):
+    """What some traces came to while they are added."""
 
-    def __init__(self) -> None:
-        self._counts, self._kept = Counter[str](), Counter[str]()
-        self._found: dict[str, Counter[RejectCode]] = defaultdict(Counter)
+    traces: int = 0
+    kept: int = 0
+    codes: Counter[RejectCode] = msgspec.field(default_factory=Counter)
 
-    def add(self, name: str, stays: bool, found: tuple[RejectCode, ...]) -> None:
-        self._counts[name] += 1
-        self._kept[name] += stays
-        self._found[name].update(found)
-
-    def slices(self, titles: Mapping[str, str] = MappingProxyType({})) -> tuple[Slice, ...]:
-        return tuple(
-            Slice(
-                name=name,
-                traces=self._counts[name],
-                kept=self._kept[name],
-                codes=_in_order(self._found[name]),
-                title=titles.get(name, ""),
-            )
-            for name in sorted(self._counts)
-        )
+    def add(self, stays: bool, found: Sequence[RejectCode]) -> None:
+        self.traces += 1
+        self.kept += stays
+        self.codes.update(found)
 
 
-@functools.lru_cache(maxsize=1 << 16)
-def _number_of(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+def _slices_of(parts: Mapping[str, _Part], titles: Mapping[str, str] = {}) -> tuple[Slice, ...]:
+    return tuple(
+        Slice(name=name, traces=one.traces, kept=one.kept, codes=_in_order(one.codes), title=titles.get(name, ""))
+        for name, one in sorted(parts.items())
+    )
 
 
 def _in_order(counts: Counter[RejectCode]) -> tuple[tuple[RejectCode, int], ...]:
@@ -233,7 +215,7 @@ def _in_order(counts: Counter[RejectCode]) -> tuple[tuple[RejectCode, int], ...]
 
 def _distribution(counts: Counter[int | None]) -> Distribution:
     known = tuple(sorted((value, count) for value, count in counts.items() if value is not None))
-    return Distribution(counts=known, missing=sum(counts.values()) - sum(count for _, count in known))
+    return Distribution(counts=known, missing=counts[None])
 
 
 def entropy_mbit(counts: list[int]) -> int:
@@ -260,7 +242,6 @@ _UNJUDGED = (
 _COUNTS = (("teams", "teams"), ("agents", "agent versions"), ("problems", "problems"))
 _TITLE_CHARS, _ID_CHARS = 11, 8  # together they fit where an id alone is cut
 _BAR_CHARS = 30
-_COLUMNS = 80
 _NAME_CHARS = 24
 _UNNAMED = "not recorded"
 
@@ -338,37 +319,6 @@ def sections(funnel: Funnel, *, is_whole: bool = False) -> tuple[Section, ...]:
     return tuple(one for one in found if one.rows)
 
 
-def plain_text(found: Sequence[Section]) -> str:
-    """Aligned lines without any mark-up, in 80 columns: where a table is wider, its widest words go on below."""
-    blocks = []
-    for section in found:
-        is_number = [name.startswith(">") for name in section.header]
-        header = tuple(name.removeprefix(">") for name in section.header)
-        widths = [max(len(row[index]) for row in (header, *section.rows)) for index in range(len(header))]
-        widest = max(range(len(widths)), key=widths.__getitem__)
-        widths[widest] = max(_NAME_CHARS, widths[widest] - max(0, sum(widths) + 2 * len(widths) - _COLUMNS))
-        lines = [section.title]
-        for row in (header, *section.rows) if any(header) else section.rows:
-            for cells in _folded(row, widest, widths[widest]):
-                aligned = [
-                    cell.rjust(width) if right else cell.ljust(width)
-                    for cell, width, right in zip(cells, widths, is_number, strict=True)
-                ]
-                lines.append(f"  {'  '.join(aligned)}".rstrip())
-        if section.note:
-            lines.append(f"  {section.note}")
-        blocks.append("\n".join(lines))
-    return "\n\n".join(blocks)
-
-
-def _folded(row: Sequence[str], column: int, width: int) -> Iterator[tuple[str, ...]]:
-    """The row, and below it the rest of a column whose words don't fit."""
-    first, *further = textwrap.wrap(row[column], width) or [""]
-    yield (*row[:column], first, *row[column + 1 :])
-    for part in further:
-        yield tuple(part if place == column else "" for place in range(len(row)))
-
-
 def _lengths(funnel: Funnel) -> Section:
     bins, budget = length_bins(funnel), funnel.rules.tokens_max
     rows = [
@@ -439,26 +389,14 @@ def _name(name: str) -> str:
 
 def render_page(lineage: Lineage, funnel: Funnel) -> str:
     """The page of a corpus: the lengths and the funnel as charts, and the report's tables."""
-    total, budget = funnel.traces, funnel.rules.tokens_max
-    left = [Bar(label="read", parts=(("after", total),), numbers=f"{total:,}", title=f"{total:,} traces read")]
-    for code, gone, stay in steps(funnel):
-        title = f"{code}: {MEANING[code]}; {gone:,} removed here, {stay:,} left"
-        left.append(
-            Bar(label=code, parts=(("after", stay), ("lost", gone)), numbers=f"{stay:,}   −{gone:,}", title=title)
-        )
-    columns = []
-    for number, traces in enumerate(length_bins(funnel)):
-        low, high = number * BIN_TOKENS, (number + 1) * BIN_TOKENS
-        title = f"{low:,} to {high:,} tokens: {traces:,} traces"
-        kind = "over" if low >= budget else "after"
-        columns.append(Column(low=low, high=high, height=traces, kind=kind, title=title))
-    text, mark = "{:,}".format, (budget, f"budget {budget:,}")
     return read_template("page.html.j2").render(
         funnel=funnel,
         lineage=lineage,
         identity=content_hash(lineage),
-        lengths=histogram(columns, name="traces by length in tokens", text_x=text, mark=mark),
-        steps=bars(left, name="traces left after each rule", whole=total),
+        bins=length_bins(funnel),
+        bin_tokens=BIN_TOKENS,
+        steps=steps(funnel),
+        meaning=MEANING,
         sections=sections(funnel, is_whole=True),
         rules=_rules_text(lineage),
     )
@@ -517,3 +455,67 @@ def render_card(lineage: Lineage, funnel: Funnel, rows: int, features: Sequence[
         table = markdown_table(one.header, [[cell.replace("|", "\\|") for cell in row] for row in one.rows])
         tables.append(f"## {one.title}\n\n{table}\n\n{one.note}".rstrip() + "\n")
     return front + about + "\n".join([*tables, _USE])
+
+
+RESULT_CHARS = 600
+SHEET_COLUMNS = ("item", "who_decided", "note")
+ANSWERS = ("model", "program", "cannot tell")  # what `who_decided` is to hold
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True):
+    """One trace of the sheet."""
+
+    name: str
+    query: str
+    steps: tuple[TraceStep, ...]
+
+
+Key = dict[str, object]  # what an item of the sheet is: its trace, and all that the sheet does not tell
+
+
+def draw_sample(rows: Iterable[CorpusRow], count: int, seed: int) -> tuple[tuple[Item, ...], tuple[Key, ...]]:
+    """`count` rows by lot, named in the order of the lots. Memory: the rows drawn."""
+
+    def lot(row: CorpusRow) -> bytes:
+        return hashlib.sha256(f"sheet {seed} {row.trace.trace_id} {row.trace.source.place}".encode()).digest()
+
+    items, keys = [], []
+    for number, row in enumerate(heapq.nsmallest(count, rows, key=lot), 1):
+        name, trace = f"S{number:03d}", row.trace
+        steps = (step for message in trace.messages if message.role != "system" for step in _steps(message))
+        items.append(Item(name=name, query=neutral_text(trace.query), steps=tuple(steps)))
+        emitters = Counter(call.emitter or "not recorded" for message in trace.messages for call in message.calls)
+        key: Key = {"item": name, "trace_id": trace.trace_id, "place": trace.source.place}
+        told = ("agent", "team", "coefficient_e4", "is_success", "is_agentic")
+        keys.append(key | {fact: getattr(trace.facts, fact) for fact in told} | {"emitters": sorted(emitters.items())})
+    return tuple(items), tuple(keys)
+
+
+def sheet_csv(items: Sequence[Item]) -> str:
+    """The form of the answers for a table program; `who_decided` and `note` are to be filled in."""
+    return "".join(f"{line}\n" for line in (",".join(SHEET_COLUMNS), *(f"{item.name},," for item in items)))
+
+
+def sheet_html(items: Sequence[Item]) -> str:
+    """The sheet for reading: one file, no script; answers go into the CSV, or onto paper."""
+    return read_template("sheet.html.j2").render(items=items, answers=ANSWERS)
+
+
+def key_json(keys: Sequence[Key]) -> bytes:
+    """The key, one object a line."""
+    return b"".join(msgspec.json.encode(key) + b"\n" for key in keys)
+
+
+def _steps(message: Message) -> Iterator[TraceStep]:
+    content = neutral_text(message.content)
+    said: list[tuple[StepKind, str]] = [("said", content)]
+    if message.role == "user":
+        said = [("user", content)]
+    elif message.role == "tool":
+        cut = len(content) - RESULT_CHARS
+        said = [("result", f"{content[:RESULT_CHARS]} … {cut:,} characters more" if cut > 0 else content)]
+    else:
+        said = [("thought", neutral_text(message.reasoning)), *said]
+        said += [("call", neutral_text(f"{call.name} {call.arguments}")) for call in message.calls]
+        said = [one for one in said if one[1].strip()]
+    return (TraceStep(kind=kind, pieces=(Piece(text=text),)) for kind, text in said)

@@ -20,7 +20,7 @@ import sqlite3
 import struct
 import tempfile
 from array import array
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,10 @@ from typing import Any
 import msgspec
 
 from foundation.errors import ArenaError
-from foundation.executors.port import HERE, Executor
-from foundation.long_work import PhaseProgress
+from foundation.executors import HERE, Executor
+from foundation.long_work import Progress, no_progress
 from training.corpus.duplicates import Spool, fingerprint, likenesses, sorted_on_disk
-from training.corpus.gates import RECOMMEND, check_rules, codes_by_rules, gates, is_unjudged, query_of
+from training.corpus.gates import RECOMMEND, codes_by_rules, gates, is_unjudged, query_of
 from training.corpus.model import (
     Appraisal,
     CorpusRow,
@@ -60,18 +60,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     tokenizer: Path | None = None
     known_ids: frozenset[str] | None = None
 
-    def __post_init__(self) -> None:
-        if not self.arms:
-            raise ValueError("there are no rules to decide by")
-        for rules in self.arms:
-            check_rules(rules)
 
-
-class AppraisedShard(msgspec.Struct, frozen=True, array_like=True):
-    """A shard that was read: its appraisals in order, each packed, and the rows that could not be read."""
-
-    traces: list[msgspec.Raw]
-    unread: tuple[UnreadCount, ...]
+AppraisedShard = tuple[list[msgspec.Raw], tuple[UnreadCount, ...]]  # appraisals in order, packed; rows not readable
 
 
 class Appraised(Sequence[Appraisal]):
@@ -84,9 +74,10 @@ class Appraised(Sequence[Appraisal]):
 
     def add(self, shard: AppraisedShard) -> None:
         """Add the next shard. Raises OSError when the disk is full."""
-        for packed in shard.traces:
+        traces, unread = shard
+        for packed in traces:
             self._spool.add(bytes(packed))
-        self.unread = added_up([*self.unread, *shard.unread])
+        self.unread = added_up([*self.unread, *unread])
 
     def __len__(self) -> int:
         return len(self._spool)
@@ -152,7 +143,7 @@ def appraise_shard(number: int, rows: Iterable[Trace | Quarantined], task: Task,
             tokens = open_counter(task.tokenizer).count(render(row)) if is_counted else None
             appraisal = msgspec.structs.replace(appraisal, fingerprint=fingerprint(row), tokens=tokens)
         done.append(msgspec.Raw(msgspec.msgpack.encode(appraisal)))
-    return AppraisedShard(done, added_up(unread))
+    return done, added_up(unread)
 
 
 def _problem_of(trace: Trace) -> str:
@@ -208,11 +199,11 @@ def appraise(
     guard: Guard,
     *,
     executor: Executor = HERE,
-    progress: PhaseProgress | None = None,
+    progress: Progress = no_progress,
 ) -> Appraised:
     """Read every shard once, where `executor` runs it.
 
-    `progress` gets shards done and in all. Raises what a shard raises when it is read, ArenaError V2120 for a
+    `progress` is told of shards. Raises what a shard raises when it is read, ArenaError V2120 for a
     tokenizer, V2027 for a full disk, and V2052 for a shard that is lost again and again.
     """
     try:
@@ -220,18 +211,17 @@ def appraise(
         work = functools.partial(_appraise_packed, task, guard)
         for done, packed in enumerate(executor.map(work, enumerate(shards), died=_DIED), 1):
             appraised.add(_UNPACK_SHARD.decode(packed))
-            if progress:
-                progress(done, len(shards))
+            progress("filter", done, len(shards))
     except OSError as wrong:
         raise ArenaError("V2027", f"{tempfile.gettempdir()}: {wrong.strerror}") from None
     return appraised
 
 
-def decide(traces: Sequence[Appraisal], rules: Rules, *, progress: PhaseProgress | None = None) -> Decision:
+def decide(traces: Sequence[Appraisal], rules: Rules, *, progress: Progress = no_progress) -> Decision:
     """The decision on every trace. A function of the set: order and shards do not count. Reads each a few times.
 
-    What is sorted and compared lies where the system puts what is temporary. `progress` gets the steps of the
-    comparison of duplicates, two a trace. Raises ArenaError V2027 when the disk does not take it.
+    What is sorted and compared lies where the system puts what is temporary. `progress` is told of the steps of
+    the comparison of duplicates, two a trace. Raises ArenaError V2027 when the disk does not take it.
     """
     names: dict[tuple[RejectCode, ...], tuple[RejectCode, ...]] = {}
     codes = [names.setdefault(found, found) for found in (codes_under(one, rules) for one in traces)]
@@ -278,27 +268,23 @@ def kept_rows(
     shards: Sequence[Shard], traces: Sequence[Appraisal], decision: Decision, *, executor: Executor = HERE
 ) -> Iterator[CorpusRow]:
     """The rows of the corpus, shard by shard. Raises ArenaError V2027 when a shard does not read as it did before."""
-    kept = ((traces[index], rank) for index, rank in enumerate(decision.ranks) if rank)
-    under_way: deque[tuple[int, dict[int, tuple[Appraisal, int]]]] = deque()
-
-    def jobs() -> Iterator[tuple[Shard, frozenset[int]]]:
-        for number, group in itertools.groupby(kept, key=lambda pair: pair[0].shard):
-            under_way.append((number, {one.ordinal: (one, rank) for one, rank in group}))
-            yield shards[number], frozenset(under_way[-1][1])
-
-    for packed in executor.map(_read_packed, jobs(), died=_DIED):
-        number, wanted = under_way.popleft()
-        again = _UNPACK_TRACES.decode(packed)
-        for ordinal, trace in again:
-            one, rank = wanted[ordinal]
+    kept = (traces[index] for index, rank in enumerate(decision.ranks) if rank)
+    jobs = (
+        (shards[number], frozenset(one.ordinal for one in group))
+        for number, group in itertools.groupby(kept, key=lambda one: one.shard)
+    )
+    expected = ((traces[index], rank) for index, rank in enumerate(decision.ranks) if rank)
+    for packed in executor.map(_read_packed, jobs, died=_DIED):
+        for trace in _UNPACK_TRACES.decode(packed):
+            one, rank = next(expected)
             if trace.trace_id != one.trace_id:
                 raise ArenaError("V2027", f"{one.place} changed while it was read; build again")
             yield CorpusRow(trace=trace, signals=one.signals, tokens=one.tokens, rank=rank)
-        if len(again) != len(wanted):
-            raise ArenaError("V2027", f"shard {number} changed while it was read; build again")
+    if left := next(expected, None):
+        raise ArenaError("V2027", f"{left[0].place} is gone since it was read; build again")
 
 
-_UNPACK_TRACES = msgspec.msgpack.Decoder(list[tuple[int, Trace]])
+_UNPACK_TRACES = msgspec.msgpack.Decoder(list[Trace])
 _UNPACK_SHARD = msgspec.msgpack.Decoder(AppraisedShard)
 _INDEX = struct.Struct(">I")
 
@@ -311,14 +297,11 @@ def _appraise_packed(task: Task, guard: Guard, job: tuple[int, Shard]) -> bytes:
 def _read_packed(job: tuple[Shard, frozenset[int]]) -> bytes:
     shard, ordinals = job
     traces = enumerate(row for row in shard() if isinstance(row, Trace))
-    return msgspec.msgpack.encode([pair for pair in traces if pair[0] in ordinals])
+    return msgspec.msgpack.encode([trace for ordinal, trace in traces if ordinal in ordinals])
 
 
 def _without_duplicates(
-    traces: Sequence[Appraisal],
-    codes: list[tuple[RejectCode, ...]],
-    rules: Rules,
-    progress: PhaseProgress | None,
+    traces: Sequence[Appraisal], codes: list[tuple[RejectCode, ...]], rules: Rules, progress: Progress
 ) -> Iterator[int]:
     """Indexes of traces that break no rule of their own, best first, less their duplicates, which get their code."""
     passing = codes.count(())
@@ -334,8 +317,7 @@ def _without_duplicates(
             if fingerprint is None:
                 raise ValueError("a trace that passes has no fingerprint: it was appraised for other rules")
             yield index, fingerprint
-            if progress:
-                progress(done, 2 * passing)
+            progress("compare", done, 2 * passing)
 
     near_e4 = None if "near_duplicate" in rules.off else rules.near_duplicate_e4
     for done, (index, likeness) in enumerate(likenesses(offered(), near_e4), passing + 1):
@@ -343,8 +325,7 @@ def _without_duplicates(
             yield index
         else:
             codes[index] = (likeness,)
-        if progress:
-            progress(done, 2 * passing)
+        progress("compare", done, 2 * passing)
 
 
 def merit(signals: Signals) -> tuple[int, ...]:

@@ -21,8 +21,8 @@ from foundation.errors import ArenaError
 from problems.clusters import answer_marks
 from problems.formats import read_problems
 from problems.model import Problem
-from training.corpus.corpus_files import read_lineage, read_rows
-from training.corpus.leak_guard import answered
+from training.corpus.building import read_lineage, read_rows
+from training.corpus.gates import answered
 from training.guards import GuardStopError
 from training.model import Sampler
 from training.models.opening import open_model, open_run, placed, require_candidate

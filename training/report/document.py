@@ -15,9 +15,9 @@ from importlib.resources import files
 from pathlib import Path
 
 import msgspec
-from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from arena.view.page import page_templates
 from foundation.errors import ArenaError
 from training.evaluation.report import (
     Estimate,
@@ -205,10 +205,13 @@ METHODS: Mapping[Method, tuple[str, str]] = {  # how an interval was taken -> it
 
 def render_page(document: Document) -> str:
     """The HTML of a document."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(share=_share, interval=_interval, p=p_text, points=_points)
-    environment.filters["thousandths"] = lambda value: "–" if value is None else f"{value / 10:.1f}%"
-    environment.filters.update(
+    environment = page_templates().overlay()
+    environment.filters = environment.filters | dict(
+        share=_share,
+        interval=_interval,
+        p=p_text,
+        points=_points,
+        thousandths=lambda value: "–" if value is None else f"{value / 10:.1f}%",
         # tokens: 0 where a model was asked is a number that nobody counted; a model without a price comes to 0
         count=lambda value: "–" if value is None else f"{value:,.0f}" if value else "not counted",
         dollars=lambda micro: "–" if micro is None else f"{micro / 1_000_000:.6f}" if micro else "no price",
@@ -218,12 +221,8 @@ def render_page(document: Document) -> str:
     for row in document.published:
         groups.setdefault(row.group, []).append(row)
     template = environment.from_string(files("training.report").joinpath("page.html.j2").read_text("utf-8"))
-    return template.render(
-        document=document,
-        groups=groups,
-        methods=METHODS,
-        harnesses=(BENCHMARK_HARNESS, OWN_HARNESS),
-    )
+    harnesses = (BENCHMARK_HARNESS, OWN_HARNESS)
+    return template.render(document=document, groups=groups, methods=METHODS, harnesses=harnesses).lstrip()
 
 
 def p_text(value: float) -> str:

@@ -23,8 +23,7 @@ from msgspec.structs import replace
 from foundation.canonical import content_hash, file_sha256, text_hash
 from foundation.errors import ArenaError
 from harness.inference.port import Upstream
-from training.corpus.building import Mix, MixRow, mix
-from training.corpus.corpus_files import read_lineage, read_rows
+from training.corpus.building import Mix, mix, read_lineage, read_rows
 from training.corpus.model import CorpusPool, Trace, TraceFacts, TraceSource, assemble_trace
 from training.guards import emission_rate, require_context, require_exact_masks, require_train_pool
 from training.model import Sampler, Stage, TokenRow, UnfitRowError
@@ -129,12 +128,11 @@ def blend(corpus: TokenRows, rollouts: TokenRows, recipe: Mix) -> TokenRows:
     Raises ValueError when a part that is to have a share has no rows.
     """
     first, second = (
-        [MixRow(key=f"{row.trace_id}/{place}", bucket=row.bucket) for place, row in enumerate(part.rows)]
-        for part in (corpus, rollouts)
+        [(f"{row.trace_id}/{place}", row.bucket) for place, row in enumerate(part.rows)] for part in (corpus, rollouts)
     )
     parts = {True: corpus.rows, False: rollouts.rows}
     return TokenRows(
-        rows=tuple(parts[one.is_corpus][one.index] for one in mix(first, second, recipe)),
+        rows=tuple(parts[is_corpus][index] for is_corpus, index in mix(first, second, recipe)),
         dropped=dict(Counter(corpus.dropped) + Counter(rollouts.dropped)),
     )
 

@@ -35,7 +35,7 @@ from judge.parse import RefusedReplyError
 from judge.render import DEFAULT_CAPS, RenderedTrace, SpanKind, cut_span, neutral_name, neutral_text, span_text
 from problems.model import Problem, RewardItem
 from problems.titles import TitleMatcher
-from training.corpus.leak_guard import answered
+from training.corpus.gates import answered
 from training.corpus.model import Trace
 from training.rollouts.rollout import InProcessSandbox, OwnEndpoint, for_each
 from training.trac.asking import Answer, Asker, Chat, Price, Usage, is_of_trace, prompt_tokens_bound, read_json

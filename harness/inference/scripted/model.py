@@ -2,25 +2,31 @@
 
 No clock, no randomness, no state. Ids are hashes of the request, token counts are counts of characters, and
 `created` is 0, so equal requests give equal bytes. Three skill levels are three model ids; a fourth, concise one is
-answered and not listed, since a race has no use for it. Besides shopping it repeats
-a call written in the prompt (what a prompt-echoing agent asks for) and narrates when no tool is on offer.
+answered and not listed, since a race has no use for it. Besides shopping it repeats a call written in the prompt (what
+a prompt-echoing agent asks for) and narrates when no tool is on offer. It is served on 127.0.0.1
+(`/v1/chat/completions`, `/v1/models`, `/health`; the API key is ignored), and is an endpoint of this process without a
+server.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
-from collections.abc import Mapping
+import socket
+import threading
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import msgspec
 import orjson
 
 from foundation.canonical import foreign_text
+from foundation.errors import ArenaError, Failure
+from harness.inference.client import code_of_status, read_reply
+from harness.inference.port import ModelReply
 from harness.inference.request import AskedMessage
-from harness.inference.scripted.shopper import LEVELS, SKILLS, ShopperTurn, WrittenCall, shop
-
-__all__ = ["MODELS", "RequestError", "complete"]
+from harness.inference.scripted.shopper import LEVELS, SKILLS, Program, ShopperTurn, WrittenCall, shop
 
 MODELS: tuple[str, ...] = tuple(LEVELS)
 _CHARS_PER_TOKEN = 4
@@ -51,21 +57,6 @@ class _Request(msgspec.Struct):
     tools: list[_Tool] | None = None
 
 
-class _Conversation(msgspec.Struct, frozen=True, kw_only=True):
-    """A request as the scripted model sees it. `results` maps a call's key to the decoded result text."""
-
-    system: str
-    question: str  # the first user message
-    latest: str  # the last user message
-    offered: tuple[str, ...]  # tool names of native schemas
-    is_text_mode: bool  # calls are written as `<tool_call>` text, because the system prompt describes tools that way
-    results: dict[str, Any]
-
-    def has_tool(self, name: str) -> bool:
-        """True when the tool is on offer, by its schema or in the system prompt's words."""
-        return name in self.offered or (self.is_text_mode and name in self.system)
-
-
 def complete(request: Mapping[str, Any]) -> dict[str, Any]:
     """The completion of `request`, in the shape of the OpenAI protocol.
 
@@ -75,29 +66,41 @@ def complete(request: Mapping[str, Any]) -> dict[str, Any]:
         raise RequestError(404, f"model {request.get('model')!r} does not exist; known: {', '.join(SKILLS)}")
     if request.get("stream"):
         raise RequestError(400, "this server does not stream")
-    conversation = _read(request)
-    latest = conversation.latest
-    dictated = read_text_calls(latest) if "repeat" in latest.lower() else []
+    try:
+        asked = msgspec.convert(request, _Request)
+    except msgspec.ValidationError as error:
+        raise RequestError(400, f"the request is not well formed: {error}") from error
+    texts: list[tuple[str, str]] = [(message.role, message.text) for message in asked.messages]
+    offered = {tool.function.name for tool in asked.tools or ()}
+    system = "\n".join(text for role, text in texts if role == "system")
+    is_text = not offered and "<tool_call>" in system  # calls are written as the system prompt describes them
+    if is_text:
+        texts = [turn for role, text in texts for turn in _unfolded(role, text)]
+    users = [text for role, text in texts if role == "user"] or [""]
+    dictated = _text_calls(users[-1]) if "repeat" in users[-1].lower() else []
     if dictated:  # the latest user message asks for these calls to be repeated
         turn = ShopperTurn(think="", calls=tuple(dictated))
-    elif conversation.offered or conversation.is_text_mode:
-        turn = _next_turn(conversation, str(request["model"]))
+    elif offered or is_text:
+        results = _text_results(texts) if is_text else _native_results(asked.messages)
+        program = shop(users[0], SKILLS[request["model"]], lambda name: name in offered or (is_text and name in system))
+        turn = _next_turn(program, results)
     else:  # no tools are on offer: two sentences that quote the beginning of the prompt
-        words = latest.split()
+        words = users[-1].split()
         more = " and so on" if len(words) > _NARRATED_WORDS else ""
         told = f"Here is what was done: {' '.join(words[:_NARRATED_WORDS])}{more}."
         think = f"{told} The choice follows from what was asked and what was found." if words else "OK."
         turn = ShopperTurn(think=think, calls=())
-    return _as_response(request, conversation, turn)
+    if turn.calls and not offered:
+        turn = ShopperTurn(think=_as_text(system, turn), calls=())
+    return _as_response(request, turn)
 
 
-def _next_turn(conversation: _Conversation, model: str) -> ShopperTurn:
-    """Run the shopping program against the results at hand, up to the first call that has none yet.
+def _next_turn(program: Program, results: Mapping[str, Any]) -> ShopperTurn:
+    """Run the shopping program against the results at hand, by call, up to the first call that has none yet.
 
     The program is a generator that yields turns and is sent their results, so it reads as one straight story while
     the model keeps no state: every request replays it from the start.
     """
-    program, results = shop(conversation.question, SKILLS[model], conversation.has_tool), conversation.results
     turn = next(program)
     while True:
         missing = tuple(call for call in turn.calls if _key(call) not in results)
@@ -109,14 +112,11 @@ def _next_turn(conversation: _Conversation, model: str) -> ShopperTurn:
             return ShopperTurn(think="Everything is done; there is nothing left to call.", calls=())
 
 
-def _as_response(request: Mapping[str, Any], conversation: _Conversation, turn: ShopperTurn) -> dict[str, Any]:
+def _as_response(request: Mapping[str, Any], turn: ShopperTurn) -> dict[str, Any]:
     digest = hashlib.sha256(foreign_text(dict(request)).encode()).hexdigest()
-    content, calls = turn.think, turn.calls
-    if calls and not conversation.offered:
-        content, calls = _as_text(conversation.system, turn), ()
-    functions = [{"name": call.name, "arguments": foreign_text(call.arguments)} for call in calls]
+    content, finish = turn.think, "tool_calls" if turn.calls else "stop"
+    functions = [{"name": call.name, "arguments": foreign_text(call.arguments)} for call in turn.calls]
     completion_tokens = sum(map(_tokens, (content, *(text for one in functions for text in one.values()))))
-    finish = "tool_calls" if calls else "stop"
     limit = request.get("max_tokens")
     if isinstance(limit, int) and 0 < limit < completion_tokens:
         content, functions, finish, completion_tokens = content[: limit * _CHARS_PER_TOKEN], [], "length", limit
@@ -161,30 +161,7 @@ def _key(call: WrittenCall) -> str:
     return f"{call.name} {foreign_text(call.arguments)}"
 
 
-def _read(request: Mapping[str, Any]) -> _Conversation:
-    """The conversation in a chat completion request. Raises RequestError 400 for one of another form."""
-    try:
-        asked = msgspec.convert(request, _Request)
-    except msgspec.ValidationError as error:
-        raise RequestError(400, f"the request is not well formed: {error}") from error
-    texts: list[tuple[str, str]] = [(message.role, message.text) for message in asked.messages]
-    offered = tuple(tool.function.name for tool in asked.tools or ())
-    system = "\n".join(text for role, text in texts if role == "system")
-    is_text_mode = not offered and "<tool_call>" in system
-    if is_text_mode:
-        texts = [turn for role, text in texts for turn in _unfolded(role, text)]
-    users = [text for role, text in texts if role == "user"] or [""]
-    return _Conversation(
-        system=system,
-        question=users[0],
-        latest=users[-1],
-        offered=offered,
-        is_text_mode=is_text_mode,
-        results=_text_results(texts) if is_text_mode else _native_results(asked.messages),
-    )
-
-
-def read_text_calls(text: str) -> list[WrittenCall]:
+def _text_calls(text: str) -> list[WrittenCall]:
     """Calls written as `<tool_call>` blocks: one object or a list, with `arguments` or `parameters`."""
     calls: list[WrittenCall] = []
     for decoded in map(_decode, _TEXT_CALL.findall(text)):
@@ -231,7 +208,7 @@ def _text_results(texts: list[tuple[str, str]]) -> dict[str, Any]:
     waiting: list[str] = []
     for role, text in texts:
         if role == "assistant":
-            waiting = [_key(call) for call in read_text_calls(text)]
+            waiting = [_key(call) for call in _text_calls(text)]
         elif waiting:
             decoded = [_decode(block) for _, block in _RESULT_BLOCK.findall(text)] or [_decode(text)]
             rows = decoded[0] if len(decoded) == 1 and isinstance(decoded[0], list) else []
@@ -251,3 +228,105 @@ def _decode(text: str) -> Any:
         return orjson.loads(text.strip())
     except orjson.JSONDecodeError:
         return text
+
+
+_BACKLOG = 128
+_STOP_TIMEOUT_S = 10.0
+
+
+async def serve_request(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """The ASGI application; bare, because its three routes are on the path of every benchmarked episode."""
+    if scope["type"] != "http":
+        return
+    body = b""
+    is_more = True
+    while is_more:
+        event = await receive()
+        body += event.get("body", b"")
+        is_more = event.get("more_body", False)
+    status, answer = _answer(scope["method"], scope["path"], body)
+    raw = orjson.dumps(answer)
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(raw)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": raw})
+
+
+def _answer(method: str, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
+    if (method, path) == ("GET", "/health"):
+        return 200, {"status": "ok"}
+    if (method, path) == ("GET", "/v1/models"):
+        rows = [{"id": name, "object": "model", "created": 0, "owned_by": "agent-arena"} for name in MODELS]
+        return 200, {"object": "list", "data": rows}
+    try:
+        if (method, path) != ("POST", "/v1/chat/completions"):
+            raise RequestError(404, f"no route {method} {path}")
+        request = orjson.loads(body)
+        if not isinstance(request, dict):
+            raise RequestError(400, "the body is not a JSON object")
+        return 200, complete(request)
+    except orjson.JSONDecodeError as error:
+        refusal = RequestError(400, f"the body is not JSON: {error}")
+    except RequestError as error:
+        refusal = error
+    return refusal.status, {"error": {"type": "invalid_request_error", "message": str(refusal)}}
+
+
+class RunningServer(msgspec.Struct, frozen=True, kw_only=True):
+    """A server that is accepting connections."""
+
+    base_url: str
+
+
+@contextlib.contextmanager
+def start_scripted_server(port: int = 0) -> Iterator[RunningServer]:
+    """Serve on 127.0.0.1 in a background thread while the context lasts; port 0 picks a free one.
+
+    Raises ArenaError U3001 when the port cannot be bound.
+    """
+    import uvicorn
+
+    # named, because asyncio turns Nagle off only for sockets that say they are TCP
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(("127.0.0.1", port))
+        listener.listen(_BACKLOG)  # connections wait here until the loop in the thread accepts them
+    except OSError as error:
+        listener.close()
+        raise ArenaError("U3001", f"cannot bind 127.0.0.1:{port} for the scripted model: {error}") from error
+    config = uvicorn.Config(
+        serve_request, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=120, ws="none"
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="scripted-model", daemon=True)
+    thread.start()
+    try:
+        yield RunningServer(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}/v1")
+    finally:  # stop accepting, finish what is running
+        server.should_exit = True
+        thread.join(_STOP_TIMEOUT_S)
+
+
+class ScriptedUpstream:
+    """An `Upstream` on the scripted models, for a run with one process. Thread-safe: it has no state.
+
+    The replies and the codes that `OpenAIUpstream` gets from the scripted server, from the same bytes, so a body does
+    not tell which of the two answered.
+    """
+
+    name = "scripted"
+
+    def complete(self, request: str) -> ModelReply:
+        """As `Upstream.complete`. Raises ArenaError A1040, U3001."""
+        try:
+            return read_reply(orjson.dumps(complete(orjson.loads(request))))
+        except RequestError as error:
+            raise ArenaError(code_of_status(error.status), f"HTTP {error.status}: {error}") from error
+
+    def probe(self, request: str) -> Failure | None:
+        """As `Upstream.probe`."""
+        try:
+            self.complete(request)
+        except ArenaError as error:
+            return error.failure
+        return None

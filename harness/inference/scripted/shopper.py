@@ -1,14 +1,18 @@
 """How the scripted model shops: a generator that yields turns and is sent their results.
 
-It reads as one story (search, read details, search again, settle on a shop, verify, recommend, terminate) and
-depends only on the request and the results, so a replay from the start gives the same turns. It calls only tools that
-are on offer, and takes a result of another shape as nothing found. It never gives up without a recommendation when a
-search found anything. Fits are compared in integers, so the same results rank the same everywhere.
+What the user asked for is read out of the request's words, total on any text: every phrasing of `problems.constraints`;
+of free prose prices and services, and every other word is searched for. The rest reads as one story (search, read
+details, settle on a shop, verify, recommend, terminate) and depends only on the request and the results, so a replay
+from the start gives the same turns. It calls only tools that are on offer, and takes a result of another shape as
+nothing found. It never gives up without a recommendation when a search found anything. Fits are compared in integers,
+so the same results rank the same everywhere.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 import re
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
@@ -17,13 +21,128 @@ import msgspec
 import orjson
 
 from foundation.canonical import foreign_text
-from harness.inference.scripted.brief import Brief, Wish, content_words, read_brief
+from problems.clusters import content_words
+from problems.constraints import SERVICE_WORDS
+from problems.model import Bucket, Voucher
+from problems.score import Bill, settle_bill
+from problems.titles import title_words
+from problems.wording import Bounds, read_money, read_services
 
-_SHOPS_SEARCHED = 2
+_VOUCHER_START = re.compile(r"\bmy budget is\b", re.I)
+_VOUCHER_TERM = re.compile(
+    r"(my budget is(?: only)?|exceeds|fixed discount of|percentage discount of|cap of)\W+(\d[\d,]*(?:\.\d+)?)", re.I
+)
+# The two list forms of `problems.constraints`, and the frame around a wish.
+_NUMBERED = re.compile(r"(?:^|\s)\([1-9]\)\s+")
+_ORDINAL = re.compile(r"(?:^|[.:]\s+)(?:First|Second|Third|Fourth|Fifth|Lastly),\s+")
+_ONE_SHOP = re.compile(r"\b(?:shops?|stores?|sellers?)\b", re.I)
+_OPENING = re.compile(
+    r"^\s*(?:i'm looking for|looking for|show me|can you help me find|i want to buy|find)\s+(?:(?:an?|the)\s+)?", re.I
+)
+_CLOSING = re.compile(r"[.;]\s+(?:Can you|Please)\b.*$", re.S)
+_CONSTRAINT = re.compile(r"(?:in|with|from|by|priced|costing|payable|sold|available)\s")
+_NO_CAP_PHP = 1e9
+_PRICE = ("priced ", "costing ", "with a price ")
+_LEADING = re.compile(r"^(?:(?:from|by) the (?=brand )|in |with )")
+_NAME = re.compile(r"[a-z0-9]+(?: [a-z0-9]+){0,9}")
+_SERVICE_OF = {words: name for name, spellings in SERVICE_WORDS.items() for words in spellings}
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """One requested product. `name` holds the words that describe the product itself.
+
+    `phrases` are constraints as `key value`; they are empty when the text is free prose, and then every word of it is
+    in `name`.
+    """
+
+    text: str
+    name: tuple[str, ...]
+    phrases: tuple[str, ...] = ()
+    price: Bounds = Bounds()
+    services: tuple[str, ...] = ()
+
+    @property
+    def price_filter(self) -> str:
+        """The bounds as find_product's `price` argument; empty when both sides are open."""
+        low, high = ("" if side is None else f"{side:g}" for side in (self.price.low, self.price.high))
+        return f"{low}-{high}" if low or high else ""
+
+
+class Brief(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole request."""
+
+    bucket: Bucket
+    wishes: tuple[Wish, ...]
+    voucher: Voucher | None = None
+
+    @property
+    def is_one_shop(self) -> bool:
+        """True when every product must come from the same shop."""
+        if self.voucher is not None:
+            return self.voucher.voucher_type == "shop" and len(self.wishes) > 1
+        return self.bucket == "shop"
+
+
+@functools.lru_cache(maxsize=256)
+def read_brief(text: str) -> Brief:
+    """The request in `text`; always at least one wish. Kept, since a model without state reads it at each turn."""
+    found = _VOUCHER_START.search(text)
+    goods = (text[: found.start()] if found else text).strip()
+    wishes = tuple(map(_read_wish, _split(goods)))
+    if found is not None:
+        return Brief(bucket="voucher", wishes=wishes, voucher=_read_voucher(text[found.start() :]))
+    is_shop = len(wishes) > 1 and _ONE_SHOP.search(goods) is not None
+    return Brief(bucket="shop" if is_shop else "product", wishes=wishes)
+
+
+def _split(text: str) -> list[str]:
+    for marker in (_NUMBERED, _ORDINAL):
+        if len(parts := marker.split(text)[1:]) > 1:
+            return [part.strip() for part in parts]
+    return [text]
+
+
+def _read_wish(text: str) -> Wish:
+    """A name, then constraints between commas; or free prose."""
+    body = _OPENING.sub("", _CLOSING.sub("", text.strip()))
+    name, *parts = re.sub(r"[.;?]$", "", body).split(", ")
+    is_plain = _NAME.fullmatch(name) and not read_services(name) and not read_money(name)[0]
+    if not is_plain or not all(map(_CONSTRAINT.match, parts)):
+        words, services = sorted(content_words(text)), sorted(read_services(text))
+        return Wish(text=text.strip(), name=tuple(words), price=_read_price(text), services=tuple(services))
+    prices = [part for part in parts if part.startswith(_PRICE)]
+    phrases = [part for part in parts if part not in prices and part not in _SERVICE_OF]
+    return Wish(
+        text=body.rstrip(".;?"),
+        name=tuple(name.split()),
+        phrases=tuple(_LEADING.sub("", phrase) for phrase in phrases),
+        price=_read_price(" ".join(prices)),
+        services=tuple(_SERVICE_OF[part] for part in parts if part in _SERVICE_OF),
+    )
+
+
+def _read_price(text: str) -> Bounds:
+    return next(iter(read_money(text)[0]), Bounds())
+
+
+def _read_voucher(text: str) -> Voucher:
+    """The terms in the sentences that follow "My budget is"; one that is not there costs and gives nothing."""
+    terms = {words.lower(): float(amount.replace(",", "")) for words, amount in _VOUCHER_TERM.findall(text)}
+    percent = terms.get("percentage discount of")
+    return Voucher(
+        voucher_type="shop" if "same shop" in text else "platform",
+        discount_type="fixed" if percent is None else "percentage",
+        threshold=terms.get("exceeds", 0.0),
+        budget=next((amount for words, amount in terms.items() if words.startswith("my budget")), 0.0),
+        face_value=terms.get("fixed discount of", 0.0) if percent is None else None,
+        discount=None if percent is None else percent / 100,
+        cap=None if percent is None else terms.get("cap of", _NO_CAP_PHP),
+    )
+
+
 _Q_CHARS = 200
 _HITS_CITED = 3
 _WISH_CHARS = 160
-_TITLE_WORD = re.compile(r"[a-z0-9]+")
 _MISSED_WORD, _MISSED_CONSTRAINT = 2, 3  # what a missed name word or constraint weighs
 _FAR = 1_000  # heavier than any fit
 
@@ -35,7 +154,7 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True):
     minds_terms: bool = True  # sends price and service filters, and minds that products may have to come from one shop
     candidates: int = 0  # hits per wish whose details are read; 0 reads none
     analyses: bool = False  # says what it found
-    is_thorough: bool = False  # ranks hits by how they fit, searches twice, compares in writing, verifies at the end
+    is_thorough: bool = False  # ranks hits by how they fit, compares in writing, verifies at the end
     is_concise: bool = False  # says one sentence in all, which compares what it takes with what it leaves
 
 
@@ -66,8 +185,8 @@ Program = Generator[ShopperTurn, list[Any], None]
 _Pair = tuple[str, str]  # key and value as the catalogue writes them
 
 
-class _Row(msgspec.Struct):
-    """A product of a tool's result, as far as it is read."""
+class _Offer(msgspec.Struct):
+    """One search hit, as far as it is read. Options and attributes are known once it was viewed."""
 
     product_id: str
     shop_id: str = ""
@@ -77,41 +196,24 @@ class _Row(msgspec.Struct):
     sku_options: dict[str, dict[str, str]] = {}
     attributes: dict[str, list[str]] = {}
 
-
-class _Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """One search hit. `rank` counts hits of its wish from 1; `price` is its JSON text, to be quoted verbatim. Once
-    viewed: options and attributes by the phrase `key value` in which a request would say them."""
-
-    product_id: str
-    shop_id: str
-    title: str
-    price: str
-    services: tuple[str, ...]
-    rank: int
-    is_viewed: bool = False
-    options: tuple[dict[str, _Pair], ...] = ()
-    attributes: dict[str, _Pair] = {}
-
     @property
-    def price_php(self) -> float:
-        return float(self.price)
+    def php(self) -> str:
+        """The price as the result writes it."""
+        return orjson.dumps(self.price).decode()
+
+    def known(self) -> tuple[dict[str, _Pair], list[dict[str, _Pair]]]:
+        """Attributes, and those of each option, by the phrase `key value` in which a request would say them."""
+        attributes = _phrases((key, value) for key, values in self.attributes.items() for value in values)
+        return attributes, [_phrases(option.items()) for option in self.sku_options.values()]
 
     def pairs(self, asked: Iterable[str]) -> dict[str, _Pair]:
         """The attributes together with the one option that meets most of the `asked` phrases."""
         wanted, none = frozenset(asked), dict[str, _Pair]()
-        best = max((none, *self.options), key=lambda option: len(wanted & (option.keys() | self.attributes.keys())))
-        return {**self.attributes, **best}
-
-    def viewed(self, row: _Row | None) -> _Offer:
-        """With what a view of it says."""
-        if row is None:
-            return self
-        attributes = _phrases((key, value) for key, values in row.attributes.items() for value in values)
-        options = tuple(_phrases(option.items()) for option in row.sku_options.values())
-        return msgspec.structs.replace(self, is_viewed=True, options=options, attributes=attributes)
+        attributes, options = self.known()
+        return attributes | max((none, *options), key=lambda one: len(wanted & (one.keys() | attributes.keys())))
 
     def __str__(self) -> str:
-        return f'{self.product_id} "{self.title}" at {self.price} PHP from shop {self.shop_id}'
+        return f'{self.product_id} "{self.title}" at {self.php} PHP from shop {self.shop_id}'
 
 
 class _Fit(msgspec.Struct, frozen=True):
@@ -129,33 +231,27 @@ def shop(question: str, skill: Skill, has_tool: Callable[[str], bool]) -> Progra
 
 
 class _Shopper:
-    """One shopping trip. `_pools` holds, per wish, every offer found so far."""
+    """One shopping trip."""
 
     def __init__(self, brief: Brief, skill: Skill, has_tool: Callable[[str], bool]) -> None:
-        self._brief = brief
-        self._skill = skill
-        self._has_tool = has_tool
-        self._pools: list[list[_Offer]] = [[] for _ in brief.wishes]
-        self._ranked: dict[int, Sequence[_Fit]] = {}  # per wish, until its pool changes
+        self._brief, self._skill, self._has_tool = brief, skill, has_tool
+        self._found: list[list[_Offer]] = []  # per wish
         self._notes: list[str] = []  # said with the next turn
 
     def run(self) -> Program:
         self._say_plan()
-        yield from self._search([(index, self._query(wish)) for index, wish in enumerate(self._brief.wishes)])
-        yield from self._read_details(range(len(self._pools)))
-        if self._skill.is_thorough:
-            yield from self._search_again()
-            if self._brief.is_one_shop:
-                yield from self._search_in_shops()
-        chosen = self._choose()
+        yield from self._search()
+        if self._has_tool("view_product_information"):
+            yield from self._read_details()
+        fits = self._fits()
+        chosen = self._choose(fits)
         for index, fit in chosen:
-            self._say(self._why(index, fit))
+            self._say(self._why(index, fit, fits[index]))
         if self._skill.is_thorough:
             yield from self._verify(chosen)
-        offers = [fit.offer for _, fit in chosen]
-        ids = [offer.product_id for offer in offers]
+        ids = [fit.offer.product_id for _, fit in chosen]
         if self._skill.is_concise:
-            self._notes.append(_prefer(offers[0], self._fits(chosen[0][0])) if chosen else "Nothing was found.")
+            self._notes.append(_prefer(chosen[0][1].offer, fits[chosen[0][0]]) if chosen else "Nothing was found.")
         elif self._skill.analyses:
             self._say(f"The choice is settled: {', '.join(ids)}, in the order of the request.")
         else:
@@ -165,132 +261,61 @@ class _Shopper:
         status = "success" if len(chosen) == len(self._brief.wishes) else "failure"
         yield from self._turn(_call("terminate", status=status))
 
-    def _search(self, queries: Iterable[tuple[int, dict[str, Any]]]) -> Program:
-        """Search once per (wish index, arguments) in one turn, and add what is found to the pools."""
-        queries = list(queries)
-        results = yield from self._turn(*(_call("find_product", **arguments) for _, arguments in queries))
-        for (index, _), result in zip(queries, results, strict=True):
-            offers = _read_offers(result, 1 + len(self._pools[index]))
-            self._add(index, offers)
+    def _search(self) -> Program:
+        """Search once for each wish, all in one turn."""
+        results = yield from self._turn(*(_call("find_product", **self._query(wish)) for wish in self._brief.wishes))
+        self._found = list(map(_read_offers, results))
+        for number, offers in enumerate(self._found, 1):
             if offers:
                 cited = "; ".join(map(str, offers[: _HITS_CITED if self._skill.is_thorough else 1]))
-                self._say(f"Product {index + 1}: {len(offers)} hits, the first of them {cited}.")
+                self._say(f"Product {number}: {len(offers)} hits, the first of them {cited}.")
             else:
-                self._say(f"Product {index + 1}: this search found nothing.")
+                self._say(f"Product {number}: this search found nothing.")
 
-    def _query(
-        self, wish: Wish, *, with_values: bool = False, with_filters: bool = True, **more: str
-    ) -> dict[str, Any]:
-        terms = list(wish.name[-self._skill.name_words :])
-        if with_values:
-            terms += [word for phrase in wish.phrases for word in phrase.split()[1:]]
-        page = {} if self._skill.is_concise else {"page": 1}
-        arguments: dict[str, Any] = {"q": " ".join(terms)[:_Q_CHARS], **page, **more}
-        if with_filters and self._skill.minds_terms:
+    def _query(self, wish: Wish) -> dict[str, Any]:
+        arguments: dict[str, Any] = {"q": " ".join(wish.name[-self._skill.name_words :])[:_Q_CHARS]}
+        if not self._skill.is_concise:
+            arguments["page"] = 1
+        if self._skill.minds_terms:
             filters = {"price": wish.price_filter, "service": ",".join(wish.services)}
             arguments |= {name: value for name, value in filters.items() if value}
         return arguments
 
-    def _read_details(self, indexes: Iterable[int]) -> Program:
-        """View the most promising offers that were not viewed yet, all wishes in one call."""
-        if not self._has_tool("view_product_information"):
-            return
-        best = (fit.offer for index in indexes for fit in self._fits(index)[: self._skill.candidates])
-        unread = dict.fromkeys(offer.product_id for offer in best if not offer.is_viewed)
-        if not unread:
+    def _read_details(self) -> Program:
+        """View the most promising offers, of all wishes in one call."""
+        best = dict.fromkeys(fit.offer.product_id for fits in self._fits() for fit in fits[: self._skill.candidates])
+        if not best:
             return
         self._say("Titles and prices alone do not settle the options and attributes, so I look at the details.")
-        (result,) = yield from self._turn(_call("view_product_information", product_ids=",".join(unread)))
-        rows = {row.product_id: row for row in _rows(result)}
-        self._pools = [[offer.viewed(rows.get(offer.product_id)) for offer in pool] for pool in self._pools]
-        self._ranked.clear()
+        (result,) = yield from self._turn(_call("view_product_information", product_ids=",".join(best)))
+        rows = {row.product_id: row for row in _read_offers(result)}
+        for offer in itertools.chain(*self._found):
+            if (row := rows.get(offer.product_id)) is not None:
+                offer.sku_options, offer.attributes = row.sku_options, row.attributes
 
-    def _search_again(self) -> Program:
-        """For wishes that no candidate meets: the same words plus the values of options and attributes.
+    def _fits(self) -> list[list[_Fit]]:
+        """Per wish its offers, best first; without weighing the search's own order stands."""
+        found = zip(self._brief.wishes, self._found, strict=True)
+        fits = [[_weigh(wish, offer) for offer in offers] for wish, offers in found]
+        if self._skill.is_thorough:
+            for row in fits:
+                row.sort(key=lambda fit: fit.miss)
+        return fits
 
-        Where nothing was found at all the filters are left out, since one of them may have been misread.
-        """
-        queries = []
-        for index, wish in enumerate(self._brief.wishes):
-            best = next(iter(self._fits(index)), None)
-            if best is None:
-                self._say(f"Nothing fits '{' '.join(wish.name)}' yet, so I search again without filters.")
-            elif best.miss:
-                self._say(
-                    f"The best candidate so far, {best.offer}, lacks: {', '.join(best.missed)}. "
-                    "I search again with the option and attribute values among the words."
-                )
-            else:
-                continue
-            queries.append((index, self._query(wish, with_values=True, with_filters=best is not None)))
-        if queries:
-            yield from self._search(queries)
-            yield from self._read_details(index for index, _ in queries)
-
-    def _search_in_shops(self) -> Program:
-        """Inside the shops that cover most, look for what they seem to lack."""
-        if any(self._lacking(shop_id) for shop_id in self._best_shops()[:1]):
-            yield from self._ask_for_shop()
-        wanted = len(self._pools)
-        for shop_id in self._best_shops()[:_SHOPS_SEARCHED]:
-            lacking = self._lacking(shop_id)
-            if not lacking:
-                return
-            self._say(
-                f"Shop {shop_id} has a fitting offer for {wanted - len(lacking)} of the {wanted} products, "
-                "more than any other shop found."
-            )
-            wishes = self._brief.wishes
-            yield from self._search([(index, self._query(wishes[index], shop_id=shop_id)) for index in lacking])
-            yield from self._read_details(lacking)
-
-    def _lacking(self, shop_id: str) -> list[int]:
-        """The wishes that no offer of the shop meets in full."""
-        best = (
-            min((fit.miss for fit in self._fits(index) if fit.offer.shop_id == shop_id), default=_FAR)
-            for index in range(len(self._pools))
-        )
-        return [index for index, miss in enumerate(best) if miss]
-
-    def _ask_for_shop(self) -> Program:
-        """Let find_products_in_same_shop propose a shop that sells something for every wish."""
-        if not self._has_tool("find_products_in_same_shop"):
-            return
-        queries = [self._query(wish) for wish in self._brief.wishes]
-        for query in queries:
-            query.pop("page", None)
-        self._say("No shop found so far sells a fitting offer for every product, so I ask for one that sells all.")
-        (result,) = yield from self._turn(_call("find_products_in_same_shop", product_queries=foreign_text(queries)))
-        offers = _read_offers(result.get("products") if isinstance(result, dict) else None)
-        for index, offer in enumerate(offers[: len(self._pools)]):
-            self._add(index, [msgspec.structs.replace(offer, rank=1 + len(self._pools[index]))])
-        yield from self._read_details(range(len(self._pools)))
-
-    def _choose(self) -> list[tuple[int, _Fit]]:
+    def _choose(self, fits: list[list[_Fit]]) -> list[tuple[int, _Fit]]:
         """The best fit per wish, inside one shop where that is asked, within the budget where there is one."""
-        fits = [list(self._fits(index)) for index in range(len(self._pools))]
-        if self._brief.is_one_shop and self._skill.minds_terms:
-            for shop_id in self._best_shops()[:1]:
-                fits = [[fit for fit in row if fit.offer.shop_id == shop_id] or row for row in fits]
+        if self._brief.is_one_shop and self._skill.minds_terms and (shop_id := _best_shop(fits)):
+            fits = [[fit for fit in row if fit.offer.shop_id == shop_id] or row for row in fits]
         chosen = [(index, row[0]) for index, row in enumerate(fits) if row]
-        terms, total_php = self._brief.voucher, sum(fit.offer.price_php for _, fit in chosen)
+        terms = self._brief.voucher
         if terms is None or not self._skill.is_thorough:
             return chosen
-        if min(total_php, terms.after_php(total_php)) <= terms.budget_php:
+        if _bill([fit.offer for _, fit in chosen], terms).is_within_budget:
             return chosen
         return [
-            (index, min((fit for fit in fits[index] if fit.miss <= best.miss), key=lambda fit: fit.offer.price_php))
+            (index, min((fit for fit in fits[index] if fit.miss <= best.miss), key=lambda fit: fit.offer.price))
             for index, best in chosen
         ]
-
-    def _best_shops(self) -> list[str]:
-        """Shops by how little their best offers miss over all wishes."""
-        least: dict[str, list[int]] = {}  # by shop, for each wish
-        for index in range(len(self._pools)):
-            for fit in self._fits(index):
-                of_shop = least.setdefault(fit.offer.shop_id, [_FAR] * len(self._pools))
-                of_shop[index] = min(fit.miss, of_shop[index])
-        return sorted(least, key=lambda shop: (sum(least[shop]), shop))
 
     def _verify(self, chosen: Sequence[tuple[int, _Fit]]) -> Program:
         """Check what was chosen with the tools that can tell, all in one turn."""
@@ -300,33 +325,31 @@ class _Shopper:
             if asked:
                 product_id, requirements = fit.offer.product_id, foreign_text(asked)
                 calls.append(_call("check_product_match", product_id=product_id, requirements=requirements))
-        if self._brief.voucher is not None and chosen and self._has_tool("calculate_voucher"):
-            calls.append(self._voucher_call([fit.offer for _, fit in chosen]))
+        terms = self._brief.voucher
+        if terms is not None and chosen and self._has_tool("calculate_voucher"):
+            calls.append(self._voucher_call(terms, [fit.offer for _, fit in chosen]))
         if calls:
             results = yield from self._turn(*calls)
             for call, result in zip(calls, results, strict=True):
                 self._say(_check(call.name, result))
 
-    def _voucher_call(self, offers: Sequence[_Offer]) -> WrittenCall:
-        terms = self._brief.voucher
-        assert terms is not None
-        total_php = sum(offer.price_php for offer in offers)
-        after_php = terms.after_php(total_php)
-        relation = "within" if min(total_php, after_php) <= terms.budget_php else "over"
+    def _voucher_call(self, terms: Voucher, offers: Sequence[_Offer]) -> WrittenCall:
+        bill = _bill(offers, terms)
+        relation = "within" if bill.is_within_budget else "over"
         self._say(
-            f"Together they cost {total_php:.2f} PHP and {after_php:.2f} PHP after the voucher, "
-            f"which is {relation} the budget of {terms.budget_php:g} PHP. I check this with the voucher tool."
+            f"Together they cost {bill.total_php:.2f} PHP and {bill.after_php:.2f} PHP after the voucher, "
+            f"which is {relation} the budget of {terms.budget:g} PHP. I check this with the voucher tool."
         )
         arguments: dict[str, object] = {
-            "product_prices": ",".join(offer.price for offer in offers),
-            "voucher_type": "fixed" if terms.percent is None else "percentage",
-            "discount_value": (terms.face_value_php or 0.0) if terms.percent is None else terms.percent,
-            "threshold": terms.threshold_php,
-            "budget": terms.budget_php,
+            "product_prices": ",".join(offer.php for offer in offers),
+            "voucher_type": terms.discount_type,
+            "discount_value": terms.face_value if terms.discount is None else float(round(100 * terms.discount)),
+            "threshold": terms.threshold,
+            "budget": terms.budget,
         }
-        if terms.cap_php is not None:
-            arguments["cap"] = terms.cap_php
-        if terms.scope == "shop":
+        if terms.cap is not None:
+            arguments["cap"] = terms.cap
+        if terms.voucher_type == "shop":
             arguments["shop_ids"] = ",".join(offer.shop_id for offer in offers)
         return _call("calculate_voucher", **arguments)
 
@@ -334,23 +357,6 @@ class _Shopper:
         think, self._notes = "\n".join(self._notes), []
         results = yield ShopperTurn(think=think, calls=calls)
         return results
-
-    def _fits(self, index: int) -> Sequence[_Fit]:
-        """Offers for one wish, best first; without weighing the search's own order stands. Of an offer found by several
-        searches the first counts."""
-        if index not in self._ranked:
-            first: dict[str, _Offer] = {}
-            for offer in self._pools[index]:
-                first.setdefault(offer.product_id, offer)
-            fits = [_weigh(self._brief.wishes[index], offer) for offer in first.values()]
-            if self._skill.is_thorough:
-                fits.sort(key=lambda fit: (fit.miss, fit.offer.rank, fit.offer.product_id))
-            self._ranked[index] = fits
-        return self._ranked[index]
-
-    def _add(self, index: int, offers: Iterable[_Offer]) -> None:
-        self._pools[index] += offers
-        self._ranked.pop(index, None)
 
     # What it says: visible reasoning. Everything cited is in a tool result of the same conversation, letter by letter.
 
@@ -370,35 +376,35 @@ class _Shopper:
         if brief.is_one_shop:
             self._say("All of them must come from one shop, so the shop_id has to be the same for each.")
         if brief.voucher is not None:
-            self._say(f"The total after the voucher must stay within the budget of {brief.voucher.budget_php:g} PHP.")
+            self._say(f"The total after the voucher must stay within the budget of {brief.voucher.budget:g} PHP.")
         self._say("I start by searching for the words that describe each product itself.")
 
-    def _why(self, index: int, fit: _Fit) -> str:
+    def _why(self, index: int, fit: _Fit, fits: Sequence[_Fit]) -> str:
         chosen = fit.offer
         said = f"Product {index + 1}: I take {chosen}."
         said += f" It meets: {', '.join(fit.met)}." if fit.met else ""
         said += f" It does not show: {', '.join(fit.missed)}." if fit.missed else ""
         if not self._skill.is_thorough:
             return said
-        other = next((one for one in self._fits(index) if one.offer.product_id != chosen.product_id), None)
+        other = next((one for one in fits if one.offer.product_id != chosen.product_id), None)
         if other is None:
             return f"{said} No other candidate came up for it."
         said += f" Compared with {other.offer}:"
         if ahead := [term for term in other.missed if term in fit.met]:
             return f"{said} that one lacks {', '.join(ahead)}, which the chosen one has, so the chosen one is better."
-        prices = f"{chosen.price} PHP against {other.offer.price} PHP"
-        if chosen.price_php <= other.offer.price_php:
+        prices = f"{chosen.php} PHP against {other.offer.php} PHP"
+        if chosen.price <= other.offer.price:
             return f"{said} both fit equally well, and the chosen one is not dearer ({prices})."
         return f"{said} both fit equally well ({prices}), but the search ranks the chosen one higher."
 
 
 def _prefer(taken: _Offer, fits: Sequence[_Fit]) -> str:
     other = next((fit.offer for fit in fits if fit.offer.product_id != taken.product_id), None)
-    mine = f"{taken.product_id} at {taken.price} PHP"
+    mine = f"{taken.product_id} at {taken.php} PHP"
     if other is None:
         return f"{mine} is the only hit."
-    left = f"{other.title} at {other.price} PHP"
-    if taken.rank < other.rank:
+    left = f"{other.title} at {other.php} PHP"
+    if taken is fits[0].offer:
         return f"{mine} ranks above {left}, so I prefer it."
     return f"{mine} fits shop {taken.shop_id}, unlike {left}."
 
@@ -419,27 +425,25 @@ def _call(name: str, **arguments: object) -> WrittenCall:
     return WrittenCall(name=name, arguments=arguments)
 
 
-def _rows(result: object) -> list[_Row]:
-    """The products of a result; none of one in another shape."""
+def _read_offers(result: object) -> list[_Offer]:
+    """The products of a result, in order; none of one in another shape."""
     try:
-        return msgspec.convert(result, list[_Row])
+        return msgspec.convert(result, list[_Offer])
     except msgspec.ValidationError:
         return []
 
 
-def _read_offers(result: object, first_rank: int = 1) -> list[_Offer]:
-    """Search hits in order."""
-    return [
-        _Offer(
-            product_id=row.product_id,
-            shop_id=row.shop_id,
-            title=row.title,
-            price=orjson.dumps(row.price).decode(),
-            services=tuple(row.service),
-            rank=rank,
-        )
-        for rank, row in enumerate(_rows(result), first_rank)
-    ]
+def _best_shop(fits: Sequence[Sequence[_Fit]]) -> str:
+    """The shop whose best offers miss least over all wishes."""
+    least: dict[str, list[int]] = {}  # by shop, for each wish
+    for index, fit in ((index, fit) for index, row in enumerate(fits) for fit in row):
+        of_shop = least.setdefault(fit.offer.shop_id, [_FAR] * len(fits))
+        of_shop[index] = min(fit.miss, of_shop[index])
+    return min(least, key=lambda shop: (sum(least[shop]), shop), default="")
+
+
+def _bill(offers: Sequence[_Offer], terms: Voucher) -> Bill:
+    return settle_bill([offer.price for offer in offers], [offer.shop_id for offer in offers], terms)
 
 
 def _phrases(pairs: Iterable[tuple[str, str]]) -> dict[str, _Pair]:
@@ -448,10 +452,10 @@ def _phrases(pairs: Iterable[tuple[str, str]]) -> dict[str, _Pair]:
 
 def _weigh(wish: Wish, offer: _Offer) -> _Fit:
     """How `offer` fits `wish`, as far as it is known: without details, option and attribute phrases count as missed."""
-    terms = [(service, service in offer.services) for service in wish.services]
+    terms = [(service, service in offer.service) for service in wish.services]
     if wish.price_filter:
-        low, high = wish.price_low_php or 0.0, float("inf") if wish.price_high_php is None else wish.price_high_php
-        terms.append((f"price {wish.price_filter}", low <= offer.price_php <= high))
+        low, high = wish.price.low or 0.0, math.inf if wish.price.high is None else wish.price.high
+        terms.append((f"price {wish.price_filter}", low <= offer.price <= high))
     known = offer.pairs(wish.phrases)
     terms += [(phrase, phrase in known) for phrase in wish.phrases]
     words = _name_words(wish, offer)
@@ -462,13 +466,12 @@ def _weigh(wish: Wish, offer: _Offer) -> _Fit:
 
 def _name_words(wish: Wish, offer: _Offer) -> list[tuple[str, bool]]:
     """Each name word and whether the title has it; for free prose, options and attributes count as well."""
-    said = _title_words(offer.title)
     if wish.phrases:
-        return [(word, word in said) for word in wish.name]
-    phrases = (phrase for known in (offer.attributes, *offer.options) for phrase in known)
-    words = said.union(word for phrase in phrases for word in content_words(phrase))
-    words |= {_singular(word) for word in words}
-    return [(word, _singular(word) in words) for word in wish.name]
+        return [(word, word in title_words(offer.title)) for word in wish.name]
+    attributes, options = offer.known()
+    words = title_words(" ".join((offer.title, *attributes, *(phrase for option in options for phrase in option))))
+    singular = words.union(map(_singular, words))
+    return [(word, _singular(word) in singular) for word in wish.name]
 
 
 def _pairs_to_check(wish: Wish, offer: _Offer) -> dict[str, str]:
@@ -478,11 +481,6 @@ def _pairs_to_check(wish: Wish, offer: _Offer) -> dict[str, str]:
         return dict(offered[phrase] for phrase in wish.phrases if phrase in offered)
     said = f" {' '.join(wish.name)} "
     return dict(pair for pair in offered.values() if f" {pair[1]} " in said)
-
-
-@functools.lru_cache(maxsize=4_096)
-def _title_words(title: str) -> frozenset[str]:
-    return frozenset(_TITLE_WORD.findall(title.lower()))
 
 
 def _singular(word: str) -> str:

@@ -21,7 +21,7 @@ from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue
 from harness.inference.client import OpenAIUpstream
 from harness.inference.gateway import Gateway
-from harness.inference.scripted.server import start_scripted_server
+from harness.inference.scripted.model import start_scripted_server
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import Toolbox
 from problems.model import BUCKETS, OutcomeScore, Problem

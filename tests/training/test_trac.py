@@ -1,9 +1,10 @@
-"""The oracle as a whole, with scripted models over a real catalogue: fates, resuming, costs, faults, the command."""
+"""Trac, later stages: the oracle with scripted models over a real catalogue; what counts as evidence, what is luck."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import comb
 from pathlib import Path
 
 import msgspec
@@ -11,19 +12,32 @@ import pytest
 
 from arena.chain.keys import verify
 from arena.policies import DEMO
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, Failure
 from harness.catalogue.native import open_catalogue
 from harness.catalogue.port import Catalogue
 from harness.inference.port import ModelReply
+from judge.parse import RefusedReplyError
+from judge.render import RenderedTrace
 from neurons.cli.app import main
 from problems.titles import LexicalTitles
-from tests.training.export_reading import read_traces
-from tests.training.firehose import Firehose, real_episodes
-from tests.training.firehose_export import write_records
+from tests.training.firehose import Firehose, read_traces, real_episodes, write_records
+from tests.training.labelled import Maker
 from training.corpus.exports import open_export
 from training.corpus.model import Trace
 from training.trac.asking import ATTEMPTS, SILENT_MAX, Asker, Price
-from training.trac.oracle import FATES, Oracle, OracleReport, OracleRules, Roles, TrialVerdict, estimate
+from training.trac.oracle import (
+    FATES,
+    Oracle,
+    OracleReport,
+    OracleRules,
+    Roles,
+    TrialVerdict,
+    calibrated_margin,
+    check_annotation,
+    check_tasklet,
+    estimate,
+    read_trace,
+)
 from training.trac.scripted import ANNOTATOR, ScriptedModels
 
 ROLES = Roles(annotator=ANNOTATOR, teacher="scripted-expert", student="scripted-hasty")
@@ -197,14 +211,117 @@ def test_the_command_writes_fates_and_tasklets_and_a_dry_run_nothing(
     assert len(tasklets) == dict(counted["fates"])["accepted"] == sum(one.fate == "accepted" for one in judged)
 
 
-def test_a_limit_of_cost_needs_prices_and_ends_the_run(
+def test_a_limit_of_cost_needs_prices(
     corpus: Path, market: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "trac"
-    code, _, err = command(corpus, out, market, capsys, "--price-max", "1")
+    code, _, err = command(corpus, tmp_path / "trac", market, capsys, "--price-max", "1")
     assert code == 2 and "needs the price of" in err
-    prices = [word for one in (ANNOTATOR, ROLES.teacher, ROLES.student) for word in ("--price", f"{one}=3,15")]
-    code, shown, err = command(corpus, out, market, capsys, "--price-max", "0.05", "--json", *prices)
-    assert code == 1 and "V2148" in err
-    assert json.loads(shown)["usage"]
-    assert list((out / "answers").rglob("*.json"))
+
+
+class Answering:
+    """An upstream that gives prepared texts, or raises prepared errors, and keeps what it was asked."""
+
+    name = "prepared"
+
+    def __init__(self, replies: Sequence[str | Exception]) -> None:
+        self._replies = iter(replies)
+        self.requests: list[dict[str, object]] = []
+
+    def complete(self, request: str) -> ModelReply:
+        self.requests.append(json.loads(request))
+        reply = next(self._replies)
+        if isinstance(reply, Exception):
+            raise reply
+        return ModelReply(model="m", content=reply, prompt_tokens=1_000, completion_tokens=100, message="{}")
+
+    def probe(self, request: str) -> Failure | None:
+        return None
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    return Maker(5).good("plain").trace
+
+
+@pytest.fixture(scope="module")
+def shown(trace: Trace) -> RenderedTrace:
+    return read_trace(trace)
+
+
+def asker(tmp_path: Path, upstream: Answering, **fields: object) -> Asker:
+    return Asker(upstream, tmp_path, {"m": Price(prompt_micro_usd=3_000_000)}, **fields)
+
+
+def annotation(shown: RenderedTrace, kind: str = "call", **changes: object) -> str:
+    span = next(one for one in shown.spans if one.kind == kind and len(one.content) >= 12)
+    reply = {"score": 0.5, "citations": [{"span": span.number, "quote": span.content[:40]}], "explanation": "so"}
+    return json.dumps(reply | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"citations": []}, "citations"),
+        ({"citations": [{"span": 2, "quote": "no such words anywhere here"}]}, "does not stand"),
+        ({"citations": [{"span": 1, "quote": "short"}]}, "5 characters"),
+        ({"score": 1.5}, "not between"),
+        ({"train_use_decision": True}, "supervisor"),
+    ],
+)
+def test_an_annotation_without_its_evidence_is_refused(
+    shown: RenderedTrace, changes: dict[str, object], said: str
+) -> None:
+    with pytest.raises(RefusedReplyError, match=said):
+        check_annotation(annotation(shown, **changes), shown, "search")
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        ({"prompt": "an old red lamp of brass", "search_terms": ["blue lamp"]}, "'blue', which the prompt does not"),
+        ({"prompt": "an old red lamp, product 12345", "search_terms": ["red lamp"]}, "names the product 12345"),
+        ({"prompt": "lamp", "search_terms": ["lamp"]}, "4 characters"),
+        ({"prompt": "an old red lamp of brass", "search_terms": [" "]}, "0 search terms"),
+    ],
+)
+def test_a_tasklet_that_its_solver_could_not_follow_is_refused(reply: dict[str, object], said: str) -> None:
+    with pytest.raises(RefusedReplyError, match=said):
+        check_tasklet(json.dumps(reply), ("12345",))
+
+
+@pytest.mark.parametrize(("trials", "chance_e4"), [(1, 500), (4, 500), (16, 1_000)])
+def test_equal_models_reach_the_margin_no_more_often_than_allowed(trials: int, chance_e4: int) -> None:
+    def chance(margin: int, skill: float) -> float:
+        weight = [comb(trials, k) * skill**k * (1 - skill) ** (trials - k) for k in range(trials + 1)]
+        return sum(weight[a] * weight[b] for a in range(trials + 1) for b in range(trials + 1) if a - b >= margin)
+
+    margin = calibrated_margin(trials, chance_e4)
+    for hundredth in range(1, 100):
+        assert chance(margin, hundredth / 100) <= chance_e4 / 10_000 + 1e-12
+    if margin > 1:
+        assert chance(margin - 1, 0.5) > chance_e4 / 10_000
+
+
+def test_a_passing_fault_is_tried_again_and_a_lasting_one_ends_the_run(tmp_path: Path) -> None:
+    pauses: list[float] = []
+    busy = ArenaError("U3004", "busy")
+    one = asker(tmp_path, Answering([busy, busy, "well"]), sleep=pauses.append)
+    assert one.ask("m", (("user", "a"),), 10) == "well"
+    assert pauses == [1.0, 2.0]
+    for code, tries in (("U3002", 4), ("A1040", 1)):
+        upstream = Answering([ArenaError(code, "")] * 9)
+        with pytest.raises(ArenaError) as caught:
+            asker(tmp_path, upstream, sleep=pauses.append).ask("m", (("user", code),), 10)
+        assert caught.value.failure.code == code and len(upstream.requests) == tries
+
+
+def test_nothing_is_asked_that_could_break_the_limit(tmp_path: Path) -> None:
+    upstream = Answering(["x"] * 9)
+    one = asker(tmp_path, upstream, micro_usd_max=7_000)
+    chats = [(("user", f"{number} " + "x" * 2_985),) for number in range(9)]  # 1,003 tokens at most: 3,009 each
+    with pytest.raises(ArenaError) as caught:
+        for chat in chats:
+            one.ask("m", chat, 10)
+    assert caught.value.failure.code == "V2148"
+    assert len(upstream.requests) == 2 and one.usage()[0].micro_usd == 6_000
+    assert one.ask("m", chats[0], 10) == "x"  # what is kept costs nothing
