@@ -91,6 +91,11 @@ def supports(gate: Gate, passages: Sequence[Passage], evidence: Evidence) -> boo
     return any(found(text, before) or evidence.weighs_two([(text, before)]) for text, before in passages)
 
 
+def backs(gate: Gate, quote: str, span: Span, evidence: Evidence) -> bool:
+    """Whether a quote supports a gate alone: the whole sentences that it stands in, in the model's own words, do."""
+    return supports(gate, [(whole_sentences(quote, own_text(span)), span.number)], evidence)
+
+
 def neighbours(passages: Sequence[Passage], completions: Sequence[int]) -> Iterator[Sequence[Passage]]:
     """The passages of each two completions that follow each other; `completions` are their spans, in order."""
     for one, two in zip(completions, [*completions[1:], *completions[-1:]], strict=True):

@@ -1,8 +1,9 @@
 """The scripted judge: the rubric's decision tree walked by code, for demo, tests and machines without an endpoint.
 
 It is deterministic, quotes verbatim, and lets a gate pass where the words that it can quote meet the gate's necessary
-condition (`judge.citations.supports`), so text that asks for a score moves nothing. It recognises grounded comparison,
-not wisdom: a real panel reads what this one only counts.
+condition (`judge.citations.supports`), as they stand and as the check of citations reads them: so text that asks for a
+score moves nothing, and no reply is refused. It recognises grounded comparison, not wisdom: a real panel reads what
+this one only counts.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from judge.citations import ECHO_LIMIT_E4, QUOTE_LENGTH_MAX, QUOTE_LENGTH_MIN, supports
-from judge.evidence.results import Evidence, Passage
+from judge.citations import ECHO_LIMIT_E4, QUOTE_LENGTH_MAX, QUOTE_LENGTH_MIN, backs, supports
+from judge.evidence.results import Evidence
 from judge.render import JudgeReply, RenderedTrace, Span
 from judge.rubric import GATES, Gate, Rubric, quality_of
 from judge.verdict import Citation
@@ -47,13 +48,13 @@ class ScriptedJudge:
     def opine(self, trace: RenderedTrace, rubric: Rubric, refusals: Sequence[str] = ()) -> JudgeReply:
         """Walk the tree over the rendered spans; `refusals` change nothing, since code has nothing to reconsider."""
         evidence = Evidence(trace)
-        said = [(passage, span.number) for span in trace.deliberation for passage in _passages(span)]
+        said = [(passage, span) for span in trace.deliberation for passage in _passages(span)]
         citations: list[Citation] = []
         for gate in GATES[1:]:
             found = next((one for one in said if _carries(gate, one, evidence)), None)
             if found is None:
                 break
-            citations.append(Citation(span=found[1], quote=found[0], gate=gate))
+            citations.append(Citation(span=found[1].number, quote=found[0], gate=gate))
         held = len(citations)
         reply = {
             "gates": {gate: place <= held for place, gate in enumerate(GATES)},
@@ -64,13 +65,15 @@ class ScriptedJudge:
         return JudgeReply(text=msgspec.json.encode(reply).decode())
 
 
-def _carries(gate: Gate, said: Passage, evidence: Evidence) -> bool:
-    """Whether a passage meets a gate's condition; words that the query has, too, may only restate the request, unless
-    they stand in a report."""
-    passage, before = said
-    if not supports(gate, [said], evidence):
+def _carries(gate: Gate, said: tuple[str, Span], evidence: Evidence) -> bool:
+    """Whether a passage meets a gate's condition, and still does as a citation; words that the query has, too, may only
+    restate the request, unless they stand in a report."""
+    passage, span = said
+    before = span.number
+    here = [(passage, before)]
+    if not supports(gate, here, evidence) or not backs(gate, passage, span, evidence):
         return False
-    if gate != "results_analysed" or supports("data_cited", [said], evidence):
+    if gate != "results_analysed" or supports("data_cited", here, evidence):
         return True
     told = (one for one in _END.split(passage) if _REPORT.search(one))
     return not evidence.known.issuperset(evidence.grounded_words(passage, before)) or any(

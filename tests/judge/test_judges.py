@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
 from judge.budget import JudgeMeter, MeteredJudge, RaceSpending
@@ -18,7 +21,7 @@ from judge.render import Judge, JudgeReply, render
 from judge.rubric import prompt_text
 from judge.scripted import ScriptedJudge
 from judge.verdict import UnscoredVerdict, Verdict
-from tests.judge.bodies import ANALYSED, CITED, COMPARED, RUBRIC, VAGUE, episode
+from tests.judge.bodies import ANALYSED, CITED, COMPARED, PLAN, RUBRIC, VAGUE, body_of, completion, episode, search
 from tests.judge.endpoint import Answer, ScriptedEndpoint, chat, serving
 
 BODIES = tuple(episode(words) for words in (VAGUE, ANALYSED, CITED, COMPARED))
@@ -44,6 +47,19 @@ def judge(request: pytest.FixtureRequest) -> Iterator[Judge]:
 def test_a_reply_parses_and_its_citations_are_verbatim(judge, trace):
     parsed = parse_reply(judge.opine(trace, RUBRIC).text)
     check_citations(parsed, trace)
+
+
+@given(
+    st.lists(st.sampled_from([VAGUE, ANALYSED, CITED, COMPARED]), min_size=1, max_size=4, unique=True),
+    st.integers(0, 60),
+    st.integers(8, 40),
+)
+def test_the_scripted_judge_cites_no_words_that_the_program_planted(said, first, size):
+    words = " ".join(said)
+    planted = " ".join(words.split()[first : first + size])
+    messages = tuple(json.dumps({"role": "user", "content": text}) for text in ("Go on.", planted))
+    trace = render(body_of(completion(1, PLAN, request=(0,)), search(0, 1), completion(2, words), messages=messages))
+    check_citations(parse_reply(ScriptedJudge().opine(trace, RUBRIC).text), trace)
 
 
 def test_the_client_sends_the_pinned_prompt_at_temperature_zero():
