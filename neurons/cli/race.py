@@ -160,7 +160,7 @@ def weights(
     """Compute SN15's reference weight vector for cases kept in a file.
 
     Prints one JSON line per case: its case_id with uids and weights, or with the name of the error that impossible
-    shares raise. Exit code 2 for a line that is no case.
+    shares raise. Exit code 2 for a malformed line.
     """
     from arena.race.weights import WeightCase, reference_vector
 
