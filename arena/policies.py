@@ -94,7 +94,7 @@ DEMO = replace(
     rubric=replace(PAPER.rubric, models=("scripted-judge",)),
     cooldown=CooldownRules(accepted_blocks=2, integrity_blocks=2, security_blocks=1),
     qualifying=replace(PAPER.qualifying, problems=12),
-    admission=AdmissionRules(is_commitment_enough=True),  # whoever tries this out may come with any client
+    admission=AdmissionRules(is_commitment_enough=True),  # a first trial may come with any client
     race=replace(
         PAPER.race,
         closes_after_ms=15_000,

@@ -1,4 +1,4 @@
-"""Answers of strangers over HTTP: bounded in bytes and in time, whoever sends them.
+"""Answers of strangers over HTTP: bounded in bytes and in time, from any sender.
 
 Nothing is decompressed: none is asked for a compressed answer, and one that comes is refused before a byte of it is
 read. A deadline holds from the first look-up of an address to the last byte, however slowly bytes drip in. What an

@@ -409,7 +409,7 @@ PROBLEM = (
         (
             "P4010",
             "sealed batch or signed file does not match its hash or signature",
-            "take the file again from whoever made it",
+            "take the file again from its maker",
         ),
     ),
     *rows(

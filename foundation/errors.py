@@ -63,7 +63,7 @@ def render(entry: ErrorCode, detail: str = "", fix: str = "") -> str:
     """The text shown everywhere: `error[CODE]: what happened, with the value; what to do`.
 
     One line where it is short, else what to do stands on the next. Whose failure it is and what
-    it costs is told by `arena explain CODE`.
+    it costs is in `arena explain CODE`.
     """
     happened = detail if fix else ": ".join(filter(None, (entry.title, detail)))
     happened = f"error[{entry.code}]: {happened}"

@@ -218,7 +218,7 @@ class Recorder:
         calls: tuple[EmittedCall, ...] = ()
         unreadable: UnreadableError | None = None
         try:
-            with reading_guest_bytes():  # a model can be told what to write
+            with reading_guest_bytes():  # a prompt can dictate what a model writes
                 calls = self._reader.emitted(reply.content, reply.calls)
                 self._emission.complete(answer.messages, calls, reply.content, reply.reasoning)
         except UnreadableError as error:  # it was paid for and is recorded all the same
@@ -322,7 +322,7 @@ class EpisodePorts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EpisodeRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The policy's slice for an episode. `models` is what the agent is told it may ask for, preferred first."""
+    """The policy's slice for an episode. `models` are those the agent may ask for, preferred first."""
 
     policy_sha256: str
     catalogue_sha256: str

@@ -129,7 +129,7 @@ def _squeeze(text: str) -> str:
 
 
 def ceiling_e4(body: EvaluationBody, rubric: Rubric) -> int:
-    """The highest quality, in ten-thousandths, that any usable reply can give this body, whoever judges it.
+    """The highest quality, in ten-thousandths, that any usable reply can give this body, from any judge.
 
     It asks of whole completions what `check_citations` asks of quotes, so no reply that passes there lies above it, and
     text that the agent's program plants in arguments, tool names, prompts or results raises neither.

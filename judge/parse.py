@@ -42,7 +42,7 @@ REPLY_SCHEMA = _closed(
 
 
 class RefusedReplyError(ValueError):
-    """A reply that can't be used. The text is one sentence that the judge is told when it is asked again."""
+    """A reply that can't be used. The text is one sentence that the judge reads when it is asked again."""
 
 
 class GateAnswers(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """Suites: problem files of three formats read into sound problems, and our own format written.
 
 A problem that comes out of here passed `check_problem`; malformed input raises one ArenaError (P4xxx) that
-names the line and the field. Formats, told apart row by row (docs/benchmark.md#problems):
+names the line and the field. Formats, recognised row by row (docs/benchmark.md#problems):
 
 * upstream test set: `{query, reward, voucher?}`; the bucket follows from `category`, else from the shape of `reward`;
 * SN15 suite: the same with `category` Product/Shop/Voucher, `difficulty`, `title`, `reward_title_embeddings` (ignored);
@@ -45,7 +45,7 @@ def read_problems(
     """All problems of a file's lines, or of rows already decoded; with `is_web_skipped` without its web problems.
 
     Raises ArenaError P4001 (not JSON), P4003, P4008, P4009 (malformed, or two problems with one id),
-    naming the line and the field. Two rows without an id and with the same query are told apart by their order.
+    naming the line and the field. Two rows without an id and with the same query are distinguished by their order.
     """
     problems: dict[str, Problem] = {}
     place_of: dict[str, str] = {}
@@ -219,7 +219,7 @@ class Documents:
     """Raw product documents by id, typed when they are looked at."""
 
     def __init__(self, lines: Iterable[str | bytes]) -> None:
-        """Raises ArenaError P4005 naming a line that is no index line at all."""
+        """Raises ArenaError P4005 naming a malformed index line."""
         self._raw: dict[str, object] = {}
         for number, line in enumerate(lines, start=1):
             try:

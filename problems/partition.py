@@ -7,7 +7,7 @@ would join two pools is refused, `train` included, for a model has seen it. A pr
 frozen is `train`.
 
 The public form is the manifest (`problems.partition`); with the 32-byte key it is an `OpenPartition`, which can
-tell the pool of a problem. Whoever has the key can find every answer in the catalogue: it stays where the problems are.
+tell the pool of a problem. A holder of the key can find every answer in the catalogue: it stays where the problems are.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _FOLDER = "shipped"
 
 class CatalogueRecipe(msgspec.Struct, frozen=True, kw_only=True):
     """The catalogue a suite is asked of: `harness.catalogue.synthetic.generate(documents, seed)` makes it,
-    or, where the generator is `given`, nobody does, and it is told by its products."""
+    or, where the generator is `given`, nobody does, and its products identify it."""
 
     generator: str = "synthetic"
     documents: int

@@ -186,7 +186,7 @@ class ProblemMaker:
             drawn = draw_item(answer, rng, is_priced=is_priced)
             is_enough = functools.partial(is_clear, words=words, index=self._index)
             item = tighten_item(drawn, answer, rng, is_enough, is_priced=is_priced)
-            if item is None:  # the answer offers too little to be told apart
+            if item is None:  # the answer offers too little to be recognised
                 return None
             items.append(item)
             names.append(" ".join(words))

@@ -102,7 +102,7 @@ def check_rewording(problem: Problem, query: str) -> tuple[Flaw, ...]:
 def said_names(problem: Problem, query: str | None = None) -> tuple[tuple[str, ...], ...]:
     """Per item, the words of its title that its span of the query says, in the title's order.
 
-    Where the items can't be told apart, the words that the whole text about goods says.
+    Where the items can't be distinguished, the words that the whole text about goods says.
     """
     goods, _ = _parts(problem, problem.query if query is None else query)
     spans = _spans(problem.rewards, goods) or [(0, len(goods))] * len(problem.rewards)
@@ -129,7 +129,7 @@ def _sentences(items: Sequence[RewardItem], text: str) -> list[tuple[int, int]]:
 
 
 def _spans(items: Sequence[RewardItem], goods: str) -> list[tuple[int, int]] | None:
-    """Each item's stretch of the text: from the sentence that names it to the next item's. None: not told apart.
+    """Each item's stretch of the text: from the sentence that names it to the next item's. None: not distinguished.
 
     The sentences are those that together hold the most title words, in item order; of equals, the earliest.
     """

@@ -1,7 +1,7 @@
 """One run of one stage on disk: begun once, resumed after any kill, finished once.
 
 ```
-recipe.json          what the run was told, whole; another recipe is refused in the same folder
+recipe.json          what the run was given, whole; another recipe is refused in the same folder
 parent.sha256        lineage of the parent it began from; another parent is refused in the same folder
 trainer/             the engine's own checkpoints, for resuming
 log.jsonl            one line a logged step: loss, gradient norm, and what the stage adds (one file a swept rate)
@@ -185,7 +185,7 @@ class RunFolder:
         return self.path / ENGINE
 
     def finished(self) -> RunLineage | None:
-        """The lineage of a finished run, or None. Raises ArenaError V2166 for one that is none."""
+        """The lineage of a finished run, or None. Raises ArenaError V2166 for an invalid lineage."""
         path = self.path / LINEAGE
         return read_lineage(path) if path.exists() else None
 

@@ -1,7 +1,7 @@
 """What the public reads are answered from: a fold over the logs of a store and the events of its races.
 
 Every record is read once; what is kept of an episode is a count, so memory grows with agents, hours and races. It keeps
-more than may be shown: whoever answers from it asks `arena.visibility.rule`. Verdicts are never told as a number: a
+more than may be shown: every answer from it asks `arena.visibility.rule`. Verdicts never become a number: a
 failure has none, so it would tell the score of a race that is under way.
 """
 
@@ -131,7 +131,7 @@ class Board:
         self.runs: dict[tuple[str, str, str], RunCounts] = {}  # by validator, race ("": the suite) and agent
         self.race_episodes: Counter[str] = Counter()
         self.episodes_of: Counter[tuple[str, bool]] = Counter()  # by agent version, and whether in races
-        self.recorded: Counter[str] = Counter()  # by race: its evaluations and verdicts; to be told to nobody
+        self.recorded: Counter[str] = Counter()  # by race: its evaluations and verdicts; never shown
         self.days: dict[tuple[str, str], DayCounts] = defaultdict(DayCounts)  # by UTC day and race ("": the suite)
         self._settlements: dict[str, SettlementRecord] = {}
         self._releases: dict[str, ReleaseRecord] = {}
@@ -185,7 +185,7 @@ class Board:
 
     @held
     def promotions(self) -> dict[str, list[RaceView]]:
-        """By agent version: the races that promoted it, if they may be told."""
+        """By agent version: the races that promoted it, if they may be shown."""
         found: dict[str, list[RaceView]] = {}
         for race in self.races():
             if race.told is not None and race.told.is_promotion:

@@ -241,7 +241,7 @@ DISCARD_BYTES, DISCARD_S = 4 << 20, 2.0
 
 class _Unsignalled(uvicorn.Server):
     @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:  # whoever runs it decides when it stops
+    def capture_signals(self) -> Iterator[None]:  # its caller decides when it stops
         yield
 
 

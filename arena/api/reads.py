@@ -487,7 +487,7 @@ def _add_trajectory(app: FastAPI, tail: Tail) -> None:
 async def published_trajectory(
     tail: Tail, validator: str, seq: int, pools: tuple[Pool, ...]
 ) -> tuple[ShownTrajectory, EvaluationRecord]:
-    """One published trajectory, whole, and its record. Raises ArenaError V2082 for a record that is none."""
+    """One published trajectory, whole, and its record. Raises ArenaError V2082 for an invalid record."""
     row = await _whole_row(tail, validator, seq, pools)
     payload = decode_content(bytes(row.content)).payload if row and row.content is not None else None
     if row is None or not isinstance(payload, EvaluationRecord):

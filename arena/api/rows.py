@@ -67,7 +67,7 @@ class RaceDetail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def settled(race: RaceView) -> SettlementRecord:
-    """The settlement of a race that may be told. Raises ArenaError V2089, V2082 for none."""
+    """The settlement of a race that may be shown. Raises ArenaError V2089, V2082 for none."""
     require_seen(race, "score")
     if race.settlement is None:
         raise ArenaError("V2082", f"{race.race_id} has no settlement in force here")
@@ -285,7 +285,7 @@ async def read_source(board: Board, agent_version_id: str) -> str:
 
 @held
 def standings_of(board: Board) -> dict[str, list[AgentRace]]:
-    """By agent version: its standings in settled races that may be told, oldest first."""
+    """By agent version: its standings in settled races that may be shown, oldest first."""
     found: dict[str, list[AgentRace]] = defaultdict(list)
     for race in board.races():
         for standing in race.told.standings if race.told else ():

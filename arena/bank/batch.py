@@ -1,12 +1,12 @@
 """The sealed batch: the problems of one race, commitments to them that give nothing away, and its file.
 
 Every published figure here is an HMAC under a salt of 32 random bytes, so neither an answer nor a cluster can
-be found by hashing the public catalogue; whoever gets the salt at release can check each of them. Randomness and time
-come from the caller. Why commitments are keyed: docs/architecture.md#problems-and-pools.
+be found by hashing the public catalogue; a holder of the salt can check each of them after the release. Randomness and
+time come from the caller. Why commitments are keyed: docs/architecture.md#problems-and-pools.
 
 The file holds the open batch, readable by its owner only. A file in which any byte was changed is refused (P4001,
 P4010), since it must be written exactly as we write it. The hash inside finds accidents; whether this is the batch a
-race committed to is told by comparing with the race's opening.
+race committed to follows from a comparison with the race's opening.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ def check_release(record: ReleaseRecord, opened: Batch, batch: SealedBatch | Non
     for problem in record.problems:
         try:
             shown = cluster_commitment(record.salt, problem.problem_id, problem.cluster_id)
-        except ValueError:  # a salt that is no hex opens nothing
+        except ValueError:  # a malformed salt opens nothing
             shown = "-"
         if not hmac.compare_digest(committed.get(problem.problem_id, ""), shown):
             broken.append(problem.problem_id)

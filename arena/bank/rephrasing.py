@@ -3,7 +3,7 @@
 What comes back is either a problem whose new query passed `problems.wording.check_rewording`, or a
 refusal that names what the last attempt lost; never a wording that was not checked. The voucher paragraph stays the
 benchmark's own, word for word: the model is not even shown it. The reward never changes, and neither does the leak
-cluster. After a refusal the model is told which constraint was lost, never an answer's id. Rephrasing changes words
+cluster. After a refusal the model reads which constraint was lost, never an answer's id. Rephrasing changes words
 only; the problem stays as hard as it was.
 """
 

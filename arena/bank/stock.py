@@ -197,7 +197,7 @@ class Bank:
             raise ArenaError("V2064", f"{path}: {error.strerror or error}") from error
 
     def _earlier(self, besides: str = "") -> Iterator[SealedBatch]:
-        """Earlier races' batches, their hashes unchecked: whoever reads one to race it checks them. Raises ArenaError
+        """Earlier races' batches, their hashes unchecked: a reader that races one checks them. Raises ArenaError
         P4001 for one that can't be read."""
         for path in sorted(self._folder.glob(f"*{BATCH_SUFFIX}")):
             if path != self._batch_path(besides):

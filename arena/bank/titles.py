@@ -178,7 +178,7 @@ def build_release(
 ) -> tuple[AcceptedTitles, ReleaseReport]:
     """The release of these problems' titles over a catalogue, and its report.
 
-    `name` is what outcomes carry; `on_progress` is told catalogue titles done, and all of them. Repeat the call after
+    `name` is what outcomes carry; `on_progress` gets catalogue titles done, and all of them. Repeat the call after
     an interruption: finished pieces are not embedded again. Raises ArenaError U3001 to U3004 when the endpoint fails,
     V2064 when the folder can't be written, P4001 for a name without the embedder's in it.
     """

@@ -179,7 +179,7 @@ class QuicknetTimelock(_Rounds):
 
 
 class LocalTimelock(_Rounds):
-    """A `Timelock` over the local beacon: authenticated, and readable early by whoever wants to."""
+    """A `Timelock` over the local beacon: authenticated, and readable early by anyone."""
 
     def __init__(self) -> None:
         super().__init__(LOCAL_NETWORK, 0, LOCAL_PERIOD_MS)

@@ -115,16 +115,16 @@ def _decrypted(keyfile: Path, data: bytes, password_file: Path | None) -> bytes:
         try:
             password = password_file.read_text("utf-8").partition("\n")[0].removesuffix("\r")
         except (OSError, UnicodeDecodeError) as error:
-            told = f"{keyfile} is encrypted, and its password cannot be read: {error}"
-            raise _unusable(told, "check the file that wallet_password_file names, and its permissions") from error
+            detail = f"{keyfile} is encrypted, and its password cannot be read: {error}"
+            raise _unusable(detail, "check the file that wallet_password_file names, and its permissions") from error
     if not password:
-        told = f"{keyfile} is encrypted, and {source} holds no password"
-        raise _unusable(told, "write it into a file and name that: wallet_password_file")
+        detail = f"{keyfile} is encrypted, and {source} holds no password"
+        raise _unusable(detail, "write it into a file and name that: wallet_password_file")
     try:
         return bytes(core.decrypt_keyfile_data(data, password))
     except _UNREADABLE as error:
-        told = f"{keyfile} does not open with the password of {source}"
-        raise _unusable(told, "put the keyfile's own there") from error
+        detail = f"{keyfile} does not open with the password of {source}"
+        raise _unusable(detail, "put the keyfile's own there") from error
 
 
 def public_key(hotkey: str) -> bytes | None:

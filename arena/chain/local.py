@@ -249,7 +249,7 @@ class LocalSubtensor:
         return await self._write("register", signer, {}, apply)
 
     async def commit(self, signer: Signer, sha256: str) -> ChainResult:
-        """Commit a hash. `failed` for text that is no sha256."""
+        """Commit a hash. `failed` for a malformed sha256."""
         refusal = hash_refusal(sha256)
 
         def apply(db: sqlite3.Connection, hotkey: str, block: int) -> ChainResult:

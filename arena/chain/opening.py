@@ -46,12 +46,12 @@ def open_subtensor(
     """
     if not is_local(network) and network not in NETWORKS and not _is_node_address(network):
         names = (LOCAL_NETWORK, *NETWORKS)
-        told = (
+        detail = (
             f"no network {network!r}; there are {', '.join(names)}, and addresses: ws:// or wss:// of a node, http://"
         )
         near = difflib.get_close_matches(network.strip().lower(), names, n=1)
         fix = f"did you mean `{near[0]}`?" if near else "check --subtensor.network"
-        raise ArenaError("V2030", f"{told} of a local chain on another machine", fix=fix)
+        raise ArenaError("V2030", f"{detail} of a local chain on another machine", fix=fix)
     if is_local(network) and mechanism:
         raise ArenaError("V2030", f"mechanism {mechanism}: a local chain has one, 0", fix="leave mechanism at 0")
     if is_local(network) and proxy:
@@ -65,11 +65,11 @@ def open_subtensor(
 
 
 def _is_node_address(text: str) -> bool:
-    """Whether a text is a node's websocket address, whoever answers there."""
+    """Whether a text is a node's websocket address, whatever answers there."""
     try:
         parts = urlsplit(text)
         is_port_possible = parts.port != 0
-    except ValueError:  # a port that is no number below 65536, or brackets that don't close
+    except ValueError:  # an invalid port, or brackets that don't close
         return False
     is_plain = text.isascii() and text.isprintable() and " " not in text
     return is_plain and text.startswith(("ws://", "wss://")) and bool(parts.hostname) and is_port_possible
@@ -94,6 +94,6 @@ def open_signer(network: str, *, name: str, hotkey: str, path: str | Path, passw
     if not hotkey.startswith("//"):
         return wallet_signer(name, hotkey, path, password_file=password_file)
     if not is_local(network):
-        told = f"{hotkey} is a development key, which everybody has, and the network is {network}"
-        raise ArenaError("V2030", told, fix="name a wallet: --wallet.name and --wallet.hotkey")
+        detail = f"{hotkey} is a development key, which everybody has, and the network is {network}"
+        raise ArenaError("V2030", detail, fix="name a wallet: --wallet.name and --wallet.hotkey")
     return keypair_signer(hotkey)

@@ -136,8 +136,8 @@ class BittensorSubtensor:
             await self._demand_subnet(client)
             count = int(await client.query(("SubtensorModule", "MechanismCountCurrent"), [self._netuid]) or 1)
             if self._mechanism >= count:
-                told = f"subnet {self._netuid} has {count} mechanisms, counted from 0: none is {self._mechanism}"
-                raise ArenaError("U3039", told, fix="check `mechanism`")
+                detail = f"subnet {self._netuid} has {count} mechanisms, counted from 0: none is {self._mechanism}"
+                raise ArenaError("U3039", detail, fix="check `mechanism`")
             if self._proxy is not None and hotkey is not None:
                 proxies, _ = await client.query(("Proxy", "Proxies"), [hotkey])
                 if refusal := proxy_refusal(self._proxy.hotkey, hotkey, proxies):
@@ -321,8 +321,8 @@ class BittensorSubtensor:
 
         if await client.query(("SubtensorModule", "Uids"), [self._netuid, signer.hotkey]) is None:
             await self._demand_subnet(client)
-            told = f"{signer.hotkey} is not registered on netuid {self._netuid}"
-            raise ChainError(told, code=ErrorCode.NOT_REGISTERED)
+            detail = f"{signer.hotkey} is not registered on netuid {self._netuid}"
+            raise ChainError(detail, code=ErrorCode.NOT_REGISTERED)
 
     async def _time_of(self, block: int) -> int:
         async with self._connected() as client:

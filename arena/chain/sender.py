@@ -1,4 +1,4 @@
-"""One sender per hotkey: extrinsics of one hotkey leave this machine one after the other, whoever sends them.
+"""One sender per hotkey: extrinsics of one hotkey leave this machine one after the other, from any sender.
 
 A nonce may be used once. The SDK keeps the next one per client, so two processes of one hotkey (a validator and
 `arena submit`) spend the same one, and the chain refuses the second as stale. A file lock, keyed by the

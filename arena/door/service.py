@@ -130,7 +130,7 @@ _TO_DO: dict[SubmissionState, str] = {
 
 
 class OwnRace(msgspec.Struct, frozen=True, kw_only=True):
-    """One race of an agent: the race as everybody knows it, and how the agent stood in it once that may be told.
+    """One race of an agent: the race as everybody knows it, and how the agent stood in it once that may be shown.
     `done` of `total` episodes are this validator's."""
 
     race: RaceRow

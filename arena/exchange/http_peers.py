@@ -1,4 +1,4 @@
-"""Peers over HTTP: signed requests, and answers that cost bounded memory and time, whoever sends them.
+"""Peers over HTTP: signed requests, and answers that cost bounded memory and time, from any sender.
 
 No redirect, proxy or compressed answer is followed; an answer over its size, a line over its length or a row
 too many ends the connection; a peer that does not answer counts as away. Only the form of an answer is checked here.

@@ -162,8 +162,8 @@ def _carried(
 ) -> tuple[SharedFile, ...]:
     """The files of the release before that go on."""
     if missing := store.missing(before):
-        told = f"{len(missing)} files of release {before.sequence} are not here"
-        raise ArenaError("V2105", f"{told}: publish through a node that holds it whole")
+        detail = f"{len(missing)} files of release {before.sequence} are not here"
+        raise ArenaError("V2105", f"{detail}: publish through a node that holds it whole")
     new_names = {(file.kind, file.name) for file in files}
     replaced = {file.kind for file in files if file.kind in ("policy", "catalogue")}  # of which there is one
     return tuple(

@@ -29,7 +29,7 @@ PIECE_BYTES = 64 << 10
 
 
 class Exchange:
-    """A peer service, and how its callers are told apart."""
+    """A peer service, and how it distinguishes its callers."""
 
     def __init__(self, service: PeerService, auth: HttpAuth, *, streams: int = STREAMS, door_port: int = 0) -> None:
         """`streams` answers of rows run at once. `door_port`: where this node's miners submit; 0: nowhere."""

@@ -1,7 +1,7 @@
 """Agents' sources between permit holders: the relay that fetches those the chain knows and our store does not.
 
 A submission is taken from a peer only when its hotkey and source have the hash that the chain holds for that
-hotkey, and the hotkey signed it; then it goes to whoever admits submissions, as if its miner had brought it. A peer
+hotkey, and the hotkey signed it; then it goes to admission, as if its miner had brought it. A peer
 that lies or does not answer is named and asked for nothing more in that turn; with whom a turn begins goes round.
 """
 

@@ -185,7 +185,7 @@ _NULL = b"null"
 
 
 class _Line(Envelope, frozen=True, kw_only=True):
-    """A LogRow as it is decoded: a raw value or null can't be told by type."""
+    """A LogRow as it is decoded: its type says whether it is a raw value or null."""
 
     content: msgspec.Raw
     body: msgspec.Raw

@@ -226,7 +226,7 @@ def _plain_tools(tools: str) -> list[dict[str, Any]]:
 
 
 Written = Sequence[tuple[Path, int]]  # files, and how many rows are in each
-UNREAD = "_text"  # of arguments as objects: the key of text that is no object
+UNREAD = "_text"  # of arguments as objects: the key of text that is not an object
 
 
 def convert(

@@ -5,7 +5,7 @@ order of the source. Two files are compared by runs of three such tokens over th
 names, order of functions and padding change little. Texts are compared apart, by runs of eight words: a prompt can be
 the whole of an agent, whatever loop it stands in.
 
-The owner of code is whoever committed it first on chain. What the published agents and the revealed winners contain is
+The owner of code is the hotkey that committed it first. What the published agents and the revealed winners contain is
 taken out before anything is compared, and so is what three sources share; an agent that is like an earlier one counts
 as that one's source, so copies make nothing common. Equal code is rejected, a near copy is held, and neither names the
 other agent before both are public. Pure.

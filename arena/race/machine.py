@@ -271,7 +271,7 @@ class RaceObservation(msgspec.Struct, frozen=True, kw_only=True):
     `closing_block` is the last block not later than the close, None while it is not known. `beacon_network` and
     `beacon_round` are those of `Beacon.round_after(closes_ms)`; `beacon` is that round once fetched and verified, and
     the batch opened with it; `batch_failure` is the code with which the batch did not open although the round is out.
-    `is_beacon_asked`: after the beacon's grace this process asked for the round and was told that it is not there; one
+    `is_beacon_asked`: after the beacon's grace this process asked for the round and heard that it is not there; one
     that was down has asked nobody yet. `held` names the logs that it holds whole for the roll to come, its own as it
     was anchored among them; `done` says which (agent, problem) pairs those of the others that are believed say they
     have done (`arena.race.agreement`), None while they were not asked.
@@ -405,7 +405,7 @@ def runs_under_another(state: RaceState, policy: Policy) -> bool:
 
 def replay(race_id: str, texts: Iterable[str]) -> RaceState:
     """The state after a stored stream. Raises IllegalEventError for a stream that can't be, msgspec.DecodeError for
-    text that is no event."""
+    text that is not an event."""
     state = RaceState(race_id=race_id)
     for text in texts:
         state = apply(state, decode_event(text))

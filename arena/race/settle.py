@@ -129,7 +129,7 @@ def cancelled_settlement(
     reason: str = "",
     inputs: RaceInputs | None = None,
 ) -> SettlementRecord:
-    """The record of a race that ends before its draw and changes nothing: whoever was at the top stays there."""
+    """The record of a race that ends before its draw and changes nothing: the top agent stays."""
     return SettlementRecord(
         race_id=race_id,
         policy_sha256=policy_sha256,

@@ -89,6 +89,25 @@ def eliminated_agents(ranked: Sequence[AgentScore], top: str, rules: PromotionRu
 
 
 U16_MAX = 65_535
+_SHARE_TOLERANCE = 1e-9
+
+
+class Finisher(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of a race result as SN15's rule takes it: `race_score` is a float there."""
+
+    miner_hotkey: str
+    agent_version_id: str
+    race_score: float
+
+
+class WeightCase(msgspec.Struct, frozen=True, kw_only=True):
+    """One input of SN15's rule as it stands in a case file."""
+
+    case_id: str
+    metagraph_hotkeys: tuple[str, ...]
+    finishers: tuple[Finisher, ...]
+    t_top: float
+    t_burn: float
 
 
 class WeightVector(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +115,53 @@ class WeightVector(msgspec.Struct, frozen=True, kw_only=True):
 
     uids: tuple[int, ...]
     weights: tuple[int, ...]
+
+
+def reference_vector(
+    metagraph_hotkeys: Sequence[str], finishers: Iterable[Finisher], t_top: float, t_burn: float
+) -> WeightVector:
+    """SN15's vector over every uid (`metagraph_hotkeys[uid]`), before the chain's own normalisation.
+
+    Entries may exceed 65535 and the maximum may lie below it, as in the reference; where the top left the subnet and
+    nothing burns, every entry is 0. Fewer than two finishers burn everything, whatever the shares. Otherwise raises
+    ValueError for shares that are impossible: below 0, not adding up to 1 within 1e-9, or a burn share too small for
+    the tail of a race of this size, whether or not that tail is still registered.
+    """
+    weights = [0] * len(metagraph_hotkeys)
+    ranked = sorted(finishers, key=lambda row: (-row.race_score, row.agent_version_id))
+    half = len(ranked) // 2
+    if weights and half == 0:
+        weights[0] = U16_MAX
+    elif weights:
+        _pinned(t_top, t_burn, half * (half - 1) // 2)
+        uid_by_hotkey = {hotkey: uid for uid, hotkey in enumerate(metagraph_hotkeys)}
+        top_hotkey = ranked[0].miner_hotkey
+        # A hotkey that stands twice is paid once: the top as the top, another at its lower rank.
+        others = [None if row.miner_hotkey == top_hotkey else row.miner_hotkey for row in ranked[1:half]]
+        tail = _taper([None if hotkey is None else uid_by_hotkey.get(hotkey) for hotkey in others], half)
+        top, burn = _pinned(t_top, t_burn, sum(tail.values()))
+        for uid, weight in tail.items():
+            weights[uid] = weight
+        weights[0] = burn
+        top_uid = uid_by_hotkey.get(top_hotkey)
+        if top_uid is not None:
+            weights[top_uid] += top
+    return WeightVector(uids=tuple(range(len(weights))), weights=tuple(weights))
+
+
+def _pinned(t_top: float, t_burn: float, tail_sum: int) -> tuple[int, int]:
+    """SN15's weights of top and burn, the larger exactly 65535. In its order of operations: another rounds otherwise.
+
+    Raises ValueError as `reference_vector` does.
+    """
+    if t_top < 0 or t_burn < 0 or abs((t_top + t_burn) - 1.0) > _SHARE_TOLERANCE:
+        raise ValueError(f"shares {t_top} and {t_burn} are impossible: neither may be below 0, and their sum is 1")
+    if t_burn >= t_top:
+        return round(t_top * ((U16_MAX + tail_sum) / t_burn)), U16_MAX
+    burn = round(t_burn * (U16_MAX / t_top)) - tail_sum
+    if burn < 0:
+        raise ValueError(f"a burn share of {t_burn} does not hold a tail of {tail_sum}")
+    return U16_MAX, burn
 
 
 def chain_vector(

@@ -63,7 +63,7 @@ def is_canonical(content: bytes, value: RecordContent | EvaluationBody) -> bool:
         if orjson.dumps(msgspec.to_builtins(value), option=OPTIONS) == content:
             return True
         return canonical_bytes(orjson.loads(content)) == content
-    except (TypeError, orjson.JSONDecodeError, RecursionError):  # also a number beyond 2^53, or text that is no Unicode
+    except (TypeError, orjson.JSONDecodeError, RecursionError):  # also a number beyond 2^53, or no Unicode
         return False
 
 

@@ -23,7 +23,7 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 _SIGNATURE = re.compile("[0-9a-f]{128}")
 
 Rule = Literal[
-    "envelope",  # a number, hash or signature that is none
+    "envelope",  # a malformed number, hash or signature
     "sequence",  # a gap, a double or a swap of numbers
     "chain",  # prev is not the hash of the record before
     "content",  # the bytes do not have the hash that is signed

@@ -380,5 +380,5 @@ def commitment(salt: str, label: str, content: bytes) -> str:
 
 
 def canonical(hotkey: str) -> Hotkey:
-    """The hotkey in its one spelling; a text that is no hotkey as it is."""
+    """The hotkey in its one spelling; any other text as it is."""
     return Hotkey(canonical_hotkey(hotkey) or hotkey)

@@ -44,7 +44,7 @@ class WorkItem(msgspec.Struct, frozen=True, kw_only=True):
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """A claimed work item. `fence` is unique and grows.
 
-    `faults` counts its earlier attempts that ended in a fault, whoever's. Two kinds of them use up what the policy
+    `faults` counts its earlier attempts that ended in a fault, of any owner. Two kinds of them use up what the policy
     allows, each its own cap: `counted`, faults of this validator, and `refused`, requests that an endpoint refused.
     """
 

@@ -370,7 +370,7 @@ class Picture:
         return next((run for run in self._runs(ONE_RUN_FIELDS) if run["eval_run_id"] == eval_run_id), None)
 
     def under_way(self) -> list[Answer]:
-        """The runs that are not over. Progress is 0 in a race: how much it draws is told when it is settled."""
+        """The runs that are not over. Progress is 0 in a race: how much it draws is shown when it is settled."""
         return [run for run in self._runs(UNDER_WAY_FIELDS) if run["status"] == "RUNNING"]
 
     def waiting(self, suite_id: Suite = "", limit: Limit = 100, offset: Offset = 0) -> Answer:

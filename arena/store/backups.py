@@ -3,7 +3,7 @@
 A backup is one moment of the store (one exported snapshot; objects are written before the rows that name them), in a
 folder that appears under its name only when it is complete and synced. The manifest says how many rows and which heads
 it holds, so that a restore can be held against it. Login roles and passwords are not in it. It holds traces and
-miners' sources: the folder is private, and whoever can read it reads all of them.
+miners' sources: the folder is private, and a reader of it reads all of them.
 
 A restore refuses a target that holds a single row of a store (V2027); it makes the schema as the backup has it, holds
 it against the manifest, row counts and heads, then migrates it and gives each validator a login role. One that failed

@@ -488,7 +488,7 @@ def _stop_postmaster(paths: ServerPaths) -> None:
 
 
 def _postmaster_of(data: Path) -> psutil.Process | None:
-    """The live postmaster the pid file names, or None. A reused pid is told apart by its command line, which root may
+    """The live postmaster the pid file names, or None. A reused pid is recognised by its command line, which root may
     read even where it may not trace other users' processes."""
     lines = _pid_file(data)
     if not lines or not lines[0].strip().isdigit():

@@ -1,7 +1,7 @@
 """Where a node's store is: the default state folder, and the small file in it that names the store.
 
-`store.json` (mode 0600, it holds a password) is written by whoever opened the store of a state folder, so that the
-commands beside it (`arena records`) read the same one without being told a DSN. An embedded server is that of the
+`store.json` (mode 0600, it holds a password) is written by the process that opened a state folder's store, so that the
+commands beside it (`arena records`) read the same one without a DSN. An embedded server is that of the
 folder it is read from: one that was moved or copied is never led back to where it was written.
 """
 

@@ -59,7 +59,7 @@ RECORDS_PER_PAGE = 500
 LEAVES_PER_PAGE = 5_000
 SOURCES_PER_PAGE = 16  # of up to 1 MB each
 
-# Whoever left evidence has a log: one whose head is gone is not to vanish. Hotkeys are found one after the other by
+# A validator that left evidence has a log: one whose head is gone is not to vanish. Hotkeys are found one by one by
 # index, since every record has one.
 _VALIDATORS = (
     "with recursive recorded(validator) as (select min(validator) from arena.record union all"

@@ -149,7 +149,7 @@ def neighbourhood(
     subject: Subject, known: Iterable[Subject], reveals: Mapping[str, int] = _NO_REVEALS
 ) -> Neighbourhood:
     """What a submission is compared with, of those that are known: itself is none of them. Its owner's own versions are
-    told apart by the rule (`arena.gate.likeness`), which has to know what they held first."""
+    distinguished by the rule (`arena.gate.likeness`), which has to know what they held first."""
     agent = subject.agent_version_id
     all_known = [*(each for each in known if each.agent_version_id != agent), subject]
     others = tuple(

@@ -72,7 +72,7 @@ def signed_message(submission: SignedSubmission) -> bytes:
 def is_authentic(submission: SignedSubmission, verify: Verifier, *, is_commitment_enough: bool = False) -> bool:
     """True when the hash is the source's and the signature the hotkey's. Total: malformed input is a False.
 
-    `is_commitment_enough`: the policy takes a submission that has no signature at all, too. Whoever passes it compares
+    `is_commitment_enough`: the policy takes a submission that has no signature at all, too. The caller compares
     the commitment on chain, which the hotkey made over itself and this source; name and time are nobody's word then.
     """
     try:

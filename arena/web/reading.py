@@ -38,7 +38,7 @@ _STAGES = ("open", "closed", "running", "settling", "settled", "released", "publ
 
 
 class Cell(NamedTuple):
-    """One agent on one problem: solved, partial, failed, unscored or none, and what the mouse is told."""
+    """One agent on one problem: solved, partial, failed, unscored or none, and its tooltip."""
 
     kind: str
     says: str

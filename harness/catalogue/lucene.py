@@ -1,4 +1,4 @@
-"""The reference engine: Anserini's BM25 behind the catalogue port, for parity and for whoever wants the original.
+"""The reference engine: Anserini's BM25 behind the catalogue port, for parity and for comparison with the original.
 
 Lucene ranks; filters and pages are those of every engine. Slow: it is what the default engine's ranking is measured
 against. Needs the packages of requirements-lucene.txt; every Java call of the

@@ -1,6 +1,6 @@
 """The search server: the reference's endpoints over one catalogue, from as many processes as there are cores.
 
-Loopback unless told otherwise; workers share one listening socket and the index's mapped files; a worker that
+Loopback by default; workers share one listening socket and the index's mapped files; a worker that
 dies is replaced; SIGTERM finishes what is being answered. An answer is computed in the event loop of its worker: a
 search takes less time than handing it to a thread, and one thread is what a JVM engine may have. It knows no users,
 keeps no state, writes no file.
@@ -196,7 +196,7 @@ def serve(
     from uvicorn.config import STARTUP_FAILURE
     from uvicorn.supervisors import Multiprocess
 
-    # what is wrong with the index is told here, with its code, and not by a worker's exit; this starts no JVM
+    # what is wrong with the index is reported here, with its code, and not by a worker's exit; this starts no JVM
     if engine == "lucene":
         require_packages()
         read_lucene_manifest(path)

@@ -185,7 +185,7 @@ def _unescaped(found: re.Match[str]) -> str:
 
 
 def _character(found: re.Match[str]) -> str:
-    """What an entity stands for; one that is none may be a word, and stays."""
+    """What an entity stands for; an unknown one may be a word, and stays."""
     if found[3] is not None:
         return html5.get(found[3] + found[4], found[0])
     return _of_code(int(found[1]) if found[1] is not None else int(found[2], 16))

@@ -176,7 +176,7 @@ def open_client(base_url: str, api_key: str, timeout_s: float) -> BoundedClient:
 
 
 def explain_refusal(response: httpx2.Response) -> str:
-    """The status of a reply that is no success, and the message of an error in the protocol's form; of other bodies
+    """The status of a reply that failed, and the message of an error in the protocol's form; of other bodies
     nothing is repeated."""
     try:
         body: Any = orjson.loads(response.content)

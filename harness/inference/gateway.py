@@ -190,7 +190,7 @@ class Failover:
 
     def _try(self, upstream: Upstream) -> ModelReply | Failure:
         """All attempts on one upstream, with pauses that double, or what the endpoint asked for when that is longer (up
-        to the policy's cap), and up to a half more. Raises ArenaError for a fault that is no upstream's."""
+        to the policy's cap), and up to a half more. Raises ArenaError for a fault that is not an upstream's."""
         rules = self._rules
         backoff = Backoff(first_ms=rules.backoff_ms, most_ms=max(rules.backoff_ms, _BACKOFF_MAX_MS))
         spread = 1 + int(self._request.sha256[:4], 16) / 0x2_0000  # workers that fail together part ways

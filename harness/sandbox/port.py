@@ -72,7 +72,7 @@ class Host(Protocol):
     def call(self, method: str, params: dict[str, object]) -> object:
         """Answer `tool.call` or `llm.chat`. Returns a JSON-able value.
 
-        Raises `GuestCallError` for what the guest is told as an error, `EpisodeOver` to stop, ArenaError for a fault
+        Raises `GuestCallError` for what the guest gets as an error, `EpisodeOver` to stop, ArenaError for a fault
         of ours (the adapter kills the jail and lets it pass through).
         """
         ...
@@ -360,7 +360,7 @@ class FrameInbox:
 
 
 def build_bounds(limits: EpisodeLimits, *, identity: int | None, is_alone_with_uid: bool) -> bytes:
-    """The frame of the host's first message: what the runner sets on itself before it is told anything of an episode.
+    """The frame of the host's first message: what the runner sets on itself before it learns anything of an episode.
 
     `identity` is the uid the runner takes; `is_alone_with_uid` says that counting the uid's processes counts the jail's
     alone.

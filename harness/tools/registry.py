@@ -3,7 +3,7 @@
 A profile is a list of tools, named in every record. Schemas come from signatures: the parameters that a tool's function
 declares after its context, with their types, defaults and the `Args:` lines of its docstring; arguments are checked
 against the same. Whatever the agent sends gets an answer: a malformed call gets a sentence that says what to change,
-and A1050 in the record. Beside them: what a guest is told under SN15's present contract, and the tools' own words.
+and A1050 in the record. Beside them: what a guest reads under SN15's present contract, and the tools' own words.
 """
 
 from __future__ import annotations

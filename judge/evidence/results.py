@@ -1,7 +1,7 @@
 """What counts as evidence: something a tool returned, that nobody had said before, and that nobody says by the way.
 
 Never evidence: what the shopper's query says, what the agent's program said first (in a request, or in a call that the
-model did not write: whoever says a word first owns it), a tool's error message, what a result repeats of its own call's
+model did not write: the first to say a word owns it), a tool's error message, what a result repeats of its own call's
 arguments, everyday words, and numbers of fewer than three significant digits unless they are said as a price. The check
 of citations, the ceiling and the scripted judge use this one definition. Results are read whole, also where the
 judge was shown only their beginning and end, and once: the cost is linear in what was sent and returned.

@@ -136,7 +136,7 @@ def pool(
     """Write the released problems of a pool, to sample on and learn from.
 
     An export says which problems its races released, of which pools; what they ask and what answers them stands in no
-    record, only in the batches that a validator keeps once a race has opened them. So whoever runs the validator runs
+    record, only in the batches that a validator keeps once a race has opened them. So the validator's operator runs
     this, and hands the file on with the export. A batch counts when it is the one that was released, byte for byte
     (exit code 4 otherwise). A held-out problem never comes out, nor does one that shares a leak cluster with a problem
     of another pool: those are named on stderr. Exit code 1 when nothing is left.
@@ -176,9 +176,9 @@ def pool(
         typer.echo(f"{race} brought accepted titles: arena race show {race} --titles titles-{race}.json", err=True)
     row = {name: getattr(taken, name) for name in ("races", "left_out", "titles", "batches_missing")}
     path, count = str(out) if taken.problems else None, len(taken.problems)
-    told = f"{out}: {count} problems of {chosen}, of {len(taken.races)} races"
+    detail = f"{out}: {count} problems of {chosen}, of {len(taken.races)} races"
     none = f"no released problem of {chosen}: nothing was written"
-    show({"pool": chosen, "path": path, "problems": count, **row}, [told if count else none], as_json=as_json)
+    show({"pool": chosen, "path": path, "problems": count, **row}, [detail if count else none], as_json=as_json)
     raise typer.Exit(0 if count else EXIT_FAILED)
 
 
@@ -208,7 +208,7 @@ def seal(
 ) -> None:
     """Seal batches for the coming races: signed, and encrypted to the beacon's round after each race's close.
 
-    Writes one NAME.sealed.json (for validators: whoever holds it can read it once the round is out) and one
+    Writes one NAME.sealed.json (for validators: a holder can read it once the round is out) and one
     NAME.notice.json (public: commitments, random ids, round, signature) a race. Nobody can read a sealed file before
     its round, you included; keep the problem files apart, or delete them. On the network `local` the beacon is the
     twin, and there is no secret; elsewhere --partition and --titles have to be given. Run it again to continue where

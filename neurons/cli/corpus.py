@@ -106,7 +106,7 @@ def build(
     Each export is verified whole before a row of it is read. Then every trace meets the paper's rules: the judge's
     coefficient, the five format rejects, the agentic split, duplicates, one to two traces a problem; held-out problems
     are kept out whatever is switched off. With --rewritten, runs that code drove stand with the thoughts that were
-    written for them, told apart by their provenance. OUT gets Parquet, dataset card, lineage, funnel, every rejection
+    written for them, marked by their provenance. OUT gets Parquet, dataset card, lineage, funnel, every rejection
     with its codes, and report.html. A corpus is never changed. An
     export in an object store is brought into the state folder; a cluster's machines fetch its shards.
 
@@ -189,7 +189,7 @@ def sample(
     """Draw a blind sheet of traces for people to read.
 
     sheet.html is for reading, sheet.csv takes the answers: who decided, the model or a program? Neither says which
-    agent wrote a trace or how it was judged. The key does; whoever reads must not have it.
+    agent wrote a trace or how it was judged. The key does; a reader must not have it.
     """
     from training.corpus.building import read_rows
     from training.corpus.report import draw_sample, key_json, sheet_csv, sheet_html

@@ -72,8 +72,8 @@ class PanelFlags:
             return tuple(MeteredJudge(judge, meter) for judge in open_judges(rubric, None))
         places = [place.strip() for place in self.base_url.split(",")]
         if len(places) not in (1, len(rubric.models)):
-            told = f"--base-url names {len(places)} endpoints for {len(rubric.models)} models"
-            raise ArenaError("V2030", f"{told}: give one, or one for each")
+            detail = f"--base-url names {len(places)} endpoints for {len(rubric.models)} models"
+            raise ArenaError("V2030", f"{detail}: give one, or one for each")
         key = os.environ.get("OPENAI_API_KEY", "")
         pairs = zip(rubric.models, itertools.cycle(places), strict=False)
         judges = (OpenAIJudge(model=model, base_url=place, api_key=key) for model, place in pairs)

@@ -226,7 +226,7 @@ def synthesize(
 ) -> None:
     """Make new problems over a catalogue, each solvable by construction.
 
-    They are written in our own format, one a line, into a file that only you can read (mode 0600). Whoever knows seed
+    They are written in our own format, one a line, into a file that only you can read (mode 0600). Who knows seed
     and catalogue knows the answers, so leave the seed out for problems that will be raced. The suites' answers are
     always left alone. A catalogue that is too small for what is asked is named as P4011. Next: `arena problems check
     OUT --catalogue ...`.
@@ -273,7 +273,7 @@ def reword(
     base_url: Annotated[str, typer.Option(help="The endpoint, with its version path: http://127.0.0.1:8000/v1.")],
     model: Annotated[str, typer.Option(help="The model that writes, by the endpoint's name for it.")],
     temperature: Annotated[float, typer.Option(min=0.0, max=2.0, help="Of each request.")] = 0.9,
-    attempts: Annotated[int, typer.Option(min=1, help="Replies a problem, the last of them told what was lost.")] = 3,
+    attempts: Annotated[int, typer.Option(min=1, help="Replies a problem, the last of them with what was lost.")] = 3,
     parallel: Annotated[int, typer.Option(min=1, max=64, help="Problems at a time.")] = 4,
     seed: Annotated[int, typer.Option(help="For endpoints that take one.")] = 0,
     as_json: JsonOption = False,

@@ -1,4 +1,4 @@
-"""`arena race`: settled races from records, and settled again.
+"""`arena race`: settled races from records, and settled again; weight vectors.
 
 It presents what `neurons.race.log` finds; a race that is not settled yet shows nothing. The rules are in
 `arena/race`.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from neurons.cli.exit_codes import EXIT_INTEGRITY
+from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_USAGE
 from neurons.cli.options import JsonOption, StoreFlags, ValidatorOption, command, logs_of
 from neurons.cli.presenter import echo_json, show
 
@@ -144,6 +144,41 @@ def replay(
     show(shown, lines, as_json=as_json)
     if again.differing:
         raise typer.Exit(EXIT_INTEGRITY)
+
+
+@app.command()
+def weights(
+    cases: Annotated[
+        Path,
+        typer.Option(
+            help="Cases, one JSON object a line: case_id, metagraph_hotkeys, finishers, t_top, t_burn.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ],
+) -> None:
+    """Compute SN15's reference weight vector for cases kept in a file.
+
+    Prints one JSON line per case: its case_id with uids and weights, or with the name of the error that impossible
+    shares raise. Exit code 2 for a malformed line.
+    """
+    from arena.race.weights import WeightCase, reference_vector
+
+    with cases.open("rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            if not line.strip():
+                continue
+            try:
+                case = msgspec.json.decode(line, type=WeightCase)
+            except msgspec.DecodeError as error:
+                typer.echo(f"line {number} is no case: {error}", err=True)
+                raise typer.Exit(EXIT_USAGE) from error
+            try:
+                vector = reference_vector(case.metagraph_hotkeys, case.finishers, case.t_top, case.t_burn)
+            except ValueError as error:
+                echo_json({"case_id": case.case_id, "error": type(error).__name__})
+            else:
+                echo_json({"case_id": case.case_id, "uids": vector.uids, "weights": vector.weights})
 
 
 async def _settled_and_named(store: PostgresStore, validator: str) -> tuple[list[Settled], dict[str, str]]:

@@ -94,7 +94,7 @@ def backup(
     """Back up the whole store to a folder, as of one moment, while validators write.
 
     The folder holds a pg_dump archive, the bodies of the object store, and manifest.json with row counts and the head
-    of every log. It holds no password. Whoever can read it reads every trace and source in it.
+    of every log. It holds no password. A reader of it reads every trace and source in it.
     Ends with 4 when the object store lacks bodies that a log names: the backup then lacks them too.
     """
     from arena.store.backups import back_up

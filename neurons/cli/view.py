@@ -211,7 +211,7 @@ def _found(target: str, validator: str, catalogue: Path | None, store: StoreFlag
 
 
 def _show_record(store: StoreFlags, which: str, validator: str, *, is_whole: bool, as_json: bool) -> None:
-    """A record that is no evaluation, field by field."""
+    """Any other record, field by field."""
     found = store.run(lambda logs: find_record(logs, which, validator))
     if found is None:
         typer.echo(MESSAGE_NOT_FOUND.format(which=which), err=True)

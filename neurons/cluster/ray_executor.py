@@ -2,9 +2,9 @@
 adapter of `foundation.executors`.
 
 What the port promises, also when a machine is lost: its jobs are run again on the others. A machine that holds a
-wallet's key, runs a validator or another release, runs no job: the work ends with V2207 or V2008, for whoever reaches
-a cluster's ports, and has its token, runs what he likes there as this user. Jobs are values; where they name files
-(`Shard`), each machine has to see those under the same path.
+wallet's key, runs a validator or another release, runs no job: the work ends with V2207 or V2008. A client that
+reaches a cluster's ports and has its token runs what it likes there as this user. Jobs are values; where they name
+files (`Shard`), each machine has to see those under the same path.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ checkpoint. A note in a folder, `<size>.txt`, appears whole or not at all, is re
 
 The anchor loop puts the hash of the newest signed checkpoint on chain, and records in which block it stands.
 
-The store is told of an anchor only after the block that holds it is finalized and the chain, asked at that
+The store learns of an anchor only after the block that holds it is finalized and the chain, asked at that
 block, answers with it. Everything follows from the store and the chain, so a restart neither forgets an anchor that was
 under way nor commits twice. A chain that is away or refuses costs an anchor and is asked again later, never sooner than
 its own rate limit makes sense. The commitment is one slot per hotkey (arena/chain/README.md): while a race needs it, no

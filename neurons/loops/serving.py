@@ -82,7 +82,7 @@ class Serving:
         try:
             await run_loop("serving", lambda: self.live(drain), drain, self._log, every_s=TURN_S)
         finally:
-            for listener in self._listeners:  # whoever comes now is refused, and need not wait
+            for listener in self._listeners:  # a newcomer is refused, and need not wait
                 listener.close()
 
     async def live(self, drain: StopSignal) -> None:

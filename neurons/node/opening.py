@@ -243,7 +243,7 @@ def open_bodies(settings: Settings) -> BodyObjects | None:
 async def _open_store(
     settings: Settings, hotkey: str, objects: BodyObjects | None, stack: contextlib.AsyncExitStack
 ) -> tuple[PostgresStore, StoreLocation]:
-    """The node's store, to be had before the folders of the exchange: whoever holds the hotkey owns them.
+    """The node's store, to be had before the folders of the exchange: the hotkey's holder owns them.
 
     Refused is a place of bodies that can't be written to, and one that lacks the bodies that the log says lie
     elsewhere. Raises ArenaError V2020 to V2024, V2028, V2029.
@@ -277,8 +277,8 @@ def require_own_folder(state_dir: Path, hotkey: str) -> None:
         raise ArenaError("V2027", f"state folder {state_dir} cannot be written", fix="give another --state-dir")
     location = read_location(state_dir)
     if location is not None and location.validator != hotkey:
-        told = f"state folder {state_dir} holds the log of {location.validator}, and --wallet.hotkey is {hotkey}"
-        raise ArenaError("V2030", told, fix="give this hotkey a --state-dir of its own")
+        detail = f"state folder {state_dir} holds the log of {location.validator}, and --wallet.hotkey is {hotkey}"
+        raise ArenaError("V2030", detail, fix="give this hotkey a --state-dir of its own")
 
 
 def require_racing_level(policy: Policy, level: SandboxLevel) -> None:
@@ -289,6 +289,6 @@ def require_racing_level(policy: Policy, level: SandboxLevel) -> None:
     if not level.may_race:
         raise ArenaError("V2062", f"level {level.name} may not race under policy {policy.name}")
     if found != wanted:
-        told = f"agents race on Python {wanted} under policy {policy.name}; this node is installed on {found}"
+        detail = f"agents race on Python {wanted} under policy {policy.name}; this node is installed on {found}"
         fix = f"make clean install PYTHON=python{wanted} (none here: pip install uv && uv python install {wanted})"
-        raise ArenaError("V2062", told, fix=fix)
+        raise ArenaError("V2062", detail, fix=fix)

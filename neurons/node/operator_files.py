@@ -50,7 +50,7 @@ async def take_operator_files(
 ) -> tuple[Settings, OperatorFiles | None]:
     """The settings as the operator's newest whole release completes them, and what the node keeps of it.
 
-    Raises ArenaError V2030 for an operator's key that is none, U3048 where the node has to wait and has nobody to ask,
+    Raises ArenaError V2030 for a malformed operator's key, U3048 where the node has to wait and has nobody to ask,
     V2105 for a policy that this software does not know, V2064, V2115, U3030.
     """
     operator = await operator_of(settings, chain)
@@ -93,7 +93,7 @@ async def take_operator_files(
 async def operator_of(settings: Settings, chain: Subtensor) -> Operator | None:
     """Whose files this node takes: the key that the settings name, else the subnet owner's. None: nobody's.
 
-    Raises ArenaError V2030 for a key that is none, U3030, U3037.
+    Raises ArenaError V2030 for a malformed key, U3030, U3037.
     """
     if settings.operator_hotkey == NOBODY:
         return None
@@ -126,8 +126,8 @@ async def _first_release(
             return whole.release if whole else None
         lacking = f"no whole release of {operator.hotkey} for netuid {operator.netuid} in {releases.folder}"
         if puller is None:
-            told = f"{lacking}, and this node shares no races: `arena operator publish`, or set policy"
-            raise ArenaError(FILES_LACKING, told)
+            detail = f"{lacking}, and this node shares no races: `arena operator publish`, or set policy"
+            raise ArenaError(FILES_LACKING, detail)
         failures += 1
         pause_s = PAUSES.pause_ms(failures) / 1_000
         log = structlog.get_logger()
@@ -143,7 +143,7 @@ async def _ask(
     said: set[tuple[str, str]],
     limit_s: float | None,
 ) -> None:
-    """Ask the other validators once, for `limit_s` at most. What a retry can mend is told. Raises any other failure."""
+    """Ask the other validators once, for `limit_s` at most. What a retry can mend is logged, all else raised."""
     log = structlog.get_logger()
     try:
         async with asyncio.timeout(limit_s):

@@ -1,6 +1,6 @@
 """What a node says of itself: its banner, its heartbeat, its probes over HTTP, and its status read from its state.
 
-The heartbeat writes the node's state into its file, its metrics and its log at intervals. Whoever reads a status needs
+The heartbeat writes the node's state into its file, its metrics and its log at intervals. A reader of a status needs
 no running node: it reads little, and a store that can't be read becomes a point of the status. `/metrics` serves
 Prometheus, `/healthz` is 200 while heartbeats come, `/readyz` while nothing waits for a person.
 """

@@ -204,8 +204,8 @@ def _known(settings: Settings, file: Path | None, *, is_suite: bool) -> Sequence
     try:
         lines = file.read_bytes().splitlines()
     except OSError as error:
-        told = f"{file}: {error.strerror}; suites are {', '.join(SUITES)}"
-        raise ArenaError("P4001", told, fix="name one of them, or a problem file") from error
+        detail = f"{file}: {error.strerror}; suites are {', '.join(SUITES)}"
+        raise ArenaError("P4001", detail, fix="name one of them, or a problem file") from error
     problems = read_problems(lines, is_web_skipped=True)
     if left_out := count_web(lines):
         typer.echo(f"{left_out} web problems skipped, {len(problems)} left", err=True)

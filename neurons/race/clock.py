@@ -375,7 +375,7 @@ class RaceClock:
             self._node.log.warning("qualifies again under another policy", agent=submission.name)
 
     async def _fix_field(self, effect: FixField, state: RaceState, earlier: list[RaceState]) -> FieldFixed:
-        """Who qualified by the logs that count; miners that handed in here are told where they stand."""
+        """Who qualified by the logs that count; miners that handed in here see where they stand."""
         closing, policy, before = state.read("closing"), _opened(state).policy, succession(earlier)
         assert closing is not None and state.closed is not None, "logs are counted after the closing block was read"
         closing_block = state.closed.closing_block

@@ -221,7 +221,7 @@ class RacePeers:
     async def _settlement(
         self, race_id: str, peers: Sequence[Peer], is_it: Callable[[str], bool]
     ) -> SettlementRecord | None:
-        """The settlement of a race with the hash that is looked for, from whoever shows it first; None: nobody does."""
+        """The settlement of a race with this hash, from the first peer that shows it; None: none does."""
         question = SettlementQuestion(race=race_id)
         asked = [asyncio.create_task(self._ask(peer, question)) for peer in peers]
         try:

@@ -1,4 +1,4 @@
-"""What happens in a race and to a submission, as sentences for whoever watches the validator's log.
+"""What happens in a race and to a submission, as sentences for readers of the validator's log.
 
 Pure text from values. A name stands beside each hash; times are UTC.
 """

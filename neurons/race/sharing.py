@@ -102,8 +102,8 @@ async def open_sharing(
     endpoint = settings.public_endpoint.rstrip("/")
     _, port = split_endpoint(endpoint)
     if port == settings.serve_port:
-        told = f"serve_port and the exchange both want port {port}: set another serve_port"
-        raise ArenaError("V2030", told)
+        detail = f"serve_port and the exchange both want port {port}: set another serve_port"
+        raise ArenaError("V2030", detail)
     auth = HttpAuth(signer, time.time_ns)
     auth.sign("GET", "/", signer.hotkey)  # the SDK is imported before the loops run
     held = PeerLogStore(held_path(settings.state_dir))

@@ -50,8 +50,8 @@ def policy_of(settings: Settings) -> Policy:
     named = settings.policy or DEFAULT_POLICY
     if not named.endswith(".json") and named not in POLICIES:
         (nearest,) = difflib.get_close_matches(named, POLICIES, n=1, cutoff=0.0)
-        told = f"no policy `{named}`; there are {', '.join(POLICIES)}, or a path that ends in .json"
-        raise ArenaError("V2030", told, fix=f"did you mean `{nearest}`?")
+        detail = f"no policy `{named}`; there are {', '.join(POLICIES)}, or a path that ends in .json"
+        raise ArenaError("V2030", detail, fix=f"did you mean `{nearest}`?")
     try:
         policy = POLICIES.get(named) or msgspec.json.decode(Path(named).read_bytes(), type=Policy)
     except (OSError, msgspec.DecodeError) as error:

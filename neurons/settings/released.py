@@ -79,8 +79,8 @@ def released_policy(store: ReleaseStore, release: FilesRelease) -> Policy | None
         except UNREADABLE_JSON as error:
             raise ArenaError(FILE_UNUSABLE, f"policy {file.name} of release {release.sequence}: {error}") from error
         if canonical_bytes(msgspec.json.decode(content)) != canonical_bytes(policy):
-            told = f"policy {file.name} of release {release.sequence} names rules that this software does not know"
-            raise ArenaError(FILE_UNUSABLE, told)
+            detail = f"policy {file.name} of release {release.sequence} names rules that this software does not know"
+            raise ArenaError(FILE_UNUSABLE, detail)
         return policy
     return None
 

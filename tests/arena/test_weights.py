@@ -14,7 +14,15 @@ from arena.chain.port import Metagraph, Neuron
 from arena.policy import WeightRules
 from arena.race.machine import RaceState, open_race, paid_race, vector_at
 from arena.race.settle import settle
-from arena.race.weights import U16_MAX, WAIT_BLOCKS_MAX, chain_vector, next_try_block
+from arena.race.weights import (
+    U16_MAX,
+    WAIT_BLOCKS_MAX,
+    Finisher,
+    WeightCase,
+    chain_vector,
+    next_try_block,
+    reference_vector,
+)
 from arena.records.port import WeightsResult
 from tests.arena import race_stand as stand
 
@@ -32,27 +40,45 @@ def metagraph(hotkeys: list[str]) -> Metagraph:
 
 
 @pytest.mark.skipif(not CASES.exists(), reason="the golden weight cases are not on this machine")
-def test_shares_equal_sn15s_on_every_golden_case_that_both_rules_know():
-    """After the chain's normalisation. SN15 refuses shares that a tail does not fit, and burns no share of a top that
-    left the subnet; ours cuts the burn, and burns the share."""
-    compared = 0
-    for row in map(json.loads, CASES.read_text().splitlines()):
-        finishers = sorted(row["finishers"], key=lambda each: (-each["race_score"], each["agent_version_id"]))
-        ranked = [each["miner_hotkey"] for each in finishers]
-        expected = row["expected"].get("weights", [])
-        top = ranked[0] if len(ranked) > 1 else ""
-        if not any(expected) or (top and top not in row["metagraph_hotkeys"]):
-            continue
-        rules = WeightRules(top_e4=round(row["t_top"] * 10_000))
-        made = chain_vector(ranked, top, metagraph(row["metagraph_hotkeys"]), rules)
-        got = dict(zip(made.uids, made.weights, strict=True))
-        for uid, weight in enumerate(expected):
-            if uid == 0 or row["metagraph_hotkeys"][uid] == top:
-                assert got.get(uid, 0) / sum(made.weights) == pytest.approx(weight / sum(expected), abs=1e-4)
-            else:
-                assert got.get(uid, 0) == weight, (row["case_id"], uid)  # the tail, unit by unit
-        compared += 1
-    assert compared == 46
+def test_the_reference_vector_equals_sn15s_on_every_golden_case():
+    rows = [json.loads(line) for line in CASES.read_text().splitlines()]
+    assert len(rows) == 60
+    for row in rows:
+        case = msgspec.convert(row, WeightCase)
+        try:
+            vector = reference_vector(case.metagraph_hotkeys, case.finishers, case.t_top, case.t_burn)
+            got: object = {"uids": list(vector.uids), "weights": list(vector.weights)}
+        except ValueError:
+            got = {"error": "ValueError"}
+        assert got == row["expected"], case.case_id
+
+
+def reference(registered: list[str], ranked: list[str], top: float, burn: float) -> list[int]:
+    rows = [Finisher(miner_hotkey=key, agent_version_id=f"{n:03}", race_score=0.5) for n, key in enumerate(ranked)]
+    return list(reference_vector(registered, rows, top, burn).weights)
+
+
+@pytest.mark.parametrize(
+    ("registered", "ranked", "top", "burn", "expected"),
+    [
+        # winner takes all: two or three finishers have no tail, so a burn share of 0 holds it
+        (["o", "a", "b"], ["a", "b"], 1.0, 0.0, [0, 65_535, 0]),
+        (["o", "a", "b"], ["b", "a", "x"], 1.0, 0.0, [0, 0, 65_535]),
+        (["o", "b"], ["a", "b"], 1.0, 0.0, [0, 0]),  # the top left the subnet
+        (["a", "b"], ["a", "b"], 1.0, 0.0, [65_535, 0]),  # the top holds the burn uid
+        (["o", "a"], ["a"], 1.0, 0.0, [65_535, 0]),
+        (["o", "a"], [], 1.0, 0.0, [65_535, 0]),
+        (["o", "a"], ["a"], 7.0, -3.0, [65_535, 0]),  # shares are looked at where somebody is paid
+        ([], ["a", "b"], 1.0, 0.0, []),
+        # a hotkey that stands twice is paid once
+        (["o", "a"], ["a", "a", "b", "c"], 0.25, 0.75, [65_535, 21_845]),
+        (["o", "a", "b"], ["a", "b", "b", "c", "d", "e"], 0.25, 0.75, [65_535, 21_845, 1]),
+        # a burn share of 198.5 units is rounded to even before the tail of 1 is taken off it
+        (["o", "a", "b"], ["a", "b", "c", "d"], 65_535 / 65_733.5, 1 - 65_535 / 65_733.5, [197, 65_535, 1]),
+    ],
+)
+def test_the_reference_vector_pays_by_sn15s_rule_at_its_edges(registered, ranked, top, burn, expected):
+    assert reference(registered, ranked, top, burn) == expected
 
 
 FIELDS = st.integers(0, 90).flatmap(

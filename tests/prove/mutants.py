@@ -23,11 +23,11 @@ import msgspec
 # room -> its files, and the tests that hold it; patterns below the checkout
 ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "scoring": (
-        ("problems/score.py", "problems/axes.py", "problems/soundness.py"),
-        ("tests/problems/test_[dgsv]*.py",),
+        tuple(f"problems/{name}.py" for name in ("score", "axes", "constraints", "soundness", "title_index", "titles")),
+        ("tests/problems/test_[cstv]*.py",),
     ),
     "settlement": (
-        ("arena/race/*settle*.py", "arena/race/weights.py"),
+        ("arena/race/settle.py", "arena/race/scores.py", "arena/race/draw.py", "arena/race/weights.py"),
         ("tests/arena/test_race_*.py", "tests/arena/test_weights.py"),
     ),
     "records": (("arena/records/*.py",), ("tests/arena/test_records_*.py",)),

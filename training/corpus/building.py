@@ -305,7 +305,7 @@ def ablations(rules: Rules) -> tuple[Arm, ...]:
     switched off, and the sweep; each but `full` by rows, and again by tokens.
 
     The token budget stays on where all else is off, since a trainer cannot take a longer row; it is off in its own arm
-    only, which shows what it costs. `outcome_only` takes every success, whoever made it and however. `format_only` is
+    only, which shows what it costs. `outcome_only` takes every success, by any agent and however made. `format_only` is
     what a trainer can read: `full` with what code drove beside it, as often as it was recorded, judged or not.
     """
     grouped = {code for codes in _ONE_SWITCH.values() for code in codes}

@@ -269,7 +269,7 @@ def _digest(values: _Words, hashes: int) -> bytes:
 
 
 def _even(arguments: str) -> str:
-    """Arguments with their keys sorted; text that is no JSON as it stands."""
+    """Arguments with their keys sorted; other text as it stands."""
     try:
         return msgspec.json.encode(msgspec.json.decode(arguments), order="deterministic").decode()
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):

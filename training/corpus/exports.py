@@ -121,7 +121,7 @@ class _Rebuilding:
         return tuple(messages), Rebuilt(how=tuple(sorted({*self._how, "events"})), lacks=tuple(sorted(self._lacks)))
 
     def _dialogue(self) -> list[Turn] | None:
-        """The turns of the one dialogue that made the episode's calls. Dialogues are told apart by how they open: a
+        """The turns of the one dialogue that made the episode's calls. Dialogues are distinguished by how they open: a
         planner and a worker have different instructions; a request that was cut or summarised keeps its own."""
         dialogues: list[list[Turn]] = []
         for turn in self._turns:
@@ -154,7 +154,7 @@ class _Rebuilding:
     def _opening(self, turns: Sequence[Turn]) -> tuple[list[Message], list[_OwedItem]]:
         """The messages before the first turn, as they were sent; a transcript that is sent anew each time is the
         recorded query instead. And what of these has to be in sight of every turn. What the agent claims there of turns
-        and results is left out, and so is what it told the model for one turn alone."""
+        and results is left out, and so is what it said to the model for one turn alone."""
         messages: list[Message] = []
         items: list[_OwedItem] = []
         asked = _OwedItem("query", self._query)
@@ -221,7 +221,7 @@ class _Rebuilding:
         yield from self._by_agent(executed)
 
     def _is_handed_on(self, call: Call, told: Sequence[str], turn: Turn, following: Turn | None) -> bool:
-        """Whether the agent told its model of a call that never ran: name and values are in sight more often than the
+        """Whether the agent showed its model a call that never ran: name and values are in sight more often than the
         turn's other texts (`told`) explain, and it is no call that its tool must refuse. Then it may have been
         answered, by what no record has."""
         if following is None:
@@ -238,7 +238,7 @@ class _Rebuilding:
 
     def _said(self, reply: ChatMessage, executed: Set[str]) -> _ReadCompletion:
         """What a completion wrote. Calls in its text are those that the host read there (beside native calls: those
-        that ran); their arguments are in the very words that the model wrote, where these can be told."""
+        that ran); their arguments are in the very words that the model wrote, where these are known."""
         native = message_of(reply, "llm").calls
         text = reply.content
         if "<think>" in text and "</think>" not in text and any(one.startswith(TEXT_CALL) for one in executed):

@@ -72,7 +72,7 @@ How = Literal[
     "query",  # what opened the dialogue was a transcript, sent anew each time: the recorded query stands in its place
     "retries",  # turns of which nothing ran are left out: a call that nobody can read, or nothing was handed on
     "unrun_calls",  # calls of a turn that never ran and were not handed on are left out
-    "asides",  # what the agent told the model for one turn alone, or claims of turns and results, is left out
+    "asides",  # what the agent said to the model for one turn alone, or claims of turns and results, is left out
     "agent_calls",  # calls of the agent's Python stand as turns that the model did not write
     "sub_dialogue",  # other dialogues of the episode, which made no call, are left out
 ]
@@ -124,7 +124,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecutedTrace(Trace, frozen=True, kw_only=True):
-    """A trace with every call that the host executed, whoever made it, in order: name, arguments, result.
+    """A trace with every call that the host executed, from any emitter, in order: name, arguments, result.
 
     What a program called outside of the conversation stands here alone.
     """

@@ -158,12 +158,12 @@ def open_candidate(
     if open_sampler is not None:
         sampler = open_sampler(codec)
         served = sampler.served_weights()
-        told = "it was asked, and holds these weights"
+        detail = "it was asked, and holds these weights"
         if served != weights:  # merged adapters have another hash
-            told = f"it was asked, and holds weights {served[:16]}: are they these, merged?"
+            detail = f"it was asked, and holds weights {served[:16]}: are they these, merged?"
         if not served:
-            told = "that it holds these weights was not checked"
-        contamination += f"; sampled by {sampler.version} at a server: {told}"
+            detail = "that it holds these weights was not checked"
+        contamination += f"; sampled by {sampler.version} at a server: {detail}"
         return LoadedModel(
             sampler=sampler, codec=codec, version=version, weights_sha256=served, contamination=contamination
         )

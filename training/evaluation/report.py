@@ -190,7 +190,7 @@ class EvalReport(msgspec.Struct, frozen=True, kw_only=True):
 
     label: str
     weights: str  # the sampler's version: a lineage, a served model's name
-    weights_sha256: str = ""  # of the weights that sampled; "" where there are none, or nobody told
+    weights_sha256: str = ""  # of the weights that sampled; "" where there are none, or it is unknown
     lineage_sha256: str
     conditions: EvaluationConditions
     asr: Estimate  # pass@1: mean over problems of the share of scored samples that succeed
@@ -398,7 +398,7 @@ def examine(
         policy_sha256=bench.policy.policy_sha256,
         asked_by="agent" if plan.is_agent else "",
     )
-    alike = msgspec.structs.replace(conditions, samples=1, seeds=(0,))  # jobs are told apart by those already
+    alike = msgspec.structs.replace(conditions, samples=1, seeds=(0,))  # those already distinguish jobs
     file.claim(text_hash(msgspec.json.encode([lineage_sha256 or plan.label, alike], order="sorted").decode()))
     file.collect(jobs, run, bench.progress and functools.partial(bench.progress, "evaluate"))
     wanted = {job.key for job in jobs}

@@ -115,7 +115,7 @@ def open_run(folder: Path, dtype: torch.dtype) -> Any:
 
 
 def open_model(name: str, dtype: torch.dtype) -> Any:
-    """A causal language model from a folder. Raises ArenaError V2124, for a name that is no folder at once."""
+    """A causal language model from a folder. Raises ArenaError V2124, at once for a name that is not a folder."""
     require_model(name)
     from transformers import AutoModelForCausalLM
 

@@ -280,7 +280,7 @@ _REPEATED = 0.8  # share of equal word triples from which two thoughts are one
 
 
 def refusal(thought: str, timeline: CallTimeline, number: int, earlier: Sequence[str]) -> str | None:
-    """Why the thought before step `number` (from 0) may not stand, in words for whoever wrote it; None where it may.
+    """Why the thought before step `number` (from 0) may not stand, in words for its writer; None where it may.
 
     `earlier` are the thoughts before the steps before it.
     """

@@ -26,7 +26,7 @@ from torch import Tensor
 from training.guards import require_eval_mode
 from training.model import Decode, Sampled
 from training.models.render import Qwen3Codec
-from training.samplers.ragged_attention import Attending, ManyRows, OneRow, Place, PrefixTree, ragged
+from training.samplers.ragged_attention import Attending, ManyRows, OneRow, Place, PrefixTree, in_path_order, ragged
 
 HELD_BYTES = 2 << 30  # 3 KB a token for a few million weights, 147 KB for Qwen3-4B in bf16
 _PASS_TOKENS = 1_024  # of a prompt in one pass: bounds the mask
@@ -64,6 +64,7 @@ class LocalSampler:
         self._is_led = False
         # what follows belongs to the thread that leads
         self._rows: list[_Turn] = []
+        self._together: ManyRows | None = None  # what they hold; None where there is no row
         self._modules: list[Any] = []
         self._tree = PrefixTree(self._held_bytes)
 
@@ -108,7 +109,7 @@ class LocalSampler:
         with self._changed:
             turns = [*self._rows, *self._waiting]
             self._waiting.clear()
-        self._rows, self._tree = [], PrefixTree(self._held_bytes)
+        self._rows, self._together, self._tree = [], None, PrefixTree(self._held_bytes)
         for turn in turns:
             turn.error = error
 
@@ -134,25 +135,29 @@ class LocalSampler:
 
     def _step(self) -> None:
         """One token more for each row."""
-        order = {place: number for number, place in enumerate(self._tree.places())}
-        rows = sorted(self._rows, key=lambda row: order[row.held])
+        together = self._together = self._together or ManyRows()
+        if together.places != [row.held for row in self._rows]:
+            self._rows.sort(key=lambda row: in_path_order(row.held))
+            together.follow([row.held for row in self._rows])
+        rows = list(self._rows)
         ids = [row.pending for row in rows]
-        for row in rows:
-            row.held.ids.append(row.pending)
-        positions = [row.held.end - 1 for row in rows]
-        logits = self._forward(ids, positions, ManyRows([row.held for row in rows]))
+        together.grow(ids)
+        logits = self._forward(ids, [len(row.prompt) - 1 + len(row.tokens) for row in rows], together)
         chosen, chances = self._draw(logits.float(), rows)
         for row, token, chance in zip(rows, chosen.tolist(), chances.tolist(), strict=True):
             row.tokens.append(token)
             row.logprobs.append(chance)
             row.pending = token
             if token == self._stop_id or len(row.tokens) >= row.decode.turn_tokens_max:
+                together.put_back(row.held)
                 self._rows.remove(row)
                 self._tree.release(row.held)
                 finish: Literal["stop", "length"] = "stop" if token == self._stop_id else "length"
                 with self._changed:
                     row.sampled = Sampled(token_ids=tuple(row.tokens), logprobs=tuple(row.logprobs), finish=finish)
                     self._changed.notify_all()
+        if not self._rows:
+            self._together = None
 
     def _forward(self, ids: list[int], positions: list[int], attending: Attending) -> Tensor:
         """Logits (tokens, vocabulary) of tokens side by side; of the last one alone where they are one row's.

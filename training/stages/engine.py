@@ -2,7 +2,7 @@
 
 What a result depends on is set from the recipe or here, with its reason, not left to a default of TRL or
 transformers; the settings left alone are in a list that a test compares with those in force. A loss or gradient norm
-that is no number ends the run as a guard does.
+that is NaN or infinite ends the run as a guard does.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def engine_arguments(recipe: Recipe, engine: Path, *, lr: float, processes: Proc
         "save_steps": optim.save_every_steps,
         "save_total_limit": 2,
         "logging_steps": 1,
-        "logging_nan_inf_filter": False,  # it would show the average in the place of a loss that is no number
+        "logging_nan_inf_filter": False,  # it would show the average in the place of a NaN loss
         "report_to": [],
         "disable_tqdm": True,
         "dataloader_pin_memory": is_cuda,
@@ -75,7 +75,7 @@ def quiet_engine() -> None:
 
 
 class Watch(TrainerCallback):  # type: ignore[misc]
-    """Logs each step to the run's folder and stops on a number that is none. `stopped_by` names a guard that fired."""
+    """Logs each step to the run's folder and stops on NaN or inf. `stopped_by` names a guard that fired."""
 
     def __init__(self, folder: RunFolder, log: str = LOG) -> None:
         self._folder, self._log = folder, log
@@ -97,7 +97,7 @@ class Watch(TrainerCallback):  # type: ignore[misc]
         return control
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **rest: Any) -> Any:
-        """A gradient that is no number is thrown away before it gets into the weights."""
+        """A NaN gradient is thrown away before it gets into the weights."""
         gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
         if gradients:
             total = torch.nn.utils.get_total_norm(gradients)

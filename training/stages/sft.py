@@ -62,7 +62,7 @@ def train_sft(
 
 
 def dev_loss(trained: Outcome) -> float:
-    """What a rate is chosen by; a loss that is no number is the worst."""
+    """What a rate is chosen by; a NaN loss is the worst."""
     loss = trained.metrics.get("dev_loss", 0.0)
     return loss if math.isfinite(loss) else math.inf
 
@@ -100,7 +100,7 @@ def _train(
 
 
 def sft_config(recipe: Recipe, engine: Path, rate: float, processes: Processes = ALONE) -> SFTConfig:
-    """Everything the engine is told. `engine`: where it keeps its checkpoints; `rate`: the learning rate."""
+    """Everything the engine is given. `engine`: where it keeps its checkpoints; `rate`: the learning rate."""
     return SFTConfig(
         **engine_arguments(recipe, engine, lr=rate, processes=processes),
         max_length=None,  # rows are whole, and long ones were refused

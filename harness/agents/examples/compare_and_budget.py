@@ -5,7 +5,7 @@ What it adds to model_loop.py:
 - a plan first: the model lists the constraints of the request before it searches;
 - a reminder to compare: a recommendation is judged higher when the words before it compare two products that tools
   returned, with their prices or attributes. One reminder, without any id or value in it, so the words stay the model's;
-- budgets: steps and tokens are counted from the replies; near the end the model is told to decide;
+- budgets: steps and tokens are counted from the replies; near the end the model is asked to decide;
 - a last resort: if the model never recommends, the program recommends what it saw. That call counts as `code`, and a
   product found is worth more than none.
 
@@ -18,7 +18,7 @@ from arena_sdk import ToolError, llm, tools
 
 STEPS = 22  # of 25 that the policy allows
 PROMPT_TOKENS = 350_000  # of 400,000, summed over all requests
-DECIDE_AT = 5  # steps that are left when the model is told to decide
+DECIDE_AT = 5  # steps that are left when the model is asked to decide
 
 PROMPT = """You are a careful shopping assistant on a marketplace with prices in PHP.
 

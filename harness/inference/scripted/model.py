@@ -87,8 +87,8 @@ def complete(request: Mapping[str, Any]) -> dict[str, Any]:
     else:  # no tools are on offer: two sentences that quote the beginning of the prompt
         words = users[-1].split()
         more = " and so on" if len(words) > _NARRATED_WORDS else ""
-        told = f"Here is what was done: {' '.join(words[:_NARRATED_WORDS])}{more}."
-        think = f"{told} The choice follows from what was asked and what was found." if words else "OK."
+        detail = f"Here is what was done: {' '.join(words[:_NARRATED_WORDS])}{more}."
+        think = f"{detail} The choice follows from what was asked and what was found." if words else "OK."
         turn = ShopperTurn(think=think, calls=())
     if turn.calls and not offered:
         turn = ShopperTurn(think=_as_text(system, turn), calls=())

@@ -279,7 +279,7 @@ def _page(text: str) -> int:
     """1 to 5, or the page that is always empty: SN15's server knows no default page."""
     try:
         page = int(text) if text.isdigit() else _NO_PAGE
-    except ValueError:  # a digit that is no decimal, such as a superscript two
+    except ValueError:  # a digit that is not decimal, such as a superscript two
         return _NO_PAGE
     return page if page <= _PAGE_MAX else _NO_PAGE
 
