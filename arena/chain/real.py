@@ -38,6 +38,7 @@ from arena.chain.sender import (
     TurnTakenError,
     by_proxy,
     default_lock_folder,
+    first_weights_wait,
     missing_from,
     proxy_refusal,
     refused,
@@ -241,7 +242,7 @@ class BittensorSubtensor:
         async def prepare(client: bittensor.Client) -> Prepared:
             from bittensor import ChainError, ErrorCode, SetWeights
 
-            await self._demand_registered(client, signer)
+            uid = await self._demand_registered(client, signer)
             limit, wanted = await asyncio.gather(
                 client.query(("SubtensorModule", "MaxWeightsLimit"), [self._netuid]),
                 client.query(("SubtensorModule", "WeightsVersionKey"), [self._netuid]),
@@ -250,6 +251,8 @@ class BittensorSubtensor:
                 raise ChainError("the subnet's weight limit would change the vector", code=ErrorCode.INVALID_ARGUMENT)
             if old := version_refusal(self._netuid, int(wanted or 0), WEIGHTS_VERSION_KEY):
                 raise ChainError(old, code=ErrorCode.INVALID_ARGUMENT)
+            if waits := await first_weights_wait(client, self._netuid, uid, self._storage_index):
+                raise ChainError(waits, code=ErrorCode.RATE_LIMITED)
             intent = SetWeights(
                 netuid=self._netuid,
                 uids=list(uids),
@@ -315,14 +318,16 @@ class BittensorSubtensor:
         if not await client.query(("SubtensorModule", "NetworksAdded"), [self._netuid]):
             raise ArenaError("U3039", f"{self._network} has no subnet {self._netuid}")
 
-    async def _demand_registered(self, client: bittensor.Client, signer: Signer) -> None:
-        """Raises the SDK's error for a hotkey without a uid, and U3039 where there is no such subnet."""
+    async def _demand_registered(self, client: bittensor.Client, signer: Signer) -> int:
+        """The hotkey's uid. Raises the SDK's error where it has none, and U3039 where there is no such subnet."""
         from bittensor import ChainError, ErrorCode
 
-        if await client.query(("SubtensorModule", "Uids"), [self._netuid, signer.hotkey]) is None:
+        uid = await client.query(("SubtensorModule", "Uids"), [self._netuid, signer.hotkey])
+        if uid is None:
             await self._demand_subnet(client)
             detail = f"{signer.hotkey} is not registered on netuid {self._netuid}"
             raise ChainError(detail, code=ErrorCode.NOT_REGISTERED)
+        return int(uid)
 
     async def _time_of(self, block: int) -> int:
         async with self._connected() as client:

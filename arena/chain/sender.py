@@ -172,7 +172,7 @@ def _needs(client: bittensor.Client, netuid: int) -> dict[str, Awaitable[Any]]:
     module, pallet = calls.SubtensorModule, "SubtensorModule"
     items: list[tuple[str, str, list[Any]]] = [
         *((pallet, item, [netuid]) for item in _BY_NETUID.split()),
-        *((pallet, item, [netuid, 0]) for item in ("Keys", "Weights")),
+        *((pallet, item, [netuid, 0]) for item in ("Keys", "Weights", "BlockAtRegistration")),
         *((pallet, item, [netuid, _NOBODY]) for item in ("Uids", "Axons")),
         (pallet, "Owner", [_NOBODY]),
         (pallet, "TotalHotkeyAlpha", [_NOBODY, netuid]),
@@ -262,6 +262,20 @@ def version_refusal(netuid: int, wanted: int, sent: int) -> str | None:
     if wanted <= sent:
         return None
     return f"subnet {netuid} asks for weights version key {wanted}, this release sends {sent}: install a newer one"
+
+
+async def first_weights_wait(client: bittensor.Client, netuid: int, uid: int, storage_index: int) -> str | None:
+    """How long a hotkey that has set no weights yet must still wait, or None: registering counts as an update of the
+    first mechanism. Where weights were set before, the SDK says it. Updates stand under `storage_index`."""
+    pallet, head = "SubtensorModule", int(await client.block())
+    asked = ("BlockAtRegistration", [netuid, uid]), ("LastUpdate", [storage_index]), ("WeightsSetRateLimit", [netuid])
+    registered, updates, limit = [await client.query((pallet, item), key, block=head) for item, key in asked]
+    last = int(updates[uid]) if updates and uid < len(updates) else 0
+    left = last + int(limit or 0) - head
+    if not last or last != int(registered or 0) or left <= 0:
+        return None
+    waits = f"first weights wait WeightsSetRateLimit ({limit} blocks) after the registration in block {last}"
+    return f"{waits}: {left} blocks left"
 
 
 def proxy_refusal(proxy: str, hotkey: str, proxies: Sequence[Mapping[str, Any]]) -> str | None:

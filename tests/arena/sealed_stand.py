@@ -49,30 +49,32 @@ SECRETS = Secrets(
 )
 
 
-def source_of(name: str) -> str:
+def source_of(name: str, more: str = "") -> str:
     """The file of the "WINNER" or the "LOSER"."""
-    return f"# SOURCE-OF-THE-{name}\ndef agent_main(problem):\n    return []\n"
+    return f"# SOURCE-OF-THE-{name}{more}\ndef agent_main(problem):\n    return []\n"
 
 
-def marked_episode(problem: int, race_id: str, agent: str, mark: str) -> tuple[list[Payload], StoredBody]:
+def marked_episode(
+    problem: int, race_id: str, agent: str, mark: str, more: str = ""
+) -> tuple[list[Payload], StoredBody]:
     """An episode whose words, results and verdict hold a mark and what follows it."""
     payloads, _ = episode(problem, race_id=race_id, agent=agent)
     plain = body(problem)
     events = tuple(
-        replace(each, content=f"TRACE-OF-{mark} {agent}")
+        replace(each, content=f"TRACE-OF-{mark}{more} {agent}")
         if isinstance(each, Completion)
-        else replace(each, result=f"TRACE-OF-{mark} {agent}")
+        else replace(each, result=f"TRACE-OF-{mark}{more} {agent}")
         for each in plain.events
         if isinstance(each, Completion | ToolCall)
     )
-    stored = encode_body(replace(plain, events=events, query=f"TRACE-OF-{mark}"))
-    return [_marked(each, stored.body_sha256, mark) for each in payloads], stored
+    stored = encode_body(replace(plain, events=events, query=f"TRACE-OF-{mark}{more}"))
+    return [_marked(each, stored.body_sha256, mark, more) for each in payloads], stored
 
 
-def _marked(payload: Payload, body_sha256: str, mark: str) -> Payload:
+def _marked(payload: Payload, body_sha256: str, mark: str, more: str) -> Payload:
     if isinstance(payload, VerdictRecord):
         (opinion,) = payload.verdict.opinions
-        opinion = replace(opinion, explanation=f"VERDICT-OF-{mark}")
+        opinion = replace(opinion, explanation=f"VERDICT-OF-{mark}{more}")
         payload = replace(payload, verdict=replace(payload.verdict, body_sha256=body_sha256, opinions=(opinion,)))
     else:
         payload = replace(payload, body_sha256=body_sha256)
@@ -81,12 +83,13 @@ def _marked(payload: Payload, body_sha256: str, mark: str) -> Payload:
     return payload
 
 
-def fill(author: Author) -> int:
-    """Write it all; returns the log's size."""
+def fill(author: Author, more: str = "") -> int:
+    """Write it all; returns the log's size. `more` stands behind every word that is not public before the embargo
+    ends: two logs that differ in it look alike until then."""
     for race_id in RACES:
         problems = {1: race_id, 2: f"eval-{race_id}"}
         made = [
-            marked_episode(problem, race_id, agent, mark)
+            marked_episode(problem, race_id, agent, mark, "" if race_id == OPEN else more)
             for problem, mark in problems.items()
             for agent in (WINNER, LOSER)
         ]
@@ -94,10 +97,10 @@ def fill(author: Author) -> int:
         record = settlement(race_id)
         (first,) = record.standings
         second = replace(first, rank=2, agent_version_id=LOSER * 32, race_score_e4=8_000)
-        figure = SCORE if race_id == RUNNING else first.product_of_means_e4
+        figure = SCORE + len(more) if race_id == RUNNING else first.product_of_means_e4
         record = replace(
             record,
-            seed=f"SEED-OF-{race_id}",
+            seed=f"SEED-OF-{race_id}{more if race_id == RUNNING else ''}",
             drawn=(f"p-of-{race_id}",),
             standings=(replace(first, product_of_means_e4=figure), second),
             is_promotion=race_id == SEALED,
@@ -108,16 +111,16 @@ def fill(author: Author) -> int:
     for record, opens_ms in ((sealed, OPENS_MS), (opened, 0)):
         problems_of = tuple(replace(one, pool=pool) for one, pool in zip(record.problems, pools, strict=True))
         size = author.append([replace(record, problems=problems_of, opens_ms=opens_ms)])
-    asyncio.run(_submit(author))
+    asyncio.run(_submit(author, more))
     return size
 
 
-async def _submit(author: Author) -> None:
+async def _submit(author: Author, more: str) -> None:
     store = await PostgresStore.open(author.dsn, author.signer.hotkey)
     try:
         for agent, name in ((WINNER, "WINNER"), (LOSER, "LOSER")):
             found = Finding(
-                rule="similarity", outcome="review", severity="integrity", line=3, detail=f"FINDING-OF-THE-{name}"
+                rule="similarity", outcome="review", severity="integrity", line=3, detail=f"FINDING-OF-THE-{name}{more}"
             )
             report = GateReport(
                 outcome="review", findings=(found,), rules_version="gate/3", source_sha256="1", inputs_sha256="2"
@@ -128,6 +131,6 @@ async def _submit(author: Author) -> None:
                 state="qualified",
                 report=msgspec.json.encode(report).decode(),
             )
-            await store.put_submission(stored, source_of(name))
+            await store.put_submission(stored, source_of(name, more))
     finally:
         await store.close()

@@ -75,6 +75,22 @@ async def test_a_subnet_that_is_not_there_is_said(stand: NodeStand) -> None:
     await chain.close()
 
 
+async def test_first_weights_say_what_they_wait_for(stand: NodeStand) -> None:
+    at = stand.node.block
+    stand.node.write("SubtensorModule", "BlockAtRegistration", [NETUID, 0], at)
+    write(stand, "LastUpdate", [at])
+    stand.node.advance(29)
+    result = await stand.chain.set_weights(ALICE, *VECTOR)
+    assert result.status == "rate_limited"
+    assert result.detail == (
+        f"first weights wait WeightsSetRateLimit (100 blocks) after the registration in block {at}: 70 blocks left"
+    )
+    stand.node.advance(70)
+    assert (await stand.chain.set_weights(ALICE, *VECTOR)).status == "ok"
+    again = await stand.chain.set_weights(ALICE, *VECTOR)
+    assert again.status == "rate_limited" and "last set" in again.detail
+
+
 async def test_a_refusal_of_the_pool_means_what_the_dispatch_error_means(stand: NodeStand) -> None:
     for number, status, words in (
         (1, "failed", "too little stake to set weights"),

@@ -1,5 +1,5 @@
 """Crawlers that know what is sealed look for it in every answer of every route, before and after the embargo: of the
-public reads and pages, of the door and of the SN15 routes as a registered miner."""
+public reads and pages, of the door and of the SN15 routes as a registered miner, and of the exchange."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import html
 import itertools
 import json
 import re
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import quote, urlencode
 
 import httpx2
@@ -17,13 +19,17 @@ import pytest
 
 from arena.bank.batch import AcceptedProduct, Explained
 from arena.chain.keys import generate_signer, keypair_signer
+from arena.exchange.port import QUESTIONS
 from arena.records.model import EvaluationRecord
 from arena.sn15.picture import agent_uuid, race_uuid, run_uuid, version_uuid
+from arena.submissions.model import make_submission
 from problems.model import POOLS
 from problems.score import Constraint
 from tests.arena.door_stand import WIDE_RULES, Miner, SigningAuth, Stand
 from tests.arena.door_stand import serving as serving_door
-from tests.arena.sealed_stand import AGENTS, OPENS_MS, RACES, Secrets, fill
+from tests.arena.exchange_stand import HttpNet, Node
+from tests.arena.operator_stand import make_folder, publish_folder
+from tests.arena.sealed_stand import AGENTS, OPENS_MS, RACES, RUNNING, Secrets, fill, source_of
 from tests.arena.sealed_stand import SECRETS as OF_THE_RECORDS
 from tests.arena.sn15_stand import LegacyAuth, open_to_commitments
 from tests.arena.tail_stand import Author, serving
@@ -36,6 +42,7 @@ FILTERS = {"/races": ("stage", "promotion"), "/agents": ("name", "state")}
 FILTERS |= {"/firehose": ("race", "agent", "wrote"), "/traces/{validator}/{seq}": ("with",)}
 ALL_POOLS = [("pool", pool) for pool in POOLS]
 STREAMS = ("/v1/tail", "/v1/records")
+OF_THE_LOG = ("/v1/head", "/v1/checkpoints", "/v1/validators", "/proofs/{validator}/{seq}")  # hashes, by design
 
 # what a node knows of problems besides its records, out of the batches that it keeps
 ANSWERS = Secrets(
@@ -249,3 +256,92 @@ def test_every_refusal_has_the_one_shape_of_its_api(crawled):
             is_sn15 = "/v1/public/" in target or server == "sn15"
             assert found - {"head"} == shape or (is_sn15 and found <= of_sn15), target
         assert "access-control-allow-origin" not in answer.headers
+
+
+def test_what_is_sealed_changes_no_answer(postgres, sealed):
+    """Two logs that differ in every sealed word, and in its length, are answered alike: body, length and ETag."""
+    _, writer, _ = sealed
+    other = Author(postgres.dsn_for((signer := generate_signer()).hotkey), signer)
+    size = fill(other, more=" and more of it" * 9)
+    seen = []
+    for one in (writer, other):
+        with (
+            serving(one.dsn, now_ms=lambda: OPENS_MS - 1, requests_per_s=1e6, is_sn15_served=True) as server,
+            httpx2.Client(base_url=server.address, timeout=30) as http,
+        ):
+            crawler = Crawler(http, one.signer.hotkey, size)
+            pages = [page_route(page) for page in PAGES if page not in ("/traces/{validator}/{seq}", "/validators")]
+            paths = [*http.get("/openapi.json").json()["paths"].items(), *pages]
+            targets = [each for path in paths if path[0] not in STREAMS + OF_THE_LOG for each in crawler.targets(path)]
+            plain = [target for target in targets if "cursor" not in target and "limit" not in target]
+            seen.append({blind(target, one): look(http, target, one) for target in plain})
+    first, second = seen
+    assert len(first) > 100
+    assert {target: (first[target], second[target]) for target in first if first[target] != second[target]} == {}
+
+
+def look(http: httpx2.Client, target: str, author: Author) -> tuple[int, str, str, str]:
+    """Everything of an answer, without the validator's name and what tells traces apart before they open."""
+    answer = http.get(target)
+    if target.startswith("/v1/trajectories/") and answer.status_code == 200:
+        return 200, "", "", ""  # public by now, with the hashes of its place in the log
+    told = blind(answer.text, author)
+    etag = answer.headers.get("etag", "") if told == answer.text else ""
+    return answer.status_code, told, etag, answer.headers.get("content-length", "")
+
+
+def blind(text: str, author: Author) -> str:
+    """A body's hash is there so that a trace can be checked when it opens; what it covers no one can guess. A run's id
+    is of its validator."""
+    hotkey = author.signer.hotkey
+    for number, (race, agent) in enumerate(itertools.product(("", *RACES), AGENTS)):
+        text = text.replace(run_uuid(hotkey, race, agent), f"RUN-{number}")
+    text = re.sub(r"http://127\.0\.0\.1:\d+", "SERVER", text.replace(f"{hotkey[:6]}…{hotkey[-4:]}", "VALIDATOR"))
+    return re.sub(r'("body_sha256":)"[0-9a-f]{64}"', r"\1", text.replace(hotkey, "VALIDATOR"))
+
+
+async def test_the_exchange_tells_nobody_without_a_permit_and_no_peer_too_early(sealed, tmp_path: Path) -> None:
+    uri, author, _ = sealed
+    _, store = await Stand(tmp_path, author.dsn, uri).open_door()
+    permits: set[str] = set()
+    node, peer, stranger = Node(tmp_path, permits, store, author.signer), Node(tmp_path, permits), Node(tmp_path, set())
+    node.races = set(RACES)
+    made = make_submission(generate_signer(), "loser", source_of("LOSER"), time.time_ns() // 1_000_000)
+    await node.hold_source(made)
+    assert await node.note(RUNNING)
+    make_folder(tmp_path / "files")
+    released = publish_folder(node.releases, tmp_path / "files").release.files
+    net = HttpNet()
+    base = (await net.join(node)).endpoint
+    asked = {
+        "validator": [node.hotkey, peer.hotkey],
+        "hotkey": [made.hotkey],
+        "sha256": ["ab" * 32, made.commitment_sha256, *(file.sha256 for file in released)],
+        "known": [""],
+        "start": ["0"],
+        "race": [*RACES, ""],
+        "to": ["1", "9", "1000"],
+        "after": ["0"],
+    }
+    by_others: list[tuple[str, httpx2.Response]] = []
+    by_peer: list[tuple[str, httpx2.Response]] = []
+    async with httpx2.AsyncClient(base_url=base, timeout=30) as http:
+        for kind, question in QUESTIONS.items():
+            names = question.__struct_fields__
+            for values in itertools.product(*(asked[name] for name in names)):
+                target = str(httpx2.URL(f"/v1/exchange/{kind}", params=dict(zip(names, values, strict=True))))
+                signed = [stranger.auth.sign("GET", target, node.hotkey), peer.auth.sign("GET", target, peer.hotkey)]
+                by_others += [(target, await http.get(target, headers=headers)) for headers in ({}, *signed)]
+                signed = peer.auth.sign("GET", target, node.hotkey)
+                by_peer.append((target, await http.get(target, headers=signed)))
+    await net.close()
+    await store.close()
+    kept = (*SECRETS.never, *SECRETS.after, *SECRETS.named)
+    assert len(by_others) > 100 and {answer.status_code for _, answer in by_others} == {401, 403}
+    assert not any(holders(by_others, secret) for secret in kept)
+    relayed = {target for target, answer in by_peer if b"SOURCE-OF-THE-LOSER" in answer.content}
+    read = {target for target, answer in by_peer if "/v1/exchange/file" in target and answer.status_code == 200}
+    assert len(read) == len({file.sha256 for file in released})
+    assert relayed and all("/v1/exchange/submission" in target for target in relayed)  # permit holders run the agents
+    early = [(target, answer) for target, answer in by_peer if "/v1/exchange/submission" not in target]
+    assert not any(holders(early, secret) for secret in kept)
