@@ -229,7 +229,7 @@ _LICENCE = """## Licence
 
 Queries and product data come from ShoppingBench (Apache-2.0) where the production catalogue was used. What models wrote
 is subject to the terms of the models named in `models`. An agent's source is its author's: the rules of the race
-publish it and grant no licence. State the licence of this dataset here.
+publish it and grant no licence. Whoever publishes this dataset states its licence here.
 """
 
 

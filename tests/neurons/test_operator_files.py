@@ -161,7 +161,7 @@ async def test_a_running_node_takes_batches_at_once_and_says_that_a_policy_waits
         facts = await loop.turn()
         assert await loop.turn() == facts
     assert (world.state_dir / "bank" / later).is_file()
-    assert (facts.whole_sequence, facts.policy_waits) == (2, OTHER.policy_sha256)
+    assert (facts.sequence, facts.policy_waits) == (2, OTHER.policy_sha256)
     waiting = [line for line in said if line.get("code") == "V2104"]
     assert [line["released"] for line in waiting] == [OTHER.policy_sha256[:12]]
     assert node.metrics.registry.get_sample_value("arena_policy_waits") == 1

@@ -19,12 +19,12 @@ import httpx2
 from arena.chain.keys import keypair_signer
 from arena.chain.local import LocalSubtensor
 from arena.chain.opening import local_chain_path
-from tests.arena.door_stand import ROOT, unix_ms
+from tests.arena.door_stand import unix_ms
 from tests.compat.rows import Finding, Kind, Outcome, environment_of, last_words, release_of, run_command
 from tests.neurons.arena_stand import short_folder
 
 MINER = "//CompatMiner"
-AGENT = ROOT / "examples" / "model_loop.py"
+AGENT = Path(__file__).parents[3] / "examples" / "model_loop.py"
 START_S, RACE_S, POLL_S = 300, 900, 10  # seconds a slow machine may take to start, to qualify and race; between reads
 NEW_WALLET = f"""
 from bittensor_wallet import Wallet
