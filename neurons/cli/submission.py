@@ -58,13 +58,14 @@ class ChainFlags:
     state_dir: Annotated[
         str, typer.Option("--state-dir", help="With network local: the validator's folder, where the chain lies.")
     ] = ""
+    config: Annotated[Path | None, typer.Option("--config", help="TOML file of settings.")] = None
 
     def settings(self, **more: str) -> Settings:
         """The settings under these flags. Raises ArenaError V2030."""
         from neurons.settings.settings import resolve
 
         flags = {"netuid": self.netuid, "network": self.network, "state_dir": self.state_dir}
-        return resolve(flags | more).settings
+        return resolve(flags | more, self.config).settings
 
 
 @dataclass(frozen=True)

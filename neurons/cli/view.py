@@ -1,10 +1,11 @@
 """`arena view`: traces in the terminal, and any record of the log. They come from wherever a person has them: a local
-run, a body, a node's store.
+run, a body, an export, a node's store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -13,6 +14,9 @@ import typer
 
 from arena.bank.batch import Explain
 from arena.chain.keys import verify
+from arena.export.agents import AgentRow
+from arena.export.files import AGENTS, LOG, MANIFEST, read_rows, read_scrubbed
+from arena.export.model import LogRow
 from arena.records.body import decode_body, decode_content
 from arena.records.inspection import inspect
 from arena.records.model import (
@@ -27,6 +31,7 @@ from arena.view.page import trace_lines
 from arena.view.reading import Field, TraceView, chain_fact, view_evaluation, view_trace
 from harness.trace import EvaluationBody
 from judge.render import render
+from judge.verdict import UnscoredVerdict, Verdict
 from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import (
     MESSAGE_NOT_FOUND,
@@ -114,6 +119,39 @@ async def traces_of_store(
     return FoundTraces(which, tuple(traces), tuple(missing))
 
 
+def traces_of_export(folder: Path) -> Iterator[tuple[TraceView, EvaluationBody]]:
+    """The trajectories of an export, as its views have them. Raises ArenaError V2050 for a damaged file."""
+    shards = sorted((folder / LOG).glob("*.jsonl.zst"))
+    agents = [msgspec.json.decode(line, type=AgentRow) for line in (folder / AGENTS).read_bytes().splitlines()]
+    names = {row.agent_version_id: row.name or "" for row in agents}
+    verdicts: dict[str, Verdict | UnscoredVerdict] = {}
+    for row in (row for path in shards for row in read_rows(path)):
+        payload = None if row.content is None else decode_content(bytes(row.content)).payload
+        if isinstance(payload, VerdictRecord):
+            verdicts.setdefault(payload.verdict.body_sha256, payload.verdict)
+    for number, path in enumerate(shards):
+        scrubbed = read_scrubbed(folder, number)
+        for row in read_rows(path):
+            if trajectory := scrubbed.get(row.seq):
+                evaluation, body, verdict = trajectory.evaluation, trajectory.body, trajectory.verdict
+            elif row.content is not None and row.body is not None:
+                payload = decode_content(bytes(row.content)).payload
+                assert isinstance(payload, EvaluationRecord)  # no other record has a body
+                evaluation, body = payload, decode_body(bytes(row.body))
+                verdict = verdicts.get(evaluation.body_sha256)
+            else:
+                continue
+            view = view_trace(
+                body,
+                name=str(row.seq),
+                outcome=evaluation.outcome,
+                verdicts=() if verdict is None else (verdict,),
+                facts=record_facts(evaluation, names),
+                proof=signature_facts(row),
+            )
+            yield view, body
+
+
 def record_facts(evaluation: EvaluationRecord, names: Mapping[str, str]) -> tuple[Field, ...]:
     """Whose trace a record holds, and where it belongs. `names`: of agent versions, where they are known."""
     context, subject = evaluation.context, evaluation.subject
@@ -128,7 +166,7 @@ def record_facts(evaluation: EvaluationRecord, names: Mapping[str, str]) -> tupl
     )
 
 
-def signature_facts(record: SignedRecord) -> tuple[Field, ...]:
+def signature_facts(record: SignedRecord | LogRow) -> tuple[Field, ...]:
     """A record's place in its log, and whether hash and signature hold."""
     content = None if record.content is None else bytes(record.content)
     faults = inspect(entry_of(record, content), verify).faults
@@ -146,8 +184,8 @@ def view(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="[RECORD|BODY|RUN|RACE]",
-            help="Record number or id, race id, body or run file. Default: the last run.",
+            metavar="[RECORD|BODY|RUN|RACE|EXPORT]",
+            help="Record number or id, race id, body or run file, or export. Default: the last run.",
             show_default=False,
         ),
     ] = "",
@@ -196,12 +234,14 @@ def view(
 
 
 def _found(target: str, validator: str, catalogue: Path | None, store: StoreFlags) -> FoundTraces | None:
-    """The traces that a target names: a file here, else a record or race of a store; None for a record
+    """The traces that a target names: a file or export here, else a record or race of a store; None for a record
     without one."""
     path = Path(target) if target else default_cache_dir() / "last-run.json"
     if not target and not path.exists():
         typer.echo("there is no run yet; next: arena run AGENT.py", err=True)
         raise typer.Exit(EXIT_FAILED)
+    if (path / MANIFEST).exists():
+        return FoundTraces(str(path), tuple(itertools.islice(traces_of_export(path), TRACES_MAX)))
     if path.is_file():
         return traces_of_file(path)
     from neurons.race.log import open_explainer

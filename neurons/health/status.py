@@ -21,6 +21,8 @@ from foundation.codes import (
     FILE_UNUSABLE,
     FILES_LACKING,
     JOB_QUARANTINED,
+    JUDGE_FAILED,
+    MODEL_FAILED,
     NO_BATCH_LEFT,
     POLICY_WAITS,
     SLOT_RESTS,
@@ -171,6 +173,11 @@ CHECKPOINT_LATE, ANCHOR_LATE = 3, 4  # times their schedule
 DISK_LEAST_BYTES = 2 << 30
 LIMIT_LONG_BLOCKS = 720  # two tempos: no subnet's rate limit on weights is as long
 DAY_MS = 86_400_000
+# What the silence of an endpoint costs, by the code that waits for it, and where its address is set.
+_ENDPOINTS = {
+    MODEL_FAILED: ("no agent's run ends before it answers, and none loses by it", "openai_base_url or [[upstreams]]"),
+    JUDGE_FAILED: ("traces are kept, and their verdicts owed until it answers", "judge_base_url"),
+}
 
 
 class Deadline(msgspec.Struct, frozen=True, kw_only=True):
@@ -265,7 +272,9 @@ def _of_silence(now_ms: int, node: NodeFile) -> Iterator[Point]:
     elif node.beat is None:
         yield _point("V2116", "it never ran with this state folder")
     else:
-        yield _point("V2116", f"its last heartbeat is of {moment(node.beat.beat_ms)}")
+        age_ms = now_ms - node.beat.beat_ms
+        where = "old" if age_ms >= 0 else "ahead of this host's clock"
+        yield _point("V2116", f"its last heartbeat is {duration(abs(age_ms))} {where}")
 
 
 def _of_running(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
@@ -275,10 +284,17 @@ def _of_running(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
     if beat.chain.placed_block and not beat.chain.has_permit:
         where = f"uid {beat.chain.uid} without a permit" if beat.chain.uid is not None else "not registered"
         yield _point("U3035", f"{where} at block {beat.chain.placed_block}")
-    for wait in beat.waits:  # it mends itself, unless it has gone on for long, or from the start: of a wrong setting
+    for wait in beat.waits:  # it mends itself, unless it has gone on for long
         waited_ms = now_ms - wait.since_ms
-        is_urgent = waited_ms > WAITING_LONG_MS or wait.since_ms - beat.started_ms < STARTING_MS
-        yield _point(wait.code, f"{wait.loop} waits {duration(waited_ms)} ({wait.detail})", is_urgent=is_urgent)
+        minutes, is_long = waited_ms // 60_000, waited_ms > WAITING_LONG_MS
+        if (endpoint := _ENDPOINTS.get(wait.code)) is None:
+            yield _point(wait.code, f"{wait.loop} waits for {minutes} min ({wait.detail})", is_urgent=is_long)
+            continue
+        cost, setting = endpoint
+        about = f"{wait.detail}; silent for {minutes} min. It is no agent's fault: {cost}. The node goes on with all"
+        fix = f"start the endpoint, and the node finds it by itself; or set {setting} to where it is and restart it"
+        is_first = wait.since_ms - beat.started_ms < STARTING_MS  # silent from the start: it may have another address
+        yield Point(code=wait.code, about=f"{about} else", fix=fix, is_urgent=is_long or is_first)
     for slot in beat.resting:
         about = f"slot {slot.slot}, {slot.tries} tries: {slot.failure.code} {slot.failure.detail}".rstrip()
         yield _point(SLOT_RESTS, about, is_urgent=now_ms - slot.since_ms > WAITING_LONG_MS)
@@ -431,7 +447,12 @@ def _log(store: StoreFacts, now_ms: int) -> str:
 def _weights(store: StoreFacts, beat: Heartbeat | None) -> str:
     if not store.weights:
         return "never tried"
-    latest = store.weights[0]
+    latest, last_ok = store.weights[0], next((row for row in store.weights if row.status == "ok"), None)
     age = f", {beat.chain.block - latest.block} blocks ago" if beat and beat.chain.block >= latest.block else ""
-    did = "set" if latest.status == "ok" else latest.status.replace("_", " ")
-    return f"{did} for {latest.race_id} in block {latest.block}{age}"
+    where = f"for {latest.race_id} in block {latest.block}{age}"
+    if last_ok is latest:
+        return f"set {where}"
+    text = f"{latest.status.replace('_', ' ')} {where}"
+    if last_ok is None:
+        return f"{text}; last set before the latest tries"
+    return f"set for {last_ok.race_id} in block {last_ok.block}; {text}"

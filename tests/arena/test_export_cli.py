@@ -98,11 +98,16 @@ def view(*arguments: object):
     return CliRunner().invoke(view_app, [str(argument) for argument in arguments])
 
 
-def test_a_race_in_a_store_is_looked_at(dsn):
+def test_a_race_in_a_store_and_its_export_are_looked_at_alike(dsn, tmp_path: Path):
+    assert records("export", "--dsn", dsn, "--out", tmp_path / "out").exit_code == 0
     of_race = view("r1", "--dsn", dsn)
     assert of_race.exit_code == 0, of_race.output
     assert "r1: 2 traces" in of_race.output and of_race.output.count("solved, rule 1.0000, coefficient") == 2
     stored = json.loads(view("r1", "--dsn", dsn, "--json").stdout)
-    assert all("holds: signed by" in dict(one["proof"])["signature"] for one in stored)
-    one_line = view("r1", "--dsn", dsn, "--trace", stored[1]["name"]).output
+    exported = json.loads(view(tmp_path / "out", "--json").stdout)
+    assert len(stored) == 2
+    assert [one["steps"] for one in stored] == [one["steps"] for one in exported]
+    assert [one["judges"] for one in stored] == [one["judges"] for one in exported]
+    assert all("holds: signed by" in dict(one["proof"])["signature"] for one in (*stored, *exported))
+    one_line = view(tmp_path / "out", "--trace", stored[1]["name"]).output
     assert "What happened" in one_line and "find_product [llm]" in one_line
