@@ -10,7 +10,7 @@ import msgspec
 
 from arena.evaluate import Evaluation
 from arena.records.model import StoredCheckpoint
-from harness.trace import Completion, EvaluationBody, ToolCall
+from harness.trace import Completion, EvaluationBody, Event, ToolCall
 from judge.render import Span, neutral_name, neutral_text, render
 from judge.rubric import GATES, QUALITY_LEVELS_E4
 from judge.verdict import UnscoredVerdict, Verdict
@@ -217,15 +217,15 @@ def _numbered(verdicts: Sequence[Verdict | UnscoredVerdict], texts: dict[int, st
 
 
 def _steps(body: EvaluationBody, spans: Sequence[Span], quotes: Sequence[Quote]) -> Iterator[TraceStep]:
-    """Every event that judges are shown, by its number, and how many more there are."""
+    """Every event: those that judges are shown by the numbers of their spans, then what is beyond."""
     shown = iter(spans[1:])
     yield TraceStep(span=1, kind="user", title="the user", pieces=_pieces(spans[0], quotes))
-    for number, event in enumerate(body.events):
-        for _ in range(2 if isinstance(event, ToolCall) else 1):
+    for event in body.events:
+        for place in range(2 if isinstance(event, ToolCall) else 1):
             span = next(shown, None)
             if span is None:
-                yield TraceStep(kind="refused", title=f"{len(body.events) - number} more events stand in the record")
-                return
+                yield _unshown(event, place)
+                continue
             facts = []
             rows: tuple[str, ...] = ()
             if isinstance(event, Completion):
@@ -249,6 +249,19 @@ def _steps(body: EvaluationBody, spans: Sequence[Span], quotes: Sequence[Quote])
                 rows=rows,
                 pieces=_pieces(span, quotes),
             )
+
+
+def _unshown(event: Event, place: int) -> TraceStep:
+    """An event beyond what judges are shown. `place` 1: a call's result."""
+    if isinstance(event, Completion):
+        text = neutral_text("\n".join(part for part in (event.reasoning, event.content) if part.strip()))
+        return TraceStep(turn=event.step, kind="said", title=neutral_name(event.model), pieces=(Piece(text=text),))
+    if not isinstance(event, ToolCall):
+        return TraceStep(kind="refused")
+    title, pieces = neutral_name(event.name), (Piece(text=neutral_text(event.result if place else event.arguments)),)
+    if place:
+        return TraceStep(turn=event.step, kind="result", title=title, pieces=pieces)
+    return TraceStep(turn=event.step, kind="call", title=title, badge=event.emitter, pieces=pieces)
 
 
 def _pieces(span: Span, quotes: Sequence[Quote]) -> tuple[Piece, ...]:

@@ -11,13 +11,16 @@ from msgspec.structs import replace
 
 from arena.bank.batch import NOTHING, BatchExplainer, seal, write_batch
 from arena.records.model import EvaluationRecord
+from arena.view.reading import view_trace
 from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.native import open_catalogue
+from judge.render import DEFAULT_CAPS
 from neurons.race.log import open_explainer
 from problems.model import OutcomeScore
 from problems.score import score
 from problems.titles import LexicalTitles
 from tests.arena.log_stand import episode
+from tests.judge.bodies import PLAN, body_of, completion, search
 from tests.problems.stand import PROBLEMS, PRODUCTS
 
 CATALOGUE = "22"
@@ -94,3 +97,12 @@ def test_a_state_folder_has_what_it_takes_and_an_index_may_be_named(tmp_path):
     assert {one.axis for one in named.constraints if one.slot == 0} == {"shop"}
     (state / "catalogues" / "mine").symlink_to(index)
     assert open_explainer(state).explain(record, sha256) == named
+
+
+def test_a_trace_longer_than_what_judges_see_is_shown_to_its_end():
+    calls = [search(number, 1) for number in range(DEFAULT_CAPS.spans)]
+    last = completion(2, "These are the very last words.")
+    steps = view_trace(body_of(completion(1, PLAN), *calls, last)).steps
+    assert len(steps) == 3 + 2 * len(calls) > DEFAULT_CAPS.spans
+    assert [piece.text for piece in steps[-1].pieces] == ["These are the very last words."]
+    assert (steps[-3].kind, steps[-3].badge, steps[-2].kind) == ("call", "llm", "result")
