@@ -49,6 +49,7 @@ CONTROL_SHA256 = "9e3001199bd8d7f95c72853bc136892a0a29911ecebef5b3cd622f056584ba
 
 PAPER = Policy(
     name="paper",
+    version=2,
     limits=EpisodeLimits(result_bytes=8 << 20, trace_bytes=1 << 20, body_bytes=16 << 20, host_work=1_150_000_000),
     inference=InferenceRules(models=OPEN_MODELS, served_bytes=131_072),
     rubric=Rubric(rubric_id="reasoning/1", models=JUDGE_MODELS, prompt_sha256=REASONING_1_PROMPT_SHA256),
@@ -56,11 +57,13 @@ PAPER = Policy(
     admission=AdmissionRules(rule="agreed"),
     qualifying=QualifyingRules(variant_blocks=5),
     race=RaceRules(control_sha256=CONTROL_SHA256, refused_attempts=3),
+    promotion=PromotionRules(kind="evidence"),
 )
 
 SN15_2026_08 = replace(
     PAPER,
     name="sn15-2026-08",
+    version=1,
     cooldown=CooldownRules(
         accepted_blocks=18 * _BLOCKS_PER_HOUR,
         integrity_blocks=18 * _BLOCKS_PER_HOUR,
@@ -82,8 +85,6 @@ SN15_ENVIRONMENT = replace(
 )
 
 AGENTIC = replace(PAPER, name="agentic", race=replace(PAPER.race, lambda_e4=3_000))
-
-EVIDENCE = replace(PAPER, name="evidence", promotion=PromotionRules(kind="sequential"))
 
 WINNER = replace(PAPER, name="winner", weights=WeightRules(kind="winner_takes_all", top_e4=10_000))
 
@@ -107,11 +108,12 @@ DEMO = replace(
         results_required=1,
         lease_ms=30_000,
     ),
+    promotion=PromotionRules(kind="evidence", evidence_alone=20, evidence_races=1),  # one short race may do
     guest=GuestRules(is_racing_level_required=False),
 )
 
 POLICIES: dict[str, Policy] = {
-    policy.name: policy for policy in (PAPER, SN15_2026_08, SN15_ENVIRONMENT, AGENTIC, EVIDENCE, WINNER, DEMO)
+    policy.name: policy for policy in (PAPER, SN15_2026_08, SN15_ENVIRONMENT, AGENTIC, WINNER, DEMO)
 }
 
 

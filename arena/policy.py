@@ -91,14 +91,16 @@ class RaceRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromotionRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Margin over the top agent, decaying linearly to zero."""
+    """Evidence against the top agent, or a margin over it that decays linearly to zero."""
 
-    kind: Literal["margin", "window", "sequential"] = "margin"
+    kind: Literal["margin", "window", "evidence"] = "margin"
     margin_e4: int = 300
     decay_ms: int = 7 * 86_400_000
     window_races: int = 3
     elimination_e4: int = 0  # share of the field eliminated by raw score
-    alpha_e4: int = 500  # sequential: chance of promoting an agent that is not better
+    evidence: int = 200  # that takes the top, whichever single validator is ignored
+    evidence_alone: int = 600  # the same where fewer than three validators hold a permit
+    evidence_races: int = 2  # that a hotkey has to run in a reign before it takes the top
 
 
 class WeightRules(msgspec.Struct, frozen=True, kw_only=True):

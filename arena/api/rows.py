@@ -18,9 +18,11 @@ from fastapi import Query
 
 from arena.api.board import HOUR_MS, Board, DayCounts, RaceView, held
 from arena.gate.rules import Finding, GateReport
+from arena.policy import PromotionRules
+from arena.race.evidence import UNIT, held_millionths, needed
 from arena.race.settle import policy_of
 from arena.race.weights import margin_e4
-from arena.records.model import SettlementRecord, Standing, Subject
+from arena.records.model import Evidence, SettlementRecord, Standing, Subject
 from arena.records.port import SubmissionState
 from arena.visibility.rule import MOMENTS, Access, Moment, Thing, may_see, opening_text
 from foundation.canonical import UNREADABLE_JSON
@@ -30,6 +32,7 @@ from problems.model import Bucket, Pool
 
 RaceStage = Literal["open", "closed", "running", "settling", "settled", "cancelled", "unknown"]
 HOURS_SHOWN = 7 * 24
+EVIDENCE_SHOWN = 3  # hotkeys of a race
 
 
 # -- races
@@ -148,7 +151,8 @@ def _decision(record: SettlementRecord, named: Callable[[str], str], now_ms: int
         rules = policy_of(record).promotion
     except ArenaError:
         return
-    if rules.kind == "sequential":
+    if rules.kind == "evidence":
+        yield from _evidence_said(record, named, rules, len(inputs.validators))
         return
     if before is not None:
         then = margin_e4(rules, inputs.closes_ms - before.promoted_ms)
@@ -162,6 +166,21 @@ def _decision(record: SettlementRecord, named: Callable[[str], str], now_ms: int
             f"today a challenger {asked} the top agent; after a promotion the margin falls from"
             f" {rules.margin_e4 / 100:.2f} % to nothing within {rules.decay_ms / 86_400_000:g} days"
         )
+
+
+def _evidence_said(
+    record: SettlementRecord, named: Callable[[str], str], rules: PromotionRules, validators: int
+) -> Iterable[str]:
+    yield (
+        f"a hotkey takes the top once it holds evidence {needed(rules, validators)} against the top agent, after at"
+        f" least {rules.evidence_races} races: it starts at 1, is multiplied up by a lead and down by a deficit on"
+        " every problem, and carries over races and new versions until the top changes"
+    )
+    agents = {one.miner_hotkey: one.agent_version_id for one in record.standings}
+    held = record.evidence.held if isinstance(record.evidence, Evidence) else ()
+    for one in sorted(held, key=lambda each: -held_millionths(each, validators))[:EVIDENCE_SHOWN]:
+        who = named(agents[one.miner_hotkey]) if one.miner_hotkey in agents else one.miner_hotkey
+        yield f"{who} holds {held_millionths(one, validators) / UNIT:.4g} after {one.races} races"
 
 
 # -- agents

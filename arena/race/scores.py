@@ -76,6 +76,7 @@ class SettlementInputs(msgspec.Struct, frozen=True, kw_only=True):
 class TrajectoryResult(msgspec.Struct, frozen=True, kw_only=True):
     """One validator's counted result for one (agent, problem). `quality_e4` is None for an unjudged failure."""
 
+    validator: str
     is_success: bool
     is_agentic: bool
     score_e4: int  # outcome (0 or 1) x coefficient
@@ -119,7 +120,7 @@ def score_field(
     """Score every agent on every non-void problem. `validators` is the number of permits at the closing block."""
     required = results_needed(rules, validators)
     decisive = 2 if min(rules.validators_per_problem, validators) > 2 else 1
-    void = tuple(problem_id for problem_id in drawn if counts.control.get(problem_id, 0) < required)
+    void = tuple(problem_id for problem_id in drawn if len(counts.control.get(problem_id, ())) < required)
     counted = [problem_id for problem_id in drawn if problem_id not in frozenset(void)]
     scored = tuple(
         AgentScore(
@@ -147,12 +148,12 @@ def pair_score(problem_id: str, pair: PairCount, required: int, decisive: int) -
     keeps what it has to itself, unless it can be seen to have tried.
     """
     results = pair.results
-    if pair.faults and len(results) >= required:
+    if pair.faulted and len(results) >= required:
         failed = replace(results[0], is_success=False, is_agentic=False, score_e4=0, quality_e4=None)
-        results = (*results, *[failed] * pair.faults)
-    elif pair.faults >= decisive:
+        results = (*results, *[failed] * len(pair.faulted))
+    elif len(pair.faulted) >= decisive:
         return ProblemScore(problem_id=problem_id, state="faulted")
-    needed = required if pair.is_tried_elsewhere and not pair.faults else 1
+    needed = required if pair.is_tried_elsewhere and not pair.faulted else 1
     if len(results) < needed:
         return ProblemScore(problem_id=problem_id, state="missing")
     qualities = [result.quality_e4 for result in results if result.quality_e4 is not None]
@@ -288,19 +289,31 @@ def _key(row: LoggedRecord[AttemptRecord | EvaluationRecord]) -> Place:
 class PairCount(msgspec.Struct, frozen=True):
     """What the validators that decide a pair found: at most k places in assignment order, each a result or a fault.
 
-    `is_tried_elsewhere`: another validator tried it and has nothing to show.
+    `faulted`: those of them whose fault stands against the agent. `is_tried_elsewhere`: another validator tried it and
+    has nothing to show.
     """
 
     results: tuple[TrajectoryResult, ...] = ()
-    faults: int = 0
+    faulted: tuple[str, ...] = ()
     is_tried_elsewhere: bool = False
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
-    """A race's records as counted. `control`: by problem, the validators with a result of the control agent."""
+    """A race's records as counted. `control`: by problem and validator, the results of the control agent."""
 
     pairs: Mapping[Pair, PairCount]
-    control: Mapping[str, int]
+    control: Mapping[str, Mapping[str, TrajectoryResult]]
+
+
+def runs_of(agent: AgentScore, counted: Counted) -> tuple[dict[str, int], ...]:
+    """By problem what each validator's counted run scored an agent, in ten-thousandths: 0 for a fault; none where the
+    agent has no score."""
+    runs = []
+    for problem in agent.problems:
+        pair = counted.pairs[agent.candidate.subject.agent_version_id, problem.problem_id]
+        given = {one.validator: one.score_e4 for one in pair.results} | dict.fromkeys(pair.faulted, 0)
+        runs.append(given if problem.state == "scored" else {})
+    return tuple(runs)
 
 
 def record_set_sha256(rows: Iterable[LoggedRecord[RacePayload]]) -> str:
@@ -333,12 +346,12 @@ def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -
             results = tuple(given[hotkey] for hotkey in present if hotkey not in faulted)
             counted[agent, problem_id] = PairCount(
                 results,
-                sum(hotkey in faulted for hotkey in present),
+                tuple(hotkey for hotkey in present if hotkey in faulted),
                 not tried.get((agent, problem_id), set()) <= given.keys(),
             )
     control = frozenset({control_subject(inputs.policy.race).agent_version_id})
     found = _results_by_validator(inputs, problems, control)
-    return Counted(pairs=counted, control={problem_id: len(results) for (_, problem_id), results in found.items()})
+    return Counted(pairs=counted, control={problem_id: results for (_, problem_id), results in found.items()})
 
 
 def pairs_given(inputs: SettlementInputs) -> dict[str, frozenset[tuple[str, str]]]:
@@ -454,6 +467,7 @@ def _results_by_validator(
         if not isinstance(outcome, OutcomeScore) or (outcome.is_success and verdict is None):
             continue  # the outcome, or the verdict on a success, is owed
         found.setdefault(key, {})[row.validator] = TrajectoryResult(
+            validator=row.validator,
             is_success=outcome.is_success,
             is_agentic=row.record.is_agentic,
             score_e4=verdict.coefficient_e4 if outcome.is_success and verdict is not None else 0,

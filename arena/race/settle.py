@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from arena.chain.port import BeaconRound, Metagraph, Neuron
 from arena.policy import Policy, PromotionRules
 from arena.race.draw import draw_problems, race_seed
+from arena.race.evidence import carry, held_millionths, is_enough
 from arena.race.schedule import opening_ms
 from arena.race.scores import (
     AgentScore,
+    Counted,
     FieldScores,
     LoggedRecord,
     RacePayload,
@@ -32,21 +35,21 @@ from arena.race.scores import (
     rank,
     record_set_sha256,
     resample,
+    runs_of,
     score_field,
     success_e4,
 )
 from arena.race.weights import (
-    add_duels,
     beats_margin,
     chain_vector,
     duel,
     eliminated_agents,
-    is_evidence_enough,
     weighted_scores,
 )
 from arena.records.model import (
     AttemptRecord,
     EvaluationRecord,
+    Evidence,
     PastSettlement,
     RaceInputs,
     SettlementRecord,
@@ -92,7 +95,7 @@ def settle(inputs: SettlementInputs) -> SettlementRecord:
     scores = score_field(stated.field, drawn, counted, inputs.policy.race, len(stated.validators))
     if len(scores.void) * _UNIT > inputs.policy.race.cancel_void_e4 * len(drawn):
         return replace(blank, void=scores.void, reason=f"{len(scores.void)} of {len(drawn)} problems are void")
-    return _settled(inputs, blank, scores)
+    return _settled(inputs, blank, scores, counted)
 
 
 def _in_order(inputs: SettlementInputs) -> RaceInputs:
@@ -152,7 +155,9 @@ def cancelled_settlement(
     )
 
 
-def _settled(inputs: SettlementInputs, blank: SettlementRecord, scores: FieldScores) -> SettlementRecord:
+def _settled(
+    inputs: SettlementInputs, blank: SettlementRecord, scores: FieldScores, counted: Counted
+) -> SettlementRecord:
     lambda_e4 = inputs.policy.race.lambda_e4
     ranked = rank(scores.agents, lambda_e4)
     promotion, incumbent = inputs.policy.promotion, _incumbent_score(inputs, ranked)
@@ -161,7 +166,8 @@ def _settled(inputs: SettlementInputs, blank: SettlementRecord, scores: FieldSco
         crown = weighted_scores(crown, relevant_history(inputs), promotion.window_races)
     # (wins, losses) against the incumbent on this race's draw; zeros without one
     duels = {_id(agent): duel(agent, incumbent) if incumbent else (0, 0) for agent in ranked}
-    top, top_hotkey = _top(inputs, ranked, crown, duels)
+    evidence = _evidence(inputs, ranked, counted, incumbent) if promotion.kind == "evidence" else UNSET
+    top, top_hotkey = _top(inputs, ranked, crown, evidence)
     eliminated = eliminated_agents(ranked, top, promotion)
     picks = resample(blank.seed, scores.counted)
     standings = []
@@ -201,42 +207,66 @@ def _settled(inputs: SettlementInputs, blank: SettlementRecord, scores: FieldSco
         standings=tuple(standings),
         top_agent_version_id=top,
         is_promotion=top != blank.top_agent_version_id,
+        evidence=evidence,
         uids=vector.uids,
         weights_u16=vector.weights,
     )
 
 
-def _top(
-    inputs: SettlementInputs,
-    ranked: Sequence[AgentScore],
-    crown: Mapping[str, int],
-    duels: Mapping[str, tuple[int, int]],
-) -> tuple[str, str]:
-    """(agent version id, hotkey) at the top after this race. A challenger that scored nothing never gets there."""
-    top, reigning = inputs.stated.incumbent, _incumbent_score(inputs, ranked)
-    best = max(ranked, key=lambda agent: crown[_id(agent)])  # the first of equals: the better ranked
-    if top is None or reigning is None:
-        is_promoted = exact_score(best, 0) > 0
+def _evidence(
+    inputs: SettlementInputs, ranked: Sequence[AgentScore], counted: Counted, incumbent: AgentScore | None
+) -> Evidence:
+    """What every hotkey holds against the top agent after this race. The control agent stands in an empty seat, and for
+    a top agent that does not race."""
+    if incumbent is not None:
+        theirs: Sequence[Mapping[str, int]] = runs_of(incumbent, counted)
     else:
-        is_promoted = best is not reigning and _is_promoted(inputs, top, best, reigning, crown, duels)
-    if is_promoted:
-        return _id(best), best.candidate.subject.miner_hotkey
+        results = [counted.control[problem.problem_id] for problem in ranked[0].problems]
+        theirs = [{name: one.score_e4 for name, one in given.items()} for given in results]
+    past = relevant_history(inputs)
+    before = past[-1].evidence if past and isinstance(past[-1].evidence, Evidence) else Evidence()
+    challengers = [agent for agent in ranked if agent is not incumbent]
+    raced = {agent.candidate.subject.miner_hotkey: runs_of(agent, counted) for agent in challengers}
+    return carry(before, raced, theirs)
+
+
+def _top(
+    inputs: SettlementInputs, ranked: Sequence[AgentScore], crown: Mapping[str, int], evidence: Evidence | UnsetType
+) -> tuple[str, str]:
+    """(agent version id, hotkey) at the top after this race. By a margin a challenger that scored nothing never gets
+    there."""
+    rules, top, reigning = inputs.policy.promotion, inputs.stated.incumbent, _incumbent_score(inputs, ranked)
+    best = max(ranked, key=lambda agent: crown[_id(agent)])  # the first of equals: the better ranked
+    if isinstance(evidence, Evidence):
+        crowned = _crowned(ranked, evidence, rules, len(inputs.stated.validators))
+    elif top is None or reigning is None:
+        crowned = best if exact_score(best, 0) > 0 else None
+    else:
+        crowned = best if best is not reigning and _is_ahead(inputs, top, best, reigning, crown) else None
+    if crowned is not None:
+        return _id(crowned), crowned.candidate.subject.miner_hotkey
     return (top.agent_version_id, top.miner_hotkey) if top else ("", "")
 
 
-def _is_promoted(
-    inputs: SettlementInputs,
-    top: Top,
-    best: AgentScore,
-    reigning: AgentScore,
-    crown: Mapping[str, int],
-    duels: Mapping[str, tuple[int, int]],
+def _crowned(
+    ranked: Sequence[AgentScore], evidence: Evidence, rules: PromotionRules, validators: int
+) -> AgentScore | None:
+    """Who holds enough evidence: of several the one that holds most, then the earlier commitment."""
+    held = {one.miner_hotkey: one for one in evidence.held if is_enough(one, rules, validators)}
+    able = [agent for agent in ranked if agent.candidate.subject.miner_hotkey in held]
+
+    def order(agent: AgentScore) -> tuple[int, int, str]:
+        subject = agent.candidate.subject
+        most = held_millionths(held[subject.miner_hotkey], validators)
+        return (-most, subject.commitment_block, subject.agent_version_id)
+
+    return min(able, key=order, default=None)
+
+
+def _is_ahead(
+    inputs: SettlementInputs, top: Top, best: AgentScore, reigning: AgentScore, crown: Mapping[str, int]
 ) -> bool:
-    rules: PromotionRules = inputs.policy.promotion
-    if rules.kind == "sequential":
-        wins, losses = add_duels(_id(best), duels[_id(best)], relevant_history(inputs))
-        return is_evidence_enough(wins, losses, rules.alpha_e4)
-    reign_ms = inputs.stated.closes_ms - top.promoted_ms
+    rules, reign_ms = inputs.policy.promotion, inputs.stated.closes_ms - top.promoted_ms
     if rules.kind == "window":
         return beats_margin(crown[_id(best)], crown[_id(reigning)], rules, reign_ms)
     lambda_e4 = inputs.policy.race.lambda_e4
@@ -262,14 +292,13 @@ def settlement_sha256(record: SettlementRecord) -> str:
 
 def relevant_history(inputs: SettlementInputs) -> tuple[SettlementRecord, ...]:
     """The earlier settlements that the policy's promotion rule looks at: none (`margin`), the rest of the window
-    (`window`), or the races of the incumbent's reign (`sequential`)."""
-    rules = inputs.policy.promotion
+    (`window`), or the last one where its top agent still reigns (`evidence`, which it carries)."""
+    rules, top = inputs.policy.promotion, inputs.stated.incumbent
     settled = tuple(past for past in inputs.history if past.state == "settled")
     if rules.kind == "window" and rules.window_races > 1:
         return settled[-(rules.window_races - 1) :]
-    if rules.kind == "sequential" and inputs.stated.incumbent is not None:
-        top = inputs.stated.incumbent.agent_version_id
-        return tuple(past for past in settled if past.top_agent_version_id == top and not past.is_promotion)
+    if rules.kind == "evidence" and settled and not settled[-1].is_promotion:
+        return settled[-1:] if settled[-1].top_agent_version_id == (top.agent_version_id if top else "") else ()
     return ()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import comb, factorial
 
 import msgspec
 
@@ -61,24 +60,6 @@ def duel(challenger: AgentScore, incumbent: AgentScore) -> tuple[int, int]:
         wins += mine.score_e4 > theirs.score_e4
         losses += mine.score_e4 < theirs.score_e4
     return wins, losses
-
-
-def is_evidence_enough(wins: int, losses: int, alpha_e4: int) -> bool:
-    """True when the e-value of `wins` against `losses` reaches 1 / alpha.
-
-    The e-value is the likelihood ratio of a win rate drawn uniformly from (1/2, 1) against 1/2. Under "not better" it
-    reaches 1 / alpha ever, over any number of races, with probability at most alpha (Ville's inequality).
-    Closed form: wins! losses! / (n+1)! x sum of C(n+1, j) for j up to wins.
-    """
-    n = wins + losses
-    tail = sum(comb(n + 1, j) for j in range(wins + 1))
-    return factorial(wins) * factorial(losses) * tail * alpha_e4 >= _UNIT * factorial(n + 1)
-
-
-def add_duels(agent: str, duel: tuple[int, int], history: Iterable[SettlementRecord]) -> tuple[int, int]:
-    """(wins, losses) of an agent against the incumbent, in this race and in earlier ones of its reign."""
-    rows = [row for record in history for row in record.standings if row.agent_version_id == agent]
-    return duel[0] + sum(row.wins for row in rows), duel[1] + sum(row.losses for row in rows)
 
 
 def eliminated_agents(ranked: Sequence[AgentScore], top: str, rules: PromotionRules) -> frozenset[str]:

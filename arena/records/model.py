@@ -123,6 +123,24 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     faulted: int = 0  # problems scored 0 for faults, under a policy with a control agent
 
 
+class HeldEvidence(msgspec.Struct, frozen=True, kw_only=True):
+    """What one hotkey holds against the top agent. `millionths`: by left-out validator, then by stake."""
+
+    miner_hotkey: str
+    races: int
+    millionths: tuple[tuple[int, ...], ...]
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """The evidence of all hotkeys in one reign, as a race carries it to the next (`arena.race.evidence`).
+
+    `left_out`: the validators of which one is left out, behind "" for nobody.
+    """
+
+    left_out: tuple[str, ...] = ("",)
+    held: tuple[HeldEvidence, ...] = ()
+
+
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """An agent version that wants to race. `qualifying_score_e4` is its lower median over validators."""
 
@@ -206,6 +224,7 @@ class SettlementRecord(msgspec.Struct, frozen=True, kw_only=True, tag="settlemen
     uids: tuple[int, ...]
     weights_u16: tuple[int, ...]
     inputs: RaceInputs | None = None
+    evidence: Evidence | msgspec.UnsetType = msgspec.UNSET  # against the top agent, where the policy crowns by it
 
 
 class ReleasedProblem(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from arena.bank.batch import Batch, SealedProblem
 from arena.chain.port import BeaconRound, Metagraph, Neuron
 from arena.policies import DEMO
-from arena.policy import Policy
+from arena.policy import Policy, PromotionRules
 from arena.race.draw import draw_problems, race_seed
 from arena.race.machine import (
     Event,
@@ -58,12 +58,14 @@ def digest(*parts: object) -> str:
 
 
 def policy(base: Policy = DEMO, **race: object) -> Policy:
-    """A small race. Its gate's version and admission are those under which the kept ends of races were made."""
+    """A small race by the margin. Gate, admission and version are those under which the kept ends were made."""
     fields: dict[str, object] = {"problems": 10, "batch_problems": 12} | race
     return replace(
         base,
         gate=replace(base.gate, version="gate/2", similarity_review_e4=6_000),
         admission=replace(base.admission, is_commitment_enough=False),
+        promotion=PromotionRules(),
+        version=1,
         race=replace(base.race, **fields),
     )
 

@@ -1,21 +1,16 @@
-"""Promotion: the decaying margin, SN15's window, the sequential test; and what follows for the top and its weights."""
+"""Promotion: the decaying margin and SN15's window; and what follows for the top and its weights."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from arena.policies import EVIDENCE, SN15_2026_08
+from arena.policies import SN15_2026_08
 from arena.policy import PromotionRules
 from arena.race.settle import settle
-from arena.race.weights import (
-    beats_margin,
-    is_evidence_enough,
-    weighted_scores,
-)
+from arena.race.weights import beats_margin, weighted_scores
 from arena.records.model import SettlementRecord, Top
 from tests.arena.race_stand import batch, candidate, drawn_of, inputs, policy, solves
 
@@ -95,27 +90,3 @@ def test_the_window_policy_crowns_by_weighted_and_eliminates_by_raw_score():
     assert gone == ["v-e", "v-f", "v-g", "v-h", "v-i", "v-j"]
     assert [row.race_score_e4 for row in record.standings[:2]] == [10_000, 9_000]
     assert [row.crown_score_e4 for row in record.standings[:2]] == [8_666, 8_333]  # anchor 8,000 + a third of the lead
-
-
-# -- sequential (evidence)
-def e_value_by_integration(wins: int, losses: int, steps: int = 20_000) -> float:
-    """The mixture likelihood ratio, integrated numerically: an independent way to the closed form."""
-    grid = (np.arange(steps) + 0.5) / steps / 2 + 0.5
-    return float(np.mean((2 * grid) ** wins * (2 * (1 - grid)) ** losses))
-
-
-@pytest.mark.parametrize(("wins", "losses"), [(0, 0), (5, 0), (6, 0), (9, 1), (12, 3), (20, 12), (3, 9)])
-def test_the_evidence_is_the_mixture_likelihood_ratio(wins, losses):
-    value = e_value_by_integration(wins, losses)
-    for alpha_e4 in (100, 500, 2_000, 9_999):
-        if abs(value * alpha_e4 / 10_000 - 1) > 1e-3:
-            assert is_evidence_enough(wins, losses, alpha_e4) is (value >= 10_000 / alpha_e4)
-
-
-def test_the_sequential_policy_adds_up_duels_over_races():
-    rules = replace(policy(), promotion=EVIDENCE.promotion)
-    scores = {"a": 9, "b": 5, "c": 2}
-    once = settle(inputs(ABC, solves(scores), rules=rules, incumbent=top_at(0)))
-    assert (once.top_agent_version_id, once.standings[0].wins, once.standings[0].losses) == ("v-b", 4, 0)
-    twice = settle(inputs(ABC, solves(scores), rules=rules, incumbent=top_at(0), history=(once,)))
-    assert (twice.top_agent_version_id, twice.is_promotion) == ("v-a", True)
