@@ -47,6 +47,9 @@ _BLOCKS_PER_HOUR = 300  # 12 s a block
 # The shipped baseline (`harness/agents`), without a preference of models: it searches, and the first model drives it.
 CONTROL_SHA256 = "9e3001199bd8d7f95c72853bc136892a0a29911ecebef5b3cd622f056584ba00"
 
+# The same, driven by the hasty scripted model: whom the sample agents can beat.
+_HASTY_SHA256 = "ad113940f39a73f292a4e3babb70b0f976c6c651efa03f2f87f7d2094c2f652c"
+
 PAPER = Policy(
     name="paper",
     version=2,
@@ -107,8 +110,9 @@ DEMO = replace(
         validators_per_problem=1,
         results_required=1,
         lease_ms=30_000,
+        control_sha256=_HASTY_SHA256,
     ),
-    promotion=PromotionRules(kind="evidence", evidence_alone=20, evidence_races=1),  # one short race may do
+    promotion=PromotionRules(kind="evidence", evidence_races=1),  # a single short race shows a top agent
     guest=GuestRules(is_racing_level_required=False),
 )
 
