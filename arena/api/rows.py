@@ -19,10 +19,10 @@ from fastapi import Query
 from arena.api.board import HOUR_MS, Board, DayCounts, RaceView, held
 from arena.gate.rules import Finding, GateReport
 from arena.policy import PromotionRules
-from arena.race.evidence import UNIT, held_millionths, needed
+from arena.race.evidence import UNIT, held_by_hotkey, needed
 from arena.race.settle import policy_of
 from arena.race.weights import margin_e4
-from arena.records.model import Evidence, SettlementRecord, Standing, Subject
+from arena.records.model import SettlementRecord, Standing, Subject
 from arena.records.port import SubmissionState
 from arena.visibility.rule import MOMENTS, Access, Moment, Thing, may_see, opening_text
 from foundation.canonical import UNREADABLE_JSON
@@ -177,10 +177,8 @@ def _evidence_said(
         " every problem, and carries over races and new versions until the top changes"
     )
     agents = {one.miner_hotkey: one.agent_version_id for one in record.standings}
-    held = record.evidence.held if isinstance(record.evidence, Evidence) else ()
-    for one in sorted(held, key=lambda each: -held_millionths(each, validators))[:EVIDENCE_SHOWN]:
-        who = named(agents[one.miner_hotkey]) if one.miner_hotkey in agents else one.miner_hotkey
-        yield f"{who} holds {held_millionths(one, validators) / UNIT:.4g} after {one.races} races"
+    for hotkey, millionths in list(held_by_hotkey(record).items())[:EVIDENCE_SHOWN]:
+        yield f"{named(agents[hotkey]) if hotkey in agents else hotkey} holds {millionths / UNIT:.4g}"
 
 
 # -- agents

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from arena.policy import PromotionRules
-from arena.records.model import Evidence, HeldEvidence
+from arena.records.model import Evidence, HeldEvidence, SettlementRecord
 
 STAKES = (1, 2, 4, 8)  # sixteenths of what is held, put on every problem
 UNIT = 1_000_000  # of carried evidence
@@ -73,6 +73,16 @@ def held_millionths(one: HeldEvidence, validators: int) -> int:
     than three validators hold a permit, nobody is left out."""
     rows = one.millionths if validators >= _LEAVING_FROM else one.millionths[:1]
     return min(sum(row) // len(STAKES) for row in rows)
+
+
+def held_by_hotkey(settlement: SettlementRecord) -> dict[str, int]:
+    """What each hotkey holds against the top agent after a race, in millionths, most first; nobody anything under
+    policies that crown by other rules."""
+    if not isinstance(settlement.evidence, Evidence) or settlement.inputs is None:
+        return {}
+    validators = len(settlement.inputs.validators)
+    held = {one.miner_hotkey: held_millionths(one, validators) for one in settlement.evidence.held}
+    return dict(sorted(held.items(), key=lambda row: -row[1]))
 
 
 def needed(rules: PromotionRules, validators: int) -> int:

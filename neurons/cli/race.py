@@ -233,13 +233,19 @@ def _force_line(race: Settled) -> str:
 
 def standing_lines(settlement: SettlementRecord, names: Mapping[str, str]) -> Iterator[str]:
     """The standings of a settlement with their intervals, the agent at the top and the weights."""
+    from arena.race.evidence import UNIT, held_by_hotkey
     from neurons.race.sentences import top_sentence
 
     if not settlement.standings:
         yield f"no standings: {settlement.reason or 'nobody raced'}"
         return
     weights = dict(zip(settlement.uids, settlement.weights_u16, strict=True))
-    yield f"{'#':>2} {'agent':<23} {'score':>5} {'95 %':>11} {'solved':>6} {'quality':>7} {'agentic':>7} {'missing':>7}"
+    evidence = held_by_hotkey(settlement)
+    more = f" {'evidence':>8}" if evidence else ""
+    head = (
+        f"{'#':>2} {'agent':<23} {'score':>5} {'95 %':>11} {'solved':>6} {'quality':>7} {'agentic':>7} {'missing':>7}"
+    )
+    yield head + more
     for row in settlement.standings:
         mark = "*" if row.agent_version_id == settlement.top_agent_version_id else " "
         yield (
@@ -247,12 +253,15 @@ def standing_lines(settlement: SettlementRecord, names: Mapping[str, str]) -> It
             f"{row.low_e4 / 10_000:>5.3f}-{row.high_e4 / 10_000:.3f} {row.success_e4 / 10_000:>6.3f} "
             f"{row.mean_quality_e4 / 10_000:>7.3f} {row.agentic_share_e4 / 10_000:>7.3f} "
             f"{row.missing + row.faulted:>7}"
+            + (f" {evidence[row.miner_hotkey] / UNIT:>8.4g}" if row.miner_hotkey in evidence else "")
         )
     total = sum(weights.values()) or 1
     paid = ", ".join(f"uid {uid} {weight / total:.1%}" for uid, weight in sorted(weights.items()) if weight)
     yield f"* top: {top_sentence(settlement, names)}"
     yield f"weights: {paid} (uid 0 is burned)"
     yield "missing: problems without a result, or lost to faults"
+    if evidence:
+        yield "evidence: against the top agent; who holds enough, after enough races, takes the top (docs/mechanism.md)"
 
 
 async def _disclosure(store: PostgresStore, race: str, path: Path) -> Disclosure | str:
