@@ -210,10 +210,12 @@ class ListedAgent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentRace(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an agent stood in one settled race."""
+    """Where an agent stood in one settled race. `evidence`: what its hotkey then held against the top agent; None under
+    policies that crown otherwise."""
 
     race_id: str
     standing: Standing
+    evidence: float | None = None
 
 
 class AgentDetail(msgspec.Struct, frozen=True, kw_only=True):
@@ -305,8 +307,11 @@ def standings_of(board: Board) -> dict[str, list[AgentRace]]:
     """By agent version: its standings in settled races that may be shown, oldest first."""
     found: dict[str, list[AgentRace]] = defaultdict(list)
     for race in board.races():
+        evidence = held_by_hotkey(race.told) if race.told else {}
         for standing in race.told.standings if race.told else ():
-            found[standing.agent_version_id].append(AgentRace(race_id=race.race_id, standing=standing))
+            own = evidence.get(standing.miner_hotkey)
+            row = AgentRace(race_id=race.race_id, standing=standing, evidence=None if own is None else own / UNIT)
+            found[standing.agent_version_id].append(row)
     return found
 
 

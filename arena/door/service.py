@@ -30,6 +30,7 @@ from arena.exchange.peer_service import ShareRules, Shares
 from arena.gate.rules import RULES, Finding
 from arena.policy import Policy
 from arena.race.admission import hold_ends
+from arena.race.evidence import UNIT, held_by_hotkey, needed
 from arena.records.body import decode_content
 from arena.records.model import Standing, VerdictRecord
 from arena.records.port import (
@@ -131,10 +132,13 @@ _TO_DO: dict[SubmissionState, str] = {
 
 class OwnRace(msgspec.Struct, frozen=True, kw_only=True):
     """One race of an agent: the race as everybody knows it, and how the agent stood in it once that may be shown.
-    `done` of `total` episodes are this validator's."""
+    `done` of `total` episodes are this validator's. `evidence` is what its hotkey then held against the top agent, and
+    `evidence_needed` what takes the top; both None under policies that crown otherwise."""
 
     race: RaceRow
     standing: Standing | None = None
+    evidence: float | None = None
+    evidence_needed: int | None = None
     reason: str = ""  # of a cancelled one
     done: int = 0
     total: int = 0
@@ -313,7 +317,12 @@ class Desk:
         done, total = (work.done, work.total) if work else (0, 0)
         standings, reason = (race.told.standings, race.told.reason) if race.told else ((), "")
         standing = next((one for one in standings if one.agent_version_id == agent), None)
-        return OwnRace(race=race_row(self._board, race), standing=standing, reason=reason, done=done, total=total)
+        own = OwnRace(race=race_row(self._board, race), standing=standing, reason=reason, done=done, total=total)
+        held = held_by_hotkey(race.told).get(standing.miner_hotkey) if race.told and standing else None
+        if held is None or race.told is None or race.told.inputs is None:
+            return own
+        least = needed(self.policy.promotion, len(race.told.inputs.validators))
+        return msgspec.structs.replace(own, evidence=held / UNIT, evidence_needed=least)
 
     async def _said(self, own: list[RaceView], agent: str) -> tuple[JudgedProblem, ...]:
         """What this validator's judge said of an agent in the newest released race that it was in."""

@@ -446,7 +446,8 @@ def _race_line(own: OwnRace) -> str:
     top = ", at the top" if race.top_agent_version_id == stood.agent_version_id else ""
     interval = f"{share_text(stood.low_e4)} to {share_text(stood.high_e4)}"
     score = f"score {share_text(stood.race_score_e4)} ({interval})"
-    return f"{race.race_id}: rank {stood.rank} of {race.agents}{top}, {score}"
+    held = f", evidence {own.evidence:.4g} of the {own.evidence_needed} for the top" if own.evidence_needed else ""
+    return f"{race.race_id}: rank {stood.rank} of {race.agents}{top}, {score}{held}"
 
 
 def _failure_rows(doors: Sequence[DoorAnswer]) -> list[dict[str, str]]:
