@@ -103,7 +103,8 @@ class LogRow(Envelope, frozen=True, kw_only=True):
 
 
 class Trajectory(msgspec.Struct, frozen=True, kw_only=True):
-    """One exported evaluation, whole: what every view is written from. `verdict` is the one that counts (the first)."""
+    """One exported evaluation, whole: what every view is written from. `verdict` is the one that counts (the
+    first, and a refusal only without one)."""
 
     validator: str
     seq: int
