@@ -76,7 +76,7 @@ def banner(settings: Settings, node: Node) -> str:
     return "\n".join([head, *(f"  {name:<7}{text}" for name, text in rows)])
 
 
-EVERY_S = 30.0
+EVERY_S = 10.0
 _BANK_EVERY_MS = 600_000
 
 
