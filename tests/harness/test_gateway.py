@@ -26,6 +26,13 @@ def run(*upstreams: RecordingUpstream, pauses: list[float] | None = None) -> str
         return error.failure.code if isinstance(error, ArenaError) else error.code
 
 
+def test_without_an_endpoint_for_each_model_there_is_no_gateway() -> None:
+    with pytest.raises(ArenaError, match=rf"U3001.*no endpoint is configured for {MODEL}, other-model"):
+        make_gateway()
+    with pytest.raises(ArenaError, match=r"U3001.*configured for other-model"):
+        make_gateway(dedicated={MODEL: (RecordingUpstream(),)})
+
+
 KINDS = ["A1040", "U3001", "U3002", "U3003", "U3004"]
 
 
