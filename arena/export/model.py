@@ -131,7 +131,7 @@ class ShardFile(msgspec.Struct, frozen=True, kw_only=True):
 class LogRange(msgspec.Struct, frozen=True, kw_only=True):
     """The part of one validator's log that the export covers: records first_seq..last_seq, every one of them.
 
-    `start` is where the range begins (its head and frontier), `end` the signed note whose size is `last_seq`.
+    `start` is where the range begins (its head and frontier), `end_note` the signed note whose size is `last_seq`.
     """
 
     validator: str

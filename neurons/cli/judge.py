@@ -230,7 +230,7 @@ def replay(
     from foundation.canonical import content_hash
     from judge.budget import JudgeMeter
     from judge.panel import judge_body
-    from judge.verdict import Verdict
+    from judge.verdict import Verdict, counted_verdict
 
     rubric, meter = rubric_of(policy, panel.models), JudgeMeter()
     judges, rubric_hash = panel.judges(rubric, meter), content_hash(rubric)
@@ -247,7 +247,7 @@ def replay(
             for number, (name, seq, record) in enumerate(found, 1):
                 if record.body_sha256 in done:
                     continue
-                body, counted = await body_and_verdicts(logs, name, record.body_sha256)
+                body, verdicts = await body_and_verdicts(logs, name, record.body_sha256)
                 verdict = judge_body(body, rubric, judges)
                 row = ReplayRow(
                     validator=name,
@@ -258,7 +258,7 @@ def replay(
                     problem_id=record.context.problem_id,
                     is_success=getattr(record.outcome, "is_success", None),
                     rubric_sha256=rubric_hash,
-                    counted=counted[-1] if counted else None,
+                    counted=counted_verdict(verdicts),
                     replayed=verdict,
                     spent=meter.take(int(isinstance(verdict, Verdict))),
                 )

@@ -210,6 +210,7 @@ async def _serve(store: StoreFlags, host: str, port: int, sn15: bool, catalogue:
     from arena.web.server import TailServer
     from harness.catalogue.server import listen
     from neurons.race.log import open_explainer
+    from neurons.settings.inputs import unix_ms
 
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -217,7 +218,7 @@ async def _serve(store: StoreFlags, host: str, port: int, sn15: bool, catalogue:
     with listen(host, port) as listener:
         async with open_store(store.dsn, store.state_dir) as logs:
             explain = open_explainer(state_folder(store.state_dir), catalogue).explain
-            server = TailServer(logs, listener, explain=explain, is_sn15_served=sn15)
+            server = TailServer(logs, listener, now_ms=unix_ms, explain=explain, is_sn15_served=sn15)
             typer.echo(f"serving {len(await logs.validators())} logs at {server.address}; Ctrl-C stops it")
             await server.run(stop)
 
