@@ -34,7 +34,7 @@ class GateRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CooldownRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Per hotkey, from submission, in blocks (12 s each on chain)."""
+    """Per hotkey, from commitment to commitment, in blocks (12 s each on chain)."""
 
     accepted_blocks: int = 3_600
     integrity_blocks: int = 3_600
@@ -72,7 +72,7 @@ class RaceRules(msgspec.Struct, frozen=True, kw_only=True):
     batch_problems: int = 120
     validators_per_problem: int = 3
     results_required: int = 2
-    void_agents_e4: int = 1_000
+    void_agents_e4: int = 1_000  # kept for the hashes of policies, no effect
     cancel_void_e4: int = 1_000
     lambda_e4: int = 0  # race score x (1 - lambda + lambda * agentic share)
     attempts: int = 5  # restarts of one episode for faults of ours
@@ -82,7 +82,7 @@ class RaceRules(msgspec.Struct, frozen=True, kw_only=True):
     retry_max_ms: int = 600_000
     qualifying_grace_ms: int = 3_600_000  # after the close, for qualifying work of agents committed in time
     beacon_grace_ms: int = 86_400_000  # after the close; a beacon that is later cancels the race
-    run_ms: int = 72_000_000  # after the close; what is not anchored then stays missing
+    run_ms: int = 72_000_000  # after the close, a validator alone: after the draw; what is not anchored then is missing
     reveal_ms: int = 1_800_000  # from anchor to receipt, and from receipt to countersignature (arena/race/AGREEMENT.md)
     agree_ms: int = 7_200_000  # after the countersign block, for a log that is still lacking
     stand_in_ms: int = 7_200_000  # after the draw, times the stand-in's place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
@@ -65,3 +66,8 @@ class UnscoredVerdict(msgspec.Struct, frozen=True, kw_only=True, tag="unscored")
     rubric_id: str
     failure: Failure
     refused: tuple[Refusal, ...] = ()
+
+
+def counted_verdict(verdicts: Iterable[Verdict | UnscoredVerdict]) -> Verdict | UnscoredVerdict | None:
+    """What counts of a validator's verdicts on one body, oldest first: the first, and a refusal only without one."""
+    return min(verdicts, key=lambda one: isinstance(one, UnscoredVerdict), default=None)

@@ -64,10 +64,8 @@ def check_chance(
     """The check, with what the best of `draws` random products of the crowd a slot would earn.
 
     Deterministic by (seed, problem id, order of the crowd). `crowd` holds products of the catalogue, the more the
-    better. Raises ValueError for an empty crowd.
+    better, and at least one.
     """
-    if not crowd:
-        raise ValueError("chance needs a crowd to draw from")
     rng = Random(f"chance\n{seed}\n{problem.problem_id}")
     best: list[Product] = []
     lucky: list[int] = []

@@ -80,14 +80,25 @@ def test_an_answer_without_an_end_is_read_to_its_bound(asking: Ask, status: byte
         assert server.sent < BYTES_MAX + SOCKET_BYTES
 
 
-def test_of_a_redirect_the_last_answer_alone_is_read() -> None:
+@pytest.mark.parametrize("redirects", [0, 1])
+def test_a_redirect_is_followed_unread_and_only_as_often_as_asked(redirects: int) -> None:
     with (
         HostileServer(says(b"there")) as there,
         HostileServer(endless(b"307 Elsewhere", b"location: " + there.url.encode())) as here,
-        BoundedClient(silence_s=20, connect_s=20, redirects=1) as client,
+        HostileServer(says(b"go", b"302 Elsewhere", b"location: " + here.url.encode())) as far,
+        BoundedClient(silence_s=20, connect_s=20, redirects=redirects) as client,
     ):
         answer = client.ask("POST", here.url, bytes_max=100, within_s=20, content=b"x")
-    assert (answer.status_code, answer.content) == (200, b"there")
+        assert (answer.status_code, answer.content) == ((200, b"there") if redirects else (307, b""))
+        if redirects:
+            with pytest.raises(httpx2.TooManyRedirects):
+                client.ask("GET", far.url, bytes_max=100, within_s=20)
+
+
+@both
+def test_a_handshake_without_an_answer_ends_by_the_deadline(asking: Ask) -> None:
+    with HostileServer(says(b"")) as server:
+        assert isinstance(ended(lambda: asking(server.url.replace("http:", "https:"))), httpx2.TimeoutException)
 
 
 def test_the_environments_proxy_is_asked_but_for_hosts_that_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import re
 import stat
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation import codes
 from foundation.backoff import Backoff
+from foundation.canonical import canonical_bytes, read_canonical
 from foundation.codes import CODES
 from foundation.durable_files import SCRATCH, replacing, write_whole
 from foundation.errors import ArenaError
 from foundation.long_work import OBJECTS_MADE, rare_collections
+from harness.inference.port import RetryLaterError
 
 
 def test_a_file_is_replaced_when_the_block_ends_well(tmp_path):
@@ -52,6 +56,20 @@ def test_pauses_double_up_to_the_bound(first_ms, longer_ms, failures):
     pause, following = backoff.pause_ms(failures), backoff.pause_ms(failures + 1)
     assert backoff.pause_ms(0) == 0 and backoff.pause_ms(1) == first_ms
     assert following == (min(2 * pause, backoff.most_ms) if failures else first_ms)
+
+
+def test_an_error_comes_whole_out_of_another_process():
+    for error in (ArenaError("P4001", "x", fix="do"), RetryLaterError("U3002", "x", retry_after_ms=5)):
+        back = pickle.loads(pickle.dumps(error))
+        assert (type(back), str(back), vars(back)) == (type(error), str(error), vars(error))
+
+
+@pytest.mark.parametrize(("value", "why"), [({"a": [0.5]}, "no floats"), ([{"ä": 1}], "ASCII string keys")])
+def test_what_has_no_canonical_bytes_is_refused_written_and_read(value, why):
+    with pytest.raises(TypeError, match=why):
+        canonical_bytes(value)
+    with pytest.raises(msgspec.ValidationError, match=why):
+        read_canonical(msgspec.json.encode(value), type(value))
 
 
 def test_every_name_of_a_code_is_of_one_row_of_the_registry():

@@ -94,7 +94,7 @@ class Tail:
         *,
         poll_s: float = POLL_S,
         heartbeat_s: float = HEARTBEAT_S,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now_ms: Callable[[], int],
     ) -> None:
         """`now_ms`: unix time, by which embargoes end."""
         self.store = store

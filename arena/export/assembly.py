@@ -407,14 +407,18 @@ def _counted(
     verdicts: Sequence[tuple[SignedRecord, RecordContent]], selection: Selection, last_seq: int
 ) -> tuple[SignedRecord, Verdict | UnscoredVerdict, Withheld | None] | None:
     """The first verdict that the release rule lets out, and why its record does not stand whole in `log/`, if it does
-    not; later ones on the same body never count."""
+    not. As in a settlement, a refusal counts only where no verdict followed it, and later verdicts never count."""
+    refusal = None
     for record, content in verdicts:
         if record.seq <= last_seq and isinstance(content.payload, VerdictRecord):
             reason = selection.reason(record.seq, content)
             if reason not in ("unreleased", "pool"):
                 withheld = _content_reason(record, selection.request.row_bytes_max) or reason
-                return record, content.payload.verdict, withheld
-    return None
+                found = record, content.payload.verdict, withheld
+                if isinstance(content.payload.verdict, Verdict):
+                    return found
+                refusal = refusal or found
+    return refusal
 
 
 def cleaned(trajectory: Trajectory) -> Trajectory | None:

@@ -103,7 +103,8 @@ class LogRow(Envelope, frozen=True, kw_only=True):
 
 
 class Trajectory(msgspec.Struct, frozen=True, kw_only=True):
-    """One exported evaluation, whole: what every view is written from. `verdict` is the one that counts (the first)."""
+    """One exported evaluation, whole: what every view is written from. `verdict` is the one that counts (the
+    first, and a refusal only without one)."""
 
     validator: str
     seq: int
@@ -130,7 +131,7 @@ class ShardFile(msgspec.Struct, frozen=True, kw_only=True):
 class LogRange(msgspec.Struct, frozen=True, kw_only=True):
     """The part of one validator's log that the export covers: records first_seq..last_seq, every one of them.
 
-    `start` is where the range begins (its head and frontier), `end` the signed note whose size is `last_seq`.
+    `start` is where the range begins (its head and frontier), `end_note` the signed note whose size is `last_seq`.
     """
 
     validator: str

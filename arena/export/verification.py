@@ -56,6 +56,7 @@ from foundation.codes import VERIFIER_DIED
 from foundation.errors import ArenaError
 from foundation.executors import HERE, Executor
 from foundation.long_work import PhaseProgress, rare_collections
+from judge.verdict import UnscoredVerdict
 
 BATCH_LINES, BATCH_BYTES = 128, 8 << 20
 WRONG_KEPT = 100
@@ -181,7 +182,8 @@ class _Rows:
         self._shards = [name for name in shards if f"{LOG}/{name}" in named]
         self._paths = [*([REFERENCES] if REFERENCES in named else []), *(f"{LOG}/{name}" for name in self._shards)]
         self._outside = 0  # lines of the references
-        self._verdicts: dict[str, tuple[int, bytes]] = {}  # the first on each body, by its hash
+        # by body: the first verdict, else the first refusal: (whether it is one, record number, content)
+        self._verdicts: dict[str, tuple[bool, int, bytes]] = {}
         self._releases: dict[str, ReleaseRecord] = {}
         self._promotions: list[Promotion] = []
         self._references: dict[int, bytes] = {}  # lines by record number
@@ -228,9 +230,9 @@ class _Rows:
             if seq < self._manifest.log.first_seq:
                 self._release_lines.setdefault(payload.race_id, (seq, line))
         elif isinstance(payload, VerdictRecord):
-            first = self._verdicts.get(payload.verdict.body_sha256)
-            if first is None or seq < first[0]:
-                self._verdicts[payload.verdict.body_sha256] = seq, bytes(read_row(line).content or b"")
+            said = (isinstance(payload.verdict, UnscoredVerdict), seq, bytes(read_row(line).content or b""))
+            name = payload.verdict.body_sha256
+            self._verdicts[name] = min(said, self._verdicts.get(name, said))
         elif isinstance(payload, SettlementRecord) and not holds_secret(bytes(read_row(line).content or b"")):
             promotion = promotion_of(seq, payload)
             self._promotions += [promotion] if promotion else []
@@ -288,7 +290,7 @@ class _Rows:
                 name = content.payload.body_sha256
                 bodies[name] = bytes(row.body)
                 if name in self._verdicts:
-                    seq, raw = self._verdicts[name]
+                    _, seq, raw = self._verdicts[name]
                     verdicts[name] = [(_signed(row, seq, raw), decode_content(raw))]
         reasons = [selection.reason(row.seq, one) if one else None for row, one in zip(rows, contents, strict=True)]
         return Page(records, contents, reasons, {}, verdicts, bodies)

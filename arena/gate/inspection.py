@@ -38,6 +38,7 @@ from arena.gate.knowledge import GateKnowledge, collect_literals, table_findings
 from arena.gate.likeness import Author, Neighbour, inputs_hash, similarity_findings, sketch_of
 from arena.gate.reach import reach_findings
 from arena.gate.rules import FINDINGS_PER_RULE, RULES_VERSION, Finding, GateReport, finding, make_report
+from arena.gate.scopes import Tree
 from arena.policy import GateRules
 from arena.secrets import find_secrets
 from foundation.errors import ArenaError
@@ -67,7 +68,7 @@ def read_text(source: bytes, rules: GateRules) -> tuple[str, list[Finding]]:
     return text, []
 
 
-def parse(text: str, rules: GateRules) -> tuple[ast.Module | None, list[Finding]]:
+def parse(text: str, rules: GateRules) -> tuple[Tree | None, list[Finding]]:
     """The tree, and the findings on hidden characters, syntax, depth and entry.
 
     There is no tree when a finding stops the inspection.
@@ -81,28 +82,19 @@ def parse(text: str, rules: GateRules) -> tuple[ast.Module | None, list[Finding]
         return None, [*found, finding("parse", error.lineno or 0, error.msg)]
     except (ValueError, RecursionError, MemoryError) as error:
         return None, [*found, finding("parse", 0, type(error).__name__)]
-    depth = _depth(module)
-    if depth > rules.ast_depth:
-        return None, [*found, finding("depth", 0, f"{depth} of {rules.ast_depth}")]
+    tree = Tree(module)
+    if tree.depth > rules.ast_depth:
+        return None, [*found, finding("depth", 0, f"{tree.depth} of {rules.ast_depth}")]
     defined = [node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == ENTRY]
     if not defined:
-        return module, [*found, finding("entry", 0, ENTRY)]
+        return tree, [*found, finding("entry", 0, ENTRY)]
     arguments = defined[-1].args
     positional = arguments.posonlyargs + arguments.args
     required = len(positional) - len(arguments.defaults)
     keywords = sum(default is None for default in arguments.kw_defaults)
     if required > 1 or keywords or not (positional or arguments.vararg):
         found.append(finding("entry", defined[-1].lineno, f"{ENTRY} does not take exactly one argument"))
-    return module, found
-
-
-def _depth(module: ast.Module) -> int:
-    """The nodes on the longest path of a tree."""
-    depth = 0
-    level: list[ast.AST] = [module]
-    while level:
-        depth, level = depth + 1, [part for node in level for part in ast.iter_child_nodes(node)]
-    return depth
+    return tree, found
 
 
 def hidden_characters(text: str) -> Iterator[Finding]:

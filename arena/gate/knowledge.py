@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from arena.gate.likeness import Hashes, joined, make_sketch, text_phrases
 from arena.gate.rules import Finding, finding
+from arena.gate.scopes import Tree
 from arena.policy import GateRules
 
 ID_DIGITS_MIN, ID_DIGITS_MAX = 6, 18
@@ -178,38 +179,38 @@ def _joined(glue: str, items: Sequence[ast.expr]) -> str | None:
 _BUILT = (ast.BinOp, ast.JoinedStr, ast.Subscript, ast.Call, ast.UnaryOp)
 
 
-def collect_literals(module: ast.Module) -> list[Literal]:
+def collect_literals(tree: Tree) -> list[Literal]:
     """The texts and numbers of a file, folded where that is cheap."""
     found: list[Literal] = []
     documented = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
     docstrings = {
         node.body[0].value
-        for node in ast.walk(module)
+        for node in tree.nodes
         if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
     }
     inside: set[ast.AST] = set()  # parts of an expression that was folded whole
-    for node in ast.walk(module):  # parents first
+    for node in tree.nodes:  # parents first
         if not isinstance(node, (ast.Constant, *_BUILT)):
             continue
         if node in inside:
-            inside.update(ast.iter_child_nodes(node))
+            inside.update(tree.children[node])
             if not isinstance(node, ast.Constant):
                 continue
         value = fold(node)
         if isinstance(value, str) or (isinstance(value, int) and value.bit_length() <= _NUMBER_BITS_MAX):
             found.append(Literal(str(value), node.lineno, node in docstrings))
-            inside.update(ast.iter_child_nodes(node))
+            inside.update(tree.children[node])
     return found
 
 
 # -- ids
 def table_findings(
-    module: ast.Module, literals: Sequence[Literal], rules: GateRules, knowledge: GateKnowledge
+    tree: Tree, literals: Sequence[Literal], rules: GateRules, knowledge: GateKnowledge
 ) -> list[Finding]:
     """Findings on known ids and texts in the literals and names of a file."""
     found: list[Finding] = []
     if len(knowledge.product_ids):
-        names = [Literal(name, line) for name, line in names_of(module) if any(map(str.isdigit, name))]
+        names = [Literal(name, line) for name, line in tree.names() if any(map(str.isdigit, name))]
         pieces = [*literals, *(Literal(one.text.replace("_", ""), one.line) for one in names)]
         pieces += [
             Literal(_NOT_DIGITS.sub("", one.text), one.line) for one in literals if _SEPARATED.fullmatch(one.text)
@@ -265,18 +266,3 @@ def _text_findings(literals: Sequence[Literal], rules: GateRules, knowledge: Gat
             if hits:
                 return [finding("benchmark-text", literal.line, f"{hits} runs of {rules.ngram_words} words")]
     return []
-
-
-# -- names
-def names_of(module: ast.AST) -> Iterator[tuple[str, int]]:
-    """(name, line) wherever syntax takes a name: also arguments, keywords, imports, patterns, `except`, `global`."""
-    for node in ast.walk(module):
-        line = getattr(node, "lineno", 0)
-        for field in ("id", "attr", "arg", "name", "asname", "rest"):
-            name = getattr(node, field, None)
-            if isinstance(name, str):
-                yield name, line
-        if isinstance(node, ast.Global | ast.Nonlocal):
-            yield from ((name, line) for name in node.names)
-        elif isinstance(node, ast.MatchClass):
-            yield from ((name, line) for name in node.kwd_attrs)

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arena.gate.rules import Finding, finding
+from arena.gate.scopes import Tree
 from arena.policy import GateRules
 
 Hashes = npt.NDArray[np.uint64]
@@ -105,22 +106,21 @@ def make_sketch(source: str) -> Sketch:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a doubtful escape sequence is the miner's business
-            return sketch_of(ast.parse(source))
+            return sketch_of(Tree(ast.parse(source)))
     except (SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError(f"not a parsable source: {error}") from error
 
 
-def sketch_of(module: ast.Module) -> Sketch:
+def sketch_of(tree: Tree) -> Sketch:
     """The sketch of a syntax tree. Raises RecursionError for one deeper than Python's stack."""
-    nodes = list(ast.walk(module))
-    own = {node.name for node in nodes if isinstance(node, (*_FUNCTIONS, ast.ClassDef))}
+    own = {node.name for node in tree.nodes if isinstance(node, (*_FUNCTIONS, ast.ClassDef))}
     tokens: list[int] = []
-    for node in nodes:
+    for node in tree.nodes:
         if isinstance(node, (*_FUNCTIONS, ast.Module)):
-            tokens += [_hash(token) for token in _tokens(node, own)]
+            tokens += [_hash(token) for token in _tokens(tree, node, own)]
             tokens.append(0)
-    literals = (node.value for node in nodes if isinstance(node, ast.Constant))
-    code = "".join(sorted(_renamed_sha256(statement) for statement in module.body))
+    literals = (node.value for node in tree.nodes if isinstance(node, ast.Constant))
+    code = "".join(sorted(_renamed_sha256(tree, statement) for statement in tree.module.body))
     return Sketch(
         code_sha256=hashlib.sha256(code.encode()).hexdigest(),
         tokens=np.array(tokens, dtype=np.uint64),
@@ -128,13 +128,13 @@ def sketch_of(module: ast.Module) -> Sketch:
     )
 
 
-def _tokens(function: ast.AST, own: set[str]) -> Iterator[str]:
+def _tokens(tree: Tree, function: ast.AST, own: set[str]) -> Iterator[str]:
     """What of a function cannot be renamed, without the functions in it."""
-    for node in ast.iter_child_nodes(function):
+    for node in tree.children.get(function, ()):
         if isinstance(node, _FUNCTIONS):
             continue
         if isinstance(node, ast.Attribute):
-            yield from _tokens(node, own)
+            yield from _tokens(tree, node, own)
             yield f".{node.attr}"
             continue
         if isinstance(node, ast.Name) and node.id in _BUILTINS and node.id not in own:
@@ -143,16 +143,16 @@ def _tokens(function: ast.AST, own: set[str]) -> Iterator[str]:
             yield f"{node.arg}="
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and (words := node.value.lower().split()):
             yield f"'{' '.join(words)[:40]}"
-        yield from _tokens(node, own)
+        yield from _tokens(tree, node, own)
 
 
-def _renamed_sha256(statement: ast.stmt) -> str:
+def _renamed_sha256(tree: Tree, statement: ast.stmt) -> str:
     """The hash of a statement in which every name of its own is a number, by first use; docstrings are left out."""
     numbers: dict[str, int] = {}
     parts: list[str] = []
-    nodes = list(ast.walk(statement))
+    nodes = list(tree.walk(statement))
     idle: set[ast.AST] = {node for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)}
-    idle |= {part for node in idle for part in ast.iter_child_nodes(node)}
+    idle |= {part for node in idle for part in tree.children[node]}
     for node in nodes:
         if node in idle:
             continue

@@ -1,4 +1,4 @@
-"""The capability rules: what a file may import, name and reach, by whatever syntax. Pure walks over one tree.
+"""The capability rules: what a file may import, name and reach, by whatever syntax. Pure, over one tree.
 
 A route to a forbidden object has to begin with a refused word, wherever syntax takes one (a name, an attribute, a
 keyword, a pattern, a constant given to getattr, a format field, a whole text), with a module or a refused builtin as a
@@ -13,9 +13,9 @@ import builtins
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from arena.gate.knowledge import Literal, fold, names_of
+from arena.gate.knowledge import Literal, fold
 from arena.gate.rules import Finding, finding
-from arena.gate.scopes import FUNCTIONS, Scopes
+from arena.gate.scopes import FUNCTIONS, Scopes, Tree
 from arena.gate.words import (
     BUILTINS,
     COMMON_BUILTINS,
@@ -50,9 +50,9 @@ _FIELD_MAKER = "dataclasses.field"
 _TYPES = (".type", "typing.Type")
 
 
-def reach_findings(module: ast.Module, literals: Sequence[Literal]) -> list[Finding]:
+def reach_findings(tree: Tree, literals: Sequence[Literal]) -> list[Finding]:
     """All findings of the capability rules over a tree and its literals."""
-    return [*_Reach(module).findings(), *_text_findings(literals)]
+    return [*_Reach(tree).findings(), *_text_findings(literals)]
 
 
 # -- texts
@@ -73,12 +73,11 @@ def _text_findings(literals: Sequence[Literal]) -> Iterator[Finding]:
 class _Reach:
     """The rules over one file."""
 
-    def __init__(self, module: ast.Module) -> None:
-        self.module = module
-        self.scopes = Scopes(module)
-        self.parents, self.meaning = self.scopes.parents, self.scopes.meaning
+    def __init__(self, tree: Tree) -> None:
+        self.tree, self.scopes = tree, Scopes(tree)
+        self.parents, self.meaning = tree.parents, self.scopes.meaning
         self.attributes: set[str] = set()  # read by whatever syntax
-        for node in ast.walk(module):
+        for node in tree.nodes:
             match node:
                 case ast.Attribute(attr=name):
                     self.attributes.add(name)
@@ -90,11 +89,11 @@ class _Reach:
 
     def findings(self) -> Iterator[Finding]:
         """Every finding, node by node."""
-        for name, line in names_of(self.module):
+        for name, line in self.tree.names():
             yield from self._written(name, line)
         for node in self.scopes.twice:
             yield finding("import", getattr(node, "lineno", 0), "one name for two modules")
-        for node in ast.walk(self.module):
+        for node in self.tree.nodes:
             match node:
                 case ast.Import() | ast.ImportFrom():
                     yield from _import(node)
@@ -333,8 +332,7 @@ class _Reach:
 
     def _is_only_read(self, name: str) -> bool:
         """Whether a name is bound once, and else only stands before a plain attribute."""
-        used = [part for part in ast.walk(self.module) if isinstance(part, ast.Name) and part.id == name]
-        around = [self.parents[part] for part in used if isinstance(part.ctx, ast.Load)]
+        around = [self.parents[part] for part in self.scopes.named[name] if isinstance(part.ctx, ast.Load)]
         return self.scopes.bindings[name] == 1 and all(
             isinstance(each, ast.Attribute) and (each.attr in _NAMING or each.attr[:2] != "__") for each in around
         )
@@ -343,9 +341,11 @@ class _Reach:
         """A dict display, on the spot or bound once."""
         if not isinstance(node, ast.Name):
             return isinstance(node, ast.Dict)
-        bound = (each for each in ast.walk(self.module) if isinstance(each, ast.Assign))
-        values = [each.value for each in bound if getattr(each.targets[0], "id", "") == node.id]
-        return self.scopes.bindings[node.id] == 1 and any(isinstance(value, ast.Dict) for value in values)
+        places = [(part, self.parents[part]) for part in self.scopes.named[node.id]]
+        bound = [
+            around.value for part, around in places if isinstance(around, ast.Assign) and around.targets[0] is part
+        ]
+        return self.scopes.bindings[node.id] == 1 and any(isinstance(value, ast.Dict) for value in bound)
 
     def _is_dict_told(self, node: ast.expr) -> bool:
         """Whether an object's attributes only become a text, plain JSON or a set of names."""
@@ -508,7 +508,7 @@ def _is_own_constant(reach: _Reach, node: ast.expr, parent: ast.AST) -> bool:
     if not isinstance(call, ast.Call) or call.func is not look or not call.args or call.keywords:
         return False
     name = fold(call.args[0])
-    constants = (each for each in reach.module.body if isinstance(each, ast.Assign))
+    constants = (each for each in reach.tree.module.body if isinstance(each, ast.Assign))
     is_constant = any(
         [getattr(target, "id", "") for target in each.targets] == [name]
         for each in constants

@@ -1,4 +1,5 @@
-"""What the names of a file mean: the module, the part of one or the builtin that a name or an attribute stands for.
+"""One parsed file, walked once, and what its names mean: the module, the part of one or the builtin that a name or an
+attribute stands for.
 
 Names follow Python's scopes as far as it matters: a parameter called `html` is no module. Where a file could mean two
 things, the module is meant. A meaning is written `json`, `json.loads` or, of a builtin, `.len`.
@@ -8,42 +9,95 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 
 from arena.gate.words import MODULES
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_NAMING_FIELDS = {
+    kind: [field for field in ("id", "attr", "arg", "name", "asname", "rest") if field in kind._fields]
+    for kind in vars(ast).values()
+    if isinstance(kind, type) and issubclass(kind, ast.AST)
+}
 _BUILTINS = frozenset(dir(builtins)) | {"__builtins__", "__loader__", "__spec__"}
 
 
-class Scopes:
-    """The names of one tree. `parents`: the node around each. `bindings`: how often each name is bound, in any scope.
-    `twice`: imports that give the name of a module to something else, too."""
+class Tree:
+    """A file's syntax tree, walked once: the rules read these values.
+
+    `nodes`: parents first, without those that hold nothing (operators, contexts, `pass`). `children`: what stands
+    directly in each of them, in order. `parents`: the node around each. `depth`: the nodes on the longest path.
+    """
 
     def __init__(self, module: ast.Module) -> None:
         self.module = module
+        self.nodes: list[ast.AST] = []
+        self.children: dict[ast.AST, list[ast.AST]] = {}
         self.parents: dict[ast.AST, ast.AST] = {}
-        self._bodies: set[ast.AST] = set()  # what stands in the bodies of functions, not in their heads
-        for node in ast.walk(module):
-            for child in ast.iter_child_nodes(node):
-                self.parents[child] = node
-            if isinstance(node, FUNCTIONS):
-                self._bodies.update([node.body] if isinstance(node, ast.Lambda) else node.body)
+        self.depth = 0
+        level: list[ast.AST] = [module]
+        while level:
+            self.depth += 1
+            level = [node for node in level if node._fields]
+            self.nodes += level
+            below: list[ast.AST] = []
+            for node in level:
+                found = self.children[node] = list(ast.iter_child_nodes(node))
+                self.parents.update(dict.fromkeys(found, node))
+                below += found
+            level = below
+
+    def walk(self, top: ast.AST) -> Iterator[ast.AST]:
+        """A node and everything in it, parents first, as `ast.walk` gives them."""
+        waiting = deque([top])
+        while waiting:
+            node = waiting.popleft()
+            waiting.extend(self.children.get(node, ()))
+            yield node
+
+    def names(self) -> Iterator[tuple[str, int]]:
+        """(name, line) wherever syntax takes one: also arguments, keywords, imports, patterns, `except`, `global`."""
+        for node in self.nodes:
+            line = getattr(node, "lineno", 0)
+            for field in _NAMING_FIELDS.get(type(node), ()):
+                name = getattr(node, field)
+                if isinstance(name, str):
+                    yield name, line
+            if isinstance(node, ast.Global | ast.Nonlocal):
+                yield from ((name, line) for name in node.names)
+            elif isinstance(node, ast.MatchClass):
+                yield from ((name, line) for name in node.kwd_attrs)
+
+
+class Scopes:
+    """The names of one tree. `bindings`: how often each name is bound, in any scope. `named`: the places of each name.
+    `twice`: imports that give the name of a module to something else, too."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.module, self.parents = tree.module, tree.parents
+        self._functions: dict[ast.AST, ast.AST] = {}  # in whose bodies, not heads, each node stands
+        bodies: set[ast.AST] = set()
         self.bindings: Counter[str] = Counter()
+        self.named: dict[str, list[ast.Name]] = {}
         self.caught: Counter[str] = Counter()  # of these, names that `except` binds
         self.classes: dict[str, ast.ClassDef] = {}
         self.twice: list[ast.AST] = []
-        self._imports: dict[ast.AST, dict[str, str]] = {module: {}}
-        self._locals: dict[ast.AST, set[str]] = {module: set()}
-        self._globals: dict[ast.AST, set[str]] = {module: set()}
-        for node in ast.walk(module):
+        self._imports: dict[ast.AST, dict[str, str]] = {self.module: {}}
+        self._locals: dict[ast.AST, set[str]] = {self.module: set()}
+        self._globals: dict[ast.AST, set[str]] = {self.module: set()}
+        for node in tree.nodes:
+            if node is not self.module:
+                parent = self.parents[node]
+                self._functions[node] = parent if node in bodies else self._functions.get(parent, self.module)
             if isinstance(node, FUNCTIONS):
                 self._imports[node], self._locals[node], self._globals[node] = {}, set(), set()
-        for node in ast.walk(module):
-            if isinstance(node, ast.Global | ast.Nonlocal):
+                bodies.update([node.body] if isinstance(node, ast.Lambda) else node.body)
+            elif isinstance(node, ast.Global | ast.Nonlocal):
                 self._globals[self.function(node)].update(node.names)
-        for node in ast.walk(module):
+            elif isinstance(node, ast.Name):
+                self.named.setdefault(node.id, []).append(node)
+        for node in tree.nodes:
             self._bind(node)
 
     def meaning(self, node: ast.AST | None) -> str:
@@ -70,7 +124,7 @@ class Scopes:
 
     def function(self, node: ast.AST) -> ast.AST:
         """The function in whose body a node stands, or the module."""
-        return next(self._around(node), self.module)
+        return self._functions.get(node, self.module)
 
     def in_annotation(self, node: ast.AST) -> bool:
         """Whether a node is part of an annotation that calls nothing, no operator or index of the file's own either."""
@@ -130,11 +184,8 @@ class Scopes:
     # -- scopes
     def _around(self, node: ast.AST) -> Iterator[ast.AST]:
         """The functions in whose bodies a node stands, from the inside."""
-        parent = self.parents.get(node)
-        while parent is not None:
-            if isinstance(parent, FUNCTIONS) and node in self._bodies:
-                yield parent
-            node, parent = parent, self.parents.get(parent)
+        while (node := self.function(node)) is not self.module:
+            yield node
 
     def _owner(self, node: ast.AST) -> ast.AST:
         """The function whose parameter this is."""

@@ -58,7 +58,7 @@ from arena.race.machine import (
     SettlementDue,
     own_log,
 )
-from arena.race.schedule import ANCHOR, RECEIPT, Moment, Roll, Timeline, timeline
+from arena.race.schedule import ANCHOR, RECEIPT, RaceMoment, Roll, Timeline, timeline
 from arena.race.scores import control_subject, witness_subject
 from arena.race.settle import NO_BEACON, settlement_sha256
 from arena.records.model import Context, Stage, Subject
@@ -271,14 +271,14 @@ def _anchor_due(race: _Race, roll: Roll) -> Due:
     return (AnchorLog(moment=moment, roll=roll),) if is_time and _may_state(race, moment) else ()
 
 
-def _read_due(race: _Race, moment: Moment) -> Due:
+def _read_due(race: _Race, moment: RaceMoment) -> Due:
     at_ms = race.plan.at(moment)
     if race.state.read(moment) is not None or race.facts.now_ms < at_ms:
         return ()
     return (ReadChain(moment=moment, at_ms=at_ms, hotkeys=validators_of(race.state)),)
 
 
-def _may_state(race: _Race, moment: Moment) -> bool:
+def _may_state(race: _Race, moment: RaceMoment) -> bool:
     """Whether this validator takes part, and has not said at that moment what it has to say."""
     return race.facts.validator in validators_of(race.state) and race.state.stated(moment) is None
 
@@ -422,7 +422,7 @@ def after_fault(failure: Failure, stage: Stage, *, faults: int, counted: int, ru
     return Requeue(delay_ms=delay_ms, is_fault=True, is_counted=is_ours, is_refused=failure.code == REQUEST_PROVOKED)
 
 
-def may_diverge(failure: Failure) -> bool:
+def is_nobodys_fault(failure: Failure) -> bool:
     """Whether an attempt that ended so lay in no agent's hands, so that its restart owes nothing."""
     return failure.code in _NOBODYS
 

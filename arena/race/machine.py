@@ -19,7 +19,7 @@ from arena.bank.batch import Batch
 from arena.chain.port import BeaconRound, Commitment, Metagraph
 from arena.policy import Policy
 from arena.race.admission import RaceRecords
-from arena.race.schedule import Moment, Roll, closing_ms, race_number, shared_closes_ms, timeline
+from arena.race.schedule import RaceMoment, Roll, closing_ms, race_number, shared_closes_ms, timeline
 from arena.race.scores import SettlementInputs
 from arena.race.weights import WeightVector, chain_vector
 from arena.records.model import Candidate, CountedLog, RaceInputs, SettlementRecord, SettlingNeuron, Subject, Top
@@ -76,7 +76,7 @@ class ChainRead(msgspec.Struct, frozen=True, kw_only=True, tag="read", tag_field
     validators at the others.
     """
 
-    moment: Moment
+    moment: RaceMoment
     block: int
     commitments: tuple[Commitment, ...]
     metagraph: Metagraph | None = None
@@ -86,7 +86,7 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True, tag="committed", tag_
     """This validator's slot holds what it states at a moment of the race. An anchor: with its checkpoint's size and
     root."""
 
-    moment: Moment
+    moment: RaceMoment
     sha256: str
     size: int = 0
     root: str = ""
@@ -205,7 +205,7 @@ class ReleaseBatch(msgspec.Struct, frozen=True, kw_only=True):
 class ReadChain(msgspec.Struct, frozen=True, kw_only=True):
     """Read the block of `at_ms` once it is final, then append ChainRead. `hotkeys`: whose commitments; None: all."""
 
-    moment: Moment
+    moment: RaceMoment
     at_ms: int
     hotkeys: tuple[str, ...] | None
 
@@ -214,14 +214,14 @@ class AnchorLog(msgspec.Struct, frozen=True, kw_only=True):
     """Sign a checkpoint of the log as it is, with the tally of what counts in this roll, and commit it, then append
     Committed. One that this node committed for this moment already is not replaced."""
 
-    moment: Moment
+    moment: RaceMoment
     roll: Roll
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """Commit these 32 bytes unless the slot holds them, then append Committed."""
 
-    moment: Moment
+    moment: RaceMoment
     sha256: str
 
 
@@ -308,7 +308,7 @@ def decode_event(text: str) -> Event:
     return event
 
 
-Stage = Literal["new", "open", "closed", "running", "settling", "settled", "cancelled"]
+RaceStage = Literal["new", "open", "closed", "running", "settling", "settled", "cancelled"]
 
 
 class IllegalEventError(ValueError):
@@ -319,7 +319,7 @@ class RaceState(msgspec.Struct, frozen=True, kw_only=True):
     """A race as its events tell it. `events` is their number, and the index of the next one."""
 
     race_id: str
-    stage: Stage = "new"
+    stage: RaceStage = "new"
     events: int = 0
     opened: RaceOpened | None = None
     closed: RaceClosed | None = None
@@ -336,11 +336,11 @@ class RaceState(msgspec.Struct, frozen=True, kw_only=True):
     is_adopted: bool = False
     adopted_history: tuple[SettlementRecord, ...] = ()
 
-    def read(self, moment: Moment) -> ChainRead | None:
+    def read(self, moment: RaceMoment) -> ChainRead | None:
         """What the chain held at a moment, or None while it was not read."""
         return next((read for read in self.reads if read.moment == moment), None)
 
-    def stated(self, moment: Moment) -> Committed | None:
+    def stated(self, moment: RaceMoment) -> Committed | None:
         """What this validator said on chain at a moment, or None."""
         return next((each for each in self.committed if each.moment == moment), None)
 

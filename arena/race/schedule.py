@@ -11,14 +11,14 @@ import msgspec
 
 from arena.policy import EmbargoRules, Policy, RaceRules
 
-Moment = Literal["closing", "field_anchor", "field_receipt", "settling", "results_receipt", "countersign"]
+RaceMoment = Literal["closing", "field_anchor", "field_receipt", "settling", "results_receipt", "countersign"]
 Roll = Literal["field", "results"]
 
 ROLLS: tuple[Roll, ...] = ("field", "results")
 
 # The moments at which a roll's anchors and its receipts are read.
-ANCHOR: dict[Roll, Moment] = {"field": "field_anchor", "results": "settling"}
-RECEIPT: dict[Roll, Moment] = {"field": "field_receipt", "results": "results_receipt"}
+ANCHOR: dict[Roll, RaceMoment] = {"field": "field_anchor", "results": "settling"}
+RECEIPT: dict[Roll, RaceMoment] = {"field": "field_receipt", "results": "results_receipt"}
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +35,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     abandon_ms: int  # nor for the settlement that has the quorum
     lead_ms: int
 
-    def at(self, moment: Moment) -> int:
+    def at(self, moment: RaceMoment) -> int:
         """The time of a moment."""
         at_ms: int = getattr(self, f"{moment}_ms")
         return at_ms

@@ -203,7 +203,7 @@ class SettlementRecord(msgspec.Struct, frozen=True, kw_only=True, tag="settlemen
     standings: tuple[Standing, ...]
     top_agent_version_id: str
     is_promotion: bool
-    uids: tuple[int, ...]
+    uids: tuple[int, ...]  # evidence, of the settling block; what is set on chain: `arena.race.machine.vector_at`
     weights_u16: tuple[int, ...]
     inputs: RaceInputs | None = None
 

@@ -91,12 +91,12 @@ class Sequencer:
                 head = self._head or await self._store.head()
                 sent = self._unanswered.setdefault(payloads, [])
                 if await self._has_arrived(sent, head):
-                    return self._settle(payloads, head)
+                    return self._confirm(payloads, head)
                 records = self._sign(payloads, host, head)
                 self._head = None
                 sent.append(head_after(records[-1]))
                 try:
-                    return self._settle(payloads, await write(records))
+                    return self._confirm(payloads, await write(records))
                 except ArenaError as error:
                     if error.failure.code == STORE_AWAY:
                         if not may_repeat:
@@ -122,7 +122,7 @@ class Sequencer:
                 break
         return False
 
-    def _settle(self, payloads: tuple[Payload, ...], head: Head) -> Head:
+    def _confirm(self, payloads: tuple[Payload, ...], head: Head) -> Head:
         del self._unanswered[payloads]
         self._head = head
         return head

@@ -7,7 +7,6 @@ Paths, field names, words and status codes are that API's (`oro-sdk` 7.0.0 and 7
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
@@ -338,7 +337,7 @@ _NOT_OFFERED = {
 
 
 def _add_own(app: FastAPI, door: Door, board: Board) -> None:
-    auth = Sn15Auth(verify, _now_ms)
+    auth = Sn15Auth(verify, board.now_ms)
 
     async def look(request: Request) -> tuple[Picture, list[SubmissionStatus]]:
         hotkey, *_ = await door.caller(request, check=auth)
@@ -350,14 +349,14 @@ def _add_own(app: FastAPI, door: Door, board: Board) -> None:
     async def submit_agent(request: Request) -> Response:
         """Hand in an agent file whose commitment stands on chain (`arena commit`)."""
         hotkey, body, known = await door.caller(request, check=auth)
-        form = read_form(request.headers.get("content-type", ""), body, _now_ms())
+        form = read_form(request.headers.get("content-type", ""), body, board.now_ms())
         taken = await door.desk.take(hotkey, form, known)
         validator = door.desk.store.validator
         answer = {
             "agent_id": agent_uuid(hotkey, taken.name),
             "agent_version_id": version_uuid(taken.agent_version_id),
             "hotkey": hotkey,
-            "next_allowed_at": utc_text(block_time_ms(taken.next_allowed_block - taken.block, _now_ms())),  # estimated
+            "next_allowed_at": utc_text(block_time_ms(taken.next_allowed_block - taken.block, board.now_ms())),
             "message": f"In the queue for the gate of {validator}: agent version {taken.agent_version_id}",
             "admission_status": "ACCEPTED",
             "admission_reason": None,
@@ -377,7 +376,7 @@ def _add_own(app: FastAPI, door: Door, board: Board) -> None:
     async def list_miner_agents(request: Request) -> Response:
         """The caller's agents, and when it may submit again."""
         picture, statuses = await look(request)
-        return json_response(picture.own_agents(statuses, _now_ms()))
+        return json_response(picture.own_agents(statuses, board.now_ms()))
 
     @app.get("/v1/miner/agents/{agent_id}/versions")
     async def list_agent_versions(request: Request, agent_id: Uuid) -> Response:
@@ -401,7 +400,3 @@ def _add_own(app: FastAPI, door: Door, board: Board) -> None:
 
 def _provider(name: str) -> Answer:
     return {"connected": name == PROVIDER, "provider": name}
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

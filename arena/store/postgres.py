@@ -178,7 +178,7 @@ class PostgresStore:
     async def _append(
         self, records: Sequence[SignedRecord], bodies: Sequence[StoredBody], ending: dict[str, object]
     ) -> Head:
-        """`ending`: how a lease ends by it."""
+        """`ending`: how a lease ends by it. schema.sql checks the head (`append`) and ends the lease (`end_lease`)."""
         for place, record in enumerate(records):  # the server takes the head from the first one and counts on
             if record.validator != self._validator:
                 raise ArenaError("V2022", f"a record of {record.validator} in the store of {self._validator}")

@@ -13,7 +13,7 @@ from arena.records.model import StoredCheckpoint
 from harness.trace import Completion, EvaluationBody, Event, ToolCall
 from judge.render import Span, neutral_name, neutral_text, render
 from judge.rubric import GATES, QUALITY_LEVELS_E4
-from judge.verdict import UnscoredVerdict, Verdict
+from judge.verdict import UnscoredVerdict, Verdict, counted_verdict
 from problems.model import OutcomeScore, UnscoredOutcome
 from problems.score import Constraint
 
@@ -167,11 +167,11 @@ def result_line(
     if not isinstance(outcome, OutcomeScore):
         return f"unscored: {outcome.failure.code} {neutral_text(outcome.failure.detail)}"
     said = f"{'solved' if outcome.is_success else 'not solved'}, rule {outcome.rule_e4 / 10_000:.4f}"
-    newest = verdicts[-1] if verdicts else None
-    if not isinstance(newest, Verdict):
+    counted = counted_verdict(verdicts)
+    if not isinstance(counted, Verdict):
         return f"{said}, not judged"
-    score_e4 = newest.coefficient_e4 if outcome.is_success else 0
-    return f"{said}, coefficient {newest.coefficient_e4 / 10_000:.4f}, score {score_e4 / 10_000:.4f}"
+    score_e4 = counted.coefficient_e4 if outcome.is_success else 0
+    return f"{said}, coefficient {counted.coefficient_e4 / 10_000:.4f}, score {score_e4 / 10_000:.4f}"
 
 
 def _slots(outcome: OutcomeScore) -> Iterator[tuple[Field, ...]]:

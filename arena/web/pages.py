@@ -78,7 +78,7 @@ AGENTS_SHOWN, AGENTS_LISTED = 8, 200
 DAYS_SHOWN = 30
 RESULTS_EXPLAINED = 8  # of those that solved a problem, for what the rule accepts
 GOOD_E4 = 9_000  # of a coefficient: reasoning worth learning
-Stage = Literal["", "open", "closed", "running", "settling", "settled", "cancelled"]
+StageFilter = Literal["", "open", "closed", "running", "settling", "settled", "cancelled"]
 State = Literal["", "review", "accepted", "qualified", "unqualified", "rejected"]
 Wrote = Literal["", "model", "code"]
 Cursor = Annotated[str, Query(max_length=512)]
@@ -120,7 +120,7 @@ class Pages:
             checkpoint=(newest, anchored),
         )
 
-    async def races(self, stage: Stage = "", promotion: bool = False, cursor: Cursor = "") -> dict[str, Any]:
+    async def races(self, stage: StageFilter = "", promotion: bool = False, cursor: Cursor = "") -> dict[str, Any]:
         """Races of this stage; `promotion`: those alone that brought somebody to the top."""
         rows = [
             row
@@ -129,7 +129,7 @@ class Pages:
         ]
         scope = f"races {stage} {promotion}"
         page = page_of(rows, lambda row: (row.number,), scope, PageStart(cursor, ROWS), is_newest_first=True)
-        stages = get_args(Stage)[1:]
+        stages = get_args(StageFilter)[1:]
         return dict(races=page.items, next=page.next, stage=stage, is_promotion=promotion, stages=stages)
 
     async def race(self, race_id: RaceId, pool: Pools = DEFAULT_POOLS, cursor: Cursor = "") -> dict[str, Any]:

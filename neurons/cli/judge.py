@@ -26,7 +26,7 @@ from judge.client import OpenAIJudge
 from judge.panel import judge_body
 from judge.render import Judge
 from judge.rubric import Rubric
-from judge.verdict import UnscoredVerdict, Verdict
+from judge.verdict import UnscoredVerdict, Verdict, counted_verdict
 from neurons.cli.options import (
     WALLET_SPELLINGS,
     StoreFlags,
@@ -225,7 +225,7 @@ def replay(
                 judged = await body_and_verdicts(logs, signed.validator, record.body_sha256)
                 if judged is None:
                     raise ArenaError("V2050", f"no body {record.body_sha256}")
-                body, counted = judged
+                body, verdicts = judged
                 verdict = judge_body(body, rubric, judges)
                 row = ReplayRow(
                     validator=signed.validator,
@@ -236,7 +236,7 @@ def replay(
                     problem_id=record.context.problem_id,
                     is_success=getattr(record.outcome, "is_success", None),
                     rubric_sha256=rubric_hash,
-                    counted=counted[-1] if counted else None,
+                    counted=counted_verdict(verdicts),
                     replayed=verdict,
                     spent=meter.take(int(isinstance(verdict, Verdict))),
                 )

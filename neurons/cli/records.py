@@ -258,6 +258,7 @@ async def serve(
     from arena.web.server import TailServer
     from harness.catalogue.server import listen
     from neurons.race.log import open_explainer
+    from neurons.settings.inputs import unix_ms
 
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -265,7 +266,7 @@ async def serve(
     with listen(host, port) as listener:
         async with store.open() as logs:
             explain = open_explainer(store.folder, catalogue).explain
-            server = TailServer(logs, listener, explain=explain, is_sn15_served=sn15)
+            server = TailServer(logs, listener, now_ms=unix_ms, explain=explain, is_sn15_served=sn15)
             typer.echo(f"serving {len(await logs.validators())} logs at {server.address}; Ctrl-C stops it")
             await server.run(stop)
 

@@ -5,6 +5,7 @@ run, a body, an export, a node's store.
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -24,7 +25,7 @@ from arena.view.page import trace_lines
 from arena.view.reading import Field, TraceView, chain_fact, view_evaluation, view_trace
 from harness.trace import EvaluationBody
 from judge.render import render
-from judge.verdict import UnscoredVerdict, Verdict
+from judge.verdict import UnscoredVerdict, Verdict, counted_verdict
 from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.judge import body_and_verdicts, evaluations_of
 from neurons.cli.options import MESSAGE_NOT_FOUND, CatalogueOption, StoreFlags, ValidatorOption, command, find_record
@@ -99,11 +100,11 @@ def traces_of_export(folder: Path) -> Iterator[tuple[TraceView, EvaluationBody]]
     shards = sorted((folder / LOG).glob("*.jsonl.zst"))
     agents = [msgspec.json.decode(line, type=AgentRow) for line in (folder / AGENTS).read_bytes().splitlines()]
     names = {row.agent_version_id: row.name or "" for row in agents}
-    verdicts: dict[str, Verdict | UnscoredVerdict] = {}
+    verdicts = defaultdict[str, list[Verdict | UnscoredVerdict]](list)
     for row in (row for path in shards for row in read_rows(path)):
         payload = None if row.content is None else decode_content(bytes(row.content)).payload
         if isinstance(payload, VerdictRecord):
-            verdicts.setdefault(payload.verdict.body_sha256, payload.verdict)
+            verdicts[payload.verdict.body_sha256].append(payload.verdict)
     for number, path in enumerate(shards):
         scrubbed = read_scrubbed(folder, number)
         for row in read_rows(path):
@@ -113,7 +114,7 @@ def traces_of_export(folder: Path) -> Iterator[tuple[TraceView, EvaluationBody]]
                 payload = decode_content(bytes(row.content)).payload
                 assert isinstance(payload, EvaluationRecord)  # no other record has a body
                 evaluation, body = payload, decode_body(bytes(row.body))
-                verdict = verdicts.get(evaluation.body_sha256)
+                verdict = counted_verdict(verdicts[evaluation.body_sha256])
             else:
                 continue
             view = view_trace(

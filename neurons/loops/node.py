@@ -108,7 +108,7 @@ class Node:
     store: PostgresStore
     sequencer: Sequencer
     pool: WorkerPool
-    stock: Bank
+    bank: Bank
     suite: tuple[Problem, ...]  # the active public suite, for qualifying
     knowledge: GateKnowledge
     conditions: Conditions

@@ -114,7 +114,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             store=store,
             sequencer=Sequencer(store, signer, unix_ms, host),
             pool=pool,
-            stock=open_bank(settings, policy, suite, beacon, open_timelock(settings.network), signer),
+            bank=open_bank(settings, policy, suite, beacon, open_timelock(settings.network), signer),
             suite=suite,
             knowledge=gate_knowledge(settings, policy, suite),
             conditions=Conditions(

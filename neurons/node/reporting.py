@@ -76,7 +76,7 @@ def banner(settings: Settings, node: Node) -> str:
     return "\n".join([head, *(f"  {name:<7}{text}" for name, text in rows)])
 
 
-EVERY_S = 30.0
+EVERY_S = 10.0
 _BANK_EVERY_MS = 600_000
 
 
@@ -174,7 +174,7 @@ class HeartbeatLoop:
         self._bank_looked_ms = now_ms
         try:
             closes_ms = coming_closes_ms(now_ms, node.policy.race, HORIZON_RACES)
-            level = await asyncio.to_thread(node.stock.level, closes_ms, now_ms)
+            level = await asyncio.to_thread(node.bank.level, closes_ms, now_ms)
         except ArenaError as error:
             node.log.warning("bank not measured", code=error.failure.code, detail=error.failure.detail)
             return

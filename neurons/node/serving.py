@@ -68,6 +68,7 @@ async def open_tail(setup: ServingSetup, stack: contextlib.AsyncExitStack) -> Ta
     return TailServer(
         await _open_store(setup, stack),
         stack.enter_context(socket.socket(fileno=setup.reads)),
+        now_ms=_unix_ms,
         clients=setup.clients,
         suites=setup.suites,
         explain=open_explainer(Path(setup.state_dir), Path(setup.catalogue_dir)).explain,

@@ -70,7 +70,7 @@ from arena.race.machine import (
     stream_of,
     succession,
 )
-from arena.race.schedule import ROLLS, Moment, Timeline, coming_closes_ms, stated_opening_ms, timeline, timeline_refusal
+from arena.race.schedule import ROLLS, Timeline, coming_closes_ms, stated_opening_ms, timeline, timeline_refusal
 from arena.race.scores import compared_with_others
 from arena.race.settle import settle
 from arena.records.log import note_sha256, read_checkpoint
@@ -327,14 +327,14 @@ class RaceClock:
         return await asyncio.to_thread(write_policy, self._node.state_dir, opened.policy, opened.policy_sha256)
 
     async def _seal(self, state: RaceState, earlier: list[RaceState]) -> RaceOpened:
-        stock, rules = self._node.stock, self._node.policy.race
-        await asyncio.to_thread(stock.prepare)  # before the close is set, which nobody should wait away
+        bank, rules = self._node.bank, self._node.policy.race
+        await asyncio.to_thread(bank.prepare)  # before the close is set, which nobody should wait away
         _, closes_ms = coming_race(earlier, self._node.now_ms(), self._node.policy)
         opens_with = self._node.beacon.round_after(closes_ms)
-        notice = await asyncio.to_thread(stock.seal_for, state.race_id, rules.problems, round_number=opens_with)
+        notice = await asyncio.to_thread(bank.seal_for, state.race_id, rules.problems, round_number=opens_with)
         event = await self._open(state, notice.batch, earlier, closes_ms)
         now_ms = self._node.now_ms()
-        level = await asyncio.to_thread(stock.level, coming_closes_ms(now_ms, rules, HORIZON_RACES), now_ms)
+        level = await asyncio.to_thread(bank.level, coming_closes_ms(now_ms, rules, HORIZON_RACES), now_ms)
         if level.is_low(BANK_DAYS_MIN):
             self._node.log.warning("bank runs low", races=level.races, days=level.lasts_ms // DAY_MS)
         return event
@@ -346,7 +346,7 @@ class RaceClock:
         if beacon is None:
             return
         try:
-            await asyncio.to_thread(self._node.stock.open, state.race_id, beacon)
+            await asyncio.to_thread(self._node.bank.open, state.race_id, beacon)
         except ArenaError as error:
             self._tried = replace(asked, batch_failure=error.failure.code)
             raise
@@ -417,7 +417,7 @@ class RaceClock:
         log = self._log_of(state.race_id)
         await log.refresh()
         if log.release is None:
-            batch = await asyncio.to_thread(self._node.stock.batch, state.race_id)
+            batch = await asyncio.to_thread(self._node.bank.batch, state.race_id)
             record = ReleaseRecord(
                 race_id=state.race_id,
                 batch_sha256=opened.batch.batch_sha256,
@@ -550,7 +550,7 @@ async def commit(node: Node, effect: Commit) -> Committed:
     return Committed(moment=effect.moment, sha256=effect.sha256)
 
 
-async def _put(node: Node, sha256: str, moment: Moment) -> None:
+async def _put(node: Node, sha256: str, moment: str) -> None:
     answer = await node.chain.commit(node.signer, sha256)
     if answer.status != "ok":
         raise ArenaError("U3031", f"{moment}: {answer.status} {answer.detail}")

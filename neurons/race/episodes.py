@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from arena.evaluate import Evaluation, records_of
-from arena.race.decider import after_fault, is_last_attempt, may_diverge, witness_item
+from arena.race.decider import after_fault, is_last_attempt, is_nobodys_fault, witness_item
 from arena.race.scores import LoggedRecord
 from arena.records.body import decode_body, encode_body
 from arena.records.model import AttemptRecord, EvaluationRecord, Stage, VerdictRecord
@@ -143,14 +143,14 @@ class EpisodeLoop:
         was committed.
         """
         context, subject = lease.item.context, lease.item.subject
-        release: AcceptedTitles | None = None
+        titles: AcceptedTitles | None = None
         if context.stage == "race":
-            batch = await asyncio.to_thread(self._node.stock.batch, context.race_id)
+            batch = await asyncio.to_thread(self._node.bank.batch, context.race_id)
             found = {problem.problem_id: problem for problem in batch.problems}.get(context.problem_id)
-            release = batch.titles
+            titles = batch.titles
         elif context.variant_seed and self._node.variants is not None:
             drawn = await asyncio.to_thread(self._node.variants.variant, context.problem_id, context.variant_seed)
-            found, release = drawn.problem, drawn.titles
+            found, titles = drawn.problem, drawn.titles
         elif self._node.policy.qualifying.variant_blocks:
             raise ArenaError("P4013", f"{context.problem_id} was enqueued under a policy without variants")
         else:
@@ -165,11 +165,10 @@ class EpisodeLoop:
             raise ArenaError("V2004", f"no source stored for agent {subject.agent_version_id[:12]}")
         if text_hash(source) != subject.agent_sha256:
             raise ArenaError("V2150", f"agent {subject.agent_version_id[:12]}")
-        titles = None if release is None else cut_titles(release, (found,))
         return EvaluateJob(
             source=source,
             problem=found,
-            titles=titles,
+            titles=titles and cut_titles(titles, (found,)),
             journal=str(self._journals.path(lease.item)),
             is_last=is_last_attempt(lease.refused, self._node.policy.race),
             unjudged=self._node.judge_budgets.refusal(context.race_id, context.problem_id),
@@ -253,7 +252,7 @@ class EpisodeLoop:
             )
         )
         is_closing = retry is None
-        if may_diverge(failure):
+        if is_nobodys_fault(failure):
             self._journals.forgive(lease)
         record = _attempt(lease, "faulted", failure=failure, is_closing=is_closing)
         witness = witness_item(lease.item, self._node.policy.race)

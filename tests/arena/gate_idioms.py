@@ -77,7 +77,7 @@ IDIOMS: dict[str, str] = {
     "    return [n for n in vars(o)]",
     "class name of self": "class A:\n    def __repr__(self):\n"
     "        return f'<{self.__class__.__name__} {type(self).__qualname__}>'",
-    "type's name": "def f(x):\n    return type(x).__name__",
+    "type's name": "def f(x):\n    return type(x).__name__, '{}'.format(type(x)), 'a %s' % type(x)",
     "class kept for a while": "class A:\n    count = 0\n    def f(self):\n        cls = type(self)\n"
     "        return cls.count, cls.__name__",
     "class attribute through self": "class A:\n    count = 0\n    def f(self):\n"
@@ -105,7 +105,8 @@ IDIOMS: dict[str, str] = {
     "    def __init__(self, x):\n        Exception.__init__(self, x)",
     "constant getattr": "def f(x):\n    return getattr(x, 'price', None), hasattr(x, 'title')",
     "constant setattr": "def f(x):\n    setattr(x, 'price', 1)",
-    "attribute access of one's own": "class D(dict):\n    def __getattr__(self, name):\n        try:\n"
+    "attribute access of one's own": "class O:\n    def __getattr__(self, name):\n"
+    "        return getattr(self._inner, name)\nclass D(dict):\n    def __getattr__(self, name):\n        try:\n"
     "            return self[name]\n"
     "        except KeyError:\n            raise AttributeError(name) from None",
     "setattr of one's own": "class A:\n    def __setattr__(self, name, value):\n        if name == 'x':\n"
@@ -213,6 +214,11 @@ NOT_ALLOWED: dict[str, str] = {
     "field in an annotation": "from dataclasses import Field\ndef f(x: Field) -> str:\n    return x.name",
     "class returned": "class A:\n    def f(self):\n        return type(self)",
     "chosen attribute": "def f(x, names):\n    return [getattr(x, name) for name in names]",
+    "chosen attribute of another": "class A:\n    def __getattr__(self, name):\n        name = 'x' + name\n"
+    "        return getattr(self._inner, name)",
+    "constant of a module replaced": "import math\nmath.pi = 3",
+    "decorator by its name": "import dataclasses\nmake = getattr(dataclasses, 'dataclass')",
+    "setter as a value": "put = object.__setattr__",
     "registry of children": "class A:\n    known = {}\n    def __init_subclass__(cls, **k):\n"
     "        super().__init_subclass__(**k)",
     "environment of anything": "def f(x):\n    return x.environ",

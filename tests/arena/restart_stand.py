@@ -13,7 +13,7 @@ from fractions import Fraction
 import msgspec
 
 from arena.policy import RaceRules
-from arena.race.decider import after_fault, is_last_attempt, may_diverge
+from arena.race.decider import after_fault, is_last_attempt, is_nobodys_fault
 from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import Gateway
 from harness.inference.journal import MemoryJournal
@@ -149,7 +149,7 @@ def play(
         except ArenaError as error:
             retry = after_fault(error.failure, "qualifying", faults=faults, counted=counted, rules=terms.rules)
             assert retry is not None
-            if may_diverge(error.failure):
+            if is_nobodys_fault(error.failure):
                 journal.forgive()
             faults, counted, refused = faults + 1, counted + retry.is_counted, refused + retry.is_refused
     return None, ATTEMPTS_MAX

@@ -23,6 +23,7 @@ from arena.store.postgres import PostgresStore
 from arena.web.server import TailServer
 from foundation.errors import ArenaError
 from harness.catalogue.server import listen
+from neurons.settings.inputs import unix_ms
 from tests.arena.log_stand import HOST, Clock, episode, release, settlement
 
 POLL_S = 0.05
@@ -82,7 +83,7 @@ def serving(
     dsn: str, port: int = 0, *, clients: int = 8, heartbeat_s: float = 15.0, **options: Any
 ) -> Iterator[Serving]:
     """Serve the store of a DSN until the block ends. `options` are the server's."""
-    made = Serving()
+    made, options = Serving(), {"now_ms": unix_ms} | options
 
     async def serve(stop: asyncio.Event, is_up: Callable[[], None]) -> None:
         made.store = await WatchedStore.open(dsn)

@@ -11,10 +11,12 @@ from msgspec.structs import replace
 
 from arena.bank.batch import NOTHING, BatchExplainer, seal, write_batch
 from arena.records.model import EvaluationRecord
-from arena.view.reading import view_trace
+from arena.view.reading import result_line, view_trace
+from foundation.errors import Failure
 from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.native import open_catalogue
 from judge.render import DEFAULT_CAPS
+from judge.verdict import UnscoredVerdict
 from neurons.race.log import open_explainer
 from problems.model import OutcomeScore
 from problems.score import score
@@ -106,3 +108,14 @@ def test_a_trace_longer_than_what_judges_see_is_shown_to_its_end():
     assert len(steps) == 3 + 2 * len(calls) > DEFAULT_CAPS.spans
     assert [piece.text for piece in steps[-1].pieces] == ["These are the very last words."]
     assert (steps[-3].kind, steps[-3].badge, steps[-2].kind) == ("call", "llm", "result")
+
+
+def test_the_result_goes_by_the_verdict_that_a_settlement_counts():
+    (_, _, judging), _ = episode(0)
+    first, later = judging.verdict, replace(judging.verdict, coefficient_e4=3_000)
+    refusal = UnscoredVerdict(body_sha256="ab", rubric_id=first.rubric_id, failure=Failure(code="U3020"))
+    outcome = record_of(0, ["101"]).outcome
+    assert outcome.is_success and first.coefficient_e4 == 9_125
+    for said in ((first,), (first, later), (first, refusal), (refusal, first, later)):
+        assert result_line(outcome, said).endswith("coefficient 0.9125, score 0.9125")
+    assert [result_line(outcome, said).endswith("not judged") for said in ((), (refusal, refusal))] == [True, True]

@@ -38,7 +38,8 @@ from arena.records.model import (
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError, Failure
 from harness.trace import FailedCompletion
-from judge.verdict import Refusal
+from judge.verdict import Refusal, UnscoredVerdict
+from neurons.cli.view import traces_of_export
 from problems.model import POOLS
 from tests.arena.export_stand import SECRET, ExportLog, export, released_race, replace, request_of, rows
 from tests.arena.log_stand import HOST, START_MS, attempt, body, episode, gate, release, settlement
@@ -99,6 +100,25 @@ def test_filters_leave_out_evaluations_and_the_export_still_verifies(log, tmp_pa
         assert sum(manifest.records.values()) + sum(manifest.withheld.values()) == len(log.log)
         report = verify_export(tmp_path / str(number), verify)
         assert report.is_ok, report.wrong
+
+
+def test_a_verdict_that_came_after_a_refusal_is_the_one_that_counts(log, tmp_path):
+    payloads, stored = episode(1)
+    *before, judged = payloads
+    away = Failure(code="U3020", detail="the judge is away")
+    refusal = UnscoredVerdict(body_sha256=stored.body_sha256, rubric_id="reasoning/1", failure=away)
+    later = replace(judged, verdict=replace(judged.verdict, coefficient_e4=5_000))
+    log.add([*before, replace(judged, verdict=refusal)], [stored])
+    log.add([judged, later])
+    log.add_episode(2)
+    log.add([release("r1", (1, 2))])
+    log.checkpoint()
+    assert export(log, tmp_path / "out", coefficient_e4_min=9_125).trajectories == 2
+    report = verify_export(tmp_path / "out", verify)
+    assert report.is_ok, report.wrong
+    assert all(
+        view.result.endswith("coefficient 0.9125, score 0.9125") for view, _ in traces_of_export(tmp_path / "out")
+    )
 
 
 def test_without_a_checkpoint_there_is_no_export_unless_the_logs_hotkey_signs_one(log, tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import psutil
 import pytest
 
@@ -26,7 +28,7 @@ def test_the_report_is_the_one_of_this_process(source: str | bytes) -> None:
     assert alone == inspect(source, RULES, knowledge(), neighbours, mine)
 
 
-def test_a_source_that_uses_up_time_or_memory_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_that_uses_up_time_is_rejected() -> None:
     report = inspect_isolated(SLOW, RULES, knowledge(), cpu_limit_s=1)
     assert report.outcome == "reject" and "SIGXCPU" in report.findings[0].detail
 
@@ -38,6 +40,21 @@ def test_a_host_that_is_too_slow_or_starts_no_child_is_at_fault(monkeypatch: pyt
     assert [each for each in psutil.Process().children() if "arena.gate.inspection" in each.cmdline()] == []
     monkeypatch.setattr(inspection.sys, "executable", "/nonexistent/python")
     with pytest.raises(ArenaError, match="V2004"):
+        inspect_isolated(END, RULES, knowledge())
+
+
+def test_a_child_out_of_memory_rejects_and_one_that_fails_is_at_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = tmp_path / "python"
+    monkeypatch.setattr(inspection.sys, "executable", str(child))
+    child.write_text("#!/bin/sh\ncat > /dev/null\necho gone >&2\nexit $CODE\n")
+    child.chmod(0o700)
+    monkeypatch.setattr(inspection, "_environment", lambda: {"CODE": str(inspection.EXIT_OUT_OF_MEMORY)})
+    report = inspect_isolated(END, RULES, knowledge())
+    assert report.outcome == "reject" and report.findings[0].detail == "the parser ran out of memory"
+    monkeypatch.setattr(inspection, "_environment", lambda: {"CODE": "1"})
+    with pytest.raises(ArenaError, match=r"V2004.*ended with 1: gone"):
         inspect_isolated(END, RULES, knowledge())
 
 

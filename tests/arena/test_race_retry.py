@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arena.policy import RaceRules
-from arena.race.decider import after_fault, is_last_attempt, may_diverge
+from arena.race.decider import after_fault, is_last_attempt, is_nobodys_fault
 from arena.records.model import Stage
 from arena.records.port import Requeue
 from foundation.codes import CODES, Owner
@@ -75,5 +75,5 @@ def test_each_cap_is_used_up_by_its_own_kind_of_fault_alone(failures):
 
 def test_only_what_no_agent_can_bring_about_lets_a_restart_diverge():
     """Of every code of the registry: a new one is strict until it is looked at."""
-    free = {code for code in CODES if may_diverge(Failure(code=code))}
+    free = {code for code in CODES if is_nobodys_fault(Failure(code=code))}
     assert free == {"U3001", "U3002", "U3003", "U3004", "V2006"}

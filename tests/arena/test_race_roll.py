@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from arena.chain.port import Commitment, Metagraph, Neuron
 from arena.policies import DEMO, PAPER, POLICIES
@@ -113,6 +114,7 @@ def test_a_quorum_needs_more_than_half_of_those_who_took_part():
 def test_every_shipped_policy_leaves_time_to_agree_before_the_next_close(name):
     rules = POLICIES[name].race
     assert timeline_refusal(rules) is None
+    assert "run_ms is 1;" in str(timeline_refusal(replace(rules, run_ms=1)))
     plan = timeline(0, rules)
     moments = [
         plan.closing_ms,

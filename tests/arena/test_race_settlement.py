@@ -152,6 +152,7 @@ def test_a_jail_that_may_not_race_counts_only_where_the_policy_says_so():
     [
         ({"beacon": None}, "the beacon did not come"),
         ({"field": ()}, "no agent raced"),
+        ({"validators": ()}, "no validator holds a permit"),
         ({"evaluations": ()}, "no validator"),
     ],
 )

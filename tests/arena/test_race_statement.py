@@ -54,7 +54,8 @@ def test_a_record_that_was_changed_is_named_by_what_differs():
     assert "standings" in differences(lacking, record)
     other = replace(record, inputs=replace(record.inputs, closes_ms=1))
     assert differences(other, record) == ("inputs.closes_ms",)
-    assert differences(record, record) == ()
+    assert differences(record, record) == differences(bare := replace(record, inputs=None), bare) == ()
+    assert differences(record, bare) == ("inputs",)
 
 
 FIRST = made()
@@ -98,6 +99,10 @@ def test_history_is_named_by_hash_and_one_that_is_another_is_refused():
 
 def test_a_policy_that_is_not_the_one_named_is_refused():
     record = settle(made())
-    lying = replace(record, inputs=replace(record.inputs, policy=canonical_bytes(SN15_2026_08).decode()))
-    with pytest.raises(ArenaError, match=r"V2050.*policy"):
-        inputs_again(lying, (), ())
+    for policy_text, why in (
+        (canonical_bytes(SN15_2026_08).decode(), "not the one named"),
+        ("{", "policy: Input"),
+    ):
+        lying = replace(record, inputs=replace(record.inputs, policy=policy_text))
+        with pytest.raises(ArenaError, match=f"V2050.*{why}"):
+            inputs_again(lying, (), ())

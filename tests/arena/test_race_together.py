@@ -62,6 +62,9 @@ def test_no_quorum_is_said_with_the_figures_and_a_lacking_log_by_its_name():
     assert state.settlement.reason == NO_QUORUM
     failure = explain_end(state, RaceSettled(settlement=state.settlement), nothing)
     assert failure.code == "V2100" and "0 of 2 validators took part" in failure.detail
+    other = RaceSettled(settlement=replace(state.settlement, reason="no agent raced"), is_adopted=True)
+    failure = explain_end(replace(state, proposed=state.settlement), other, nothing)
+    assert (failure.code, failure.detail) == ("V2101", "differs in reason")
 
 
 def test_stand_ins_never_pile_up_in_the_queue_and_none_begins_once_logs_may_be_anchored():

@@ -8,6 +8,8 @@ import pytest
 
 from arena.records.log import (
     LeafRange,
+    LogStart,
+    LogWalk,
     MerkleFrontier,
     consistency_ranges,
     inclusion_ranges,
@@ -104,3 +106,9 @@ async def test_tiles_give_the_proofs_of_the_whole_tree_and_read_little() -> None
 def test_peaks_that_do_not_fit_the_size_are_refused(size: int, peaks: list[bytes]) -> None:
     with pytest.raises(ArenaError, match="V2050"):
         MerkleFrontier(size, peaks)
+
+
+def test_a_log_cannot_start_at_what_is_no_hash_nor_before_its_first_record() -> None:
+    for fields in ({"after_seq": 1, "head": "00", "peaks": ("00" * 32,)}, {"head": "00" * 32}):
+        with pytest.raises(ArenaError, match="V2050"):
+            LogWalk(LogStart(validator="v", **fields))

@@ -111,8 +111,9 @@ def test_a_log_that_was_rewritten_gives_no_proof_under_the_checkpoint_signed_bef
     with pytest.raises(ArenaError, match="V2050"):
         asyncio.run(prove(other, ALICE.hotkey, 4, note(SIZE), verify))
     other.log = log().log[:5]
-    with pytest.raises(ArenaError, match="V2053"):
-        asyncio.run(prove(other, ALICE.hotkey, 4, note(SIZE), verify))
+    for seq in (4, 6):
+        with pytest.raises(ArenaError, match="V2053"):
+            asyncio.run(prove(other, ALICE.hotkey, seq, note(SIZE), verify))
 
 
 @pytest.mark.parametrize(
@@ -121,6 +122,8 @@ def test_a_log_that_was_rewritten_gives_no_proof_under_the_checkpoint_signed_bef
 def test_what_a_checkpoint_does_not_cover_is_not_proven(seq: int, size: int, older: int) -> None:
     with pytest.raises(ArenaError, match="V2053"):
         asyncio.run(prove(log(), ALICE.hotkey, seq, note(size), verify, older_note=note(older) if older else ""))
+    with pytest.raises(ArenaError, match=r"V2053.*of another log"):
+        asyncio.run(prove(log(), BOB.hotkey, 4, note(SIZE), verify))
 
 
 @pytest.mark.parametrize("length", [0, 84, 167, 1_000])

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 
 import pytest
+from msgspec.structs import replace
 
 from arena.chain.keys import keypair_signer, verify
-from arena.records.body import decode_content
+from arena.records.body import BODY_BYTES_MAX, compress_bodies, decode_content
 from arena.records.log import head_after
 from arena.records.model import SignedRecord
 from arena.records.port import HeadMovedError
@@ -53,6 +54,17 @@ async def test_a_head_that_never_stops_moving_is_refused_after_a_bounded_number_
     with pytest.raises(HeadMovedError):
         await sequencer.append([attempt(1)])
     assert len(log.refusals) == 5
+
+
+async def test_nothing_and_a_body_under_another_name_or_too_large_are_refused() -> None:
+    log, sequencer = stand()
+    payloads, body = episode(1)
+    for given, bodies in (((), []), (payloads, [replace(body, content=b"{}")])):
+        with pytest.raises(ArenaError, match="V2025"):
+            await sequencer.append(given, bodies)
+    with pytest.raises(ArenaError, match="V2025"):
+        await compress_bodies([replace(body, content=bytes(BODY_BYTES_MAX + 1))])
+    assert log.log == []
 
 
 class LateLog(MemoryLog):

@@ -19,12 +19,15 @@ from arena.chain.port import Commitment
 from arena.records.inspection import inspect
 from arena.records.log import (
     Checkpoint,
+    LogStart,
+    LogWalk,
     MerkleFrontier,
     checkpoint_of,
     cluster_commitment,
     head_after,
     note_sha256,
     read_checkpoint,
+    require_anchor,
     sign_checkpoint,
 )
 from arena.records.model import (
@@ -159,10 +162,17 @@ def test_a_checkpoint_survives_its_text_and_any_change_of_the_text_is_refused() 
     assert read_checkpoint(note, verify) == checkpoint_of(ALICE.hotkey, tree)
     changes = [note.replace("\n1\n", "\n2\n"), note.replace("\n1\n", "\n01\n"), note.split("\n\n")[0], "", note[:-4]]
     changes.append(note.replace(ALICE.hotkey, BOB.hotkey))
-    changes += [note.replace("\n1\n", "\n-1\n"), note.rstrip("\n"), note[:-1] + "\x85"]
+    changes += [note.replace("\n1\n", "\n-1\n"), note.rstrip("\n"), note[:-1] + "\x85", note[:-4] + "!!!\n"]
+    witnessed = note.replace("\n\n", "\n\n— another.log AAAA\n")
+    assert read_checkpoint(witnessed, verify) == read_checkpoint(note, verify)
     for changed in changes:
         with pytest.raises(ArenaError, match="V2050"):
             read_checkpoint(changed, verify)
+
+
+def test_a_record_that_does_not_come_next_is_not_followed() -> None:
+    with pytest.raises(ArenaError, match=r"V2050.*record 1 was expected here, 2 came"):
+        LogWalk(LogStart(validator=ALICE.hotkey)).follow(good_log().log[1])
 
 
 # -- what the records of one race say about each other
@@ -260,6 +270,8 @@ def test_anchors_are_listed_without_a_chain_and_compared_with_one() -> None:
     for other in (None, replace(held, sha256="00" * 32), replace(held, hotkey=BOB.hotkey), replace(held, block=71)):
         report = check(log, subtensor=OneSlot(other))
         assert [(defect.rule, defect.seq) for defect in report.defects] == [("anchor", 4)]
+    with pytest.raises(ArenaError, match=r"V2050.*checkpoint 5 holds the note of .* 4"):
+        require_anchor(replace(log.signed[0], size=5), held, verify)
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,7 @@ def test_a_backup_taken_while_validators_write_is_of_one_moment(fresh: Path) -> 
     result = json.loads(ok("restore", fresh / "b", "--state-dir", restored, "--hotkey", BOB.hotkey, "--json"))
     ends = {name: head["seq"] for name, head in result["manifest"]["store"]["heads"].items()}
     assert ends.get(BOB.hotkey, 0) % 3 == 0
+    assert arena("restore", fresh / "b", "--state-dir", fresh / "other").exit_code == 2  # whose node it is, is not said
     assert ends.get(BOB.hotkey, 0) < last
     assert (set(result["roles"]), read_location(restored).validator) == ({ALICE.hotkey, BOB.hotkey}, BOB.hotkey)
     verified = CliRunner().invoke(records_app, ["verify", "--state-dir", str(restored), "--json"])
@@ -214,3 +215,26 @@ def test_a_damaged_backup_and_a_taken_place_are_refused(node: Path, fresh: Path)
     manifest["store"]["rows"]["record"] -= 1
     (fresh / "b" / "manifest.json").write_text(json.dumps(manifest))
     assert "not what the manifest counts" in refused("V2056", "restore", fresh / "b", "--state-dir", fresh / "n")
+    manifest["store"]["rows"]["record"] += 1
+    manifest["objects"]["bodies"] += 1
+    (fresh / "b" / "manifest.json").write_text(json.dumps(manifest))
+    assert "bodies are in the object store" in refused("V2056", "restore", fresh / "b", "--state-dir", fresh / "m")
+
+
+def test_a_backup_goes_into_a_server_of_ones_own_with_logins_that_are_printed_once(
+    node: Path, fresh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ARENA_BODIES_URL", folder_location(fresh / "bodies"))
+    ok("backup", "--out", fresh / "b", "--state-dir", node)
+    server = start_new(fresh / "own")
+    monkeypatch.setenv("PATH", "")  # whose tools may be older than the server
+    name, dsn = ok("restore", fresh / "b", "--owner-dsn", server.owner_dsn).splitlines()[-1].split()
+    assert name == ALICE.hotkey
+    asyncio.run(require_whole(dsn, open_objects(folder_location(fresh / "bodies"))))
+    refused("V2027", "restore", fresh / "b", "--owner-dsn", server.owner_dsn)
+    assert "password" in ok("migrate", "--owner-dsn", server.owner_dsn, "--hotkey", BOB.hotkey)
+    server.stop()
+    write_location(fresh / "own", StoreLocation(kind="external", validator=ALICE.hotkey, dsn=dsn))
+    assert arena("backup", "--out", fresh / "c", "--state-dir", fresh / "own").exit_code == 2
+    (fresh / "own" / "store.json").write_text("{")
+    refused("V2021", "backup", "--out", fresh / "c", "--state-dir", fresh / "own")

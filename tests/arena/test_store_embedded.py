@@ -91,6 +91,14 @@ def test_passwords_and_folders_are_private_and_survive_a_restart(state_dir: Path
     again = start_embedded(state_dir)
     assert again.dsn_for("5hotkey") == dsn
     again.stop()
+    (home / "secrets.json").unlink()
+    with pytest.raises(ArenaError, match=r"V2020.*holds a cluster but .*secrets.json is missing"):
+        start_embedded(state_dir)
+    (home / "data").rename(home / "old")
+    (home / "data").touch()
+    with pytest.raises(ArenaError, match=r"V2020.*data exists and is not a folder of user"):
+        start_embedded(state_dir)
+    (home / "data").unlink()
 
 
 @needs_root

@@ -13,6 +13,7 @@ from arena.records.model import StoredCheckpoint
 from arena.records.port import AttemptUsage, StoredSubmission, WeightsResult
 from arena.records.sequencer import Sequencer
 from arena.records.verification import verify_store
+from arena.store.connect import engine_url, login_dsn
 from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import PostgresStore
 from arena.store.schema import SCHEMA_REVISION, migrate, role_of
@@ -175,8 +176,24 @@ async def test_even_the_superuser_is_refused_while_triggers_stand(
             await as_owner(postgres, statement)
 
 
+async def test_a_login_is_of_one_hotkey_and_its_store_takes_no_record_of_another(open_store: OpenStore) -> None:
+    store = await open_store(ATTACKER)
+    with pytest.raises(ArenaError, match=r"V2022.*a record of .* in the store of 5attacker"):
+        await Sequencer(store, generate_signer(), Clock(), HOST).append([episode(1)[0][0]])
+
+
+@pytest.mark.parametrize("dsn", ["nonsense", "mysql://h/d", "postgresql://h:x/d"])
+def test_a_dsn_that_cannot_be_read_is_refused(dsn: str) -> None:
+    with pytest.raises(ArenaError, match="V2021"):
+        login_dsn(dsn, "role", None)
+    assert login_dsn("postgresql://u:p@h/d?sslmode=require", "r", None) == "postgresql://r@h/d?sslmode=require"
+    assert dict(engine_url("postgresql://h/d?sslmode=require").query) == {"ssl": "require"}
+
+
 async def test_a_database_without_the_schema_is_refused_by_name(postgres: EmbeddedServer) -> None:
     await as_owner(postgres, "create database bare")
+    with pytest.raises(ArenaError, match=r"V2022.*belongs to hotkey 5attacker, not 5victim"):
+        await PostgresStore.open(postgres.dsn_for(ATTACKER), VICTIM)
     with pytest.raises(ArenaError, match=r"V2023.*no schema"):
         await PostgresStore.open(postgres.dsn_for("5attacker").replace("@/postgres", "@/bare"))
     await as_owner(postgres, "drop database bare")

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from foundation.canonical import content_hash
 from foundation.errors import ArenaError
-from harness.catalogue.build import build_index, document_line, read_line
+from harness.catalogue.build import build_index, document_line, read_products
 from harness.catalogue.layout import read_manifest
 from harness.catalogue.native import open_catalogue
 from harness.catalogue.port import SearchRequest
 from harness.catalogue.synthetic import generate
 from neurons.cli.catalogue import app
-from problems.model import SERVICES, Product
 from tests.harness.catalogue_stand import index_of, product
 
 
@@ -55,13 +55,29 @@ def test_every_file_is_refused_when_one_byte_was_edited(index: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("format", "arena-index/0"), ("documents", 121), ("analyzer_sha256", "0" * 64)]
+    ("field", "value", "is_sealed", "why"),
+    [
+        ("format", "arena-index/0", False, "this code reads"),
+        ("documents", 121, False, "does not match its own hash"),
+        ("documents", "many", True, "Expected `int`"),
+        ("analyzer_sha256", "0" * 64, True, "built with another analyzer"),
+    ],
 )
-def test_an_edited_manifest_is_refused(index: Path, field: str, value: object) -> None:
+def test_an_edited_manifest_is_refused(index: Path, field: str, value: object, is_sealed: bool, why: str) -> None:
     manifest = json.loads((index / "manifest.json").read_text())
     manifest["content"][field] = value
+    if is_sealed:
+        manifest["content_sha256"] = content_hash(manifest["content"])
     (index / "manifest.json").write_text(json.dumps(manifest))
-    assert code_of(lambda: open_catalogue(index)) == "V2010"
+    with pytest.raises(ArenaError, match=f"V2010.*{why}"):
+        open_catalogue(index)
+
+
+def test_a_missing_file_and_a_missing_index_are_named(index: Path) -> None:
+    for name, why in ((read_manifest(index).content.files[0].name, "is missing"), ("manifest.json", "No such file")):
+        (index / name).unlink()
+        with pytest.raises(ArenaError, match=f"V2010.*{name}.*{why}"):
+            open_catalogue(index)
 
 
 def test_blank_documents_are_dropped_and_stop_words_alone_are_kept(tmp_path: Path) -> None:
@@ -69,8 +85,10 @@ def test_blank_documents_are_dropped_and_stop_words_alone_are_kept(tmp_path: Pat
     manifest, catalogue = read_manifest(folder), open_catalogue(folder)
     assert manifest.blank_dropped == 1
     assert (manifest.content.documents, manifest.content.scored_documents) == (2, 1)
-    assert catalogue.product("1") is None
+    assert catalogue.product("1") is catalogue.product("\ud800") is None
     assert catalogue.product("2") is not None
+    (tmp_path / "stop").mkdir()
+    assert open_catalogue(index_of([product("2", "the of")], tmp_path / "stop")).search(SearchRequest(q="lamp")) == ()
     assert [one.product_id for one in catalogue.search(SearchRequest(q="lamp"))] == ["3"]
 
 
@@ -93,6 +111,9 @@ def test_malformed_lines_are_left_out_and_named_by_line(tmp_path: Path) -> None:
     lines = [document_line(product("1", "lamp")).strip(), *MALFORMED, document_line(product("2", "lamp")).strip()]
     source = tmp_path / "documents.jsonl"
     source.write_bytes(b"\n".join(lines))
+    for action in (lambda: build_index(source, tmp_path / "index", is_strict=True), lambda: [*read_products(source)]):
+        with pytest.raises(ArenaError, match=r"P4005.*line 2: not JSON"):
+            action()
     report = build_index(source, tmp_path / "index")
     assert report.manifest.malformed == len(MALFORMED)
     assert [finding.line for finding in report.findings] == list(range(2, 2 + len(MALFORMED)))
@@ -109,12 +130,15 @@ def test_two_documents_of_one_id_are_refused_with_both_lines(tmp_path: Path) -> 
 def test_a_failed_build_leaves_the_index_that_stood_there(index: Path, tmp_path: Path) -> None:
     before = read_manifest(index)
     (tmp_path / "bad.jsonl").write_bytes(b"oops\n")
+    (tmp_path / "empty.jsonl").touch()
     (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(document_line(product("1")) * 50)[:-20])
     assert code_of(lambda: build_index(tmp_path / "bad.jsonl", index)) == "P4005"
+    assert code_of(lambda: build_index(tmp_path / "empty.jsonl", index)) == "P4005"
     assert code_of(lambda: build_index(tmp_path / "cut.jsonl.gz", index)) == "V2027"
     assert code_of(lambda: build_index(tmp_path / "none.jsonl", index)) == "V2027"
+    assert code_of(lambda: [*read_products(tmp_path / "none.jsonl")]) == "V2027"
     assert read_manifest(index) == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.jsonl", "cut.jsonl.gz", "index"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.jsonl", "cut.jsonl.gz", "empty.jsonl", "index"]
 
 
 BUILD_SLOWLY = """
@@ -139,7 +163,8 @@ def test_a_killed_build_leaves_no_index_and_the_next_one_clears_up(tmp_path: Pat
         for line in process.stdout:
             if line == "analyse\n":
                 break
-        build_index(source, tmp_path / "other")
+        build_index(source, tmp_path / "index")  # it lets the folder of the other one be
+        (tmp_path / "index").rename(tmp_path / "other")
         half = [path.name for path in tmp_path.iterdir() if path.name.endswith(".making")]
         process.kill()
     assert len(half) == 1 and half[0].startswith(".index.")
@@ -155,7 +180,8 @@ def test_a_build_replaces_an_index_but_nothing_else(index: Path, tmp_path: Path)
     assert len(open_catalogue(index, is_fully_checked=True)) == 1
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "letter.txt").write_text("dear")
-    assert code_of(lambda: build_index(source, tmp_path / "home")) == "V2027"
+    for place in (tmp_path / "home", source / "index"):
+        assert code_of(lambda place=place: build_index(source, place)) == "V2027"
     assert (tmp_path / "home" / "letter.txt").read_text() == "dear"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["documents.jsonl", "home", "index"]
 
@@ -195,25 +221,6 @@ def test_a_catalogue_is_made_built_and_verified_by_three_commands(tmp_path: Path
     assert shown["content_sha256"] == open_catalogue(tmp_path / "index").content_sha256
 
 
-@pytest.fixture(scope="module")
-def made() -> list[Product]:
-    return list(generate(6_000, 21))
-
-
 def test_a_seed_names_one_catalogue_on_every_machine() -> None:
     lines = b"".join(map(document_line, generate(400, 7)))
     assert hashlib.sha256(lines).hexdigest() == "e3075bad0ecc344c16132f400beb3508e697d5ebeeca136a46aa0344278bbf36"
-
-
-def test_every_product_is_well_formed_and_ids_are_nine_or_ten_digits(made: list[Product]) -> None:
-    assert len({one.product_id for one in made}) == len(made)
-    for one in made:
-        assert read_line(document_line(one)).product == one
-        assert one.product_id.isdigit() and len(one.product_id) in (9, 10)
-        assert one.shop_id.isdigit()
-        assert 0 < len(one.title.strip()) == len(one.title) <= 255
-        assert 5 <= one.price <= 37_990 and round(one.price, 2) == one.price
-        assert one.sold_count >= 1
-        assert list(one.service) == [name for name in SERVICES if name in one.service] != list(SERVICES)
-        assert len(one.sku_options) <= 9 and all(one.sku_options.values())
-        assert len(one.description) <= 2_000

@@ -5,19 +5,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import json
+import os
+from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 from urllib.parse import urlencode
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from harness.catalogue.layout import PRODUCTS
 from harness.catalogue.native import open_catalogue
 from harness.catalogue.port import Catalogue
 from harness.catalogue.server import (
     QUERY_STRING_MAX,
+    Connections,
     HttpAnswer,
+    SearchApplication,
     answer,
     network_of,
 )
@@ -114,10 +122,24 @@ def test_no_request_fails_but_for_the_references_reasons(shelf: Catalogue, path:
     assert reply.body.endswith(b"\n") and reply.body.isascii()
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
-def test_only_reading_methods_are_answered(shelf: Catalogue, method: str) -> None:
-    assert ask(shelf, "/find_product?q=lamp&page=1", method).status == 405
+def test_only_reading_methods_are_answered(shelf: Catalogue) -> None:
+    assert ask(shelf, "/find_product?q=lamp&page=1", "POST").status == 405
     assert ask(shelf, "/find_product?q=lamp&page=1", "OPTIONS") == HttpAnswer(status=200, body=b"")
+
+
+def test_an_index_that_is_damaged_while_it_is_served_is_a_500_with_the_code(tmp_path: Path) -> None:
+    index = index_of(SHELF[:2], tmp_path)
+    catalogue = open_catalogue(index)
+    os.truncate(index / PRODUCTS, 3)
+    reply = ask(catalogue, "/get_product_raw?product_ids=101")
+    assert (reply.status, json.loads(reply.body)["code"]) == (500, "U3010")
+
+
+def test_a_worker_that_finds_no_index_says_so_and_does_not_start(tmp_path: Path) -> None:
+    application, tell = SearchApplication(functools.partial(open_catalogue, tmp_path)), AsyncMock()
+    asyncio.run(application({"type": "lifespan"}, AsyncMock(), tell))
+    (message,) = tell.await_args.args
+    assert message["type"] == "lifespan.startup.failed" and "V2010" in message["message"]
 
 
 def test_a_search_answers_six_fields_in_the_bytes_of_the_reference(shelf: Catalogue) -> None:
@@ -139,3 +161,13 @@ def test_a_search_answers_six_fields_in_the_bytes_of_the_reference(shelf: Catalo
 )
 def test_an_address_counts_for_the_party_that_has_it(address: str, network: str) -> None:
     assert network_of(address) == network
+
+
+def test_a_full_house_closes_who_waits_and_turns_away_where_all_are_being_answered() -> None:
+    house, idle, busy = Connections(total=3, per_address=2), Mock(is_answering=False), Mock(is_answering=True)
+    assert house.enter(busy, "a") and house.enter(idle, "a") and house.enter(Mock(is_answering=True), "a")
+    assert (idle.close.call_count, busy.close.call_count) == (1, 0)
+    assert not house.enter(Mock(is_answering=False), "a")
+    assert house.enter(Mock(is_answering=True), "b") and not house.enter(Mock(), "c")
+    house.leave(busy)
+    assert house.enter(Mock(), "c")

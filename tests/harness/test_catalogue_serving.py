@@ -58,13 +58,11 @@ def port(server: tuple[uvicorn.Server, int]) -> int:
     return server[1]
 
 
-def get(port: int, target: str = TARGET, method: str = "GET") -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    connection.request(method, target)
-    response = connection.getresponse()
-    body = response.read()
-    connection.close()
-    return response.status, body
+def get(port: int, target: str = TARGET) -> tuple[int, bytes]:
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+        connection.request("GET", target)
+        response = connection.getresponse()
+        return response.status, response.read()
 
 
 @contextlib.contextmanager
@@ -118,6 +116,16 @@ def test_a_client_that_reads_nothing_is_dropped(server: tuple[uvicorn.Server, in
             assert bool(state.connections) == is_served
         assert len(read_all(client)) < 8 * size
     assert_alive(port)
+
+
+def test_the_methods_and_the_catalogue_stand_in_the_headers(port: int, index: Path) -> None:
+    for method, path, name, value in (
+        ("OPTIONS", "/", "allow", "GET, HEAD, OPTIONS"),
+        ("GET", "/health", "x-catalogue-sha256", open_catalogue(index).content_sha256),
+    ):
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+            connection.request(method, path)
+            assert connection.getresponse().headers[name] == value
 
 
 # -- processes

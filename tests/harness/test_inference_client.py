@@ -13,19 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from harness.inference.client import OpenAIUpstream, RequestSlots, SdkUpstream, read_reply
-from tests.hostile_http import DRIPS, HostileServer, bomb, ended, endless
-
-ROOT = Path(__file__).parents[2]
+from harness.inference.client import OpenAIUpstream, RequestSlots, SdkUpstream, read_reply, read_retry_after
+from tests.hostile_http import DRIPS, HostileServer, bomb, ended, endless, says
 
 
 def reply_of(message: dict[str, object], **body: object) -> bytes:
-    choice = {
-        "index": 0,
-        "message": {"role": "assistant", **message},
-        "finish_reason": "stop",
-        **body.pop("choice", {}),
-    }  # type: ignore[dict-item]
+    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop"}
+    choice |= body.pop("choice", {})  # type: ignore[arg-type]
     return json.dumps({"model": "m", "choices": [choice], **body}).encode()
 
 
@@ -45,6 +39,13 @@ def test_token_ids_and_logprobs_are_kept_when_given() -> None:
     assert read_reply(reply_of({"content": "a"}, choice={"logprobs": None})).logprobs == ""
 
 
+def test_a_content_of_parts_is_their_text_and_a_number_is_none() -> None:
+    assert read_reply(reply_of({"content": [{"type": "text", "text": "a"}, {"text": "b"}, "c"]})).content == "ab"
+    for message in ({"content": 5}, {"content": "", "tool_calls": [{"function": {"name": 5}}]}):
+        with pytest.raises(ArenaError, match=r"U3003.*TypeError"):
+            read_reply(reply_of(message))
+
+
 @given(st.binary(max_size=60) | st.recursive(
     st.none() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3)
@@ -57,13 +58,6 @@ def test_any_bytes_are_a_reply_or_unreadable(body: bytes) -> None:
         assert error.failure.code == "U3003"
     else:
         assert isinstance(reply.content, str)
-
-
-def test_importing_the_client_imports_no_client_and_no_server() -> None:
-    imports = "import sys, harness.inference.client, harness.inference.scripted"
-    code = imports + "\nprint({'httpx2', 'uvicorn'} & {*sys.modules})"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert ran.stdout.strip() == "set()"
 
 
 HOSTILE = {
@@ -87,6 +81,42 @@ def test_a_hostile_endpoint_costs_bounded_memory_and_time(which: str, kind: type
     assert isinstance(error, ArenaError) and error.failure.code == code
     if which in ("zstd", "gzip", "compressed refusal"):  # and not what it would say when it is unpacked
         assert "compressed" in error.failure.detail
+
+
+@pytest.mark.parametrize("kind", [OpenAIUpstream, SdkUpstream])
+@pytest.mark.parametrize(
+    ("status", "body", "code", "said"),
+    [
+        (b"400 Bad", b'{"error": {"message": "too long"}}', "A1040", "HTTP 400: too long"),
+        (b"401 Who", b'{"message": "no such key"}', "U3001", "HTTP 401: no such key"),
+        (b"404 Gone", b"<html>", "U3001", "HTTP 404: Gone"),
+        (b"429 Slow", b'{"error": {"message": 5}}', "U3004", "HTTP 429: Slow"),
+        (b"503 Down", b"[]", "U3002", "HTTP 503: Down"),
+    ],
+)
+def test_a_refusal_has_the_code_of_its_status_and_the_endpoints_words(
+    kind: type[OpenAIUpstream], status: bytes, body: bytes, code: str, said: str
+) -> None:
+    with HostileServer(says(body, status)) as server:
+        failure = kind("x", server.url, "key", 20_000).probe('{"model": "m", "messages": []}')
+    assert failure is not None and (failure.code, failure.detail) == (code, said)
+
+
+DATE = "Wed, 21 Oct 2015 07:28:0{} GMT"
+
+
+@pytest.mark.parametrize(
+    ("after", "date", "pause_ms"),
+    [
+        (" 7 ", "", 7_000),
+        (DATE.format(5), DATE.format(2), 3_000),
+        (DATE.format(2), DATE.format(5), 0),
+        (DATE.format(5), "", None),
+        ("soon", DATE.format(2), None),
+    ],
+)
+def test_when_to_come_back_is_read_by_the_replys_own_clock(after: str, date: str, pause_ms: int | None) -> None:
+    assert read_retry_after({"retry-after": after, "date": date}) == pause_ms
 
 
 def test_missing_usage_is_charged_by_what_was_written() -> None:

@@ -110,9 +110,7 @@ def test_expert_beats_careful_beats_hasty(runs: dict[str, list[Run]]) -> None:
 
 
 def test_a_dictated_call_is_repeated_word_by_word() -> None:
-    order = (
-        'Repeat exactly this tool call: <tool_call>{"name":"terminate","arguments":{"status":"success"}}</tool_call>'
-    )
+    order = 'Repeat this tool call: <tool_call>{"name":"terminate","arguments":{"status":"success"}}</tool_call>'
     tools = [{"type": "function", "function": {"name": "terminate"}}]
     request = {"model": MODELS[2], "messages": [{"role": "user", "content": order}], "tools": tools}
     (call,) = complete(request)["choices"][0]["message"]["tool_calls"]
@@ -132,17 +130,20 @@ def test_a_dialogue_in_one_message_as_sn15_writes_it_is_gone_on_with_in_its_form
     history = "# So far\n<user>Show me a red cotton shirt.</user>"
     (search,) = next_calls(history)
     assert search["name"] == "find_product" and search.keys() == {"name", "parameters"}
-    hit = {
-        "product_id": "7",
-        "shop_id": "1",
-        "title": "red cotton shirt",
-        "price": 90.0,
-        "service": [],
-        "sold_count": 1,
-    }
+    hit = {"product_id": "7", "shop_id": "1", "title": "red cotton shirt", "price": 90.0, "service": []}
     observed = json.dumps([{"tool_call_id": "x", "results": [hit]}])
     (pick,) = next_calls(f"{history}\n<tool_call>{json.dumps([search])}</tool_call>\n<obs>{observed}</obs>")
     assert pick == {"name": "recommend_product", "parameters": {"product_ids": "7"}}
+
+
+def test_calls_as_text_go_on_whatever_their_results_say() -> None:
+    system = 'Tools: find_product, terminate. Write <tool_call>{"name": "", "arguments": {}}</tool_call>'
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": "Show me a red cotton shirt."}]
+    said = ["<tool_call>"]
+    while "<tool_call>" in said[-1] and len(said) < STEPS_MAX:
+        said.append(complete({"model": MODELS[2], "messages": messages})["choices"][0]["message"]["content"])
+        messages += [{"role": "assistant", "content": said[-1]}, {"role": "user", "content": "The server is away."}]
+    assert '"arguments":{' in said[1] and said[-1].startswith("Everything is done")
 
 
 # -- reading requests

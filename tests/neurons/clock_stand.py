@@ -109,7 +109,7 @@ class Desk:
         rules = LocalRules(block_ms=BLOCK_MS, finality_blocks=0, tempo=50, weights_rate_limit_blocks=5)
         self.chain = chain or LocalSubtensor(folder / "chain.sqlite", now_ms=time, rules=rules)
         self.beacon = LocalBeacon(time)
-        self.stock = open_bank(folder / "bank", self.beacon, SeededMaker(CATALOGUE))
+        self.bank = open_bank(folder / "bank", self.beacon, SeededMaker(CATALOGUE))
         self._bodies = itertools.count(1)
         self.names: dict[str, str] = {}  # of agents, by version
         self.unjudged: Failure | None = None  # why the judge gives no verdict now
@@ -126,7 +126,7 @@ class Desk:
             store=self.store,
             sequencer=Sequencer(self.store, self.signer, self.time, log_stand.HOST),
             pool=WorkerPool((), 0.0),  # no loop under test runs episodes
-            stock=self.stock,
+            bank=self.bank,
             suite=SUITE,
             knowledge=None,  # type: ignore[arg-type]  # nor the gate
             conditions=Conditions(

@@ -55,6 +55,9 @@ def node() -> Iterator[Path]:
         for problem in range(len(WORDS)):
             payloads, body = evaluated(problem)
             await sequencer.append(payloads, [body])
+            (judging,) = (one for one in payloads if isinstance(one, VerdictRecord))
+            later = msgspec.structs.replace(judging.verdict, quality_e4=1_000, coefficient_e4=3_875)
+            await sequencer.append([msgspec.structs.replace(judging, verdict=later)])  # no settlement counts it
         await store.close()
 
     asyncio.run(fill())

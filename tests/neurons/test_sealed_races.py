@@ -29,7 +29,7 @@ async def desk(server: EmbeddedServer, tmp_path: Path) -> AsyncIterator[Desk]:
     async with open_desk(server, tmp_path) as made:
         await made.settle_in()
         (tmp_path / "bank").mkdir()
-        made.stock = open_bank(tmp_path / "bank", made.beacon)
+        made.bank = open_bank(tmp_path / "bank", made.beacon)
         made.start(POLICY)
         yield made
 
@@ -57,9 +57,9 @@ async def test_a_sealed_batch_is_opened_by_its_draw_raced_and_released_and_the_c
     await desk.submit("good")
     opened = await desk.turn_until("open")
     with pytest.raises(ArenaError, match="P4001"):
-        desk.stock.batch("race-000001")
+        desk.bank.batch("race-000001")
     await desk.turn_until("running")
-    batch = desk.stock.batch("race-000001")
+    batch = desk.bank.batch("race-000001")
     assert batch.batch_sha256 == opened.opened.batch.batch_sha256
     early = await asyncio.to_thread(released, desk, dsn)
     assert early.exit_code == 2 and "p_" not in early.stdout

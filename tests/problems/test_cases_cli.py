@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
+from foundation.errors import ArenaError
 from neurons.cli.bank import app
 from problems.formats import read_problems, write_problems
 from problems.model import Product
@@ -74,6 +75,22 @@ def test_a_malformed_case_is_unscored_and_leaves_the_others_alone(tmp_path, docu
     assert result.exit_code == 1
     assert [line.get("unscored", {}).get("code") for line in lines] == ["P4001", "P4009", "P4003", "P4008", None]
     assert [line["case_id"] for line in lines] == ["line 1", "line 2", "c1", "c1", "c1"]
+
+
+def test_a_malformed_document_leaves_the_cases_that_look_at_it_unscored(tmp_path, documents):
+    cases = tmp_path / "cases.jsonl"
+    other = {"id": "106", "product": msgspec.to_builtins(PRODUCTS["101"])}
+    with documents.open("a") as file:
+        file.writelines(["\n", '{"id": "105", "product": {"price": null}}\n', json.dumps(other) + "\n"])
+    cases.write_text("\n".join(json.dumps({**CASE, "product_ids": ids}) for ids in ("105, 103", "106", "102")))
+    result = run("score", "--cases", cases, "--documents", documents)
+    codes = [json.loads(line).get("unscored", {}).get("code") for line in result.stdout.splitlines()]
+    assert (result.exit_code, codes) == (1, ["P4005", "P4005", None])
+    text = documents.read_text()
+    for line, words in (("{", "line 8: "), ('{"id": 1}', "line 8: a document is an object")):
+        documents.write_text(text + line)
+        broken = run("score", "--cases", cases, "--documents", documents).exception
+        assert isinstance(broken, ArenaError) and broken.failure.code == "P4005" and words in broken.failure.detail
 
 
 def test_list_shows_what_an_agent_may_see_and_no_answer(problem_file):

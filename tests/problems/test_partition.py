@@ -133,10 +133,20 @@ def test_a_problem_that_joins_two_pools_is_refused_and_both_are_named():
 def test_clusters_of_one_pool_may_join_and_keep_a_frozen_name():
     first = small_freeze([ask("a", 1), ask("b", 2), ask("c", 3)])
     names = {row.cluster for row in first.rows}
+    assert extend(OpenPartition(first, KEY), [ask("a", 1)]).manifest is first
     added = extend(OpenPartition(first, KEY), [ask("d", 1, 2)]).manifest
     joined = next(row for row in added.rows if len(row.problems) == 3)
     assert {joined.cluster, *joined.absorbed} < names and len(added.rows) == 2
     assert_follows(first, added)
+
+
+def test_another_partitions_key_and_two_problems_of_one_id_are_refused():
+    with pytest.raises(ArenaError, match=f"P4026.*{FROZEN.sha256[:12]}"):
+        OpenPartition(FROZEN, OTHER_KEY)
+    with pytest.raises(ValueError, match="32 bytes, not 31"):
+        OpenPartition(FROZEN, KEY[:-1])
+    with pytest.raises(ArenaError, match=r"P4009.*one"):
+        extend(OpenPartition(FROZEN, KEY), [ask("one", 1), ask("one", 2)])
 
 
 def first_row(**fields: object) -> dict[str, object]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 
 import msgspec
 import pytest
 
 from foundation.errors import ArenaError
-from problems.formats import problem_bytes, read_problems, write_problems
+from problems.formats import count_web, problem_bytes, read_problems, write_problems
 from problems.model import PriceRule
-from tests.problems.stand import DATA, PROBLEMS, PRODUCT_PROBLEM
+from tests.problems.stand import PROBLEMS, PRODUCT_PROBLEM
 
 ITEM = {
     "product_id": "1",
@@ -54,16 +55,9 @@ def test_the_upstream_format_tells_its_bucket_by_its_shape():
 
 
 def test_the_sn15_format_names_its_bucket_in_title_case():
-    rows = [
-        {
-            **row,
-            "category": name,
-            "difficulty": "easy",
-            "title": f"{name} 1",
-            "reward_title_embeddings": {"Lamp": [0.1]},
-        }
-        for row, name in zip(UPSTREAM, ("Product", "Shop", "Voucher"), strict=True)
-    ]
+    more = {"difficulty": "easy", "title": "A Lamp 1", "reward_title_embeddings": {"Lamp": [0.1]}}
+    named = zip(UPSTREAM, ("Product", "Shop", "Voucher"), strict=True)
+    rows = [{**row, "category": name, **more} for row, name in named]
     plain = [{**row, "category": name} for row, name in zip(UPSTREAM, ("product", "shop", "voucher"), strict=True)]
     assert read_problems(map(json.dumps, rows)) == read_problems(plain)
 
@@ -72,7 +66,7 @@ def test_the_sn15_format_names_its_bucket_in_title_case():
 @pytest.mark.parametrize("indent", [None, 2])
 def test_an_array_or_an_envelope_reads_like_lines(wrap, indent):
     text = json.dumps(wrap(UPSTREAM), indent=indent)
-    assert read_problems(text.splitlines()) == read_problems(UPSTREAM)
+    assert read_problems([*text.splitlines(), ""]) == read_problems(UPSTREAM)
 
 
 def test_our_own_format_is_read_back_equal():
@@ -97,6 +91,12 @@ def test_a_broken_line_is_named():
     refused("[" * 100_000, code="P4001")
 
 
+def test_web_problems_are_counted_and_left_out_where_that_is_asked_for():
+    rows = [UPSTREAM[0], {**UPSTREAM[0], "category": "Web"}, {**UPSTREAM[0], "knowledge_attribute": "Violin"}]
+    assert read_problems(rows, is_web_skipped=True) == read_problems(rows[:1])
+    assert count_web(rows) == 2
+
+
 @pytest.mark.parametrize(
     ("row", "code", "words"),
     [
@@ -106,6 +106,12 @@ def test_a_broken_line_is_named():
         ({"query": "q", "reward": ITEM, "category": 3}, "P4003", "3"),
         ({"query": 5, "reward": ITEM}, "P4009", "query"),
         ({"query": "q", "reward": ITEM, "id": 7}, "P4009", "problem_id"),
+        ({"query": "q", "reward": [ITEM, "lamp"]}, "P4003", "reward[1] is not an object"),
+        ({"query": "q", "reward": {**ITEM, "price": {}}}, "P4003", "price is not a list of objects"),
+        ({"query": "q", "reward": {**ITEM, "price": [{"between": [1]}]}}, "P4003", "'between' needs two bounds"),
+        ({"query": "q", "reward": {**ITEM, "price": [{"less than": [None, math.inf]}]}}, "P4003", "high is not finite"),
+        ({"query": "q", "reward": {**ITEM, "product_id": ""}}, "P4003", "product_id is empty"),
+        ({"query": "q", "reward": {"product_id": "1", "title": []}}, "P4003", "asks nothing"),
         ({"query": "\ud800", "reward": ITEM}, "P4009", ""),
     ],
 )
@@ -125,26 +131,3 @@ def test_hashes_do_not_depend_on_key_order_or_on_integers_for_floats():
     assert problem_bytes(same) == problem_bytes(PRODUCT_PROBLEM)
     other = msgspec.structs.replace(PRODUCT_PROBLEM, query="a lamp!")
     assert problem_bytes(other) != problem_bytes(PRODUCT_PROBLEM)
-
-
-REAL = DATA / "shoppingbench" / "problems.jsonl"
-
-
-@pytest.mark.skipif(not REAL.is_file(), reason=f"real problems are not at {REAL}")
-def test_all_real_problems_are_read_and_the_web_ones_refused():
-    lines = REAL.read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
-    rule_scored = [line for line, row in zip(lines, rows, strict=True) if row["category"] != "web"]
-    problems = read_problems(rule_scored)
-    assert len(problems) == 750
-    assert {bucket: sum(p.bucket == bucket for p in problems) for bucket in ("product", "shop", "voucher")} == {
-        "product": 250,
-        "shop": 250,
-        "voucher": 250,
-    }
-    assert read_problems(write_problems(problems)) == problems
-    web = [row for row in rows if row["category"] == "web"]
-    assert len(web) == 150
-    for row in web:
-        refused(row, code="P4008")
-        refused({key: value for key, value in row.items() if key != "category"}, code="P4008")

@@ -99,18 +99,6 @@ def test_problems_that_come_out_apart_follow_from_seeds_of_their_own():
 
 
 CATALOGUE = make_catalogue()
-COUNTS = {"product": 30, "shop": 15, "voucher": 25}
-PROBLEMS = synthesize(CATALOGUE, seed=11, counts=COUNTS)
-
-
-def test_a_product_answers_once_in_a_set_and_excluded_ones_never():
-    answers = [item.product_id for problem in PROBLEMS for item in problem.rewards]
-    assert len(set(answers)) == len(answers)
-    second = synthesize(CATALOGUE, seed=11, counts={"product": 30}, exclude=answers)
-    assert not {item.product_id for problem in second for item in problem.rewards} & set(answers)
-    assert not {problem.problem_id for problem in synthesize(CATALOGUE, seed=99, counts={"product": 5})} & {
-        problem.problem_id for problem in PROBLEMS
-    }
 
 
 def test_a_near_identical_listing_of_an_excluded_product_does_not_answer_either():

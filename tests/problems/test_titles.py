@@ -31,11 +31,13 @@ def test_a_release_is_read_back_and_decides_by_membership():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", '{"name": ""}', '{"name": "", "accepted": {}}', '{"name": "lexical/1", "accepted": {}}', b"\xff"]
+    "text", ["", '{"name": ""}', '{"name": "", "accepted": {}}', '{"name": "lexical/1", "accepted": {}}', b"\xff"]
 )
 def test_a_malformed_release_is_refused(text):
     with pytest.raises(ArenaError, match="P4001"):
         decode_accepted(text)
+    with pytest.raises(ArenaError, match="V2040"):
+        matcher_named("lexical/9")
 
 
 def test_a_release_is_cut_to_the_titles_of_some_problems_and_says_nothing_of_others():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 import pytest
+from msgspec.structs import replace
 
 from foundation.errors import ArenaError
 from problems.axes import match
@@ -16,7 +17,7 @@ from problems.synthesis import ACCEPTED_MAX, measure_ambiguity, synthesize
 from problems.title_index import TitleIndex
 from problems.titles import LexicalTitles
 from problems.wording import check_wording
-from tests.problems.stand import synthetic_shelf
+from tests.problems.stand import make_catalogue, synthetic_shelf
 
 SEEDS = ("", "a", "b" * 64, "über")
 
@@ -99,3 +100,12 @@ def test_an_unknown_problem_and_a_catalogue_too_small_are_the_problems_fault() -
     with pytest.raises(ArenaError) as too_small:
         VariantMaker(_suite(), nothing_else).variant(_suite()[0].problem_id, "s")
     assert too_small.value.failure.code == "P4013"
+
+
+def test_draws_that_resemble_an_answer_of_the_suite_are_given_up() -> None:
+    shelf = make_catalogue(60)
+    suite = synthesize(shelf, seed=3, counts={"product": 8})
+    answers = [one for one in shelf if one.product_id in set[str]().union(*map(answers_of, suite))]
+    near = [replace(one, product_id=f"9{one.product_id}", title=f"{one.title} deluxe") for one in answers]
+    with pytest.raises(ArenaError, match=r"P4013.*all of 20 draws resemble answers of the suite"):
+        VariantMaker(suite, [*answers, *near]).variant(suite[0].problem_id, "s")

@@ -241,7 +241,7 @@ class SimulatedDesk(Desk):
 
     def start(self, policy: Policy = POLICY) -> None:
         """A new process over the same folders; how others treat it stays as it was."""
-        self.stock = open_bank(self.world.folder / "bank", self.beacon)
+        self.bank = open_bank(self.world.folder / "bank", self.beacon)
         super().start(self.world.policy)
         self.held = PeerLogStore(self.folder / "held")
         sharing = Sharing(

@@ -28,7 +28,7 @@ import sqlite3
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 import msgspec
 import pyarrow as pa
@@ -55,12 +55,14 @@ from training.corpus.model import (
     Rejection,
     Rewritten,
     Rules,
+    SetCode,
     Signals,
     Trace,
+    TraceCode,
     TraceFacts,
     TraceSource,
 )
-from training.corpus.report import CODES, Funnel, funnel_of, render_card, render_page
+from training.corpus.report import Funnel, funnel_of, render_card, render_page
 from training.corpus.selection import Appraised, Decision, Guard, Shard, Task, appraise, decide, kept_rows, rejections
 from training.corpus.tokens import open_counter
 
@@ -278,8 +280,8 @@ def _write_table(path: Path, rows: Iterator[dict[str, Any]]) -> None:
             writer.write_table(pa.Table.from_pylist(group, _SCHEMA), row_group_size=_GROUP_ROWS)
 
 
-PER_TRACE = CODES[CODES.index("coefficient") : CODES.index("view_incomplete") + 1]
-SET_LEVEL = CODES[CODES.index("duplicate") : CODES.index("ranked_out") + 1]
+PER_TRACE: tuple[RejectCode, ...] = get_args(TraceCode)
+SET_LEVEL: tuple[RejectCode, ...] = get_args(SetCode)
 SWEEP_E4 = (0, 5_000, 7_000, 8_000, 9_000, 10_000)
 
 _ONE_SWITCH: Mapping[str, tuple[RejectCode, ...]] = {  # gates that are one rule in two forms go off together

@@ -140,10 +140,7 @@ class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
 
 
-RejectCode = Literal[
-    "pool",
-    "leak",
-    "failed",
+TraceCode = Literal[
     "coefficient",
     "pairing",
     "recommend_count",
@@ -154,11 +151,9 @@ RejectCode = Literal[
     "subtask_guess",
     "not_one_path",
     "view_incomplete",
-    "duplicate",
-    "near_duplicate",
-    "ranked_out",
-    "sampled_out",
-]  # in the order in which they are applied
+]
+SetCode = Literal["duplicate", "near_duplicate", "ranked_out"]
+RejectCode = Literal["pool", "leak", "failed", TraceCode, SetCode, "sampled_out"]  # in the order they are applied
 MEANING: dict[RejectCode, str] = {
     "pool": "not of the pools this corpus may hold",
     "leak": "its problem or answers are those of a held-out problem",

@@ -1,1 +1,1 @@
-"""The five stages of post-training, one module each (paper section 6)."""
+"""The five stages of post-training (paper section 6). `pipeline` runs all; rejection and teacher are cases in it."""

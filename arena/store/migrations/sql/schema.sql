@@ -301,7 +301,7 @@ begin
         where i.validator = _validator and i.item_id = held.item_id;
 end $f$;
 
--- Appends records in order, with their bodies and the end of a lease: all or nothing. The caller names the head it
+-- Appends records in order, with bodies and the end of a lease (end_lease): all or nothing. The caller names the head it
 -- signed on; a moved head is refused, so that it reads the head and signs again. The database checks the chain and
 -- that columns follow from content; signatures and compressed bodies it can't check: readers do.
 create function arena.append(_validator text, _seq bigint, _prev bytea, _contents bytea[], _signatures bytea[],
