@@ -133,7 +133,12 @@ def check(
     """
     problems = read_file(path)
     if clusters:
-        _show_clusters(problems, goods)
+        found_in = find_clusters(problems, goods.classes()).problems_of
+        shared = {name: ids for name, ids in sorted(found_in.items()) if len(ids) > 1}
+        for name, ids in shared.items():
+            show({"cluster": name, "problems": ids}, [f"{name[:12]}  {len(ids):>3}  {' '.join(ids)}"])
+        counted = f"{len(problems)} problems in {len(found_in)} clusters, {len(shared)} of more than one"
+        show({"problems": len(problems), "clusters": len(found_in)}, [counted])
     if not goods.is_given:
         show({"problems": len(problems)}, [f"{len(problems)} problems are well formed"])
         return
@@ -234,15 +239,6 @@ def synthesize(
             progress("synthesize", len(made), count)
     write_whole(out, "".join(f"{line}\n" for line in write_problems(made)).encode(), mode=0o600)
     show({"problems": len(made), "path": str(out)}, [f"{len(made)} problems written to {out}"])
-
-
-def _show_clusters(problems: Sequence[Problem], goods: ProductFlags) -> None:
-    clusters = find_clusters(problems, goods.classes()).problems_of
-    shared = {name: ids for name, ids in sorted(clusters.items()) if len(ids) > 1}
-    for name, ids in shared.items():
-        show({"cluster": name, "problems": ids}, [f"{name[:12]}  {len(ids):>3}  {' '.join(ids)}"])
-    counted = f"{len(problems)} problems in {len(clusters)} clusters, {len(shared)} of more than one"
-    show({"problems": len(problems), "clusters": len(clusters)}, [counted])
 
 
 @command(app)

@@ -33,7 +33,6 @@ from neurons.settings.inputs import chain_of, policy_of, signer_of, unix_ms
 from neurons.settings.settings import Settings, resolve
 
 if TYPE_CHECKING:
-    from arena.api.rows import AgentDetail
     from arena.door.client import DoorAnswer, DoorClient
     from arena.door.service import OwnRace, SubmissionStatus
 
@@ -296,7 +295,14 @@ async def winner(
     file is written if its hash is the one that was committed for that agent version. Until the embargo of the race
     is over exit code 3 says from when on it can be read.
     """
-    found, source = await _winner(chain.settings(), chain.url)
+    from arena.door.client import DoorClient, at_port, find_doors
+
+    async with DoorClient() as client:
+        doors = await find_doors(client, await chain_of(chain.settings()).metagraph(), chain.url or ())
+        reads = [at_port(one.url, one.state.reads_port) for one in doors if one.state and one.state.reads_port]
+        if not reads:
+            raise _no_door(doors, "none serves public reads")
+        found, source = await client.winner(reads[0])
     agent, race = found.agent, found.races[-1]
     path = out or Path(f"{agent.agent_version_id[:16]}.py")
     write_whole(path, source)
@@ -420,16 +426,3 @@ def _failure_lines(answer: dict[str, Any]) -> list[str]:
 def _no_door(doors: Sequence[DoorAnswer], otherwise: str) -> ArenaError:
     reasons = "; ".join(f"{row['url']}: {row['code']} {row['detail']}" for row in _failure_rows(doors))
     return ArenaError("U3052", reasons or otherwise)
-
-
-async def _winner(settings: Settings, urls: list[str] | None) -> tuple[AgentDetail, bytes]:
-    """By the reads of the first validator that can be asked and serves them. Raises ArenaError U3052 for none."""
-    from arena.door.client import DoorClient, at_port, find_doors
-
-    metagraph = await chain_of(settings).metagraph()
-    async with DoorClient() as client:
-        doors = await find_doors(client, metagraph, urls or ())
-        for door in doors:
-            if door.state is not None and door.state.reads_port:
-                return await client.winner(at_port(door.url, door.state.reads_port))
-    raise _no_door(doors, "none serves public reads")

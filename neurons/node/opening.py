@@ -40,7 +40,7 @@ from neurons.loops.node import JudgeBudgets, Node, SuiteVariants
 from neurons.loops.serving import NO_SOCKET, Serving, ServingSetup
 from neurons.node.bank import open_bank, prepare_local_chain
 from neurons.node.operator_files import take_operator_files
-from neurons.node.reporting import ProbeServer
+from neurons.node.reporting import serve_probes
 from neurons.race.sharing import open_sharing
 from neurons.settings.endpoints import check_endpoints, chosen_endpoints
 from neurons.settings.inputs import (
@@ -80,7 +80,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
     chain = chain_of(settings)
     require_own_folder(settings.state_dir, signer.hotkey)
     metrics, log = Metrics(), structlog.get_logger()
-    ProbeServer(metrics.registry, settings.state_dir, unix_ms).serve(settings.metrics_host, settings.metrics_port)
+    serve_probes(metrics.registry, settings.state_dir, unix_ms, settings.metrics_host, settings.metrics_port)
     async with contextlib.AsyncExitStack() as stack:
         await prepare_local_chain(chain, signer)
         permitted = await permitted_at_start(chain, signer.hotkey, settings.state_dir)
