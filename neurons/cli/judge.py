@@ -80,6 +80,16 @@ class PanelFlags:
         return tuple(MeteredJudge(judge, meter) for judge in judges)
 
 
+app = typer.Typer(
+    help="""Judge again, measure the judge.
+
+    arena judge replay --out build/replay --state-dir DIR
+    """,
+    no_args_is_help=True,
+)
+
+
+@command(app)
 def calibrate(
     panel: PanelFlags,
     out: Annotated[Path | None, typer.Option(help="Folder for result and rows.", file_okay=False)] = None,
@@ -178,16 +188,6 @@ def _calibration_lines(found: Calibration) -> Iterator[str]:
 
 def _share(value_e4: int | None) -> str:
     return "-" if value_e4 is None else f"{value_e4 / 10_000:.3f}"
-
-
-app = typer.Typer(
-    help="""Judge again, measure the judge.
-
-    arena judge replay --out build/replay --state-dir DIR
-    """,
-    no_args_is_help=True,
-)
-command(app)(calibrate)
 
 
 @command(app)

@@ -217,10 +217,9 @@ async def tail(
     try:
         if url:
             from arena.api.client import TailClient
-            from arena.chain.keys import verify
 
             client = TailClient(
-                url, verify_signature=verify, sleep=time.sleep, tell=lambda text: typer.echo(text, err=True)
+                url, verify_signature=verify_signature, sleep=time.sleep, tell=lambda text: typer.echo(text, err=True)
             )
             if after is None:
                 heads = client.heads()

@@ -38,9 +38,6 @@ app = typer.Typer(
 )
 
 OwnerDsn = Annotated[
-    str, typer.Option("--owner-dsn", envvar="ARENA_OWNER_DSN", help="DSN of the database's owner; used only here.")
-]
-OptionalOwnerDsn = Annotated[
     str,
     typer.Option(
         "--owner-dsn", envvar="ARENA_OWNER_DSN", help="DSN of the database's owner. Default: the state folder's server."
@@ -58,7 +55,9 @@ class OwnedServer(NamedTuple):
 
 @app.command()
 def migrate(
-    owner_dsn: OwnerDsn,
+    owner_dsn: Annotated[
+        str, typer.Option("--owner-dsn", envvar="ARENA_OWNER_DSN", help="DSN of the database's owner; used only here.")
+    ],
     hotkey: Annotated[
         str, typer.Option(help="Also make the login of this validator (an ss58 address), and print its new password.")
     ] = "",
@@ -88,7 +87,7 @@ def migrate(
 @command(app)
 async def backup(
     out: Annotated[Path, typer.Option(help="The folder to make. It must not exist.")],
-    owner_dsn: OptionalOwnerDsn = "",
+    owner_dsn: OwnerDsn = "",
     state_dir: StateDirOption = None,
 ) -> None:
     """Back up the whole store to a folder, as of one moment, while validators write.
@@ -117,7 +116,7 @@ async def backup(
 @command(app)
 async def restore(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `arena store backup` made.")],
-    owner_dsn: OptionalOwnerDsn = "",
+    owner_dsn: OwnerDsn = "",
     state_dir: StateDirOption = None,
     hotkey: Annotated[
         str, typer.Option(help="Whose node the state folder is, where the backup holds several validators.")

@@ -71,6 +71,7 @@ def verify(
     """
     if cluster and export is None:
         raise typer.BadParameter("a store is verified where it is; give --export", param_hint="--cluster")
+    subtensor = _subtensor(chain, netuid, store.state_dir)
     if export is not None:
         if is_location(export):
             with show_progress() as progress:
@@ -84,11 +85,11 @@ def verify(
             cluster=cluster,
             state_dir=store.state_dir,
             points=_read_points(checkpoint or []),
-            subtensor=_subtensor(chain, netuid, store.state_dir),
+            subtensor=subtensor,
         )
         return
     report = store.run(
-        lambda logs: _verify(logs, checkpoint or [], _subtensor(chain, netuid, store.state_dir), processes),
+        lambda logs: _verify(logs, checkpoint or [], subtensor, processes),
         is_owner=True,  # every log that a state folder holds, also one of another hotkey
     )
     show({"ok": report.is_ok, **msgspec.to_builtins(report)}, report_lines(report))
