@@ -221,14 +221,8 @@ def _flat(function: Callable[..., object], has_json: bool) -> Callable[..., None
         for field in dataclasses.fields(hint):
             shared.append(inspect.Parameter(field.name, keyword, default=field.default, annotation=parts[field.name]))
     if has_json:
-        shared.append(
-            inspect.Parameter(
-                "as_json",
-                keyword,
-                default=False,
-                annotation=Annotated[bool, typer.Option("--json", help="Print JSON.")],
-            )
-        )
+        option = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+        shared.append(inspect.Parameter("as_json", keyword, default=False, annotation=option))
 
     def call(**given: Any) -> None:
         is_wanted = given.pop("as_json", False)

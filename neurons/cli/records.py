@@ -11,7 +11,7 @@ import asyncio
 import functools
 import signal
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
@@ -200,7 +200,7 @@ def _software() -> str:
 
 
 @command(app)
-async def tail(
+def tail(
     store: StoreFlags,
     count: Annotated[int, typer.Option("-n", min=1, help="Records of each log, unless --after is given.")] = 20,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay, and show what is appended.")] = False,
@@ -228,14 +228,7 @@ async def tail(
             for row in client.lines(validator, after=after, is_following=follow):
                 typer.echo(row)
         else:
-            async with store.open() as log:
-                names = names_of(await log.submissions())
-                async for record in _records(log, validator, after, count, follow):
-                    content = read_or_none(record)
-                    line = f"{record.seq:>7}  not decoded"
-                    if isinstance(content, RecordContent):
-                        line = record_line(record, content, names)
-                    show(record_row(record, content), [line])
+            store.run(lambda log: _tail_store(log, validator, after, count, follow))
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
@@ -314,17 +307,18 @@ def sum_costs(totals: Iterable[UsageTotal], by: Grouping) -> list[dict[str, Any]
     return list(rows.values())
 
 
-async def _records(
-    store: PostgresStore, validator: str, after: int | None, count: int, is_following: bool
-) -> AsyncIterator[SignedRecord]:
+async def _tail_store(store: PostgresStore, validator: str, after: int | None, count: int, is_following: bool) -> None:
     """The last records of each log, or those behind `after`; then, when following, what is appended to any of them."""
-    shown: dict[str, int] = {}
+    names, shown = names_of(await store.submissions()), dict[str, int]()
     while True:
         for name in await logs_of(store, validator):
             if name not in shown:
                 shown[name] = max(0, (await store.head(name)).seq - count) if after is None else after
             async for record in store.records(name, after_seq=shown[name]):
-                yield record
+                content, line = read_or_none(record), f"{record.seq:>7}  not decoded"
+                if isinstance(content, RecordContent):
+                    line = record_line(record, content, names)
+                show(record_row(record, content), [line])
                 shown[name] = record.seq
         if not is_following:
             return
