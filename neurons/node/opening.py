@@ -12,7 +12,7 @@ import os
 import platform
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import structlog
@@ -29,7 +29,6 @@ from arena.store.embedded import embedded_server
 from arena.store.location import StoreLocation, read_location, write_location
 from arena.store.objects import BodyObjects, open_objects
 from arena.store.postgres import PostgresStore
-from arena.web.server import ChainServer
 from foundation.codes import RUNTIME_UNKNOWN
 from foundation.errors import ArenaError
 from harness.catalogue.server import listen
@@ -59,6 +58,9 @@ from neurons.settings.settings import Endpoint, Settings
 from neurons.worker.pool import RESTS, WorkerPool
 from neurons.worker.ports import episode_deadline_s, usable_memory_bytes, worker_count, worker_setup
 from problems.model import SCORING_PIPELINE, Problem
+
+if TYPE_CHECKING:
+    from arena.web.server import ChainServer
 
 BODIES_LOOKED_FOR = 16
 STREAMS_MAX = 32  # of the live tail at once
@@ -232,6 +234,8 @@ def open_local_chain(settings: Settings, chain: Subtensor, stack: contextlib.Asy
         return None
     if not isinstance(chain, LocalSubtensor):
         raise ArenaError("V2030", f"local_chain_port: the chain of {settings.network} is not this machine's to serve")
+    from arena.web.server import ChainServer  # few nodes serve a chain; the servers of pages come with it
+
     return ChainServer(chain, stack.enter_context(listen(settings.public_host, settings.local_chain_port)))
 
 
