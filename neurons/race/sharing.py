@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -25,12 +26,10 @@ from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.peer_service import PeerService
 from arena.exchange.port import Peer, Progress, ProgressQuestion
 from arena.exchange.pull import Puller, ReleasePuller, ReleaseTurn, of_operator
-from arena.exchange.routes import Exchange
 from arena.exchange.sources import SourceRelay
 from arena.race.draw import permitted_validators
 from arena.store.postgres import PostgresStore
 from arena.submissions.model import SignedSubmission, waiting_row
-from arena.web.server import ExchangeServer
 from foundation.codes import POLICY_WAITS
 from foundation.errors import ArenaError, Failure
 from harness.catalogue.server import listen
@@ -41,6 +40,9 @@ from neurons.race.clock import RaceClock
 from neurons.settings.inputs import held_path
 from neurons.settings.released import place_files, released_policy
 from neurons.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from arena.web.server import ExchangeServer
 
 LOOK_EVERY_S = 60.0  # at the address that the chain names; a chain that refused one is asked again then
 
@@ -207,6 +209,8 @@ class SharingLoop:
 
 def open_exchange(node: Node, ports: Sharing, loop: SharingLoop, clock: RaceClock) -> ExchangeServer:
     """Where and what this node answers the other validators."""
+    from arena.exchange.routes import Exchange
+    from arena.web.server import ExchangeServer
 
     def terms(race_id: str) -> Progress | None:
         current = clock.current()
