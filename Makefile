@@ -18,7 +18,7 @@ TORCH_CPU = PIP_ROOT_USER_ACTION=ignore $(PY) -m pip install --quiet --quiet --d
 PIP_FAILED = { echo "pip could not install (its reason stands above)"; \
 	echo "      fix: check the network or set PIP_INDEX_URL to a mirror, then run the same command again"; exit 3; } >&2
 
-.PHONY: help install demo test lint bench docs prove prove-localnet compat clean
+.PHONY: help install demo test lint style types bench docs prove prove-localnet compat clean
 
 help:
 	@echo "make demo      install, then run the whole arena once on this machine"
@@ -43,11 +43,15 @@ demo: $(RUN_STAMP)
 test: lint $(VENV)/bin/promtool $(VENV)/bin/chromium
 	PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -m "not prove" --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 15 $(ARGS)
 
-lint: $(DEV_STAMP)
+lint: style types
+
+style: $(DEV_STAMP)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) -m mypy
 	$(VENV)/bin/lint-imports --no-logo
+
+types: $(DEV_STAMP)
+	$(PY) -m mypy
 
 bench: $(DEV_STAMP)
 	$(PY) -m tests.benchmarks.run $(ARGS)
@@ -68,8 +72,8 @@ compat: $(DEV_STAMP)
 $(VENV)/bin/promtool: | $(DEV_STAMP)
 	@.ci/promtool $(VENV)/bin || echo "no promtool (Debian's package prometheus): the alert rules are not tested here"
 
-# where it can't be had, the tests of the pages in a browser say so, and fail under CI
-$(VENV)/bin/chromium: | $(DEV_STAMP)
+# where it can't be had, the tests of the pages in a browser say so, and fail under CI; after the other, since both ask apt
+$(VENV)/bin/chromium: | $(DEV_STAMP) $(VENV)/bin/promtool
 	@.ci/chromium $(VENV) || echo "no Chromium (Debian's package chromium): the pages are not tested in a browser here"
 
 # removes a $(VENV) only if this file made it
@@ -90,8 +94,9 @@ $(RUN_STAMP): $(PINS) | $(VENV)/bin/pip
 	@$(PIP_INSTALL) . || $(PIP_FAILED)
 	@touch $@
 
+# --no-compile: of 340 MB of Python the tests import a part, which is compiled as it is; all of it takes a minute
 $(DEV_STAMP): $(PINS) | $(VENV)/bin/pip
 	@echo "installing into $(VENV) with the development tools and the training engine (2 GB, some minutes) ..."
-	@$(TORCH_CPU) 2>/dev/null || echo "no torch for processors alone in pip's index (name one that has it: TORCH_INDEX=URL): taking the default build, on x86_64 several GB with CUDA"
-	@$(PIP_INSTALL) '.[dev,train]' || $(PIP_FAILED)
+	@$(TORCH_CPU) --no-compile 2>/dev/null || echo "no torch for processors alone in pip's index (name one that has it: TORCH_INDEX=URL): taking the default build, on x86_64 several GB with CUDA"
+	@$(PIP_INSTALL) '.[dev,train]' --no-compile || $(PIP_FAILED)
 	@touch $(RUN_STAMP) $@

@@ -100,10 +100,10 @@ class Supervisor:
         others = sharing.peers if sharing else tuple
         releases = ReleaseLoop(node, node.operator_files, others) if node.operator_files else None
         exchange = open_exchange(node, node.sharing, sharing, clock) if node.sharing and sharing else None
-        door = None
+        address = AddressLoop(node, node.sharing.endpoint, whose="address") if node.sharing else None
         if serving and serving.door_address and not sharing:
-            address = settings.public_endpoint or serving.door_address
-            door = AddressLoop(node, address, whose="door's address", told="miners find the door on chain:")
+            door = settings.public_endpoint or serving.door_address
+            address = AddressLoop(node, door, whose="door's address", told="miners find the door on chain:")
         heart = HeartbeatLoop(
             node,
             watch,
@@ -120,13 +120,14 @@ class Supervisor:
             AnchorLoop(node, is_quiet=clock.is_quiet),
             watch,
             releases,
+            address,
         ]
         self._timed: list[tuple[str, Callable[[], Awaitable[object]], float]] = [
             ("sweep", partial(sweep, node), SWEEP_S),
             ("heartbeat", partial(heart.beat, self._drain), EVERY_S),
             ("parent", self._look_for_parent, 1.0),
         ]
-        self._running = (clock, DatabaseWatch(node), serving, door, node.local_chain, exchange, sharing)
+        self._running = (clock, DatabaseWatch(node), serving, node.local_chain, exchange, sharing)
 
     def stop(self) -> None:
         """Start draining. Safe to call from a signal handler and more than once."""

@@ -32,7 +32,8 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell starts what run
 
 # where a test may wait for a race, a training run, or a build of the project: first, so that no process of several
 # is left alone with it
-LONG = ("tests/neurons/", "tests/training/", "tests/redteam/", "tests/structure/", "tests/test_")
+LONG = ("tests/neurons/", "tests/training/", "tests/redteam/", "tests/structure/", "tests/studies/", "tests/web/")
+LONG += ("tests/judge/", "tests/test_")
 
 
 @pytest.hookimpl(wrapper=True)

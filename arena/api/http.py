@@ -29,7 +29,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from arena.exchange.peer_service import Shares
 from foundation.codes import TAIL_BAD_REQUEST, TAIL_LACKS
 from foundation.errors import ArenaError
-from harness.catalogue.server import Connections, GuardedProtocol, network_of
+from harness.catalogue.server import Connections, GuardedProtocol, address_of, network_of
 
 RETRY_S = 5
 _STATUS = {
@@ -283,12 +283,6 @@ class Server:
                 self.closing.set()
             server.should_exit = True
             await serving
-
-
-def address_of(listener: socket.socket) -> str:
-    """The base URL of a listening socket."""
-    host, port = listener.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 async def read_body(request: Request, most_bytes: int, within_s: float) -> bytes:

@@ -235,6 +235,12 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def address_of(listener: socket.socket) -> str:
+    """The base URL of a listening socket."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
 class Connections:
     """The open connections of one server: at most `total`, and at most `per_address` from one IPv4 address or IPv6 /64.
 

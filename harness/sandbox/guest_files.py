@@ -215,6 +215,9 @@ def _populate(root: Path, python: _Interpreter) -> None:
     shutil.copytree(python.stdlib, library, ignore=_left_out)  # keeps mtimes, so that copied bytecode stays valid
     if not (library / "lib-dynload").is_dir():
         shutil.copytree(python.dynload, library / "lib-dynload", ignore=_left_out)
+    folders = {Path(library).parent for library in python.libraries}
+    links = [Path(one) for folder in folders for one in os.scandir(folder) if ".so." in one.name and one.is_symlink()]
+    ends = {link: link.resolve() for link in links}
     for mapped in map(Path, python.libraries):
         # Under every name that links to it: at its own place when the loader looks there by default, else in the
         # interpreter's private directory (LD_LIBRARY_PATH in the jail).
@@ -223,9 +226,9 @@ def _populate(root: Path, python: _Interpreter) -> None:
         else:
             target = home / "lib" / mapped.name
         _copy(mapped, target)
-        for entry in mapped.parent.iterdir():
-            alias = target.parent / entry.name
-            if entry.is_symlink() and ".so." in entry.name and entry.resolve() == mapped and not alias.exists():
+        for link, end in ends.items():
+            alias = target.parent / link.name
+            if end == mapped and link.parent == mapped.parent and not alias.exists():
                 alias.symlink_to(mapped.name)
     # at the path that the interpreter names in its header
     _copy(Path("/", loader(python.machine)), root / "usr" / loader(python.machine))

@@ -13,18 +13,27 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from arena.gate.inspection import inspect_isolated
+from arena.gate.rules import RULES, GateReport, what_to_change
+from arena.view.page import loss_lines
 from foundation.canonical import text_hash
 from foundation.codes import NOT_RECORDED, lookup
 from foundation.errors import ArenaError, render
+from harness.agents.registry import published_sources
+from harness.inference.scripted.model import ScriptedUpstream
+from judge.verdict import Verdict
 from neurons.cli.exit_codes import EXIT_FAILED, exit_code
-from neurons.cli.options import BenchFlags, JsonOption, command
-from neurons.cli.presenter import badge, echo_json, printable, share_text, show
+from neurons.cli.options import BenchFlags, command
+from neurons.cli.presenter import badge, is_json, printable, say, share_text, show
 from neurons.practice.opening import Choice
+from neurons.settings.inputs import gate_knowledge, policy_of, prepare_catalogue, prepare_suite
+from neurons.settings.settings import Settings
+from problems.formats import write_problems
+from problems.model import OutcomeScore
+from problems.suites import load_shipped
 
 if TYPE_CHECKING:
-    from arena.gate.rules import GateReport
     from neurons.practice.run import RunRow
-    from neurons.settings.settings import Settings
 
 app = typer.Typer()
 
@@ -48,7 +57,6 @@ AgentFile = Annotated[Path, typer.Argument(metavar="AGENT.py", help="The agent f
 @command(app)
 def init(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="New folder for the agent.")],
-    as_json: JsonOption = False,
 ) -> None:
     """Begin an agent: a file that works, its test, one problem.
 
@@ -57,10 +65,6 @@ def init(
     The agent lets the model write every call; its comments say where to change it. Anybody may build on it: the gate
     takes its code away before it compares agents. Nothing that exists is overwritten.
     """
-    from harness.agents.registry import published_sources
-    from problems.formats import write_problems
-    from problems.suites import load_shipped
-
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise typer.BadParameter(f"{folder} exists and is not empty: choose another folder", param_hint="FOLDER")
     folder.mkdir(parents=True, exist_ok=True)
@@ -81,11 +85,11 @@ def init(
         f"arena run {agent} --watch",
     )
     lines = [f"{folder}: {', '.join(files)}", "", "next:", *(f"  {line}" for line in following)]
-    show({"folder": str(folder), "files": list(files), "next": list(following)}, lines, as_json=as_json)
+    show({"folder": str(folder), "files": list(files), "next": list(following)}, lines)
 
 
 @command(app)
-def check(agent: AgentFile, desk: BenchFlags, as_json: JsonOption = False) -> None:
+def check(agent: AgentFile, desk: BenchFlags) -> None:
     """Gate an agent file with the validator's own code.
 
     arena check my_agent/agent.py
@@ -94,23 +98,18 @@ def check(agent: AgentFile, desk: BenchFlags, as_json: JsonOption = False) -> No
     instead. A `reject` is certain; a `review` asks a person to look. What the gate accepts here it accepts at a
     validator with the same policy and catalogue. Exit code 1 on a reject.
     """
-    from arena.gate.rules import what_to_change
-
     source = read_agent(agent)
     report = report_of(source, desk.settings(is_miner=True))
-    if as_json:
-        rows = [
-            {
-                **msgspec.to_builtins(found),
-                "evidence": source_line(source, found.line),
-                "instead": what_to_change(found.rule, found.detail),
-            }
-            for found in report.findings
-        ]
-        code = report.failure.code if report.failure else ""
-        echo_json({**msgspec.to_builtins(report), "findings": rows, "code": code})
-    else:
-        show_report(agent, source, report)
+    rows = [
+        {
+            **msgspec.to_builtins(found),
+            "evidence": source_line(source, found.line),
+            "instead": what_to_change(found.rule, found.detail),
+        }
+        for found in report.findings
+    ]
+    shown = {"findings": rows, "code": report.failure.code if report.failure else ""}
+    show(msgspec.to_builtins(report) | shown, report_lines(agent, source, report))
     if report.outcome == "reject":
         raise typer.Exit(EXIT_FAILED)
 
@@ -123,7 +122,6 @@ def run(
     workers: Annotated[int, typer.Option(min=1, max=64, help="Problems at a time.")] = 1,
     watch: Annotated[bool, typer.Option("--watch", help="Stay, and run again when the file changes.")] = False,
     gate: Annotated[bool, typer.Option(help="Gate the file first, as a validator does.")] = True,
-    as_json: JsonOption = False,
 ) -> None:
     """Run an agent file on problems, as a validator would.
 
@@ -148,7 +146,7 @@ def run(
         settings = desk.settings(choice.model, choice.model_url, is_miner=True)
         if gate and is_rejected(agent, raw, settings):
             return EXIT_FAILED
-        return _run_once(agent, source_of(raw), choice, settings, workers, as_json=as_json)
+        return _run_once(agent, source_of(raw), choice, settings, workers)
 
     if not watch:
         raise typer.Exit(once(read_agent(agent)))
@@ -175,14 +173,9 @@ def _versions(agent: Path) -> Iterator[bytes]:
             yield known
 
 
-def _run_once(agent: Path, source: str, choice: Choice, settings: Settings, workers: int, *, as_json: bool) -> int:
+def _run_once(agent: Path, source: str, choice: Choice, settings: Settings, workers: int) -> int:
     """One run; the exit code."""
-    from harness.inference.scripted.model import ScriptedUpstream
     from neurons.practice.run import LocalRun, at_once_here, default_cache_dir, json_row, open_problems, run_here
-
-    def say(line: str) -> None:
-        if not as_json:
-            typer.echo(line)
 
     done: list[RunRow] = []
     at_once = at_once_here(workers, settings)
@@ -198,7 +191,7 @@ def _run_once(agent: Path, source: str, choice: Choice, settings: Settings, work
         kept.save(default_cache_dir() / "last-run.json")
     except OSError as error:
         typer.echo(f"the run is not kept: {error.filename}: {error.strerror}", err=True)
-    show([json_row(row) for row in done] if as_json else None, _summary_lines(done, is_scripted), as_json=as_json)
+    show([json_row(row) for row in done] if is_json() else None, _summary_lines(done, is_scripted))
     codes = [EXIT_FAILED for row in done if row.evaluation and row.evaluation.body.failure]
     return max([*codes, *(exit_code(ArenaError(row.failure.code)) for row in done if row.failure)], default=0)
 
@@ -209,9 +202,6 @@ def _line(cells: Sequence[str]) -> str:
 
 def _cells(row: RunRow) -> tuple[str, ...]:
     """One row: what was asked, rules met of rules asked, coefficient, and how it ended."""
-    from judge.verdict import Verdict
-    from problems.model import OutcomeScore
-
     asked = row.problem.problem_id, row.problem.bucket
     if row.evaluation is None:
         return (*asked, "not run", "-", "-", "-", row.failure.code if row.failure else "")
@@ -227,8 +217,6 @@ def _cells(row: RunRow) -> tuple[str, ...]:
 
 
 def _summary_lines(done: Sequence[RunRow], is_scripted: bool) -> Iterator[str]:
-    from arena.view.page import loss_lines
-
     evaluations = [row.evaluation for row in done if row.evaluation is not None]
     scores = [evaluation.score_e4 for evaluation in evaluations if evaluation.score_e4 is not None]
     solved, mean = sum(score > 0 for score in scores), sum(scores) / max(1, len(scores)) / 10_000
@@ -273,9 +261,6 @@ def source_of(raw: bytes) -> str:
 
 def report_of(source: bytes, settings: Settings) -> GateReport:
     """The gate's report on a source, from the validator's own rules and knowledge (without other miners' agents)."""
-    from arena.gate.inspection import inspect_isolated
-    from neurons.settings.inputs import gate_knowledge, policy_of, prepare_catalogue, prepare_suite
-
     policy = policy_of(settings)
     prepare_catalogue(settings)
     knowledge = gate_knowledge(settings, policy, prepare_suite(settings, policy))
@@ -286,27 +271,25 @@ def is_rejected(agent: Path, source: bytes, settings: Settings) -> bool:
     """Whether the gate rejects a source; then its report is shown."""
     report = report_of(source, settings)
     if report.outcome == "reject":
-        show_report(agent, source, report)
+        typer.echo("\n".join(report_lines(agent, source, report)))
     return report.outcome == "reject"
 
 
-def show_report(agent: Path, source: bytes, report: GateReport) -> None:
-    """Print a report: each finding with its line, why, and what to write instead; then the next command."""
-    from arena.gate.rules import RULES, what_to_change
-
-    typer.echo(f"{badge(report.outcome, _COLOURS[report.outcome])}  {agent}")
+def report_lines(agent: Path, source: bytes, report: GateReport) -> Iterator[str]:
+    """A report: each finding with its line, why, and what to write instead; then the next command."""
+    yield f"{badge(report.outcome, _COLOURS[report.outcome])}  {agent}"
     for found in report.findings:
-        typer.echo(f"  {found.outcome}  {agent}{f':{found.line}' if found.line else ''}  {found.rule}")
+        yield f"  {found.outcome}  {agent}{f':{found.line}' if found.line else ''}  {found.rule}"
         if evidence := source_line(source, found.line):
-            typer.echo(f"      {found.line} | {evidence}")
+            yield f"      {found.line} | {evidence}"
         fix = f"fix: {what_to_change(found.rule, found.detail)}"
         for text in dict.fromkeys(filter(None, (printable(found.detail), RULES[found.rule].meaning, fix))):
-            typer.echo(textwrap.fill(text, WIDTH, initial_indent="      ", subsequent_indent="        "))
+            yield from textwrap.wrap(text, WIDTH, initial_indent="      ", subsequent_indent="        ")
     if report.failure is not None:
-        typer.echo(f"{report.failure.code}: arena explain {report.failure.code}")
+        yield f"{report.failure.code}: arena explain {report.failure.code}"
     elif report.outcome == "accept":
-        typer.echo(f"  next: arena run {agent}")
-    typer.echo(f"sha256 {report.source_sha256}\nrules {report.rules_version}, inputs {report.inputs_sha256[:12]}")
+        yield f"  next: arena run {agent}"
+    yield f"sha256 {report.source_sha256}\nrules {report.rules_version}, inputs {report.inputs_sha256[:12]}"
 
 
 def source_line(source: bytes, line: int) -> str:

@@ -53,7 +53,7 @@ COMMANDS = (
     CommandEntry("corpus", "corpus", _TRAINING, "Filter exports into a training corpus, see what was dropped."),
     CommandEntry("train", "train", _TRAINING, "Train one stage of a model from a recipe."),
     CommandEntry("eval", "evaluate", _TRAINING, "Evaluate a model, or an agent file, on a frozen set of problems."),
-    CommandEntry("report", "report", _TRAINING, "Lay evaluations beside the paper's Table 1."),
+    CommandEntry("report", "evaluate:report_app", _TRAINING, "Lay evaluations beside the paper's Table 1."),
     CommandEntry("lineage", "train", _TRAINING, "Show where a checkpoint comes from."),
     CommandEntry("reenter", "train", _TRAINING, "Make a checkpoint race again."),
     CommandEntry("problems", "bank", _OPERATOR, "List, check, score, make, sort and seal problems."),

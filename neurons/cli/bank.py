@@ -8,31 +8,36 @@ import os
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
+from arena.bank.batch import read_batch
+from arena.bank.partition_file import PoolAssignment, assign, read_partition, unpartitioned, write_partition
+from arena.bank.released_problems import released_pool
+from arena.bank.sealing import SealedFile, deal, lock_all, notice_bytes, opening_time, write_sealed
+from arena.bank.stock import SUFFIX, Bank
+from arena.bank.suite_signature import write_suite
+from arena.bank.titles import EmbeddingsEndpoint, VectorFolder, build_lexical, build_release
+from arena.chain.keys import verify
+from arena.chain.opening import open_beacon, open_timelock
+from arena.chain.port import Signer, Timelock, is_local
+from arena.export.assembly import read_releases
+from arena.race.schedule import coming_closes_ms
+from arena.records.model import ReleaseRecord
 from foundation.durable_files import write_whole
 from neurons.cli.exit_codes import EXIT_FAILED
-from neurons.cli.options import (
-    ClosesPolicyOption,
-    JsonOption,
-    ProblemFile,
-    ProblemFiles,
-    WalletFlags,
-    command,
-    state_folder,
-)
-from neurons.cli.presenter import show, show_progress
+from neurons.cli.options import ProblemFile, ProblemFiles, WalletFlags, command, state_folder
+from neurons.cli.presenter import say, show, show_progress
 from neurons.cli.problems import ProductFlags, app, read_file, read_files, read_release, refuse_existing
-
-if TYPE_CHECKING:
-    from arena.bank.partition_file import PoolAssignment
-    from arena.bank.sealing import SealedFile
-    from arena.chain.port import Signer, Timelock
-    from arena.records.model import ReleaseRecord
-    from problems.clusters import ProductClasses
-    from problems.model import Problem
+from problems.clusters import ProductClasses
+from problems.formats import write_problems
+from problems.model import BUCKETS, Problem
+from problems.partition import KEY_BYTES, freeze
+from problems.self_check import check_solvable
+from problems.suites import CatalogueRecipe, products_sha256
+from problems.title_index import TitleIndex
+from problems.titles import cut_titles, encode_accepted
 
 _WHY = {
     "held_out": "held out by name",
@@ -60,7 +65,6 @@ def partition(
     is_extending: Annotated[
         bool, typer.Option("--extend", help="Enter the problems into the manifest that stands at --out.")
     ] = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Deal the clusters of a bank to its pools, once, and sign the result.
 
@@ -71,28 +75,20 @@ def partition(
     another. It names no problem, but two of them side by side show which clusters grew: publish each when the problems
     that entered with it are released. Next: `arena problems seal --partition OUT`.
     """
-    from problems.model import BUCKETS
-
     classes = goods.classes()
     signer = wallet.open()
     problems = read_files(paths)
     if is_extending:
-        from arena.bank.partition_file import assign
-        from arena.chain.keys import verify
-
         assigned = assign(out, problems, signer, verify, lambda: classes)
         counts = {name: assigned.pools.count(name) for name in dict.fromkeys(assigned.pools)}
         sha256, refused = assigned.partition_sha256, assigned.refused
         row = {"path": str(out), "sha256": sha256, "entered": counts, "refused": refused}
         lines = [f"refused: {problem_id} would join two pools, or is a suite's" for problem_id in refused]
         entered = ", ".join(f"{number} {name}" for name, number in counts.items()) or "nothing"
-        show(row, [*lines, f"entered {entered}; manifest {sha256}"], as_json=as_json)
+        show(row, [*lines, f"entered {entered}; manifest {sha256}"])
         raise typer.Exit(EXIT_FAILED if refused else 0)
     out.parent.mkdir(parents=True, exist_ok=True)
     refuse_existing(out, "add --extend to enter problems into it; a partition is frozen once")
-    from arena.bank.partition_file import write_partition
-    from problems.partition import KEY_BYTES, freeze
-
     key = secrets.token_bytes(KEY_BYTES)
     manifest = freeze(
         problems,
@@ -112,7 +108,7 @@ def partition(
         f"private: {out} (keep it)\npublic:  {public} (publish it when its problems are released)",
         f"next: arena problems seal PROBLEMS --partition {out} --out FOLDER",
     ]
-    show(row, lines, as_json=as_json)
+    show(row, lines)
 
 
 @command(app)
@@ -120,18 +116,17 @@ def pool(
     exports: Annotated[
         list[Path], typer.Argument(metavar="EXPORT...", help="Signed exports: their releases say what is public.")
     ],
-    out: Annotated[Path, typer.Option("--out", help="File to write; it must not exist.")],
+    out: Annotated[Path, typer.Option(help="File to write; it must not exist.")],
     chosen: Annotated[Literal["train", "dev"], typer.Option("--pool", help="No other pool comes out.")] = "train",
     held_out: Annotated[
-        list[Path] | None, typer.Option("--held-out", help="Problems kept out, and their leak clusters. Repeatable.")
+        list[Path] | None, typer.Option(help="Problems kept out, and their leak clusters. Repeatable.")
     ] = None,
     partition: Annotated[
-        Path | None, typer.Option("--partition", help="The bank's private file: it knows what is sealed, too.")
+        Path | None, typer.Option(help="The bank's private file: it knows what is sealed, too.")
     ] = None,
     state_dir: Annotated[
-        Path | None, typer.Option("--state-dir", help="State folder of the validator. Default: ARENA_STATE_DIR.")
+        Path | None, typer.Option(help="State folder of the validator. Default: ARENA_STATE_DIR.")
     ] = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Write the released problems of a pool, to sample on and learn from.
 
@@ -143,12 +138,6 @@ def pool(
 
     arena problems pool export --pool train --out problems/train.jsonl
     """
-    from arena.bank.batch import read_batch
-    from arena.bank.partition_file import read_partition
-    from arena.bank.released_problems import released_pool
-    from arena.chain.keys import verify
-    from arena.export.assembly import read_releases
-    from problems.formats import write_problems
     from training.corpus.exports import open_export
 
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -178,7 +167,7 @@ def pool(
     path, count = str(out) if taken.problems else None, len(taken.problems)
     detail = f"{out}: {count} problems of {chosen}, of {len(taken.races)} races"
     none = f"no released problem of {chosen}: nothing was written"
-    show({"pool": chosen, "path": path, "problems": count, **row}, [detail if count else none], as_json=as_json)
+    show({"pool": chosen, "path": path, "problems": count, **row}, [detail if count else none])
     raise typer.Exit(0 if count else EXIT_FAILED)
 
 
@@ -197,14 +186,13 @@ def seal(
     out: Annotated[Path, typer.Option(help="Folder for the sealed files; those that stand there are continued.")],
     races: Annotated[int, typer.Option(min=1, max=400, help="For how many races.")] = 30,
     size: Annotated[int, typer.Option(min=0, help="Problems a batch; 0: as many as the policy says.")] = 0,
-    policy: ClosesPolicyOption = "",
+    policy: Annotated[str, typer.Option(help="Policy by name or JSON file: it says when races close.")] = "",
     partition: Annotated[
         Path | None, typer.Option(help="The bank's private partition file; the problems are entered into it.")
     ] = None,
     titles: Annotated[
         Path | None, typer.Option(help="Title release of these problems; each batch takes its own part inside.")
     ] = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Seal batches for the coming races: signed, and encrypted to the beacon's round after each race's close.
 
@@ -214,15 +202,8 @@ def seal(
     twin, and there is no secret; elsewhere --partition and --titles have to be given. Run it again to continue where
     the folder ends. Next: `arena operator publish OUT`, which brings them to every validator.
     """
-    from arena.bank.sealing import deal, lock_all
-    from arena.bank.stock import Bank
-    from arena.chain.keys import verify
-    from arena.chain.opening import open_beacon, open_timelock
-    from arena.chain.port import is_local
-    from arena.race.schedule import coming_closes_ms
     from neurons.settings.inputs import policy_of, unix_ms
     from neurons.settings.settings import resolve
-    from problems.titles import cut_titles
 
     settings = resolve({"policy": policy, "network": wallet.network}).settings
     rules = policy_of(settings)
@@ -256,21 +237,17 @@ def seal(
         now_ms=unix_ms,
         titles=accepted,
     )
-    _write_sealed(out, locked, races, timelock, as_json=as_json)
+    _write_sealed(out, locked, races, timelock)
     for problem_id in assigned.refused:
         typer.echo(f"left out: {problem_id} would join two pools, or shares a cluster with a suite", err=True)
-    if not as_json:
-        typer.echo(
-            f"{races} batches in {out}: *.sealed.json for validators, *.notice.json for everybody\n"
-            f"next: arena operator publish {out}; validators set operator_hotkey = {signer.hotkey}"
-        )
+    say(
+        f"{races} batches in {out}: *.sealed.json for validators, *.notice.json for everybody",
+        f"next: arena operator publish {out}; validators set operator_hotkey = {signer.hotkey}",
+    )
 
 
-def _write_sealed(out: Path, locked: Iterable[SealedFile], races: int, timelock: Timelock, *, as_json: bool) -> None:
+def _write_sealed(out: Path, locked: Iterable[SealedFile], races: int, timelock: Timelock) -> None:
     """Write each file with its public notice beside it, as it is made, and show it."""
-    from arena.bank.sealing import notice_bytes, opening_time, write_sealed
-    from arena.bank.stock import SUFFIX
-
     out.mkdir(parents=True, exist_ok=True)
     with show_progress() as progress:
         for made, sealed in enumerate(locked, 1):
@@ -281,13 +258,10 @@ def _write_sealed(out: Path, locked: Iterable[SealedFile], races: int, timelock:
             opens, count = opening_time(notice, timelock), len(notice.problems)
             row = {"race_id": notice.race_id, "round": notice.round, "opens": opens, "problems": count}
             text = f"{notice.race_id}  round {notice.round}  opens {opens}  {count} problems"
-            show(row | {"batch_sha256": notice.batch_sha256}, [text], as_json=as_json)
+            show(row | {"batch_sha256": notice.batch_sha256}, [text])
 
 
 def _assigned(problems: list[Problem], partition: Path | None, signer: Signer, goods: ProductFlags) -> PoolAssignment:
-    from arena.bank.partition_file import assign, unpartitioned
-    from arena.chain.keys import verify
-
     if partition is None:
         return unpartitioned(problems)
 
@@ -306,14 +280,12 @@ def titles(
     out: Annotated[Path, typer.Option(help="The release to write; refused when it exists.")],
     name: Annotated[str, typer.Option(help="What outcomes carry beside the matcher's name, e.g. bank-2026-11.")],
     embeddings: Annotated[
-        str,
-        typer.Option(help="A /v1 endpoint that serves /embeddings; key: OPENAI_API_KEY. Empty: lexical/1."),
+        str, typer.Option(help="A /v1 endpoint that serves /embeddings; key: OPENAI_API_KEY. Empty: lexical/1.")
     ] = "",
     model: Annotated[str, typer.Option(help="With --embeddings: the model.")] = "Qwen/Qwen3-Embedding-0.6B",
     vectors: Annotated[
         Path | None, typer.Option(help="With --embeddings: folder that keeps vectors, to go on after a break.")
     ] = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Build a title release: per reward title, the products that pass it.
 
@@ -322,10 +294,6 @@ def titles(
     their answers, stays with you (mode 0600), and goes into the batches themselves (`arena problems seal --titles`).
     Says how many pairs lie within 0.01 of the threshold of 0.70: the verdicts that are least certain.
     """
-    from arena.bank.titles import EmbeddingsEndpoint, VectorFolder, build_lexical, build_release
-    from problems.title_index import TitleIndex
-    from problems.titles import encode_accepted
-
     refuse_existing(out)
     problems, products = read_files(paths), tuple(goods.products())
     if embeddings:
@@ -348,7 +316,7 @@ def titles(
         f"{report.accepted_alone:,} titles take one product, the widest {report.accepted_most:,}",
         f"written to {out}: next: arena problems seal --titles {out}, or sign-suite --titles for a suite",
     ]
-    show({"path": str(out), "report": report}, lines, as_json=as_json)
+    show({"path": str(out), "report": report}, lines)
 
 
 @command(app)
@@ -359,7 +327,6 @@ def sign_suite(
     titles: Annotated[Path, typer.Option(help="Title release that lists every reward title of the suite.")],
     out: Annotated[Path, typer.Option(help="Folder for the signed files, e.g. STATE_DIR/suites.")],
     name: Annotated[str, typer.Option(help="The suite's name, as policies name it.")] = "s1",
-    as_json: JsonOption = False,
 ) -> None:
     """Sign a suite with the operator's key, so that validators qualify agents on it.
 
@@ -369,10 +336,6 @@ def sign_suite(
     Every problem must be solvable in the catalogue under these titles; one that is not is named, nothing is written,
     and the exit code is 1. The files are public. Make the titles with `arena problems titles`.
     """
-    from arena.bank.suite_signature import write_suite
-    from problems.self_check import check_solvable
-    from problems.suites import CatalogueRecipe, products_sha256
-
     if out.exists():
         refuse_existing(out / f"{name}.manifest.json")
     problems, release = read_file(path), read_release(titles)
@@ -393,4 +356,4 @@ def sign_suite(
         f"{name}: {counts} over {len(products):,} products, titles {manifest.titles}; signed by {signer.hotkey}",
         f"written to {out}: next: arena operator publish {out}; validators set operator_hotkey = {signer.hotkey}",
     ]
-    show({"path": str(out), "signer": signer.hotkey, "manifest": manifest}, lines, as_json=as_json)
+    show({"path": str(out), "signer": signer.hotkey, "manifest": manifest}, lines)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from foundation.durable_files import replacing
-from neurons.cli.options import JsonOption
-from neurons.cli.presenter import field_lines, show, show_progress
-
-if TYPE_CHECKING:
-    from harness.catalogue.layout import IndexManifest, LuceneManifest
+from harness.catalogue.build import write_documents
+from harness.catalogue.layout import IndexManifest, LuceneManifest
+from harness.catalogue.synthetic import generate
+from neurons.cli.options import command
+from neurons.cli.presenter import field_lines, is_json, say, show, show_progress
 
 app = typer.Typer(
     help="""Make, build and serve product catalogues.
@@ -30,30 +30,25 @@ _Index = Annotated[Path, typer.Argument(help="Folder made by `arena catalogue bu
 _ENGINES = "auto, numpy, numba (one kind of index) or lucene (its own index and extra packages)"
 
 
-@app.command()
+@command(app)
 def synth(
     out: Annotated[Path, typer.Option(help="Folder for documents.jsonl; made when missing.")],
     count: Annotated[int, typer.Option(min=1, help="How many products.")] = 20_000,
     seed: Annotated[int, typer.Option(help="The same seed and count make the same catalogue on every machine.")] = 7,
-    as_json: JsonOption = False,
 ) -> None:
     """Make a synthetic catalogue that behaves like a real one, faults included.
 
     Writes OUT/documents.jsonl in ShoppingBench's index line format, with words of our own. Build the index next.
     """
-    from harness.catalogue.build import write_documents
-    from harness.catalogue.synthetic import generate
-
     out.mkdir(parents=True, exist_ok=True)
     path = out / "documents.jsonl"
     with show_progress() as progress, replacing(path) as stream:
         write_documents(generate(count, seed), stream, lambda done: progress("generate", done, count))
-    _show({"documents": count, "seed": seed, "path": str(path), "bytes": path.stat().st_size}, as_json)
-    if not as_json:
-        typer.echo(f"next: arena catalogue build {path} --out {out / 'index'}")
+    _show({"documents": count, "seed": seed, "path": str(path), "bytes": path.stat().st_size})
+    say(f"next: arena catalogue build {path} --out {out / 'index'}")
 
 
-@app.command()
+@command(app)
 def build(
     documents: Annotated[
         Path,
@@ -62,7 +57,6 @@ def build(
     out: Annotated[Path, typer.Option(help="Folder for the index; an index that stands there is replaced.")],
     engine: Annotated[str, typer.Option(help=f"Which engine will open it: {_ENGINES}.")] = "auto",
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first malformed line.")] = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Build the search index of a documents file.
 
@@ -74,16 +68,15 @@ def build(
     with show_progress() as progress:
         built = build_engine(engine, documents, out, is_strict=strict, progress=progress)
     findings = [f"line {finding.line}: {finding.detail}" for finding in built.findings]
-    if (left := built.manifest.malformed - len(findings)) and not as_json:
+    if (left := built.manifest.malformed - len(findings)) and not is_json():
         findings.append(f"... and {left:,} more lines")
-    _show({**_index_facts(out, built.manifest), "findings": findings}, as_json)
+    _show({**_index_facts(out, built.manifest), "findings": findings})
 
 
-@app.command()
+@command(app)
 def info(
     index: _Index,
     verify: Annotated[bool, typer.Option("--verify", help="Read every file and compare its hash.")] = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Show what an index holds and check that it is whole.
 
@@ -94,7 +87,7 @@ def info(
     is_lucene = (index / layout.LUCENE_MANIFEST).is_file()
     manifest = lucene.read_lucene_manifest(index) if is_lucene else layout.read_manifest(index)
     layout.check_entries(index, manifest.files, is_full=verify)
-    _show({**_index_facts(index, manifest), "fully_verified": verify}, as_json)
+    _show({**_index_facts(index, manifest), "fully_verified": verify})
 
 
 @app.command()
@@ -138,11 +131,11 @@ def _index_facts(folder: Path, manifest: IndexManifest | LuceneManifest) -> dict
     }
 
 
-def _show(facts: dict[str, Any], as_json: bool) -> None:
+def _show(facts: dict[str, Any]) -> None:
     rows: list[tuple[str, object]] = []
     for name, value in facts.items():
         if isinstance(value, list):
             rows += [(name, line) for line in value]
         else:
             rows.append((name, f"{value:,}" if type(value) is int and name != "seed" else value))
-    show(facts, field_lines(rows, 15), as_json=as_json)
+    show(facts, field_lines(rows, 15))

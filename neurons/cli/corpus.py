@@ -1,36 +1,52 @@
-"""`arena corpus`: from exports of the log to a corpus that a model may be trained on, a look at what was dropped, and
-thoughts for runs that code drove. It opens the inputs and prints the results; the decisions are in `training`.
+"""`arena corpus`: from exports of the log to a corpus that a model may be trained on, a look at what was dropped,
+thoughts for runs that code drove, and the later stages of Trac with any OpenAI-compatible endpoint, costed first.
+
+It opens the inputs and prints the results; the decisions are in `training`.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
+import os
 from collections.abc import Iterator, Sequence
-from io import StringIO
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import to_builtins
 
+from arena.chain.keys import verify
+from arena.export.files import bring_export, is_location, read_manifest
 from foundation.canonical import content_hash
+from foundation.codes import lookup
 from foundation.errors import ArenaError
+from harness.catalogue.native import open_catalogue
+from harness.inference.client import SdkUpstream
 from neurons.cli.options import (
     AnswerTimeoutOption,
+    BenchFlags,
     ClusterOption,
     CorpusArgument,
-    JsonOption,
     TrustUnsignedOption,
     command,
     state_folder,
 )
-from neurons.cli.presenter import make_table, show, show_progress
-from neurons.cli.trac import open_asker, trac, usage_lines
+from neurons.cli.presenter import is_json, show, show_progress, table_text
 from neurons.cli.train import LeakFlags
+from neurons.cluster.ray_executor import open_executor
+from neurons.practice.opening import SCRIPTED
+from training.agents import distilled_prompt
+from training.corpus.gates import codes_of, gates
+from training.corpus.model import ExecutedTrace, RejectCode, Trace
+from training.corpus.selection import Task
+from training.rollouts.rollout import for_each
+from training.trac.asking import Asker, Price, Usage, write_results
+from training.trac.oracle import Oracle, OracleReport, OracleRules, Roles, StageCost, estimate
+from training.trac.scripted import ScriptedModels
 
 if TYPE_CHECKING:
     from training.corpus.building import Built
-    from training.corpus.model import RejectCode
     from training.corpus.report import Funnel
     from training.rewriting.writing import RewriteReport
 
@@ -47,33 +63,11 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-_StateDir = Annotated[
-    Path | None,
-    typer.Option("--state-dir", help="Keeps exports of an object store. Default: ARENA_STATE_DIR."),
-]
-
-
 _Exports = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="EXPORT...",
-        help="Folders of `arena records export`, or where such a folder lies: s3://bucket/prefix.",
+        metavar="EXPORT...", help="Folders of `arena records export`, or where such a folder lies: s3://bucket/prefix."
     ),
-]
-_Foreign = Annotated[
-    list[Path] | None,
-    typer.Option("--foreign", help="JSON or JSON Lines of another source; needs --held-out or --partition."),
-]
-_Rewritten = Annotated[
-    list[Path] | None,
-    typer.Option("--rewritten", help="Folder of `arena corpus rewrite`: lifts its runs. Repeatable."),
-]
-_Ablation = Annotated[
-    list[str] | None,
-    typer.Option("--ablation", help="Also build this filter, all of one size, in OUT/NAME. Repeatable."),
-]
-_Tokenizer = Annotated[
-    Path | None, typer.Option("--tokenizer", help="Folder or tokenizer.json of the trained model; else a stand-in.")
 ]
 _Rule = Annotated[
     list[str] | None,
@@ -84,22 +78,31 @@ _Rule = Annotated[
 @command(app)
 def build(
     context: typer.Context,
-    out: Annotated[Path, typer.Option("--out", help="Folder to write; it must not exist.")],
+    out: Annotated[Path, typer.Option(help="Folder to write; it must not exist.")],
     leaks: LeakFlags,
     exports: _Exports = None,
-    foreign: _Foreign = None,
-    rewritten: _Rewritten = None,
+    foreign: Annotated[
+        list[Path] | None, typer.Option(help="JSON or JSON Lines of another source; needs --held-out or --partition.")
+    ] = None,
+    rewritten: Annotated[
+        list[Path] | None, typer.Option(help="Folder of `arena corpus rewrite`: lifts its runs. Repeatable.")
+    ] = None,
     trust_unsigned: TrustUnsignedOption = False,
     rule: _Rule = None,
-    ablation: _Ablation = None,
-    tokenizer: _Tokenizer = None,
-    catalogue: Annotated[Path | None, typer.Option("--catalogue", help="Built index: which ids exist.")] = None,
+    ablation: Annotated[
+        list[str] | None, typer.Option(help="Also build this filter, all of one size, in OUT/NAME. Repeatable.")
+    ] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="Folder or tokenizer.json of the trained model; else a stand-in.")
+    ] = None,
+    catalogue: Annotated[Path | None, typer.Option(help="Built index: which ids exist.")] = None,
     workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Processes. Default: one a core for large exports.")
+        int | None, typer.Option(min=1, help="Processes. Default: one a core for large exports.")
     ] = None,
     cluster: ClusterOption = "",
-    state_dir: _StateDir = None,
-    as_json: JsonOption = False,
+    state_dir: Annotated[
+        Path | None, typer.Option(help="Keeps exports of an object store. Default: ARENA_STATE_DIR.")
+    ] = None,
 ) -> None:
     """Filter exports into a training corpus.
 
@@ -121,14 +124,8 @@ def build(
     Rules: coefficient_e4_min (9000), tokens_max (14336), pool (train or dev), per_problem_max (2), near_duplicate_e4
     (7000), off (codes between commas), rows, tokens, seed, is_success_needed.
     """
-    from arena.chain.keys import verify
-    from arena.export.files import read_manifest
-    from harness.catalogue.native import open_catalogue
-    from neurons.cluster.ray_executor import open_executor
     from neurons.settings.inputs import code_commit
-    from training.agents import distilled_prompt
     from training.corpus import building
-    from training.corpus.selection import Task
     from training.rewriting.writing import with_rewrites
 
     if not (exports or foreign):
@@ -140,29 +137,29 @@ def build(
     known = frozenset(one.product_id for one in open_catalogue(catalogue).products()) if catalogue else None
     if tokenizer is not None:
         tokenizer = (tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer).absolute()
-    places = _brought(exports or [], state_folder(state_dir) / "exports", is_quiet=as_json)
+    places = _brought(exports or [], state_folder(state_dir) / "exports")
     records = sum(read_manifest(folder).trajectories for folder in places)
     executor = context.with_resource(open_executor(cluster, workers, records, state_dir=state_dir))
-    with show_progress(is_quiet=as_json) as progress:
-        named = [path.absolute() for path in foreign or ()]
+    with show_progress(is_quiet=is_json()) as progress:
         kept: dict[str, Any] = {"trust_unsigned": trust_unsigned, "locations": places}
         ways: dict[str, Any] = {"executor": executor, "progress": progress}
+        named = [path.absolute() for path in foreign or ()]
         sources = building.open_sources(list(places), named, verify, **kept, **ways)
         sources = with_rewrites(sources, rewritten or (), distilled_prompt())
         task = Task(arms=(plan,), tokenizer=tokenizer, known_ids=known)
         filtered = building.filter_sources(sources, task, arms, guard, **ways)
     empty = {arm.name: one for arm, one in zip(filtered.arms, filtered.funnels, strict=True) if not one.kept}
     if empty:
-        show({"built": [], "funnels": empty}, [_funnel_text(one) for one in list(empty.values())[:1]], as_json=as_json)
+        show({"built": [], "funnels": empty}, [_funnel_text(one) for one in list(empty.values())[:1]])
         raise ArenaError("V2147", "" if len(filtered.arms) == 1 else f"under {', '.join(empty)}")
-    with show_progress(is_quiet=as_json) as bar:
+    with show_progress(is_quiet=is_json()) as bar:
         made = {"partition_sha256": guard.partition_sha256, "code_commit": code_commit()}
         built = building.write_filtered(filtered, out, guard, **made, executor=executor, progress=bar)
-    show({"built": built}, _built_lines(built), as_json=as_json)
+    show({"built": built}, _built_lines(built))
 
 
-@app.command("show")
-def show_corpus(folder: CorpusArgument, as_json: JsonOption = False) -> None:
+@command(app, "show")
+def show_corpus(folder: CorpusArgument) -> None:
     """Show what a corpus was made from and what was dropped on the way.
 
     Counts and example places per rule; per day, bucket and agent; lengths, turns, calls, queries and coefficients
@@ -175,16 +172,15 @@ def show_corpus(folder: CorpusArgument, as_json: JsonOption = False) -> None:
     lines += [f"tokens by  {lineage.tokenizer_sha256 or 'nothing'}", f"sources    {' '.join(lineage.sources)}"]
     if lineage.is_trusted_unsigned:
         lines.append("read from unsigned or unverified sources, because somebody said to trust them")
-    show({"identity": content_hash(lineage), "lineage": lineage, "funnel": funnel}, lines, as_json=as_json)
+    show({"identity": content_hash(lineage), "lineage": lineage, "funnel": funnel}, lines)
 
 
-@app.command()
+@command(app)
 def sample(
     folder: CorpusArgument,
-    out: Annotated[Path, typer.Option("--out", help="Folder of the sheet; it must not exist.")],
-    rows: Annotated[int, typer.Option("--rows", min=1, help="Traces on the sheet.")] = 50,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the draw.")] = 0,
-    as_json: JsonOption = False,
+    out: Annotated[Path, typer.Option(help="Folder of the sheet; it must not exist.")],
+    rows: Annotated[int, typer.Option(min=1, help="Traces on the sheet.")] = 50,
+    seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 0,
 ) -> None:
     """Draw a blind sheet of traces for people to read.
 
@@ -204,19 +200,14 @@ def sample(
     (out / "sheet.html").write_text(sheet_html(items), "utf-8")
     key.write_bytes(key_json(keys))
     lines = [f"{out}: {len(items)} traces; read sheet.html, answer in sheet.csv", f"{key}: keep it from the readers"]
-    show({"rows": len(items), "sheet": str(out), "key": str(key)}, lines, as_json=as_json)
+    show({"rows": len(items), "sheet": str(out), "key": str(key)}, lines)
 
 
-command(app)(trac)
-
-
-def _brought(exports: list[str], below: Path, *, is_quiet: bool) -> dict[Path, str]:
+def _brought(exports: list[str], below: Path) -> dict[Path, str]:
     """The exports' folders, and the location of each that was brought here from an object store, else "". Raises
     typer.BadParameter for a file, which may be rows of elsewhere."""
-    from arena.export.files import bring_export, is_location
-
     found = {}
-    with show_progress(is_quiet=is_quiet) as progress:
+    with show_progress(is_quiet=is_json()) as progress:
         for named in exports:
             if Path(named).is_file():
                 raise typer.BadParameter(f"{named} is no export but a file; rows of elsewhere are --foreign {named}")
@@ -245,43 +236,159 @@ def _built_lines(built: tuple[Built, ...]) -> Iterator[str]:
 
 def _funnel_text(funnel: Funnel) -> str:
     """The report as tables of 80 columns."""
-    from rich.console import Console
-
     from training.corpus.report import sections
 
-    text = StringIO()
-    console = Console(file=text, width=80, markup=False, emoji=False, highlight=False)
+    text = ""
     for one in sections(funnel):
         names = [name.removeprefix(">") for name in one.header]
         right = [name for name, heading in zip(names, one.header, strict=True) if name != heading]
-        table = make_table(*names, title=one.title, right=right, box=None, pad_edge=False)
-        for row in one.rows:
-            table.add_row(*row)
-        console.print(table, f"{one.note}\n" if one.note else "", sep="\n")
-    return text.getvalue()
+        text += table_text(names, one.rows, right=right, title=one.title, width=80)
+        text += f"\n{one.note}\n\n" if one.note else "\n\n"
+    return text
+
+
+_MICRO = 1_000_000  # of a dollar, or of a token's price
+
+
+def parse_price(text: str) -> tuple[str, Price]:
+    """`MODEL=IN,OUT` in dollars. A model's name may hold "=" itself."""
+    model, _, amounts = text.rpartition("=")
+    try:
+        prompt, completion = (round(float(part) * _MICRO) for part in amounts.split(","))
+    except ValueError:
+        prompt = completion = -1
+    if not model or min(prompt, completion) < 0:
+        raise typer.BadParameter(f"{text!r} is not MODEL=IN,OUT, such as small=0.15,0.60")
+    return model, Price(prompt_micro_usd=prompt, completion_micro_usd=completion)
+
+
+def open_asker(
+    base_url: str, timeout: int, out: Path, models: Sequence[str], price: Sequence[str], price_max: float | None
+) -> Asker:
+    """Who asks these models, and keeps their answers in `out`. Raises typer.BadParameter for a limit without prices."""
+    prices = dict(map(parse_price, price))
+    if price_max is not None and (unpriced := sorted(set(models) - prices.keys())):
+        raise typer.BadParameter(f"a limit needs the price of {unpriced[0]}: --price {unpriced[0]}=IN,OUT")
+    key, limit = os.environ.get("OPENAI_API_KEY", ""), None if price_max is None else round(price_max * _MICRO)
+    upstream = ScriptedModels() if base_url == SCRIPTED else SdkUpstream("asked", base_url, key, timeout * 1_000)
+    return Asker(upstream, out / "answers", prices, micro_usd_max=limit)
+
+
+def usage_lines(usage: Sequence[Usage]) -> Iterator[str]:
+    """One line a model: what it was asked for and what that cost."""
+    for one in usage:
+        tokens = f"{one.prompt_tokens:,} + {one.completion_tokens:,} tokens"
+        yield f"  {one.model:<28}{one.calls:,} calls, {one.kept:,} kept; {tokens}; ${one.micro_usd / _MICRO:,.2f}"
+
+
+@command(app)
+def trac(
+    folder: CorpusArgument,
+    out: Annotated[Path, typer.Option(help="Folder of answers and results; an unfinished one goes on.")],
+    base_url: Annotated[
+        str, typer.Option(help="Endpoint with its version path, or `scripted`.", envvar="OPENAI_BASE_URL")
+    ],
+    annotator: Annotated[str, typer.Option(help="Model of the five annotators.")],
+    teacher: Annotated[str, typer.Option(help="The stronger model of the trials.")],
+    student: Annotated[str, typer.Option(help="The weaker model of the trials.")],
+    bench_flags: BenchFlags,
+    allow_failed: Annotated[
+        bool,
+        typer.Option("--allow-failed", help="Admit traces that were no success.", envvar="ORO_ALLOW_FAILED_TRACES"),
+    ] = False,
+    trials: Annotated[int, typer.Option(min=1, help="Of each model at one tasklet.")] = 4,
+    rows: Annotated[int | None, typer.Option(min=1, help="Only the first; any stretch is a sample.")] = None,
+    price: Annotated[
+        list[str] | None, typer.Option(metavar="MODEL=IN,OUT", help="Dollars for a million tokens. Repeatable.")
+    ] = None,
+    price_max: Annotated[
+        float | None, typer.Option(min=0.0, help="Dollars this run may cost; it stops before more.")
+    ] = None,
+    reply_tokens: Annotated[int, typer.Option(min=1, help="Of one annotation or tasklet, at most.")] = 1_024,
+    parallel: Annotated[int, typer.Option(min=1, help="Traces at a time.")] = 4,
+    timeout: AnswerTimeoutOption = 180,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print calls and the highest price; ask nothing.")] = False,
+) -> None:
+    """Ask models about every trace of a corpus: the paper's quality oracle, which it did not run at scale for its cost.
+
+    Four stages: freeze admits successful traces; five annotators cite the trace word for word, the last one decides;
+    an author turns the trace into a task whose answer can be found by the task's own words; a teacher has to solve it
+    where a student fails, by more than luck. The corpus is not changed: OUT/tasklets.jsonl lists what was accepted.
+
+    Look at --dry-run first. Every answer is kept in OUT/answers, so the same command goes on after a stop and asks
+    nothing twice. A timeout, an error or an unreadable reply is no failure of a model: its trace is counted as
+    not_answered, with the code, and asked about again by the next run. The endpoint's key is read from OPENAI_API_KEY.
+    Exit code 1 when --price-max ended the run, 3 when the endpoint is missing or fell silent.
+    """
+    from neurons.settings import inputs
+    from training.corpus.building import read_rows
+
+    roles = Roles(annotator=annotator, teacher=teacher, student=student)
+    rules = OracleRules(admits_failed=allow_failed, trials=trials, reply_tokens_max=reply_tokens)
+    settings = bench_flags.settings()
+    policy = inputs.policy_of(settings)
+    traces = [row.trace for row in itertools.islice(read_rows(folder), rows)]
+    if dry_run:
+        stages = estimate(traces, rules, roles, dict(map(parse_price, price or ())), policy)
+        most = sum(one.most_micro_usd or 0 for one in stages)
+        show({"stages": stages, "most_micro_usd": most}, _estimate_lines(stages))
+        return
+    asker = open_asker(base_url, timeout, out, (annotator, teacher, student), price or (), price_max)
+    inputs.prepare_catalogue(settings)
+    catalogue = open_catalogue(inputs.catalogue_path(settings))
+    titles = inputs.open_released_titles(settings)
+    oracle = Oracle(rules=rules, roles=roles, policy=policy, catalogue=catalogue, titles=titles, asker=asker)
+    judged = []
+    try:
+        with show_progress(is_quiet=is_json()) as progress:
+            for one in oracle.judge_all(traces, parallel=parallel):
+                judged.append(one)
+                progress("trac", len(judged), len(traces))
+    finally:  # what was found stays, too, of a run that the limit or its endpoint ended
+        found = oracle.report(judged)
+        accepted = [{"trace_id": one.trace_id, **to_builtins(one.tasklet)} for one in judged if one.fate == "accepted"]
+        write_results(out, ("oracle.json", found), {"judged.jsonl": judged, "tasklets.jsonl": accepted})
+        show(found, _report_lines(found, out))
+
+
+def _estimate_lines(stages: Sequence[StageCost]) -> Iterator[str]:
+    yield "Where each admitted trace passes every stage, at most:"
+    for one in stages:
+        asked = f"{one.calls:,} {'trials' if one.stage in ('student', 'teacher') else 'calls'}"
+        price = "?" if one.most_micro_usd is None else f"${one.most_micro_usd / _MICRO:,.2f}"
+        yield f"  {one.stage:<10}{one.model:<28}{asked:>14}{price:>14}"
+    yield f"  {'together':<52}{f'${sum(one.most_micro_usd or 0 for one in stages) / _MICRO:,.2f}':>14}"
+    yield "Answers that OUT holds already cost nothing again. A ? has no --price."
+
+
+def _report_lines(found: OracleReport, out: Path) -> Iterator[str]:
+    yield f"{found.traces:,} traces; a teacher has to be better by {found.margin} of {found.rules.trials} trials"
+    for fate, count in found.fates:
+        yield f"  {fate:<16}{count:>8,}"
+    for code, count in found.faults.items():
+        yield f"  {code} {lookup(code).title}: {count:,}"
+    yield from usage_lines(found.usage)
+    yield f"{out / 'tasklets.jsonl'}: accepted; {out / 'judged.jsonl'}: every trace with its annotations"
 
 
 @command(app)
 def rewrite(
     exports: Annotated[list[Path], typer.Argument(metavar="EXPORT...", help="Folders of `arena records export`.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder of thoughts; an unfinished one goes on.")],
+    out: Annotated[Path, typer.Option(help="Folder of thoughts; an unfinished one goes on.")],
     base_url: Annotated[
-        str, typer.Option("--base-url", help="Endpoint with its version path, or `scripted`.", envvar="OPENAI_BASE_URL")
+        str, typer.Option(help="Endpoint with its version path, or `scripted`.", envvar="OPENAI_BASE_URL")
     ],
     leaks: LeakFlags,
-    writer: Annotated[str, typer.Option("--writer", help="Model that writes the thoughts.")] = "scripted-writer",
+    writer: Annotated[str, typer.Option(help="Model that writes the thoughts.")] = "scripted-writer",
     trust_unsigned: TrustUnsignedOption = False,
     rule: _Rule = None,
-    price: Annotated[
-        str | None, typer.Option("--price", metavar="IN,OUT", help="Dollars for a million tokens.")
-    ] = None,
+    price: Annotated[str | None, typer.Option(metavar="IN,OUT", help="Dollars for a million tokens.")] = None,
     price_max: Annotated[
-        float | None, typer.Option("--price-max", min=0.0, help="Dollars this run may cost; it stops before more.")
+        float | None, typer.Option(min=0.0, help="Dollars this run may cost; it stops before more.")
     ] = None,
-    parallel: Annotated[int, typer.Option("--parallel", min=1, help="Runs at a time.")] = 4,
-    rows: Annotated[int | None, typer.Option("--rows", min=1, help="Only the first runs: to try a writer.")] = None,
+    parallel: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 4,
+    rows: Annotated[int | None, typer.Option(min=1, help="Only the first runs: to try a writer.")] = None,
     timeout: AnswerTimeoutOption = 180,
-    as_json: JsonOption = False,
 ) -> None:
     """Have a model write the reasoning of successful runs in which a program chose every call.
 
@@ -298,14 +405,8 @@ def rewrite(
     Every answer is kept in OUT/answers: the same command goes on after a stop and asks nothing twice. The endpoint's
     key is read from OPENAI_API_KEY. Exit code 1 when the limit of cost ends the run.
     """
-    from arena.chain.keys import verify
-    from arena.export.files import read_manifest
     from training.corpus.building import open_sources, read_rules
-    from training.corpus.gates import codes_of, gates
-    from training.corpus.model import ExecutedTrace, Trace
     from training.rewriting import writing
-    from training.rollouts.rollout import for_each
-    from training.trac.asking import write_results
 
     plan, trajectories = read_rules(rule or ()), sum(read_manifest(one).trajectories for one in exports)
     guard, every, by = leaks.guard(None, plan.pool), gates(), writing.written_by(writer)
@@ -315,14 +416,14 @@ def rewrite(
         return sorted({*codes_of(trace, plan, every), *guard(trace)})
 
     made = list[writing.Rewrite]()
-    with show_progress(is_quiet=as_json) as progress:
+    with show_progress(is_quiet=is_json()) as progress:
         sources = open_sources(exports, (), verify, trust_unsigned=trust_unsigned, progress=progress)
         traces = (
             row for shard in sources.shards for row in writing.with_calls(shard)() if isinstance(row, ExecutedTrace)
         )
         try:
             for one in for_each(
-                islice(traces, rows), lambda trace: writing.rewrite(trace, by, asker, would_reject), parallel
+                itertools.islice(traces, rows), lambda trace: writing.rewrite(trace, by, asker, would_reject), parallel
             ):
                 made.append(one)
                 progress("rewrite", len(made), trajectories)
@@ -331,7 +432,7 @@ def rewrite(
             parts = {writing.THOUGHTS: [one for one in made if one.thoughts]}
             parts[writing.LEFT_OUT] = [one for one in made if not one.thoughts]
             write_results(out, (writing.REPORT, found), parts)
-    show(found, _rewrite_lines(found, out), as_json=as_json)
+    show(found, _rewrite_lines(found, out))
 
 
 def _rewrite_lines(found: RewriteReport, out: Path) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 import time
@@ -14,19 +13,22 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from arena.gate.rules import RULES, GateReport
+from arena.records.verification import VerifyReport
 from neurons.cli.exit_codes import EXIT_INTEGRITY
+from neurons.cli.options import command
+from neurons.race.sentences import names_of, short
+from neurons.settings.settings import resolve
 
 if TYPE_CHECKING:
-    from arena.records.verification import VerifyReport
     from neurons.demo.demo import DemoRun, DemoView
-    from neurons.settings.settings import Settings
 
 app = typer.Typer()
 LINE_S = 3.0  # between two progress lines
 
 
-@app.command()
-def demo(
+@command(app, has_json=False)
+async def demo(
     state_dir: Annotated[Path | None, typer.Option(help="Keep runs here instead of the default state folder.")] = None,
     models: Annotated[str, typer.Option(help="Model ids for a model endpoint of yours, comma-separated.")] = "",
 ) -> None:
@@ -37,18 +39,12 @@ def demo(
     (and --models) to use an OpenAI-compatible endpoint instead. Other settings come from ARENA_* variables, such as
     ARENA_WORKERS. Exit code 4 when a record fails verification.
     """
-    from neurons.settings.settings import resolve
-
-    settings = resolve({"policy": "demo", "state_dir": state_dir, "models": models}).settings
-    if not asyncio.run(_demo(settings)):
-        raise typer.Exit(EXIT_INTEGRITY)
-
-
-async def _demo(settings: Settings) -> bool:
-    """Run it; whether the records hold."""
     from neurons.demo.demo import conclude, hand_in, prepare_run, running_validator
 
-    started_s = time.monotonic()
+    settings, started_s = (
+        resolve({"policy": "demo", "state_dir": state_dir, "models": models}).settings,
+        time.monotonic(),
+    )
     run = await prepare_run(settings, _tell)
     with running_validator(run) as process:
         _tell("validator: python neurons/validator.py (its log is validator.log in the run's folder)")
@@ -61,7 +57,8 @@ async def _demo(settings: Settings) -> bool:
     typer.echo(f"took {time.monotonic() - started_s:.0f} s\n")
     for line in _next_lines(run.folder):
         typer.echo(line)
-    return report.is_ok
+    if not report.is_ok:
+        raise typer.Exit(EXIT_INTEGRITY)
 
 
 def _tell(line: str) -> None:
@@ -88,9 +85,7 @@ async def _follow(run: DemoRun, process: subprocess.Popen[bytes]) -> DemoView:
 
 def _result_lines(run: DemoRun, view: DemoView, report: VerifyReport, weights: dict[str, int]) -> Iterator[str]:
     """Leaderboard, rejections, weights, what was verified, and the jail that the agents ran in."""
-    from arena.gate.rules import RULES, GateReport
     from neurons.cli.race import standing_lines
-    from neurons.race.sentences import names_of, short
 
     names, settlement = names_of(view.submissions), view.race.settlement
     yield "\nleaderboard"

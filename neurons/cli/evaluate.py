@@ -1,7 +1,7 @@
 """`arena eval`: a model's or an agent file's success on a frozen set, as a report that names what it was taken under.
 
 It opens the inputs; the decisions are in `training`. An agent file is gated, then run in the jail, with the model that
-`arena run` asks.
+`arena run` asks. `arena report`: evaluations beside each other and beside the paper's Table 1.
 """
 
 from __future__ import annotations
@@ -9,32 +9,43 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import typer
 
 from foundation.errors import ArenaError
+from foundation.executors import Executor
+from harness.tools.registry import profile_schemas
 from neurons.cli.agent import is_rejected, read_agent, source_of
 from neurons.cli.exit_codes import EXIT_FAILED
-from neurons.cli.options import BenchFlags, ClusterOption, JsonOption, command
-from neurons.cli.presenter import show, show_progress
-from neurons.cli.report import evaluation_lines
+from neurons.cli.options import BenchFlags, ClusterOption, command
+from neurons.cli.presenter import field_lines, is_json, say, show, show_progress
+from neurons.cli.problems import read_files
 from neurons.cli.train import say_device
+from neurons.cluster.ray_executor import open_executor
 from neurons.practice.opening import SCRIPTED, open_bench, open_endpoint
-
-if TYPE_CHECKING:
-    from foundation.executors import Executor
-    from problems.model import Problem
-    from training.evaluation.report import EvalReport, EvaluationPlan
-    from training.model import Decode
-    from training.models.render import Qwen3Codec
-    from training.rollouts.rollout import EpisodeLine, Job, RunJobs
-    from training.run_context import RunContext
-
+from neurons.settings.inputs import DEFAULT_POLICY
+from problems.model import Problem
+from training.evaluation.report import (
+    Estimate,
+    EvalReport,
+    EvaluationPlan,
+    SetSpend,
+    agent_plan,
+    episodes_path,
+    examine,
+    name_set,
+)
+from training.model import Decode
+from training.models.opening import require_candidate
+from training.models.render import Qwen3Codec
+from training.report.document import Document, make_document, p_text, read_run, render_page
+from training.rollouts.rollout import EpisodeFile, EpisodeLine, Job, RunJobs, read_line
+from training.run_context import RunContext
 
 app = typer.Typer(help="Evaluate models.", no_args_is_help=True)
 TURNS_MAX = 25  # of an episode, where --decode says nothing else
@@ -66,8 +77,6 @@ class SubjectFlags:
 
     def decoding(self) -> Decode:
         """As the report states it. Raises typer.BadParameter."""
-        from training.model import Decode
-
         wanted = {"turns_max": str(TURNS_MAX)} | dict(one.partition("=")[::2] for one in self.decode or ())
         if not self.seeds:
             wanted |= {"temperature": "0", "top_p": "1"}
@@ -99,13 +108,9 @@ class _Asked:
     problems: list[Problem]
     flags: BenchFlags
 
-    @contextlib.contextmanager
-    def executor(self) -> Iterator[Executor]:
+    def executor(self) -> AbstractContextManager[Executor]:
         """The cluster. Raises ArenaError V2207, V2060."""
-        from neurons.cluster.ray_executor import open_executor
-
-        with open_executor(self.how.cluster, 0, 0, state_dir=self.flags.state_dir) as executor:
-            yield executor
+        return open_executor(self.how.cluster, 0, 0, state_dir=self.flags.state_dir)
 
 
 @command(app, "eval")
@@ -119,15 +124,9 @@ def evaluate_model(
     ],
     how: SubjectFlags,
     bench: BenchFlags,
-    problems: Annotated[
-        list[Path] | None,
-        typer.Option("--problems", help="Problem file, or s1, s2, s3. Repeatable."),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Report to write (JSON); episodes are kept beside it.")
-    ] = None,
+    problems: Annotated[list[Path] | None, typer.Option(help="Problem file, or s1, s2, s3. Repeatable.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Report to write (JSON); episodes are kept beside it.")] = None,
     label: Annotated[str, typer.Option(help="Name of the model in tables. Default: TARGET.")] = "",
-    as_json: JsonOption = False,
 ) -> None:
     """Evaluate a model, or an agent file, on a frozen set of problems.
 
@@ -148,9 +147,6 @@ def evaluate_model(
 
     arena eval runs/sft --problems s1 --out sft.json --sampler http://127.0.0.1:8000/v1 --model NAME
     """
-    from neurons.cli.problems import read_files
-    from training.evaluation.report import EvaluationPlan, name_set
-
     _require_subject(target, how)
     if not problems:
         raise typer.BadParameter("name the set", param_hint="--problems")
@@ -162,8 +158,8 @@ def evaluate_model(
         seeds=tuple(range(max(1, how.seeds))),
         parallel=how.parallel,
     )
-    report = _examine(_Asked(target, how, plan, taken, bench), out, is_quiet=as_json)
-    show({"report": report}, evaluation_lines(report), as_json=as_json)
+    report = _examine(_Asked(target, how, plan, taken, bench), out)
+    show({"report": report}, evaluation_lines(report))
 
 
 def _is_url(text: str) -> bool:
@@ -189,20 +185,15 @@ def _require_subject(target: str, how: SubjectFlags) -> None:
     if _kind_of(target) == "endpoint" and not how.model:
         raise typer.BadParameter("name the model at the endpoint", param_hint="--model")
     if is_folder:
-        from training.models.opening import require_candidate
-
         require_candidate(target)
 
 
-def _examine(asked: _Asked, out: Path | None, *, is_quiet: bool) -> EvalReport:
-    from training.evaluation.report import episodes_path, examine
-    from training.rollouts.rollout import EpisodeFile
-
+def _examine(asked: _Asked, out: Path | None) -> EvalReport:
     with ExitStack() as stack:
         folder = "" if out else stack.enter_context(tempfile.TemporaryDirectory())
         place = episodes_path(out) if out else Path(folder) / "episodes.jsonl"
         file = EpisodeFile(place)
-        progress = stack.enter_context(show_progress(is_quiet=is_quiet))
+        progress = stack.enter_context(show_progress(is_quiet=is_json()))
         bench = open_bench(asked.flags.settings(), progress=progress)
         openers = {"agent": _open_agent, "endpoint": _open_endpoint, "folder": _open_folder}
         found = openers[_kind_of(asked.target)](asked, bench, stack)
@@ -267,12 +258,8 @@ def _open_folder(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examine
 def _open_agent(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined:
     """An agent file, run here or on a cluster. Ends the command for a file that the gate rejects. Raises ArenaError
     A1001 and A1009 for a file that can't be read, U3001 for an endpoint."""
-    from harness.tools.registry import profile_schemas
     from neurons.practice.run import RunRow, at_once_here, run_here
-    from neurons.settings.inputs import DEFAULT_POLICY
     from neurons.worker.ports import open_local_ports
-    from training.evaluation.report import agent_plan
-    from training.rollouts.rollout import read_line
 
     path, how, flags = Path(asked.target), asked.how, asked.flags
     raw, settings = read_agent(path), flags.settings(how.model)
@@ -302,3 +289,117 @@ def _open_agent(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined
 
     bench = replace(bench, policy=ports.policy, source=source)
     return _Examined(run, agent_plan(asked.plan, ports.policy), bench, "nothing is known of its model's training")
+
+
+def _read_report(path: Path) -> EvalReport:
+    """The report in a file. Raises typer.BadParameter."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=EvalReport)
+    except (OSError, msgspec.DecodeError) as error:
+        raise typer.BadParameter(f"{path} is no report: {error}") from error
+
+
+def evaluation_lines(report: EvalReport) -> Iterator[str]:
+    """One report in words."""
+    measured = report.conditions.set
+    yield f"{report.label} on {measured.name}: {measured.problems} problems"
+    yield from field_lines(_report_rows(report).items(), 18)
+    names = {"weights": report.weights_sha256, "lineage": report.lineage_sha256}
+    told = ", ".join(f"{name} {sha256[:16]}" for name, sha256 in names.items() if sha256)
+    yield f"{told or f'asked as {report.weights}'}; {report.contamination}"
+
+
+def _report_rows(report: EvalReport) -> dict[str, str]:
+    return {
+        "success (ASR)": _share(report.asr),
+        **{f"  {bucket}": _share(estimate) for bucket, estimate in report.by_bucket.items()},
+        "exact": _share(report.gt_exact),
+        "partial": _share(report.partial),
+        **{f"axis {axis}": "-" if share is None else f"{share:.3f}" for axis, share in report.axes.items()},
+        **{f"pass@{k}": _share(estimate) for k, estimate in report.pass_at.items()},
+        **{
+            f"seed {seed}": f"{share:.3f}"
+            for seed, share in zip(report.conditions.seeds, report.asr_by_seed, strict=True)
+        },
+        "rule score": f"{report.rule:.3f}",
+        "recommends": f"{report.emission:.3f}",
+        "invented ids": f"{report.hallucinated:.2f}",
+        "steps": f"{report.steps:.1f}",
+        **_spend_rows(report.spent),
+        "unscored": f"{report.unscored} of {report.episodes}",
+        "overflows": str(report.overflows),
+    }
+
+
+def _share(estimate: Estimate) -> str:
+    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
+
+
+def _spend_rows(spent: SetSpend | None) -> dict[str, str]:
+    """Tokens, dollars and seconds for each solved episode; none where nothing was recorded, or nothing solved."""
+    if spent is None or not spent.solved:
+        return {}
+    rows = {"tokens a solved": f"{(spent.prompt_tokens + spent.completion_tokens) / spent.solved:,.0f}"}
+    if spent.cost_micro_usd:
+        rows["USD a solved"] = f"{spent.cost_micro_usd / spent.solved / 1_000_000:.6f}"
+    if spent.episode_ms is not None:
+        rows["seconds a solved"] = f"{spent.episode_ms / spent.solved / 1_000:.1f}"
+    return rows
+
+
+report_app = typer.Typer(help="Lay evaluations beside the paper's Table 1.", no_args_is_help=True)
+
+
+@command(report_app)
+def report(
+    reports: Annotated[
+        list[Path] | None, typer.Argument(metavar="REPORT.json...", help="Evaluation reports, the base first.")
+    ] = None,
+    run: Annotated[
+        list[Path] | None, typer.Option(help="Folder of a run, for how its training ended; repeatable.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="HTML file to write.")] = None,
+) -> None:
+    """Lay evaluations beside the paper's Table 1.
+
+    Prints the table with intervals and paired tests; --out writes one HTML file that needs nothing else, with the
+    conditions, what each took and how the runs named by --run ended. Each number names its conditions; only equal
+    conditions are tested against each other: a row against the first of them and against the one before it.
+    """
+    found = [_read_report(path) for path in reports or ()]
+    runs = [read_run(folder) for folder in run or ()]
+    if not found and not runs:
+        raise typer.BadParameter("nothing to report: give a REPORT.json or a --run")
+    try:
+        document = make_document(found, runs, title="Post-training report")
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(render_page(document), encoding="utf-8")
+    show(document, _report_lines(document))
+    if out is not None:
+        say(f"{out}: {len(document.rows)} rows, {len(document.runs)} runs")
+
+
+def _report_lines(document: Document) -> Iterator[str]:
+    line = "{:<32.32} {:<8} {:>18} {:>6} {:>3} {}".format
+    yield line(document.title, "set", "ASR", "pass@8", "n", "unscored")
+    published: dict[str, list[str]] = {}
+    for one in document.published:
+        asr, eight = ("-" if share is None else f"{share / 10:.1f}%" for share in (one.asr_e3, one.pass_at_8_e3))
+        letter = one.group[0]
+        yield line(one.label, letter, asr, eight, "75" if letter != "P" else "-", "-")
+        published.setdefault(one.harness, []).append(letter)
+    for row in document.rows:
+        report = row.report
+        label = f"{report.label} ({row.ending})" if row.ending else report.label
+        asr = f"{report.asr.value:.1%} [{100 * report.asr.low:.1f}, {100 * report.asr.high:.1f}]"
+        eight = f"{report.pass_at['8'].value:.1%}" if "8" in report.pass_at else "-"
+        name = f"{row.letter}: {report.conditions.set.name}"
+        yield line(label, name, asr, eight, report.asr.n, f"{report.unscored} of {report.episodes}")
+    yield from (f"{', '.join(dict.fromkeys(letters))}: {harness}" for harness, letters in published.items())
+    for test in document.tests:
+        gap, p_values = test.difference, f"p {p_text(test.paired.p_value)}, after Holm {p_text(test.holm)}"
+        difference = f"{100 * gap.value:+.1f} [{100 * gap.low:+.1f}, {100 * gap.high:+.1f}] pp"
+        yield f"{test.second} against {test.first} ({test.conditions}): {difference}; {p_values}"

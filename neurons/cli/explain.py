@@ -10,9 +10,15 @@ from typing import Annotated
 import msgspec
 import typer
 
+from arena.gate.rules import INSTEAD, RULES
+from arena.policies import POLICIES, policy_by_name
+from arena.view.reading import GATE_QUESTIONS
 from foundation.codes import CODES
-from neurons.cli.options import JsonOption, command
-from neurons.cli.presenter import echo_json, show
+from judge.rubric import GATES, coefficient_e4, quality_of
+from neurons.cli.options import command
+from neurons.cli.presenter import echo_json, is_json, show
+from neurons.settings.settings import ENVIRONMENT_PREFIX, Settings
+from problems.score import FINDINGS
 
 app = typer.Typer()
 
@@ -36,7 +42,6 @@ def explain(
         typer.Argument(metavar="NAME", help="A code, rule, finding, setting, metric or policy. Without: all codes."),
     ] = None,
     is_all: Annotated[bool, typer.Option("--all", help="List everything that has a name.")] = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Explain a code, rule, finding, setting, metric or policy.
 
@@ -49,15 +54,13 @@ def explain(
     catalogue's. Only an agent's own failures count against its score. The hash of a policy names it in every record:
     two validators race under the same rules when it is equal.
     """
-    from arena.policies import policy_by_name
-
     topics = list(topics_of())
     if name is None:
         shown = topics if is_all else [topic for topic in topics if topic.kind == _CODE]
         listed = [f"{topic.name:<6} {topic.about}" for topic in shown] + ["", "more: arena explain --all"]
         if is_all:
             listed = [f"{topic.kind:<13} {topic.name:<30} {topic.about}" for topic in topics]
-        show(shown, [textwrap.shorten(line, _WIDTH, placeholder="…") for line in listed], as_json=as_json)
+        show(shown, [textwrap.shorten(line, _WIDTH, placeholder="…") for line in listed])
         return
     wanted = name.casefold()
     found = [topic for topic in topics if topic.name.casefold() == wanted]
@@ -67,7 +70,7 @@ def explain(
         raise typer.BadParameter(f"nothing is called {name}; did you mean {meant}? All: arena explain --all")
     if found[0].kind == _POLICY:
         policy = policy_by_name(found[0].name)
-        echo_json({"policy_sha256": policy.policy_sha256, "policy": policy}, is_indented=not as_json)
+        echo_json({"policy_sha256": policy.policy_sha256, "policy": policy}, is_indented=not is_json())
         return
     lines = []
     for topic in found:
@@ -75,18 +78,12 @@ def explain(
         lines += textwrap.wrap(f"{topic.name}  {about}", _WIDTH, subsequent_indent="  ")
         for fact, value in topic.facts.items():
             lines += textwrap.wrap(f"{fact}: {value}", _WIDTH, initial_indent="  ", subsequent_indent="    ")
-    show(found, lines, as_json=as_json)
+    show(found, lines)
 
 
 def topics_of() -> Iterator[Topic]:
     """Everything that has a name."""
-    from arena.gate.rules import INSTEAD, RULES
-    from arena.policies import POLICIES
-    from arena.view.reading import GATE_QUESTIONS
-    from judge.rubric import GATES, coefficient_e4, quality_of
     from neurons.health.metrics import Metrics
-    from neurons.settings.settings import ENVIRONMENT_PREFIX, Settings
-    from problems.score import FINDINGS
 
     for row in CODES.values():
         retried = "yes" if row.is_retryable else "no"

@@ -13,49 +13,51 @@ import msgspec
 import typer
 from msgspec.structs import replace
 
+from arena.chain.keys import verify
+from arena.evaluate import ReplayComparison, ReplayRow, compare_replay
+from arena.records.body import decode_body, decode_content
+from arena.records.model import EvaluationRecord, RecordContent, SignedRecord, VerdictRecord
+from foundation.canonical import content_hash
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
+from harness.trace import EvaluationBody
+from judge.budget import JudgeMeter, MeteredJudge
+from judge.client import OpenAIJudge
+from judge.panel import judge_body
+from judge.render import Judge
+from judge.rubric import Rubric
+from judge.verdict import UnscoredVerdict, Verdict, counted_verdict
 from neurons.cli.options import (
     WALLET_SPELLINGS,
-    JsonOption,
     StoreFlags,
     ValidatorOption,
+    WalletFlags,
     command,
     logs_of,
+    policy_named,
     read_or_none,
 )
-from neurons.cli.presenter import echo_json, make_table, share_text, show_progress
+from neurons.cli.presenter import is_json, share_text, show, show_progress, table_text
 
 if TYPE_CHECKING:
-    from arena.evaluate import ReplayComparison, ReplayRow
-    from arena.records.model import EvaluationRecord
     from arena.store.postgres import PostgresStore
-    from harness.trace import EvaluationBody
-    from judge.budget import JudgeMeter
     from judge.calibration.measurement import Calibration
-    from judge.render import Judge
-    from judge.rubric import Rubric
-    from judge.verdict import UnscoredVerdict, Verdict
 
 
 AT_ONCE = 4  # traces judged at the same time
-RubricPolicyOption = Annotated[
-    str,
-    typer.Option("--policy", help="Shipped policy or JSON file whose rubric judges."),
-]
+RubricPolicyOption = Annotated[str, typer.Option("--policy", help="Shipped policy or JSON file whose rubric judges.")]
 
 
 @dataclass(frozen=True)
 class PanelFlags:
     """Which models judge, and where."""
 
-    models: Annotated[str, typer.Option("--models", help="Comma-separated models instead of the policy's panel.")] = ""
+    models: Annotated[str, typer.Option(help="Comma-separated models instead of the policy's panel.")] = ""
     base_url: Annotated[
         str,
         typer.Option(
-            "--base-url",
             help="OpenAI-compatible endpoint of the panel, or one for each model, comma-separated in their order; "
-            "empty: the scripted judge. The key is read from OPENAI_API_KEY.",
+            "empty: the scripted judge. The key is read from OPENAI_API_KEY."
         ),
     ] = ""
 
@@ -64,8 +66,6 @@ class PanelFlags:
 
         Raises ArenaError U3020 for a model that is not scripted and has no endpoint, V2030 for other endpoints.
         """
-        from judge.budget import MeteredJudge
-        from judge.client import OpenAIJudge
         from neurons.worker.ports import open_judges
 
         if not self.base_url:
@@ -80,21 +80,28 @@ class PanelFlags:
         return tuple(MeteredJudge(judge, meter) for judge in judges)
 
 
+app = typer.Typer(
+    help="""Judge again, measure the judge.
+
+    arena judge replay --out build/replay --state-dir DIR
+    """,
+    no_args_is_help=True,
+)
+
+
+@command(app)
 def calibrate(
     panel: PanelFlags,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder for result and rows.", file_okay=False)] = None,
-    check: Annotated[
-        Path | None, typer.Option("--check", help="Check this signed calibration.json instead.", exists=True)
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for result and rows.", file_okay=False)] = None,
+    check: Annotated[Path | None, typer.Option(help="Check this signed calibration.json instead.", exists=True)] = None,
     policy: RubricPolicyOption = "demo",
-    traces: Annotated[int, typer.Option("--traces", min=1, help="Judge only so many, spread over all.")] = 100_000,
+    traces: Annotated[int, typer.Option(min=1, help="Judge only so many, spread over all.")] = 100_000,
     hotkey: Annotated[
         str,
         typer.Option(
             *WALLET_SPELLINGS["wallet_hotkey"], help="Sign the result with this hotkey; //NAME on the local network."
         ),
     ] = "",
-    as_json: JsonOption = False,
 ) -> None:
     """Judge traces whose quality is known, and say how wrong the panel is.
 
@@ -107,21 +114,18 @@ def calibrate(
     be given is counted as owed, never as a zero. With --check nothing is judged: a signed calibration is held against
     its signature, the policy's panel and the hash that it pins.
     """
-    from judge.budget import JudgeMeter
     from judge.calibration.measurement import judge_traces, measure, sign_calibration
     from judge.calibration.traces import make_trace, open_shop, recipes
-    from neurons.settings.inputs import signer_of
-    from neurons.settings.settings import resolve
 
     if check is not None:
-        _check(check, rubric_of(policy, ""), as_json=as_json)
+        _check(check, rubric_of(policy, ""))
         return
     if out is None:
         raise typer.BadParameter("name the folder of the result", param_hint="--out")
-    signer = signer_of(resolve({"wallet_hotkey": hotkey}).settings) if hotkey else None
+    signer = WalletFlags(wallet_hotkey=hotkey).open() if hotkey else None
     rubric, meter = rubric_of(policy, panel.models), JudgeMeter()
     judges = panel.judges(rubric, meter)
-    with show_progress(is_quiet=as_json) as progress:
+    with show_progress(is_quiet=is_json()) as progress:
         with open_shop() as shop:
             every = recipes()
             asked = min(traces, len(every))
@@ -143,14 +147,10 @@ def calibrate(
         typer.echo(f"calibration {signed.sha256} signed by {signer.hotkey}", err=True)
     else:
         write_whole(out / "calibration.json", msgspec.json.encode(found))
-    if as_json:
-        echo_json(found)
-    else:
-        _print(found)
+    show(found, _calibration_lines(found))
 
 
-def _check(file: Path, rubric: Rubric, *, as_json: bool) -> None:
-    from arena.chain.keys import verify
+def _check(file: Path, rubric: Rubric) -> None:
     from judge.calibration.measurement import SignedCalibration, check_calibration
 
     try:
@@ -158,11 +158,9 @@ def _check(file: Path, rubric: Rubric, *, as_json: bool) -> None:
     except msgspec.DecodeError as error:
         raise typer.BadParameter(f"{file} is no signed calibration; --wallet.hotkey writes one: {error}") from error
     found = check_calibration(signed, rubric, verify)
-    if as_json:
-        echo_json(found)
-        return
     whole = found.population("all")
-    typer.echo(f"holds: {signed.sha256} by {signed.hotkey}, kappa {_share(whole.kappa_e4)} on {whole.traces} traces")
+    line = f"holds: {signed.sha256} by {signed.hotkey}, kappa {_share(whole.kappa_e4)} on {whole.traces} traces"
+    show(found, [line])
 
 
 def rubric_of(policy: str, models: str) -> Rubric:
@@ -170,53 +168,36 @@ def rubric_of(policy: str, models: str) -> Rubric:
 
     Raises ArenaError V2030.
     """
-    from neurons.settings.inputs import policy_of
-    from neurons.settings.settings import resolve
-
-    rubric = policy_of(resolve({"policy": policy}).settings).rubric
+    rubric = policy_named(policy).rubric
     panel = tuple(name.strip() for name in models.split(",") if name.strip())
     return replace(rubric, models=panel or rubric.models)
 
 
-def _print(found: Calibration) -> None:
-    from rich.console import Console
-
+def _calibration_lines(found: Calibration) -> Iterator[str]:
     columns = ("traces", "owed", "accuracy", "kappa", "95 %")
-    table = make_table("traces that are", *columns, right=columns, box=None, pad_edge=False)
+    rows = []
     for one in found.populations[:3]:
         interval = f"{_share(one.kappa_low_e4)} to {_share(one.kappa_high_e4)}"
-        table.add_row(one.name, str(one.traces), str(one.owed), _share(one.accuracy_e4), _share(one.kappa_e4), interval)
-    Console().print(table)
+        shares = (_share(one.accuracy_e4), _share(one.kappa_e4), interval)
+        rows.append((one.name, str(one.traces), str(one.owed), *shares))
+    yield table_text(("traces that are", *columns), rows, right=columns)
     for effect in found.effects:
-        typer.echo(
-            f"{effect.trait} changed alone: {effect.moved} of {effect.pairs} qualities moved, "
-            f"by {effect.mean_change_e4 / 10_000:+.3f} on average"
-        )
+        moved = f"{effect.moved} of {effect.pairs} qualities moved"
+        yield f"{effect.trait} changed alone: {moved}, by {effect.mean_change_e4 / 10_000:+.3f} on average"
 
 
 def _share(value_e4: int | None) -> str:
     return "-" if value_e4 is None else f"{value_e4 / 10_000:.3f}"
 
 
-app = typer.Typer(
-    help="""Judge again, measure the judge.
-
-    arena judge replay --out build/replay --state-dir DIR
-    """,
-    no_args_is_help=True,
-)
-command(app)(calibrate)
-
-
 @command(app)
 def replay(
-    out: Annotated[Path, typer.Option("--out", help="Folder of the replay; run again, it goes on.", file_okay=False)],
+    out: Annotated[Path, typer.Option(help="Folder of the replay; run again, it goes on.", file_okay=False)],
     store: StoreFlags,
     panel: PanelFlags,
     policy: RubricPolicyOption = "demo",
-    race: Annotated[str, typer.Option("--race", help="Only this race's records.")] = "",
+    race: Annotated[str, typer.Option(help="Only this race's records.")] = "",
     validator: ValidatorOption = "",
-    as_json: JsonOption = False,
 ) -> None:
     """Judge recorded traces again with another rubric or panel, and compare.
 
@@ -226,12 +207,6 @@ def replay(
     Rows of kind `replay` go to replay.jsonl, beside the log and never into it: nothing counts them. An interrupted or
     owed replay goes on where it stopped. Shows what each agent's traces would have earned.
     """
-    from arena.evaluate import ReplayRow, compare_replay
-    from foundation.canonical import content_hash
-    from judge.budget import JudgeMeter
-    from judge.panel import judge_body
-    from judge.verdict import Verdict, counted_verdict
-
     rubric, meter = rubric_of(policy, panel.models), JudgeMeter()
     judges, rubric_hash = panel.judges(rubric, meter), content_hash(rubric)
     out.mkdir(parents=True, exist_ok=True)
@@ -243,15 +218,18 @@ def replay(
         found = await evaluations_of(logs, validator, race)
         if not found:
             raise typer.BadParameter(f"no evaluation{f' of {race}' if race else ''} stands in this log")
-        with show_progress(is_quiet=as_json) as progress, path.open("ab") as stream:
-            for number, (name, seq, record) in enumerate(found, 1):
+        with show_progress(is_quiet=is_json()) as progress, path.open("ab") as stream:
+            for number, (signed, record) in enumerate(found, 1):
                 if record.body_sha256 in done:
                     continue
-                body, verdicts = await body_and_verdicts(logs, name, record.body_sha256)
+                judged = await body_and_verdicts(logs, signed.validator, record.body_sha256)
+                if judged is None:
+                    raise ArenaError("V2050", f"no body {record.body_sha256}")
+                body, verdicts = judged
                 verdict = judge_body(body, rubric, judges)
                 row = ReplayRow(
-                    validator=name,
-                    seq=seq,
+                    validator=signed.validator,
+                    seq=signed.seq,
                     body_sha256=record.body_sha256,
                     race_id=record.context.race_id,
                     agent_version_id=record.subject.agent_version_id,
@@ -270,16 +248,11 @@ def replay(
 
     store.run(work)
     compared = compare_replay(rows)
-    if as_json:
-        echo_json(compared)
-    else:
-        _print_comparison(compared)
+    show(compared, _comparison_lines(compared))
 
 
 def read_rows(path: Path) -> Iterator[ReplayRow]:
     """The rows of a file; a last line that a kill cut short is left out. Raises ArenaError V2050 for any other one."""
-    from arena.evaluate import ReplayRow
-
     if not path.exists():
         return
     content = path.read_bytes()
@@ -293,42 +266,37 @@ def read_rows(path: Path) -> Iterator[ReplayRow]:
             raise ArenaError("V2050", f"{path}:{number} is no replay row: {error}") from error
 
 
-async def evaluations_of(store: PostgresStore, validator: str, race: str) -> list[tuple[str, int, EvaluationRecord]]:
-    """The evaluations of a log, or of all; `race` "" takes every race. Each with its log and number."""
-    from arena.records.model import EvaluationRecord, RecordContent
-
+async def evaluations_of(
+    store: PostgresStore, validator: str, race: str
+) -> list[tuple[SignedRecord, EvaluationRecord]]:
+    """The evaluations of a log, or of all; `race` "" takes every race. Each with its record."""
     found = []
     for name in await logs_of(store, validator):
         async for record in store.records(name, kinds=("evaluation",), race_id=race or None):
             content = read_or_none(record)
             if isinstance(content, RecordContent) and isinstance(content.payload, EvaluationRecord):
-                found.append((name, record.seq, content.payload))
+                found.append((record, content.payload))
     return found
 
 
 async def body_and_verdicts(
     store: PostgresStore, validator: str, body_sha256: str
-) -> tuple[EvaluationBody, list[Verdict | UnscoredVerdict]]:
-    """A body and the verdicts on it in a log, the oldest first. Raises ArenaError V2050 where the body is missing."""
-    from arena.records.body import decode_body, decode_content
-    from arena.records.model import VerdictRecord
-
+) -> tuple[EvaluationBody, list[Verdict | UnscoredVerdict]] | None:
+    """A body and the verdicts on it in a log, the oldest first; None where the body is missing."""
     stored = await store.body(body_sha256, validator)
     if stored is None:
-        raise ArenaError("V2050", f"no body {body_sha256}")
+        return None
     on_body = [decode_content(one.content).payload for one in await store.verdicts_on([body_sha256], validator)]
     return decode_body(stored.content), [one.verdict for one in on_body if isinstance(one, VerdictRecord)]
 
 
-def _print_comparison(found: ReplayComparison) -> None:
-    from rich.console import Console
-
+def _comparison_lines(found: ReplayComparison) -> Iterator[str]:
     change = "-" if found.mean_change_e4 is None else f"{found.mean_change_e4 / 10_000:+.4f}"
-    typer.echo(f"{found.rows} traces replayed, {found.owed} owed, {found.unlike} with another quality (mean {change})")
-    typer.echo(f"cost: {found.spent.requests} replies, {found.spent.tokens} tokens")
+    yield f"{found.rows} traces replayed, {found.owed} owed, {found.unlike} with another quality (mean {change})"
+    yield f"cost: {found.spent.requests} replies, {found.spent.tokens} tokens"
     columns = ("traces", "score", "replayed")
-    table = make_table("race", "agent", *columns, right=columns, box=None, pad_edge=False)
+    rows = []
     for one in found.agents:
         scores = (share_text(one.score_e4), share_text(one.replayed_e4))
-        table.add_row(one.race_id or "qualifying", one.agent_version_id[:12], str(one.traces), *scores)
-    Console().print(table)
+        rows.append((one.race_id or "qualifying", one.agent_version_id[:12], str(one.traces), *scores))
+    yield table_text(("race", "agent", *columns), rows, right=columns)

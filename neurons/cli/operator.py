@@ -7,20 +7,23 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import msgspec
 import typer
 
+from arena.chain.keys import verify
+from arena.chain.opening import open_timelock
+from arena.exchange.operator_files import ReleaseStore, SignedRelease
+from arena.exchange.publishing import collect
+from arena.exchange.publishing import publish as sign_and_keep
+from arena.gate.rules import GateReport
+from arena.records.port import EVERY_STATE
 from foundation.errors import Failure
 from neurons.cli.exit_codes import EXIT_USAGE
-from neurons.cli.options import JsonOption, StateDirOption, StoreFlags, WalletFlags, command
-from neurons.cli.presenter import echo_json, show
-
-if TYPE_CHECKING:
-    from arena.exchange.operator_files import ReleaseStore, SignedRelease
-    from arena.records.port import StoredSubmission
-    from arena.store.postgres import PostgresStore
+from neurons.cli.options import StateDirOption, StoreFlags, WalletFlags, command
+from neurons.cli.presenter import show
+from neurons.race.sentences import short
 
 app = typer.Typer(
     help="""Hand out what all validators share, signed.
@@ -42,19 +45,12 @@ def operator() -> None:
 def publish(
     wallet: WalletFlags,
     paths: Annotated[list[Path] | None, typer.Argument(metavar="FOLDER|FILE...", help="What to publish.")] = None,
-    policy: Annotated[
-        str,
-        typer.Option(
-            "--policy",
-            help="Also publish this policy: a shipped one by name, or a JSON file.",
-        ),
-    ] = "",
+    policy: Annotated[str, typer.Option(help="Also publish this policy: a shipped one by name, or a JSON file.")] = "",
     replace: Annotated[
         bool, typer.Option("--replace", help="Drop what the release before held, instead of carrying it on.")
     ] = False,
     state_dir: StateDirOption = None,
     netuid: Annotated[int | None, typer.Option(min=0, help="The subnet.")] = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Sign a release of files that validators share; the node of the state folder hands it to all others.
 
@@ -66,10 +62,6 @@ def publish(
     one node. That node must share races (`--share`); it may run meanwhile. Without anything to publish it shows the
     newest release that this folder holds.
     """
-    from arena.chain.keys import verify
-    from arena.chain.opening import open_timelock
-    from arena.exchange.publishing import collect
-    from arena.exchange.publishing import publish as sign_and_keep
     from neurons.settings.inputs import policy_of, unix_ms
     from neurons.settings.released import open_releases, write_policy
     from neurons.settings.settings import resolve
@@ -81,10 +73,10 @@ def publish(
         newest, whole = store.newest(), store.whole()
         if newest is None:
             none = f"no release in {store.folder}: `arena operator publish`, or start a validator that shares races"
-            show({"release": None}, [none], as_json=as_json)
+            show({"release": None}, [none])
             return
         lines = [f"release {whole.release.sequence} is the newest that is whole"] if whole and whole != newest else []
-        _show(newest, store, lines, as_json=as_json, whole_sequence=whole.release.sequence if whole else 0)
+        _show(newest, store, lines, whole_sequence=whole.release.sequence if whole else 0)
         return
     signer = wallet.open()
     sources, skipped = collect(paths or ())
@@ -103,10 +95,10 @@ def publish(
     )
     lines = [f"left out: {path} is nothing that validators share" for path in skipped]
     lines.append(f"validators set operator_hotkey = {signer.hotkey}, or take it from the chain as the subnet's owner")
-    _show(signed, store, lines, as_json=as_json, left_out=[str(path) for path in skipped])
+    _show(signed, store, lines, left_out=[str(path) for path in skipped])
 
 
-def _show(signed: SignedRelease, store: ReleaseStore, lines: list[str], *, as_json: bool, **more: object) -> None:
+def _show(signed: SignedRelease, store: ReleaseStore, lines: list[str], **more: object) -> None:
     """A release as this state folder holds it: who signed it, its files, what is missing; then `lines`, or, as JSON,
     `more`."""
     release = signed.release
@@ -128,7 +120,7 @@ def _show(signed: SignedRelease, store: ReleaseStore, lines: list[str], *, as_js
         ),
         f"{len(files)} files, {len(missing)} missing in {store.folder}",
     ]
-    show(row, told + lines, as_json=as_json)
+    show(row, told + lines)
 
 
 submissions_app = typer.Typer(
@@ -146,36 +138,28 @@ submissions_app = typer.Typer(
 REASON_CHARS_MAX = 200
 
 
-@submissions_app.command("list")
+@command(submissions_app, "list")
 def list_submissions(
     state: Annotated[
         str, typer.Option(help="Only this state; `review` waits for you, `all` shows everything.")
     ] = "review",
     state_dir: StateDirOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """List submissions with the findings that put them where they are."""
-    from arena.gate.rules import GateReport
-    from arena.records.port import EVERY_STATE
-    from neurons.race.sentences import short
-
     stored = StoreFlags(state_dir=state_dir).run(lambda store: store.submissions(EVERY_STATE))
     found = [submission for submission in stored if state in ("all", submission.state)]
-    if as_json:
-        echo_json(found)
-        return
+    lines = [] if found else ["no submission yet" if state == "all" else f"no submission is in state {state}"]
     for submission in found:
         who = f"{submission.name} {short(submission.subject.miner_hotkey)}"
-        typer.echo(f"{submission.subject.agent_version_id[:16]}  {submission.state:<11}  {who}")
+        lines.append(f"{submission.subject.agent_version_id[:16]}  {submission.state:<11}  {who}")
         if submission.report:
-            for finding in msgspec.json.decode(submission.report, type=GateReport).findings:
-                typer.echo(f"    {finding}")
-    if not found:
-        typer.echo("no submission yet" if state == "all" else f"no submission is in state {state}")
+            report = msgspec.json.decode(submission.report, type=GateReport)
+            lines += [f"    {finding}" for finding in report.findings]
+    show(found, lines)
 
 
-@submissions_app.command()
-def decide(
+@command(submissions_app, has_json=False)
+async def decide(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="Agent version id, or the beginning of one.")],
     decision: Annotated[str, typer.Argument(metavar="accept|reject", help="accept: it qualifies; reject: it is out.")],
     reason: Annotated[str, typer.Option(help="Why, in one line; the miner of a rejected one reads it.")] = "",
@@ -193,7 +177,7 @@ def decide(
     if not reason.isprintable() or len(reason) > REASON_CHARS_MAX:
         raise typer.BadParameter(f"one line of at most {REASON_CHARS_MAX} characters", param_hint="--reason")
 
-    async def decide(store: PostgresStore) -> StoredSubmission:
+    async with StoreFlags(state_dir=state_dir).open() as store:
         matches = [s for s in await store.submissions(("review",)) if s.subject.agent_version_id.startswith(agent)]
         if len(matches) != 1:
             typer.echo(f"{len(matches)} submissions under review begin with {agent!r}", err=True)
@@ -202,7 +186,4 @@ def decide(
         failure = Failure(code="A1005", detail=f"a person rejected it: {why}") if why else None
         version = matches[0].subject.agent_version_id
         await store.set_submission_state(version, states[decision], was="review", failure=failure)
-        return matches[0]
-
-    decided = StoreFlags(state_dir=state_dir).run(decide)
-    typer.echo(f"{decided.subject.agent_version_id[:16]}  {states[decision]}  {decided.name}")
+    typer.echo(f"{version[:16]}  {states[decision]}  {matches[0].name}")

@@ -22,19 +22,22 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from arena.chain.port import Signer
+from arena.records.body import decode_content
+from arena.records.model import RecordContent, SignedRecord
+from arena.store.location import StoreLocation, default_state_dir, read_location
+from arena.store.objects import open_objects
 from foundation.errors import ArenaError
+from neurons.cli.presenter import printing_json
 
 if TYPE_CHECKING:
-    from arena.chain.port import Signer
-    from arena.records.model import RecordContent, SignedRecord
-    from arena.store.location import StoreLocation
+    from arena.policy import Policy
     from arena.store.postgres import PostgresStore
     from neurons.settings.settings import Settings
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., object])
 
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 # -- a node: its folder, its store, its policy
 StateDirOption = Annotated[
@@ -49,14 +52,7 @@ DsnOption = Annotated[
     ),
 ]
 ValidatorOption = Annotated[str, typer.Option("--validator", help="Whose log, where the store holds several.")]
-RecordArgument = Annotated[
-    str, typer.Argument(metavar="SEQ|ID", help="Record number, or beginning of a record, body or attempt id.")
-]
 PolicyOption = Annotated[str | None, typer.Option("--policy", help="Shipped policy or a JSON file.")]
-ClosesPolicyOption = Annotated[
-    str,
-    typer.Option("--policy", help="Policy by name or JSON file: it says when races close."),
-]
 
 # -- where work runs
 ClusterOption = Annotated[
@@ -70,13 +66,9 @@ ClusterOption = Annotated[
 
 # -- problems, and the catalogue they are asked of
 ProblemFile = Annotated[
-    Path,
-    typer.Argument(help="Problem file (upstream test set, SN15 suite, or ours), or s1, s2, s3."),
+    Path, typer.Argument(help="Problem file (upstream test set, SN15 suite, or ours), or s1, s2, s3.")
 ]
-ProblemFiles = Annotated[
-    list[Path],
-    typer.Argument(help="Problem files, or shipped suites by name: s1, s2, s3."),
-]
+ProblemFiles = Annotated[list[Path], typer.Argument(help="Problem files, or shipped suites by name: s1, s2, s3.")]
 DocumentsOption = Annotated[
     Path | None, typer.Option("--documents", help="The catalogue as product documents, one JSON object a line.")
 ]
@@ -94,14 +86,6 @@ TrustUnsignedOption = Annotated[
 AnswerTimeoutOption = Annotated[
     int, typer.Option("--timeout", min=1, help="Seconds to wait for one answer of the endpoint.")
 ]
-HeldOutOption = Annotated[
-    list[Path] | None,
-    typer.Option("--held-out", help="Held-out problems: a file or suite. Repeatable."),
-]
-PartitionOption = Annotated[
-    Path | None, typer.Option("--partition", help="Partition: the private file, or with --bank the public one.")
-]
-BankOption = Annotated[str, typer.Option("--bank", help="Hotkey of the bank that signed the public partition.")]
 CorpusArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A corpus.", exists=True, file_okay=False)]
 
 # -- a wallet: the hotkey that a command signs with; settings fill in what no flag says
@@ -131,10 +115,14 @@ class StoreFlags:
         """What `work` returns, given the store. Raises ArenaError as `open_store`."""
 
         async def opened() -> T:
-            async with open_store(self.dsn, self.state_dir, is_owner=is_owner) as store:
+            async with self.open(is_owner=is_owner) as store:
                 return await work(store)
 
         return asyncio.run(opened())
+
+    def open(self, *, is_owner: bool = False) -> contextlib.AbstractAsyncContextManager[PostgresStore]:
+        """The store, as `open_store` opens it."""
+        return open_store(self.dsn, self.state_dir, is_owner=is_owner)
 
     @property
     def folder(self) -> Path:
@@ -199,19 +187,26 @@ class BenchFlags:
         return settings
 
 
-def command(
-    app: typer.Typer, name: str | None = None, **settings: Any
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a function as a command; typer sees the parts of each group that it takes. The function stays itself."""
+def policy_named(name: str) -> Policy:
+    """The policy of that name, shipped or a JSON file; "": the one that is set. Raises ArenaError V2030."""
+    from neurons.settings.inputs import policy_of
+    from neurons.settings.settings import resolve
 
-    def register(function: Callable[..., None]) -> Callable[..., None]:
-        app.command(name or function.__name__.replace("_", "-"), **settings)(_flat(function))
+    return policy_of(resolve({"policy": name}).settings)
+
+
+def command(app: typer.Typer, name: str | None = None, *, has_json: bool = True, **settings: Any) -> Callable[[F], F]:
+    """Register a function as a command; typer sees the parts of each group that it takes, and with `has_json` the
+    option `--json`, which `presenter.show` heeds. The function, which may be a coroutine's, stays itself."""
+
+    def register(function: F) -> F:
+        app.command(name or function.__name__.replace("_", "-"), **settings)(_flat(function, has_json))
         return function
 
     return register
 
 
-def _flat(function: Callable[..., None]) -> Callable[..., None]:
+def _flat(function: Callable[..., object], has_json: bool) -> Callable[..., None]:
     groups: dict[str, Any] = {}
     own: list[inspect.Parameter] = []
     shared: list[inspect.Parameter] = []
@@ -225,11 +220,17 @@ def _flat(function: Callable[..., None]) -> Callable[..., None]:
         parts = get_type_hints(hint, include_extras=True)
         for field in dataclasses.fields(hint):
             shared.append(inspect.Parameter(field.name, keyword, default=field.default, annotation=parts[field.name]))
+    if has_json:
+        option = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+        shared.append(inspect.Parameter("as_json", keyword, default=False, annotation=option))
 
     def call(**given: Any) -> None:
+        is_wanted = given.pop("as_json", False)
         for name, group in groups.items():
             given[name] = group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
-        function(**given)
+        with printing_json(is_wanted):
+            if inspect.iscoroutine(work := function(**given)):
+                asyncio.run(work)
 
     call.__name__, call.__doc__ = function.__name__, function.__doc__
     vars(call)["__signature__"] = inspect.Signature([*own, *shared])
@@ -247,7 +248,6 @@ async def open_store(dsn: str, state_dir: Path | None, *, is_owner: bool = False
 
     `is_owner`: as the owner of a state folder's server, who reads every log in it.
     """
-    from arena.store.objects import open_objects
     from arena.store.postgres import PostgresStore
 
     folder = state_folder(state_dir)
@@ -270,16 +270,12 @@ async def open_store(dsn: str, state_dir: Path | None, *, is_owner: bool = False
 
 def state_folder(given: Path | None) -> Path:
     """The state folder that a flag names, else the one set or the system's."""
-    from arena.store.location import default_state_dir
-
     folder = given or default_state_dir()
     return folder.resolve() if folder.is_symlink() else folder  # `demo/latest`: a server is known by its own path
 
 
 def location_of(dsn: str, state_dir: Path) -> StoreLocation:
     """Where the store of a DSN (""; of a state folder) and its bodies are. Raises ArenaError V2021, V2027."""
-    from arena.store.location import StoreLocation, read_location
-
     if dsn:
         bodies_url = os.environ.get("ARENA_BODIES_URL", "").strip()
         return StoreLocation(kind="external", validator="", dsn=dsn, objects=bodies_url)
@@ -318,8 +314,6 @@ async def find_record(
 
 def read_or_none(record: SignedRecord) -> RecordContent | None:
     """A stored record's content, or None when it can't be decoded; `arena records verify` says what is wrong then."""
-    from arena.records.body import decode_content
-
     try:
         return decode_content(record.content)
     except ArenaError:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,10 +15,7 @@ import typer
 from foundation.long_work import Progress, no_progress
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from arena.view.page import StyledLine
-
 
 TEXT_SHOWN = 400  # characters of one text
 _WIDEST = 100  # columns of a trace
@@ -32,13 +30,37 @@ _STYLES: dict[str, dict[str, Any]] = {
 }
 
 
-def show(value: object, lines: Iterable[str], *, as_json: bool) -> None:
-    """Print a value as one line of JSON, or else its lines, each as it is made."""
-    if as_json:
-        echo_json(value)
+_IS_JSON = ContextVar("is_json", default=False)  # whether the command that runs was given --json
+
+
+@contextmanager
+def printing_json(is_wanted: bool) -> Iterator[None]:
+    """Whether the block shows its results as JSON."""
+    token = _IS_JSON.set(is_wanted)
+    try:
+        yield
+    finally:
+        _IS_JSON.reset(token)
+
+
+def is_json() -> bool:
+    """Whether the command that runs was given --json."""
+    return _IS_JSON.get()
+
+
+def show(value: object, lines: Iterable[str], *, is_indented: bool = False) -> None:
+    """Print a value as one line of JSON where --json was given, or else its lines, each as it is made."""
+    if is_json():
+        echo_json(value, is_indented=is_indented)
         return
     for line in lines:
         typer.echo(line)
+
+
+def say(*lines: str) -> None:
+    """Print lines for a person; nothing where --json was given."""
+    if not is_json():
+        typer.echo("\n".join(lines))
 
 
 def echo_json(value: object, *, is_indented: bool = False) -> None:
@@ -58,20 +80,27 @@ def text_width() -> int:
     return min(_WIDEST, shutil.get_terminal_size((80, 24)).columns)
 
 
-def echo_styled(lines: Iterable[StyledLine]) -> None:
-    """Print lines in the colours of what they are."""
-    for line in lines:
-        typer.echo(typer.style(line.text, **_STYLES[line.style]))
+def styled(lines: Iterable[StyledLine]) -> Iterator[str]:
+    """Lines in the colours of what they are."""
+    return (typer.style(line.text, **_STYLES[line.style]) for line in lines)
 
 
-def make_table(*headings: str, title: str | None = None, right: Collection[str] = (), **look: Any) -> Table:
-    """An empty table; the columns in `right` are justified there. `look` goes to rich."""
+def table_text(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[str] = (), **look: Any
+) -> str:
+    """A table as the terminal shows it; the columns in `right` are justified there. `look`: its `title` and `width`."""
+    from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", **look)
+    console = Console(width=look.get("width"), markup=False, emoji=False, highlight=False)
+    table = Table(title=look.get("title"), title_justify="left", box=None, pad_edge=False)
     for heading in headings:
         table.add_column(heading, justify="right" if heading in right else "left")
-    return table
+    for row in rows:
+        table.add_row(*row)
+    with console.capture() as shown:
+        console.print(table)
+    return shown.get().removesuffix("\n")
 
 
 def badge(text: str, colour: str, width: int = 0) -> str:
@@ -82,6 +111,12 @@ def badge(text: str, colour: str, width: int = 0) -> str:
 def share_text(value_e4: int) -> str:
     """A share of ten-thousandths as a number with four places."""
     return f"{value_e4 / 10_000:.4f}"
+
+
+def agent_name(agent_version_id: str, names: Mapping[str, str]) -> str:
+    """An agent's name beside its hash, in at most 22 columns."""
+    name = names.get(agent_version_id, "").split(" ")[0]
+    return f"{name[:13]} {agent_version_id[:8]}".strip()
 
 
 def printable(text: str) -> str:

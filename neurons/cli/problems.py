@@ -12,22 +12,28 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import IO, Annotated
 
 import msgspec
 import typer
 
+from arena.bank.rephrasing import Rewording, Sampling
+from arena.bank.suite_signature import DEVELOPMENT_HOTKEY, open_shipped
+from arena.chain.keys import verify
 from foundation.durable_files import write_whole
+from harness.catalogue.build import read_products
+from harness.inference.client import SdkUpstream
 from neurons.cli.exit_codes import EXIT_FAILED
-from neurons.cli.options import CatalogueOption, DocumentsOption, JsonOption, ProblemFile, TitlesOption, command
-from neurons.cli.presenter import echo_json, show, show_progress
-
-if TYPE_CHECKING:
-    from arena.bank.rephrasing import Rewording
-    from problems.clusters import ProductClasses
-    from problems.model import Bucket, Problem, Product
-    from problems.title_index import TitleIndex
-    from problems.titles import AcceptedTitles, TitleMatcher
+from neurons.cli.options import CatalogueOption, DocumentsOption, ProblemFile, TitlesOption, command
+from neurons.cli.presenter import echo_json, is_json, say, show, show_progress
+from problems.clusters import NO_CATALOGUE, ProductClasses, find_classes, find_clusters
+from problems.formats import Documents, read_problems, score_cases, write_problems
+from problems.model import BUCKETS, Bucket, Problem, Product
+from problems.self_check import CROWD_MIN, RANDOM_DRAWS, check_chance, check_solvable
+from problems.suites import SUITES, shipped_answers
+from problems.synthesis import ACCEPTED_MAX, ProblemMaker, measure_ambiguity
+from problems.title_index import TitleIndex
+from problems.titles import AcceptedTitles, TitleMatcher, decode_accepted, matcher_named
 
 BANK_SIZE = 75  # as the paper's test set
 _TIMEOUT_MS = 120_000
@@ -57,7 +63,6 @@ class ProductFlags:
 
     def products(self) -> Iterator[Product]:
         """Every product of exactly one of the two sources. Raises typer.BadParameter for none or both."""
-        from harness.catalogue.build import read_products
         from harness.catalogue.native import open_catalogue
 
         if (self.documents is None) == (self.catalogue is None):
@@ -69,23 +74,18 @@ class ProductFlags:
 
     def title_index(self) -> TitleIndex:
         """The products with the index that synthesis and ambiguity look things up in."""
-        from problems.title_index import TitleIndex
-
         return TitleIndex(self.products())
 
     def classes(self) -> ProductClasses:
         """Which products are near-identical; by their titles alone where no catalogue is given."""
-        from problems.clusters import NO_CATALOGUE, find_classes
-
         return find_classes(self.products()) if self.is_given else NO_CATALOGUE
 
 
-@app.command("list")
+@command(app, "list")
 def list_problems(
     path: Annotated[
         Path | None, typer.Argument(help="Problem file, or s1, s2, s3. Leave out to see the shipped suites.")
     ] = None,
-    as_json: JsonOption = False,
 ) -> None:
     """List the shipped suites, or the problems of one file or suite: id, bucket, items, query.
 
@@ -96,12 +96,8 @@ def list_problems(
         for problem in read_file(path):
             first = problem.query.strip().splitlines()[0] if problem.query.strip() else ""
             line = f"{problem.problem_id:<20} {problem.bucket:<8} {len(problem.rewards)}  {first[:80]}"
-            show(problem.view(), [line], as_json=as_json)
+            show(problem.view(), [line])
         return
-    from arena.bank.suite_signature import DEVELOPMENT_HOTKEY, open_shipped
-    from arena.chain.keys import verify
-    from problems.suites import SUITES
-
     for name in SUITES:
         suite = open_shipped(name, verify)
         manifest, documents, counts = suite.manifest, suite.manifest.catalogue.documents, suite.manifest.counts
@@ -116,7 +112,7 @@ def list_problems(
         }
         said = ", ".join(f"{value} {key}" for key, value in counts.items())
         line = f"{name}  {said}  over {documents:,} documents  sha256 {manifest.problems_sha256[:16]}"
-        show(row, [line], as_json=as_json)
+        show(row, [line])
 
 
 @command(app)
@@ -126,7 +122,6 @@ def check(
     clusters: Annotated[bool, typer.Option("--clusters", help="Also show which problems share an answer.")] = False,
     titles: TitlesOption = "lexical/1",
     seed: Annotated[int, typer.Option(help="Draws the random answers.")] = 1,
-    as_json: JsonOption = False,
 ) -> None:
     """Check that every problem of a file is well formed, solvable, not free, and not ambiguous.
 
@@ -138,13 +133,15 @@ def check(
     """
     problems = read_file(path)
     if clusters:
-        _show_clusters(problems, goods, as_json=as_json)
+        found_in = find_clusters(problems, goods.classes()).problems_of
+        shared = {name: ids for name, ids in sorted(found_in.items()) if len(ids) > 1}
+        for name, ids in shared.items():
+            show({"cluster": name, "problems": ids}, [f"{name[:12]}  {len(ids):>3}  {' '.join(ids)}"])
+        counted = f"{len(problems)} problems in {len(found_in)} clusters, {len(shared)} of more than one"
+        show({"problems": len(problems), "clusters": len(found_in)}, [counted])
     if not goods.is_given:
-        show({"problems": len(problems)}, [f"{len(problems)} problems are well formed"], as_json=as_json)
+        show({"problems": len(problems)}, [f"{len(problems)} problems are well formed"])
         return
-
-    from problems.self_check import CROWD_MIN, RANDOM_DRAWS, check_chance, check_solvable
-    from problems.synthesis import ACCEPTED_MAX, measure_ambiguity
 
     matcher, index = read_matcher(titles), goods.title_index()
     bad = luck = tried = 0
@@ -168,15 +165,13 @@ def check(
             found += [f"warning: {'; '.join(solvable.warnings)}"] if solvable.warnings else []
             facts = {"accepted": accepted, "fitting": fitting, "crowded": crowded}
             lines = [f"{solvable.problem_id}: {what}" for what in found]
-            show(msgspec.structs.asdict(solvable) | facts, lines, as_json=as_json)
+            show(msgspec.structs.asdict(solvable) | facts, lines)
             progress("check", done, len(problems))
-    if not as_json:
-        typer.echo(f"{len(problems) - bad} of {len(problems)} problems are solvable, not free and not ambiguous")
-        if tried:
-            earned = luck / tried / 10_000
-            typer.echo(f"the best of {RANDOM_DRAWS} random products a slot earns {earned:.4f} on average")
-        elif len(index.products) < CROWD_MIN:
-            typer.echo(f"what random products earn was not measured: that takes a catalogue of at least {CROWD_MIN}")
+    say(f"{len(problems) - bad} of {len(problems)} problems are solvable, not free and not ambiguous")
+    if tried:
+        say(f"the best of {RANDOM_DRAWS} random products a slot earns {luck / tried / 10_000:.4f} on average")
+    elif len(index.products) < CROWD_MIN:
+        say(f"what random products earn was not measured: that takes a catalogue of at least {CROWD_MIN}")
     raise typer.Exit(EXIT_FAILED if bad else 0)
 
 
@@ -192,8 +187,6 @@ def score(
     service, sku & attrs, shop or budget, success), rounded to 12 digits. A malformed case or document gives that case
     `unscored` with a code instead, and exit code 1.
     """
-    from problems.formats import Documents, score_cases
-
     matcher = read_matcher(titles)
     with opened(documents) as stream:
         held = Documents(stream)
@@ -216,13 +209,11 @@ def synthesize(
         list[str] | None, typer.Option(help="product, shop or voucher. Repeatable. Default: all three.")
     ] = None,
     exclude: Annotated[
-        list[Path] | None,
-        typer.Option(help="Problem files or suites whose answers must not answer here. Repeatable."),
+        list[Path] | None, typer.Option(help="Problem files or suites whose answers must not answer here. Repeatable.")
     ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Makes the set reproducible, and guessable: for tests. Default: 256 random bits.")
     ] = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Make new problems over a catalogue, each solvable by construction.
 
@@ -231,11 +222,6 @@ def synthesize(
     always left alone. A catalogue that is too small for what is asked is named as P4011. Next: `arena problems check
     OUT --catalogue ...`.
     """
-    from problems.formats import write_problems
-    from problems.model import BUCKETS
-    from problems.suites import shipped_answers
-    from problems.synthesis import ProblemMaker
-
     refuse_existing(out)
     if unknown := sorted(set(bucket or ()) - set(BUCKETS)):
         raise typer.BadParameter(f"{unknown[0]} is none of {', '.join(BUCKETS)}", param_hint="--bucket")
@@ -252,21 +238,10 @@ def synthesize(
             made.append(problem)
             progress("synthesize", len(made), count)
     write_whole(out, "".join(f"{line}\n" for line in write_problems(made)).encode(), mode=0o600)
-    show({"problems": len(made), "path": str(out)}, [f"{len(made)} problems written to {out}"], as_json=as_json)
+    show({"problems": len(made), "path": str(out)}, [f"{len(made)} problems written to {out}"])
 
 
-def _show_clusters(problems: Sequence[Problem], goods: ProductFlags, *, as_json: bool) -> None:
-    from problems.clusters import find_clusters
-
-    clusters = find_clusters(problems, goods.classes()).problems_of
-    shared = {name: ids for name, ids in sorted(clusters.items()) if len(ids) > 1}
-    for name, ids in shared.items():
-        show({"cluster": name, "problems": ids}, [f"{name[:12]}  {len(ids):>3}  {' '.join(ids)}"], as_json=as_json)
-    counted = f"{len(problems)} problems in {len(clusters)} clusters, {len(shared)} of more than one"
-    show({"problems": len(problems), "clusters": len(clusters)}, [counted], as_json=as_json)
-
-
-@app.command()
+@command(app)
 def reword(
     path: ProblemFile,
     out: Annotated[Path, typer.Option(help="File to write; refused when it exists.")],
@@ -276,7 +251,6 @@ def reword(
     attempts: Annotated[int, typer.Option(min=1, help="Replies a problem, the last of them with what was lost.")] = 3,
     parallel: Annotated[int, typer.Option(min=1, max=64, help="Problems at a time.")] = 4,
     seed: Annotated[int, typer.Option(help="For endpoints that take one.")] = 0,
-    as_json: JsonOption = False,
 ) -> None:
     """Have a model say problems in other words, and keep only wordings that say every constraint and no other.
 
@@ -291,16 +265,14 @@ def reword(
     The key is read from OPENAI_API_KEY. Nothing is written when the endpoint fails (exit code 3). OUT has one problem a
     line and mode 0600. Next: `arena problems partition` and `seal`.
     """
-    from arena.bank.rephrasing import Sampling, reword
-    from harness.inference.client import SdkUpstream
-    from problems.formats import write_problems
+    from arena.bank.rephrasing import reword
 
     refuse_existing(out)
     problems = read_file(path)
     upstream = SdkUpstream("reword", base_url, os.environ.get("OPENAI_API_KEY", ""), _TIMEOUT_MS)
     sampling = Sampling(model=model, temperature_e4=round(temperature * 10_000), seed=seed)
     made: list[Rewording] = []
-    with show_progress(is_quiet=as_json) as progress, ThreadPoolExecutor(parallel) as pool:
+    with show_progress(is_quiet=is_json()) as progress, ThreadPoolExecutor(parallel) as pool:
         try:
             for one in pool.map(lambda problem: reword(problem, upstream, sampling, attempts), problems):
                 made.append(one)
@@ -317,7 +289,7 @@ def reword(
     replies = sum(one.attempts for one in made)
     lines = [f"{one['problem_id']} keeps its words: {one['code']} {one['detail']}" for one in kept]
     lines.append(f"{told['reworded']} of {len(made)} problems reworded in {replies} replies, written to {out}")
-    show({**told, "replies": replies, "kept": kept}, lines, as_json=as_json)
+    show({**told, "replies": replies, "kept": kept}, lines)
 
 
 def read_file(path: Path) -> Sequence[Problem]:
@@ -326,8 +298,6 @@ def read_file(path: Path) -> Sequence[Problem]:
     Raises ArenaError P4001 to P4009 naming the line and the field, typer.BadParameter when it can't be opened or holds
     no problem.
     """
-    from problems.formats import read_problems
-
     if not path.exists() and (suite := shipped_named(str(path))):
         return suite
     with opened(path) as stream:
@@ -344,17 +314,11 @@ def read_files(paths: Sequence[Path]) -> list[Problem]:
 
 def shipped_named(name: str) -> Sequence[Problem]:
     """The problems of a shipped suite; none when no suite has that name. Raises ArenaError P4010 for damaged files."""
-    from arena.bank.suite_signature import open_shipped
-    from arena.chain.keys import verify
-    from problems.suites import SUITES
-
     return open_shipped(name, verify).problems if name in SUITES else ()
 
 
 def read_matcher(name: str) -> TitleMatcher:
     """A built-in matcher, or the release in the file of that name."""
-    from problems.titles import decode_accepted, matcher_named
-
     path = Path(name)
     return decode_accepted(path.read_bytes()) if path.is_file() else matcher_named(name)
 
@@ -362,8 +326,6 @@ def read_matcher(name: str) -> TitleMatcher:
 def read_release(path: Path) -> AcceptedTitles:
     """The title release in a file. Raises ArenaError P4001 when it is none, typer.BadParameter for an unreadable
     one."""
-    from problems.titles import decode_accepted
-
     with opened(path) as stream:
         return decode_accepted(stream.read())
 

@@ -13,14 +13,19 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from arena.bank.batch import Disclosure, check_release, read_batch
+from arena.exchange.peer_logs import PeerLogStore
+from arena.race.admission import RaceRecords
+from arena.race.evidence import UNIT, held_by_hotkey
+from arena.race.weights import WeightCase, reference_vector
+from arena.records.model import SettlementRecord
 from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_USAGE
-from neurons.cli.options import JsonOption, StoreFlags, ValidatorOption, command, logs_of
-from neurons.cli.presenter import echo_json, show
+from neurons.cli.options import StoreFlags, ValidatorOption, command, logs_of, policy_named
+from neurons.cli.presenter import agent_name, echo_json, show
+from neurons.race.sentences import names_of, top_sentence
+from problems.titles import encode_accepted
 
 if TYPE_CHECKING:
-    from arena.bank.batch import Disclosure
-    from arena.race.admission import RaceRecords
-    from arena.records.model import SettlementRecord
     from arena.store.postgres import PostgresStore
     from neurons.race.log import Settled
 
@@ -42,7 +47,6 @@ _Race = Annotated[str, typer.Argument(metavar="RACE", help="Id of a settled race
 def list_races(
     store: StoreFlags,
     validator: ValidatorOption = "",
-    as_json: JsonOption = False,
 ) -> None:
     """List settled races, oldest first: who raced, who is at the top, what was void, and whose settlement is in force.
 
@@ -50,21 +54,17 @@ def list_races(
     the others settled. none: no quorum agreed with this validator's result.
     """
     settled, names = store.run(lambda logs: _settled_and_named(logs, validator))
-    if as_json:
-        echo_json([msgspec.to_builtins(each.settlement) | {"force": each.force} for each in settled])
-        return
+    shown = [msgspec.to_builtins(each.settlement) | {"force": each.force} for each in settled]
     if not settled:
-        typer.echo("no race is settled yet; `arena validator status` shows the one that runs")
+        show(shown, ["no race is settled yet; `arena validator status` shows the one that runs"])
         return
-    typer.echo(f"{'race':<12} {'state':<9} {'force':<7} {'agents':>6} {'void':>4}  {'top':<25} why")
+    lines = [f"{'race':<12} {'state':<9} {'force':<7} {'agents':>6} {'void':>4}  {'top':<25} why"]
     for each in settled:
         row = each.settlement
-        top = _agent(row.top_agent_version_id, names) + ("*" if row.is_promotion else "")
-        typer.echo(
-            f"{row.race_id:<12} {row.state:<9} {each.force:<7} {len(row.standings):>6} {len(row.void):>4}  {top:<25}"
-            f" {row.reason}".rstrip()
-        )
-    typer.echo("* promoted by this race")
+        top = agent_name(row.top_agent_version_id, names) + ("*" if row.is_promotion else "")
+        counts = f"{len(row.standings):>6} {len(row.void):>4}"
+        lines.append(f"{row.race_id:<12} {row.state:<9} {each.force:<7} {counts}  {top:<25} {row.reason}".rstrip())
+    show(shown, [*lines, "* promoted by this race"])
 
 
 @command(app, "show")
@@ -74,11 +74,8 @@ def show_race(
     release: Annotated[
         bool, typer.Option("--release", help="Check what its release opened against what it committed to.")
     ] = False,
-    titles: Annotated[
-        Path | None, typer.Option("--titles", help="Also write the titles that its batch accepted here.")
-    ] = None,
+    titles: Annotated[Path | None, typer.Option(help="Also write the titles that its batch accepted here.")] = None,
     validator: ValidatorOption = "",
-    as_json: JsonOption = False,
 ) -> None:
     """Show one settled race: standings with their intervals, what counted, and its weights.
 
@@ -104,7 +101,7 @@ def show_race(
         opened, more = _release(store, race, titles)
         shown["release"], lines = opened, [*lines, *more]
         is_kept = isinstance(opened, str) or opened.is_ok
-    show(shown, [*lines, *standing_lines(found, names)], as_json=as_json)
+    show(shown, [*lines, *standing_lines(found, names)])
     if not is_kept:
         raise typer.Exit(EXIT_INTEGRITY)
 
@@ -114,11 +111,9 @@ def replay(
     race: _Race,
     store: StoreFlags,
     policy: Annotated[
-        list[str] | None,
-        typer.Option("--policy", help="Also settle under this policy; a name or a JSON file."),
+        list[str] | None, typer.Option(help="Also settle under this policy; a name or a JSON file.")
     ] = None,
     validator: ValidatorOption = "",
-    as_json: JsonOption = False,
 ) -> None:
     """Settle a race again from records alone: draw, scores, ranking and weights.
 
@@ -126,13 +121,11 @@ def replay(
     is compared: the table shows how the race would have ended.
     """
     from neurons.race.log import replay_race
-    from neurons.settings.inputs import policy_of
-    from neurons.settings.settings import resolve
 
     settlements, records = store.run(lambda logs: read_with_history(logs, store.folder, validator, race))
     found = _of_race(settlements, race)
     again = replay_race(found, records, settlements)
-    policies = [policy_of(resolve({"policy": name}).settings) for name in policy or ()]
+    policies = [policy_named(name) for name in policy or ()]
     others = [(other.name, replay_race(found, records, settlements, other).made) for other in policies]
     lines = [
         f"{race}: settled again from {again.evaluations} evaluations and {again.verdicts} verdicts",
@@ -141,7 +134,7 @@ def replay(
     for name, made in others:
         lines += [f"\nunder {name}:", *standing_lines(made, {})]
     shown = {"race": race, "differing": again.differing, "made": again.made, "others": dict(others)}
-    show(shown, lines, as_json=as_json)
+    show(shown, lines)
     if again.differing:
         raise typer.Exit(EXIT_INTEGRITY)
 
@@ -162,8 +155,6 @@ def weights(
     Prints one JSON line per case: its case_id with uids and weights, or with the name of the error that impossible
     shares raise. Exit code 2 for a malformed line.
     """
-    from arena.race.weights import WeightCase, reference_vector
-
     with cases.open("rb") as stream:
         for number, line in enumerate(stream, start=1):
             if not line.strip():
@@ -184,23 +175,15 @@ def weights(
 async def _settled_and_named(store: PostgresStore, validator: str) -> tuple[list[Settled], dict[str, str]]:
     """The settled races of a log, or of all, oldest first, and the names of agents by version."""
     from neurons.race.log import read_settled
-    from neurons.race.sentences import names_of
 
     settled = [row for name in await logs_of(store, validator) for row in await read_settled(store, name)]
     return settled, names_of(await store.submissions())
-
-
-def _agent(agent_version_id: str, names: Mapping[str, str]) -> str:
-    """An agent's name beside its hash, in at most 22 columns."""
-    name = names.get(agent_version_id, "").split(" ")[0]
-    return f"{name[:13]} {agent_version_id[:8]}".strip()
 
 
 async def read_with_history(
     store: PostgresStore, folder: Path, validator: str, race: str
 ) -> tuple[list[SettlementRecord], RaceRecords]:
     """The settlements before and after a race, and what its own was made from; with the logs pulled from others."""
-    from arena.exchange.peer_logs import PeerLogStore
     from neurons.race.log import read_race
     from neurons.settings.inputs import held_path
 
@@ -233,9 +216,6 @@ def _force_line(race: Settled) -> str:
 
 def standing_lines(settlement: SettlementRecord, names: Mapping[str, str]) -> Iterator[str]:
     """The standings of a settlement with their intervals, the agent at the top and the weights."""
-    from arena.race.evidence import UNIT, held_by_hotkey
-    from neurons.race.sentences import top_sentence
-
     if not settlement.standings:
         yield f"no standings: {settlement.reason or 'nobody raced'}"
         return
@@ -249,7 +229,7 @@ def standing_lines(settlement: SettlementRecord, names: Mapping[str, str]) -> It
     for row in settlement.standings:
         mark = "*" if row.agent_version_id == settlement.top_agent_version_id else " "
         yield (
-            f"{row.rank:>2} {_agent(row.agent_version_id, names) + mark:<23} {row.race_score_e4 / 10_000:>5.3f} "
+            f"{row.rank:>2} {agent_name(row.agent_version_id, names) + mark:<23} {row.race_score_e4 / 10_000:>5.3f} "
             f"{row.low_e4 / 10_000:>5.3f}-{row.high_e4 / 10_000:.3f} {row.success_e4 / 10_000:>6.3f} "
             f"{row.mean_quality_e4 / 10_000:>7.3f} {row.agentic_share_e4 / 10_000:>7.3f} "
             f"{row.missing + row.faulted:>7}"
@@ -266,7 +246,6 @@ def standing_lines(settlement: SettlementRecord, names: Mapping[str, str]) -> It
 
 async def _disclosure(store: PostgresStore, race: str, path: Path) -> Disclosure | str:
     """The check against the batch at `path`, or why there is none: the state of a race that released nothing."""
-    from arena.bank.batch import check_release, read_batch
     from neurons.race.log import RaceLog, read_state
 
     state, log = await read_state(store, race), RaceLog(store, race)
@@ -281,9 +260,6 @@ async def _disclosure(store: PostgresStore, race: str, path: Path) -> Disclosure
 def _release(store: StoreFlags, race: str, titles: Path | None) -> tuple[Disclosure | str, list[str]]:
     """What the race's release opened, held against what the race committed to, with its lines; `titles`: the file to
     write the batch's accepted titles to."""
-    from arena.bank.batch import read_batch
-    from problems.titles import encode_accepted
-
     path = store.folder / "bank" / f"{race}.batch.json"
     found = store.run(lambda logs: _disclosure(logs, race, path))
     if isinstance(found, str):

@@ -1,4 +1,4 @@
-"""`arena records`: follow, serve and price the signed log; the text of its records.
+"""`arena records`: follow, serve, price and export the signed log; the text of its records.
 
 It finds the store of a state folder by itself, starts the embedded server when it is not running and stops it again
 when nobody else uses it. On the node's own machine every record is shown; over HTTP only what the release rule permits.
@@ -8,11 +8,13 @@ It never writes a record. What agents and models wrote is shown as it is: never 
 from __future__ import annotations
 
 import asyncio
+import functools
 import signal
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,27 +22,44 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from arena.chain.keys import verify as verify_signature
+from arena.export.assembly import check_request
+from arena.export.card import WITHHELD
+from arena.export.files import SOURCES, read_manifest
+from arena.export.model import Filters, Manifest, Request
+from arena.records.model import (
+    AttemptRecord,
+    EvaluationRecord,
+    GateRecord,
+    Payload,
+    RecordContent,
+    ReleaseRecord,
+    SettlementRecord,
+    SignedRecord,
+    VerdictRecord,
+    envelope_of,
+)
+from arena.records.port import UsageTotal
+from arena.view.page import StyledLine
+from foundation.errors import ArenaError
+from judge.verdict import Verdict
 from neurons.cli.exit_codes import EXIT_INTERRUPTED
-from neurons.cli.export import export
 from neurons.cli.options import (
     CatalogueOption,
-    JsonOption,
     StoreFlags,
     ValidatorOption,
+    WalletFlags,
     command,
     logs_of,
-    open_store,
     read_or_none,
-    state_folder,
 )
-from neurons.cli.presenter import cut, echo_json, make_table, printable, share_text
+from neurons.cli.presenter import agent_name, cut, printable, share_text, show, show_progress, table_text
 from neurons.cli.verify import prove, verify
+from neurons.race.sentences import names_of
+from problems.model import OutcomeScore
 
 if TYPE_CHECKING:
-    from arena.records.model import Payload, RecordContent, SignedRecord
-    from arena.records.port import UsageTotal
     from arena.store.postgres import PostgresStore
-    from arena.view.page import StyledLine
 
 POLL_S = 1.0
 PORT = 8750
@@ -62,8 +81,122 @@ app = typer.Typer(
     """,
     no_args_is_help=True,
 )
-for _command in (verify, prove, export):
-    command(app)(_command)
+command(app)(verify)
+command(app, has_json=False)(prove)
+
+_Texts = list[str] | None
+
+
+def _many(name: str, about: str) -> Any:
+    return typer.Option(name, help=f"{about} Repeatable.")
+
+
+@command(app)
+async def export(
+    out: Annotated[Path, typer.Option(help="Folder to write; it must hold nothing.")],
+    store: StoreFlags,
+    wallet: WalletFlags,
+    formats: Annotated[
+        _Texts,
+        _many("--format", "jsonl, parquet, messages, datasets, inspect or verifiers. Default: the log and Parquet."),
+    ] = None,
+    pool: Annotated[_Texts, _many("--pool", "train (default), dev, eval or never_touch.")] = None,
+    from_day: Annotated[str, typer.Option(metavar="YYYY-MM-DD", help="UTC day of recording, inclusive.")] = "",
+    to_day: Annotated[str, typer.Option(metavar="YYYY-MM-DD", help="UTC day of recording, inclusive.")] = "",
+    race: Annotated[_Texts, _many("--race", "Only this race.")] = None,
+    agent: Annotated[_Texts, _many("--agent", "Only this agent version id or miner hotkey.")] = None,
+    bucket: Annotated[_Texts, _many("--bucket", "product, shop or voucher.")] = None,
+    min_coefficient: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Least reasoning coefficient of the verdict.")
+    ] = 0.0,
+    agentic: Annotated[bool, typer.Option("--agentic", help="Only runs whose calls came from the model.")] = False,
+    since_cursor: Annotated[
+        Path | None, typer.Option(exists=True, help="A finished export: bring what is new since.")
+    ] = None,
+    arguments: Annotated[
+        str,
+        typer.Option(metavar="text|object", help="How `messages` show calls' arguments (FORMATS.md says which model)."),
+    ] = "text",
+    validator: ValidatorOption = "",
+) -> None:
+    """Export released trajectories with the signed log they come from.
+
+    Every record up to the newest signed checkpoint stands in OUT/log, whole or as a stub with its reason, so that
+    `arena records verify --export OUT` can check the lot on any machine, without a store. OUT/README.md is a dataset
+    card: what is in it, and how to read it. Nothing of a race goes out before its release, nor a winner's source before
+    its embargo has ended. With --wallet.hotkey, the log's own, the manifest is signed too, and with it what was left
+    out: `arena corpus build` wants that. OUT appears when it is whole; stopped half-way, give the command again.
+
+    arena records export --out day1 --format parquet --format messages
+
+    arena records export --out day2 --format parquet --since-cursor day1
+    """
+    filters = {
+        "from_day": from_day,
+        "to_day": to_day,
+        "races": race or [],
+        "agents": agent or [],
+        "buckets": bucket or [],
+        "coefficient_e4_min": round(min_coefficient * 10_000),
+        "is_agentic_only": agentic,
+    }
+    asked = {"formats": formats or ["jsonl", "parquet"], "pools": pool or ["train"], "arguments": arguments}
+    try:
+        request = msgspec.convert(asked | {"validator": "", "filters": msgspec.convert(filters, Filters)}, Request)
+    except msgspec.ValidationError as error:
+        raise ArenaError("V2030", str(error)) from error
+    check_request(request)
+    signer = wallet.open() if wallet.wallet_hotkey else None
+    from arena.export.exporter import continued, export_records
+
+    previous = read_manifest(since_cursor) if since_cursor else None
+    async with store.open() as log:
+        names = await logs_of(log, validator or (previous.request.validator if previous else ""))
+        if len(names) != 1:
+            logs = ", ".join(names) or "none"
+            raise typer.BadParameter(f"name one log with --validator; this store has: {logs}")
+        request = msgspec.structs.replace(request, validator=names[0])
+        with show_progress() as progress:
+            manifest = await export_records(
+                log,
+                request,
+                out,
+                verify_signature=verify_signature,
+                software=_software(),
+                now_ms=int(time.time() * 1000),
+                start=continued(previous, request) if previous else None,
+                signer=signer,
+                progress=functools.partial(progress, "export"),
+            )
+    show(manifest, summary_lines(manifest, out))
+
+
+def summary_lines(manifest: Manifest, out: Path) -> list[str]:
+    """What an export holds, what it leaves out and why, and how to go on."""
+    log, size_mb = manifest.log, sum(file.size_bytes for file in manifest.files) / 1e6
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in manifest.records.items())
+    lines = [
+        f"{out}: {manifest.trajectories:,} trajectories in {len(manifest.files)} files, {size_mb:,.1f} MB",
+        f"log of {log.validator}: records {log.first_seq} to {log.last_seq}; whole: {kinds or 'none'}",
+    ]
+    lines += [f"{count:,} records skipped: {WITHHELD[reason]}" for reason, count in manifest.withheld.items()]
+    if manifest.quarantined:
+        lines.append(f"quarantined: {', '.join(map(str, manifest.quarantined))}")
+    if manifest.scrubbed:
+        lines.append(f"credentials removed from the views of {manifest.scrubbed:,} trajectories")
+    opened = sum(file.path.startswith(f"{SOURCES}/") for file in manifest.files)
+    lines.append(f"files of {opened:,} agents; agents.jsonl says of each other agent why its file is not here yet")
+    lines.append(f"read it:   {out / 'README.md'}")
+    lines.append(f"check it:  arena records verify --export {out}")
+    lines.append(f"go on:     arena records export --since-cursor {out} --out NEXT")
+    return lines
+
+
+def _software() -> str:
+    try:
+        return f"agent-arena {version('agent-arena')}"
+    except PackageNotFoundError:
+        return "agent-arena (from a checkout)"
 
 
 @command(app)
@@ -71,10 +204,9 @@ def tail(
     store: StoreFlags,
     count: Annotated[int, typer.Option("-n", min=1, help="Records of each log, unless --after is given.")] = 20,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay, and show what is appended.")] = False,
-    url: Annotated[str, typer.Option("--url", help="Read a live tail over HTTP, as JSON lines.")] = "",
-    after: Annotated[int | None, typer.Option("--after", min=0, help="Begin behind this record.")] = None,
+    url: Annotated[str, typer.Option(help="Read a live tail over HTTP, as JSON lines.")] = "",
+    after: Annotated[int | None, typer.Option(min=0, help="Begin behind this record.")] = None,
     validator: ValidatorOption = "",
-    as_json: JsonOption = False,
 ) -> None:
     """List the last records, one line each: number, time, kind, problem, agent and result. JSON lines with --json.
 
@@ -85,25 +217,24 @@ def tail(
     try:
         if url:
             from arena.api.client import TailClient
-            from arena.chain.keys import verify
 
             client = TailClient(
-                url, verify_signature=verify, sleep=time.sleep, tell=lambda text: typer.echo(text, err=True)
+                url, verify_signature=verify_signature, sleep=time.sleep, tell=lambda text: typer.echo(text, err=True)
             )
             if after is None:
                 heads = client.heads()
                 known = heads.get(validator, 0) if validator else max(heads.values(), default=0)
                 after = max(0, known - count)
-            for line in client.lines(validator, after=after, is_following=follow):
-                typer.echo(line)
+            for row in client.lines(validator, after=after, is_following=follow):
+                typer.echo(row)
         else:
-            store.run(lambda log: _tail_store(log, validator, after, count, follow, as_json))
+            store.run(lambda log: _tail_store(log, validator, after, count, follow))
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
-@command(app)
-def serve(
+@command(app, has_json=False)
+async def serve(
     store: StoreFlags,
     host: Annotated[str, typer.Option(help="Address to serve on; all who reach it may read.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = PORT,
@@ -116,7 +247,20 @@ def serve(
     listed at /openapi.json; `arena records tail --url` is the client. Pages of released traces say what each constraint
     asked and what was found, from the state folder's batches and catalogues, or over --catalogue.
     """
-    asyncio.run(_serve(store, host, port, sn15, catalogue))
+    from arena.web.server import TailServer
+    from harness.catalogue.server import listen
+    from neurons.race.log import open_explainer
+    from neurons.settings.inputs import unix_ms
+
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    with listen(host, port) as listener:
+        async with store.open() as logs:
+            explain = open_explainer(store.folder, catalogue).explain
+            server = TailServer(logs, listener, now_ms=unix_ms, explain=explain, is_sn15_served=sn15)
+            typer.echo(f"serving {len(await logs.validators())} logs at {server.address}; Ctrl-C stops it")
+            await server.run(stop)
 
 
 class Grouping(StrEnum):
@@ -132,30 +276,21 @@ class Grouping(StrEnum):
 def costs(
     store: StoreFlags,
     by: Annotated[Grouping, typer.Option(help="One row for each of these.")] = Grouping.RACE,
-    as_json: JsonOption = False,
 ) -> None:
     """Show what model endpoints were asked for and what it cost, faulted attempts included.
 
     Tokens are the endpoints' own counts; prices stand with the tables `upstreams` of the settings file, and a
     request without a price is counted apart, never as free. A request that no endpoint answered stands under "none".
     """
-    from rich.console import Console
-
     rows = sum_costs(store.run(lambda log: log.usage_totals()), by)
-    if as_json:
-        echo_json(rows)
-        return
-    if not rows:
-        typer.echo("no model was asked for anything yet")
-        return
-    headings = ("episodes", "requests", "tokens in", "tokens out", "s each", "USD", "no price")
-    table = make_table(by.value, *headings, right=headings, box=None, pad_edge=False)
+    headings, cells = ("episodes", "requests", "tokens in", "tokens out", "s each", "USD", "no price"), []
     for row in rows:
         seconds = row["latency_ms"] / 1_000 / max(1, row["requests"])
         dollars = "?" if row["unpriced"] == row["requests"] else f"{row['cost_micro_usd'] / _MICRO:,.4f}"
         counts = (f"{row[name]:,}" for name in _COUNTS)
-        table.add_row(row["group"][:_GROUP_CHARS], *counts, f"{seconds:.2f}", dollars, f"{row['unpriced']:,}")
-    Console().print(table)
+        cells.append((row["group"][:_GROUP_CHARS], *counts, f"{seconds:.2f}", dollars, f"{row['unpriced']:,}"))
+    table = table_text((by.value, *headings), cells, right=headings)
+    show(rows, [table if rows else "no model was asked for anything yet"])
 
 
 def sum_costs(totals: Iterable[UsageTotal], by: Grouping) -> list[dict[str, Any]]:
@@ -172,84 +307,39 @@ def sum_costs(totals: Iterable[UsageTotal], by: Grouping) -> list[dict[str, Any]
     return list(rows.values())
 
 
-async def _tail_store(
-    store: PostgresStore, validator: str, after: int | None, count: int, is_following: bool, as_json: bool
-) -> None:
-    from arena.records.model import RecordContent, envelope_of
-    from neurons.race.sentences import names_of
-
-    names = names_of(await store.submissions())
-    async for record in _records(store, validator, after, count, is_following):
-        content = read_or_none(record)
-        if as_json:
-            echo_json({**envelope_of(record), "content": plain_content(record, content)})
-        elif isinstance(content, RecordContent):
-            typer.echo(record_line(record, content, names))
-        else:
-            typer.echo(f"{record.seq:>7}  not decoded")
-
-
-async def _records(
-    store: PostgresStore, validator: str, after: int | None, count: int, is_following: bool
-) -> AsyncIterator[SignedRecord]:
+async def _tail_store(store: PostgresStore, validator: str, after: int | None, count: int, is_following: bool) -> None:
     """The last records of each log, or those behind `after`; then, when following, what is appended to any of them."""
-    shown: dict[str, int] = {}
+    names, shown = names_of(await store.submissions()), dict[str, int]()
     while True:
         for name in await logs_of(store, validator):
             if name not in shown:
                 shown[name] = max(0, (await store.head(name)).seq - count) if after is None else after
             async for record in store.records(name, after_seq=shown[name]):
-                yield record
+                content, line = read_or_none(record), f"{record.seq:>7}  not decoded"
+                if isinstance(content, RecordContent):
+                    line = record_line(record, content, names)
+                show(record_row(record, content), [line])
                 shown[name] = record.seq
         if not is_following:
             return
         await asyncio.sleep(POLL_S)
 
 
-async def _serve(store: StoreFlags, host: str, port: int, sn15: bool, catalogue: Path | None) -> None:
-    from arena.web.server import TailServer
-    from harness.catalogue.server import listen
-    from neurons.race.log import open_explainer
-    from neurons.settings.inputs import unix_ms
-
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    with listen(host, port) as listener:
-        async with open_store(store.dsn, store.state_dir) as logs:
-            explain = open_explainer(state_folder(store.state_dir), catalogue).explain
-            server = TailServer(logs, listener, now_ms=unix_ms, explain=explain, is_sn15_served=sn15)
-            typer.echo(f"serving {len(await logs.validators())} logs at {server.address}; Ctrl-C stops it")
-            await server.run(stop)
-
-
 def record_line(record: SignedRecord, content: RecordContent, names: Mapping[str, str] = EMPTY) -> str:
     """One record in one line of 80 columns. `names`: of agent versions, where they are known."""
-    from arena.records.model import GateRecord, ReleaseRecord, SettlementRecord
-
     payload = content.payload
     if isinstance(payload, SettlementRecord | ReleaseRecord):
         about = f"race {payload.race_id}"
     elif isinstance(payload, GateRecord):
-        about = f"{payload.decided_by:<8} {_named(payload.subject.agent_version_id, names)}"
+        about = f"{payload.decided_by:<8} {agent_name(payload.subject.agent_version_id, names):<22}"
     else:
-        about = f"{payload.context.problem_id[:8]} {_named(payload.subject.agent_version_id, names)}"
+        about = f"{payload.context.problem_id[:8]} {agent_name(payload.subject.agent_version_id, names):<22}"
     when = f"{record.seq:>6} {utc_time(content.recorded_ms)[5:]} {kind_of(payload):<10}"
     return printable(f"{when} {about} {result_of(payload, names)}")
 
 
-def _named(agent_version_id: str, names: Mapping[str, str]) -> str:
-    """An agent's name and its hash, in 22 columns."""
-    name = names.get(agent_version_id, "").split(" ")[0]
-    return f"{name[:13]} {agent_version_id[:8]}".strip().ljust(22)
-
-
 def result_of(payload: Payload, names: Mapping[str, str] = EMPTY) -> str:
     """One payload's result in a few words."""
-    from arena.records.model import AttemptRecord, EvaluationRecord, GateRecord, ReleaseRecord, VerdictRecord
-    from judge.verdict import Verdict
-    from problems.model import OutcomeScore
-
     if isinstance(payload, EvaluationRecord):
         if not isinstance(payload.outcome, OutcomeScore):
             return f"unscored {payload.outcome.failure.code}"
@@ -264,14 +354,11 @@ def result_of(payload: Payload, names: Mapping[str, str] = EMPTY) -> str:
         return f"{len(payload.problems)} problems released"
     if isinstance(payload, GateRecord):
         return " ".join(part for part in (payload.outcome, payload.severity or payload.hold) if part)
-    return f"{payload.state}, top {_named(payload.top_agent_version_id, names)}".strip()
+    return f"{payload.state}, top {agent_name(payload.top_agent_version_id, names)}".strip()
 
 
 def record_lines(record: SignedRecord, content: RecordContent | None, *, is_whole: bool) -> Iterator[StyledLine]:
     """One record field by field. `is_whole`: nothing is folded or cut."""
-    from arena.records.model import RecordContent
-    from arena.view.page import StyledLine
-
     yield StyledLine(f"record {record.seq} of {record.validator}", "heading")
     if not isinstance(content, RecordContent):
         yield StyledLine("its content can't be decoded", "bad")
@@ -285,8 +372,6 @@ def record_lines(record: SignedRecord, content: RecordContent | None, *, is_whol
 
 def _field_lines(fields: Mapping[str, Any], indent: int = 0, *, is_whole: bool) -> Iterator[StyledLine]:
     """A line a field; the fields of a value inside stand below its name, two further in."""
-    from arena.view.page import StyledLine
-
     for name, value in fields.items():
         label = f"{' ' * indent}{name.replace('_', ' ')}"
         inside = value if isinstance(value, list | tuple) else [value]
@@ -312,10 +397,8 @@ def kind_of(payload: Payload) -> str:
     return str(payload.__struct_config__.tag)
 
 
-def plain_content(record: SignedRecord, content: RecordContent | None) -> Any:
-    """A content's builtins; the text of one that was not decoded."""
-    from arena.records.model import RecordContent
-
-    return (
-        msgspec.to_builtins(content) if isinstance(content, RecordContent) else record.content.decode(errors="replace")
-    )
+def record_row(record: SignedRecord, content: RecordContent | None) -> dict[str, Any]:
+    """A record as JSON shows it: its envelope, and its content's builtins, or the text of one that was not decoded."""
+    is_read = isinstance(content, RecordContent)
+    plain = msgspec.to_builtins(content) if is_read else record.content.decode(errors="replace")
+    return {**envelope_of(record), "content": plain}

@@ -6,7 +6,6 @@ have the owner's login.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 import secrets
@@ -16,9 +15,11 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from arena.store.location import StoreLocation, write_location
+from arena.store.objects import folder_location, open_objects
 from neurons.cli.exit_codes import EXIT_INTEGRITY
-from neurons.cli.options import JsonOption, StateDirOption, location_of, state_folder
-from neurons.cli.presenter import echo_json, show_progress
+from neurons.cli.options import StateDirOption, command, location_of, state_folder
+from neurons.cli.presenter import show, show_progress
 
 if TYPE_CHECKING:
     from arena.store.embedded import PgTools
@@ -37,9 +38,6 @@ app = typer.Typer(
 )
 
 OwnerDsn = Annotated[
-    str, typer.Option("--owner-dsn", envvar="ARENA_OWNER_DSN", help="DSN of the database's owner; used only here.")
-]
-OptionalOwnerDsn = Annotated[
     str,
     typer.Option(
         "--owner-dsn", envvar="ARENA_OWNER_DSN", help="DSN of the database's owner. Default: the state folder's server."
@@ -57,7 +55,9 @@ class OwnedServer(NamedTuple):
 
 @app.command()
 def migrate(
-    owner_dsn: OwnerDsn,
+    owner_dsn: Annotated[
+        str, typer.Option("--owner-dsn", envvar="ARENA_OWNER_DSN", help="DSN of the database's owner; used only here.")
+    ],
     hotkey: Annotated[
         str, typer.Option(help="Also make the login of this validator (an ss58 address), and print its new password.")
     ] = "",
@@ -84,12 +84,11 @@ def migrate(
         typer.echo(f"role      {role_of(hotkey)}\npassword  {password}")
 
 
-@app.command()
-def backup(
-    out: Annotated[Path, typer.Option("--out", help="The folder to make. It must not exist.")],
-    owner_dsn: OptionalOwnerDsn = "",
+@command(app)
+async def backup(
+    out: Annotated[Path, typer.Option(help="The folder to make. It must not exist.")],
+    owner_dsn: OwnerDsn = "",
     state_dir: StateDirOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Back up the whole store to a folder, as of one moment, while validators write.
 
@@ -98,41 +97,30 @@ def backup(
     Ends with 4 when the object store lacks bodies that a log names: the backup then lacks them too.
     """
     from arena.store.backups import back_up
-    from arena.store.objects import open_objects
 
     of_node = location_of(owner_dsn, state_folder(state_dir))
     if of_node.kind == "external" and not owner_dsn:
         raise typer.BadParameter("this node's store is on a server of its own: give its --owner-dsn")
     with _owned(owner_dsn, state_dir) as server, show_progress() as progress:
-        manifest = asyncio.run(
-            back_up(
-                server.owner_dsn,
-                out,
-                server.tools,
-                objects=open_objects(of_node.objects) if of_node.objects else None,
-                progress=progress,
-            )
-        )
-    if as_json:
-        echo_json(manifest, is_indented=True)
-    else:
-        kept, rows = manifest.objects, manifest.store.rows
-        typer.echo(f"{out}: {rows['record']} records and {rows['body']} bodies of {len(manifest.store.heads)} logs")
-        if kept.bodies:
-            typer.echo(f"{kept.bodies} bodies copied from {kept.location}, {kept.missing} missing there")
+        objects = open_objects(of_node.objects) if of_node.objects else None
+        manifest = await back_up(server.owner_dsn, out, server.tools, objects=objects, progress=progress)
+    kept, rows = manifest.objects, manifest.store.rows
+    lines = [f"{out}: {rows['record']} records and {rows['body']} bodies of {len(manifest.store.heads)} logs"]
+    if kept.bodies:
+        lines.append(f"{kept.bodies} bodies copied from {kept.location}, {kept.missing} missing there")
+    show(manifest, lines, is_indented=True)
     if manifest.objects.missing:
         raise typer.Exit(EXIT_INTEGRITY)
 
 
-@app.command()
-def restore(
+@command(app)
+async def restore(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `arena store backup` made.")],
-    owner_dsn: OptionalOwnerDsn = "",
+    owner_dsn: OwnerDsn = "",
     state_dir: StateDirOption = None,
     hotkey: Annotated[
         str, typer.Option(help="Whose node the state folder is, where the backup holds several validators.")
     ] = "",
-    as_json: JsonOption = False,
 ) -> None:
     """Restore a backup into an empty database or a new state folder, migrate it, and make the login roles again.
 
@@ -145,8 +133,6 @@ def restore(
     """
     from arena.store.backups import read_manifest
     from arena.store.backups import restore as restore_store
-    from arena.store.location import StoreLocation, write_location
-    from arena.store.objects import folder_location, open_objects
 
     if not owner_dsn:
         held = sorted(read_manifest(folder).store.hotkeys)
@@ -155,27 +141,18 @@ def restore(
     bodies = state_folder(state_dir) / "bodies"
     location = location_of(owner_dsn, bodies.parent).objects if owner_dsn else folder_location(bodies)
     with _owned(owner_dsn, state_dir) as server, show_progress() as progress:
-        restored = asyncio.run(
-            restore_store(
-                server.owner_dsn,
-                folder,
-                server.tools,
-                server.dsn_for,
-                objects=open_objects(location) if location else None,
-                progress=progress,
-            )
+        objects = open_objects(location) if location else None
+        restored = await restore_store(
+            server.owner_dsn, folder, server.tools, server.dsn_for, objects=objects, progress=progress
         )
         if not owner_dsn and (mine := hotkey or next(iter(restored.roles), "")):
             node = StoreLocation(kind="embedded", validator=mine, dsn=restored.roles[mine], objects=restored.objects)
             write_location(state_folder(state_dir), node)
     shown = restored.roles if owner_dsn else list(restored.roles)
-    if as_json:
-        echo_json({"manifest": restored.manifest, "objects": restored.objects, "roles": shown}, is_indented=True)
-        return
     rows, heads = restored.manifest.store.rows, restored.manifest.store.heads
-    typer.echo(f"{rows['record']} records of {len(heads)} logs are back")
-    for name, dsn in restored.roles.items():
-        typer.echo(f"{name}  {dsn}" if owner_dsn else name)
+    lines = [f"{rows['record']} records of {len(heads)} logs are back"]
+    lines += [f"{name}  {dsn}" if owner_dsn else name for name, dsn in restored.roles.items()]
+    show({"manifest": restored.manifest, "objects": restored.objects, "roles": shown}, lines, is_indented=True)
 
 
 @contextlib.contextmanager

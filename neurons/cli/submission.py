@@ -13,24 +13,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from arena.chain.keys import HttpAuth
+from arena.chain.port import Metagraph, Signer, Subtensor
+from arena.gate.inspection import inspect_isolated
+from arena.gate.knowledge import make_knowledge
+from arena.race.admission import asked_count
+from arena.race.draw import permitted_validators
+from arena.records.log import agent_version_id
+from arena.submissions.model import SignedSubmission
+from arena.visibility.rule import opening_text
+from foundation.canonical import text_hash
 from foundation.codes import Owner
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
-from neurons.cli.options import (
-    JsonOption,
-    KeyFlags,
-    NetworkOption,
-    command,
-)
+from neurons.cli.agent import AgentFile, read_agent, source_of
+from neurons.cli.options import KeyFlags, NetworkOption, command
 from neurons.cli.presenter import badge, printable, share_text, show
+from neurons.settings.inputs import chain_of, policy_of, signer_of, unix_ms
+from neurons.settings.settings import Settings, resolve
 
 if TYPE_CHECKING:
-    from arena.api.rows import AgentDetail
-    from arena.chain.port import Metagraph, Signer, Subtensor
     from arena.door.client import DoorAnswer, DoorClient
     from arena.door.service import OwnRace, SubmissionStatus
-    from arena.submissions.model import SignedSubmission
-    from neurons.settings.settings import Settings
 
 app = typer.Typer()
 
@@ -42,7 +46,6 @@ _ENDED = frozenset({"withdrawn", "refused", "rejected", "unqualified"})
 
 _Register = Annotated[bool, typer.Option("--register", help="Register the hotkey first (local network only).")]
 _Policy = Annotated[str, typer.Option("--policy", help="Policy by name or JSON file.")]
-_AgentFile = Annotated[Path, typer.Argument(metavar="AGENT.py", help="The agent file.")]
 
 
 @dataclass(frozen=True)
@@ -51,19 +54,17 @@ class ChainFlags:
 
     url: Annotated[
         list[str] | None,
-        typer.Option("--url", help="A validator's door, http://host:port; repeatable. Default: those the chain names."),
+        typer.Option(help="A validator's door, http://host:port; repeatable. Default: those the chain names."),
     ] = None
-    netuid: Annotated[str, typer.Option("--netuid", help="The subnet.", metavar="INTEGER")] = ""
+    netuid: Annotated[str, typer.Option(help="The subnet.", metavar="INTEGER")] = ""
     network: NetworkOption = ""
     state_dir: Annotated[
-        str, typer.Option("--state-dir", help="With network local: the validator's folder, where the chain lies.")
+        str, typer.Option(help="With network local: the validator's folder, where the chain lies.")
     ] = ""
-    config: Annotated[Path | None, typer.Option("--config", help="TOML file of settings.")] = None
+    config: Annotated[Path | None, typer.Option(help="TOML file of settings.")] = None
 
     def settings(self, **more: str) -> Settings:
         """The settings under these flags. Raises ArenaError V2030."""
-        from neurons.settings.settings import resolve
-
         flags = {"netuid": self.netuid, "network": self.network, "state_dir": self.state_dir}
         return resolve(flags | more, self.config).settings
 
@@ -101,7 +102,6 @@ class MinerSession:
         """Commit to a source: what is handed in afterwards, and what to say of it. Raises ArenaError A1008, A1010,
         U3030, U3031."""
         from arena.submissions.model import commit
-        from neurons.settings.inputs import unix_ms
 
         made, block = await commit(self.signer, name, source, subtensor=self.chain, now_ms=unix_ms(), is_anew=is_anew)
         names = ("agent_version_id", "agent_sha256", "commitment_sha256", "hotkey")
@@ -112,9 +112,7 @@ class MinerSession:
 @contextlib.asynccontextmanager
 async def open_session(settings: Settings, urls: Sequence[str] | None) -> AsyncIterator[MinerSession]:
     """The session of the settings' hotkey. Raises ArenaError V2030, U3030."""
-    from arena.chain.keys import HttpAuth
     from arena.door.client import DoorClient
-    from neurons.settings.inputs import chain_of, signer_of
 
     signer, chain = signer_of(settings), chain_of(settings)
     async with DoorClient(HttpAuth(signer, time.time_ns)) as client:
@@ -122,14 +120,13 @@ async def open_session(settings: Settings, urls: Sequence[str] | None) -> AsyncI
 
 
 @command(app)
-def submit(
-    agent: _AgentFile,
+async def submit(
+    agent: AgentFile,
     key: KeyFlags,
     chain: ChainFlags,
     name: Annotated[str, typer.Option(help="Name shown beside the agent; else the file's.")] = "",
     register: _Register = False,
     policy: _Policy = "",
-    as_json: JsonOption = False,
 ) -> None:
     """Sign an agent file and submit it.
 
@@ -139,17 +136,49 @@ def submit(
     fetch it from those. Doing it again with the same file is safe. Exit code 1 when the gate would reject it or the
     hotkey may not submit, 3 when wallet, chain or validators are not there.
     """
+    from arena.door.client import deliver, would_take
+
     settings = chain.settings(**vars(key), policy=policy)
     source, review = _checked_source(settings, agent)
-    answer = asyncio.run(_submit(settings, name or agent.stem, source, chain.url, is_registering=register))
-    lines = _submit_lines(answer)
-    lines[-1:-1] = [f"note: {found}; a person will look" for found in review]
-    show(answer | {"review": review}, lines, as_json=as_json)
+    async with open_session(settings, chain.url) as session:
+        metagraph = await session.chain.metagraph()
+        if not register and metagraph.uid_of(session.signer.hotkey) is None:
+            raise ArenaError("A1008", session.signer.hotkey)
+        version, block = agent_version_id(session.signer.hotkey, text_hash(source)), await session.chain.block() + 1
+        found = await session.doors(metagraph, is_registered=not register)
+        doors = [would_take(door, version, block) for door in found]
+        if all(door.failure for door in doors):  # before anything is committed
+            raise _first_failure(doors)
+        if register:
+            await session.register()
+        submission, row = await session.commit(name or agent.stem, source)
+        wanted = asked_count(policy_of(settings), len(permitted_validators(metagraph)))
+        said = await deliver(session.client, submission, doors, wanted)
+    taken = [each for each in said if each.taken is not None]
+    if not taken:
+        raise _first_failure(said) if said else _no_door(doors, "none is left to ask")
+    answer: dict[str, Any] = {
+        "name": name or agent.stem,
+        **row,
+        "next_allowed_block": max(each.taken.next_allowed_block for each in taken if each.taken),
+        "taken_by": [{"validator": each.validator, "url": each.url} for each in taken],
+        "failed": _failure_rows([*said, *doors]),
+        "review": review,
+    }
+    lines = [
+        f"{badge('waiting', 'cyan', 8)}  {answer['name']}  version {answer['agent_version_id'][:16]}",
+        f"committed {answer['commitment_sha256'][:16]} in block {answer['commitment_block']} by {answer['hotkey']}",
+        *(f"taken by {each.validator} at {each.url}" for each in taken),
+        *_failure_lines(answer),
+        *(f"note: {each}; a person will look" for each in review),
+        "next: arena status --watch, with the same flags",
+    ]
+    show(answer, lines)
 
 
 @command(app)
-def commit(
-    agent: _AgentFile,
+async def commit(
+    agent: AgentFile,
     key: KeyFlags,
     chain: ChainFlags,
     again: Annotated[
@@ -157,7 +186,6 @@ def commit(
     ] = False,
     register: _Register = False,
     policy: _Policy = "",
-    as_json: JsonOption = False,
 ) -> None:
     """Commit to an agent file on chain; hand nothing in.
 
@@ -167,22 +195,24 @@ def commit(
     """
     settings = chain.settings(**vars(key), policy=policy)
     source, review = _checked_source(settings, agent)
-    answer = asyncio.run(_commit(settings, source, is_registering=register, is_anew=again))
+    async with open_session(settings, None) as session:
+        if register:
+            await session.register()
+        _, answer = await session.commit("committed", source, is_anew=again)
     lines = [
         f"{badge('committed', 'cyan', 9)}  {answer['commitment_sha256'][:16]} in block {answer['commitment_block']}"
         f" by {answer['hotkey']}",
         *(f"note: {found}; a person will look" for found in review),
         "next: arena submit with the same file, or oro submit to a validator that speaks the SN15 API",
     ]
-    show(answer | {"review": review}, lines, as_json=as_json)
+    show(answer | {"review": review}, lines)
 
 
 @command(app)
-def status(
+async def status(
     key: KeyFlags,
     chain: ChainFlags,
     watch: Annotated[bool, typer.Option("--watch", help="Stay, and print what changes.")] = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Show where submissions stand.
 
@@ -191,140 +221,48 @@ def status(
     problems are released, from which block the next commitment is allowed, and what to do. With --watch until nothing
     can change any more.
     """
-    asyncio.run(_watch(chain.settings(**vars(key)), chain.url, is_staying=watch, as_json=as_json))
+    settings, shown = chain.settings(**vars(key)), list[str]()
+    while True:
+        async with open_session(settings, chain.url) as session:
+            metagraph, hotkey = await session.chain.metagraph(), session.signer.hotkey
+            doors = await session.doors(metagraph)
+            answer = {
+                "hotkey": hotkey,
+                "network": settings.network,
+                "netuid": settings.netuid,
+                "uid": metagraph.uid_of(hotkey),
+                "block": await session.chain.block(),
+                "finalized_block": await session.chain.finalized_block(),
+                "commitment": await session.chain.commitment(hotkey),
+                "validators": [
+                    {"url": door.url, "validator": door.validator, "submissions": door.submissions}
+                    for door in doors
+                    if door.failure is None
+                ],
+                "failed": _failure_rows(doors),
+            }
+        lines = list(status_lines(answer))
+        if not shown or lines[2:] != shown[2:]:  # the first two name the block, which always grows
+            show(answer, lines)
+            shown = lines
+        told = [each for door in doors if door.failure is None for each in door.submissions[:1]]
+        if not watch or (told and all(each.state in _ENDED for each in told)):
+            return
+        await asyncio.sleep(WATCH_S)
 
 
 @command(app)
-def withdraw(
+async def withdraw(
     version: Annotated[str, typer.Argument(metavar="VERSION", help="Agent version id, or the beginning of one.")],
     key: KeyFlags,
     chain: ChainFlags,
-    as_json: JsonOption = False,
 ) -> None:
     """Take a submitted version back that waits for the gate.
 
     It is dropped by the validators that have it and costs no cooldown. What a gate has looked at stays: of a hotkey's
     versions the one that qualified best races. Exit code 1 where no validator dropped it.
     """
-    answer = asyncio.run(_withdraw(chain.settings(**vars(key)), version, chain.url))
-    lines = [f"version {answer['agent_version_id'][:16]} is withdrawn from {each}" for each in answer["withdrawn_from"]]
-    show(answer, [*lines, *_failure_lines(answer)], as_json=as_json)
-
-
-@command(app)
-def winner(
-    chain: ChainFlags,
-    out: Annotated[Path | None, typer.Option("--out", help="File to write; else AGENT_VERSION.py here.")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Fetch the file of the agent at the top, once it is public.
-
-    Asks a validator that the chain names, or the one at --url, for its latest settled race; no wallet is needed. The
-    file is written if its hash is the one that was committed for that agent version. Until the embargo of the race
-    is over exit code 3 says from when on it can be read.
-    """
-    found, source = asyncio.run(_winner(chain.settings(), chain.url))
-    agent, race = found.agent, found.races[-1]
-    path = out or Path(f"{agent.agent_version_id[:16]}.py")
-    write_whole(path, source)
-    answer: dict[str, Any] = {
-        "race_id": race.race_id,
-        "agent_version_id": agent.agent_version_id,
-        "name": agent.name,
-        "miner_hotkey": agent.miner_hotkey,
-        "score_e4": race.standing.race_score_e4,
-        "file": str(path),
-    }
-    scored = f"{race.race_id} with {share_text(race.standing.race_score_e4)}"
-    lines = [
-        f"{printable(agent.name)} by {agent.miner_hotkey} is at the top after {scored}",
-        f"its file: {path} ({len(source)} bytes, sha256 {agent.agent_sha256[:16]})",
-    ]
-    show(answer, lines, as_json=as_json)
-
-
-# -- submitting
-async def _submit(
-    settings: Settings, name: str, source: str, urls: list[str] | None, *, is_registering: bool
-) -> dict[str, Any]:
-    from arena.door.client import deliver, would_take
-    from arena.race.admission import asked_count
-    from arena.race.draw import permitted_validators
-    from arena.records.log import agent_version_id
-    from foundation.canonical import text_hash
-    from neurons.settings.inputs import policy_of
-
-    async with open_session(settings, urls) as session:
-        metagraph = await session.chain.metagraph()
-        if not is_registering and metagraph.uid_of(session.signer.hotkey) is None:
-            raise ArenaError("A1008", session.signer.hotkey)
-        version, block = agent_version_id(session.signer.hotkey, text_hash(source)), await session.chain.block() + 1
-        found = await session.doors(metagraph, is_registered=not is_registering)
-        doors = [would_take(door, version, block) for door in found]
-        if all(door.failure for door in doors):  # before anything is committed
-            raise _first_failure(doors)
-        if is_registering:
-            await session.register()
-        submission, row = await session.commit(name, source)
-        wanted = asked_count(policy_of(settings), len(permitted_validators(metagraph)))
-        said = await deliver(session.client, submission, doors, wanted)
-    taken = [each for each in said if each.taken is not None]
-    if not taken:
-        raise _first_failure(said) if said else _no_door(doors, "none is left to ask")
-    return {
-        "name": name,
-        **row,
-        "next_allowed_block": max(each.taken.next_allowed_block for each in taken if each.taken),
-        "taken_by": [{"validator": each.validator, "url": each.url} for each in taken],
-        "failed": _failure_rows([*said, *doors]),
-    }
-
-
-def _first_failure(doors: Sequence[DoorAnswer]) -> ArenaError:
-    """The one that is the miner's to mend, with every validator, else the first."""
-    failures = [door.failure for door in doors if door.failure]
-    failure = next((each for each in failures if each.owner is Owner.AGENT), failures[0])
-    return ArenaError(failure.code, failure.detail)
-
-
-async def _commit(settings: Settings, source: str, *, is_registering: bool, is_anew: bool) -> dict[str, Any]:
-    async with open_session(settings, None) as session:
-        if is_registering:
-            await session.register()
-        return (await session.commit("committed", source, is_anew=is_anew))[1]
-
-
-def _checked_source(settings: Settings, agent: Path) -> tuple[str, list[str]]:
-    """The text of an agent file that the gate's rules on form and names let pass, and what a person would look at.
-
-    Raises ArenaError A1009 for a file that can't be read, or with the first rejection."""
-    from arena.gate.inspection import inspect_isolated
-    from arena.gate.knowledge import make_knowledge
-    from neurons.cli.agent import read_agent, source_of
-    from neurons.settings.inputs import policy_of
-
-    rules, source = policy_of(settings).gate, read_agent(agent)
-    # without a catalogue: every rule but the tables, in a process of its own
-    report = inspect_isolated(source, rules, make_knowledge([], [], [], rules))
-    if report.failure is not None:
-        for found in report.rejections:
-            typer.echo(f"{agent}:{found.line}: {found}", err=True)
-        raise ArenaError(report.failure.code, report.failure.detail)
-    return source_of(source), [str(found) for found in report.findings]
-
-
-def _submit_lines(answer: dict[str, Any]) -> list[str]:
-    return [
-        f"{badge('waiting', 'cyan', 8)}  {answer['name']}  version {answer['agent_version_id'][:16]}",
-        f"committed {answer['commitment_sha256'][:16]} in block {answer['commitment_block']} by {answer['hotkey']}",
-        *(f"taken by {row['validator']} at {row['url']}" for row in answer["taken_by"]),
-        *_failure_lines(answer),
-        "next: arena status --watch, with the same flags",
-    ]
-
-
-async def _withdraw(settings: Settings, version: str, urls: list[str] | None) -> dict[str, Any]:
-    async with open_session(settings, urls) as session:
+    async with open_session(chain.settings(**vars(key)), chain.url) as session:
         having: dict[str, list[DoorAnswer]] = {}
         for door in await session.doors(await session.chain.metagraph()):
             for each in door.submissions:
@@ -342,45 +280,71 @@ async def _withdraw(settings: Settings, version: str, urls: list[str] | None) ->
                 kept.append(msgspec.structs.replace(door, failure=error.failure))
     if not dropped:
         raise _first_failure(kept)
-    return {"agent_version_id": agent, "withdrawn_from": dropped, "failed": _failure_rows(kept)}
+    answer = {"agent_version_id": agent, "withdrawn_from": dropped, "failed": _failure_rows(kept)}
+    show(answer, [*(f"version {agent[:16]} is withdrawn from {each}" for each in dropped), *_failure_lines(answer)])
+
+
+@command(app)
+async def winner(
+    chain: ChainFlags,
+    out: Annotated[Path | None, typer.Option(help="File to write; else AGENT_VERSION.py here.")] = None,
+) -> None:
+    """Fetch the file of the agent at the top, once it is public.
+
+    Asks a validator that the chain names, or the one at --url, for its latest settled race; no wallet is needed. The
+    file is written if its hash is the one that was committed for that agent version. Until the embargo of the race
+    is over exit code 3 says from when on it can be read.
+    """
+    from arena.door.client import DoorClient, at_port, find_doors
+
+    async with DoorClient() as client:
+        doors = await find_doors(client, await chain_of(chain.settings()).metagraph(), chain.url or ())
+        reads = [at_port(one.url, one.state.reads_port) for one in doors if one.state and one.state.reads_port]
+        if not reads:
+            raise _no_door(doors, "none serves public reads")
+        found, source = await client.winner(reads[0])
+    agent, race = found.agent, found.races[-1]
+    path = out or Path(f"{agent.agent_version_id[:16]}.py")
+    write_whole(path, source)
+    answer: dict[str, Any] = {
+        "race_id": race.race_id,
+        "agent_version_id": agent.agent_version_id,
+        "name": agent.name,
+        "miner_hotkey": agent.miner_hotkey,
+        "score_e4": race.standing.race_score_e4,
+        "file": str(path),
+    }
+    scored = f"{race.race_id} with {share_text(race.standing.race_score_e4)}"
+    lines = [
+        f"{printable(agent.name)} by {agent.miner_hotkey} is at the top after {scored}",
+        f"its file: {path} ({len(source)} bytes, sha256 {agent.agent_sha256[:16]})",
+    ]
+    show(answer, lines)
+
+
+# -- submitting
+def _first_failure(doors: Sequence[DoorAnswer]) -> ArenaError:
+    """The one that is the miner's to mend, with every validator, else the first."""
+    failures = [door.failure for door in doors if door.failure]
+    failure = next((each for each in failures if each.owner is Owner.AGENT), failures[0])
+    return ArenaError(failure.code, failure.detail)
+
+
+def _checked_source(settings: Settings, agent: Path) -> tuple[str, list[str]]:
+    """The text of an agent file that the gate's rules on form and names let pass, and what a person would look at.
+
+    Raises ArenaError A1009 for a file that can't be read, or with the first rejection."""
+    rules, source = policy_of(settings).gate, read_agent(agent)
+    # without a catalogue: every rule but the tables, in a process of its own
+    report = inspect_isolated(source, rules, make_knowledge([], [], [], rules))
+    if report.failure is not None:
+        for found in report.rejections:
+            typer.echo(f"{agent}:{found.line}: {found}", err=True)
+        raise ArenaError(report.failure.code, report.failure.detail)
+    return source_of(source), [str(found) for found in report.findings]
 
 
 # -- status
-async def _watch(settings: Settings, urls: list[str] | None, *, is_staying: bool, as_json: bool) -> None:
-    shown: list[str] = []
-    while True:
-        answer = await _read(settings, urls)
-        lines = list(status_lines(answer))
-        if not shown or lines[2:] != shown[2:]:  # the first two name the block, which always grows
-            show(answer, lines, as_json=as_json)
-            shown = lines
-        told = [each for door in answer["validators"] for each in door["submissions"][:1]]
-        if not is_staying or (told and all(each.state in _ENDED for each in told)):
-            return
-        await asyncio.sleep(WATCH_S)
-
-
-async def _read(settings: Settings, urls: list[str] | None) -> dict[str, Any]:
-    async with open_session(settings, urls) as session:
-        metagraph, hotkey = await session.chain.metagraph(), session.signer.hotkey
-        doors = await session.doors(metagraph)
-        return {
-            "hotkey": hotkey,
-            "network": settings.network,
-            "netuid": settings.netuid,
-            "uid": metagraph.uid_of(hotkey),
-            "block": await session.chain.block(),
-            "finalized_block": await session.chain.finalized_block(),
-            "commitment": await session.chain.commitment(hotkey),
-            "validators": [
-                {"url": door.url, "validator": door.validator, "submissions": door.submissions}
-                for door in doors
-                if door.failure is None
-            ],
-            "failed": _failure_rows(doors),
-        }
-
-
 def status_lines(answer: dict[str, Any]) -> Iterator[str]:
     """What `arena status` says to a person, given the answer that `--json` prints."""
     uid = "not registered" if answer["uid"] is None else f"uid {answer['uid']}"
@@ -432,8 +396,6 @@ def _submission_lines(told: SubmissionStatus) -> Iterator[str]:
 
 
 def _race_line(own: OwnRace) -> str:
-    from arena.visibility.rule import opening_text
-
     race, stood = own.race, own.standing
     if race.stage == "open":
         return f"{race.race_id} closes {opening_text(race.closes_ms or 0)}"
@@ -465,17 +427,3 @@ def _failure_lines(answer: dict[str, Any]) -> list[str]:
 def _no_door(doors: Sequence[DoorAnswer], otherwise: str) -> ArenaError:
     reasons = "; ".join(f"{row['url']}: {row['code']} {row['detail']}" for row in _failure_rows(doors))
     return ArenaError("U3052", reasons or otherwise)
-
-
-async def _winner(settings: Settings, urls: list[str] | None) -> tuple[AgentDetail, bytes]:
-    """By the reads of the first validator that can be asked and serves them. Raises ArenaError U3052 for none."""
-    from arena.door.client import DoorClient, at_port, find_doors
-    from neurons.settings.inputs import chain_of
-
-    metagraph = await chain_of(settings).metagraph()
-    async with DoorClient() as client:
-        doors = await find_doors(client, metagraph, urls or ())
-        for door in doors:
-            if door.state is not None and door.state.reads_port:
-                return await client.winner(at_port(door.url, door.state.reads_port))
-    raise _no_door(doors, "none serves public reads")

@@ -11,42 +11,35 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 import typer
 
+from arena.bank.partition_file import read_partition, read_public_manifest
+from arena.chain.keys import verify
 from foundation.errors import ArenaError
+from harness.inference.port import Upstream
 from neurons.cli.exit_codes import EXIT_FAILED
-from neurons.cli.options import (
-    BankOption,
-    BenchFlags,
-    ClusterOption,
-    HeldOutOption,
-    JsonOption,
-    PartitionOption,
-    PolicyOption,
-    command,
-)
-from neurons.cli.presenter import field_lines, show, show_progress
+from neurons.cli.options import BenchFlags, ClusterOption, PolicyOption, command, policy_named
+from neurons.cli.presenter import field_lines, is_json, show, show_progress
+from neurons.cli.problems import ProductFlags, read_file, read_files, shipped_named
+from neurons.cluster.ray_executor import open_executor
 from neurons.practice.opening import open_bench, open_endpoint
-
-if TYPE_CHECKING:
-    from harness.inference.port import Upstream
-    from problems.model import Pool, Problem
-    from training.corpus.gates import Guard
-    from training.corpus.model import CorpusPool
-    from training.models.estimate import Work
-    from training.recipe import Recipe
-    from training.rollouts.rollout import RunJobs
-    from training.run import RunLineage
-    from training.run_context import RunContext
+from problems.model import Pool, Problem
+from training.agents import NAME, make_reentry
+from training.corpus.gates import Guard
+from training.corpus.model import CorpusPool
+from training.models.estimate import Work, estimate_run
+from training.models.opening import find_device, require_model, save_served
+from training.recipe import Recipe, read_recipe, require_runnable
+from training.rollouts.rollout import EPISODES, EpisodeFile, RunJobs
+from training.run import LINEAGE, RunLineage, launched, lineage_chain, open_checkpoint
+from training.run_context import RunContext
 
 
 def say_device(work: str) -> None:
     """What `work` runs on, on stderr, with a warning where the machine has a GPU that torch can't use."""
-    from training.models.opening import find_device
-
     device = find_device()
     typer.echo(f"{work} on {device.describe()}", err=True)
     if device.warning:
@@ -65,20 +58,17 @@ def open_teacher(plan: Recipe) -> Iterator[Upstream]:
 class LeakFlags:
     """Which problems must not be learnt from."""
 
-    held_out: HeldOutOption = None
-    partition: PartitionOption = None
-    bank: BankOption = ""
+    held_out: Annotated[list[Path] | None, typer.Option(help="Held-out problems: a file or suite. Repeatable.")] = None
+    partition: Annotated[
+        Path | None, typer.Option(help="Partition: the private file, or with --bank the public one.")
+    ] = None
+    bank: Annotated[str, typer.Option(help="Hotkey of the bank that signed the public partition.")] = ""
 
     def guard(self, catalogue: Path | None, admits: CorpusPool) -> Guard:
         """The leak guard of the partition and the problems named, for a corpus of the pool `admits`.
 
         Raises ArenaError P4001, P4026, P4010.
         """
-        from arena.bank.partition_file import read_partition, read_public_manifest
-        from arena.chain.keys import verify
-        from neurons.cli.problems import ProductFlags, read_files
-        from training.corpus.gates import Guard
-
         problems: dict[Pool, list[Problem]] = {"eval": read_files(self.held_out)} if self.held_out else {}
         is_public = self.partition is not None and bool(self.bank)
         return Guard(
@@ -95,29 +85,24 @@ ASSUMED_TOKENS, ASSUMED_PROBLEMS, ASSUMED_DEV = 10_000_000, 1_000, 60
 
 app = typer.Typer(help="Post-train a model, stage by stage.", no_args_is_help=True)
 
-_RecipeFile = Annotated[Path, typer.Option("--recipe", help="TOML file of the run.", exists=True, dir_okay=False)]
-_StageName = Annotated[str, typer.Argument(metavar="STAGE", help="sft, rejection, teacher, kto or grpo.")]
-_TinyModel = Annotated[
-    bool,
-    typer.Option("--tiny-model", help="Make the recipe's model where it is missing: 0.2 million random weights."),
-]
-_Out = Annotated[
-    Path | None, typer.Option("--out", help="Folder of the run; an unfinished one goes on. Not for --dry-run.")
-]
 _Run = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a finished run.", exists=True)]
 
 
 @command(app)
 def train(
-    stage: _StageName,
-    recipe: _RecipeFile,
+    stage: Annotated[str, typer.Argument(metavar="STAGE", help="sft, rejection, teacher, kto or grpo.")],
+    recipe: Annotated[Path, typer.Option(help="TOML file of the run.", exists=True, dir_okay=False)],
     bench_flags: BenchFlags,
     leaks: LeakFlags,
-    out: _Out = None,
-    tiny_model: _TinyModel = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the run; an unfinished one goes on. Not for --dry-run.")
+    ] = None,
+    tiny_model: Annotated[
+        bool,
+        typer.Option("--tiny-model", help="Make the recipe's model where it is missing: 0.2 million random weights."),
+    ] = False,
     cluster: ClusterOption = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, its memory and time.")] = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Train one stage of a model from a recipe.
 
@@ -137,8 +122,6 @@ def train(
     Ray cluster, which see tokenizer and index under the same paths.
     The device is said on stderr before anything starts; --dry-run says it too, and needs no --out.
     """
-    from training.recipe import read_recipe, require_runnable
-
     plan = read_recipe(recipe)
     if plan.stage != stage:
         raise typer.BadParameter(f"{recipe} is a recipe of {plan.stage}, not of {stage}")
@@ -146,14 +129,10 @@ def train(
     if cluster and (stage not in ("teacher", "rejection") or not (plan.sampler or plan.teacher)):
         raise typer.BadParameter("rollouts of a teacher or a sampler can run elsewhere", param_hint="--cluster")
     if dry_run:
-        show_plan(plan, as_json=as_json)
+        show_plan(plan)
         return
     if out is None:
         raise typer.BadParameter("name the folder of the run", param_hint="--out")
-    from neurons.cli.problems import read_file, read_files
-    from training.models.opening import require_model
-    from training.run import LINEAGE
-
     if tiny_model and not Path(plan.model).exists():
         from training.models.tiny_model import make_starting_model
 
@@ -162,11 +141,10 @@ def train(
     if not (out / LINEAGE).exists():  # a finished run is only returned
         require_model(plan.model)
     say_device(f"{plan.name}: {stage}")
-    from training.run import launched
     from training.stages.pipeline import run_stage
 
     pools = [read_file(Path(name)) if name else () for name in (plan.data.problems, plan.data.dev_problems)]
-    with show_progress(is_quiet=as_json) as progress:
+    with show_progress(is_quiet=is_json()) as progress:
         bench = open_bench(
             bench_flags.settings(),
             problems=pools[0],
@@ -179,7 +157,7 @@ def train(
         with _rollouts_elsewhere(plan, bench, cluster, bench_flags) as run_jobs:
             done = run_stage(plan, out, bench, open_teacher=open_teacher, run_jobs=run_jobs)
     if launched(os.environ).is_first:
-        show(done, _run_lines(out, done), as_json=as_json)
+        show(done, _run_lines(out, done))
     if done.stopped_by:
         raise typer.Exit(EXIT_FAILED)
 
@@ -188,41 +166,36 @@ def train(
 def _rollouts_elsewhere(plan: Recipe, bench: RunContext, cluster: str, flags: BenchFlags) -> Iterator[RunJobs | None]:
     """What runs the stage's rollouts on a cluster; None for this process. Of several devices' processes the first one
     makes them."""
-    from training.run import launched
-
     if not cluster or not launched(os.environ).is_first:
         yield None
         return
     from neurons.cluster.episodes import Place, alike_of, by_executor, stage_episodes
-    from neurons.cluster.ray_executor import open_executor
 
     place = Place(flags=tuple(flags.named().items()), alike=alike_of(bench))
     with open_executor(cluster, 0, 0, state_dir=flags.state_dir) as executor:
         yield by_executor(plan.parallel, stage_episodes(plan, place), executor)
 
 
-@app.command()
-def lineage(run: _Run, as_json: JsonOption = False) -> None:
+@command(app)
+def lineage(run: _Run) -> None:
     """Show where a checkpoint comes from.
 
     Stage by stage, down to the base model. Weights are hashed again and each parent is compared with what its child
     names: exit code 4 names what differs.
     """
-    from training.run import lineage_chain
-
     chain = lineage_chain(run)
     lines = [
         f"{found.stage:<10} {found.sha256[:16]}  weights {found.weights_sha256[:16]}  {place}" for place, found in chain
     ]
     base = f"base       {chain[-1][1].parent_sha256[:16]}"
-    show([found for _, found in chain], [*lines, base], as_json=as_json)
+    show([found for _, found in chain], [*lines, base])
 
 
 @app.command()
 def reenter(
     run: _Run,
     name: Annotated[str, typer.Option(help="Name of the model.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder for model/, agent.py and policy.json.")],
+    out: Annotated[Path, typer.Option(help="Folder for model/, agent.py and policy.json.")],
     policy: PolicyOption = None,
     is_fp32: Annotated[bool, typer.Option("--fp32", help="Served weights in fp32 instead of bf16.")] = False,
 ) -> None:
@@ -234,15 +207,10 @@ def reenter(
     where it asks for a key), and submit the agent file as any miner does. The id carries the served weights' hash, so
     records name them. A recipe's sampler is served so too, under the name that its `sampler_model` gives.
     """
-    from neurons.settings.inputs import policy_of
-    from training.agents import NAME, make_reentry
-    from training.models.opening import save_served
-    from training.run import open_checkpoint
-
     if not NAME.fullmatch(name):
         raise typer.BadParameter(f"{name!r} is no model name: letters, digits, dot, dash, underscore, at most 41")
     open_checkpoint(run)
-    rules = policy_of(BenchFlags(policy=policy).settings())
+    rules = policy_named(policy or "")
     weights_sha256 = save_served(run, out / "model", is_bf16=not is_fp32)
     model_id, source, listed = make_reentry(name, weights_sha256, rules)
     (out / "agent.py").write_text(source, encoding="utf-8")
@@ -261,14 +229,11 @@ def _run_lines(out: Path, done: RunLineage) -> Iterator[str]:
         yield f"  stopped by {done.stopped_by}"
 
 
-def show_plan(plan: Recipe, *, as_json: bool) -> None:
+def show_plan(plan: Recipe) -> None:
     """Print the recipe, what it works on, and the estimate.
 
     Raises ArenaError V2124 for a model of unknown shape, V2027 for a corpus that can't be read.
     """
-    from training.models.estimate import estimate_run
-    from training.models.opening import find_device
-
     work, assumed = count_work(plan)
     estimate, device = estimate_run(plan, work), find_device()
     fields: list[tuple[str, object]] = [
@@ -288,15 +253,12 @@ def show_plan(plan: Recipe, *, as_json: bool) -> None:
         fields.append(("warning", device.warning))
     recipe = msgspec.json.format(msgspec.json.encode(plan), indent=2).decode()
     shown = {"recipe": plan, "work": work, "assumed": assumed, "estimate": estimate, "device": device}
-    show(shown, [recipe, *field_lines(fields, 22)], as_json=as_json)
+    show(shown, [recipe, *field_lines(fields, 22)])
 
 
 def count_work(plan: Recipe) -> tuple[Work, list[str]]:
     """What the run works on, and what was assumed of things that are not there."""
-    from neurons.cli.problems import read_file, shipped_named
     from training.corpus.building import read_rows
-    from training.models.estimate import Work
-    from training.rollouts.rollout import EPISODES, EpisodeFile
 
     assumed: list[str] = []
 

@@ -16,8 +16,10 @@ from typer.core import TyperCommand, TyperGroup
 
 from foundation.errors import ArenaError
 from neurons.cli.exit_codes import EXIT_FAILED, EXIT_NOT_READY
-from neurons.cli.options import WALLET_SPELLINGS, JsonOption, StateDirOption
-from neurons.cli.presenter import echo_json, show
+from neurons.cli.options import WALLET_SPELLINGS, StateDirOption, StoreFlags, command, state_folder
+from neurons.cli.presenter import say, show
+from neurons.settings.inputs import policy_of, unix_ms
+from neurons.settings.settings import Settings, format_rows, resolve
 
 _RUN, _WORDS = "run", ("status", "pause")
 _MARK = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
@@ -48,8 +50,6 @@ class SettingsCommand(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Resolve the settings, then run the command. Raises ArenaError V2030."""
-        from neurons.settings.settings import resolve
-
         given = {option.name: ctx.params.pop(option.name) for option in setting_options()}
         config = given.pop("config")
         for level in LOG_SWITCHES:
@@ -62,7 +62,6 @@ class SettingsCommand(TyperCommand):
 @functools.cache
 def setting_options() -> tuple[Any, ...]:
     """The options that settings are given by, under the headings of `GROUPS`."""
-    from neurons.settings.settings import Settings
 
     def option(name: str, kind: Any, *spellings: str, **look: Any) -> inspect.Parameter:
         annotation = Annotated[kind | None, typer.Option(*spellings, **look)]
@@ -102,11 +101,10 @@ app = typer.Typer(cls=_ValidatorGroup, help="Run a validator.")
 doctor_app = typer.Typer()
 
 
-@app.command(_RUN, cls=SettingsCommand, hidden=True)
+@command(app, _RUN, cls=SettingsCommand, hidden=True)
 def validator(
     context: typer.Context,
     dry_run: Annotated[bool, typer.Option(help="Print every setting with its source, start nothing.")] = False,
-    as_json: JsonOption = False,
 ) -> None:
     """Run a validator.
 
@@ -124,30 +122,25 @@ def validator(
     endpoints are tables named `upstreams` in arena.toml. Ctrl-C and SIGTERM stop it cleanly: running episodes get 30 s
     to finish.
     """
-    from neurons.settings.inputs import policy_of
-    from neurons.settings.settings import format_rows
-
     resolved = context.obj
     policy_of(resolved.settings)  # an unknown policy is refused by --dry-run, too
     if dry_run:
-        show(resolved.rows, format_rows(resolved.rows), as_json=as_json)
+        show(resolved.rows, format_rows(resolved.rows))
         return
     from neurons.validator import run_validator
 
     run_validator(resolved.settings)
 
 
-@app.command()
-def status(state_dir: StateDirOption = None, as_json: JsonOption = False) -> None:
+@command(app)
+def status(state_dir: StateDirOption = None) -> None:
     """Show how the validator of a state folder is doing, whether or not it runs.
 
     One line per thing: node, rules, chain, log, race with its next deadline, work, weights, peers, bank, disk. Below
     them what needs a person, each with its fix, and what mends itself. Exit code 1 when something needs a person.
     """
-    from neurons.cli.options import StoreFlags, state_folder
     from neurons.health.status import page
     from neurons.node.reporting import look, read_store
-    from neurons.settings.inputs import unix_ms
 
     folder, now_ms = state_folder(state_dir), unix_ms()
     facts = failure = None
@@ -156,14 +149,14 @@ def status(state_dir: StateDirOption = None, as_json: JsonOption = False) -> Non
     except ArenaError as error:  # a store that can't be read is part of the status
         failure = error.failure
     found = look(folder, facts, now_ms, failure)
-    show(found, [page(found)], as_json=as_json)
+    show(found, [page(found)])
     if found.needs_person:
         raise typer.Exit(EXIT_FAILED)
 
 
 @app.command()
 def pause(
-    reason: Annotated[str, typer.Option("--reason", help="Shown to every miner that is turned away.")] = "",
+    reason: Annotated[str, typer.Option(help="Shown to every miner that is turned away.")] = "",
     is_over: Annotated[bool, typer.Option("--end", help="Take submissions again.")] = False,
     state_dir: StateDirOption = None,
 ) -> None:
@@ -173,8 +166,6 @@ def pause(
     validator that does not run at present.
     """
     from arena.door.service import REASON_CHARS_MAX, PauseState, put_pause
-    from neurons.cli.options import StoreFlags
-    from neurons.settings.inputs import unix_ms
 
     reason = reason.strip()
     if is_over is bool(reason) or len(reason) > REASON_CHARS_MAX or not reason.isprintable():
@@ -185,10 +176,9 @@ def pause(
     typer.echo("submissions are taken again" if is_over else f"paused: {said}")
 
 
-@doctor_app.command(cls=SettingsCommand)
+@command(doctor_app, cls=SettingsCommand)
 def doctor(
     context: typer.Context,
-    as_json: JsonOption = False,
 ) -> None:
     """Check this host; print the fix for what is missing.
 
@@ -202,15 +192,11 @@ def doctor(
     rows = []
     for row in examine(with_held_release(context.obj.settings), CHECKS):
         rows.append(row)
-        if not as_json:
-            mark, colour = _MARK[row.status]
-            typer.echo(f"{typer.style(mark, fg=colour)}  {row.name:<14}  {row.found}")
-            if row.fix and row.status != "ok":
-                typer.echo(f"      fix: {row.fix}")
+        mark, colour = _MARK[row.status]
+        say(f"{typer.style(mark, fg=colour)}  {row.name:<14}  {row.found}")
+        if row.fix and row.status != "ok":
+            say(f"      fix: {row.fix}")
     is_ready = all(row.status != "fail" for row in rows)
-    if as_json:
-        echo_json({"is_ready": is_ready, "rows": rows})
-    elif is_ready:
-        typer.echo("\nThis host is ready. Next: arena demo")
+    show({"is_ready": is_ready, "rows": rows}, ["\nThis host is ready. Next: arena demo"] if is_ready else ())
     if not is_ready:
         raise typer.Exit(EXIT_NOT_READY)

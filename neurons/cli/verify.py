@@ -16,54 +16,44 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from arena.chain.keys import verify as verify_signature
+from arena.chain.opening import open_subtensor
+from arena.chain.port import Subtensor
+from arena.export.files import MANIFEST, bring_export, is_location, read_manifest
+from arena.export.model import LogRange
+from arena.records.log import Checkpoint, read_checkpoint, require_anchor
+from arena.records.model import StoredCheckpoint
+from arena.records.proof import encode_proof
+from arena.records.proof import prove as prove_record
+from arena.records.verification import DEFECTS_KEPT, VerifyReport, verify_store
 from foundation.errors import ArenaError
 from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_USAGE
-from neurons.cli.options import (
-    MESSAGE_NOT_FOUND,
-    ClusterOption,
-    JsonOption,
-    RecordArgument,
-    StoreFlags,
-    ValidatorOption,
-    find_record,
-    state_folder,
-)
-from neurons.cli.presenter import echo_json, printable, show_progress
+from neurons.cli.options import MESSAGE_NOT_FOUND, ClusterOption, StoreFlags, ValidatorOption, find_record, state_folder
+from neurons.cli.presenter import is_json, printable, show, show_progress
+from neurons.cluster.ray_executor import open_executor
 
 if TYPE_CHECKING:
-    from arena.chain.port import Subtensor
-    from arena.export.model import LogRange
     from arena.export.verification import Wrong
-    from arena.records.log import Checkpoint
-    from arena.records.model import SignedRecord
-    from arena.records.proof import Proof
-    from arena.records.verification import VerifyReport
     from arena.store.postgres import PostgresStore
 
 NETUID = 15
 DEFECTS_SHOWN = 10
 
-_Notes = Annotated[
-    list[Path] | None, typer.Option("--checkpoint", help="A signed checkpoint the log must contain. Repeatable.")
-]
-_Chain = Annotated[str, typer.Option("--chain", help="Compare anchors with this network: local, finney, test, a URL.")]
-_Processes = Annotated[
-    int | None,
-    typer.Option("--processes", min=0, help="Processes that verify; 0: only this one. Default: cores."),
-]
-
 
 def verify(
     store: StoreFlags,
     export: Annotated[
-        str | None, typer.Option("--export", help="Check an export, without a store: a folder, or s3://bucket/prefix.")
+        str | None, typer.Option(help="Check an export, without a store: a folder, or s3://bucket/prefix.")
     ] = None,
-    checkpoint: _Notes = None,
-    chain: _Chain = "",
-    netuid: Annotated[int, typer.Option("--netuid", min=0, help="The subnet on --chain.")] = NETUID,
-    processes: _Processes = None,
+    checkpoint: Annotated[
+        list[Path] | None, typer.Option(help="A signed checkpoint the log must contain. Repeatable.")
+    ] = None,
+    chain: Annotated[str, typer.Option(help="Compare anchors with this network: local, finney, test, a URL.")] = "",
+    netuid: Annotated[int, typer.Option(min=0, help="The subnet on --chain.")] = NETUID,
+    processes: Annotated[
+        int | None, typer.Option(min=0, help="Processes that verify; 0: only this one. Default: cores.")
+    ] = None,
     cluster: ClusterOption = "",
-    as_json: JsonOption = False,
 ) -> None:
     """Check every signature, hash, link, body and reference of every log this login may read.
 
@@ -79,10 +69,9 @@ def verify(
     checkpoints given here, and with --chain against the block it names.
 
     """
-    from arena.export.files import bring_export, is_location
-
     if cluster and export is None:
         raise typer.BadParameter("a store is verified where it is; give --export", param_hint="--cluster")
+    subtensor = _subtensor(chain, netuid, store.state_dir)
     if export is not None:
         if is_location(export):
             with show_progress() as progress:
@@ -92,39 +81,32 @@ def verify(
             raise typer.BadParameter(f"there is no folder {export}", param_hint="--export")
         verify_folder(
             folder,
-            as_json=as_json,
             processes=processes,
             cluster=cluster,
             state_dir=store.state_dir,
             points=_read_points(checkpoint or []),
-            subtensor=_subtensor(chain, netuid, store.state_dir),
+            subtensor=subtensor,
         )
         return
     report = store.run(
-        lambda logs: _verify(
-            logs, checkpoint or [], _subtensor(chain, netuid, store.state_dir), processes, is_quiet=as_json
-        ),
+        lambda logs: _verify(logs, checkpoint or [], subtensor, processes),
         is_owner=True,  # every log that a state folder holds, also one of another hotkey
     )
-    if as_json:
-        echo_json({"ok": report.is_ok, **msgspec.to_builtins(report)})
-    else:
-        for line in report_lines(report):
-            typer.echo(line)
+    show({"ok": report.is_ok, **msgspec.to_builtins(report)}, report_lines(report))
     if not report.is_ok:
         raise typer.Exit(EXIT_INTEGRITY)
 
 
-def prove(
-    which: RecordArgument,
+async def prove(
+    which: Annotated[
+        str, typer.Argument(metavar="SEQ|ID", help="Record number, or beginning of a record, body or attempt id.")
+    ],
     store: StoreFlags,
-    out: Annotated[Path, typer.Option("--out", help="File to write the proof to.")],
+    out: Annotated[Path, typer.Option(help="File to write the proof to.")],
     older: Annotated[
         Path | None, typer.Option("--from", help="An older signed checkpoint: prove that nothing in it was changed.")
     ] = None,
-    content: Annotated[
-        Path | None, typer.Option("--content", help="Also write the record's content here, byte for byte.")
-    ] = None,
+    content: Annotated[Path | None, typer.Option(help="Also write the record's content here, byte for byte.")] = None,
     validator: ValidatorOption = "",
 ) -> None:
     """Write a proof that a record stands in the log whose state its validator signed.
@@ -133,14 +115,20 @@ def prove(
     needs nothing but Python. The proof is made under the newest stored checkpoint. It says nothing about what
     the record holds; its content is a file of its own, and not public before the problem's release.
     """
-    from arena.records.proof import encode_proof
-
     older_note = _read_note(older) if older else ""
-    found = store.run(lambda log: _prove(log, which, validator, older_note))
-    if found is None:
-        typer.echo(MESSAGE_NOT_FOUND.format(which=which), err=True)
-        raise typer.Exit(EXIT_USAGE)
-    proof, record = found
+    async with store.open() as log:
+        found = await find_record(log, which, validator)
+        if found is None:
+            typer.echo(MESSAGE_NOT_FOUND.format(which=which), err=True)
+            raise typer.Exit(EXIT_USAGE)
+        record, _ = found
+        covering = await log.checkpoints(record.validator, after_size=record.seq - 1)
+        if not covering:
+            raise ArenaError("V2053", f"no stored checkpoint of {record.validator} covers record {record.seq} yet")
+        note = covering[-1].note
+        proof, record = await prove_record(
+            log, record.validator, record.seq, note, verify_signature, older_note=older_note
+        )
     out.write_bytes(encode_proof(proof))
     typer.echo(f"{out}: record {proof.seq} of {proof.validator}, {len(proof.inclusion)} hashes to the signed root")
     if content:
@@ -152,7 +140,6 @@ def prove(
 def verify_folder(
     folder: Path,
     *,
-    as_json: bool,
     processes: int | None = None,
     cluster: str = "",
     state_dir: Path | None = None,
@@ -166,10 +153,7 @@ def verify_folder(
     with exit code 4 when anything is wrong; the first wrong place is named first. Raises ArenaError V2052 when
     processes died, and V2207, V2060 for a cluster.
     """
-    from arena.chain.keys import verify as verify_signature
-    from arena.export.files import read_manifest
     from arena.export.verification import verify_export
-    from neurons.cluster.ray_executor import open_executor
 
     try:
         log = read_manifest(folder).log
@@ -188,19 +172,14 @@ def verify_folder(
         )
     if report.is_ok and subtensor is not None:
         report = msgspec.structs.replace(report, wrong=_compared_with_chain(folder, subtensor))
-    if as_json:
-        echo_json({"ok": report.is_ok, **msgspec.to_builtins(report)})
-    else:
-        for wrong in report.wrong:
-            typer.echo(printable(f"WRONG {wrong.place}: {wrong.detail}"), err=True)
-        if report.is_ok:
-            signed = f"manifest signed by {report.signer}" if report.signer else "manifest not signed"
-            typer.echo(f"log of {report.validator}: records {report.first_seq} to {report.last_seq} are as signed")
-            if points:
-                typer.echo(f"compared with {len(points)} checkpoints that were kept elsewhere")
-            if subtensor:
-                typer.echo("its last checkpoint stands on chain, in the block it names")
-            typer.echo(f"ok: {report.trajectories:,} trajectories; {signed}")
+    lines = [f"log of {report.validator}: records {report.first_seq} to {report.last_seq} are as signed"]
+    lines += [f"compared with {len(points)} checkpoints that were kept elsewhere"] if points else []
+    lines += ["its last checkpoint stands on chain, in the block it names"] if subtensor else []
+    signed = f"manifest signed by {report.signer}" if report.signer else "manifest not signed"
+    lines.append(f"ok: {report.trajectories:,} trajectories; {signed}")
+    show({"ok": report.is_ok, **msgspec.to_builtins(report)}, lines if report.is_ok else ())
+    for wrong in () if is_json() else report.wrong:
+        typer.echo(printable(f"WRONG {wrong.place}: {wrong.detail}"), err=True)
     if not report.is_ok:
         raise typer.Exit(EXIT_INTEGRITY)
 
@@ -220,11 +199,7 @@ def _require_comparable(log: LogRange, points: Sequence[Checkpoint], subtensor: 
 
 def _compared_with_chain(folder: Path, subtensor: Subtensor) -> tuple[Wrong, ...]:
     """What of an export contradicts the chain. Raises U3030 when the chain is away."""
-    from arena.chain.keys import verify as verify_signature
-    from arena.export.files import MANIFEST, read_manifest
     from arena.export.verification import Wrong
-    from arena.records.log import require_anchor
-    from arena.records.model import StoredCheckpoint
 
     log = read_manifest(folder).log
     last = StoredCheckpoint(
@@ -239,19 +214,10 @@ def _compared_with_chain(folder: Path, subtensor: Subtensor) -> tuple[Wrong, ...
 
 
 async def _verify(
-    store: PostgresStore,
-    checkpoints: list[Path],
-    subtensor: Subtensor | None,
-    processes: int | None,
-    *,
-    is_quiet: bool,
+    store: PostgresStore, checkpoints: list[Path], subtensor: Subtensor | None, processes: int | None
 ) -> VerifyReport:
-    from arena.chain.keys import verify as verify_signature
-    from arena.records.verification import verify_store
-    from neurons.cluster.ray_executor import open_executor
-
     total = sum([(await store.head(name)).seq for name in await store.validators()])
-    with show_progress(is_quiet=is_quiet) as progress, open_executor("", processes, total, state_dir=None) as executor:
+    with show_progress(is_quiet=is_json()) as progress, open_executor("", processes, total, state_dir=None) as executor:
         return await verify_store(
             store,
             verify_signature,
@@ -266,9 +232,6 @@ async def _verify(
 def _read_points(paths: list[Path]) -> list[Checkpoint]:
     """The signed checkpoints of these files. Raises ArenaError V2050 for one that its validator did not sign, V2027 for
     a file that can't be read."""
-    from arena.chain.keys import verify as verify_signature
-    from arena.records.log import read_checkpoint
-
     return [read_checkpoint(_read_note(path), verify_signature) for path in paths]
 
 
@@ -281,35 +244,15 @@ def _read_note(path: Path) -> str:
 
 
 def _subtensor(chain: str, netuid: int, state_dir: Path | None) -> Subtensor | None:
-    from arena.chain.opening import open_subtensor
-    from neurons.settings.inputs import unix_ms
-
     if not chain:
         return None
+    from neurons.settings.inputs import unix_ms
+
     return open_subtensor(chain, netuid=netuid, state_dir=state_folder(state_dir), now_ms=unix_ms)
-
-
-async def _prove(
-    store: PostgresStore, which: str, validator: str, older_note: str
-) -> tuple[Proof, SignedRecord] | None:
-    from arena.chain.keys import verify as verify_signature
-    from arena.records.proof import prove as prove_record
-
-    found = await find_record(store, which, validator)
-    if found is None:
-        return None
-    record, _ = found
-    covering = await store.checkpoints(record.validator, after_size=record.seq - 1)
-    if not covering:
-        raise ArenaError("V2053", f"no stored checkpoint of {record.validator} covers record {record.seq} yet")
-    note = covering[-1].note
-    return await prove_record(store, record.validator, record.seq, note, verify_signature, older_note=older_note)
 
 
 def report_lines(report: VerifyReport) -> Iterator[str]:
     """The verification's result: how far it went, what it could not check, and the bad records, the first one first."""
-    from arena.records.verification import DEFECTS_KEPT
-
     kinds = ", ".join(f"{count} {kind}" for kind, count in report.kinds.items())
     yield f"{report.records} records ({kinds or 'none'}), {report.bodies} bodies, {len(report.logs)} logs"
     for log in report.logs:

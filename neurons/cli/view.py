@@ -20,33 +20,17 @@ from arena.export.files import AGENTS, LOG, MANIFEST, read_rows, read_scrubbed
 from arena.export.model import LogRow
 from arena.records.body import decode_body, decode_content
 from arena.records.inspection import inspect
-from arena.records.model import (
-    EvaluationRecord,
-    RecordContent,
-    SignedRecord,
-    VerdictRecord,
-    entry_of,
-    envelope_of,
-)
+from arena.records.model import EvaluationRecord, RecordContent, SignedRecord, VerdictRecord, entry_of
 from arena.view.page import trace_lines
 from arena.view.reading import Field, TraceView, chain_fact, view_evaluation, view_trace
 from harness.trace import EvaluationBody
 from judge.render import render
 from judge.verdict import UnscoredVerdict, Verdict, counted_verdict
 from neurons.cli.exit_codes import EXIT_FAILED
-from neurons.cli.options import (
-    MESSAGE_NOT_FOUND,
-    CatalogueOption,
-    JsonOption,
-    StoreFlags,
-    ValidatorOption,
-    command,
-    find_record,
-    logs_of,
-    read_or_none,
-)
-from neurons.cli.presenter import echo_json, echo_styled, text_width
-from neurons.cli.records import plain_content, record_lines
+from neurons.cli.judge import body_and_verdicts, evaluations_of
+from neurons.cli.options import MESSAGE_NOT_FOUND, CatalogueOption, StoreFlags, ValidatorOption, command, find_record
+from neurons.cli.presenter import show, styled, text_width
+from neurons.cli.records import record_lines, record_row
 from neurons.practice.run import LocalRun, default_cache_dir, read_run
 from neurons.race.sentences import names_of
 
@@ -82,14 +66,7 @@ async def traces_of_store(
 ) -> FoundTraces | None:
     """Those of a race, or the one that a number or the beginning of an id names; None where there is nothing. `explain`
     says what problems asked."""
-    found: list[tuple[SignedRecord, EvaluationRecord]] = []
-    for name in await logs_of(store, validator):
-        async for record in store.records(name, kinds=("evaluation",), race_id=which):
-            content = read_or_none(record)
-            if isinstance(content, RecordContent) and isinstance(content.payload, EvaluationRecord):
-                found.append((record, content.payload))
-            if len(found) >= TRACES_MAX:
-                break
+    found = (await evaluations_of(store, validator, which))[:TRACES_MAX]
     if not found:
         one = await find_record(store, which, validator)
         if one is None or not isinstance(one[1], RecordContent) or not isinstance(one[1].payload, EvaluationRecord):
@@ -100,21 +77,19 @@ async def traces_of_store(
     points = {name: await store.checkpoints(name) for name in logs}
     traces, missing = list[tuple[TraceView, EvaluationBody]](), list[str]()
     for record, evaluation in found:
-        name = record.validator
-        stored = await store.body(evaluation.body_sha256, name)
-        if stored is None:
+        judged = await body_and_verdicts(store, record.validator, evaluation.body_sha256)
+        if judged is None:
             missing.append(f"record {record.seq}: its body is not stored")
             continue
-        body = decode_body(stored.content)
-        judging = [decode_content(one.content).payload for one in await store.verdicts_on([stored.body_sha256], name)]
+        body, verdicts = judged
         view = view_trace(
             body,
             name=str(record.seq),
             outcome=evaluation.outcome,
-            verdicts=[one.verdict for one in judging if isinstance(one, VerdictRecord)],
+            verdicts=verdicts,
             constraints=explain(evaluation, body.catalogue_sha256).constraints,
             facts=record_facts(evaluation, names),
-            proof=(*signature_facts(record), chain_fact(record.seq, points[name])),
+            proof=(*signature_facts(record), chain_fact(record.seq, points[record.validator])),
         )
         traces.append((view, body))
     return FoundTraces(which, tuple(traces), tuple(missing))
@@ -190,14 +165,13 @@ def view(
             show_default=False,
         ),
     ] = "",
-    trace: Annotated[str, typer.Option("--trace", help="Of several, the one with this problem id or number.")] = "",
+    trace: Annotated[str, typer.Option(help="Of several, the one with this problem id or number.")] = "",
     is_whole: Annotated[bool, typer.Option("--whole", help="Fold no result and cut no text.")] = False,
     is_as_judged: Annotated[
         bool, typer.Option("--as-judged", help="Print the text that a judge is shown, and nothing else.")
     ] = False,
     validator: ValidatorOption = "",
     catalogue: CatalogueOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Look at traces: what happened, what was asked, what failed.
 
@@ -216,7 +190,7 @@ def view(
     except msgspec.MsgspecError as error:
         raise typer.BadParameter(f"{target} is neither a run nor a body: {error}", param_hint="TARGET") from error
     if found is None:
-        _show_record(store, target, validator, is_whole=is_whole, as_json=as_json)
+        _show_record(store, target, validator, is_whole=is_whole)
         return
     kept = [one for one in found.traces if trace == one[0].name or one[1].problem_id.startswith(trace)]
     found = found._replace(traces=tuple(kept))
@@ -226,12 +200,8 @@ def view(
         of_one = f" with --trace {trace}" if trace else ""
         typer.echo(f"nothing to show of {target or 'the last run'}{of_one}", err=True)
         raise typer.Exit(EXIT_FAILED)
-    if as_json:
-        echo_json([view for view, _ in found.traces])
-    elif is_as_judged:
-        typer.echo("\n\n".join(render(body).text for _, body in found.traces))
-    else:
-        _print(found, is_whole=is_whole)
+    lines = ["\n\n".join(render(body).text for _, body in found.traces)] if is_as_judged else _lines(found, is_whole)
+    show([view for view, _ in found.traces], lines)
 
 
 def _found(target: str, validator: str, catalogue: Path | None, store: StoreFlags) -> FoundTraces | None:
@@ -251,29 +221,27 @@ def _found(target: str, validator: str, catalogue: Path | None, store: StoreFlag
     return store.run(lambda logs: traces_of_store(logs, target, explain, validator))
 
 
-def _show_record(store: StoreFlags, which: str, validator: str, *, is_whole: bool, as_json: bool) -> None:
+def _show_record(store: StoreFlags, which: str, validator: str, *, is_whole: bool) -> None:
     """Any other record, field by field."""
     found = store.run(lambda logs: find_record(logs, which, validator))
     if found is None:
         typer.echo(MESSAGE_NOT_FOUND.format(which=which), err=True)
         raise typer.Exit(EXIT_FAILED)
     record, content = found
-    if as_json:
-        echo_json({**envelope_of(record), "content": plain_content(record, content)})
-    else:
-        echo_styled(record_lines(record, content, is_whole=is_whole))
+    lines = styled(record_lines(record, content, is_whole=is_whole))
+    show(record_row(record, content), lines)
 
 
-def _print(found: FoundTraces, *, is_whole: bool) -> None:
+def _lines(found: FoundTraces, is_whole: bool) -> Iterator[str]:
     """One trace whole; of several a line each, and how to see one."""
     width = text_width()
     if len(found.traces) == 1:
-        echo_styled(trace_lines(found.traces[0][0], width, is_whole=is_whole))
+        yield from styled(trace_lines(found.traces[0][0], width, is_whole=is_whole))
         return
-    typer.echo(f"{found.title}: {len(found.traces)} traces")
+    yield f"{found.title}: {len(found.traces)} traces"
     longest = max(len(view.name) for view, _ in found.traces)
     for view, body in found.traces:
         version = dict(view.facts).get("version", "")  # of a record: name and hash; a run is of one agent
         whose = f"{body.problem_id[:6]} {version[:10]:<10} " if version else ""
-        typer.echo(f"{view.name:<{longest}} {whose}{view.result}"[:width])
-    typer.echo(f"\none of them: add --trace {found.traces[0][0].name}")
+        yield f"{view.name:<{longest}} {whose}{view.result}"[:width]
+    yield f"\none of them: add --trace {found.traces[0][0].name}"

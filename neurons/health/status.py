@@ -167,7 +167,7 @@ def note_ending(state_dir: Path, failure: Failure | None, now_ms: int) -> None:
     write_node_file(state_dir, NodeFile(beat=beat, ending=Ending(at_ms=now_ms, failure=failure)))
 
 
-SILENT_MS = 180_000  # six heartbeats
+SILENT_MS = 180_000  # of many heartbeats
 OVERDUE_MS, WAITING_LONG_MS, STARTING_MS = 3_600_000, 1_800_000, 60_000
 CHECKPOINT_LATE, ANCHOR_LATE = 3, 4  # times their schedule
 DISK_LEAST_BYTES = 2 << 30

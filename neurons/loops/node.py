@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import msgspec
@@ -30,7 +31,6 @@ from arena.records.model import Conditions, HostFacts
 from arena.records.port import WorkItem
 from arena.records.sequencer import Sequencer
 from arena.store.postgres import PostgresStore
-from arena.web.server import ChainServer
 from foundation.codes import JUDGE_BUDGET_SPENT
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError, Failure
@@ -41,6 +41,9 @@ from neurons.settings.settings import Endpoint, Settings
 from neurons.worker.pool import WorkerPool
 from problems.model import Problem, Product
 from problems.suites import Variant, VariantMaker
+
+if TYPE_CHECKING:
+    from arena.web.server import ChainServer
 
 
 class SuiteVariants:

@@ -17,9 +17,9 @@ from typing import Literal
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
-from arena.api.http import address_of
 from arena.policy import Policy
 from foundation.errors import ArenaError, Failure
+from harness.catalogue.server import address_of
 from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.worker.ports import child_environment
 from problems.model import Problem

@@ -12,7 +12,7 @@ import os
 import platform
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import structlog
@@ -29,7 +29,6 @@ from arena.store.embedded import embedded_server
 from arena.store.location import StoreLocation, read_location, write_location
 from arena.store.objects import BodyObjects, open_objects
 from arena.store.postgres import PostgresStore
-from arena.web.server import ChainServer
 from foundation.codes import RUNTIME_UNKNOWN
 from foundation.errors import ArenaError
 from harness.catalogue.server import listen
@@ -40,7 +39,7 @@ from neurons.loops.node import JudgeBudgets, Node, SuiteVariants
 from neurons.loops.serving import NO_SOCKET, Serving, ServingSetup
 from neurons.node.bank import open_bank, prepare_local_chain
 from neurons.node.operator_files import take_operator_files
-from neurons.node.reporting import ProbeServer
+from neurons.node.reporting import serve_probes
 from neurons.race.sharing import open_sharing
 from neurons.settings.endpoints import check_endpoints, chosen_endpoints
 from neurons.settings.inputs import (
@@ -59,6 +58,9 @@ from neurons.settings.settings import Endpoint, Settings
 from neurons.worker.pool import RESTS, WorkerPool
 from neurons.worker.ports import episode_deadline_s, usable_memory_bytes, worker_count, worker_setup
 from problems.model import SCORING_PIPELINE, Problem
+
+if TYPE_CHECKING:
+    from arena.web.server import ChainServer
 
 BODIES_LOOKED_FOR = 16
 STREAMS_MAX = 32  # of the live tail at once
@@ -80,7 +82,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
     chain = chain_of(settings)
     require_own_folder(settings.state_dir, signer.hotkey)
     metrics, log = Metrics(), structlog.get_logger()
-    ProbeServer(metrics.registry, settings.state_dir, unix_ms).serve(settings.metrics_host, settings.metrics_port)
+    serve_probes(metrics.registry, settings.state_dir, unix_ms, settings.metrics_host, settings.metrics_port)
     async with contextlib.AsyncExitStack() as stack:
         await prepare_local_chain(chain, signer)
         permitted = await permitted_at_start(chain, signer.hotkey, settings.state_dir)
@@ -232,6 +234,8 @@ def open_local_chain(settings: Settings, chain: Subtensor, stack: contextlib.Asy
         return None
     if not isinstance(chain, LocalSubtensor):
         raise ArenaError("V2030", f"local_chain_port: the chain of {settings.network} is not this machine's to serve")
+    from arena.web.server import ChainServer  # few nodes serve a chain; the servers of pages come with it
+
     return ChainServer(chain, stack.enter_context(listen(settings.public_host, settings.local_chain_port)))
 
 

@@ -116,11 +116,21 @@ async def _first_release(
     """The newest whole release to be had now; for a node that can't start without one, whenever it comes."""
     puller = ReleasePuller(sharing.peers, releases, operator, verify) if sharing else None
     must_wait, said, failures = bool(settings.operator_hotkey) and not settings.policy, set[tuple[str, str]](), 0
+    log = structlog.get_logger()
     while True:
         whole = of_operator(releases.whole(), operator, verify)
         if puller is not None:
             limit_s = None if must_wait and whole is None else START_S
-            await _ask(puller, chain, signer.hotkey, releases, said, limit_s)
+            try:
+                async with asyncio.timeout(limit_s):
+                    peers = peers_of(await chain.metagraph(), signer.hotkey)
+                    log_turn(await puller.turn(peers), releases, said)
+            except TimeoutError:
+                log.info("operator's files are fetched while the node runs", seconds=limit_s)
+            except ArenaError as error:
+                if not error.entry.is_retryable:
+                    raise
+                log.warning("operator's files", code=error.failure.code, detail=error.failure.detail)
             whole = of_operator(releases.whole(), operator, verify)
         if whole is not None or not must_wait:
             return whole.release if whole else None
@@ -130,31 +140,8 @@ async def _first_release(
             raise ArenaError(FILES_LACKING, detail)
         failures += 1
         pause_s = PAUSES.pause_ms(failures) / 1_000
-        log = structlog.get_logger()
         log.warning("waiting for the operator's files", code=FILES_LACKING, detail=lacking, seconds=pause_s)
         await sleep(pause_s)
-
-
-async def _ask(
-    puller: ReleasePuller,
-    chain: Subtensor,
-    own_hotkey: str,
-    releases: ReleaseStore,
-    said: set[tuple[str, str]],
-    limit_s: float | None,
-) -> None:
-    """Ask the other validators once, for `limit_s` at most. What a retry can mend is logged, all else raised."""
-    log = structlog.get_logger()
-    try:
-        async with asyncio.timeout(limit_s):
-            peers = peers_of(await chain.metagraph(), own_hotkey)
-            log_turn(await puller.turn(peers), releases, said)
-    except TimeoutError:
-        log.info("operator's files are fetched while the node runs", seconds=limit_s)
-    except ArenaError as error:
-        if not error.entry.is_retryable:
-            raise
-        log.warning("operator's files", code=error.failure.code, detail=error.failure.detail)
 
 
 async def _unfinished_policy(store: PostgresStore, policy: Policy) -> Policy | None:

@@ -76,7 +76,7 @@ def banner(settings: Settings, node: Node) -> str:
     return "\n".join([head, *(f"  {name:<7}{text}" for name, text in rows)])
 
 
-EVERY_S = 30.0
+EVERY_S = 10.0
 _BANK_EVERY_MS = 600_000
 
 
@@ -256,41 +256,33 @@ def next_deadline(state: RaceState, validator: str, now_ms: int) -> Deadline | N
     return Deadline(what="results accepted until", at_ms=max(closes_ms, drawn_ms) + rules.run_ms)
 
 
-class ProbeServer:
-    """The listener of one node. Reads what is asked for at each request and keeps nothing."""
+def serve_probes(registry: CollectorRegistry, state_dir: Path, now_ms: Callable[[], int], host: str, port: int) -> None:
+    """Answer probes at `host`:`port` until the process ends, from what is found at each request; port 0 serves nothing.
+    `now_ms` gives unix milliseconds. Raises ArenaError V2014 when the port is taken."""
+    if not port:
+        return
+    metrics = make_wsgi_app(registry)
 
-    def __init__(self, registry: CollectorRegistry, state_dir: Path, now_ms: Callable[[], int]) -> None:
-        """`now_ms` gives unix milliseconds."""
-        self._metrics = make_wsgi_app(registry)
-        self._state_dir, self._now_ms = state_dir, now_ms
-
-    def serve(self, host: str, port: int) -> None:
-        """Answer at `host`:`port` until the process ends; port 0 serves nothing. Raises ArenaError V2014 when it is
-        taken."""
-        if not port:
-            return
-        try:
-            server = make_server(
-                host, port, self._answer, server_class=ThreadingWSGIServer, handler_class=_ProbeHandler
-            )
-        except OSError as error:
-            told, fix = f"metrics_port {port} of {host} cannot be had: {error.strerror}", f"--metrics-port {port + 1}"
-            raise ArenaError("V2014", told, fix=f"{fix}, or 0 for none") from error
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-
-    def _answer(self, environ: dict[str, Any], start: Callable[..., object]) -> Iterable[bytes]:
+    def answer(environ: dict[str, Any], start: Callable[..., object]) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
         if path in ("/", "/metrics"):
-            found: Iterable[bytes] = self._metrics(environ, start)
+            found: Iterable[bytes] = metrics(environ, start)
             return found
         if path not in ("/healthz", "/readyz"):
             start("404 Not Found", [("Content-Type", "text/plain")])
             return [b"/metrics, /healthz and /readyz are here\n"]
-        status = look(self._state_dir, None, self._now_ms())
+        status = look(state_dir, None, now_ms())
         is_good = status.is_running and (path == "/healthz" or not status.needs_person)
         points = [] if path == "/healthz" and is_good else status.points
         start("200 OK" if is_good else "503 Service Unavailable", [("Content-Type", "application/json")])
         return [msgspec.json.encode({"is_running": status.is_running, "points": points})]
+
+    try:
+        server = make_server(host, port, answer, server_class=ThreadingWSGIServer, handler_class=_ProbeHandler)
+    except OSError as error:
+        told, fix = f"metrics_port {port} of {host} cannot be had: {error.strerror}", f"--metrics-port {port + 1}"
+        raise ArenaError("V2014", told, fix=f"{fix}, or 0 for none") from error
+    threading.Thread(target=server.serve_forever, daemon=True).start()
 
 
 class _ProbeHandler(WSGIRequestHandler):

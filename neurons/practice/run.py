@@ -16,6 +16,8 @@ from pathlib import Path
 import msgspec
 import typer
 
+from arena.bank.suite_signature import open_shipped
+from arena.chain.keys import verify
 from arena.evaluate import EvaluatePorts, Evaluation, evaluate
 from foundation.codes import NOT_RECORDED
 from foundation.durable_files import write_whole
@@ -197,9 +199,6 @@ def _known(settings: Settings, file: Path | None, *, is_suite: bool) -> Sequence
         by_bucket = [[one for one in suite if one.bucket == bucket] for bucket in BUCKETS]
         return [one for group in itertools.zip_longest(*by_bucket) for one in group if one]
     if is_suite:
-        from arena.bank.suite_signature import open_shipped
-        from arena.chain.keys import verify
-
         return open_shipped(str(file), verify).problems
     try:
         lines = file.read_bytes().splitlines()

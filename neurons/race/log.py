@@ -30,6 +30,8 @@ from arena.records.body import decode_content
 from arena.records.model import Payload, ReleaseRecord, SettlementRecord, SignedRecord, Subject
 from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
+from harness.catalogue.layout import read_manifest
+from harness.catalogue.native import open_catalogue
 from problems.score import ProductOf
 
 QUALIFYING = ""  # the race id under which qualifying runs
@@ -262,9 +264,6 @@ def open_explainer(state_dir: Path, catalogue: Path | None = None) -> BatchExpla
     opened: dict[str, ProductOf] = {}
 
     def products_of(catalogue_sha256: str) -> ProductOf | None:
-        from harness.catalogue.layout import read_manifest
-        from harness.catalogue.native import open_catalogue
-
         folders = [*([catalogue] if catalogue else []), *sorted((state_dir / "catalogues").glob("*/"))]
         for folder in folders if catalogue_sha256 not in opened else ():
             try:

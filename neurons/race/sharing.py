@@ -38,15 +38,11 @@ from neurons.loops.node import Node, OperatorFiles, Permits, Sharing
 from neurons.loops.run_loop import StopSignal, run_loop
 from neurons.race.clock import RaceClock
 from neurons.settings.inputs import held_path
-from neurons.settings.released import (
-    place_files,
-    released_policy,
-)
+from neurons.settings.released import place_files, released_policy
 from neurons.settings.settings import Settings
 
 if TYPE_CHECKING:
     from arena.web.server import ExchangeServer
-
 
 LOOK_EVERY_S = 60.0  # at the address that the chain names; a chain that refused one is asked again then
 
@@ -54,15 +50,13 @@ LOOK_EVERY_S = 60.0  # at the address that the chain names; a chain that refused
 class AddressLoop:
     """Keeps one address of a node's hotkey on chain."""
 
+    name, every_s = "address", LOOK_EVERY_S
+
     def __init__(self, node: Node, endpoint: str, *, whose: str, told: str = "") -> None:
         """`whose` begins the log lines; `told` is the sentence of one that went well, before the address."""
         self._node, self._endpoint, self._whose, self._told = node, endpoint, whose, told
 
-    async def run(self, drain: StopSignal) -> None:
-        """Turn until drained."""
-        await run_loop("address", self.publish, drain, self._node.log, every_s=LOOK_EVERY_S)
-
-    async def publish(self) -> None:
+    async def turn(self) -> None:
         """Publish the address unless the chain names it or this hotkey is not on it. Raises ArenaError U3030."""
         node = self._node
         metagraph = await node.chain.metagraph()
@@ -128,9 +122,7 @@ class SharingLoop:
         """`race_id` is the race this node is at."""
         self._node, self._ports, self._race_id = node, ports, race_id
         self._metagraph: Metagraph | None = None
-        self._permitted: frozenset[str] = frozenset()
         self._progress_not_before_ms = 0
-        self._address = AddressLoop(node, ports.endpoint, whose="address")
         self._block = self._relayed = -1  # the final block looked at last, and the one whose sources were asked for
         self._seen: dict[str, PeerSeen] = {}
         self._relay = SourceRelay(
@@ -149,7 +141,6 @@ class SharingLoop:
             run_loop("sharing", self.turn, drain, log, every_s=TURN_S),
             run_loop("sources", self.bring_sources, drain, log, every_s=TURN_S),
             run_loop("hearing", self.hear, drain, log, every_s=TURN_S),
-            self._address.run(drain),
         )
 
     async def _take(self, submission: SignedSubmission, commitment_block: int) -> None:
@@ -157,11 +148,11 @@ class SharingLoop:
 
     def has_permit(self, hotkey: str) -> bool:
         """Whether a hotkey held a permit when the chain was last asked."""
-        return hotkey in self._permitted
+        return hotkey in self._ports.permits.hotkeys
 
     def peers_seen(self) -> tuple[PeerSeen, ...]:
         """The others that answered, and under which rules they run."""
-        return tuple(self._seen[hotkey] for hotkey in sorted(self._seen) if hotkey in self._permitted)
+        return tuple(self._seen[hotkey] for hotkey in sorted(self._seen) if hotkey in self._ports.permits.hotkeys)
 
     async def turn(self) -> None:
         """Look at the next final block, if there is one, and do what follows. Raises ArenaError U3030 while the chain
@@ -171,7 +162,7 @@ class SharingLoop:
         if finalized == self._block:
             return
         self._metagraph = await chain.metagraph(finalized)
-        self._permitted = self._ports.permits.hotkeys = frozenset(permitted_validators(self._metagraph))
+        self._ports.permits.hotkeys = frozenset(permitted_validators(self._metagraph))
         self._block = finalized
 
     async def bring_sources(self) -> None:
@@ -180,7 +171,7 @@ class SharingLoop:
         metagraph, peers = self._metagraph, self.peers()
         if metagraph is None or not peers or metagraph.block == self._relayed:
             return
-        miners = [neuron.hotkey for neuron in metagraph.neurons if neuron.hotkey not in self._permitted]
+        miners = [neuron.hotkey for neuron in metagraph.neurons if neuron.hotkey not in self._ports.permits.hotkeys]
         commitments = await self._node.chain.commitments(miners, metagraph.block)
         fetched = await self._relay.fetch(tuple(commitments.values()), peers)
         for complaint in fetched.complaints:

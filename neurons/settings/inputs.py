@@ -14,13 +14,14 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from arena.bank.suite_signature import open_shipped, read_suite
 from arena.chain.keys import verify
+from arena.chain.opening import open_signer, open_subtensor
 from arena.chain.port import Signer, Subtensor, is_local
 from arena.gate.knowledge import GateKnowledge, make_knowledge
 from arena.policies import POLICIES
@@ -29,15 +30,18 @@ from foundation.canonical import content_hash, text_hash
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from harness.agents.registry import published_sources
+from harness.catalogue.analysis import analyzer_sha256
+from harness.catalogue.build import build_index, write_documents
+from harness.catalogue.layout import FORMAT
 from harness.catalogue.native import Engine, open_catalogue
+from harness.catalogue.synthetic import generate
 from harness.tools.registry import printed_tools
 from neurons.settings.settings import Settings
 from problems.formats import read_problems, write_problems
 from problems.model import BUCKETS, Bucket, Problem, Product
 from problems.suites import SUITES, ShippedSuite
-
-if TYPE_CHECKING:
-    from problems.titles import TitleMatcher
+from problems.synthesis import synthesize
+from problems.titles import LexicalTitles, TitleMatcher, decode_accepted, join_titles
 
 SYNTHETIC_DOCUMENTS = 20_000
 SYNTHETIC_SEED = 7
@@ -69,9 +73,6 @@ def catalogue_path(settings: Settings) -> Path:
     """The index folder: the one set, or the synthetic catalogue's in the state folder."""
     if settings.catalogue_dir is not None:
         return settings.catalogue_dir
-    from harness.catalogue.analysis import analyzer_sha256
-    from harness.catalogue.layout import FORMAT
-
     made_by = content_hash([FORMAT, analyzer_sha256()])[:8]  # an index of another release would be refused
     return settings.state_dir / "catalogues" / f"synthetic-{SYNTHETIC_DOCUMENTS}-{SYNTHETIC_SEED}-{made_by}"
 
@@ -84,9 +85,6 @@ def prepare_catalogue(settings: Settings) -> Path:
     path = catalogue_path(settings)
     if settings.catalogue_dir is not None or path.exists():
         return path
-    from harness.catalogue.build import build_index, write_documents
-    from harness.catalogue.synthetic import generate
-
     path.parent.mkdir(parents=True, exist_ok=True)
     with (path.parent / "lock").open("ab") as lock, tempfile.TemporaryDirectory(dir=path.parent) as folder:
         fcntl.flock(lock, fcntl.LOCK_EX)  # processes of a cluster's machine come here together
@@ -132,8 +130,6 @@ def prepare_suite(settings: Settings, policy: Policy, own_hotkey: str = "") -> t
             return read_problems(lines)
     if name in SUITES and _misfit(shipped := open_shipped(name, verify), catalogue) is None:
         return _first_of_each(shipped.problems, count)
-    from problems.synthesis import synthesize
-
     seed = int(text_hash(f"agent-arena/suite/{name}")[:15], 16)
     problems = synthesize(catalogue_products(settings), seed=seed, counts=spread_evenly(count))
     try:
@@ -225,8 +221,6 @@ def titles_file(settings: Settings) -> str:
 def open_titles(*paths: str | Path) -> TitleMatcher:
     """The matcher of some release files together, or `lexical/1` for none ("" is none). Raises ArenaError P4001 for a
     malformed release."""
-    from problems.titles import LexicalTitles, decode_accepted, join_titles
-
     releases = tuple(decode_accepted(Path(path).read_bytes()) for path in paths if path)
     return join_titles(releases) if releases else LexicalTitles()
 
@@ -240,8 +234,6 @@ def open_released_titles(settings: Settings) -> TitleMatcher:
 
 def signer_of(settings: Settings) -> Signer:
     """The hotkey that the settings name. Raises ArenaError V2030 when it can't be read."""
-    from arena.chain.opening import open_signer
-
     return open_signer(
         settings.network,
         name=settings.wallet_name,
@@ -253,8 +245,6 @@ def signer_of(settings: Settings) -> Signer:
 
 def chain_of(settings: Settings) -> Subtensor:
     """The chain that the settings name. Raises ArenaError as `open_subtensor` does, and V2030 for a proxy's key."""
-    from arena.chain.opening import open_subtensor
-
     of_proxy = settings.model_copy(update={"wallet_hotkey": settings.wallet_proxy})
     return open_subtensor(
         settings.network,
@@ -274,8 +264,6 @@ def code_commit() -> str:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
         if answer.returncode == 0:
             return answer.stdout.strip()
-    from importlib.metadata import PackageNotFoundError, version
-
     try:
         return f"agent-arena {version('agent-arena')}"
     except PackageNotFoundError:

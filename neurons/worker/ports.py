@@ -19,16 +19,21 @@ import msgspec
 from arena.evaluate import EvaluatePorts, Evaluation
 from arena.policy import Policy
 from foundation.errors import ArenaError, Failure
+from harness.agents.registry import reference_sha256s
+from harness.catalogue.native import open_catalogue
+from harness.inference.client import OpenAIUpstream, RequestSlots
 from harness.inference.gateway import ModelUsage
 from harness.inference.scripted.model import ScriptedUpstream
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import SandboxLevel
+from harness.sandbox.probe import open_sandbox
 from harness.sandbox.processes import own_groups
 from harness.trace import EvaluationBody
 from judge.budget import Spending
 from judge.client import DEFAULT_PATIENCE, OpenAIJudge, RetryPolicy
 from judge.render import Judge
 from judge.rubric import Rubric
+from judge.scripted import ScriptedJudge
 from judge.verdict import UnscoredVerdict, Verdict
 from neurons.settings.endpoints import SCRIPTED_PREFIX, chosen_endpoints, endpoints_of, local_models
 from neurons.settings.inputs import catalogue_path, open_titles, policy_of, prepare_catalogue, titles_file, with_models
@@ -165,11 +170,6 @@ def open_evaluate_ports(setup: WorkerSetup, *, at_once: int = 1) -> EvaluatePort
 
     Raises ArenaError V2001 (no jail), V2010 (index), U3001 (no model endpoint).
     """
-    from harness.agents.registry import reference_sha256s
-    from harness.catalogue.native import open_catalogue
-    from harness.inference.client import OpenAIUpstream, RequestSlots
-    from harness.sandbox.probe import open_sandbox
-
     timeout_ms = setup.policy.inference.attempt_timeout_ms
     opened = {
         one.name: OpenAIUpstream(
@@ -235,8 +235,6 @@ def open_judges(
     rubric: Rubric, endpoint: Endpoint | None, patience: RetryPolicy = DEFAULT_PATIENCE
 ) -> tuple[Judge, ...]:
     """One judge per model of the rubric; scripted ones need no endpoint. Raises ArenaError U3020 without one."""
-    from judge.scripted import ScriptedJudge
-
     judges: list[Judge] = []
     for model in rubric.models:
         if endpoint is None:

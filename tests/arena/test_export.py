@@ -39,6 +39,7 @@ from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError, Failure
 from harness.trace import FailedCompletion
 from judge.verdict import Refusal, UnscoredVerdict
+from neurons.cli.view import traces_of_export
 from problems.model import POOLS
 from tests.arena.export_stand import SECRET, ExportLog, export, released_race, replace, request_of, rows
 from tests.arena.log_stand import HOST, START_MS, attempt, body, episode, gate, release, settlement
@@ -115,6 +116,9 @@ def test_a_verdict_that_came_after_a_refusal_is_the_one_that_counts(log, tmp_pat
     assert export(log, tmp_path / "out", coefficient_e4_min=9_125).trajectories == 2
     report = verify_export(tmp_path / "out", verify)
     assert report.is_ok, report.wrong
+    assert all(
+        view.result.endswith("coefficient 0.9125, score 0.9125") for view, _ in traces_of_export(tmp_path / "out")
+    )
 
 
 def test_without_a_checkpoint_there_is_no_export_unless_the_logs_hotkey_signs_one(log, tmp_path):

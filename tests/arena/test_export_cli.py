@@ -85,11 +85,11 @@ def test_bad_input_is_told_and_writes_nothing(dsn, tmp_path: Path, arguments, sa
 
 def test_a_damaged_export_ends_verification_with_exit_code_4_and_names_the_place(dsn, tmp_path: Path, capsys):
     records("export", "--dsn", dsn, "--out", tmp_path / "out")
-    verify_folder(tmp_path / "out", as_json=False)
+    verify_folder(tmp_path / "out")
     assert "ok: 2 trajectories" in capsys.readouterr().out
     (tmp_path / "out" / "log" / "000000.jsonl.zst").write_bytes(b"")
     with pytest.raises(typer.Exit) as ended:
-        verify_folder(tmp_path / "out", as_json=False)
+        verify_folder(tmp_path / "out")
     assert ended.value.exit_code == 4
     assert "WRONG log/000000.jsonl.zst" in capsys.readouterr().err
 

@@ -19,6 +19,8 @@ from arena.chain.port import Commitment
 from arena.records.inspection import inspect
 from arena.records.log import (
     Checkpoint,
+    LogStart,
+    LogWalk,
     MerkleFrontier,
     checkpoint_of,
     cluster_commitment,
@@ -166,6 +168,11 @@ def test_a_checkpoint_survives_its_text_and_any_change_of_the_text_is_refused() 
     for changed in changes:
         with pytest.raises(ArenaError, match="V2050"):
             read_checkpoint(changed, verify)
+
+
+def test_a_record_that_does_not_come_next_is_not_followed() -> None:
+    with pytest.raises(ArenaError, match=r"V2050.*record 1 was expected here, 2 came"):
+        LogWalk(LogStart(validator=ALICE.hotkey)).follow(good_log().log[1])
 
 
 # -- what the records of one race say about each other

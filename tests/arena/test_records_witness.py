@@ -14,6 +14,7 @@ from arena.chain.port import Commitment
 from arena.export.verification import verify_export
 from arena.records.log import Checkpoint, read_checkpoint, sign_checkpoint
 from neurons.cli.options import StoreFlags
+from neurons.cli.presenter import printing_json
 from neurons.cli.verify import verify as verify_command
 from neurons.cli.verify import verify_folder
 from tests.arena.export_stand import ExportLog, export, released_race, replace
@@ -63,11 +64,11 @@ def test_the_chain_is_asked_for_the_block_that_the_export_names(
     sha256 = hashlib.sha256(log.signed[-1].note.encode()).hexdigest()
     held = Commitment(hotkey=log.validator, sha256=sha256, block=BLOCK)
     chain = OneSlot(held)
-    verify_folder(folder, as_json=False, subtensor=chain)
+    verify_folder(folder, subtensor=chain)
     assert (chain.asked, "stands on chain" in capsys.readouterr().out) == ([(log.validator, BLOCK)], True)
     for other in (None, replace(held, sha256="00" * 32), replace(held, block=BLOCK + 1)):
-        with pytest.raises(typer.Exit) as ended:
-            verify_folder(folder, as_json=True, subtensor=OneSlot(other))
+        with printing_json(True), pytest.raises(typer.Exit) as ended:
+            verify_folder(folder, subtensor=OneSlot(other))
         assert ended.value.exit_code == 4
         report = msgspec.json.decode(capsys.readouterr().out)
         assert (report["ok"], report["wrong"][0]["place"]) == (False, "manifest.json")

@@ -120,7 +120,9 @@ def test_the_share_of_a_top_that_left_the_subnet_burns(rules):
     assert (vector.uids, vector.weights) == ((0,), (U16_MAX,))
 
 
-def test_a_hotkey_that_stands_twice_is_refused():
+def test_a_hotkey_that_stands_twice_and_a_share_beyond_the_whole_are_refused():
+    with pytest.raises(ValueError, match="top_e4 must lie in"):
+        chain_vector([], "", metagraph(["owner"]), WeightRules(top_e4=10_001))
     with pytest.raises(ValueError, match="twice"):
         chain_vector(["m0", "m0"], "m0", metagraph(["owner", "m0"]), TAPER)
 

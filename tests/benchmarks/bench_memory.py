@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tests.benchmarks.row import Row
 from tests.neurons.arena_stand import build_small_catalogue, short_folder
-from tests.neurons.process_stand import growth_mb, soak
+from tests.neurons.process_stand import growth_mb, rest, soak
 
 RACES = int(os.environ.get("BENCH_RACES", "6"))
 COMMAND = "make bench ARGS=memory"
@@ -20,15 +20,17 @@ COMMAND = "make bench ARGS=memory"
 def measure() -> Sequence[Row]:
     """Megabytes, pages that several processes share counted once, and seconds of the command beside its node."""
     with short_folder() as base:
-        found = soak(base, build_small_catalogue(base), RACES)
-    first, last = found.races[0], found.races[-1]
+        catalogue = build_small_catalogue(base)
+        resting_mb, status_s = rest(base, catalogue)
+        races = soak(base, catalogue, RACES)
+    first, last = races[0], races[-1]
     return [
-        _row("validator at rest, memory of all processes", found.resting_mb, "MB"),
-        _row("validator in a race, most memory of all processes", max(one.most_mb for one in found.races), "MB"),
-        _row(f"validator, growth a race over {RACES} races", growth_mb(found.races), "MB"),
+        _row("validator at rest, memory of all processes", resting_mb, "MB"),
+        _row("validator in a race, most memory of all processes", max(one.most_mb for one in races), "MB"),
+        _row(f"validator, growth a race over {RACES} races", growth_mb(races), "MB"),
         _row("validator's own process after the last race", last.own_mb, "MB", first.own_mb),
         _row("processes of a validator in a race", last.processes, "processes", first.processes),
-        _row("arena validator status", found.status_s, "s"),
+        _row("arena validator status", status_s, "s"),
     ]
 
 

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -103,9 +103,9 @@ FAULTS: dict[str, Fault] = {
 }
 
 
-def series(fault: Fault, expression: str, up: int) -> Iterator[dict[str, str]]:
-    """What Prometheus would scrape every five minutes of a node with `fault`, as far as `expression` asks for it."""
-    names = set(re.findall(r"arena_\w+", expression))
+def series(fault: Fault, expressions: Iterable[str], up: int) -> Iterator[dict[str, str]]:
+    """What Prometheus would scrape every five minutes of a node with `fault`, as far as `expressions` ask for it."""
+    names = set(re.findall(r"arena_\w+", " ".join(expressions)))
     found: dict[str, list[float]] = {}
     for minute in range(0, LAST_MIN + 1, STEP_MIN):
         metrics = Metrics()
@@ -121,15 +121,15 @@ def series(fault: Fault, expression: str, up: int) -> Iterator[dict[str, str]]:
         yield {"series": name, "values": " ".join(f"{value:g}" if value % 1 else str(int(value)) for value in values)}
 
 
-def case(alert: str, expression: str, fault: Fault, count: int, up: int = 1) -> dict[str, object]:
-    """A test of promtool: `alert` fires at the end, `count` (0 or 1) times."""
-    fires = f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})'
+def case(name: str, alerts: Mapping[str, str], fault: Fault, count: int, up: int = 1) -> dict[str, object]:
+    """A test of promtool: each of `alerts`, given with its expression, fires at the end, `count` (0 or 1) times."""
     samples = [{"labels": "{}", "value": count}] if count else []
+    fires = (f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})' for alert in alerts)
     return {
-        "name": f"{alert} {'by its fault' if count else 'on a well node'}",
+        "name": name,
         "interval": f"{STEP_MIN}m",
-        "input_series": list(series(fault, expression, up)),
-        "promql_expr_test": [{"expr": fires, "eval_time": f"{LAST_MIN}m", "exp_samples": samples}],
+        "input_series": list(series(fault, alerts.values(), up)),
+        "promql_expr_test": [{"expr": expr, "eval_time": f"{LAST_MIN}m", "exp_samples": samples} for expr in fires],
     }
 
 
@@ -156,12 +156,12 @@ def test_every_alert_fires_by_its_fault_and_none_on_a_well_node(tmp_path: Path) 
     def nothing(metrics: Metrics, minute: int) -> None:
         """A well node's fault."""
 
-    cases = [case("NodeDown", expressions["NodeDown"], nothing, 1, up=0)]
-    for alert, expression in expressions.items():
-        cases.append(case(alert, expression, nothing, 0))
-        if alert in FAULTS:
-            cases.append(case(alert, expression, FAULTS[alert], 1))
-    told = {"rule_files": [str(ALERTS)], "evaluation_interval": "1m", "tests": cases}
+    cases = [
+        case("all, on a well node", expressions, nothing, 0),
+        case("NodeDown, by its fault", {"NodeDown": expressions["NodeDown"]}, nothing, 1, up=0),
+        *(case(f"{alert}, by its fault", {alert: expressions[alert]}, fault, 1) for alert, fault in FAULTS.items()),
+    ]
+    told = {"rule_files": [str(ALERTS)], "evaluation_interval": f"{STEP_MIN}m", "tests": cases}
     (tmp_path / "tests.yml").write_text(yaml.safe_dump(told))
     done = subprocess.run([promtool(), "test", "rules", str(tmp_path / "tests.yml")], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -11,7 +11,7 @@ import json
 import os
 from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 from urllib.parse import urlencode
 
 import pytest
@@ -23,6 +23,7 @@ from harness.catalogue.native import open_catalogue
 from harness.catalogue.port import Catalogue
 from harness.catalogue.server import (
     QUERY_STRING_MAX,
+    Connections,
     HttpAnswer,
     SearchApplication,
     answer,
@@ -160,3 +161,13 @@ def test_a_search_answers_six_fields_in_the_bytes_of_the_reference(shelf: Catalo
 )
 def test_an_address_counts_for_the_party_that_has_it(address: str, network: str) -> None:
     assert network_of(address) == network
+
+
+def test_a_full_house_closes_who_waits_and_turns_away_where_all_are_being_answered() -> None:
+    house, idle, busy = Connections(total=3, per_address=2), Mock(is_answering=False), Mock(is_answering=True)
+    assert house.enter(busy, "a") and house.enter(idle, "a") and house.enter(Mock(is_answering=True), "a")
+    assert (idle.close.call_count, busy.close.call_count) == (1, 0)
+    assert not house.enter(Mock(is_answering=False), "a")
+    assert house.enter(Mock(is_answering=True), "b") and not house.enter(Mock(), "c")
+    house.leave(busy)
+    assert house.enter(Mock(), "c")

@@ -65,6 +65,10 @@ WRITTEN = {
     "in a fence": f"<tool_call>```json\n{AS_JSON}\n```</tool_call>",
     "after thinking": f"<think>maybe <tool_call>no</tool_call></think>\n<tool_call>{AS_JSON}</tool_call>",
     "two tags": f"<tool_call>{AS_JSON}</tool_call> and <tool_call>not json</tool_call>",
+    "beside a bare name": f'<tool_call>{{"name": "terminate"}}</tool_call><tool_call>{AS_JSON}</tool_call>',
+    "beside a schema": '<tool_call>{"name": "x", "parameters": {"type": "object", "properties": {}}}</tool_call>'
+    f"<tool_call>{AS_JSON}</tool_call>",
+    "beside a deep pile": f"<tool_call>{AS_JSON}{'[' * 200}{']' * 200}</tool_call>",
     "two in one tag": f'<tool_call>{AS_JSON}\n{{"x": 1}}</tool_call>',
 }
 

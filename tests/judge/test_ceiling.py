@@ -52,12 +52,12 @@ class MostGullibleJudge:
         return JudgeReply(text=_reply(1, []))
 
     def _choices(self, trace: RenderedTrace, passed: int):
-        lines = [
+        lines = dict.fromkeys(  # the same words twice are no more
             (span.number, line.strip()[:QUOTE_LENGTH_MAX])
             for span in trace.spans
             for line in span.content.split("\n")
             if len(" ".join(line.split())) >= 12
-        ]
+        )
         for one, two in itertools.combinations_with_replacement(lines, 2):
             yield [
                 {"span": number, "quote": quote, "gate": gate}

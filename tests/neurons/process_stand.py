@@ -207,16 +207,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     files: int  # open descriptors of the validator's own process
 
 
-class Soaked(msgspec.Struct, frozen=True, kw_only=True):
-    """What a validator holds that has nothing to do, what `arena validator status` takes beside it, and its races."""
-
-    resting_mb: float
-    status_s: float
-    races: list[Seen]
-
-
-def soak(base: Path, catalogue: Path, races: int) -> Soaked:
-    """Two validators, one after the other: one without agents, one that races. Raises TimeoutError when races stop."""
+def rest(base: Path, catalogue: Path) -> tuple[float, float]:
+    """The MB that a validator without agents holds, and the seconds of `arena validator status` beside it."""
     idle = make_run(base, catalogue, policy=SOAKED, names=("nobody",))
     with running_validator(idle) as process:
         for _ in _looks(idle, process, READY_S):
@@ -226,11 +218,14 @@ def soak(base: Path, catalogue: Path, races: int) -> Soaked:
         resting_mb, started = _held_mb(family_of(idle, process)), time.monotonic()
         command = [sys.executable, "-m", "neurons.cli.app", "validator", "status", "--state-dir", str(idle.folder)]
         subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
-        status_s = time.monotonic() - started
+        return resting_mb, time.monotonic() - started
+
+
+def soak(base: Path, catalogue: Path, races: int) -> list[Seen]:
+    """So many races of one validator. Raises TimeoutError when they stop."""
     run = make_run(base, catalogue, policy=SOAKED, names=AGENTS)
     with running_validator(run) as process:
-        seen = [_race(run, process, race) for race in range(1, races + 1)]
-    return Soaked(resting_mb=resting_mb, status_s=status_s, races=seen)
+        return [_race(run, process, race) for race in range(1, races + 1)]
 
 
 def growth_mb(seen: list[Seen]) -> float:

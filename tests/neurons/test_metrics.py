@@ -10,7 +10,7 @@ import msgspec
 from foundation.errors import Failure
 from neurons.health.metrics import Metrics
 from neurons.health.status import SILENT_MS, Ending, NodeFile, write_node_file
-from neurons.node.reporting import ProbeServer
+from neurons.node.reporting import serve_probes
 from tests.arena.tail_stand import free_port
 from tests.neurons.test_status import BEAT, NOW_MS
 
@@ -18,7 +18,7 @@ from tests.neurons.test_status import BEAT, NOW_MS
 def test_the_probes_tell_a_well_node_from_one_that_waits_is_silent_or_ended(tmp_path: Path) -> None:
     now_ms = [NOW_MS]
     port = free_port()
-    ProbeServer(Metrics().registry, tmp_path, lambda: now_ms[0]).serve("127.0.0.1", port)
+    serve_probes(Metrics().registry, tmp_path, lambda: now_ms[0], "127.0.0.1", port)
 
     def asked() -> tuple[int, int, list[str]]:
         """Statuses of the two probes, and the codes that readiness names."""

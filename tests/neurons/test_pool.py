@@ -78,7 +78,7 @@ async def test_a_killed_a_stopped_and_a_cancelled_job_end_with_their_jails_and_c
         pytest.skip(WHY_NO_JAIL)
     products = tuple(open_catalogue(small_catalogue).products())
     (problem,) = synthesize(products, seed=3, counts={"product": 1})
-    async with open_pool(arena_base, small_catalogue, size=3, deadline_s=12.0) as pool:
+    async with open_pool(arena_base, small_catalogue, size=3, deadline_s=8.0) as pool:
         killed_job = asyncio.create_task(pool.run(job("killed", SLEEPER, problem)))
         killed = await busy_worker(set())
         stopped_job = asyncio.create_task(pool.run(job("stopped", SLEEPER, problem)))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.neurons.process_stand import Seen, growth_mb, soak
+from tests.neurons.process_stand import Seen, growth_mb, rest, soak
 
 SLACK = 4  # a pool of threads or connections that fills by and by
 
@@ -20,17 +20,18 @@ def nothing_piles_up(seen: list[Seen]) -> None:
 
 
 def test_races_leave_no_process_thread_or_file_behind(arena_base: Path, small_catalogue: Path) -> None:
-    nothing_piles_up(soak(arena_base, small_catalogue, 3).races)
+    nothing_piles_up(soak(arena_base, small_catalogue, 3))
 
 
 @pytest.mark.prove
 def test_thirty_races_hold_no_more_memory_than_the_first_ones(
     arena_base: Path, small_catalogue: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = soak(arena_base, small_catalogue, 30)
-    first, last, growth = found.races[0], found.races[-1], growth_mb(found.races)
+    resting_mb, _ = rest(arena_base, small_catalogue)
+    races = soak(arena_base, small_catalogue, 30)
+    first, last, growth = races[0], races[-1], growth_mb(races)
     with capsys.disabled():
-        print(f"\nat rest {found.resting_mb:.0f} MB; by race {[round(one.most_mb) for one in found.races]}")
+        print(f"\nat rest {resting_mb:.0f} MB; by race {[round(one.most_mb) for one in races]}")
         print(f"growth {growth:.2f} MB a race; validator alone {first.own_mb:.0f} to {last.own_mb:.0f} MB")
-    nothing_piles_up(found.races)
+    nothing_piles_up(races)
     assert growth <= 2.0

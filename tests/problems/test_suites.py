@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from foundation.errors import ArenaError
-from problems.formats import problem_bytes, read_problems, write_problems
+from problems.formats import count_web, problem_bytes, read_problems, write_problems
 from problems.model import PriceRule
 from tests.problems.stand import PROBLEMS, PRODUCT_PROBLEM
 
@@ -89,6 +89,12 @@ def test_a_broken_line_is_named():
     assert "line 2" in refused(json.dumps(UPSTREAM[0]), '{"price": NaN}', code="P4001")
     refused(b"\xff\xfe", code="P4001")
     refused("[" * 100_000, code="P4001")
+
+
+def test_web_problems_are_counted_and_left_out_where_that_is_asked_for():
+    rows = [UPSTREAM[0], {**UPSTREAM[0], "category": "Web"}, {**UPSTREAM[0], "knowledge_attribute": "Violin"}]
+    assert read_problems(rows, is_web_skipped=True) == read_problems(rows[:1])
+    assert count_web(rows) == 2
 
 
 @pytest.mark.parametrize(

@@ -99,8 +99,6 @@ def test_problems_that_come_out_apart_follow_from_seeds_of_their_own():
 
 
 CATALOGUE = make_catalogue()
-COUNTS = {"product": 30, "shop": 15, "voucher": 25}
-PROBLEMS = synthesize(CATALOGUE, seed=11, counts=COUNTS)
 
 
 def test_a_near_identical_listing_of_an_excluded_product_does_not_answer_either():

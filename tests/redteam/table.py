@@ -80,7 +80,7 @@ BOMBS = (
     Program(agent="bomb_memory_many", limits=_MEMORY, amount=12, little=1, stop="memory"),
     Program(agent="bomb_memory_hidden", limits=_MEMORY, amount=12, little=1, stop="memory"),
     Program(agent="bomb_socket_buffers", limits=_MEMORY, amount=12, little=1, stop="memory"),
-    Program(agent="bomb_names", limits={"agent_time_ms": 60_000}, amount=400_000, little=1_000, stop="disk"),
+    Program(agent="bomb_names", limits={"disk_bytes": 8 * MIB}, amount=400_000, little=1_000, stop="disk"),
     Program(agent="bomb_forks", limits={"processes": 20}, amount=200, little=3, stop="processes"),
     Program(agent="bomb_disk", limits={"disk_bytes": 8 * MIB}, amount=40, little=0, stop="disk"),
     Program(agent="bomb_cpu", limits={"cpu_time_s": 1}, amount=40, little=1, stop="cpu"),

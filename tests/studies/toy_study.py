@@ -20,7 +20,7 @@ _PLAN = {
     r"(?m)^problems = 300": "problems = 4",
     r"(?m)^problems = 600": "problems = 2",
     r"versions = \d+": "versions = 2",
-    r"turn_tokens_max = \d+": "turn_tokens_max = 600",  # a random model writes until it is cut; no control is
+    r"turn_tokens_max = \d+": "turn_tokens_max = 256",  # a random model writes until it is cut; no control is
     r"hidden = \d+": "hidden = 32",
     r"is_mimetic = true": "is_mimetic = false",
     r"drill_rows = \d+": "drill_rows = 24",

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from neurons.cli.report import app
+from neurons.cli.evaluate import report_app as app
 from tests.training.eval_reports import make
 from training.recipe import Recipe
 from training.report.document import holm, make_document, read_run, render_page

@@ -27,7 +27,7 @@ from foundation.errors import ArenaError
 from harness.inference.scripted.model import ScriptedUpstream
 from harness.sandbox.probe import open_sandbox
 from neurons.cli import evaluate as evaluate_model
-from neurons.cli import report, train
+from neurons.cli import train
 from neurons.cli.exit_codes import EXIT_INTEGRITY, exit_code
 from tests.training.stock import POLICY, RECIPES, Stock, corpus_of
 from tests.training.vllm_double import VllmDouble, serve
@@ -74,7 +74,7 @@ def arena(place: Path, command: str, *words: str, code: int = 0) -> Result:
         node += ("--catalogue", str(place / "smoke" / "index"), "--state-dir", str(place / "state"))
     if command in ("lineage", "report"):
         node = ()
-    alone = {"eval": evaluate_model.app, "report": report.app}
+    alone = {"eval": evaluate_model.app, "report": evaluate_model.report_app}
     named = () if command in alone else (command,)
     result = CliRunner().invoke(alone.get(command, train.app), [*named, *words, *node], catch_exceptions=False)
     assert result.exit_code == code, result.output
