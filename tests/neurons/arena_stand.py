@@ -35,6 +35,7 @@ SMALL = replace(
     name="small",
     qualifying=replace(DEMO.qualifying, problems=3, score_min_e4=1),  # which variants are drawn is luck
     race=replace(DEMO.race, closes_after_ms=3_000, problems=6, batch_problems=9, lease_ms=4_000),
+    promotion=replace(DEMO.promotion, evidence_alone=1),  # six problems hold little evidence
 )
 
 

@@ -16,8 +16,8 @@ from arena.chain.keys import generate_signer
 from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.port import Signer
 from arena.evaluate import EpisodeCost, Evaluation, records_of
-from arena.policies import DEMO
-from arena.policy import Policy
+from arena.policies import CONTROL_SHA256, DEMO
+from arena.policy import Policy, PromotionRules
 from arena.race.decider import qualifying_items
 from arena.race.machine import RaceState
 from arena.records.body import encode_body
@@ -49,13 +49,21 @@ SUITE = synthesize(CATALOGUE, seed=99, counts={"product": 2})
 POLICY = replace(
     DEMO,
     name="short",
-    # as the kept ends of races have both: the policy's hash stands in them
+    version=1,
+    # as the kept ends of races have them: the policy's hash stands in them
     gate=replace(DEMO.gate, version="gate/2", similarity_review_e4=6_000),
     admission=replace(DEMO.admission, is_commitment_enough=False),
     qualifying=replace(DEMO.qualifying, problems=2, variant_blocks=0),  # its time stands still
     race=replace(
-        DEMO.race, closes_after_ms=10_000, problems=2, batch_problems=3, qualifying_grace_ms=40_000, run_ms=100_000
+        DEMO.race,
+        closes_after_ms=10_000,
+        problems=2,
+        batch_problems=3,
+        qualifying_grace_ms=40_000,
+        run_ms=100_000,
+        control_sha256=CONTROL_SHA256,
     ),
+    promotion=PromotionRules(),
 )
 LOG = structlog.wrap_logger(  # its own: what other tests configure, or close, does not matter here
     structlog.PrintLogger(io.StringIO()),
