@@ -47,7 +47,7 @@ HASHES = {  # a changed number of a shipped policy makes it another rule set: it
     "sn15-environment": "81a0ca3e92e8cd71",
     "agentic": "40c8521b495057f3",
     "winner": "689ca460953c47b0",
-    "demo": "b08a2c40a6af3f5e",
+    "demo": "16ca7e89be28bed8",
 }
 
 
