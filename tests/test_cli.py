@@ -60,6 +60,18 @@ def test_top_level_help_names_every_command_and_loads_none() -> None:
     assert done.stdout.splitlines()[-1] == "['neurons.cli', 'neurons.cli.app', 'neurons.cli.exit_codes']"
 
 
+def test_no_command_loads_numpy_or_the_settings_before_its_work() -> None:
+    code = (
+        "import sys\nfrom neurons.cli import app\n"
+        "for entry in app.COMMANDS:\n"
+        "    app.load_command(entry.name)\n"
+        "    heavy = {'numpy', 'pydantic_settings'} & {*sys.modules}\n"
+        "    assert not heavy, (entry.name, heavy)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr.splitlines()[-1]
+
+
 def test_an_unknown_command_is_usage_and_names_the_nearest() -> None:
     result = CliRunner().invoke(cli.app, ["recods"])
     assert result.exit_code == 2

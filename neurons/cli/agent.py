@@ -13,27 +13,20 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from arena.gate.inspection import inspect_isolated
 from arena.gate.rules import RULES, GateReport, what_to_change
-from arena.view.page import loss_lines
 from foundation.canonical import text_hash
 from foundation.codes import NOT_RECORDED, lookup
 from foundation.errors import ArenaError, render
-from harness.agents.registry import published_sources
-from harness.inference.scripted.model import ScriptedUpstream
-from judge.verdict import Verdict
 from neurons.cli.exit_codes import EXIT_FAILED, exit_code
 from neurons.cli.options import BenchFlags, command
 from neurons.cli.presenter import badge, is_json, printable, say, share_text, show
 from neurons.practice.opening import Choice
-from neurons.settings.inputs import gate_knowledge, policy_of, prepare_catalogue, prepare_suite
-from neurons.settings.settings import Settings
 from problems.formats import write_problems
 from problems.model import OutcomeScore
-from problems.suites import load_shipped
 
 if TYPE_CHECKING:
     from neurons.practice.run import RunRow
+    from neurons.settings.settings import Settings
 
 app = typer.Typer()
 
@@ -65,6 +58,9 @@ def init(
     The agent lets the model write every call; its comments say where to change it. Anybody may build on it: the gate
     takes its code away before it compares agents. Nothing that exists is overwritten.
     """
+    from harness.agents.registry import published_sources
+    from problems.suites import load_shipped
+
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise typer.BadParameter(f"{folder} exists and is not empty: choose another folder", param_hint="FOLDER")
     folder.mkdir(parents=True, exist_ok=True)
@@ -175,6 +171,7 @@ def _versions(agent: Path) -> Iterator[bytes]:
 
 def _run_once(agent: Path, source: str, choice: Choice, settings: Settings, workers: int) -> int:
     """One run; the exit code."""
+    from harness.inference.scripted.model import ScriptedUpstream
     from neurons.practice.run import LocalRun, at_once_here, default_cache_dir, json_row, open_problems, run_here
 
     done: list[RunRow] = []
@@ -202,6 +199,8 @@ def _line(cells: Sequence[str]) -> str:
 
 def _cells(row: RunRow) -> tuple[str, ...]:
     """One row: what was asked, rules met of rules asked, coefficient, and how it ended."""
+    from judge.verdict import Verdict
+
     asked = row.problem.problem_id, row.problem.bucket
     if row.evaluation is None:
         return (*asked, "not run", "-", "-", "-", row.failure.code if row.failure else "")
@@ -217,6 +216,8 @@ def _cells(row: RunRow) -> tuple[str, ...]:
 
 
 def _summary_lines(done: Sequence[RunRow], is_scripted: bool) -> Iterator[str]:
+    from arena.view.page import loss_lines
+
     evaluations = [row.evaluation for row in done if row.evaluation is not None]
     scores = [evaluation.score_e4 for evaluation in evaluations if evaluation.score_e4 is not None]
     solved, mean = sum(score > 0 for score in scores), sum(scores) / max(1, len(scores)) / 10_000
@@ -261,6 +262,9 @@ def source_of(raw: bytes) -> str:
 
 def report_of(source: bytes, settings: Settings) -> GateReport:
     """The gate's report on a source, from the validator's own rules and knowledge (without other miners' agents)."""
+    from arena.gate.inspection import inspect_isolated
+    from neurons.settings.inputs import gate_knowledge, policy_of, prepare_catalogue, prepare_suite
+
     policy = policy_of(settings)
     prepare_catalogue(settings)
     knowledge = gate_knowledge(settings, policy, prepare_suite(settings, policy))

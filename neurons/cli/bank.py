@@ -17,8 +17,6 @@ from arena.bank.partition_file import PoolAssignment, assign, read_partition, un
 from arena.bank.released_problems import released_pool
 from arena.bank.sealing import SealedFile, deal, lock_all, notice_bytes, opening_time, write_sealed
 from arena.bank.stock import SUFFIX, Bank
-from arena.bank.suite_signature import write_suite
-from arena.bank.titles import EmbeddingsEndpoint, VectorFolder, build_lexical, build_release
 from arena.chain.keys import verify
 from arena.chain.opening import open_beacon, open_timelock
 from arena.chain.port import Signer, Timelock, is_local
@@ -35,8 +33,6 @@ from problems.formats import write_problems
 from problems.model import BUCKETS, Problem
 from problems.partition import KEY_BYTES, freeze
 from problems.self_check import check_solvable
-from problems.suites import CatalogueRecipe, products_sha256
-from problems.title_index import TitleIndex
 from problems.titles import cut_titles, encode_accepted
 
 _WHY = {
@@ -294,6 +290,9 @@ def titles(
     their answers, stays with you (mode 0600), and goes into the batches themselves (`arena problems seal --titles`).
     Says how many pairs lie within 0.01 of the threshold of 0.70: the verdicts that are least certain.
     """
+    from arena.bank.titles import EmbeddingsEndpoint, VectorFolder, build_lexical, build_release
+    from problems.title_index import TitleIndex
+
     refuse_existing(out)
     problems, products = read_files(paths), tuple(goods.products())
     if embeddings:
@@ -336,6 +335,9 @@ def sign_suite(
     Every problem must be solvable in the catalogue under these titles; one that is not is named, nothing is written,
     and the exit code is 1. The files are public. Make the titles with `arena problems titles`.
     """
+    from arena.bank.suite_signature import write_suite
+    from problems.suites import CatalogueRecipe, products_sha256
+
     if out.exists():
         refuse_existing(out / f"{name}.manifest.json")
     problems, release = read_file(path), read_release(titles)

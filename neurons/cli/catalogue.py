@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from foundation.durable_files import replacing
-from harness.catalogue.build import write_documents
-from harness.catalogue.layout import IndexManifest, LuceneManifest
 from harness.catalogue.synthetic import generate
 from neurons.cli.options import command
 from neurons.cli.presenter import field_lines, is_json, say, show, show_progress
+
+if TYPE_CHECKING:
+    from harness.catalogue.layout import IndexManifest, LuceneManifest
 
 app = typer.Typer(
     help="""Make, build and serve product catalogues.
@@ -40,6 +41,8 @@ def synth(
 
     Writes OUT/documents.jsonl in ShoppingBench's index line format, with words of our own. Build the index next.
     """
+    from harness.catalogue.build import write_documents
+
     out.mkdir(parents=True, exist_ok=True)
     path = out / "documents.jsonl"
     with show_progress() as progress, replacing(path) as stream:

@@ -21,7 +21,6 @@ from arena.export.files import bring_export, is_location, read_manifest
 from foundation.canonical import content_hash
 from foundation.codes import lookup
 from foundation.errors import ArenaError
-from harness.catalogue.native import open_catalogue
 from harness.inference.client import SdkUpstream
 from neurons.cli.options import (
     AnswerTimeoutOption,
@@ -39,16 +38,13 @@ from neurons.practice.opening import SCRIPTED
 from training.agents import distilled_prompt
 from training.corpus.gates import codes_of, gates
 from training.corpus.model import ExecutedTrace, RejectCode, Trace
-from training.corpus.selection import Task
-from training.rollouts.rollout import for_each
-from training.trac.asking import Asker, Price, Usage, write_results
-from training.trac.oracle import Oracle, OracleReport, OracleRules, Roles, StageCost, estimate
-from training.trac.scripted import ScriptedModels
 
 if TYPE_CHECKING:
     from training.corpus.building import Built
     from training.corpus.report import Funnel
     from training.rewriting.writing import RewriteReport
+    from training.trac.asking import Asker, Price, Usage
+    from training.trac.oracle import OracleReport, StageCost
 
 
 app = typer.Typer(
@@ -125,7 +121,7 @@ def build(
     (7000), off (codes between commas), rows, tokens, seed, is_success_needed.
     """
     from neurons.settings.inputs import code_commit
-    from training.corpus import building
+    from training.corpus import building, selection
     from training.rewriting.writing import with_rewrites
 
     if not (exports or foreign):
@@ -134,7 +130,7 @@ def build(
     _refuse_existing(out)
     arms = building.arms_of(plan, ablation or ())
     guard = leaks.guard(catalogue, plan.pool)
-    known = frozenset(one.product_id for one in open_catalogue(catalogue).products()) if catalogue else None
+    known = _ids_in(catalogue) if catalogue else None
     if tokenizer is not None:
         tokenizer = (tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer).absolute()
     places = _brought(exports or [], state_folder(state_dir) / "exports")
@@ -146,7 +142,7 @@ def build(
         named = [path.absolute() for path in foreign or ()]
         sources = building.open_sources(list(places), named, verify, **kept, **ways)
         sources = with_rewrites(sources, rewritten or (), distilled_prompt())
-        task = Task(arms=(plan,), tokenizer=tokenizer, known_ids=known)
+        task = selection.Task(arms=(plan,), tokenizer=tokenizer, known_ids=known)
         filtered = building.filter_sources(sources, task, arms, guard, **ways)
     empty = {arm.name: one for arm, one in zip(filtered.arms, filtered.funnels, strict=True) if not one.kept}
     if empty:
@@ -156,6 +152,13 @@ def build(
         made = {"partition_sha256": guard.partition_sha256, "code_commit": code_commit()}
         built = building.write_filtered(filtered, out, guard, **made, executor=executor, progress=bar)
     show({"built": built}, _built_lines(built))
+
+
+def _ids_in(catalogue: Path) -> frozenset[str]:
+    """The ids of a catalogue's products."""
+    from harness.catalogue.native import open_catalogue
+
+    return frozenset(one.product_id for one in open_catalogue(catalogue).products())
 
 
 @command(app, "show")
@@ -252,6 +255,8 @@ _MICRO = 1_000_000  # of a dollar, or of a token's price
 
 def parse_price(text: str) -> tuple[str, Price]:
     """`MODEL=IN,OUT` in dollars. A model's name may hold "=" itself."""
+    from training.trac.asking import Price
+
     model, _, amounts = text.rpartition("=")
     try:
         prompt, completion = (round(float(part) * _MICRO) for part in amounts.split(","))
@@ -266,6 +271,9 @@ def open_asker(
     base_url: str, timeout: int, out: Path, models: Sequence[str], price: Sequence[str], price_max: float | None
 ) -> Asker:
     """Who asks these models, and keeps their answers in `out`. Raises typer.BadParameter for a limit without prices."""
+    from training.trac.asking import Asker
+    from training.trac.scripted import ScriptedModels
+
     prices = dict(map(parse_price, price))
     if price_max is not None and (unpriced := sorted(set(models) - prices.keys())):
         raise typer.BadParameter(f"a limit needs the price of {unpriced[0]}: --price {unpriced[0]}=IN,OUT")
@@ -320,8 +328,11 @@ def trac(
     not_answered, with the code, and asked about again by the next run. The endpoint's key is read from OPENAI_API_KEY.
     Exit code 1 when --price-max ended the run, 3 when the endpoint is missing or fell silent.
     """
+    from harness.catalogue.native import open_catalogue
     from neurons.settings import inputs
     from training.corpus.building import read_rows
+    from training.trac.asking import write_results
+    from training.trac.oracle import Oracle, OracleRules, Roles, estimate
 
     roles = Roles(annotator=annotator, teacher=teacher, student=student)
     rules = OracleRules(admits_failed=allow_failed, trials=trials, reply_tokens_max=reply_tokens)
@@ -407,6 +418,8 @@ def rewrite(
     """
     from training.corpus.building import open_sources, read_rules
     from training.rewriting import writing
+    from training.rollouts.rollout import for_each
+    from training.trac.asking import write_results
 
     plan, trajectories = read_rules(rule or ()), sum(read_manifest(one).trajectories for one in exports)
     guard, every, by = leaks.guard(None, plan.pool), gates(), writing.written_by(writer)

@@ -14,13 +14,12 @@ import msgspec
 import typer
 
 from arena.gate.rules import RULES, GateReport
-from arena.records.verification import VerifyReport
 from neurons.cli.exit_codes import EXIT_INTEGRITY
 from neurons.cli.options import command
 from neurons.race.sentences import names_of, short
-from neurons.settings.settings import resolve
 
 if TYPE_CHECKING:
+    from arena.records.verification import VerifyReport
     from neurons.demo.demo import DemoRun, DemoView
 
 app = typer.Typer()
@@ -40,6 +39,7 @@ async def demo(
     ARENA_WORKERS. Exit code 4 when a record fails verification.
     """
     from neurons.demo.demo import conclude, hand_in, prepare_run, running_validator
+    from neurons.settings.settings import resolve
 
     settings, started_s = (
         resolve({"policy": "demo", "state_dir": state_dir, "models": models}).settings,

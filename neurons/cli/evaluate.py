@@ -12,13 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import msgspec
 import typer
 
 from foundation.errors import ArenaError
-from foundation.executors import Executor
 from harness.tools.registry import profile_schemas
 from neurons.cli.agent import is_rejected, read_agent, source_of
 from neurons.cli.exit_codes import EXIT_FAILED
@@ -26,26 +25,17 @@ from neurons.cli.options import BenchFlags, ClusterOption, command
 from neurons.cli.presenter import field_lines, is_json, say, show, show_progress
 from neurons.cli.problems import read_files
 from neurons.cli.train import say_device
-from neurons.cluster.ray_executor import open_executor
 from neurons.practice.opening import SCRIPTED, open_bench, open_endpoint
-from neurons.settings.inputs import DEFAULT_POLICY
 from problems.model import Problem
-from training.evaluation.report import (
-    Estimate,
-    EvalReport,
-    EvaluationPlan,
-    SetSpend,
-    agent_plan,
-    episodes_path,
-    examine,
-    name_set,
-)
 from training.model import Decode
-from training.models.opening import require_candidate
-from training.models.render import Qwen3Codec
-from training.report.document import Document, make_document, p_text, read_run, render_page
-from training.rollouts.rollout import EpisodeFile, EpisodeLine, Job, RunJobs, read_line
-from training.run_context import RunContext
+
+if TYPE_CHECKING:
+    from foundation.executors import Executor
+    from training.evaluation.report import Estimate, EvalReport, EvaluationPlan, SetSpend
+    from training.models.render import Qwen3Codec
+    from training.report.document import Document
+    from training.rollouts.rollout import EpisodeLine, Job, RunJobs
+    from training.run_context import RunContext
 
 app = typer.Typer(help="Evaluate models.", no_args_is_help=True)
 TURNS_MAX = 25  # of an episode, where --decode says nothing else
@@ -110,6 +100,8 @@ class _Asked:
 
     def executor(self) -> AbstractContextManager[Executor]:
         """The cluster. Raises ArenaError V2207, V2060."""
+        from neurons.cluster.ray_executor import open_executor
+
         return open_executor(self.how.cluster, 0, 0, state_dir=self.flags.state_dir)
 
 
@@ -147,6 +139,8 @@ def evaluate_model(
 
     arena eval runs/sft --problems s1 --out sft.json --sampler http://127.0.0.1:8000/v1 --model NAME
     """
+    from training.evaluation.report import EvaluationPlan, name_set
+
     _require_subject(target, how)
     if not problems:
         raise typer.BadParameter("name the set", param_hint="--problems")
@@ -174,6 +168,8 @@ def _kind_of(target: str) -> Literal["agent", "endpoint", "folder"]:
 
 def _require_subject(target: str, how: SubjectFlags) -> None:
     """The flags name one that can be examined: said at once, before anything is opened."""
+    from training.models.opening import require_candidate
+
     is_folder = _kind_of(target) == "folder"
     named = is_folder and bool(how.sampler) == bool(how.model)
     if (is_folder and not named) or (how.sampler and not (named and _is_url(how.sampler))):
@@ -189,6 +185,9 @@ def _require_subject(target: str, how: SubjectFlags) -> None:
 
 
 def _examine(asked: _Asked, out: Path | None) -> EvalReport:
+    from training.evaluation.report import episodes_path, examine
+    from training.rollouts.rollout import EpisodeFile
+
     with ExitStack() as stack:
         folder = "" if out else stack.enter_context(tempfile.TemporaryDirectory())
         place = episodes_path(out) if out else Path(folder) / "episodes.jsonl"
@@ -259,7 +258,10 @@ def _open_agent(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined
     """An agent file, run here or on a cluster. Ends the command for a file that the gate rejects. Raises ArenaError
     A1001 and A1009 for a file that can't be read, U3001 for an endpoint."""
     from neurons.practice.run import RunRow, at_once_here, run_here
+    from neurons.settings.inputs import DEFAULT_POLICY
     from neurons.worker.ports import open_local_ports
+    from training.evaluation.report import agent_plan
+    from training.rollouts.rollout import read_line
 
     path, how, flags = Path(asked.target), asked.how, asked.flags
     raw, settings = read_agent(path), flags.settings(how.model)
@@ -293,6 +295,8 @@ def _open_agent(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined
 
 def _read_report(path: Path) -> EvalReport:
     """The report in a file. Raises typer.BadParameter."""
+    from training.evaluation.report import EvalReport
+
     try:
         return msgspec.json.decode(path.read_bytes(), type=EvalReport)
     except (OSError, msgspec.DecodeError) as error:
@@ -366,6 +370,8 @@ def report(
     conditions, what each took and how the runs named by --run ended. Each number names its conditions; only equal
     conditions are tested against each other: a row against the first of them and against the one before it.
     """
+    from training.report.document import make_document, read_run, render_page
+
     found = [_read_report(path) for path in reports or ()]
     runs = [read_run(folder) for folder in run or ()]
     if not found and not runs:
@@ -383,6 +389,8 @@ def report(
 
 
 def _report_lines(document: Document) -> Iterator[str]:
+    from training.report.document import p_text
+
     line = "{:<32.32} {:<8} {:>18} {:>6} {:>3} {}".format
     yield line(document.title, "set", "ASR", "pass@8", "n", "unscored")
     published: dict[str, list[str]] = {}

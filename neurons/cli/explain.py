@@ -12,12 +12,10 @@ import typer
 
 from arena.gate.rules import INSTEAD, RULES
 from arena.policies import POLICIES, policy_by_name
-from arena.view.reading import GATE_QUESTIONS
 from foundation.codes import CODES
 from judge.rubric import GATES, coefficient_e4, quality_of
 from neurons.cli.options import command
 from neurons.cli.presenter import echo_json, is_json, show
-from neurons.settings.settings import ENVIRONMENT_PREFIX, Settings
 from problems.score import FINDINGS
 
 app = typer.Typer()
@@ -83,7 +81,9 @@ def explain(
 
 def topics_of() -> Iterator[Topic]:
     """Everything that has a name."""
+    from arena.view.reading import GATE_QUESTIONS
     from neurons.health.metrics import Metrics
+    from neurons.settings.settings import ENVIRONMENT_PREFIX, Settings
 
     for row in CODES.values():
         retried = "yes" if row.is_retryable else "no"

@@ -14,16 +14,12 @@ import typer
 from msgspec.structs import replace
 
 from arena.chain.keys import verify
-from arena.evaluate import ReplayComparison, ReplayRow, compare_replay
 from arena.records.body import decode_body, decode_content
 from arena.records.model import EvaluationRecord, RecordContent, SignedRecord, VerdictRecord
 from foundation.canonical import content_hash
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from harness.trace import EvaluationBody
-from judge.budget import JudgeMeter, MeteredJudge
-from judge.client import OpenAIJudge
-from judge.panel import judge_body
 from judge.render import Judge
 from judge.rubric import Rubric
 from judge.verdict import UnscoredVerdict, Verdict, counted_verdict
@@ -40,7 +36,9 @@ from neurons.cli.options import (
 from neurons.cli.presenter import is_json, share_text, show, show_progress, table_text
 
 if TYPE_CHECKING:
+    from arena.evaluate import ReplayComparison, ReplayRow
     from arena.store.postgres import PostgresStore
+    from judge.budget import JudgeMeter
     from judge.calibration.measurement import Calibration
 
 
@@ -66,6 +64,8 @@ class PanelFlags:
 
         Raises ArenaError U3020 for a model that is not scripted and has no endpoint, V2030 for other endpoints.
         """
+        from judge.budget import MeteredJudge
+        from judge.client import OpenAIJudge
         from neurons.worker.ports import open_judges
 
         if not self.base_url:
@@ -114,6 +114,7 @@ def calibrate(
     be given is counted as owed, never as a zero. With --check nothing is judged: a signed calibration is held against
     its signature, the policy's panel and the hash that it pins.
     """
+    from judge.budget import JudgeMeter
     from judge.calibration.measurement import judge_traces, measure, sign_calibration
     from judge.calibration.traces import make_trace, open_shop, recipes
 
@@ -207,6 +208,10 @@ def replay(
     Rows of kind `replay` go to replay.jsonl, beside the log and never into it: nothing counts them. An interrupted or
     owed replay goes on where it stopped. Shows what each agent's traces would have earned.
     """
+    from arena.evaluate import ReplayRow, compare_replay
+    from judge.budget import JudgeMeter
+    from judge.panel import judge_body
+
     rubric, meter = rubric_of(policy, panel.models), JudgeMeter()
     judges, rubric_hash = panel.judges(rubric, meter), content_hash(rubric)
     out.mkdir(parents=True, exist_ok=True)
@@ -253,6 +258,8 @@ def replay(
 
 def read_rows(path: Path) -> Iterator[ReplayRow]:
     """The rows of a file; a last line that a kill cut short is left out. Raises ArenaError V2050 for any other one."""
+    from arena.evaluate import ReplayRow
+
     if not path.exists():
         return
     content = path.read_bytes()

@@ -15,8 +15,6 @@ import typer
 from arena.chain.keys import verify
 from arena.chain.opening import open_timelock
 from arena.exchange.operator_files import ReleaseStore, SignedRelease
-from arena.exchange.publishing import collect
-from arena.exchange.publishing import publish as sign_and_keep
 from arena.gate.rules import GateReport
 from arena.records.port import EVERY_STATE
 from foundation.errors import Failure
@@ -62,6 +60,8 @@ def publish(
     one node. That node must share races (`--share`); it may run meanwhile. Without anything to publish it shows the
     newest release that this folder holds.
     """
+    from arena.exchange.publishing import collect
+    from arena.exchange.publishing import publish as sign_and_keep
     from neurons.settings.inputs import policy_of, unix_ms
     from neurons.settings.released import open_releases, write_policy
     from neurons.settings.settings import resolve

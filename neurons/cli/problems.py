@@ -12,16 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
 from arena.bank.rephrasing import Rewording, Sampling
-from arena.bank.suite_signature import DEVELOPMENT_HOTKEY, open_shipped
 from arena.chain.keys import verify
 from foundation.durable_files import write_whole
-from harness.catalogue.build import read_products
 from harness.inference.client import SdkUpstream
 from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import CatalogueOption, DocumentsOption, ProblemFile, TitlesOption, command
@@ -30,10 +28,10 @@ from problems.clusters import NO_CATALOGUE, ProductClasses, find_classes, find_c
 from problems.formats import Documents, read_problems, score_cases, write_problems
 from problems.model import BUCKETS, Bucket, Problem, Product
 from problems.self_check import CROWD_MIN, RANDOM_DRAWS, check_chance, check_solvable
-from problems.suites import SUITES, shipped_answers
-from problems.synthesis import ACCEPTED_MAX, ProblemMaker, measure_ambiguity
-from problems.title_index import TitleIndex
 from problems.titles import AcceptedTitles, TitleMatcher, decode_accepted, matcher_named
+
+if TYPE_CHECKING:
+    from problems.title_index import TitleIndex
 
 BANK_SIZE = 75  # as the paper's test set
 _TIMEOUT_MS = 120_000
@@ -63,6 +61,7 @@ class ProductFlags:
 
     def products(self) -> Iterator[Product]:
         """Every product of exactly one of the two sources. Raises typer.BadParameter for none or both."""
+        from harness.catalogue.build import read_products
         from harness.catalogue.native import open_catalogue
 
         if (self.documents is None) == (self.catalogue is None):
@@ -74,6 +73,8 @@ class ProductFlags:
 
     def title_index(self) -> TitleIndex:
         """The products with the index that synthesis and ambiguity look things up in."""
+        from problems.title_index import TitleIndex
+
         return TitleIndex(self.products())
 
     def classes(self) -> ProductClasses:
@@ -92,6 +93,9 @@ def list_problems(
     Answers are not shown. With a file, `--json` prints what an agent would be given. A malformed file names the line
     and the field; web problems are refused, since no rule can score them.
     """
+    from arena.bank.suite_signature import DEVELOPMENT_HOTKEY, open_shipped
+    from problems.suites import SUITES
+
     if path is not None:
         for problem in read_file(path):
             first = problem.query.strip().splitlines()[0] if problem.query.strip() else ""
@@ -131,6 +135,8 @@ def check(
     1. With --clusters: problems whose answers are the same thing (near-identical products of several shops are one)
     share a leak cluster, whatever their words. Next: `arena problems partition` and `seal`.
     """
+    from problems.synthesis import ACCEPTED_MAX, measure_ambiguity
+
     problems = read_file(path)
     if clusters:
         found_in = find_clusters(problems, goods.classes()).problems_of
@@ -222,6 +228,9 @@ def synthesize(
     always left alone. A catalogue that is too small for what is asked is named as P4011. Next: `arena problems check
     OUT --catalogue ...`.
     """
+    from problems.suites import shipped_answers
+    from problems.synthesis import ProblemMaker
+
     refuse_existing(out)
     if unknown := sorted(set(bucket or ()) - set(BUCKETS)):
         raise typer.BadParameter(f"{unknown[0]} is none of {', '.join(BUCKETS)}", param_hint="--bucket")
@@ -314,6 +323,9 @@ def read_files(paths: Sequence[Path]) -> list[Problem]:
 
 def shipped_named(name: str) -> Sequence[Problem]:
     """The problems of a shipped suite; none when no suite has that name. Raises ArenaError P4010 for damaged files."""
+    from arena.bank.suite_signature import open_shipped
+    from problems.suites import SUITES
+
     return open_shipped(name, verify).problems if name in SUITES else ()
 
 

@@ -14,10 +14,7 @@ import msgspec
 import typer
 
 from arena.bank.batch import Disclosure, check_release, read_batch
-from arena.exchange.peer_logs import PeerLogStore
-from arena.race.admission import RaceRecords
 from arena.race.evidence import UNIT, held_by_hotkey
-from arena.race.weights import WeightCase, reference_vector
 from arena.records.model import SettlementRecord
 from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_USAGE
 from neurons.cli.options import StoreFlags, ValidatorOption, command, logs_of, policy_named
@@ -26,6 +23,7 @@ from neurons.race.sentences import names_of, top_sentence
 from problems.titles import encode_accepted
 
 if TYPE_CHECKING:
+    from arena.race.admission import RaceRecords
     from arena.store.postgres import PostgresStore
     from neurons.race.log import Settled
 
@@ -155,6 +153,8 @@ def weights(
     Prints one JSON line per case: its case_id with uids and weights, or with the name of the error that impossible
     shares raise. Exit code 2 for a malformed line.
     """
+    from arena.race.weights import WeightCase, reference_vector
+
     with cases.open("rb") as stream:
         for number, line in enumerate(stream, start=1):
             if not line.strip():
@@ -184,6 +184,7 @@ async def read_with_history(
     store: PostgresStore, folder: Path, validator: str, race: str
 ) -> tuple[list[SettlementRecord], RaceRecords]:
     """The settlements before and after a race, and what its own was made from; with the logs pulled from others."""
+    from arena.exchange.peer_logs import PeerLogStore
     from neurons.race.log import read_race
     from neurons.settings.inputs import held_path
 

@@ -24,7 +24,6 @@ import typer
 
 from arena.chain.keys import verify as verify_signature
 from arena.export.assembly import check_request
-from arena.export.card import WITHHELD
 from arena.export.files import SOURCES, read_manifest
 from arena.export.model import Filters, Manifest, Request
 from arena.records.model import (
@@ -40,7 +39,6 @@ from arena.records.model import (
     envelope_of,
 )
 from arena.records.port import UsageTotal
-from arena.view.page import StyledLine
 from foundation.errors import ArenaError
 from judge.verdict import Verdict
 from neurons.cli.exit_codes import EXIT_INTERRUPTED
@@ -55,11 +53,11 @@ from neurons.cli.options import (
 )
 from neurons.cli.presenter import agent_name, cut, printable, share_text, show, show_progress, table_text
 from neurons.cli.verify import prove, verify
-from neurons.race.sentences import names_of
 from problems.model import OutcomeScore
 
 if TYPE_CHECKING:
     from arena.store.postgres import PostgresStore
+    from arena.view.page import StyledLine
 
 POLL_S = 1.0
 PORT = 8750
@@ -173,6 +171,8 @@ async def export(
 
 def summary_lines(manifest: Manifest, out: Path) -> list[str]:
     """What an export holds, what it leaves out and why, and how to go on."""
+    from arena.export.card import WITHHELD
+
     log, size_mb = manifest.log, sum(file.size_bytes for file in manifest.files) / 1e6
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in manifest.records.items())
     lines = [
@@ -309,6 +309,8 @@ def sum_costs(totals: Iterable[UsageTotal], by: Grouping) -> list[dict[str, Any]
 
 async def _tail_store(store: PostgresStore, validator: str, after: int | None, count: int, is_following: bool) -> None:
     """The last records of each log, or those behind `after`; then, when following, what is appended to any of them."""
+    from neurons.race.sentences import names_of
+
     names, shown = names_of(await store.submissions()), dict[str, int]()
     while True:
         for name in await logs_of(store, validator):
@@ -359,6 +361,8 @@ def result_of(payload: Payload, names: Mapping[str, str] = EMPTY) -> str:
 
 def record_lines(record: SignedRecord, content: RecordContent | None, *, is_whole: bool) -> Iterator[StyledLine]:
     """One record field by field. `is_whole`: nothing is folded or cut."""
+    from arena.view.page import StyledLine
+
     yield StyledLine(f"record {record.seq} of {record.validator}", "heading")
     if not isinstance(content, RecordContent):
         yield StyledLine("its content can't be decoded", "bad")
@@ -372,6 +376,8 @@ def record_lines(record: SignedRecord, content: RecordContent | None, *, is_whol
 
 def _field_lines(fields: Mapping[str, Any], indent: int = 0, *, is_whole: bool) -> Iterator[StyledLine]:
     """A line a field; the fields of a value inside stand below its name, two further in."""
+    from arena.view.page import StyledLine
+
     for name, value in fields.items():
         label = f"{' ' * indent}{name.replace('_', ' ')}"
         inside = value if isinstance(value, list | tuple) else [value]

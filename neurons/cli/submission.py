@@ -15,9 +15,6 @@ import typer
 
 from arena.chain.keys import HttpAuth
 from arena.chain.port import Metagraph, Signer, Subtensor
-from arena.gate.inspection import inspect_isolated
-from arena.gate.knowledge import make_knowledge
-from arena.race.admission import asked_count
 from arena.race.draw import permitted_validators
 from arena.records.log import agent_version_id
 from arena.submissions.model import SignedSubmission
@@ -29,12 +26,11 @@ from foundation.errors import ArenaError
 from neurons.cli.agent import AgentFile, read_agent, source_of
 from neurons.cli.options import KeyFlags, NetworkOption, command
 from neurons.cli.presenter import badge, printable, share_text, show
-from neurons.settings.inputs import chain_of, policy_of, signer_of, unix_ms
-from neurons.settings.settings import Settings, resolve
 
 if TYPE_CHECKING:
     from arena.door.client import DoorAnswer, DoorClient
     from arena.door.service import OwnRace, SubmissionStatus
+    from neurons.settings.settings import Settings
 
 app = typer.Typer()
 
@@ -65,6 +61,8 @@ class ChainFlags:
 
     def settings(self, **more: str) -> Settings:
         """The settings under these flags. Raises ArenaError V2030."""
+        from neurons.settings.settings import resolve
+
         flags = {"netuid": self.netuid, "network": self.network, "state_dir": self.state_dir}
         return resolve(flags | more, self.config).settings
 
@@ -102,6 +100,7 @@ class MinerSession:
         """Commit to a source: what is handed in afterwards, and what to say of it. Raises ArenaError A1008, A1010,
         U3030, U3031."""
         from arena.submissions.model import commit
+        from neurons.settings.inputs import unix_ms
 
         made, block = await commit(self.signer, name, source, subtensor=self.chain, now_ms=unix_ms(), is_anew=is_anew)
         names = ("agent_version_id", "agent_sha256", "commitment_sha256", "hotkey")
@@ -113,6 +112,7 @@ class MinerSession:
 async def open_session(settings: Settings, urls: Sequence[str] | None) -> AsyncIterator[MinerSession]:
     """The session of the settings' hotkey. Raises ArenaError V2030, U3030."""
     from arena.door.client import DoorClient
+    from neurons.settings.inputs import chain_of, signer_of
 
     signer, chain = signer_of(settings), chain_of(settings)
     async with DoorClient(HttpAuth(signer, time.time_ns)) as client:
@@ -137,6 +137,8 @@ async def submit(
     hotkey may not submit, 3 when wallet, chain or validators are not there.
     """
     from arena.door.client import deliver, would_take
+    from arena.race.admission import asked_count
+    from neurons.settings.inputs import policy_of
 
     settings = chain.settings(**vars(key), policy=policy)
     source, review = _checked_source(settings, agent)
@@ -296,6 +298,7 @@ async def winner(
     is over exit code 3 says from when on it can be read.
     """
     from arena.door.client import DoorClient, at_port, find_doors
+    from neurons.settings.inputs import chain_of
 
     async with DoorClient() as client:
         doors = await find_doors(client, await chain_of(chain.settings()).metagraph(), chain.url or ())
@@ -334,6 +337,10 @@ def _checked_source(settings: Settings, agent: Path) -> tuple[str, list[str]]:
     """The text of an agent file that the gate's rules on form and names let pass, and what a person would look at.
 
     Raises ArenaError A1009 for a file that can't be read, or with the first rejection."""
+    from arena.gate.inspection import inspect_isolated
+    from arena.gate.knowledge import make_knowledge
+    from neurons.settings.inputs import policy_of
+
     rules, source = policy_of(settings).gate, read_agent(agent)
     # without a catalogue: every rule but the tables, in a process of its own
     report = inspect_isolated(source, rules, make_knowledge([], [], [], rules))

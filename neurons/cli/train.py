@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -24,22 +24,24 @@ from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import BenchFlags, ClusterOption, PolicyOption, command, policy_named
 from neurons.cli.presenter import field_lines, is_json, show, show_progress
 from neurons.cli.problems import ProductFlags, read_file, read_files, shipped_named
-from neurons.cluster.ray_executor import open_executor
 from neurons.practice.opening import open_bench, open_endpoint
 from problems.model import Pool, Problem
 from training.agents import NAME, make_reentry
-from training.corpus.gates import Guard
 from training.corpus.model import CorpusPool
 from training.models.estimate import Work, estimate_run
-from training.models.opening import find_device, require_model, save_served
 from training.recipe import Recipe, read_recipe, require_runnable
-from training.rollouts.rollout import EPISODES, EpisodeFile, RunJobs
 from training.run import LINEAGE, RunLineage, launched, lineage_chain, open_checkpoint
-from training.run_context import RunContext
+
+if TYPE_CHECKING:
+    from training.corpus.gates import Guard
+    from training.rollouts.rollout import RunJobs
+    from training.run_context import RunContext
 
 
 def say_device(work: str) -> None:
     """What `work` runs on, on stderr, with a warning where the machine has a GPU that torch can't use."""
+    from training.models.opening import find_device
+
     device = find_device()
     typer.echo(f"{work} on {device.describe()}", err=True)
     if device.warning:
@@ -69,6 +71,8 @@ class LeakFlags:
 
         Raises ArenaError P4001, P4026, P4010.
         """
+        from training.corpus.gates import Guard
+
         problems: dict[Pool, list[Problem]] = {"eval": read_files(self.held_out)} if self.held_out else {}
         is_public = self.partition is not None and bool(self.bank)
         return Guard(
@@ -122,6 +126,8 @@ def train(
     Ray cluster, which see tokenizer and index under the same paths.
     The device is said on stderr before anything starts; --dry-run says it too, and needs no --out.
     """
+    from training.models.opening import require_model
+
     plan = read_recipe(recipe)
     if plan.stage != stage:
         raise typer.BadParameter(f"{recipe} is a recipe of {plan.stage}, not of {stage}")
@@ -166,6 +172,8 @@ def train(
 def _rollouts_elsewhere(plan: Recipe, bench: RunContext, cluster: str, flags: BenchFlags) -> Iterator[RunJobs | None]:
     """What runs the stage's rollouts on a cluster; None for this process. Of several devices' processes the first one
     makes them."""
+    from neurons.cluster.ray_executor import open_executor
+
     if not cluster or not launched(os.environ).is_first:
         yield None
         return
@@ -207,6 +215,8 @@ def reenter(
     where it asks for a key), and submit the agent file as any miner does. The id carries the served weights' hash, so
     records name them. A recipe's sampler is served so too, under the name that its `sampler_model` gives.
     """
+    from training.models.opening import save_served
+
     if not NAME.fullmatch(name):
         raise typer.BadParameter(f"{name!r} is no model name: letters, digits, dot, dash, underscore, at most 41")
     open_checkpoint(run)
@@ -234,6 +244,8 @@ def show_plan(plan: Recipe) -> None:
 
     Raises ArenaError V2124 for a model of unknown shape, V2027 for a corpus that can't be read.
     """
+    from training.models.opening import find_device
+
     work, assumed = count_work(plan)
     estimate, device = estimate_run(plan, work), find_device()
     fields: list[tuple[str, object]] = [
@@ -259,6 +271,7 @@ def show_plan(plan: Recipe) -> None:
 def count_work(plan: Recipe) -> tuple[Work, list[str]]:
     """What the run works on, and what was assumed of things that are not there."""
     from training.corpus.building import read_rows
+    from training.rollouts.rollout import EPISODES, EpisodeFile
 
     assumed: list[str] = []
 

@@ -18,8 +18,6 @@ from foundation.errors import ArenaError
 from neurons.cli.exit_codes import EXIT_FAILED, EXIT_NOT_READY
 from neurons.cli.options import WALLET_SPELLINGS, StateDirOption, StoreFlags, command, state_folder
 from neurons.cli.presenter import say, show
-from neurons.settings.inputs import policy_of, unix_ms
-from neurons.settings.settings import Settings, format_rows, resolve
 
 _RUN, _WORDS = "run", ("status", "pause")
 _MARK = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
@@ -50,6 +48,8 @@ class SettingsCommand(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Resolve the settings, then run the command. Raises ArenaError V2030."""
+        from neurons.settings.settings import resolve
+
         given = {option.name: ctx.params.pop(option.name) for option in setting_options()}
         config = given.pop("config")
         for level in LOG_SWITCHES:
@@ -62,6 +62,8 @@ class SettingsCommand(TyperCommand):
 @functools.cache
 def setting_options() -> tuple[Any, ...]:
     """The options that settings are given by, under the headings of `GROUPS`."""
+
+    from neurons.settings.settings import Settings
 
     def option(name: str, kind: Any, *spellings: str, **look: Any) -> inspect.Parameter:
         annotation = Annotated[kind | None, typer.Option(*spellings, **look)]
@@ -122,6 +124,9 @@ def validator(
     endpoints are tables named `upstreams` in arena.toml. Ctrl-C and SIGTERM stop it cleanly: running episodes get 30 s
     to finish.
     """
+    from neurons.settings.inputs import policy_of
+    from neurons.settings.settings import format_rows
+
     resolved = context.obj
     policy_of(resolved.settings)  # an unknown policy is refused by --dry-run, too
     if dry_run:
@@ -141,6 +146,7 @@ def status(state_dir: StateDirOption = None) -> None:
     """
     from neurons.health.status import page
     from neurons.node.reporting import look, read_store
+    from neurons.settings.inputs import unix_ms
 
     folder, now_ms = state_folder(state_dir), unix_ms()
     facts = failure = None
@@ -166,6 +172,7 @@ def pause(
     validator that does not run at present.
     """
     from arena.door.service import REASON_CHARS_MAX, PauseState, put_pause
+    from neurons.settings.inputs import unix_ms
 
     reason = reason.strip()
     if is_over is bool(reason) or len(reason) > REASON_CHARS_MAX or not reason.isprintable():

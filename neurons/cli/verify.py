@@ -17,23 +17,19 @@ import msgspec
 import typer
 
 from arena.chain.keys import verify as verify_signature
-from arena.chain.opening import open_subtensor
 from arena.chain.port import Subtensor
 from arena.export.files import MANIFEST, bring_export, is_location, read_manifest
 from arena.export.model import LogRange
 from arena.records.log import Checkpoint, read_checkpoint, require_anchor
 from arena.records.model import StoredCheckpoint
-from arena.records.proof import encode_proof
-from arena.records.proof import prove as prove_record
-from arena.records.verification import DEFECTS_KEPT, VerifyReport, verify_store
 from foundation.errors import ArenaError
 from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_USAGE
 from neurons.cli.options import MESSAGE_NOT_FOUND, ClusterOption, StoreFlags, ValidatorOption, find_record, state_folder
 from neurons.cli.presenter import is_json, printable, show, show_progress
-from neurons.cluster.ray_executor import open_executor
 
 if TYPE_CHECKING:
     from arena.export.verification import Wrong
+    from arena.records.verification import VerifyReport
     from arena.store.postgres import PostgresStore
 
 NETUID = 15
@@ -115,6 +111,9 @@ async def prove(
     needs nothing but Python. The proof is made under the newest stored checkpoint. It says nothing about what
     the record holds; its content is a file of its own, and not public before the problem's release.
     """
+    from arena.records.proof import encode_proof
+    from arena.records.proof import prove as prove_record
+
     older_note = _read_note(older) if older else ""
     async with store.open() as log:
         found = await find_record(log, which, validator)
@@ -154,6 +153,7 @@ def verify_folder(
     processes died, and V2207, V2060 for a cluster.
     """
     from arena.export.verification import verify_export
+    from neurons.cluster.ray_executor import open_executor
 
     try:
         log = read_manifest(folder).log
@@ -216,6 +216,9 @@ def _compared_with_chain(folder: Path, subtensor: Subtensor) -> tuple[Wrong, ...
 async def _verify(
     store: PostgresStore, checkpoints: list[Path], subtensor: Subtensor | None, processes: int | None
 ) -> VerifyReport:
+    from arena.records.verification import verify_store
+    from neurons.cluster.ray_executor import open_executor
+
     total = sum([(await store.head(name)).seq for name in await store.validators()])
     with show_progress(is_quiet=is_json()) as progress, open_executor("", processes, total, state_dir=None) as executor:
         return await verify_store(
@@ -244,6 +247,8 @@ def _read_note(path: Path) -> str:
 
 
 def _subtensor(chain: str, netuid: int, state_dir: Path | None) -> Subtensor | None:
+    from arena.chain.opening import open_subtensor
+
     if not chain:
         return None
     from neurons.settings.inputs import unix_ms
@@ -253,6 +258,8 @@ def _subtensor(chain: str, netuid: int, state_dir: Path | None) -> Subtensor | N
 
 def report_lines(report: VerifyReport) -> Iterator[str]:
     """The verification's result: how far it went, what it could not check, and the bad records, the first one first."""
+    from arena.records.verification import DEFECTS_KEPT
+
     kinds = ", ".join(f"{count} {kind}" for kind, count in report.kinds.items())
     yield f"{report.records} records ({kinds or 'none'}), {report.bodies} bodies, {len(report.logs)} logs"
     for log in report.logs:

@@ -15,27 +15,22 @@ import typer
 
 from arena.bank.batch import Explain
 from arena.chain.keys import verify
-from arena.export.agents import AgentRow
 from arena.export.files import AGENTS, LOG, MANIFEST, read_rows, read_scrubbed
 from arena.export.model import LogRow
 from arena.records.body import decode_body, decode_content
 from arena.records.inspection import inspect
 from arena.records.model import EvaluationRecord, RecordContent, SignedRecord, VerdictRecord, entry_of
-from arena.view.page import trace_lines
-from arena.view.reading import Field, TraceView, chain_fact, view_evaluation, view_trace
 from harness.trace import EvaluationBody
-from judge.render import render
 from judge.verdict import UnscoredVerdict, Verdict, counted_verdict
 from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.judge import body_and_verdicts, evaluations_of
 from neurons.cli.options import MESSAGE_NOT_FOUND, CatalogueOption, StoreFlags, ValidatorOption, command, find_record
 from neurons.cli.presenter import show, styled, text_width
 from neurons.cli.records import record_lines, record_row
-from neurons.practice.run import LocalRun, default_cache_dir, read_run
-from neurons.race.sentences import names_of
 
 if TYPE_CHECKING:
     from arena.store.postgres import PostgresStore
+    from arena.view.reading import Field, TraceView
 
 
 TRACES_MAX = 500  # read at most
@@ -51,6 +46,9 @@ class FoundTraces(NamedTuple):
 
 def traces_of_file(path: Path) -> FoundTraces:
     """Those of a run, or of a body. Raises msgspec.MsgspecError for another file, OSError."""
+    from arena.view.reading import view_evaluation, view_trace
+    from neurons.practice.run import LocalRun, read_run
+
     found = read_run(path.read_bytes())
     if not isinstance(found, LocalRun):
         return FoundTraces(str(path), ((view_trace(found), found),))
@@ -66,6 +64,9 @@ async def traces_of_store(
 ) -> FoundTraces | None:
     """Those of a race, or the one that a number or the beginning of an id names; None where there is nothing. `explain`
     says what problems asked."""
+    from arena.view.reading import TraceView, chain_fact, view_trace
+    from neurons.race.sentences import names_of
+
     found = (await evaluations_of(store, validator, which))[:TRACES_MAX]
     if not found:
         one = await find_record(store, which, validator)
@@ -97,6 +98,9 @@ async def traces_of_store(
 
 def traces_of_export(folder: Path) -> Iterator[tuple[TraceView, EvaluationBody]]:
     """The trajectories of an export, as its views have them. Raises ArenaError V2050 for a damaged file."""
+    from arena.export.agents import AgentRow
+    from arena.view.reading import view_trace
+
     shards = sorted((folder / LOG).glob("*.jsonl.zst"))
     agents = [msgspec.json.decode(line, type=AgentRow) for line in (folder / AGENTS).read_bytes().splitlines()]
     names = {row.agent_version_id: row.name or "" for row in agents}
@@ -185,6 +189,8 @@ def view(
     field by field. Requests and products are read from the state folder; --catalogue names another catalogue. Exit code
     1 when nothing is there.
     """
+    from judge.render import render
+
     try:
         found = _found(target, validator, catalogue, store)
     except msgspec.MsgspecError as error:
@@ -207,6 +213,8 @@ def view(
 def _found(target: str, validator: str, catalogue: Path | None, store: StoreFlags) -> FoundTraces | None:
     """The traces that a target names: a file or export here, else a record or race of a store; None for a record
     without one."""
+    from neurons.practice.run import default_cache_dir
+
     path = Path(target) if target else default_cache_dir() / "last-run.json"
     if not target and not path.exists():
         typer.echo("there is no run yet; next: arena run AGENT.py", err=True)
@@ -234,6 +242,8 @@ def _show_record(store: StoreFlags, which: str, validator: str, *, is_whole: boo
 
 def _lines(found: FoundTraces, is_whole: bool) -> Iterator[str]:
     """One trace whole; of several a line each, and how to see one."""
+    from arena.view.page import trace_lines
+
     width = text_width()
     if len(found.traces) == 1:
         yield from styled(trace_lines(found.traces[0][0], width, is_whole=is_whole))
