@@ -23,15 +23,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from arena.chain.port import Signer
-from arena.records.body import decode_content
-from arena.records.model import RecordContent, SignedRecord
 from arena.store.location import StoreLocation, default_state_dir, read_location
-from arena.store.objects import open_objects
 from foundation.errors import ArenaError
 from neurons.cli.presenter import printing_json
 
 if TYPE_CHECKING:
     from arena.policy import Policy
+    from arena.records.model import RecordContent, SignedRecord
     from arena.store.postgres import PostgresStore
     from neurons.settings.settings import Settings
 
@@ -248,6 +246,7 @@ async def open_store(dsn: str, state_dir: Path | None, *, is_owner: bool = False
 
     `is_owner`: as the owner of a state folder's server, who reads every log in it.
     """
+    from arena.store.objects import open_objects
     from arena.store.postgres import PostgresStore
 
     folder = state_folder(state_dir)
@@ -314,6 +313,8 @@ async def find_record(
 
 def read_or_none(record: SignedRecord) -> RecordContent | None:
     """A stored record's content, or None when it can't be decoded; `arena records verify` says what is wrong then."""
+    from arena.records.body import decode_content
+
     try:
         return decode_content(record.content)
     except ArenaError:

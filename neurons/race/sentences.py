@@ -7,20 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from arena.race.machine import (
-    BatchReleased,
-    Event,
-    FieldFixed,
-    ItemsEnqueued,
-    ProblemsDrawn,
-    RaceClosed,
-    RaceOpened,
-    RaceSettled,
-    SettlementDue,
-)
-from arena.records.model import SettlementRecord
-from arena.records.port import StoredSubmission, WeightsResult
+if TYPE_CHECKING:
+    from arena.race.machine import Event
+    from arena.records.model import SettlementRecord
+    from arena.records.port import StoredSubmission, WeightsResult
 
 _RANKS_SHOWN = 3
 _BEGIN, _END = 4, 3  # characters of an id
@@ -46,6 +38,17 @@ def clock(at_ms: int) -> str:
 
 def race_sentence(race_id: str, event: Event, names: Mapping[str, str]) -> str:
     """What this event means to people; "" for one that only the machinery needs."""
+    from arena.race.machine import (
+        BatchReleased,
+        FieldFixed,
+        ItemsEnqueued,
+        ProblemsDrawn,
+        RaceClosed,
+        RaceOpened,
+        RaceSettled,
+        SettlementDue,
+    )
+
     match event:
         case RaceOpened():
             return f"{race_id} is open: submissions close {clock(event.closes_ms)}"
