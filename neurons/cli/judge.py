@@ -20,6 +20,7 @@ from foundation.canonical import content_hash
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from harness.trace import EvaluationBody
+from judge.budget import JudgeMeter, MeteredJudge
 from judge.render import Judge
 from judge.rubric import Rubric
 from judge.verdict import UnscoredVerdict, Verdict, counted_verdict
@@ -38,7 +39,6 @@ from neurons.cli.presenter import is_json, share_text, show, show_progress, tabl
 if TYPE_CHECKING:
     from arena.evaluate import ReplayComparison, ReplayRow
     from arena.store.postgres import PostgresStore
-    from judge.budget import JudgeMeter
     from judge.calibration.measurement import Calibration
 
 
@@ -64,7 +64,6 @@ class PanelFlags:
 
         Raises ArenaError U3020 for a model that is not scripted and has no endpoint, V2030 for other endpoints.
         """
-        from judge.budget import MeteredJudge
         from judge.client import OpenAIJudge
         from neurons.worker.ports import open_judges
 
@@ -114,7 +113,6 @@ def calibrate(
     be given is counted as owed, never as a zero. With --check nothing is judged: a signed calibration is held against
     its signature, the policy's panel and the hash that it pins.
     """
-    from judge.budget import JudgeMeter
     from judge.calibration.measurement import judge_traces, measure, sign_calibration
     from judge.calibration.traces import make_trace, open_shop, recipes
 
@@ -209,7 +207,6 @@ def replay(
     owed replay goes on where it stopped. Shows what each agent's traces would have earned.
     """
     from arena.evaluate import ReplayRow, compare_replay
-    from judge.budget import JudgeMeter
     from judge.panel import judge_body
 
     rubric, meter = rubric_of(policy, panel.models), JudgeMeter()

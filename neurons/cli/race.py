@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from arena.bank.batch import Disclosure, check_release, read_batch
 from arena.race.evidence import UNIT, held_by_hotkey
 from arena.records.model import SettlementRecord
 from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_USAGE
 from neurons.cli.options import StoreFlags, ValidatorOption, command, logs_of, policy_named
 from neurons.cli.presenter import agent_name, echo_json, show
 from neurons.race.sentences import names_of, top_sentence
+from problems.titles import encode_accepted
 
 if TYPE_CHECKING:
-    from arena.bank.batch import Disclosure
     from arena.race.admission import RaceRecords
     from arena.store.postgres import PostgresStore
     from neurons.race.log import Settled
@@ -246,7 +247,6 @@ def standing_lines(settlement: SettlementRecord, names: Mapping[str, str]) -> It
 
 async def _disclosure(store: PostgresStore, race: str, path: Path) -> Disclosure | str:
     """The check against the batch at `path`, or why there is none: the state of a race that released nothing."""
-    from arena.bank.batch import check_release, read_batch
     from neurons.race.log import RaceLog, read_state
 
     state, log = await read_state(store, race), RaceLog(store, race)
@@ -261,9 +261,6 @@ async def _disclosure(store: PostgresStore, race: str, path: Path) -> Disclosure
 def _release(store: StoreFlags, race: str, titles: Path | None) -> tuple[Disclosure | str, list[str]]:
     """What the race's release opened, held against what the race committed to, with its lines; `titles`: the file to
     write the batch's accepted titles to."""
-    from arena.bank.batch import read_batch
-    from problems.titles import encode_accepted
-
     path = store.folder / "bank" / f"{race}.batch.json"
     found = store.run(lambda logs: _disclosure(logs, race, path))
     if isinstance(found, str):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from arena.bank.partition_file import read_partition, read_public_manifest
 from arena.chain.keys import verify
 from foundation.errors import ArenaError
 from harness.inference.port import Upstream
@@ -27,12 +28,12 @@ from neurons.practice.opening import open_bench, open_endpoint
 from problems.model import Pool, Problem
 from training.agents import NAME, make_reentry
 from training.corpus.model import CorpusPool
+from training.models.estimate import Work, estimate_run
 from training.recipe import Recipe, read_recipe, require_runnable
 from training.run import LINEAGE, RunLineage, launched, lineage_chain, open_checkpoint
 
 if TYPE_CHECKING:
     from training.corpus.gates import Guard
-    from training.models.estimate import Work
     from training.rollouts.rollout import RunJobs
     from training.run_context import RunContext
 
@@ -70,7 +71,6 @@ class LeakFlags:
 
         Raises ArenaError P4001, P4026, P4010.
         """
-        from arena.bank.partition_file import read_partition, read_public_manifest
         from training.corpus.gates import Guard
 
         problems: dict[Pool, list[Problem]] = {"eval": read_files(self.held_out)} if self.held_out else {}
@@ -244,7 +244,6 @@ def show_plan(plan: Recipe) -> None:
 
     Raises ArenaError V2124 for a model of unknown shape, V2027 for a corpus that can't be read.
     """
-    from training.models.estimate import estimate_run
     from training.models.opening import find_device
 
     work, assumed = count_work(plan)
@@ -272,7 +271,6 @@ def show_plan(plan: Recipe) -> None:
 def count_work(plan: Recipe) -> tuple[Work, list[str]]:
     """What the run works on, and what was assumed of things that are not there."""
     from training.corpus.building import read_rows
-    from training.models.estimate import Work
     from training.rollouts.rollout import EPISODES, EpisodeFile
 
     assumed: list[str] = []

@@ -38,35 +38,26 @@ def clock(at_ms: int) -> str:
 
 def race_sentence(race_id: str, event: Event, names: Mapping[str, str]) -> str:
     """What this event means to people; "" for one that only the machinery needs."""
-    from arena.race.machine import (
-        BatchReleased,
-        FieldFixed,
-        ItemsEnqueued,
-        ProblemsDrawn,
-        RaceClosed,
-        RaceOpened,
-        RaceSettled,
-        SettlementDue,
-    )
+    from arena.race import machine
 
     match event:
-        case RaceOpened():
+        case machine.RaceOpened():
             return f"{race_id} is open: submissions close {clock(event.closes_ms)}"
-        case RaceClosed():
+        case machine.RaceClosed():
             return f"{race_id} takes no more submissions; the field is fixed once the gate and qualifying are done"
-        case FieldFixed(field=field):
+        case machine.FieldFixed(field=field):
             racing = ", ".join(_named(each.subject.agent_version_id, names) for each in field)
             verb = "agent races" if len(field) == 1 else "agents race"
             return f"{race_id}: {len(field)} {verb}: {racing}" if field else f"{race_id}: no agent qualified"
-        case ProblemsDrawn():
+        case machine.ProblemsDrawn():
             return f"{race_id}: {len(event.drawn)} problems are drawn"
-        case ItemsEnqueued():
+        case machine.ItemsEnqueued():
             return f"{race_id}: {event.items} runs of an agent on a problem begin"
-        case SettlementDue():
+        case machine.SettlementDue():
             return f"{race_id}: nothing more is waited for, it is settled now"
-        case RaceSettled(settlement=settlement):
+        case machine.RaceSettled(settlement=settlement):
             return settlement_sentence(settlement, names)
-        case BatchReleased():
+        case machine.BatchReleased():
             return f"{race_id}: its problems and traces are released"
         case _:
             return ""
