@@ -443,11 +443,16 @@ def _is_class_decorator(reach: _Reach, node: ast.expr, parent: ast.AST) -> bool:
 
 
 def _is_wrapping(reach: _Reach, node: ast.expr, parent: ast.AST) -> bool:
-    """`@wraps(f)` on a function: it copies attributes, so never as a value and never on a class."""
+    """`@wraps(f)` next to a function: it copies attributes, never as a value, nor onto another decorator's result."""
     around = reach.parents[parent]
     is_plain = isinstance(parent, ast.Call) and parent.func is node and not parent.keywords
     is_one = isinstance(parent, ast.Call) and len(parent.args) == 1 and isinstance(parent.args[0], ast.Name)
-    return is_plain and is_one and isinstance(around, FUNCTIONS[:2]) and parent in around.decorator_list
+    return is_plain and is_one and isinstance(around, FUNCTIONS[:2]) and around.decorator_list[-1:] == [parent]
+
+
+def _is_property(reach: _Reach, node: ast.expr, parent: ast.AST) -> bool:
+    """`@cached_property` on a method: one that is made anew or derived can be told which attribute to read."""
+    return isinstance(parent, ast.FunctionDef) and parent.decorator_list == [node]
 
 
 def _is_field(reach: _Reach, node: ast.expr, parent: ast.AST) -> bool:
@@ -519,6 +524,7 @@ def _is_own_constant(reach: _Reach, node: ast.expr, parent: ast.AST) -> bool:
 
 _FORMS: dict[str, Callable[[_Reach, ast.expr, ast.AST], bool]] = {
     "dataclasses.dataclass": _is_class_decorator,
+    "functools.cached_property": _is_property,
     "functools.wraps": _is_wrapping,
     _FIELD_MAKER: _is_field,
     "dataclasses.fields": _is_fields,

@@ -217,8 +217,8 @@ REEXPORTS = _words(
     """
 )
 # Plausible names of an agent's own fields that could also lead on: a module, what a lock hangs on, the object that a
-# failed look-up names.
-HELD_ATTRIBUTES = _words("inspect io obj _loop")
+# failed look-up names, the attribute that a cached property reads.
+HELD_ATTRIBUTES = _words("attrname inspect io obj _loop")
 # Dunders that lead on, where a text names one.
 LEADING_DUNDERS = _words(
     """

@@ -198,17 +198,17 @@ sockets beyond a pair: a queue of connections, a larger buffer, a file in flight
     bind 49 200, listen 50 201, accept 43 202, accept4 288 242, sendmsg 46 211, sendmmsg 307 269, setsockopt 54 208
 pages that a pipe or a socket holds on to after their file is gone: splice 275 76, tee 276 77, vmsplice 278 75,
     sendfile 40 71
-counters of the whole host, and what it holds in its cache: sysinfo 99 179, mincore 27 232, fadvise64 221 223,
-    readahead 187 213
+counters of the whole host, what it holds in its cache, and the size and free space of its disks, which no mount hides:
+    sysinfo 99 179, mincore 27 232, fadvise64 221 223, readahead 187 213, statfs 137 43, fstatfs 138 44, ustat 136 -
+the host's writes to its disks, for which everybody waits: sync 162 81, syncfs 306 267, sync_file_range 277 84
 the confinement itself: seccomp 317 277
     """
 )
 
-# Without namespaces of its own a guest shares the kernel's objects with the host, and Landlock knows neither signals
-# sent by limits nor the free space of a disk that all guests write to.
+# Without namespaces of its own a guest shares the kernel's objects with the host; an old Landlock knows no truncation.
 DENIED_WITHOUT_NAMESPACES = _calls(
     """
-statfs 137 43, fstatfs 138 44, truncate 76 45, ioprio_set 251 30
+truncate 76 45, ioprio_set 251 30
     """
 )
 # With the host's own uid: Landlock does not mediate attributes, and the guest would own every file of the host's user.

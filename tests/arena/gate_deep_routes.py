@@ -61,7 +61,6 @@ DEEP_ROUTES: dict[str, str] = {
     "    found = (lambda e: type(e))(int)",
     # -- the class of classes
     "class of a class": "found = (1).__class__.__class__",
-    "class of a class by a name": "k = (1).__class__\nfound = k.__class__",
     "class of a class by a call": "found = type(type(1))",
     "class of a class by a function": "def k(x):\n    return type(x)\nfound = k(k(1))",
     "class of a class by a method": "class C:\n    def m(self):\n        return self.__class__\nfound = C.m(int)",
@@ -189,8 +188,6 @@ DEEP_ROUTES: dict[str, str] = {
     "json.dumps(warnings.catch_warnings().__dict__, default=held.append)\nfound = held[0]",
     "attributes given to an own dumps": "import warnings\nclass json:\n    def dumps(self):\n        return self\n"
     "found = json.dumps(warnings.catch_warnings().__dict__)['_module']",
-    "attributes given to an own str": "import warnings\ndef str(x):\n    return x\n"
-    "found = str(warnings.catch_warnings().__dict__)['_module']",
     "attributes copied": "import warnings\nfound = dict(warnings.catch_warnings().__dict__)['_module']",
     "attributes compared": "import warnings\nclass Box:\n    def __eq__(self, other):\n        return other\n"
     "found = (warnings.catch_warnings().__dict__ == Box())['_module']",
@@ -211,11 +208,6 @@ DEEP_ROUTES: dict[str, str] = {
     + _chosen("__import__")
     + ": lambda *a: held.append(a[1])}\nmatch D:\n    case __builtins__:\n        pass\n"
     "def f():\n    import json\nf()\nfound = held[0]",
-    "import function of one's own by a rest": _SPY
-    + "D = {"
-    + _chosen("__import__")
-    + ": lambda *a: held.append(a[1])}\nmatch D:\n    case {**__builtins__}:\n"
-    "        pass\ndef f():\n    import json\nf()\nfound = held[0]",
     "import function of one's own by a star": _SPY
     + "match [1]:\n    case [*__builtins__]:\n        pass\nfound = keep(open) if 0 else open",
     "builtins by an except name": "try:\n    1 / 0\nexcept Exception as __spec__:\n"
@@ -249,4 +241,21 @@ DATA_ROUTES: dict[str, str] = {
     "n = SimpleNamespace(**{" + _chosen("__reduce_ex__") + ": lambda v: (held.append, (open,))})\ncopy.copy(n)\n"
     "found = held[0]",
     "the last handler's stream": "import logging\nfound = type(logging.lastResort.stream.buffer.raw)",
+    "annotations copied onto a class that another decorator gives": "from abc import ABCMeta\n"
+    "from functools import wraps\nfrom dataclasses import dataclass\nfrom types import SimpleNamespace\n"
+    "held, own = [], []\ns = SimpleNamespace(**{"
+    + _chosen("__annotations__")
+    + f": {{{_NAME!r}: int}}}})\nclass Trap:\n"
+    "    def __getattr__(self, name):\n        try:\n            @wraps(s)\n            @(lambda f: own[0]())\n"
+    "            def g():\n                pass\n        except (AttributeError, IndexError):\n            pass\n"
+    "        raise AttributeError(name)\n@dataclass(init=False, repr=False)\nclass B(metaclass=ABCMeta):\n"
+    "    def get():\n        return __class__\n    own.append(get)\n    trap = Trap()\n    def k(self, x):\n"
+    "        held.append(x)\nB() == B()\nfound = held[0]",
+    "cached property of a chosen name": "import warnings\nfrom functools import cached_property\n"
+    "class C(warnings.catch_warnings):\n    @cached_property\n    def x(self):\n        pass\n"
+    "C.x.attrname = " + _chosen("_module") + "\nfound = C().x",
+    "cached property whose name is a property": "import warnings\nfrom functools import cached_property\n"
+    "names = ['x']\nclass P(cached_property):\n    def __init__(self, f):\n        self.func = f\n    @property\n"
+    "    def attrname(self):\n        return names[-1]\nclass C(warnings.catch_warnings):\n    x = P(len)\n"
+    "names.append(" + _chosen("_module") + ")\nfound = C().x",
 }

@@ -158,7 +158,8 @@ IDIOMS: dict[str, str] = {
     "        return f(*a, **k)\n    return g",
     "cache": "from functools import cached_property, lru_cache, partial, reduce\n@lru_cache(maxsize=None)\n"
     "def f(x):\n    return x\n"
-    "p = partial(f, 1)\nx = reduce(lambda a, b: a + b, [1, 2], 0)",
+    "p = partial(f, 1)\nx = reduce(lambda a, b: a + b, [1, 2], 0)\n"
+    "class C:\n    @cached_property\n    def y(self):\n        return 1",
     "name of a function": "def timed(f):\n    print(f.__name__, f.__doc__, f.__module__)\n    return f",
     "key functions": "import operator\nrows = sorted([{'p': 1}], key=operator.itemgetter('p'))\n"
     "x = max([], key=operator.attrgetter('price'), default=None)",

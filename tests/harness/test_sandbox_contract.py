@@ -14,6 +14,7 @@ import pytest
 
 from foundation.errors import ArenaError
 from harness.sandbox.port import EpisodeOver, GuestExit, GuestJob, Host
+from harness.sandbox.seccomp import DENIED, native_architecture
 from tests.harness.jail_stand import (
     CallHost,
     reference_sandbox,
@@ -99,16 +100,10 @@ def agent_main(p):
     {statement}
     time.sleep(30)
 """
-DEEP = b"[" * 9000 + b"]" * 9000
 CALL = b'{"jsonrpc":"2.0","id":%d,"method":"tool.call","params":{"name":"x","arguments":"{}"}}'
 FORGERIES = {
     "an announced frame of 4 GB": (b"\xff\xff\xff\xff", "frame"),
-    "garbage": (b"\x00\x00\x00\x04\xff\xfe\xfd\xfc", "protocol"),
-    "a reply never asked for": (b'{"jsonrpc":"2.0","id":1,"result":{}}', "protocol"),
     "an id twice": ((CALL % 5, CALL % 5), "protocol"),
-    "an unknown method": (b'{"jsonrpc":"2.0","id":1,"method":"record.append","params":{}}', "protocol"),
-    "a deep frame": (b'{"jsonrpc":"2.0","id":1,"method":"tool.call","params":{"x":' + DEEP + b"}}", "protocol"),
-    "NaN": (b'{"jsonrpc":"2.0","id":1,"method":"tool.call","params":{"x":NaN}}', "protocol"),
 }  # fmt: skip
 
 
@@ -226,3 +221,20 @@ def agent_main(p):
             source, squares = source.replace("pool(), os", "[], os"), []
         ended = run(source, None, sandbox)
         assert ended.claim and json.loads(ended.claim) == ["told\n", 5, 100_000, [7, 7], squares, True], ended
+
+
+def test_no_disk_of_the_host_is_measured_or_synced(sandbox):
+    numbers = [DENIED[name][native_architecture().column] for name in ("sync", "syncfs", "sync_file_range")]
+    source = f"""
+import ctypes, os, shutil
+def agent_main(p):
+    libc, passed = ctypes.CDLL(None, use_errno=True), []
+    for number in {numbers}:
+        if libc.syscall(number, -1, 0, 0, 0) != -1 or ctypes.get_errno() != 1: passed.append(number)
+    for path in ("/", "/dev/null", os.path.dirname(os.__file__), os.getcwd()):
+        for look in (os.statvfs, shutil.disk_usage, lambda path: os.fstatvfs(os.open(path, os.O_RDONLY))):
+            try: passed.append([path, str(look(path))])
+            except PermissionError: pass
+    return passed
+"""
+    assert run(source, None, sandbox).claim == "[]"

@@ -155,6 +155,32 @@ out = [os.path.exists("/tmp/guest-standin.log"), isinstance(handler, logging.Nul
     assert guest(program)["out"] == [False, True, ["FileHandler"]]
 
 
+def test_a_copy_sets_no_attribute_of_another_object() -> None:
+    program = """
+from collections import UserDict
+from dataclasses import asdict, dataclass
+from types import SimpleNamespace
+class Target: pass
+class Other:
+    target = None
+    def __new__(cls): return cls.target or object.__new__(cls)
+    def __getstate__(self): return (None, {"mark": 1})
+class Namespace(SimpleNamespace, UserDict):
+    __copy__ = None
+@dataclass
+class Box:
+    held: object
+reduced, other = {"__reduce_ex__": lambda v: (lambda: Target, (), (None, {"mark": 1}))}, Other()
+Other.target = Target
+out = []
+for held in (other, SimpleNamespace(**reduced), Namespace(**reduced, data={})):
+    try: out.append(str(held.copy() if isinstance(held, UserDict) else asdict(Box(held))))
+    except TypeError: pass
+out += [hasattr(Target, "mark"), asdict(Box({"a": SimpleNamespace(b=[Box(2), {3}])}))["held"]["a"].b[1:] == [{3}]]
+"""
+    assert guest(program)["out"] == [False, True]
+
+
 def test_requests_reach_the_proxys_paths_through_the_host_and_no_other_address() -> None:
     program = """
 import requests, requests.exceptions

@@ -109,6 +109,8 @@ CALLS: dict[str, tuple[int, int, list[int]]] = {
     "sendmsg": (46, 211, [_BAD, 0, 0]),
     "vmsplice": (278, 75, [_BAD, 0, 1, 0]),
     "sysinfo": (99, 179, [0]),
+    "fstatfs": (138, 44, [_BAD, 0]),
+    "syncfs": (306, 267, [_BAD]),
     "mmap shared": (9, 222, [0, 0, 3, 0x21, _BAD, 0]),
     "mmap huge": (9, 222, [0, 0, 3, 0x40022, _BAD, 0]),
     "madvise pageout": (28, 233, [1, 1, 21]),

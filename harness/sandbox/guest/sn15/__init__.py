@@ -39,7 +39,7 @@ class _Finder:
             return ModuleSpec(name, None, is_package=True)
         if name in _RUNTIME or name in STAND_INS:
             return ModuleSpec(name, _Loader())  # type: ignore[arg-type]
-        return _spec_of_logging() if name == "logging" else None
+        return _spec_of_changed(name) if name in _CHANGES else None
 
 
 class _Loader:
@@ -55,23 +55,46 @@ class _Loader:
         """Nothing: it has run."""
 
 
-def _spec_of_logging() -> ModuleSpec | None:
-    """The real module, whose handlers that write files are replaced before anybody else sees them."""
+def _spec_of_changed(name: str) -> ModuleSpec | None:
+    """The real module, changed before anybody else sees it."""
     from importlib.machinery import PathFinder
 
-    spec = PathFinder.find_spec("logging")
+    spec = PathFinder.find_spec(name)
     loader: Any = spec.loader if spec is not None else None
     if loader is not None:
         load = loader.exec_module
 
         def execute(module: Any) -> None:
             load(module)
-            handler = module.NullHandler  # takes what a file handler takes and writes nothing: what is printed is kept
-            members = {"__init__": lambda self, *_, **__: handler.__init__(self), "__module__": "logging"}
-            module.FileHandler = type("FileHandler", (handler,), members)
+            _CHANGES[name](module)
 
         loader.exec_module = execute
     return spec
+
+
+def _write_no_logs(module: Any) -> None:
+    handler = module.NullHandler  # takes what a file handler takes and writes nothing: what is printed is kept
+    members = {"__init__": lambda self, *_, **__: handler.__init__(self), "__module__": "logging"}
+    module.FileHandler = type("FileHandler", (handler,), members)
+
+
+def _copy_into_own_class(module: Any) -> None:
+    """A copy takes the attributes it is told to set, but no other object does: `asdict` and `UserDict.copy` copy."""
+    reconstruct = module._reconstruct
+
+    def guarded(x: object, memo: object, func: Any, args: Any, state: object = None, *rest: Any, **options: Any) -> Any:
+        def make(*given: object) -> object:
+            made = func(*given)
+            if state is not None and type(made) is not type(x):
+                raise TypeError(f"a copy of {type(x).__name__} is of another class")
+            return made
+
+        return reconstruct(x, memo, make, args, state, *rest, **options)
+
+    module._reconstruct = guarded
+
+
+_CHANGES = {"logging": _write_no_logs, "copy": _copy_into_own_class}
 
 
 class RefusedEnvelopeError(Exception):
