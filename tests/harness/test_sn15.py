@@ -165,14 +165,12 @@ class Other:
     target = None
     def __new__(cls): return cls.target or object.__new__(cls)
     def __getstate__(self): return (None, {"mark": 1})
-class Namespace(SimpleNamespace, UserDict):
-    __copy__ = None
+class Namespace(SimpleNamespace, UserDict): __copy__ = None
 @dataclass
 class Box:
     held: object
 reduced, other = {"__reduce_ex__": lambda v: (lambda: Target, (), (None, {"mark": 1}))}, Other()
-Other.target = Target
-out = []
+Other.target, out = Target, []
 for held in (other, SimpleNamespace(**reduced), Namespace(**reduced, data={})):
     try: out.append(str(held.copy() if isinstance(held, UserDict) else asdict(Box(held))))
     except TypeError: pass
