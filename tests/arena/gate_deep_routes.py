@@ -61,6 +61,7 @@ DEEP_ROUTES: dict[str, str] = {
     "    found = (lambda e: type(e))(int)",
     # -- the class of classes
     "class of a class": "found = (1).__class__.__class__",
+    "class of a class by a name": "k = (1).__class__\nfound = k.__class__",
     "class of a class by a call": "found = type(type(1))",
     "class of a class by a function": "def k(x):\n    return type(x)\nfound = k(k(1))",
     "class of a class by a method": "class C:\n    def m(self):\n        return self.__class__\nfound = C.m(int)",
@@ -188,6 +189,8 @@ DEEP_ROUTES: dict[str, str] = {
     "json.dumps(warnings.catch_warnings().__dict__, default=held.append)\nfound = held[0]",
     "attributes given to an own dumps": "import warnings\nclass json:\n    def dumps(self):\n        return self\n"
     "found = json.dumps(warnings.catch_warnings().__dict__)['_module']",
+    "attributes given to an own str": "import warnings\ndef str(x):\n    return x\n"
+    "found = str(warnings.catch_warnings().__dict__)['_module']",
     "attributes copied": "import warnings\nfound = dict(warnings.catch_warnings().__dict__)['_module']",
     "attributes compared": "import warnings\nclass Box:\n    def __eq__(self, other):\n        return other\n"
     "found = (warnings.catch_warnings().__dict__ == Box())['_module']",
@@ -208,6 +211,11 @@ DEEP_ROUTES: dict[str, str] = {
     + _chosen("__import__")
     + ": lambda *a: held.append(a[1])}\nmatch D:\n    case __builtins__:\n        pass\n"
     "def f():\n    import json\nf()\nfound = held[0]",
+    "import function of one's own by a rest": _SPY
+    + "D = {"
+    + _chosen("__import__")
+    + ": lambda *a: held.append(a[1])}\nmatch D:\n    case {**__builtins__}:\n"
+    "        pass\ndef f():\n    import json\nf()\nfound = held[0]",
     "import function of one's own by a star": _SPY
     + "match [1]:\n    case [*__builtins__]:\n        pass\nfound = keep(open) if 0 else open",
     "builtins by an except name": "try:\n    1 / 0\nexcept Exception as __spec__:\n"
