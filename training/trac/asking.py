@@ -21,7 +21,7 @@ from foundation.backoff import Backoff, retried
 from foundation.canonical import content_hash
 from foundation.codes import BAD_REQUEST, MODEL_BUSY, MODEL_FAILED, MODEL_UNREADABLE, OVER_LIMIT
 from foundation.durable_files import write_whole
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, Failure
 from harness.inference.port import RetryLaterError, Upstream
 from judge.parse import RefusedReplyError
 
@@ -87,6 +87,7 @@ class Asker:
         self._micro_usd_max, self._sleep = micro_usd_max, sleep
         self._lock = threading.Lock()  # of what follows
         self._unanswered = 0  # questions in a row
+        self._silent: Failure | None = None  # what the last of too many met
         self._usage: dict[str, Usage] = {}
         self._reserved_micro_usd = 0
 
@@ -177,13 +178,17 @@ class Asker:
             self._usage[model] = Usage(model=model, **sums)
 
     def _heard(self, answer: Callable[[], Answer]) -> Answer:
-        """What an endpoint answers. Raises SilentEndpointError where it has not for too long."""
+        """What an endpoint answers. Raises SilentEndpointError where it has not for too long, and asks no more."""
+        with self._lock:
+            if self._silent is not None:
+                raise SilentEndpointError(self._silent.code, self._silent.detail)
         try:
             found = answer()
         except ArenaError as error:
             with self._lock:
                 self._unanswered += error.failure.code in SILENCE
                 if self._unanswered >= SILENT_MAX:
+                    self._silent = error.failure
                     raise SilentEndpointError(error.failure.code, error.failure.detail) from error
             raise
         with self._lock:
