@@ -41,10 +41,8 @@ async def demo(
     from neurons.demo.demo import conclude, hand_in, prepare_run, running_validator
     from neurons.settings.settings import resolve
 
-    settings, started_s = (
-        resolve({"policy": "demo", "state_dir": state_dir, "models": models}).settings,
-        time.monotonic(),
-    )
+    started_s = time.monotonic()
+    settings = resolve({"policy": "demo", "state_dir": state_dir, "models": models}).settings
     run = await prepare_run(settings, _tell)
     with running_validator(run) as process:
         _tell("validator: python neurons/validator.py (its log is validator.log in the run's folder)")
