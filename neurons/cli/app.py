@@ -134,9 +134,6 @@ def arena(
 
     Exit codes: 0 ok, 1 the thing tested failed, 2 usage, 3 environment not ready, 4 integrity violation.
     """
-    from neurons.settings.observe import configure_logs
-
-    configure_logs(level="warning")  # stdout is for results; a long-running command asks for more
 
 
 def run_guarded(program: Callable[[], int | None]) -> int:

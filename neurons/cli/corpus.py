@@ -27,12 +27,12 @@ from neurons.cli.options import (
     BenchFlags,
     ClusterOption,
     CorpusArgument,
+    LeakFlags,
     TrustUnsignedOption,
     command,
     state_folder,
 )
 from neurons.cli.presenter import is_json, show, show_progress, table_text
-from neurons.cli.train import LeakFlags
 from neurons.cluster.ray_executor import open_executor
 from neurons.practice.opening import SCRIPTED
 from training.agents import distilled_prompt

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from arena.records.model import RecordContent, SignedRecord
     from arena.store.postgres import PostgresStore
     from neurons.settings.settings import Settings
+    from training.corpus.gates import Guard
+    from training.corpus.model import CorpusPool
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
@@ -185,6 +187,36 @@ class BenchFlags:
         return settings
 
 
+@dataclass(frozen=True)
+class LeakFlags:
+    """Which problems must not be learnt from."""
+
+    held_out: Annotated[list[Path] | None, typer.Option(help="Held-out problems: a file or suite. Repeatable.")] = None
+    partition: Annotated[
+        Path | None, typer.Option(help="Partition: the private file, or with --bank the public one.")
+    ] = None
+    bank: Annotated[str, typer.Option(help="Hotkey of the bank that signed the public partition.")] = ""
+
+    def guard(self, catalogue: Path | None, admits: CorpusPool) -> Guard:
+        """The leak guard of the partition and the problems named, for a corpus of the pool `admits`.
+
+        Raises ArenaError P4001, P4026, P4010.
+        """
+        from arena.bank.partition_file import read_partition, read_public_manifest
+        from arena.chain.keys import verify
+        from neurons.cli.problems import ProductFlags, read_files
+        from training.corpus.gates import Guard
+
+        is_public = self.partition is not None and bool(self.bank)
+        return Guard(
+            read_public_manifest(self.partition, self.bank, verify) if self.partition and is_public else None,
+            {"eval": read_files(self.held_out)} if self.held_out else {},
+            partition=read_partition(self.partition, verify) if self.partition and not is_public else None,
+            classes=ProductFlags(None, catalogue).classes(),
+            admits=admits,
+        )
+
+
 def policy_named(name: str) -> Policy:
     """The policy of that name, shipped or a JSON file; "": the one that is set. Raises ArenaError V2030."""
     from neurons.settings.inputs import policy_of
@@ -223,6 +255,9 @@ def _flat(function: Callable[..., object], has_json: bool) -> Callable[..., None
         shared.append(inspect.Parameter("as_json", keyword, default=False, annotation=option))
 
     def call(**given: Any) -> None:
+        from neurons.settings.observe import configure_logs
+
+        configure_logs(level="warning")  # stdout is for results; a long-running command asks for more
         is_wanted = given.pop("as_json", False)
         for name, group in groups.items():
             given[name] = group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})

@@ -17,7 +17,6 @@ from typing import IO, TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from arena.bank.rephrasing import Rewording, Sampling
 from arena.chain.keys import verify
 from foundation.durable_files import write_whole
 from harness.inference.client import SdkUpstream
@@ -274,7 +273,7 @@ def reword(
     The key is read from OPENAI_API_KEY. Nothing is written when the endpoint fails (exit code 3). OUT has one problem a
     line and mode 0600. Next: `arena problems partition` and `seal`.
     """
-    from arena.bank.rephrasing import reword
+    from arena.bank.rephrasing import Rewording, Sampling, reword
 
     refuse_existing(out)
     problems = read_file(path)

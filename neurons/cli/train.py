@@ -9,31 +9,25 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
-from arena.bank.partition_file import read_partition, read_public_manifest
-from arena.chain.keys import verify
 from foundation.errors import ArenaError
 from harness.inference.port import Upstream
 from neurons.cli.exit_codes import EXIT_FAILED
-from neurons.cli.options import BenchFlags, ClusterOption, PolicyOption, command, policy_named
+from neurons.cli.options import BenchFlags, ClusterOption, LeakFlags, PolicyOption, command, policy_named
 from neurons.cli.presenter import field_lines, is_json, show, show_progress
-from neurons.cli.problems import ProductFlags, read_file, read_files, shipped_named
+from neurons.cli.problems import read_file, read_files, shipped_named
 from neurons.practice.opening import open_bench, open_endpoint
-from problems.model import Pool, Problem
 from training.agents import NAME, make_reentry
-from training.corpus.model import CorpusPool
 from training.models.estimate import Work, estimate_run
 from training.recipe import Recipe, read_recipe, require_runnable
 from training.run import LINEAGE, RunLineage, launched, lineage_chain, open_checkpoint
 
 if TYPE_CHECKING:
-    from training.corpus.gates import Guard
     from training.rollouts.rollout import RunJobs
     from training.run_context import RunContext
 
@@ -54,34 +48,6 @@ def open_teacher(plan: Recipe) -> Iterator[Upstream]:
     if not plan.teacher:
         raise ArenaError("U3001", "the recipe names no teacher")
     yield open_endpoint("teacher", plan.teacher, by_sdk=True)
-
-
-@dataclass(frozen=True)
-class LeakFlags:
-    """Which problems must not be learnt from."""
-
-    held_out: Annotated[list[Path] | None, typer.Option(help="Held-out problems: a file or suite. Repeatable.")] = None
-    partition: Annotated[
-        Path | None, typer.Option(help="Partition: the private file, or with --bank the public one.")
-    ] = None
-    bank: Annotated[str, typer.Option(help="Hotkey of the bank that signed the public partition.")] = ""
-
-    def guard(self, catalogue: Path | None, admits: CorpusPool) -> Guard:
-        """The leak guard of the partition and the problems named, for a corpus of the pool `admits`.
-
-        Raises ArenaError P4001, P4026, P4010.
-        """
-        from training.corpus.gates import Guard
-
-        problems: dict[Pool, list[Problem]] = {"eval": read_files(self.held_out)} if self.held_out else {}
-        is_public = self.partition is not None and bool(self.bank)
-        return Guard(
-            read_public_manifest(self.partition, self.bank, verify) if self.partition and is_public else None,
-            problems,
-            partition=read_partition(self.partition, verify) if self.partition and not is_public else None,
-            classes=ProductFlags(None, catalogue).classes(),
-            admits=admits,
-        )
 
 
 # of a corpus, and of the problem files, that are not there; a partition deals 60 problems to `dev`
