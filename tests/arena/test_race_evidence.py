@@ -4,15 +4,19 @@ one liar change."""
 from __future__ import annotations
 
 import random
+from collections import Counter
 from fractions import Fraction
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from arena.api.board import RaceView
+from arena.door.service import Desk
 from arena.policy import PromotionRules
-from arena.race.evidence import STAKES, UNIT, carry, held_millionths, is_enough, lead
+from arena.race.evidence import STAKES, UNIT, carry, held_millionths, is_enough, lead, needed
 from arena.race.settle import settle
 from arena.records.model import Evidence, SettlementRecord, Top
 from tests.arena.race_stand import VALS, candidate, controlled, inputs, policy
@@ -129,6 +133,10 @@ def test_a_better_agent_takes_the_top_after_two_races_at_the_earliest():
     done = reign((A, TOP_AGENT), {"a": 1.0, "top": 0.1}, 4)
     assert [one.is_promotion for one in done] == [False, True]
     assert (done[-1].top_agent_version_id, done[-1].evidence.held[0].races) == ("v-a", 2)
+    now = replace(policy(), promotion=PromotionRules(kind="evidence", evidence_alone=999))  # changed since the race
+    desk = Desk(None, None, now, SimpleNamespace(race_episodes=Counter()))
+    own = desk._race(RaceView(1, "race-000001", None, done[0], None, "settled", None), "v-a", [])
+    assert own.evidence_needed == needed(PromotionRules(kind="evidence"), 1) < 999 and own.evidence > 1
 
 
 def test_evidence_begins_anew_when_the_top_changes_and_outlives_a_new_version_of_the_same_hotkey():
