@@ -234,7 +234,7 @@ async def restore(
 
     `dsn_for` makes the login role of a hotkey and returns its DSN. `objects`: where bodies outside of Postgres go.
     Raises ArenaError V2021 when the server is away, V2022 when this login may not create roles, V2028 and V2029 for the
-    object store, V2056 when the backup is damaged, V2027 when the target holds records.
+    object store, V2056 when the backup is damaged, V2060 for tools too old, V2027 when the target holds records.
     """
     manifest = await asyncio.to_thread(read_manifest, backup)
     target = objects if manifest.objects.bodies else None
@@ -242,7 +242,7 @@ async def restore(
         raise ArenaError("V2029", f"the backup holds {manifest.objects.bodies} bodies for an object store: name one")
     await _make_room(owner_dsn)
     with (backup / ARCHIVE).open("rb") as archive:
-        await asyncio.to_thread(tools.restore, owner_dsn, _OWNER, archive)
+        await asyncio.to_thread(tools.restore, owner_dsn, _OWNER, archive, manifest.server_version)
     await _require_whole(owner_dsn, backup, manifest, target, progress)
     await asyncio.to_thread(migrate, owner_dsn)
     roles = {hotkey: await asyncio.to_thread(dsn_for, hotkey) for hotkey in manifest.store.hotkeys}

@@ -208,13 +208,21 @@ class PgTools(msgspec.Struct, frozen=True, kw_only=True):
         options = ["--format=custom", f"--compress={COMPRESSION}", f"--schema={SCHEMA}", f"--snapshot={snapshot}"]
         self._run("pg_dump", [*options, f"--lock-wait-timeout={LOCK_WAIT}"], dsn, stdout=archive)
 
-    def restore(self, dsn: str, owner_role: str, archive: IO[bytes]) -> None:
+    def restore(self, dsn: str, owner_role: str, archive: IO[bytes], server_version: str) -> None:
         """Make everything of an archive in the (existing, empty) schema, whole or not at all, owned by `owner_role`.
 
-        Raises ArenaError V2056.
+        Raises ArenaError V2056, V2060 when pg_restore is older than what wrote this archive of `server_version`.
         """
         options = [f"--schema={SCHEMA}", "--no-owner", f"--role={owner_role}", "--single-transaction"]
-        self._run("pg_restore", [*options, "--exit-on-error"], dsn, stdin=archive)
+        try:
+            self._run("pg_restore", [*options, "--exit-on-error"], dsn, stdin=archive)
+        except ArenaError as error:
+            if "unsupported version" not in error.failure.detail:
+                raise
+            own = subprocess.run([str(self.folder / "pg_restore"), "--version"], capture_output=True, check=True).stdout
+            detail = f"{own.decode().strip()} in {self.folder} is too old for a backup of Postgres {server_version}"
+            fix = f"put a pg_restore of version {server_version.partition('.')[0]} or newer first on PATH"
+            raise ArenaError("V2060", detail, fix=fix) from error
 
     def _run(self, tool: str, options: list[str], dsn: str, **handles: IO[bytes]) -> None:
         url = libpq_url(dsn)

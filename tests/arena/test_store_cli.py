@@ -227,7 +227,14 @@ def test_a_backup_goes_into_a_server_of_ones_own_with_logins_that_are_printed_on
     monkeypatch.setenv("ARENA_BODIES_URL", folder_location(fresh / "bodies"))
     ok("backup", "--out", fresh / "b", "--state-dir", node)
     server = start_new(fresh / "own")
-    monkeypatch.setenv("PATH", "")  # whose tools may be older than the server
+    old = "#!/bin/sh\n[ $1 = --version ] && echo pg_restore 9.6 || { echo unsupported version >&2; exit 1; }"
+    for tool in (fresh / "pg_dump", fresh / "pg_restore"):
+        tool.write_text(old)
+        tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fresh}")
+    told = refused("V2060", "restore", fresh / "b", "--owner-dsn", server.owner_dsn)
+    assert "pg_restore 9.6" in told and "too old for a backup of Postgres 18" in told and "version 18 or newer" in told
+    monkeypatch.setenv("PATH", "")
     name, dsn = ok("restore", fresh / "b", "--owner-dsn", server.owner_dsn).splitlines()[-1].split()
     assert name == ALICE.hotkey
     asyncio.run(require_whole(dsn, open_objects(folder_location(fresh / "bodies"))))
