@@ -206,7 +206,7 @@ def records_of(
 
 
 class ReplayRow(msgspec.Struct, frozen=True, kw_only=True, tag="replay", tag_field="kind"):
-    """A verdict given again. `counted` is the newest one in the log; `is_success` None: the outcome is not scored.
+    """A verdict given again. `counted`: what counts in the log; `is_success` None: the outcome is not scored.
     `rubric_sha256` tells replays under different rubrics apart."""
 
     version: int = 1

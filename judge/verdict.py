@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from foundation.errors import Failure
-from judge.rubric import Gate
+from judge.rubric import Gate, Rubric
 
 VERDICT_VERSION = 1
 
@@ -68,6 +68,15 @@ class UnscoredVerdict(msgspec.Struct, frozen=True, kw_only=True, tag="unscored")
     refused: tuple[Refusal, ...] = ()
 
 
-def counted_verdict(verdicts: Iterable[Verdict | UnscoredVerdict]) -> Verdict | UnscoredVerdict | None:
-    """What counts of a validator's verdicts on one body, oldest first: the first, and a refusal only without one."""
-    return min(verdicts, key=lambda one: isinstance(one, UnscoredVerdict), default=None)
+def counted_verdict(
+    verdicts: Iterable[Verdict | UnscoredVerdict], rubric: Rubric | None = None
+) -> Verdict | UnscoredVerdict | None:
+    """What counts of a validator's verdicts on one body, oldest first: the first under the rubric of the race's policy
+    (None: under any, as in qualifying), and a refusal only without one."""
+    refusal = None
+    for one in verdicts:
+        if isinstance(one, UnscoredVerdict):
+            refusal = refusal or one
+        elif rubric is None or (one.rubric_id, one.prompt_sha256) == (rubric.rubric_id, rubric.prompt_sha256):
+            return one
+    return refusal

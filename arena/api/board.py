@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from arena.export.assembly import signed_content
 from arena.race.machine import IllegalEventError, RaceState, replay, stream_of
+from arena.race.settle import readable_policy
 from arena.records.model import (
     Candidate,
     Conditions,
@@ -33,6 +34,7 @@ from arena.records.port import StoredSubmission
 from arena.store.postgres import PostgresStore
 from arena.visibility.rule import Moment, may_see, released_moment, settlement_moment
 from foundation.errors import ArenaError
+from judge.rubric import Rubric
 from problems.model import OutcomeScore, Problem
 
 REFRESH_S = 1.0
@@ -61,6 +63,12 @@ class RaceView(NamedTuple):
     def told(self) -> SettlementRecord | None:
         """The settlement, once everybody may know how the race ended."""
         return self.settlement if may_see("public", "score", self.moment).is_seen else None
+
+    @property
+    def rubric(self) -> Rubric | None:
+        """What verdicts of the race count under; None while no settlement states it."""
+        policy = readable_policy(self.settlement)
+        return policy.rubric if policy else None
 
     @property
     def field(self) -> tuple[Candidate, ...]:

@@ -56,7 +56,7 @@ from arena.view.reading import AXES
 from arena.visibility.rule import embargoed_races, opening_text, released_moment
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
-from judge.verdict import Verdict
+from judge.verdict import UnscoredVerdict, Verdict, counted_verdict
 from problems.model import OutcomeScore, Pool
 
 PAGE_ROWS = 16  # records of one page: with their bodies some hundred kilobytes
@@ -174,7 +174,7 @@ class Tail:
         selection = Selection(asked, releases_of(released), start, embargoed)
         async with self._assembling:
             page = await load_page(self.store, request.validator, records, selection)
-            return await asyncio.to_thread(assemble, page, selection, records[-1].seq)
+            return await asyncio.to_thread(assemble, page, selection, records[-1].seq, {})
 
     async def releases(self, validator: str) -> Mapping[str, ReleaseRecord]:
         """By race: what the log has released. Of two releases of one race the first counts."""
@@ -377,23 +377,27 @@ class Results:
 
     async def _read(self, race_id: str) -> dict[str, list[PairResult]]:
         found: dict[str, list[PairResult]] = defaultdict(list)
+        rubric = self._board.race(race_id).rubric
         for validator in self._board.logs:
             evaluated: list[tuple[int, EvaluationRecord]] = []
-            coefficients: dict[str, int] = {}
+            verdicts = defaultdict[str, list[Verdict | UnscoredVerdict]](list)
             async for record in self._board.store.records(validator, race_id=race_id):
                 content = signed_content(record.content, record.content_sha256)
                 payload = content.payload if content else None
-                if isinstance(payload, VerdictRecord) and isinstance(payload.verdict, Verdict):
-                    coefficients.setdefault(payload.verdict.body_sha256, payload.verdict.coefficient_e4)
+                if isinstance(payload, VerdictRecord):
+                    verdicts[payload.verdict.body_sha256].append(payload.verdict)
                 elif isinstance(payload, EvaluationRecord) and not payload.subject.is_control:
                     evaluated.append((record.seq, payload))
             for seq, one in evaluated:
-                found[one.context.problem_id].append(pair_result(validator, seq, one, coefficients))
+                verdict = counted_verdict(verdicts[one.body_sha256], rubric)
+                found[one.context.problem_id].append(pair_result(validator, seq, one, verdict))
         return dict(found)
 
 
-def pair_result(validator: str, seq: int, record: EvaluationRecord, coefficients: dict[str, int]) -> PairResult:
-    """The result that an evaluation of a log states; `coefficients` are those of verdicts, by body."""
+def pair_result(
+    validator: str, seq: int, record: EvaluationRecord, verdict: Verdict | UnscoredVerdict | None
+) -> PairResult:
+    """The result that an evaluation of a log states, with the verdict on it that counts."""
     scored = record.outcome if isinstance(record.outcome, OutcomeScore) else None
     return PairResult(
         agent_version_id=record.subject.agent_version_id,
@@ -401,7 +405,7 @@ def pair_result(validator: str, seq: int, record: EvaluationRecord, coefficients
         seq=seq,
         is_success=scored.is_success if scored else None,
         is_agentic=record.is_agentic,
-        coefficient_e4=coefficients.get(record.body_sha256),
+        coefficient_e4=verdict.coefficient_e4 if isinstance(verdict, Verdict) else None,
         body_sha256=record.body_sha256,
         bucket=scored.bucket if scored else "",
         rule_e4=scored.rule_e4 if scored else None,

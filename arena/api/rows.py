@@ -20,7 +20,7 @@ from arena.api.board import HOUR_MS, Board, DayCounts, RaceView, held
 from arena.gate.rules import Finding, GateReport
 from arena.policy import PromotionRules
 from arena.race.evidence import UNIT, held_by_hotkey, needed
-from arena.race.settle import policy_of
+from arena.race.settle import readable_policy
 from arena.race.weights import margin_e4
 from arena.records.model import SettlementRecord, Standing, Subject
 from arena.records.port import SubmissionState
@@ -147,10 +147,9 @@ def _decision(record: SettlementRecord, named: Callable[[str], str], now_ms: int
             f"{first} came to the top: {top.crown_score_e4 / 10_000:.4f} against {old.crown_score_e4 / 10_000:.4f} of"
             f" {named(old.agent_version_id)} before, {top.wins} problems better, {top.losses} worse"
         )
-    try:
-        rules = policy_of(record).promotion
-    except ArenaError:
+    if (policy := readable_policy(record)) is None:
         return
+    rules = policy.promotion
     if rules.kind == "evidence":
         yield from _evidence_said(record, named, rules, len(inputs.validators))
         return

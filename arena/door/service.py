@@ -13,7 +13,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Annotated, Any, Protocol
 
 import msgspec
@@ -31,7 +31,7 @@ from arena.gate.rules import RULES, Finding
 from arena.policy import Policy
 from arena.race.admission import hold_ends
 from arena.race.evidence import UNIT, held_by_hotkey, needed
-from arena.race.settle import policy_of
+from arena.race.settle import readable_policy
 from arena.records.body import decode_content
 from arena.records.model import Standing, VerdictRecord
 from arena.records.port import (
@@ -321,12 +321,11 @@ class Desk:
         own = OwnRace(race=race_row(self._board, race), standing=standing, reason=reason, done=done, total=total)
         told = race.told
         held = held_by_hotkey(told).get(standing.miner_hotkey) if told and standing else None
-        if held is None or told is None or told.inputs is None:
+        policy = None if held is None else readable_policy(told)  # the race's own: the node's may have changed since
+        if held is None or policy is None or told is None or told.inputs is None:
             return own
-        with suppress(ArenaError):  # V2050: the policy that the race went by can't be read
-            least = needed(policy_of(told).promotion, len(told.inputs.validators))
-            return msgspec.structs.replace(own, evidence=held / UNIT, evidence_needed=least)
-        return own
+        least = needed(policy.promotion, len(told.inputs.validators))
+        return msgspec.structs.replace(own, evidence=held / UNIT, evidence_needed=least)
 
     async def _said(self, own: list[RaceView], agent: str) -> tuple[JudgedProblem, ...]:
         """What this validator's judge said of an agent in the newest released race that it was in."""

@@ -8,7 +8,7 @@ for byte, as its hash is in every record of its agent, or not at all: nothing ca
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -20,8 +20,8 @@ from arena.export.files import AGENTS, POLICIES, SOURCES, write_named
 from arena.export.model import LogRange, Manifest, Request, ShardFile
 from arena.policy import Policy
 from arena.race.machine import force_of, replay, stream_of
-from arena.race.settle import policy_of, source_opening_ms
-from arena.records.model import SettlementRecord, Subject
+from arena.race.settle import readable_policy, source_opening_ms
+from arena.records.model import RecordContent, SettlementRecord, SignedRecord, Subject
 from arena.secrets import holds_secret, scrub
 from arena.visibility.rule import Moment, may_see
 from foundation.canonical import UNREADABLE_JSON, read_canonical
@@ -107,21 +107,25 @@ class Supplement(msgspec.Struct, kw_only=True):
     kept: dict[str, SourceState] = {}  # open sources that are not here, and why, as an export states it
 
 
+async def settlements_in(
+    store: PostgresStore, validator: str
+) -> AsyncIterator[tuple[SignedRecord, RecordContent, SettlementRecord, Policy]]:
+    """The settlements of a log that state a policy and hold no credential."""
+    async for record in store.records(validator, kinds=("settlement",)):
+        content = signed_content(record.content, record.content_sha256)
+        if content is None or not isinstance(content.payload, SettlementRecord) or holds_secret(record.content):
+            continue
+        if policy := readable_policy(content.payload):
+            yield record, content, content.payload, policy
+
+
 async def gather_supplement(store: PostgresStore, log: LogRange, request: Request, selection: Selection) -> Supplement:
     """Look up names, policies and promotions for an export about to be written. Raises ArenaError V2021."""
     found, policies, lines = list[Promotion](), dict[str, str](), dict[int, bytes]()
-    async for record in store.records(log.validator, kinds=("settlement",)):
+    async for record, content, settlement, policy in settlements_in(store, log.validator):
         if record.seq > log.last_seq:
             break
-        content = signed_content(record.content, record.content_sha256)
-        settlement = content.payload if content else None
-        if content is None or not isinstance(settlement, SettlementRecord) or holds_secret(record.content):
-            continue
-        try:
-            policy = policy_of(settlement)
-        except ArenaError:  # V2050: it states no policy
-            continue
-        assert settlement.inputs is not None  # `policy_of` read them
+        assert settlement.inputs is not None  # `readable_policy` read them
         policies.setdefault(policy.policy_sha256, settlement.inputs.policy)
         promotion, is_large = promotion_of(record.seq, settlement), len(record.content) > request.row_bytes_max
         if promotion is None or not selection.is_released(promotion.race_id) or is_large:

@@ -20,6 +20,7 @@ import zstandard
 
 from arena.export.files import LOG, REFERENCES, read_rows
 from arena.export.model import Cursor, Filters, LogRow, Request, Trajectory, Withheld
+from arena.policy import Policy
 from arena.records.body import BODY_BYTES_MAX, decode_body, decode_content, is_canonical
 from arena.records.model import (
     RECORD_VERSION,
@@ -40,7 +41,8 @@ from arena.secrets import find_secrets, holds_secret, scrub
 from arena.visibility.rule import Moment, Thing, may_see, settlement_moment, standing_of
 from foundation.errors import ArenaError
 from harness.trace import BODY_VERSION, EvaluationBody
-from judge.verdict import UnscoredVerdict, Verdict
+from judge.rubric import Rubric
+from judge.verdict import UnscoredVerdict, Verdict, counted_verdict
 from problems.model import Pool
 
 if TYPE_CHECKING:
@@ -255,8 +257,9 @@ async def load_page(store: PostgresStore, validator: str, records: list[SignedRe
     return Page(records, contents, reasons, frames, verdicts)
 
 
-def assemble(page: Page, selection: Selection, last_seq: int) -> list[Assembled]:
-    """The page's records as they go out, in order. `last_seq`: the end of the whole export."""
+def assemble(page: Page, selection: Selection, last_seq: int, policies: Mapping[str, Policy]) -> list[Assembled]:
+    """The page's records as they go out, in order. `last_seq`: the end of the whole export; `policies`: by hash, those
+    that settlements of the log state."""
     most = selection.request.row_bytes_max
     restore = zstandard.ZstdDecompressor()
     bodies: dict[str, bytes | None] = {**page.bodies}  # None: can't be restored
@@ -276,12 +279,20 @@ def assemble(page: Page, selection: Selection, last_seq: int) -> list[Assembled]
             if name in page.frames and name not in bodies:
                 rows.append(_row(record, content, "oversize"))
                 continue
-            counted = _counted(page.verdicts.get(name, ()), selection, last_seq)
+            said = [one for one in page.verdicts.get(name, ()) if one[0].seq <= last_seq]
+            counted = _counted(said, selection, counted_rubric(content.payload, policies))
             rows.append(_evaluation(record, content, content.payload, bodies.get(name), counted, selection))
         else:  # a release always goes out: everything else hangs on it
             is_release = isinstance(content.payload, ReleaseRecord)
             rows.append(_row(record, content, None if is_release else _content_reason(record, most)))
     return rows
+
+
+def counted_rubric(evaluation: EvaluationRecord, policies: Mapping[str, Policy]) -> Rubric | None:
+    """What verdicts on an evaluation of a race count under; None for any, as in qualifying or under a policy that no
+    settlement states. `policies`: by hash."""
+    policy = policies.get(evaluation.conditions.policy_sha256) if evaluation.context.race_id else None
+    return policy.rubric if policy else None
 
 
 def signed_content(content: bytes, content_sha256: str) -> RecordContent | None:
@@ -404,21 +415,20 @@ def _evaluation(
 
 
 def _counted(
-    verdicts: Sequence[tuple[SignedRecord, RecordContent]], selection: Selection, last_seq: int
+    verdicts: Sequence[tuple[SignedRecord, RecordContent]], selection: Selection, rubric: Rubric | None
 ) -> tuple[SignedRecord, Verdict | UnscoredVerdict, Withheld | None] | None:
-    """The first verdict that the release rule lets out, and why its record does not stand whole in `log/`, if it does
-    not. As in a settlement, a refusal counts only where no verdict followed it, and later verdicts never count."""
-    refusal = None
+    """What counts of the verdicts that the release rule lets out, and why its record does not stand whole in `log/`, if
+    it does not."""
+    seen = list[tuple[SignedRecord, Verdict | UnscoredVerdict, Withheld | None]]()
     for record, content in verdicts:
-        if record.seq <= last_seq and isinstance(content.payload, VerdictRecord):
-            reason = selection.reason(record.seq, content)
-            if reason not in ("unreleased", "pool"):
-                withheld = _content_reason(record, selection.request.row_bytes_max) or reason
-                found = record, content.payload.verdict, withheld
-                if isinstance(content.payload.verdict, Verdict):
-                    return found
-                refusal = refusal or found
-    return refusal
+        reason = selection.reason(record.seq, content)
+        if isinstance(content.payload, VerdictRecord) and reason not in ("unreleased", "pool"):
+            seen.append((record, content.payload.verdict, reason))
+    counted = counted_verdict((verdict for _, verdict, _ in seen), rubric)
+    for record, verdict, reason in seen:
+        if verdict is counted:
+            return record, verdict, _content_reason(record, selection.request.row_bytes_max) or reason
+    return None
 
 
 def cleaned(trajectory: Trajectory) -> Trajectory | None:

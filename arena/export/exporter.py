@@ -108,7 +108,7 @@ async def export_records(
         supplement = await gather_supplement(store, log, request, selection)
         writing = Writing(made, request, log, supplement, threads)
         assembled = (
-            await asyncio.to_thread(assemble, page, selection, log.last_seq)
+            await asyncio.to_thread(assemble, page, selection, log.last_seq, writing.policies)
             async for page in _ahead(_pages(store, log, selection))
         )
         async for rows in _ahead(assembled):
@@ -195,7 +195,7 @@ class Writing:
         """`on_files` is called with the files of each complete shard."""
         self.folder, self.request, self.log = folder, request, log
         self.supplement, self._threads, self._on_files = supplement, threads, on_files
-        self._policies = {name: msgspec.json.decode(text, type=Policy) for name, text in supplement.policies.items()}
+        self.policies = {name: msgspec.json.decode(text, type=Policy) for name, text in supplement.policies.items()}
         self.walk, self.tally, self.files = LogWalk(log.start), Tally(), list[ShardFile]()
         self._front: LogStart | None = None  # where the first record waits for its release
         self._races = set[str]()  # of which records behind that went out
@@ -244,7 +244,7 @@ class Writing:
             if self._view is None:
                 self._view = ParquetFile(self.folder / VIEWS / "parquet" / f"{self._shards:06d}.parquet")
             for trajectory, _ in shown:
-                self._view.add(row_of(trajectory, self.supplement.names, self._policies))
+                self._view.add(row_of(trajectory, self.supplement.names, self.policies))
         written.result()
 
     def _part(self, part: str) -> LinesFile:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import functools
 import itertools
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -37,6 +38,7 @@ from arena.export.files import (
     signer_of,
 )
 from arena.export.model import Cursor, LogRow, Manifest, ShardFile, Trajectory
+from arena.policy import Policy
 from arena.records.body import decode_content
 from arena.records.inspection import RecordFinding, inspect
 from arena.records.log import Checkpoint, read_checkpoint
@@ -56,7 +58,6 @@ from foundation.codes import VERIFIER_DIED
 from foundation.errors import ArenaError
 from foundation.executors import HERE, Executor
 from foundation.long_work import PhaseProgress, rare_collections
-from judge.verdict import UnscoredVerdict
 
 BATCH_LINES, BATCH_BYTES = 128, 8 << 20
 WRONG_KEPT = 100
@@ -182,8 +183,7 @@ class _Rows:
         self._shards = [name for name in shards if f"{LOG}/{name}" in named]
         self._paths = [*([REFERENCES] if REFERENCES in named else []), *(f"{LOG}/{name}" for name in self._shards)]
         self._outside = 0  # lines of the references
-        # by body: the first verdict, else the first refusal: (whether it is one, record number, content)
-        self._verdicts: dict[str, tuple[bool, int, bytes]] = {}
+        self._verdicts = defaultdict[str, list[tuple[int, bytes]]](list)  # by body: record number and content
         self._releases: dict[str, ReleaseRecord] = {}
         self._promotions: list[Promotion] = []
         self._references: dict[int, bytes] = {}  # lines by record number
@@ -230,9 +230,7 @@ class _Rows:
             if seq < self._manifest.log.first_seq:
                 self._release_lines.setdefault(payload.race_id, (seq, line))
         elif isinstance(payload, VerdictRecord):
-            said = (isinstance(payload.verdict, UnscoredVerdict), seq, bytes(read_row(line).content or b""))
-            name = payload.verdict.body_sha256
-            self._verdicts[name] = min(said, self._verdicts.get(name, said))
+            self._verdicts[payload.verdict.body_sha256].append((seq, bytes(read_row(line).content or b"")))
         elif isinstance(payload, SettlementRecord) and not holds_secret(bytes(read_row(line).content or b"")):
             promotion = promotion_of(seq, payload)
             self._promotions += [promotion] if promotion else []
@@ -257,10 +255,10 @@ class _Rows:
             for line in read_lines(self._folder / LOG / name):
                 lines.append(line)
                 if len(lines) == PAGE:
-                    writing.take(self._assembled(lines, scrubbed, selection))
+                    writing.take(self._assembled(lines, scrubbed, selection, writing.policies))
                     lines = []
                     self._tell(self._check.records + writing.walk.seq - log.start.after_seq)
-            writing.take(self._assembled(lines, scrubbed, selection))
+            writing.take(self._assembled(lines, scrubbed, selection, writing.policies))
         cursor = self._next_cursor(writing.finish())
         tally = writing.tally
         tally.references |= {seq: self._references[seq] for seq in tally.references if seq in self._references}
@@ -268,11 +266,13 @@ class _Rows:
         content = layout.read_bytes() if layout.exists() else b""
         return complete(writing, cursor, self._release_lines, content, manifest.software, manifest.exported_ms)
 
-    def _assembled(self, lines: list[bytes], scrubbed: dict[int, Trajectory], selection: Selection) -> list[Assembled]:
+    def _assembled(
+        self, lines: list[bytes], scrubbed: dict[int, Trajectory], selection: Selection, policies: Mapping[str, Policy]
+    ) -> list[Assembled]:
         """Lines of the log as the exporter makes them. Raises ArenaError V2050 for what it would not."""
         rows = [read_row(line) for line in lines]
         page = self._page([row for row in rows if row.content is not None], selection)
-        whole = assemble(page, selection, self._manifest.log.last_seq)
+        whole = assemble(page, selection, self._manifest.log.last_seq, policies)
         made = {one.seq: one for one in whole}
         if wrong := next((one for one in whole if one.withheld), None):
             raise _wrong(wrong.seq, f"it is whole and should be withheld: {wrong.withheld}")
@@ -289,9 +289,8 @@ class _Rows:
             if content and isinstance(content.payload, EvaluationRecord) and row.body is not None:
                 name = content.payload.body_sha256
                 bodies[name] = bytes(row.body)
-                if name in self._verdicts:
-                    _, seq, raw = self._verdicts[name]
-                    verdicts[name] = [(_signed(row, seq, raw), decode_content(raw))]
+                said = sorted(self._verdicts.get(name, ()))
+                verdicts[name] = [(_signed(row, seq, raw), decode_content(raw)) for seq, raw in said]
         reasons = [selection.reason(row.seq, one) if one else None for row, one in zip(rows, contents, strict=True)]
         return Page(records, contents, reasons, {}, verdicts, bodies)
 

@@ -30,7 +30,7 @@ from arena.records.model import (
 from foundation.canonical import content_hash
 from foundation.codes import JUDGE_BUDGET_SPENT, Owner
 from judge.rubric import coefficient_e4
-from judge.verdict import UnscoredVerdict, Verdict
+from judge.verdict import UnscoredVerdict, Verdict, counted_verdict
 from problems.model import OutcomeScore
 
 if TYPE_CHECKING:
@@ -433,17 +433,12 @@ def _charged(inputs: SettlementInputs, drawn: tuple[str, ...]) -> dict[Pair, set
 def _results_by_validator(
     inputs: SettlementInputs, drawn: frozenset[str], agents: frozenset[str]
 ) -> dict[Pair, dict[str, TrajectoryResult]]:
-    rubric = inputs.policy.rubric
-    verdicts: dict[tuple[str, str], Verdict] = {}  # the first of each validator on each body
+    given: dict[tuple[str, str], list[Verdict | UnscoredVerdict]] = {}  # by validator and body
     for said in sorted(inputs.verdicts, key=lambda row: (row.validator, row.seq)):
-        given = said.record.verdict
-        if (
-            isinstance(given, Verdict)
-            and said.record.context.race_id == inputs.race_id
-            and given.rubric_id == rubric.rubric_id
-            and given.prompt_sha256 == rubric.prompt_sha256
-        ):
-            verdicts.setdefault((said.validator, given.body_sha256), given)
+        if said.record.context.race_id == inputs.race_id:
+            given.setdefault((said.validator, said.record.verdict.body_sha256), []).append(said.record.verdict)
+    counted = {key: counted_verdict(verdicts, inputs.policy.rubric) for key, verdicts in given.items()}
+    verdicts = {key: verdict for key, verdict in counted.items() if isinstance(verdict, Verdict)}
     stopped = {  # problems whose judging a validator has not begun, or not ended
         (said.validator, said.record.context.problem_id)
         for said in inputs.verdicts

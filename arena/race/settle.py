@@ -8,6 +8,7 @@ Source: docs/architecture.md#the-mechanism.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -312,6 +313,13 @@ def policy_of(record: SettlementRecord) -> Policy:
     if policy.policy_sha256 != record.policy_sha256:
         raise ArenaError(_LEFT_OUT, f"{record.race_id}: the policy stated is not the one named")
     return policy
+
+
+def readable_policy(record: SettlementRecord | None) -> Policy | None:
+    """The same; None where there is none, or one of another release that this one can't read."""
+    with suppress(ArenaError):
+        return policy_of(record) if record else None
+    return None
 
 
 def source_opening_ms(settlement: SettlementRecord) -> int | None:

@@ -9,7 +9,6 @@ the race is settled. No run has a lease: `lease_expires_at` and `last_heartbeat_
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import re
 import uuid
@@ -24,11 +23,10 @@ from arena.api.board import Board, RaceView
 from arena.api.rows import ListedAgent, agent_rows, by_commitment, standings_of
 from arena.chain.real import BLOCK_MS
 from arena.door.service import SubmissionStatus
-from arena.race.settle import policy_of
+from arena.race.settle import readable_policy
 from arena.race.weights import margin_e4
 from arena.records.model import SettlementRecord, Standing
 from arena.records.port import StoredSubmission, SubmissionState
-from foundation.errors import ArenaError
 
 RaceStatus = Literal["QUALIFYING_OPEN", "RACE_RUNNING", "RACE_COMPLETE", "RACE_CANCELLED"]
 AgentVersionState = Literal["CANCELLED", "DISCARDED", "ELIGIBLE", "QUEUED", "RECEIVED", "RUNNING"]
@@ -330,9 +328,8 @@ class Picture:
             standing = _top(record)
             races = self._board.promotions().get(record.top_agent_version_id, ())
             promoted_ms = max((race.closes_ms or 0 for race in races), default=0)
-            with contextlib.suppress(ArenaError):  # a policy of another release
-                if record.inputs is not None:
-                    margin = margin_e4(policy_of(record).promotion, max(0, now_ms - promoted_ms))
+            if policy := readable_policy(record):
+                margin = margin_e4(policy.promotion, max(0, now_ms - promoted_ms))
         beaten = standing.race_score_e4 * (10_000 + margin) / 1e8 if standing and margin is not None else None
         return {
             "suite_id": self.active_suite,

@@ -12,7 +12,7 @@ from arena.evaluate import Evaluation
 from arena.records.model import StoredCheckpoint
 from harness.trace import Completion, EvaluationBody, Event, ToolCall
 from judge.render import Span, neutral_name, neutral_text, render
-from judge.rubric import GATES, QUALITY_LEVELS_E4
+from judge.rubric import GATES, QUALITY_LEVELS_E4, Rubric
 from judge.verdict import UnscoredVerdict, Verdict, counted_verdict
 from problems.model import OutcomeScore, UnscoredOutcome
 from problems.score import Constraint
@@ -109,11 +109,13 @@ def view_trace(
     name: str = "",
     outcome: OutcomeScore | UnscoredOutcome | None = None,
     verdicts: Sequence[Verdict | UnscoredVerdict] = (),
+    rubric: Rubric | None = None,
     constraints: Sequence[Constraint] = (),
     facts: Sequence[Field] = (),
     proof: Sequence[Field] = (),
 ) -> TraceView:
-    """The view of a body with what is known about it. `facts` stand before the body's own."""
+    """The view of a body with what is known about it. `facts` stand before the body's own; `rubric`: under which a
+    verdict counts."""
     trace = render(body)
     texts = {span.number: span.whole for span in trace.spans}
     judges = tuple(_numbered(verdicts, texts))
@@ -132,7 +134,7 @@ def view_trace(
     return TraceView(
         name=name or neutral_name(body.problem_id),
         heading=f"{neutral_name(body.problem_id)} ({body.bucket})",
-        result=result_line(outcome, verdicts),
+        result=result_line(outcome, verdicts, rubric),
         query=neutral_text(body.query),
         facts=tuple((key, neutral_text(value)) for key, value in (*facts, *own)),
         constraints=_neutral(constraints),
@@ -159,7 +161,9 @@ def first_gate_missed(verdict: Verdict) -> str:
 
 
 def result_line(
-    outcome: OutcomeScore | UnscoredOutcome | None, verdicts: Sequence[Verdict | UnscoredVerdict] = ()
+    outcome: OutcomeScore | UnscoredOutcome | None,
+    verdicts: Sequence[Verdict | UnscoredVerdict] = (),
+    rubric: Rubric | None = None,
 ) -> str:
     """Outcome, coefficient and score in one line."""
     if outcome is None:
@@ -167,7 +171,7 @@ def result_line(
     if not isinstance(outcome, OutcomeScore):
         return f"unscored: {outcome.failure.code} {neutral_text(outcome.failure.detail)}"
     said = f"{'solved' if outcome.is_success else 'not solved'}, rule {outcome.rule_e4 / 10_000:.4f}"
-    counted = counted_verdict(verdicts)
+    counted = counted_verdict(verdicts, rubric)
     if not isinstance(counted, Verdict):
         return f"{said}, not judged"
     score_e4 = counted.coefficient_e4 if outcome.is_success else 0

@@ -69,6 +69,7 @@ from arena.web.reading import (
     void_reason,
 )
 from foundation.errors import ArenaError
+from judge.rubric import Rubric
 from problems.model import Pool
 from problems.score import Constraint
 
@@ -251,8 +252,10 @@ class Pages:
         constraints: Sequence[Constraint] = ()
         pool: Pool = "never_touch"  # of the public suite
         others: list[Result] = []
+        rubric: Rubric | None = None
         if about.stage == "race":
             race = self.board.race(about.race_id)
+            rubric = race.rubric
             pool = pools_of(race)[about.problem_id]
             if is_seen(race, "problem", pool, pools):
                 found = await asyncio.to_thread(self._explain, record, body.catalogue_sha256)
@@ -268,7 +271,9 @@ class Pages:
             chain_fact(seq, await self._points(validator)),
         )
         verdicts = [one.verdict for one in said if isinstance(one, VerdictRecord)]
-        view = view_trace(body, outcome=record.outcome, constraints=constraints, verdicts=verdicts, proof=proof)
+        view = view_trace(
+            body, outcome=record.outcome, constraints=constraints, verdicts=verdicts, rubric=rubric, proof=proof
+        )
         return dict(
             view=shorten_trace(view),
             race_id=about.race_id if about.stage == "race" else "",

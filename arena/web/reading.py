@@ -18,12 +18,10 @@ import msgspec
 from arena.api.board import Board, RaceView
 from arena.api.rows import PairResult, ProblemRow, RaceRow, called, is_seen, pools_of, race_detail
 from arena.bank.batch import Explained
-from arena.policy import RaceRules
 from arena.race.scores import results_needed
-from arena.race.settle import policy_of
+from arena.race.settle import readable_policy
 from arena.records.model import SettlementRecord, Standing
 from arena.view.reading import JudgeView, Piece, TraceStep, TraceView
-from foundation.errors import ArenaError
 from judge.render import neutral_text
 from problems.model import BUCKETS, Pool
 
@@ -257,11 +255,9 @@ def read_steps(race: RaceView, row: RaceRow, now_ms: int) -> Sequence[Mapping[st
 
 def void_reason(settlement: SettlementRecord) -> str:
     """By which rule problems of this race are void."""
-    try:
-        rules: RaceRules = policy_of(settlement).race
-    except ArenaError:
+    if (policy := readable_policy(settlement)) is None:
         return "too many results on it are missing"
-    needed = results_needed(rules, len(settlement.inputs.validators) if settlement.inputs else 1)
+    needed = results_needed(policy.race, len(settlement.inputs.validators) if settlement.inputs else 1)
     lacking = "no validator has" if needed == 1 else f"fewer than {needed} validators have"
     return f"{lacking} a result of the control agent on it"
 

@@ -38,6 +38,7 @@ from neurons.cli.presenter import is_json, share_text, show, show_progress, tabl
 
 if TYPE_CHECKING:
     from arena.evaluate import ReplayComparison, ReplayRow
+    from arena.policy import Policy
     from arena.store.postgres import PostgresStore
     from judge.calibration.measurement import Calibration
 
@@ -207,6 +208,7 @@ def replay(
     owed replay goes on where it stopped. Shows what each agent's traces would have earned.
     """
     from arena.evaluate import ReplayRow, compare_replay
+    from arena.export.assembly import counted_rubric
     from judge.panel import judge_body
 
     rubric, meter = rubric_of(policy, panel.models), JudgeMeter()
@@ -220,6 +222,7 @@ def replay(
         found = await evaluations_of(logs, validator, race)
         if not found:
             raise typer.BadParameter(f"no evaluation{f' of {race}' if race else ''} stands in this log")
+        policies = await policies_of(logs, validator)
         with show_progress(is_quiet=is_json()) as progress, path.open("ab") as stream:
             for number, (signed, record) in enumerate(found, 1):
                 if record.body_sha256 in done:
@@ -238,7 +241,7 @@ def replay(
                     problem_id=record.context.problem_id,
                     is_success=getattr(record.outcome, "is_success", None),
                     rubric_sha256=rubric_hash,
-                    counted=counted_verdict(verdicts),
+                    counted=counted_verdict(verdicts, counted_rubric(record, policies)),
                     replayed=verdict,
                     spent=meter.take(int(isinstance(verdict, Verdict))),
                 )
@@ -281,6 +284,14 @@ async def evaluations_of(
             if isinstance(content, RecordContent) and isinstance(content.payload, EvaluationRecord):
                 found.append((record, content.payload))
     return found
+
+
+async def policies_of(store: PostgresStore, validator: str) -> dict[str, Policy]:
+    """By hash, the policies that the settlements of a log, or of all, state."""
+    from arena.export.agents import settlements_in
+
+    names = await logs_of(store, validator)
+    return {policy.policy_sha256: policy for name in names async for *_, policy in settlements_in(store, name)}
 
 
 async def body_and_verdicts(

@@ -15,15 +15,16 @@ import typer
 
 from arena.bank.batch import Explain
 from arena.chain.keys import verify
-from arena.export.files import AGENTS, LOG, MANIFEST, read_rows, read_scrubbed
+from arena.export.files import LOG, MANIFEST, read_manifest, read_rows, read_scrubbed
 from arena.export.model import LogRow
+from arena.policy import Policy
 from arena.records.body import decode_body, decode_content
 from arena.records.inspection import inspect
 from arena.records.model import EvaluationRecord, RecordContent, SignedRecord, VerdictRecord, entry_of
 from harness.trace import EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict, counted_verdict
 from neurons.cli.exit_codes import EXIT_FAILED
-from neurons.cli.judge import body_and_verdicts, evaluations_of
+from neurons.cli.judge import body_and_verdicts, evaluations_of, policies_of
 from neurons.cli.options import MESSAGE_NOT_FOUND, CatalogueOption, StoreFlags, ValidatorOption, command, find_record
 from neurons.cli.presenter import show, styled, text_width
 from neurons.cli.records import record_lines, record_row
@@ -64,6 +65,7 @@ async def traces_of_store(
 ) -> FoundTraces | None:
     """Those of a race, or the one that a number or the beginning of an id names; None where there is nothing. `explain`
     says what problems asked."""
+    from arena.export.assembly import counted_rubric
     from arena.view.reading import TraceView, chain_fact, view_trace
     from neurons.race.sentences import names_of
 
@@ -73,7 +75,7 @@ async def traces_of_store(
         if one is None or not isinstance(one[1], RecordContent) or not isinstance(one[1].payload, EvaluationRecord):
             return None
         found = [(one[0], one[1].payload)]
-    names = names_of(await store.submissions())
+    names, policies = names_of(await store.submissions()), await policies_of(store, validator)
     logs = {record.validator for record, _ in found}
     points = {name: await store.checkpoints(name) for name in logs}
     traces, missing = list[tuple[TraceView, EvaluationBody]](), list[str]()
@@ -88,6 +90,7 @@ async def traces_of_store(
             name=str(record.seq),
             outcome=evaluation.outcome,
             verdicts=verdicts,
+            rubric=counted_rubric(evaluation, policies),
             constraints=explain(evaluation, body.catalogue_sha256).constraints,
             facts=record_facts(evaluation, names),
             proof=(*signature_facts(record), chain_fact(record.seq, points[record.validator])),
@@ -98,12 +101,13 @@ async def traces_of_store(
 
 def traces_of_export(folder: Path) -> Iterator[tuple[TraceView, EvaluationBody]]:
     """The trajectories of an export, as its views have them. Raises ArenaError V2050 for a damaged file."""
-    from arena.export.agents import AgentRow
+    from arena.export.agents import stated_supplement
+    from arena.export.assembly import counted_rubric
     from arena.view.reading import view_trace
 
     shards = sorted((folder / LOG).glob("*.jsonl.zst"))
-    agents = [msgspec.json.decode(line, type=AgentRow) for line in (folder / AGENTS).read_bytes().splitlines()]
-    names = {row.agent_version_id: row.name or "" for row in agents}
+    stated = stated_supplement(folder, read_manifest(folder))
+    policies = {name: msgspec.json.decode(text, type=Policy) for name, text in stated.policies.items()}
     verdicts = defaultdict[str, list[Verdict | UnscoredVerdict]](list)
     for row in (row for path in shards for row in read_rows(path)):
         payload = None if row.content is None else decode_content(bytes(row.content)).payload
@@ -118,7 +122,7 @@ def traces_of_export(folder: Path) -> Iterator[tuple[TraceView, EvaluationBody]]
                 payload = decode_content(bytes(row.content)).payload
                 assert isinstance(payload, EvaluationRecord)  # no other record has a body
                 evaluation, body = payload, decode_body(bytes(row.body))
-                verdict = counted_verdict(verdicts[evaluation.body_sha256])
+                verdict = counted_verdict(verdicts[evaluation.body_sha256], counted_rubric(evaluation, policies))
             else:
                 continue
             view = view_trace(
@@ -126,7 +130,7 @@ def traces_of_export(folder: Path) -> Iterator[tuple[TraceView, EvaluationBody]]
                 name=str(row.seq),
                 outcome=evaluation.outcome,
                 verdicts=() if verdict is None else (verdict,),
-                facts=record_facts(evaluation, names),
+                facts=record_facts(evaluation, stated.names),
                 proof=signature_facts(row),
             )
             yield view, body

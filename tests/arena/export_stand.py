@@ -211,7 +211,8 @@ def raced(
         is_agentic=is_agentic,
         outcome=outcome(is_success),
     )
-    verdict = replace(verdict, verdict=replace(verdict.verdict, body_sha256=stored.body_sha256))
+    under = {"body_sha256": stored.body_sha256, "prompt_sha256": policy.rubric.prompt_sha256}
+    verdict = replace(verdict, verdict=replace(verdict.verdict, **under))
     return [replace(attempt, body_sha256=stored.body_sha256), evaluation, verdict], stored
 
 

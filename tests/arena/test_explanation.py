@@ -22,7 +22,7 @@ from problems.model import OutcomeScore
 from problems.score import score
 from problems.titles import LexicalTitles
 from tests.arena.log_stand import episode
-from tests.judge.bodies import PLAN, body_of, completion, search
+from tests.judge.bodies import PLAN, RUBRIC, body_of, completion, search
 from tests.problems.stand import PROBLEMS, PRODUCTS
 
 CATALOGUE = "22"
@@ -116,6 +116,7 @@ def test_the_result_goes_by_the_verdict_that_a_settlement_counts():
     refusal = UnscoredVerdict(body_sha256="ab", rubric_id=first.rubric_id, failure=Failure(code="U3020"))
     outcome = record_of(0, ["101"]).outcome
     assert outcome.is_success and first.coefficient_e4 == 9_125
-    for said in ((first,), (first, later), (first, refusal), (refusal, first, later)):
-        assert result_line(outcome, said).endswith("coefficient 0.9125, score 0.9125")
+    rubric = replace(RUBRIC, prompt_sha256=first.prompt_sha256)
+    for said in ((first,), (first, later), (first, refusal), (refusal, replace(later, rubric_id="x"), first, later)):
+        assert result_line(outcome, said, rubric).endswith("coefficient 0.9125, score 0.9125")
     assert [result_line(outcome, said).endswith("not judged") for said in ((), (refusal, refusal))] == [True, True]

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from arena.chain.keys import verify
 from arena.export import exporter
@@ -27,21 +28,14 @@ from arena.export.model import FORMATS
 from arena.export.verification import verify_export
 from arena.records.body import decode_content, encode_body, encode_content
 from arena.records.log import head_after, signing_message
-from arena.records.model import (
-    EvaluationRecord,
-    Payload,
-    RecordContent,
-    SignedRecord,
-    StoredBody,
-    VerdictRecord,
-)
+from arena.records.model import EvaluationRecord, Payload, RecordContent, SignedRecord, StoredBody, VerdictRecord
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError, Failure
 from harness.trace import FailedCompletion
 from judge.verdict import Refusal, UnscoredVerdict
 from neurons.cli.view import traces_of_export
 from problems.model import POOLS
-from tests.arena.export_stand import SECRET, ExportLog, export, released_race, replace, request_of, rows
+from tests.arena.export_stand import SECRET, ExportLog, export, promotion, raced, released_race, request_of, rows
 from tests.arena.log_stand import HOST, START_MS, attempt, body, episode, gate, release, settlement
 
 
@@ -102,16 +96,16 @@ def test_filters_leave_out_evaluations_and_the_export_still_verifies(log, tmp_pa
         assert report.is_ok, report.wrong
 
 
-def test_a_verdict_that_came_after_a_refusal_is_the_one_that_counts(log, tmp_path):
-    payloads, stored = episode(1)
-    *before, judged = payloads
+def test_the_first_verdict_of_the_races_own_rubric_counts_and_before_a_refusal(log, tmp_path):
+    (*before, judged), stored = raced(1, "r1", "a1", "dear")
+    foreign = replace(judged, verdict=replace(judged.verdict, rubric_id="other/1", coefficient_e4=4_000))
     away = Failure(code="U3020", detail="the judge is away")
     refusal = UnscoredVerdict(body_sha256=stored.body_sha256, rubric_id="reasoning/1", failure=away)
     later = replace(judged, verdict=replace(judged.verdict, coefficient_e4=5_000))
     log.add([*before, replace(judged, verdict=refusal)], [stored])
-    log.add([judged, later])
+    log.add([foreign, judged, later])
     log.add_episode(2)
-    log.add([release("r1", (1, 2))])
+    log.add([promotion("r1", "a1", START_MS), release("r1", (1, 2))])
     log.checkpoint()
     assert export(log, tmp_path / "out", coefficient_e4_min=9_125).trajectories == 2
     report = verify_export(tmp_path / "out", verify)
