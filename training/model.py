@@ -15,7 +15,7 @@ from msgspec import Meta
 from harness.chat import Message
 from problems.model import Bucket
 
-Stage = Literal["sft", "rejection", "teacher", "kto", "grpo"]
+TrainingStage = Literal["sft", "rejection", "teacher", "kto", "grpo"]
 
 
 class TokenRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Meta
 
 from foundation.errors import ArenaError
-from training.model import Decode, Stage
+from training.model import Decode, TrainingStage
 
 Projection = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]  # of a Qwen3 layer
 
@@ -121,7 +121,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """One run of one stage."""
 
     name: Named
-    stage: Stage
+    stage: TrainingStage
     model: Named  # folder of the base model: nothing is fetched
     tokenizer: str = ""  # folder; empty: the model's
     parent: str = ""  # folder of the parent checkpoint; empty: the base model
@@ -234,7 +234,7 @@ def contradictions(recipe: Recipe) -> list[str]:
         ),
         "sampler is a server: sampler_model has to name the model there": recipe.sampler and not recipe.sampler_model,
     }
-    by_stage: dict[Stage, dict[str, object]] = {
+    by_stage: dict[TrainingStage, dict[str, object]] = {
         "kto": {
             f"optim.batch_rows = {optim.batch_rows}: KTO pairs the rows of a batch, at least 2": optim.batch_rows < 2,
             "optim.lr_sweep: kto sweeps no learning rates": optim.lr_sweep,

@@ -34,7 +34,7 @@ from foundation.canonical import content_hash, file_sha256
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
 from foundation.long_work import Progress
-from training.model import Stage
+from training.model import TrainingStage
 from training.recipe import Recipe, read_recipe
 
 WAIT = timedelta(days=14)  # sampling may take days, and the others wait all of it
@@ -121,7 +121,7 @@ class RunLineage(msgspec.Struct, frozen=True, kw_only=True):
     problem_files: dict[str, str] = {}  # files of problems that it sampled on or was watched on: sha256 by file name
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> TrainingStage:
         """Of its recipe."""
         return self.recipe.stage
 

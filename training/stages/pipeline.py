@@ -26,7 +26,7 @@ from harness.inference.port import Upstream
 from training.corpus.building import Mix, mix, read_lineage, read_rows
 from training.corpus.model import CorpusPool, Trace, TraceFacts, TraceSource, assemble_trace
 from training.guards import emission_rate, require_context, require_exact_masks, require_train_pool
-from training.model import Sampler, Stage, TokenRow, UnfitRowError
+from training.model import Sampler, TokenRow, TrainingStage, UnfitRowError
 from training.models.opening import find_device, open_parent, placed
 from training.models.render import Qwen3Codec, mask_defect, masked_runs, run_defect
 from training.recipe import Recipe
@@ -183,7 +183,7 @@ def keep_successes(lines: Sequence[EpisodeLine], codec: Qwen3Codec, recipe: Reci
     return rows
 
 
-PARENTS: dict[Stage, tuple[Stage | None, ...]] = {
+PARENTS: dict[TrainingStage, tuple[TrainingStage | None, ...]] = {
     "sft": (None, "sft"),  # from itself: the control of a stage that takes more compute
     "rejection": ("sft",),
     "teacher": ("rejection", "sft"),
