@@ -38,9 +38,9 @@ from neurons.loops.run_loop import StopSignal, Turning, run_loop
 from neurons.loops.watches import ChainWatch, DatabaseWatch, endpoint_loops
 from neurons.node.opening import open_node
 from neurons.node.reporting import EVERY_S, HeartbeatLoop, banner
-from neurons.race.admission import Intake
 from neurons.race.clock import RaceClock
 from neurons.race.episodes import EpisodeLoop, VerdictLoop, sweep
+from neurons.race.intake import Intake
 from neurons.race.log import QUALIFYING, RaceLog
 from neurons.race.sharing import AddressLoop, ReleaseLoop, SharingLoop, open_exchange
 from neurons.race.weights import WeightsLoop

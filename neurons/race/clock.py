@@ -83,7 +83,7 @@ from neurons.health.status import BANK_DAYS_MIN
 from neurons.loops.checkpoints import CheckpointLoop
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal, run_loop
-from neurons.race.admission import keep_standings
+from neurons.race.intake import keep_standings
 from neurons.race.log import RaceList, RaceLog
 from neurons.race.peers import RacePeers, race_of
 from neurons.race.sentences import names_of, race_sentence

@@ -20,8 +20,8 @@ from neurons import validator as supervisor
 from neurons.health.status import RestingSlot
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal
-from neurons.race.admission import Intake
 from neurons.race.episodes import EpisodeLoop, sweep
+from neurons.race.intake import Intake
 from neurons.race.log import QUALIFYING, RaceLog
 from neurons.settings.settings import Settings
 from neurons.validator import STOP_SIGNALS, Supervisor

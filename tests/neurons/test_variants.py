@@ -12,8 +12,8 @@ from arena.race.draw import qualifying_seed
 from foundation.errors import Failure
 from neurons.loops.node import SuiteVariants
 from neurons.loops.run_loop import StopSignal
-from neurons.race.admission import Intake, variant_seed
 from neurons.race.episodes import EpisodeLoop
+from neurons.race.intake import Intake, variant_seed
 from neurons.race.log import QUALIFYING, RaceLog
 from neurons.worker.ports import REQUESTS, EvaluateJob, Faulted, encode_line
 from problems.model import variant_id
