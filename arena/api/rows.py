@@ -20,7 +20,7 @@ from arena.api.board import HOUR_MS, Board, DayCounts, RaceView, held
 from arena.gate.rules import Finding, GateReport
 from arena.policy import PromotionRules
 from arena.race.evidence import UNIT, held_by_hotkey, needed
-from arena.race.settle import readable_policy
+from arena.race.settle import evidence_needed, readable_policy
 from arena.race.weights import margin_e4
 from arena.records.model import SettlementRecord, Standing, Subject
 from arena.records.port import SubmissionState
@@ -209,12 +209,13 @@ class ListedAgent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentRace(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an agent stood in one settled race. `evidence`: what its hotkey then held against the top agent; None under
-    policies that crown otherwise."""
+    """Where an agent stood in one settled race. `evidence`: what its hotkey then held against the top agent, and
+    `evidence_needed`, what took the top; None under policies that crown otherwise."""
 
     race_id: str
     standing: Standing
     evidence: float | None = None
+    evidence_needed: int | None = None
 
 
 class AgentDetail(msgspec.Struct, frozen=True, kw_only=True):
@@ -306,10 +307,12 @@ def standings_of(board: Board) -> dict[str, list[AgentRace]]:
     """By agent version: its standings in settled races that may be shown, oldest first."""
     found: dict[str, list[AgentRace]] = defaultdict(list)
     for race in board.races():
-        evidence = held_by_hotkey(race.told) if race.told else {}
+        evidence, least = held_by_hotkey(race.told) if race.told else {}, evidence_needed(race.told)
         for standing in race.told.standings if race.told else ():
             own = evidence.get(standing.miner_hotkey)
-            row = AgentRace(race_id=race.race_id, standing=standing, evidence=None if own is None else own / UNIT)
+            row = AgentRace(race_id=race.race_id, standing=standing)
+            if own is not None:
+                row = msgspec.structs.replace(row, evidence=own / UNIT, evidence_needed=least)
             found[standing.agent_version_id].append(row)
     return found
 

@@ -30,8 +30,8 @@ from arena.exchange.peer_service import ShareRules, Shares
 from arena.gate.rules import RULES, Finding
 from arena.policy import Policy
 from arena.race.admission import hold_ends
-from arena.race.evidence import UNIT, held_by_hotkey, needed
-from arena.race.settle import readable_policy
+from arena.race.evidence import UNIT, held_by_hotkey
+from arena.race.settle import evidence_needed
 from arena.records.body import decode_content
 from arena.records.model import Standing, VerdictRecord
 from arena.records.port import (
@@ -321,10 +321,8 @@ class Desk:
         own = OwnRace(race=race_row(self._board, race), standing=standing, reason=reason, done=done, total=total)
         told = race.told
         held = held_by_hotkey(told).get(standing.miner_hotkey) if told and standing else None
-        policy = None if held is None else readable_policy(told)  # the race's own: the node's may have changed since
-        if held is None or policy is None or told is None or told.inputs is None:
+        if held is None or (least := evidence_needed(told)) is None:
             return own
-        least = needed(policy.promotion, len(told.inputs.validators))
         return msgspec.structs.replace(own, evidence=held / UNIT, evidence_needed=least)
 
     async def _said(self, own: list[RaceView], agent: str) -> tuple[JudgedProblem, ...]:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from arena.chain.port import BeaconRound, Metagraph, Neuron
 from arena.policy import Policy, PromotionRules
 from arena.race.draw import draw_problems, race_seed
-from arena.race.evidence import carry, held_millionths, is_enough
+from arena.race.evidence import carry, held_millionths, is_enough, needed
 from arena.race.schedule import opening_ms
 from arena.race.scores import (
     AgentScore,
@@ -320,6 +320,13 @@ def readable_policy(record: SettlementRecord | None) -> Policy | None:
     with suppress(ArenaError):
         return policy_of(record) if record else None
     return None
+
+
+def evidence_needed(record: SettlementRecord | None) -> int | None:
+    """What took the top in a race by evidence, by its own policy; None where that is not known or crowned otherwise."""
+    if record is None or record.inputs is None or (policy := readable_policy(record)) is None:
+        return None
+    return needed(policy.promotion, len(record.inputs.validators)) if policy.promotion.kind == "evidence" else None
 
 
 def source_opening_ms(settlement: SettlementRecord) -> int | None:

@@ -58,6 +58,7 @@ from arena.visibility.rule import may_see
 from arena.web.reading import (
     buckets_of,
     disagreements,
+    evidence_curve,
     missed_of,
     read_matrix,
     read_problem,
@@ -194,6 +195,7 @@ class Pages:
             detail=detail,
             versions=[rows[one] for one in detail.versions],
             appearances=detail.races[-APPEARANCES:],
+            curve=evidence_curve(detail.races[-APPEARANCES:]),
             source=source,
             more_lines=more,
             sealed=sealed,

@@ -10,13 +10,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import combinations, groupby
+from math import log10
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
 
 from arena.api.board import Board, RaceView
-from arena.api.rows import PairResult, ProblemRow, RaceRow, called, is_seen, pools_of, race_detail
+from arena.api.rows import AgentRace, PairResult, ProblemRow, RaceRow, called, is_seen, pools_of, race_detail
 from arena.bank.batch import Explained
 from arena.race.scores import results_needed
 from arena.race.settle import readable_policy
@@ -105,6 +106,36 @@ def buckets_of(given: Iterable[PairResult]) -> Sequence[tuple[str, int, int]]:
             asked[one.bucket] += 1
             solved[one.bucket] += one.is_success
     return [(name, solved[name], asked[name]) for name in BUCKETS if asked[name]]
+
+
+class EvidenceCurve(NamedTuple):
+    """Evidence over races on a scale of powers, in percent of a picture's width and height, from the upper left."""
+
+    points: Sequence[tuple[float, float, str]]  # x, y, what the point says
+    needed_y: float
+    start_y: float  # of evidence 1
+    held: float
+    needed: int
+
+
+def evidence_curve(races: Iterable[AgentRace]) -> EvidenceCurve | None:
+    """What a miner's evidence came to after each of these races; None under policies that crown otherwise."""
+    held = [(one.race_id, one.evidence, one.evidence_needed) for one in races if one.evidence and one.evidence_needed]
+    if not held:
+        return None
+    *_, (_, last, needed) = held
+    low = log10(min(0.1, *(value for _, value, _ in held)))
+    high = log10(2 * max(needed, *(value for _, value, _ in held)))
+    step = 100 / len(held)
+
+    def height(value: float) -> float:
+        return round(100 * (high - log10(value)) / (high - low), 2)
+
+    points = [
+        (round(step * (place + 0.5), 2), height(value), f"{race_id}: {value:.4g}")
+        for place, (race_id, value, _) in enumerate(held)
+    ]
+    return EvidenceCurve(points, height(needed), height(1), last, needed)
 
 
 def _reasons(board: Board, race: RaceView, ranked: Sequence[Standing], results: Results) -> Iterator[Reason]:

@@ -118,6 +118,15 @@ def test_trace_and_problem_have_what_was_asked_and_which_products_the_rule_accep
     assert "<code>1010</code>" in asked and asked.count("which an agent recommended") == 1
 
 
+def test_a_miners_evidence_is_a_curve_over_its_races_beside_what_takes_the_top(served):
+    for shown in served.http.get("/v1/agents").json()["items"]:
+        detail = served.http.get(f"/v1/agents/{shown['agent_version_id']}").json()
+        held = [f"{one['race_id']}: {one['evidence']:.4g}" for one in detail["races"]]
+        page = page_of(served, f"/agents/{shown['agent_version_id']}")
+        assert held == re.findall("<title>(race-.*?)</title>", page)
+        assert ("600 take the top" in page) == bool(shown["best_rank"])
+
+
 def test_hours_and_races_of_a_validator_are_those_of_the_log(served):
     (row,) = served.http.get("/v1/validators").json()["items"]
     recorded = {decode_content(one.content).recorded_ms // HOUR_MS for one in served.site.author.records()}
