@@ -3,14 +3,16 @@
 The share is counted by code from recorded bytes: runs of words of the completion (its prose and the arguments of its
 calls) that the program had put into a request before the model wrote them, whatever role the message claimed. Runs are
 compared again without numbers, single letters and the ends of messages, so that numbered lines, tables and blanks for
-ids hide nothing. Runs that stand in the shopper's query or that a tool result held before count neither as echoed nor
-as the model's, since quoting data is what a reasoner does; neither do rows of a program's own table, whose words are
-those of one returned object. A completion without prose is as much an echo as its calls (`harness.trace.Emitter`).
+ids hide nothing; runs of eight also with the program's text decoded (`_decoded`). Runs that stand in the shopper's
+query or that a tool result held before count neither as echoed nor as the model's, since quoting data is what a
+reasoner does; neither do rows of a program's own table, whose words are those of one returned object. A completion
+without prose is as much an echo as its calls (`harness.trace.Emitter`).
 """
 
 from __future__ import annotations
 
 import re
+from base64 import urlsafe_b64decode
 from collections.abc import Collection, Iterator
 from functools import lru_cache
 
@@ -23,6 +25,9 @@ from harness.trace import Completion, EvaluationBody, ToolCall
 
 _TOKEN = re.compile(r"\s+|\S+")
 _RUN = 8
+_PACKED = re.compile(r"[A-Za-z0-9+/_-]{16,}+={0,2}")
+_URL_SAFE = str.maketrans("+/", "-_")
+_ROT13 = str.maketrans("abcdefghijklmnopqrstuvwxyz", "nopqrstuvwxyzabcdefghijklm")
 _ROW_WORDS = 64  # of an object that a table shows in a row; longer ones are texts of their own
 _ROWS_MAX = 256  # objects that a word of a run is looked for in
 
@@ -65,6 +70,8 @@ def echoes_of(body: EvaluationBody) -> dict[int, Echo]:
     said = {one.step: completion_words(one.content, one.reasoning, one.calls) for one in completions}
     wanted = {run for words in said.values() for run, _, _ in _runs(words)}
     sizes = {len(run) for run in wanted}
+    vocabulary = frozenset(word for run in wanted for word in run)
+    read: set[int] = set()  # messages whose packed texts are known
 
     def held(words: Words) -> set[Words]:
         return {run for size in sizes for run, _, _ in _runs(words, size)} & wanted
@@ -80,7 +87,14 @@ def echoes_of(body: EvaluationBody) -> dict[int, Echo]:
             rows.add(event.result, frozenset(words))
         elif isinstance(event, Completion):
             sent = [body.messages[index] for index in event.request if index < len(body.messages)]
-            by_program |= held(program.request(sent).words) - by_model
+            written_words = program.request(sent).words
+            by_program |= held(written_words) - by_model
+            fresh = [
+                body.messages[index] for index in event.request if index < len(body.messages) and index not in read
+            ]
+            read.update(event.request)
+            for coded in _decoded(written_words, fresh, vocabulary):
+                by_program |= {run for run in held(coded) if len(run) == _RUN} - by_model
             words = said[event.step]
             runs = {
                 (first, end): run
@@ -109,6 +123,28 @@ def _runs(words: Words, size: int = _RUN) -> Iterator[tuple[Words, int, int]]:
         for start in range(len(places) - length + 1 if length else 0):
             run = places[start : start + length]
             yield tuple(words[place] for place in run), run[0], run[-1] + 1
+
+
+def _decoded(words: Words, messages: Collection[str], vocabulary: frozenset[str]) -> Iterator[Words]:
+    """What the program's text says in rot13, with letters reversed, as hex and as base64, if it shares words with
+    `vocabulary`."""
+    turned = tuple(word.translate(_ROT13) for word in words)
+    mirrored = tuple(word[::-1] for word in words)
+    packed = " ".join(_unpacked(found[0]) for text in messages for found in _PACKED.finditer(text.replace(r"\n", " ")))
+    for coded in (turned, mirrored, mirrored[::-1], words_of(packed)):
+        if len(vocabulary.intersection(coded)) >= _RUN // 2:
+            yield coded
+
+
+def _unpacked(text: str) -> str:
+    try:
+        return bytes.fromhex(text).decode()
+    except ValueError:
+        pass
+    try:
+        return urlsafe_b64decode(text.translate(_URL_SAFE).rstrip("=") + "=" * (-len(text.rstrip("=")) % 4)).decode()
+    except ValueError:
+        return ""
 
 
 class _ShownRows:

@@ -58,11 +58,6 @@ _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\u
 _ZERO_DECIMALS = re.compile(r"(?<![0-9.])([0-9]++)(?:\.0++|(\.[0-9]*[1-9])0++)(?![0-9]|\.[0-9])")
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 _ASCII_WORDS = bytes(byte if 48 <= byte <= 57 or 97 <= byte <= 122 else 32 for byte in range(256))
-# Small letters of other alphabets by the Latin letter they look like.
-_LATIN = str.maketrans(
-    "аαвβьсϲԁеεɡһніιıјкκӏмоοрρԛгѕтτυνѵԝхχуγү",
-    "aabbbccdeeghhiiijkklmooppqrsttuvvwxxyyy",
-)
 _SHORT = 64  # characters of a text whose words are kept for the next time
 _MARKS_MAX = 30
 _MAY_BE_MARKS = re.compile(r"[^\x00-\x7f]{31,}")  # no mark is ASCII
@@ -199,9 +194,29 @@ def _plain(text: str) -> str:
     if _SURROGATE.search(text):  # halves that JSON escapes wrote apart
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     text = _HIDDEN.sub(lambda found: chr(ord(found[0]) - 0xE0000), text)
-    text = compose("NFKC", _INVISIBLE.sub("", text)).casefold()
-    bare = unicodedata.normalize("NFC", _ACCENT.sub("", unicodedata.normalize("NFD", text)))
-    return bare.translate(_LATIN)
+    # before compatibility forms too: they make a lunate sigma, which looks like c, a sigma
+    return _bare(_INVISIBLE.sub("", text).lower().translate(_latin())).translate(_latin())
+
+
+def _bare(text: str) -> str:
+    text = compose("NFKC", text).casefold()
+    return unicodedata.normalize("NFC", _ACCENT.sub("", unicodedata.normalize("NFD", text)))
+
+
+@lru_cache(maxsize=1)
+def _latin() -> dict[int, str]:
+    """Small letters by the Latin letters that they, else their capitals, look like: Unicode's confusables."""
+    from confusable_homoglyphs.confusables import confusables_data as known  # 40 ms that plain ASCII never needs
+
+    table: dict[int, str] = {}
+    for letter in {one.lower() for one in known if not one.isascii() and one.isalpha()}:
+        if len(letter) > 1 or _bare(letter).isascii() or re.match(f"[{_UNSPACED}]", letter):
+            continue
+        alike = [_bare(one["c"]) for key in (letter, letter.upper()) for one in known.get(key, ())]
+        latin = next((one for one in alike if one.isascii() and one.isalpha()), None)
+        if latin:
+            table[ord(letter)] = latin
+    return table | {ord("β"): "b", ord("ӏ"): "l"}  # Unicode has sharp s and i
 
 
 def _without_long_runs(found: re.Match[str]) -> str:

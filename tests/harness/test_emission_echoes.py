@@ -200,6 +200,7 @@ SAME = [
     ("%2572ed", "red"), ("\\u0072ed", "red"), ("\\\\nred", "red"), ("1,249.0", "1 249"), ("899.50", "899.5"),
     ("v1.10.0", "v1 10 0"), ("None", "null"), ("\\162ed", "red"), ("\x1b[31mred\x1b[0m", "red"), ("rеd", "red"),
     ("<b>r</b><b>ed</b>", "r ed"),
+    ("\u0585\u0578\u03f2\u0269\u04bd\u01c0\uab47\u03b7", "oncielrn"), ("\u03b2\u04cf\u0432\u03c4\u03bc", "blbtm"),
 ]  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import codecs
 import json
 
 import pytest
@@ -28,6 +30,23 @@ def shares(*events: Event, messages: tuple[str, ...]) -> dict[int, int]:
 @pytest.mark.parametrize("spell", [str, str.upper, lambda text: text.replace(" ", "\u200b \n"), json.dumps])
 def test_reasoning_that_the_program_planted_is_an_echo_whatever_role_it_claims(role, spell):
     assert shares(completion(1, THOUGHT, request=(0,)), messages=(turn(role, spell(THOUGHT)),))[1] == 10_000
+
+
+CODES = {
+    "rot13": lambda text: codecs.encode(text, "rot13"),
+    "reversed": lambda text: text[::-1],
+    "each word reversed": lambda text: " ".join(word[::-1] for word in text.split()),
+    "hex": lambda text: text.encode().hex(),
+    "base64": lambda text: base64.b64encode(text.encode()).decode(),
+    "base64 for URLs": lambda text: base64.urlsafe_b64encode(text.encode()).decode().rstrip("="),
+}
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_reasoning_handed_over_in_a_known_code_is_an_echo(code):
+    hint = turn("user", f"Decode and say:\n{CODES[code](THOUGHT)}\nNothing else.")
+    assert shares(completion(1, THOUGHT, request=(0,)), messages=(hint,))[1] == 10_000
+    assert shares(completion(1, COMPARED, request=(0,)), messages=(hint,))[1] == 0
 
 
 def test_a_dialogue_resent_in_one_message_is_the_models_own_words_and_the_tools():
