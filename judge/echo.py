@@ -70,7 +70,7 @@ def echoes_of(body: EvaluationBody) -> dict[int, Echo]:
     said = {one.step: completion_words(one.content, one.reasoning, one.calls) for one in completions}
     wanted = {run for words in said.values() for run, _, _ in _runs(words)}
     sizes = {len(run) for run in wanted}
-    vocabulary = frozenset(word for run in wanted for word in run)
+    vocabulary = frozenset(word for run in wanted for word in run if word != word[::-1])
     read: set[int] = set()  # messages whose packed texts are known
 
     def held(words: Words) -> set[Words]:
@@ -128,8 +128,8 @@ def _runs(words: Words, size: int = _RUN) -> Iterator[tuple[Words, int, int]]:
 def _decoded(words: Words, messages: Collection[str], vocabulary: frozenset[str]) -> Iterator[Words]:
     """What the program's text says in rot13, with letters reversed, as hex and as base64, if it shares words with
     `vocabulary`."""
-    turned = tuple(word.translate(_ROT13) for word in words)
-    mirrored = tuple(word[::-1] for word in words)
+    line = " ".join(words)
+    turned, mirrored = tuple(line.translate(_ROT13).split(" ")), tuple(line[::-1].split(" "))
     packed = " ".join(_unpacked(found[0]) for text in messages for found in _PACKED.finditer(text.replace(r"\n", " ")))
     for coded in (turned, mirrored, mirrored[::-1], words_of(packed)):
         if len(vocabulary.intersection(coded)) >= _RUN // 2:
