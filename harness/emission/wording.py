@@ -14,10 +14,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property, lru_cache
 from html.entities import html5
+from importlib import resources
 from itertools import accumulate
 from typing import Literal
 from urllib.parse import unquote
 
+import confusable_homoglyphs  # here: missing, it must stop the host and not an agent's episode
 import orjson
 
 Words = tuple[str, ...]
@@ -206,8 +208,7 @@ def _bare(text: str) -> str:
 @lru_cache(maxsize=1)
 def _latin() -> dict[int, str]:
     """Small letters by the Latin letters that they, else their capitals, look like: Unicode's confusables."""
-    from confusable_homoglyphs.confusables import confusables_data as known  # 40 ms that plain ASCII never needs
-
+    known = orjson.loads((resources.files(confusable_homoglyphs) / "confusables.json").read_bytes())  # 60 ms, at need
     table: dict[int, str] = {}
     for letter in {one.lower() for one in known if not one.isascii() and one.isalpha()}:
         if len(letter) > 1 or _bare(letter).isascii() or re.match(f"[{_UNSPACED}]", letter):

