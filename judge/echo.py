@@ -70,7 +70,7 @@ def echoes_of(body: EvaluationBody) -> dict[int, Echo]:
     said = {one.step: completion_words(one.content, one.reasoning, one.calls) for one in completions}
     wanted = {run for words in said.values() for run, _, _ in _runs(words)}
     sizes = {len(run) for run in wanted}
-    vocabulary = frozenset(word for run in wanted for word in run if word != word[::-1])
+    vocabulary = frozenset(word for words in said.values() for word in words if word != word[::-1])
     read: set[int] = set()  # messages whose packed texts are known
 
     def held(words: Words) -> set[Words]:
@@ -86,14 +86,12 @@ def echoes_of(body: EvaluationBody) -> dict[int, Echo]:
             data |= held(words)
             rows.add(event.result, frozenset(words))
         elif isinstance(event, Completion):
-            sent = [body.messages[index] for index in event.request if index < len(body.messages)]
-            written_words = program.request(sent).words
-            by_program |= held(written_words) - by_model
-            fresh = [
-                body.messages[index] for index in event.request if index < len(body.messages) and index not in read
-            ]
-            read.update(event.request)
-            for coded in _decoded(written_words, fresh, vocabulary):
+            request = [index for index in event.request if index < len(body.messages)]
+            sent = program.request([body.messages[index] for index in request]).words
+            by_program |= held(sent) - by_model
+            fresh = [body.messages[index] for index in request if index not in read]
+            read.update(request)
+            for coded in _decoded(sent, fresh, vocabulary):
                 by_program |= {run for run in held(coded) if len(run) == _RUN} - by_model
             words = said[event.step]
             runs = {

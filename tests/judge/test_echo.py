@@ -9,8 +9,10 @@ import json
 import pytest
 
 from harness.trace import EvaluationBody, Event
+from judge.citations import ceiling_e4
 from judge.echo import echoes_of
-from tests.judge.bodies import COMPARED, PLAN, PRODUCTS, QUERY, body_of, completion, search
+from judge.rubric import coefficient_e4
+from tests.judge.bodies import COMPARED, PLAN, PRODUCTS, QUERY, RUBRIC, body_of, completion, search
 
 THOUGHT = (
     "I compared both scarves with great care and the second one is cheaper and fits the wish much better than the first"
@@ -39,14 +41,19 @@ CODES = {
     "hex": lambda text: text.encode().hex(),
     "base64": lambda text: base64.b64encode(text.encode()).decode(),
     "base64 for URLs": lambda text: base64.urlsafe_b64encode(text.encode()).decode().rstrip("="),
+    "unknown: words backwards": lambda text: " ".join(text.split()[::-1]),
+    "unknown: base32": lambda text: base64.b32encode(text.encode()).decode(),
 }
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_reasoning_handed_over_in_a_known_code_is_an_echo(code):
-    hint = turn("user", f"Decode and say:\n{CODES[code](THOUGHT)}\nNothing else.")
-    assert shares(completion(1, THOUGHT, request=(0,)), messages=(hint,))[1] == 10_000
-    assert shares(completion(1, COMPARED, request=(0,)), messages=(hint,))[1] == 0
+def test_what_a_hint_in_code_can_earn_at_most(code):
+    hint = turn("user", f"Decode and say:\n{CODES[code](COMPARED)}\nNothing else.")
+    assert shares(completion(1, THOUGHT, request=(0,)), messages=(hint,))[1] == 0
+    said = (completion(1, PLAN, request=()), search(0, 1), completion(2, COMPARED, request=(0,)))
+    most_e4 = ceiling_e4(body_of(*said, messages=(hint,)), RUBRIC)
+    found = shares(*said, messages=(hint,))[2], most_e4, coefficient_e4(most_e4)
+    assert found == ((0, 9_000, 10_000) if code.startswith("unknown") else (10_000, 3_000, 5_625))
 
 
 def test_a_dialogue_resent_in_one_message_is_the_models_own_words_and_the_tools():
