@@ -211,11 +211,16 @@ def _numbered(verdicts: Sequence[Verdict | UnscoredVerdict], texts: dict[int, st
                 quotes.append(Quote(number=number, span=cited.span, gate=cited.gate, text=text, is_found=found))
         missed = first_gate_missed(verdict)
         asked = f"; first gate missed: {missed} ({GATE_QUESTIONS[missed]})" if missed else "; every gate passed"
+        refused = tuple(
+            (neutral_name(one.model), f"no usable reply: {neutral_text(one.reason)}") for one in verdict.refused
+        )
+        if len(verdict.opinions) <= len(verdict.refused) != 0:
+            asked = "; half of the panel or more was put off by the trace"
         shares = f"quality {verdict.quality_e4 / 10_000:.4f}, coefficient {verdict.coefficient_e4 / 10_000:.4f}"
         said = tuple((neutral_name(one.model), neutral_text(one.explanation)) for one in verdict.opinions)
         yield JudgeView(
             headline=f"{verdict.rubric_id}: {shares}{asked}",
-            sentences=said or (("code", "no inference before the recommendation, so no model was asked"),),
+            sentences=(*said, *refused) or (("code", "no inference before the recommendation, so no model was asked"),),
             quotes=tuple(quotes),
         )
 

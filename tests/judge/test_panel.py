@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from arena.view.reading import view_trace
 from foundation.errors import ArenaError
+from judge.citations import ceiling_e4
 from judge.panel import judge_body, neutral_twin
 from judge.render import JudgeReply, RenderedTrace, render
 from judge.rubric import Rubric
@@ -78,6 +80,9 @@ def test_a_trace_that_no_model_reads_or_only_the_kindest_has_the_lowest_quality(
     verdict = judge_body(episode(GRUESOME), rubric, judges)
     assert isinstance(verdict, Verdict)
     assert (verdict.quality_e4, verdict.coefficient_e4) == (1_000, 3_875)
+    (shown,) = view_trace(episode(GRUESOME), verdicts=[verdict]).judges
+    assert ceiling_e4(episode(GRUESOME), RUBRIC) == 9_000 and "inference" not in shown.headline  # code decided nothing
+    assert [who for who, _ in shown.sentences] == (["c", "a", "b"] if kind_ones else ["a", "b"])
 
 
 def test_one_abstention_of_three_is_no_verdict_where_another_model_reads_nothing():
