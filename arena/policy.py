@@ -74,7 +74,7 @@ class RaceRules(msgspec.Struct, frozen=True, kw_only=True):
     results_required: int = 2
     void_agents_e4: int = 1_000  # kept for the hashes of policies, no effect
     cancel_void_e4: int = 1_000
-    lambda_e4: int = 0  # race score x (1 - lambda + lambda * agentic share)
+    lambda_e4: int = 0  # a problem that was not agentic counts 1 - lambda of its score
     attempts: int = 5  # restarts of one episode for faults of ours
     refused_attempts: int = 0  # attempts at an episode whose request an endpoint refuses (U3006), all stages; 0: no cap
     lease_ms: int = 120_000

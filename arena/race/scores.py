@@ -3,7 +3,7 @@
 Problem score: lower median over validators of outcome (0 or 1) x coefficient. A problem is void for the whole field
 when the control agent lacks results on it, whatever the field does. Else an agent without enough results gets 0 for it,
 published as faulted or missing. Race score: mean over the non-void problems, under a policy with lambda times
-(1 - lambda + lambda x agentic share). Exact integers throughout. Source: docs/architecture.md#the-mechanism.
+1 - lambda where the trajectory is not agentic. Exact integers throughout. Source: docs/architecture.md#the-mechanism.
 """
 
 from __future__ import annotations
@@ -169,16 +169,18 @@ def pair_score(problem_id: str, pair: PairCount, required: int, decisive: int) -
 
 def exact_score(agent: AgentScore, lambda_e4: int) -> int:
     """The race score as an exact integer: comparable within one race, where every agent has the same problems."""
-    count = len(agent.problems)
-    total = sum(problem.score_e4 for problem in agent.problems)
-    agentic = sum(problem.is_agentic for problem in agent.problems)
-    return total * ((_UNIT - lambda_e4) * count + lambda_e4 * agentic)
+    return sum(_weighed(agent, lambda_e4))
+
+
+def _weighed(agent: AgentScore, lambda_e4: int) -> list[int]:
+    """Each problem's score by its own flag, so that an agentic trajectory lifts no other; in hundred-millionths."""
+    return [one.score_e4 * (_UNIT - (0 if one.is_agentic else lambda_e4)) for one in agent.problems]
 
 
 def race_score_e4(agent: AgentScore, lambda_e4: int) -> int:
     """The race score in ten-thousandths, rounded down; 0 when no problem counts."""
     count = len(agent.problems)
-    return exact_score(agent, lambda_e4) // (count * count * _UNIT) if count else 0
+    return exact_score(agent, lambda_e4) // (count * _UNIT) if count else 0
 
 
 def rank(agents: Iterable[AgentScore], lambda_e4: int) -> tuple[AgentScore, ...]:
@@ -225,10 +227,8 @@ def bootstrap_interval(agent: AgentScore, lambda_e4: int, picks: np.ndarray) -> 
     count = len(agent.problems)
     if not count:
         return 0, 0
-    scores = np.array([problem.score_e4 for problem in agent.problems], dtype=np.int64)
-    agentic = np.array([problem.is_agentic for problem in agent.problems], dtype=np.int64)
-    totals = scores[picks].sum(axis=1) * ((_UNIT - lambda_e4) * count + lambda_e4 * agentic[picks].sum(axis=1))
-    ordered = np.sort(totals // (count * count * _UNIT))
+    weighed = np.array(_weighed(agent, lambda_e4), dtype=np.int64)
+    ordered = np.sort(weighed[picks].sum(axis=1) // (count * _UNIT))
     edge = len(ordered) // 40
     return int(ordered[edge]), int(ordered[-1 - edge])
 

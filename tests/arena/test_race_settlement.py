@@ -14,6 +14,7 @@ from arena.race.scores import (
     AgentScore,
     ProblemScore,
     SettlementInputs,
+    bootstrap_interval,
     compared_with_others,
     exact_score,
     race_score_e4,
@@ -192,3 +193,10 @@ def test_scores_stay_between_zero_and_one_and_lambda_never_adds(scores, lambda_e
     agent = agent_score("a", *scores, agentic=5_000)
     assert 0 <= race_score_e4(agent, lambda_e4) <= race_score_e4(agent, 0) <= 10_000
     assert exact_score(agent, lambda_e4) >= 0
+
+
+@pytest.mark.parametrize(("agentic", "expected"), [(0, 1_750), (7_500, 1_750), (10_000, 2_500)])
+def test_an_agentic_episode_that_failed_lifts_no_problem_that_code_solved(agentic, expected):
+    agent = agent_score("a", 0, 0, 0, 10_000, agentic=agentic)
+    assert race_score_e4(agent, 3_000) == expected
+    assert bootstrap_interval(agent, 3_000, [[0, 1, 2, 3]] * 40) == (expected, expected)
