@@ -82,6 +82,10 @@ class TrajectoryResult(msgspec.Struct, frozen=True, kw_only=True):
     score_e4: int  # outcome (0 or 1) x coefficient
     quality_e4: int | None
 
+    def weighed_e4(self, lambda_e4: int) -> int:
+        """The score as the race score weighs it, rounded down."""
+        return self.score_e4 * (_UNIT - (0 if self.is_agentic else lambda_e4)) // _UNIT
+
 
 class ProblemScore(msgspec.Struct, frozen=True, kw_only=True):
     """One agent on one problem, over validators: lower medians. `missing` and `faulted` score 0 and are published as
@@ -305,13 +309,13 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
     control: Mapping[str, Mapping[str, TrajectoryResult]]
 
 
-def runs_of(agent: AgentScore, counted: Counted) -> tuple[dict[str, int], ...]:
-    """By problem what each validator's counted run scored an agent, in ten-thousandths: 0 for a fault; none where the
-    agent has no score."""
+def runs_of(agent: AgentScore, counted: Counted, lambda_e4: int) -> tuple[dict[str, int], ...]:
+    """By problem what each validator's counted run scored an agent, in weighed ten-thousandths: 0 for a fault; none
+    where the agent has no score."""
     runs = []
     for problem in agent.problems:
         pair = counted.pairs[agent.candidate.subject.agent_version_id, problem.problem_id]
-        given = {one.validator: one.score_e4 for one in pair.results} | dict.fromkeys(pair.faulted, 0)
+        given = {one.validator: one.weighed_e4(lambda_e4) for one in pair.results} | dict.fromkeys(pair.faulted, 0)
         runs.append(given if problem.state == "scored" else {})
     return tuple(runs)
 

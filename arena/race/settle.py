@@ -219,15 +219,16 @@ def _evidence(
 ) -> Evidence:
     """What every hotkey holds against the top agent after this race. The control agent stands in an empty seat, and for
     a top agent that does not race."""
+    lambda_e4 = inputs.policy.race.lambda_e4
     if incumbent is not None:
-        theirs: Sequence[Mapping[str, int]] = runs_of(incumbent, counted)
+        theirs: Sequence[Mapping[str, int]] = runs_of(incumbent, counted, lambda_e4)
     else:
         results = [counted.control[problem.problem_id] for problem in ranked[0].problems]
-        theirs = [{name: one.score_e4 for name, one in given.items()} for given in results]
+        theirs = [{name: one.weighed_e4(lambda_e4) for name, one in given.items()} for given in results]
     past = relevant_history(inputs)
     before = past[-1].evidence if past and isinstance(past[-1].evidence, Evidence) else Evidence()
     challengers = [agent for agent in ranked if agent is not incumbent]
-    raced = {agent.candidate.subject.miner_hotkey: runs_of(agent, counted) for agent in challengers}
+    raced = {agent.candidate.subject.miner_hotkey: runs_of(agent, counted, lambda_e4) for agent in challengers}
     return carry(before, raced, theirs)
 
 

@@ -139,6 +139,15 @@ def test_a_better_agent_takes_the_top_after_two_races_at_the_earliest():
     assert own.evidence_needed == needed(PromotionRules(kind="evidence"), 1) < 999 and own.evidence > 1
 
 
+def test_a_lead_by_code_is_weighed_as_the_race_score_weighs_it():
+    rules = replace(policy(lambda_e4=3_000), promotion=PromotionRules(kind="evidence"))
+    solved, count = lambda agent, *_: (agent == "v-a", 9_000), rules.race.problems
+    given = inputs((A, TOP_AGENT), solved, rules=rules, validators=("val-a",), incumbent=TOP)
+    by_code = tuple(replace(row, record=replace(row.record, is_agentic=False)) for row in given.evaluations)
+    (held,) = settle(replace(given, evaluations=by_code)).evidence.held
+    assert (held,) == carry(Evidence(), {"hk-a": [{"val-a": 7_000}] * count}, [{"val-a": 0}] * count).held
+
+
 def test_evidence_begins_anew_when_the_top_changes_and_outlives_a_new_version_of_the_same_hotkey():
     done = reign((A, TOP_AGENT), {"a": 1.0, "top": 0.1}, 4)
     after = race(
