@@ -91,7 +91,7 @@ def make(clone: Path, *arguments: str) -> list[str]:
     calls = clone / "calls"
     calls.unlink(missing_ok=True)
     command = ["make", f"PYTHON={clone / 'python-stand-in'}", *arguments]
-    environment = {**os.environ, "CALLS": str(calls), "MAKEFLAGS": ""}
+    environment = {**os.environ, "CALLS": str(calls), "MAKEFLAGS": "", "ARGS": ""}
     subprocess.run(command, cwd=clone, env=environment, check=True, capture_output=True)
     return calls.read_text().splitlines() if calls.exists() else []
 
