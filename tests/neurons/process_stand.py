@@ -107,6 +107,8 @@ def finish(run: DemoRun) -> Kept:
         async with asyncio.timeout(FINISH_S):
             async for _ in watch(run, process):
                 pass
+            while '"event":"log stands"' not in log_of(run) and process.poll() is None:
+                await asyncio.sleep(0.1)  # the kills may have come after the race: asked to stop, it can't yet hear
 
     with running_validator(run) as process:
         asyncio.run(follow(process))
