@@ -209,8 +209,8 @@ class ListedAgent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentRace(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an agent stood in one settled race. `evidence`: what its hotkey then held against the top agent, and
-    `evidence_needed`, what took the top; None under policies that crown otherwise."""
+    """Where an agent stood in one settled race. `evidence`: what its hotkey then held against the top agent (None of
+    that agent itself), and `evidence_needed`, what took the top; both None under policies that crown otherwise."""
 
     race_id: str
     standing: Standing
@@ -310,9 +310,8 @@ def standings_of(board: Board) -> dict[str, list[AgentRace]]:
         evidence, least = held_by_hotkey(race.told) if race.told else {}, evidence_needed(race.told)
         for standing in race.told.standings if race.told else ():
             own = evidence.get(standing.miner_hotkey)
-            row = AgentRace(race_id=race.race_id, standing=standing)
-            if own is not None:
-                row = msgspec.structs.replace(row, evidence=own / UNIT, evidence_needed=least)
+            mine = None if own is None else own / UNIT
+            row = AgentRace(race_id=race.race_id, standing=standing, evidence=mine, evidence_needed=least)
             found[standing.agent_version_id].append(row)
     return found
 

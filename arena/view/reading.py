@@ -214,7 +214,7 @@ def _numbered(verdicts: Sequence[Verdict | UnscoredVerdict], texts: dict[int, st
         refused = tuple(
             (neutral_name(one.model), f"no usable reply: {neutral_text(one.reason)}") for one in verdict.refused
         )
-        if len(verdict.opinions) <= len(verdict.refused) != 0:
+        if verdict.refused and len(verdict.opinions) <= len(verdict.refused):
             asked = "; half of the panel or more was put off by the trace"
         shares = f"quality {verdict.quality_e4 / 10_000:.4f}, coefficient {verdict.coefficient_e4 / 10_000:.4f}"
         said = tuple((neutral_name(one.model), neutral_text(one.explanation)) for one in verdict.opinions)
