@@ -55,6 +55,9 @@ async def test_an_append_on_a_stale_head_is_refused_and_writes_nothing(store, se
     forged = msgspec.structs.replace(stale, seq=2, prev="00" * 32)
     with pytest.raises(HeadMovedError):
         await store.append([forged])
+    for seq in (2, 4):  # neither twice nor with a gap
+        with pytest.raises(ArenaError, match="V2025"):
+            await store.append([forged, msgspec.structs.replace(stale, seq=seq)])
     assert (await store.head()).seq == 1
 
 
