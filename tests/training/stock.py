@@ -1,4 +1,4 @@
-"""A small shop to train in: 300 synthetic documents, problems in three pools, a random Qwen3 of 0.2 M weights.
+"""A small shop to train in: 50 synthetic documents, problems in three pools, a random Qwen3 of 0.2 M weights.
 
 `open_stock(folder)` makes it once a session, in seconds; everything is seeded. `corpus_of` writes a corpus of the
 scripted expert's episodes, as the filter would.
@@ -41,7 +41,7 @@ from training.stages.pipeline import trace_of
 TOKENIZER = Path(__file__).parents[2] / "training" / "recipes" / "smoke" / "tokenizer"
 RECIPES = TOKENIZER.parent
 POLICY = msgspec.structs.replace(DEMO, tool_profile="paper4")
-DOCUMENTS, EXPERT = 300, "scripted-expert"
+DOCUMENTS, EXPERT = 50, "scripted-expert"
 RULES = Rules(off=tuple(code for code in CODES if code not in NEVER_OFF))  # the filter has tests of its own
 EPISODE = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=2_048, turns_max=12, context_tokens_max=32_768)
 
@@ -84,7 +84,7 @@ class Stock:
 def open_stock(folder: Path) -> Stock:
     """Make the shop, its problems and its model in `folder`."""
     torch.set_num_threads(1)
-    products = list(generate(DOCUMENTS, 7))
+    products = list(generate(DOCUMENTS, 11))
     with (folder / "documents.jsonl").open("wb") as stream:
         write_documents(products, stream)
     build_index(folder / "documents.jsonl", folder / "index")

@@ -33,7 +33,7 @@ tokens_max = 4500
 r = 0
 [optim]
 lr = 1e-2
-epochs = 3.0
+epochs = 2.0
 batch_rows = 1
 accumulation = 2
 warmup_share = 0.0
