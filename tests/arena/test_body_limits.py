@@ -55,7 +55,12 @@ def fill(filler: str, result_size: int) -> Recorder:
 
 
 # every filler by many results of the usual size; few of the largest size
-@pytest.mark.parametrize(("filler", "result_size"), [*((filler, 60_000) for filler in FILLERS), (FILLERS[0], 900_000)])
+SIZES = [*((filler, 60_000) for filler in FILLERS), (FILLERS[0], 900_000)]
+
+
+@pytest.mark.parametrize(
+    ("filler", "result_size"), [SIZES[0], SIZES[3], *(pytest.param(*one, marks=pytest.mark.prove) for one in SIZES)]
+)
 async def test_a_record_filled_to_its_limits_can_be_stored_and_judged(filler: str, result_size: int):
     recorder = fill(filler, result_size)
     assert recorder.breach is not None and recorder.breach[1].code.startswith("A10")
