@@ -1,5 +1,4 @@
-"""The distribution: pins agree, imports are declared, and the wheel, built from the sdist, starts from a folder that is
-not the checkout."""
+"""The distribution: pins agree, imports are declared; the wheel, built from the sdist, starts outside the checkout."""
 
 from __future__ import annotations
 

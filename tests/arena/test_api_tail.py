@@ -28,15 +28,6 @@ def author(postgres, signer) -> Author:
 # -- the release rule
 
 
-def seen(server, **parameters) -> dict[str, list[str | None]]:
-    """Reasons by kind of record; None: whole."""
-    found: dict[str, list[str | None]] = {}
-    for row in rows(server.address, **parameters):
-        kind = "stub" if row.content is None else msgspec.json.decode(row.content)["payload"]["kind"]
-        found.setdefault(kind, []).append(row.withheld)
-    return found
-
-
 class Stream:
     """One follower's rows, one at a time, over an open connection."""
 
@@ -55,14 +46,6 @@ class Stream:
             if line:
                 return read_row(line.encode())
         raise AssertionError("the stream ended")
-
-
-def test_nothing_of_a_race_leaves_before_its_release_whatever_is_asked_for(author: Author) -> None:
-    author.race("r1", [1, 2])
-    with serving(author.dsn) as server:
-        for pools in ({}, {"pool": ["train", "eval", "dev", "never_touch"]}):
-            assert seen(server, **pools) == {"stub": ["unreleased"] * 6}
-            assert b"p0001" not in httpx2.get(f"{server.address}/v1/tail", params=pools).content
 
 
 def test_a_follower_of_an_open_race_sees_its_release_and_then_fetches_its_rows(author: Author) -> None:
@@ -136,27 +119,3 @@ def test_a_server_of_several_logs_asks_which(postgres) -> None:
     with serving(postgres.owner_dsn) as server:
         assert httpx2.get(f"{server.address}/v1/tail").json()["code"] == "V2081"
         assert [row.validator for row in rows(server.address, validator=signer.hotkey)] == [signer.hotkey]
-
-
-WRONG = [
-    ("/v1/tail?after=-1", 400, "V2081"),
-    ("/v1/tail?after=9007199254740993", 400, "V2081"),
-    ("/v1/tail?follow=perhaps", 400, "V2081"),
-    ("/v1/tail?pool=train&pool=everything", 400, "V2081"),
-    ("/v1/tail?validator=%00", 400, "V2081"),
-    ("/v1/tail?since=3", 400, "V2081"),
-    ("/v1/tail?validator=5nobody", 404, "V2082"),
-    ("/v1/records", 400, "V2081"),
-    ("/v1/records?race=none", 404, "V2082"),
-    ("/v2/tail", 404, "V2082"),
-]
-
-
-def test_a_wrong_request_is_told_so_with_a_code(author: Author) -> None:
-    author.append([attempt(1)])
-    shape = {"code", "message", "whose_fault", "what_it_costs", "what_to_do"}
-    with serving(author.dsn) as server:
-        for path, status, code in WRONG:
-            answer = httpx2.get(f"{server.address}{path}")
-            assert (answer.status_code, answer.json()["code"]) == (status, code), path
-            assert set(answer.json()) == shape and answer.json()["whose_fault"] == "client"

@@ -13,7 +13,6 @@ from arena.exchange.port import Peer, RowsQuestion
 from arena.exchange.pull import PullPace
 from arena.export.model import LogRow
 from tests.arena.exchange_stand import Case
-from tests.arena.local_peers import PeerFault
 
 Change = Callable[[list[LogRow]], list[LogRow]]
 
@@ -77,15 +76,6 @@ async def test_a_liar_is_named_and_the_next_peer_is_asked(case: Case, attack: st
     pulled = await case.pull(liar)
     assert pulled.log is not None
     assert [(c.peer, c.failure.code) for c in pulled.complaints] == [(case.author.hotkey, "U3042")]
-
-
-async def test_a_peer_that_withholds_is_named_and_one_that_is_away_too(case: Case) -> None:
-    for fault, code in ((PeerFault(is_withholding=True), "U3042"), (PeerFault(is_away=True), "U3040")):
-        peers = case.net.peers(case.reader)
-        peers.faults = {case.author.hotkey: fault, case.relay.hotkey: fault}
-        pulled = await case.pull(peers)
-        assert pulled.log is None
-        assert {c.failure.code for c in pulled.complaints if c.peer != case.reader.hotkey} == {code}
 
 
 @pytest.mark.parametrize(("window_rows", "blamed"), [(1, []), (100, ["U3040"])])

@@ -16,7 +16,6 @@ from arena.exchange.port import (
     ProgressQuestion,
     Question,
     RowsQuestion,
-    SettlementQuestion,
     SubmissionQuestion,
 )
 from arena.records.log import note_sha256, signing_message
@@ -88,17 +87,6 @@ async def test_nothing_of_a_race_leaves_before_its_roll_is_final(world: World) -
     assert await refused(world.rows(0, size)) == "U3041"
     world.author.reveal(RACE, size)
     assert len(await world.rows(0, size)) == size
-
-
-async def test_without_a_permit_nothing_is_answered(world: World) -> None:
-    size = await world.author.evaluate([1])
-    wanted = await world.author.anchor()
-    world.author.permits.discard(world.reader.hotkey)
-    assert await refused(world.rows(0, size)) == "U3041"
-    assert await refused(world.asks(NoteQuestion(validator=wanted.validator, sha256=wanted.note_sha256))) == "U3041"
-    assert await refused(world.asks(SubmissionQuestion(hotkey="5X", sha256="ab" * 32))) == "U3041"
-    assert await refused(world.asks(ProgressQuestion(race=RACE))) == "U3041"
-    assert await refused(world.asks(SettlementQuestion(race=RACE))) == "U3041"
 
 
 async def test_a_source_is_found_by_its_commitment(world: World) -> None:

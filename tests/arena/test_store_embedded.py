@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
-import signal
 import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
-from arena.chain.keys import keypair_signer, verify
-from arena.records.body import decode_content
-from arena.records.sequencer import Sequencer
-from arena.records.verification import verify_store
+from arena.chain.keys import keypair_signer
 from arena.store.embedded import is_running, start_embedded
-from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
-from tests.arena.log_stand import HOST, Clock, attempt
 from tests.postgres_stand import start_new
 
 ALICE = keypair_signer("//Alice")
@@ -38,44 +30,6 @@ def state_dir() -> Iterator[Path]:
         start_embedded(folder).stop()
     shutil.rmtree((folder / "postgres").resolve(), ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
-
-
-async def test_an_open_store_lives_on_through_restarts_of_its_server(state_dir: Path) -> None:
-    server = start_new(state_dir)
-    store = await PostgresStore.open(server.dsn_for(ALICE.hotkey), ALICE.hotkey, is_exclusive=True)
-    sequencer = Sequencer(store, ALICE, Clock(), HOST)
-    done = asyncio.Event()
-    writers = [asyncio.create_task(_append_until(done, sequencer, first)) for first in (0, 1_000, 2_000)]
-    for order in (signal.SIGINT, signal.SIGQUIT):  # a fast shutdown, a crash
-        await asyncio.sleep(0.2)
-        psutil.Process(server.pid).send_signal(order)
-        while is_running(state_dir):
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.1)
-        await asyncio.to_thread(lambda: start_embedded(state_dir).stop())  # the first share keeps it running
-    await asyncio.sleep(0.3)
-    done.set()
-    appended = [number for numbers in await asyncio.gather(*writers) for number in numbers]
-    records = [decode_content(record.content).payload async for record in store.records(store.validator)]
-    assert sorted(record.context.problem_id for record in records) == sorted(f"p{number:04d}" for number in appended)
-    assert (await verify_store(store, verify)).is_ok
-    await store.close()
-    server.stop()
-
-
-async def _append_until(done: asyncio.Event, sequencer: Sequencer, number: int) -> list[int]:
-    """Append numbered attempts, each until it stands, and return the numbers. Only V2021 may come between."""
-    appended = []
-    while not done.is_set():
-        try:
-            await sequencer.append([attempt(number)])
-        except ArenaError as error:
-            assert error.failure.code == "V2021"
-            await asyncio.sleep(0.02)
-            continue
-        appended.append(number)
-        number += 1
-    return appended
 
 
 def test_passwords_and_folders_are_private_and_survive_a_restart(state_dir: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arena.chain.keys import verify
-from arena.export.files import bring_export, read_manifest
+from arena.export.files import bring_export
 from arena.store.objects import _open_place, folder_location
 from foundation.errors import ArenaError
 from foundation.executors import HERE, ProcessExecutor
@@ -93,16 +93,6 @@ def test_a_message_of_no_known_role_is_refused_by_code() -> None:
     run = Run([says(content="Yes.")])
     run.chat({"role": "narrator", "content": "Once."})
     assert refusal(lambda: as_trace(run.body())) == "V2097"
-
-
-def test_a_changed_byte_in_any_file_is_refused(day: Path, tmp_path: Path) -> None:
-    copy = Path(shutil.copytree(day, tmp_path / "copy"))
-    for file in read_manifest(day).files:
-        content = bytearray((copy / file.path).read_bytes())
-        content[len(content) // 2] ^= 1
-        (copy / file.path).write_bytes(content)
-        assert refusal(lambda: open_export(copy, verify)) == "V2095"
-        shutil.copyfile(day / file.path, copy / file.path)
 
 
 @pytest.fixture

@@ -58,7 +58,6 @@ from training.corpus.foreign import convert_row
 from training.corpus.gates import Guard, codes_of, gates, recommended_ids
 from training.corpus.model import (
     NEVER_OFF,
-    Appraisal,
     CorpusRow,
     Fingerprint,
     RejectCode,
@@ -73,7 +72,6 @@ from training.corpus.report import funnel_of
 from training.corpus.selection import (
     Task,
     appraise,
-    choose,
     codes_under,
     decide,
     kept_rows,
@@ -169,24 +167,6 @@ def test_a_program_that_has_its_model_talk_is_found_by_a_guess_and_no_model_is_a
     assert guessed_of(style) == (None if style in ("thinks", "silent") else "subtask_guess")
 
 
-_NAMES = st.sampled_from(["find_product", "view_product_information", "recommend_product", "terminate"])
-_SHAPES = st.lists(_NAMES, max_size=6).map(tuple)
-_SIGNALS = st.builds(
-    Signals,
-    depth=st.integers(1, 3),
-    reformulations=st.integers(0, 2),
-    has_verification=st.booleans(),
-    longest_repeat=st.integers(1, 4),
-    shape=_SHAPES,
-)
-
-
-def candidate_of(name: str, signals: Signals) -> Appraisal:
-    texts = dict.fromkeys(("problem", "bucket", "day", "agent", "team", "place"), "")
-    nothing = dict.fromkeys(("coefficient_e4", "tokens", "fingerprint"))
-    return Appraisal(shard=0, ordinal=0, trace_id=name, signals=signals, turns=1, codes=(), **texts, **nothing)
-
-
 def test_each_signal_ranks_as_the_paper_says() -> None:
     plain = Signals(depth=5, reformulations=2, has_verification=True, longest_repeat=1, shape=("a",))
     for changed in ({"depth": 6}, {"reformulations": 3}):
@@ -194,16 +174,6 @@ def test_each_signal_ranks_as_the_paper_says() -> None:
     for changed in ({"has_verification": False}, {"longest_repeat": 3}, {"depth": 4}):
         assert merit(replace(plain, **changed)) > merit(plain)
     assert merit(replace(plain, longest_repeat=2)) == merit(plain)
-
-
-@given(st.lists(_SIGNALS, max_size=7), st.integers(0, 3), st.randoms(use_true_random=False))
-def test_the_choice_does_not_depend_on_the_order_of_the_candidates(
-    signals: list[Signals], most: int, rng: object
-) -> None:
-    field = [candidate_of(str(number), one) for number, one in enumerate(signals)]
-    shuffled = field[:]
-    rng.shuffle(shuffled)
-    assert [field[i] for i in choose(field, most)] == [shuffled[i] for i in choose(shuffled, most)]
 
 
 NEAR_E4 = Rules().near_duplicate_e4
