@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from arena.chain.keys import generate_signer, verify
@@ -20,7 +19,6 @@ from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
 from neurons.cli.exit_codes import exit_code
 from neurons.cli.records import app
-from neurons.cli.verify import verify_folder
 from neurons.cli.view import app as view_app
 from tests.arena.log_stand import HOST, Clock, episode, release
 
@@ -81,17 +79,6 @@ def test_bad_input_is_told_and_writes_nothing(dsn, tmp_path: Path, arguments, sa
     assert shown.exit_code == 2
     assert said in shown.output
     assert not (tmp_path / "out").exists()
-
-
-def test_a_damaged_export_ends_verification_with_exit_code_4_and_names_the_place(dsn, tmp_path: Path, capsys):
-    records("export", "--dsn", dsn, "--out", tmp_path / "out")
-    verify_folder(tmp_path / "out")
-    assert "ok: 2 trajectories" in capsys.readouterr().out
-    (tmp_path / "out" / "log" / "000000.jsonl.zst").write_bytes(b"")
-    with pytest.raises(typer.Exit) as ended:
-        verify_folder(tmp_path / "out")
-    assert ended.value.exit_code == 4
-    assert "WRONG log/000000.jsonl.zst" in capsys.readouterr().err
 
 
 def view(*arguments: object):

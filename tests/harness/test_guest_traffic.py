@@ -30,7 +30,7 @@ from tests.harness.catalogue_stand import catalogue_of, product
 from tests.harness.episode_stand import problem
 from tests.harness.guest_traffic import PipeSandbox, Traffic, traffic
 
-CASES = 2_000
+CASES = 1_000
 BATCHES = 2
 RULES = EpisodeRules(policy_sha256="0" * 64, catalogue_sha256="1" * 64, limits=PAPER.limits, models=("stand",))
 
