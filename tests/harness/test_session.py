@@ -10,13 +10,15 @@ import pytest
 
 from foundation.codes import CODES, Owner
 from foundation.errors import ArenaError
+from harness.emission.attribution import emitters_of
+from harness.emission.call_reader import CallReader
 from harness.errors import classify_guest, stable_text
 from harness.inference.port import GatewayAnswer
 from harness.limits import EpisodeLimits, ModelPrice
 from harness.sandbox.port import GuestExit
 from harness.session import run_episode
-from harness.trace import FailedCompletion
-from tests.harness.episode_stand import IDS, StandGateway, ports, problem, reply, rules
+from harness.trace import FailedCompletion, ToolCall
+from tests.harness.episode_stand import IDS, SCHEMAS, StandGateway, ports, problem, reply, rules
 from tests.harness.jail_stand import best_sandbox, needs_jail, reference_sandbox
 
 LOOP = """
@@ -55,6 +57,8 @@ def test_a_run_in_a_jail_and_one_without_have_the_same_body_hash():
         for sandbox in (best_sandbox(), reference_sandbox(source))
     )
     assert in_jail.body.body_hash() == without.body.body_hash()
+    called = tuple(event.emitter for event in without.body.events if isinstance(event, ToolCall))
+    assert emitters_of(without.body, CallReader(SCHEMAS)) == called != ()  # as anybody says from the body
 
 
 # -- ends
