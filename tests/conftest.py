@@ -33,7 +33,8 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell starts what run
 # where a test may wait for a race, a training run, or a build of the project: first, so that no process of several
 # is left alone with it
 LONG = ("tests/neurons/", "tests/training/", "tests/redteam/", "tests/structure/", "tests/studies/", "tests/web/")
-LONG += ("tests/judge/", "tests/test_")
+LONG += ("tests/judge/", "tests/site/", "tests/test_", "tests/arena/test_sealed", "tests/arena/test_store_kills")
+LONG += ("tests/arena/test_export_agents", "tests/arena/test_qualifying_variants", "tests/harness/test_host_work")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,4 +1,4 @@
-"""The code blocks of README.md and the rooms' pages: what each is, and what its lines call."""
+"""The code blocks of README.md, the rooms' pages and the guides: what each is, and what its lines call."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ from neurons.cli.app import load_command
 ROOT = Path(__file__).parents[1]
 ROOMS = ("foundation", "problems", "harness", "judge", "arena", "training", "neurons", "examples")
 PAGES = [ROOT / "README.md", *sorted(page for room in ROOMS for page in (ROOT / room).rglob("README.md"))]
+GUIDES = [
+    *sorted((ROOT / "docs" / "guides").glob("*.md")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("agents", "api", "training", "faq")),
+]
 _BLOCK = re.compile(r"(?:<!-- needs (.+?) -->\n)?^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 

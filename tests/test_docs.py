@@ -19,7 +19,6 @@ SOURCES = sorted(path for name in (*ROOMS, "tests", "examples") for path in (ROO
 PLACEHOLDER = re.compile(r"@@\w+@@")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CITED = re.compile(r"docs/[\w/-]+\.md(?:#[\w-]+)?")
-ARCHITECTURE = ROOT / "docs" / "architecture.md"
 
 
 def name_of(path: Path) -> str:
@@ -98,13 +97,3 @@ def test_every_command_that_a_page_of_the_root_or_of_docs_or_an_example_names_ex
         group = load_command(words[0])
         if isinstance(group, TyperGroup) and len(words) > 1 and words[1].isalpha() and words[1].islower():
             assert words[1] in group.commands, words
-
-
-def test_every_decision_is_listed_and_has_its_parts() -> None:
-    decisions = sorted((ROOT / "docs" / "adr").glob("*.md"))
-    listed = re.findall(r"\(adr/([\w-]+\.md)\)", ARCHITECTURE.read_text("utf-8"))
-    assert [path.name for path in decisions] == listed
-    assert len(listed) >= 10
-    for path in decisions:
-        parts = re.findall(r"^## (.+)$", path.read_text("utf-8"), re.MULTILINE)
-        assert parts == ["Context", "Decision", "Consequences", "Where"], path.name

@@ -1,4 +1,4 @@
-"""Code blocks of README.md and the rooms' pages, and what errors tell people to do, name what exists.
+"""Code blocks of README.md, the rooms' pages and the guides, and what errors tell people to do, name what exists.
 
 README.md's own run as typed in tests/prove/test_readme_paths.py, and on small data in tests/training.
 """
@@ -25,16 +25,16 @@ from foundation.codes import CODES
 from neurons.cli.app import COMMANDS, load_command
 from neurons.settings.settings import resolve
 from tests.arena.race_stand import RACE, batch
-from tests.readme_blocks import PAGES, ROOT, Block, block_under, blocks_of, unknown_options
+from tests.readme_blocks import GUIDES, PAGES, ROOT, Block, block_under, blocks_of, unknown_options
 
-BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+BLOCKS = [block for page in [*PAGES, *GUIDES] for block in blocks_of(page)]
 SHELL = [block for block in BLOCKS if block.language == "sh"]
 ARENA_LINES = sorted({line for block in SHELL for line in block.lines if line.startswith("arena ")})
 
 
 @pytest.mark.parametrize("line", ARENA_LINES)
 def test_a_line_names_a_command_and_options_that_exist(line: str) -> None:
-    assert not unknown_options(line.replace("$R/", "").replace("$POOL", "train"))
+    assert not unknown_options(line.partition(" > ")[0].replace("$R/", "").replace("$POOL", "train"))
 
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "toml"], ids=lambda block: block.page)
@@ -80,7 +80,7 @@ def test_the_races_block_opens_a_race_and_goes_on_from_what_it_stored() -> None:
 
 
 def test_the_dry_run_line_runs_as_shown(tmp_path: Path) -> None:
-    line = next(line for line in ARENA_LINES if line.endswith("--dry-run"))
+    line = next(line for line in ARENA_LINES if "//Alice" in line and line.endswith("--dry-run"))
     done = subprocess.run(
         [sys.executable, "-m", "neurons.cli.app", *shlex.split(line)[1:]],
         capture_output=True,

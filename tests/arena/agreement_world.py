@@ -6,7 +6,6 @@ Time moves in steps. A settlement here is a hash of the logs it follows from: wh
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -41,7 +40,7 @@ from arena.race.machine import (
 )
 from arena.race.schedule import ANCHOR, timeline
 from arena.race.settle import cancelled_settlement, settlement_sha256
-from arena.records.model import Candidate, SettlementRecord
+from arena.records.model import SettlementRecord
 from tests.arena.race_stand import BEACON, RACE, batch, candidate, digest, policy
 
 HOUR_MS = 3_600_000
@@ -59,7 +58,6 @@ OPENED = open_race(RACE, RULES, batch(), 0, HOUR_MS)
 PLAN = timeline(OPENED.closes_ms, RULES.race)
 STEP_MS = 300_000
 FIELD = (candidate("a"), candidate("b"))
-FieldOf = Callable[[tuple[AnchoredLog, ...], tuple[str, ...]], tuple[Candidate, ...]]
 
 
 class Network:
@@ -72,7 +70,6 @@ class Network:
         self.members: dict[str, Member] = {}
         self.shown: dict[AnchoredLog, set[str]] = {}  # to whom a liar shows its log itself
         self.loss = 0.0  # how often an answer between honest validators does not come
-        self.field_of: FieldOf = lambda logs, validators: FIELD  # what follows from the logs that count
 
     @property
     def block(self) -> int:
@@ -160,7 +157,7 @@ class Member:
             case FixField():
                 assert set(effect.logs) <= {own_log(self.hotkey), *self.has}
                 validators = validators_of(self.state)
-                return FieldFixed(field=self.network.field_of(effect.logs, validators), validators=validators)
+                return FieldFixed(field=FIELD, validators=validators)
             case EnqueueItems():
                 return ItemsEnqueued(items=len(effect.items))
             case Settle():
@@ -256,15 +253,12 @@ def run(
     loss: float = 0.0,
     away: float = 0.0,
     wakes_ms: dict[str, int] | None = None,
-    field_of: FieldOf | None = None,
 ) -> Network:
     """One race from its close to its end. Stakes by name; `away`: the share of steps an honest validator misses;
-    `wakes_ms`: when those that sleep through the beginning come; `field_of`: the field that follows from counted logs
-    and the race's validators."""
+    `wakes_ms`: when those that sleep through the beginning come."""
     chance = random.Random(seed)
     network = Network(honest | liars, chance)
     network.loss = loss
-    network.field_of = field_of or network.field_of
     members: list[Member | Liar] = [Member(hotkey, network) for hotkey in honest]
     members += [Liar(hotkey, network) for hotkey in liars]
     network.now_ms = PLAN.closing_ms

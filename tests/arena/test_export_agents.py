@@ -408,10 +408,10 @@ EXPORTERS_WORD = (
 
 
 def leaves(value: object, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Where the scalars of a JSON value stand."""
+    """Where the scalars of a JSON value stand; of a list in its first and last part."""
     if isinstance(value, dict | list):
-        for name, child in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from leaves(child, (*place, name))
+        for name in value if isinstance(value, dict) else range(len(value))[:: max(1, len(value) - 1)]:
+            yield from leaves(value[name], (*place, name))
     else:
         yield place
 

@@ -19,7 +19,6 @@ from arena.records.log import agent_version_id
 from arena.records.model import Candidate, GateRecord, Payload, Subject
 from arena.submissions.admission import commitment_order, hashes_before, neighbourhood
 from tests.arena import race_stand as stand
-from tests.arena.agreement_world import HOUR_MS, PLAN, run
 
 SUITE, CLOSING, HOUR = ("p0", "p1"), 20_000, 300  # an hour in blocks
 RULES = replace(stand.policy(), admission=PAPER.admission, cooldown=PAPER.cooldown)
@@ -241,28 +240,3 @@ def test_neighbours_are_those_committed_before_and_a_revealed_winner_is_told_apa
         around = neighbourhood(NEAR, TRUTH, {winner: block})
         assert (around.winners, around.sha256 != plain) == (winners, bool(winners))
         assert around.sha256 == hashes_before(TRUTH, {winner: block})[NEAR.agent_version_id]
-
-
-@pytest.mark.parametrize(("count", "liars"), [(3, 0), (2, 1), (3, 2)])
-def test_honest_validators_fix_one_field_whatever_liars_say_show_and_anchor(count, liars):
-    """Through the whole machine: which logs count is agreed on, too."""
-    fixed = 0
-    for seed in range(6):
-        logs = world(count, liars, seed)
-
-        def field(counted, validators, logs=logs):
-            rows = standings({log.validator: logs[log.validator] for log in counted}, validators, TRUTH)
-            return select_candidates([row.candidate for row in rows if row.candidate], CLOSING)
-
-        network = run(
-            dict.fromkeys(NAMES[:count], 10),
-            dict.fromkeys(NAMES[count : count + liars], 5),
-            seed,
-            loss=0.2,
-            wakes_ms={"val-a": PLAN.closing_ms + HOUR_MS // 4 if seed % 2 else 0},
-            field_of=field,
-        )
-        fields = [member.state.field.field for member in network.members.values() if member.state.field]
-        assert all([each.subject for each in made] == [GOOD] for made in fields), seed
-        fixed += len(fields)
-    assert fixed >= 5 * count

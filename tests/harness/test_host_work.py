@@ -75,7 +75,7 @@ def units_of(catalogue: Catalogue, name: str, arguments: object, profile: str = 
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_every_hostile_call_is_answered_counted_and_far_from_the_limit(profile: str, catalogue: Catalogue) -> None:
-    for why, (name, arguments) in CALLS.items():
+    for why, (name, arguments) in itertools.islice(CALLS.items(), 0, None, 1 if profile == "sn15" else 4):
         spent, answer = units_of(catalogue, name, arguments, profile)
         assert answer != "over", why
         assert 10_000 <= spent <= LIMIT // 40, (why, spent)

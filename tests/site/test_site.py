@@ -14,14 +14,10 @@ import pytest
 from foundation.codes import CODES
 from neurons.cli.app import COMMANDS, main
 from neurons.health.metrics import Metrics
-from tests.readme_blocks import Block, blocks_of, unknown_options
+from tests.readme_blocks import GUIDES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-GUIDES = [
-    *sorted((DOCS / "guides").glob("*.md")),
-    *(DOCS / f"{name}.md" for name in ("agents", "api", "training", "faq")),
-]
 RUN_HERE = "<!-- run by tests/site/test_site.py -->\n```sh\n"
 
 
@@ -73,17 +69,6 @@ def test_every_test_that_the_threat_model_names_exists() -> None:
         assert re.search(rf"^(?:async )?def {test}\(", (ROOT / file).read_text("utf-8"), re.MULTILINE), (file, test)
 
 
-def blocks() -> list[Block]:
-    return [block for page in GUIDES for block in blocks_of(page)]
-
-
-def test_every_line_of_the_guides_names_a_command_and_options_that_exist() -> None:
-    lines = [line for block in blocks() if block.language == "sh" for line in block.lines]
-    for line in lines:
-        if line.split()[0] == "arena":
-            assert not unknown_options(line.partition(" > ")[0]), line
-
-
 @pytest.fixture
 def arena(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An environment of its own."""
@@ -105,14 +90,3 @@ def test_the_lines_that_need_nothing_run_as_printed(
         with pytest.raises(SystemExit) as ended:
             main(line.split()[1:])
         assert not ended.value.code, (line, capsys.readouterr())
-
-
-def test_the_validators_settings_file_is_read_as_printed(arena: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (block,) = [each for each in blocks_of(DOCS / "guides" / "validator.md") if each.language == "toml"]
-    (arena / "arena.toml").write_text(block.text)
-    with pytest.raises(SystemExit) as ended:
-        main(["validator", "--config", str(arena / "arena.toml"), "--dry-run"])
-    assert not ended.value.code
-    shown = capsys.readouterr().out
-    assert all(line.split(" = ")[0] in shown for line in block.text.splitlines())
-    assert "203.0.113.7" in shown
