@@ -281,9 +281,3 @@ def test_a_validator_that_stops_a_problem_has_a_result_of_it_for_no_agent(stoppe
     for validator in VALS:
         done = {problem_id for _, problem_id in given.get(validator, ())}
         assert given.get(validator, frozenset()) == {(who.subject.agent_version_id, p) for who in ABC for p in done}
-
-
-def test_a_problem_that_all_stop_is_void_and_costs_nobody():
-    """Who fails it needs no verdict: counted, a failure would leave the solvers alone without a result."""
-    record = settle(stop(MADE, {(validator, DRAWN[3]) for validator in VALS}))
-    assert (record.void, {row.missing for row in record.standings}) == ((DRAWN[3],), {0})

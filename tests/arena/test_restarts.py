@@ -14,7 +14,6 @@ from tests.arena.restart_stand import (
     NEEDED,
     STEPS,
     Agent,
-    Outages,
     Tape,
     Terms,
     ask,
@@ -23,7 +22,7 @@ from tests.arena.restart_stand import (
     is_solved,
     play,
 )
-from tests.harness.refusing_stand import Refuses, everything, longer_than, words
+from tests.harness.refusing_stand import Refuses, longer_than, words
 
 BOMB = "a bomb"
 LONG = "word " * 400
@@ -140,13 +139,6 @@ def test_a_fault_that_any_shape_may_choose_uses_up_no_attempt_and_never_becomes_
     assert (body, attempts) == (None, 12)
 
 
-def test_an_outage_of_another_model_before_anything_is_repeated_frees_nobody() -> None:
-    """The agent first uses a model that works, then, restarted, begins with one that does not."""
-    refuses, code = (lambda body: body["model"] == "absent"), "U3001"
-    terms = Terms(refuses=refuses, code=code)
-    assert expected_score(gambler("model", "provoked first", 1, is_early=False), terms) <= HONEST
-
-
 @pytest.mark.parametrize("keeps", ["memory", "file"])
 @pytest.mark.parametrize("outages", [(1,), (2,), (1, 2, 3), (0, 2, 3)])
 def test_a_restarted_episode_has_the_body_of_one_that_never_was(
@@ -190,10 +182,3 @@ def test_agents_with_threads_may_ask_in_another_order() -> None:
 
     refuses, code = HOWS["moderation"]
     assert expected_score(threaded, Terms(refuses=refuses, code=code)) == HONEST
-
-
-def test_the_stand_in_for_outages_is_one_in_which_nothing_answers() -> None:
-    away = Outages(everything, frozenset([0]))  # type: ignore[arg-type]
-    with pytest.raises(Exception, match="U3002"):
-        away.complete("{}")
-    assert away.probe("{}") is not None

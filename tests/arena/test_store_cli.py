@@ -13,13 +13,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from arena.api.board import Board
 from arena.chain.keys import generate_signer, verify
-from arena.chain.local import LocalSubtensor
 from arena.chain.port import Signer
-from arena.door.service import Desk, SubmissionStatus
-from arena.policies import DEMO
-from arena.records.log import sign_checkpoint
+from arena.records.log import agent_version_id, sign_checkpoint
 from arena.records.model import StoredCheckpoint, Subject
 from arena.records.port import StoredSubmission
 from arena.records.sequencer import Sequencer
@@ -28,6 +24,7 @@ from arena.store.embedded import is_running, start_embedded
 from arena.store.location import StoreLocation, read_location, write_location
 from arena.store.objects import BodyObjects, folder_location, open_objects
 from arena.store.postgres import PostgresStore
+from foundation.canonical import text_hash
 from foundation.errors import ArenaError, Failure
 from neurons.cli.records import app as records_app
 from neurons.cli.store import app
@@ -35,7 +32,14 @@ from tests.arena.log_stand import HOST, Clock, attempt, episode, item
 from tests.postgres_stand import start_new
 
 ALICE, BOB = generate_signer(), generate_signer()
-EPISODES = 3
+EPISODES, SOURCE = 3, "def agent_main(problem): ..."
+REFUSED = Subject(
+    agent_version_id=agent_version_id(BOB.hotkey, text_hash(SOURCE)),
+    miner_hotkey=BOB.hotkey,
+    agent_sha256=text_hash(SOURCE),
+    commitment_block=7,
+)
+FAILURE = Failure(code="A1006", detail="allowed from block 9")
 
 
 def arena(*words: str | Path) -> Result:
@@ -59,7 +63,7 @@ def refused(code: str, *words: str | Path) -> str:
 
 
 async def fill(dsn: str, signer: Signer, objects: BodyObjects | None = None) -> None:
-    """Three episodes, an attempt, a checkpoint with its anchor, and an open item."""
+    """Three episodes, an attempt, a checkpoint with its anchor, an open item, and a submission that was refused."""
     store = await PostgresStore.open(dsn, signer.hotkey, objects=objects)
     sequencer = Sequencer(store, signer, Clock(), HOST)
     for number in range(EPISODES):
@@ -71,6 +75,8 @@ async def fill(dsn: str, signer: Signer, objects: BodyObjects | None = None) -> 
     await store.put_anchor(size, hashlib.sha256(note.encode()).hexdigest(), 7)
     await sequencer.append([attempt(9)])
     await store.enqueue([item(1, "left")])
+    await store.put_submission(StoredSubmission(subject=REFUSED, name="agent", state="waiting"), SOURCE)
+    await store.set_submission_state(REFUSED.agent_version_id, "refused", was="waiting", failure=FAILURE)
     await store.close()
 
 
@@ -108,6 +114,8 @@ async def require_whole(dsn: str, objects: BodyObjects | None, signer: Signer = 
         assert report.kinds["evaluation"] == EPISODES
         assert [(point.size, point.anchor_block) for point in await store.checkpoints()] == [(3 * EPISODES, 7)]
         assert await store.open_items("left", "race") == 1
+        (submission,) = await store.submissions(("refused",))  # what its miner is told stands there alone
+        assert (submission.subject, submission.failure) == (REFUSED, FAILURE)
         before = (await store.head()).seq
         payloads, body = episode(50, race_id=signer.hotkey)
         assert (await Sequencer(store, signer, Clock(), HOST).append(payloads, [body])).seq == before + 3
@@ -169,38 +177,6 @@ def test_a_backup_taken_while_validators_write_is_of_one_moment(fresh: Path) -> 
     verified = CliRunner().invoke(records_app, ["verify", "--state-dir", str(restored), "--json"])
     report = json.loads(verified.stdout)
     assert (report["ok"], report["records"]) == (True, sum(ends.values()))
-
-
-def test_a_submission_that_was_refused_is_refused_after_a_restore(fresh: Path) -> None:
-    """What its miner reads of it stands in its row alone."""
-    made, restored = fresh / "made", fresh / "restored"
-    subject = Subject(agent_version_id="a1" * 32, miner_hotkey=BOB.hotkey, agent_sha256="b2" * 32, commitment_block=7)
-    failure = Failure(code="A1006", detail="allowed from block 9")
-
-    async def refuse(dsn: str) -> None:
-        store = await PostgresStore.open(dsn, ALICE.hotkey)
-        await store.put_submission(StoredSubmission(subject=subject, name="agent", state="waiting"), "source")
-        await store.set_submission_state(subject.agent_version_id, "refused", was="waiting", failure=failure)
-        await store.close()
-
-    async def told(dsn: str) -> list[SubmissionStatus]:
-        store = await PostgresStore.open(dsn, ALICE.hotkey)
-        chain = LocalSubtensor(fresh / "chain.sqlite", now_ms=lambda: 1_000)
-        found = await Desk(store, chain, DEMO, Board(store, now_ms=lambda: 0)).statuses(BOB.hotkey)
-        await store.close()
-        return found
-
-    server = start_new(made)
-    dsn = server.dsn_for(ALICE.hotkey)
-    write_location(made, StoreLocation(kind="embedded", validator=ALICE.hotkey, dsn=dsn))
-    asyncio.run(refuse(dsn))
-    server.stop()
-    ok("backup", "--out", fresh / "b", "--state-dir", made)
-    ok("restore", fresh / "b", "--state-dir", restored)
-    again = start_embedded(restored)
-    (status,) = asyncio.run(told(again.dsn_for(ALICE.hotkey)))
-    again.stop()
-    assert (status.state, status.failure) == ("refused", failure)
 
 
 def test_a_damaged_backup_and_a_taken_place_are_refused(node: Path, fresh: Path) -> None:
