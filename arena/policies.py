@@ -52,14 +52,23 @@ _HASTY_SHA256 = "ad113940f39a73f292a4e3babb70b0f976c6c651efa03f2f87f7d2094c2f652
 
 PAPER = Policy(
     name="paper",
-    version=2,
-    limits=EpisodeLimits(result_bytes=8 << 20, trace_bytes=1 << 20, body_bytes=16 << 20, host_work=1_150_000_000),
+    version=3,
+    limits=EpisodeLimits(
+        agent_time_ms=60_000, result_bytes=8 << 20, trace_bytes=1 << 20, body_bytes=16 << 20, host_work=1_150_000_000
+    ),
     inference=InferenceRules(models=OPEN_MODELS, served_bytes=131_072),
     rubric=Rubric(rubric_id="reasoning/1", models=JUDGE_MODELS, prompt_sha256=REASONING_1_PROMPT_SHA256),
-    gate=GateRules(version="gate/1", similarity_review_e4=7_500, remnant_phrases=100),
+    gate=GateRules(version="gate/1", remnant_phrases=100, class_e4=6_000),
     admission=AdmissionRules(rule="agreed"),
-    qualifying=QualifyingRules(variant_blocks=5),
-    race=RaceRules(control_sha256=CONTROL_SHA256, refused_attempts=3),
+    qualifying=QualifyingRules(variant_blocks=5, worker_ms=1_500_000),
+    race=RaceRules(
+        control_sha256=CONTROL_SHA256,
+        refused_attempts=3,
+        qualifying_grace_ms=4 * 3_600_000,
+        worker_ms=5_400_000,
+        body_bytes=256 << 20,
+        seats=20,
+    ),
     promotion=PromotionRules(kind="evidence"),
 )
 
@@ -67,16 +76,18 @@ SN15_2026_08 = replace(
     PAPER,
     name="sn15-2026-08",
     version=1,
+    gate=GateRules(version="gate/1", similarity_review_e4=7_500, remnant_phrases=100),
     cooldown=CooldownRules(
         accepted_blocks=18 * _BLOCKS_PER_HOUR,
         integrity_blocks=18 * _BLOCKS_PER_HOUR,
         security_blocks=1 * _BLOCKS_PER_HOUR,
     ),
-    qualifying=replace(PAPER.qualifying, validators_required=2, validators_asked=3),
+    qualifying=replace(PAPER.qualifying, validators_required=2, validators_asked=3, worker_ms=0),
+    race=replace(PAPER.race, qualifying_grace_ms=3_600_000, worker_ms=0, body_bytes=0, seats=0),
     promotion=PromotionRules(kind="window", window_races=3, elimination_e4=6_500),
     admission=replace(PAPER.admission, is_commitment_enough=True),  # that subnet's clients sign no file
     # 25 steps of the default loop, as SN15's own agent has them; completions are bounded there by time alone
-    limits=replace(PAPER.limits, completions=200),
+    limits=replace(PAPER.limits, completions=200, agent_time_ms=300_000),
 )
 
 # The same subnet by its contract of late 2026: `problem_data["environment"]`, and a call asked for in every turn.

@@ -31,6 +31,7 @@ class GateRules(msgspec.Struct, frozen=True, kw_only=True):
     table_ids: int = 3  # catalogue ids in one view of the literals that make an answer table
     ngram_words: int = 6  # consecutive words of a known problem text that match
     remnant_phrases: int = 0  # unpublished phrases from which a file's code counts as its committer's
+    class_e4: int = 0  # of a head that a later file holds joins it to the class; 0: likeness is refused or held instead
 
 
 class CooldownRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +61,9 @@ class QualifyingRules(msgspec.Struct, frozen=True, kw_only=True):
     validators_required: int = 1
     validators_asked: int = 1
     variant_blocks: int = 0  # after the commitment: that block's hash draws the agent's variants; 0: the suite itself
+    # For which an agent's own code may hold workers over the suite; such a suite ends, and states no score, as soon as
+    # its end is certain. 0: not limited, and run to its last problem.
+    worker_ms: int = 0
 
 
 class RaceRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +92,9 @@ class RaceRules(msgspec.Struct, frozen=True, kw_only=True):
     stand_in_ms: int = 7_200_000  # after the draw, times the stand-in's place
     control_sha256: str = ""  # source of the control agent, by which problems are void; no race runs without one
     forgiven_e4: int = 100  # share of the draw on which an agent's single fault at a validator is passed over
+    worker_ms: int = 0  # for which an agent's own code may hold workers over a race; 0: not limited
+    body_bytes: int = 0  # of an agent's episodes that a race stores; 0: not limited
+    seats: int = 0  # beside the top agent's (`arena.race.admission.seat`); 0: all that qualify race
 
 
 class PromotionRules(msgspec.Struct, frozen=True, kw_only=True):

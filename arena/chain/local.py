@@ -219,6 +219,16 @@ class LocalSubtensor:
 
         return await self._read(read)
 
+    async def commitment_place(self, hotkey: str, sha256: str, block: int) -> int:
+        """Where a commitment stands among those of its block; behind all of them where it is not found."""
+
+        def read(db: sqlite3.Connection) -> int:
+            query = "SELECT hotkey, sha256 FROM commitment WHERE block = ? ORDER BY rowid"
+            wanted = (canonical_hotkey(hotkey) or hotkey, sha256)
+            return [*db.execute(query, (self._at(db, block),)), wanted].index(wanted)
+
+        return await self._read(read)
+
     async def weights(self, hotkey: str) -> tuple[tuple[int, int], ...]:
         """(uid, u16) pairs last set by a validator, by uid; zeros are not kept."""
         last = "SELECT pairs FROM weights WHERE hotkey = ? ORDER BY rowid DESC LIMIT 1"
@@ -410,6 +420,7 @@ READS: dict[str, tuple[str, ...]] = {
     "metagraph": ("block",),
     "commitment": ("hotkey", "block"),
     "commitments": ("hotkeys", "block"),
+    "commitment_place": ("hotkey", "sha256", "block"),
     "weights": ("hotkey",),
     "owner_hotkey": (),
 }
@@ -502,6 +513,10 @@ class RemoteSubtensor:
     async def commitments(self, hotkeys: Sequence[str], block: int) -> dict[str, Commitment]:
         """The commitments of several hotkeys at one block; those without one are left out."""
         return await self._ask(dict[str, Commitment], "commitments", hotkeys=tuple(hotkeys), block=block)
+
+    async def commitment_place(self, hotkey: str, sha256: str, block: int) -> int:
+        """Where a commitment stands among those of its block."""
+        return await self._ask(int, "commitment_place", hotkey=hotkey, sha256=sha256, block=block)
 
     async def weights(self, hotkey: str) -> tuple[tuple[int, int], ...]:
         """(uid, u16) pairs last set by a validator."""

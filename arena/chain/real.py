@@ -181,6 +181,14 @@ class BittensorSubtensor:
             if (sha256 := _committed_sha256(record)) is not None
         }
 
+    async def commitment_place(self, hotkey: str, sha256: str, block: int) -> int:
+        """The index of the extrinsic that commits it for the hotkey, also within another call; else their number."""
+        async with self._connected() as client:
+            found = await client.block_info(block)
+        texts = [str(extrinsic) for extrinsic in (found.extrinsics if found else ())]
+        wanted = ("set_commitment", sha256, hotkey)
+        return next((place for place, text in enumerate(texts) if all(each in text for each in wanted)), len(texts))
+
     async def weights(self, hotkey: str) -> tuple[tuple[int, int], ...]:
         """(uid, u16) pairs the chain holds for a validator, by uid. Sealed weights appear once they are revealed."""
         if public_key(hotkey) is None:

@@ -126,7 +126,7 @@ _TO_DO: dict[SubmissionState, str] = {
     "rejected": "correct the lines named here, run `arena check AGENT.py`, submit again from the block named",
     "review": "nothing: a person looks at it",
     "accepted": "nothing: it is being qualified",
-    "qualified": "nothing: of this hotkey's versions the one that qualified best races at the next close",
+    "qualified": "nothing: at the next close it may get a seat; one version of an owner races",
     "unqualified": "improve the agent (`arena run AGENT.py`) and submit a new version",
 }
 

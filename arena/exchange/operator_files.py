@@ -35,7 +35,8 @@ ALL_BYTES_MAX = 32 << 30
 RELEASE_BYTES_MAX = 4 << 20  # of the signed list itself
 _DOMAIN = b"agent-arena/operator-files/1\n"
 
-FileKind = Literal["policy", "suite", "titles", "batch", "catalogue"]  # in the order in which they are fetched
+# in the order in which they are fetched
+FileKind = Literal["policy", "suite", "titles", "sketch", "batch", "catalogue"]
 KINDS: tuple[FileKind, ...] = get_args(FileKind)
 SUITE_ENDINGS = (".jsonl", ".titles.json", ".manifest.json", ".signature.json")
 _STEM = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}"
@@ -43,6 +44,7 @@ _NAMES: dict[FileKind, re.Pattern[str]] = {
     "policy": re.compile(rf"{_STEM}\.json"),
     "suite": re.compile(rf"{_STEM}({'|'.join(map(re.escape, SUITE_ENDINGS))})"),
     "titles": re.compile(r"titles(-[A-Za-z0-9_.-]{1,99})?\.json"),
+    "sketch": re.compile(rf"{_STEM}\.sketch"),
     "batch": re.compile(rf"{_STEM}\.sealed\.json"),
     "catalogue": re.compile(_STEM),
 }

@@ -28,6 +28,7 @@ from arena.exchange.operator_files import (
     is_file_name,
     sign_release,
 )
+from arena.gate.likeness import decode_sketch
 from arena.policy import Policy
 from foundation.canonical import UNREADABLE_JSON
 from foundation.errors import ArenaError
@@ -122,7 +123,7 @@ def _kind_of(file: Path, indexes: set[Path]) -> FileKind | None:
         return "policy"
     if is_file_name("suite", file.name) and not is_file_name("batch", file.name):
         return "suite" if (file.parent / f"{_suite_of(file.name)}{_SUITE_MANIFEST}").is_file() else None
-    named: tuple[FileKind, ...] = ("batch", "titles")
+    named: tuple[FileKind, ...] = ("batch", "titles", "sketch")
     return next((kind for kind in named if is_file_name(kind, file.name)), None)
 
 
@@ -140,6 +141,8 @@ def _check_contents(sources: Sequence[Source], hotkey: str, verify: Verifier, ti
                 raise ArenaError("V2105", f"{path} is no policy: {error}") from error
         elif kind == "titles":
             decode_accepted(path.read_bytes())
+        elif kind == "sketch":
+            decode_sketch(path.read_bytes())
         elif kind == "batch":
             network = read_sealed(path, hotkey, verify).notice.network
             if network != timelock.network:

@@ -29,13 +29,11 @@ import unicodedata
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
-import numpy as np
 
 from arena.gate.knowledge import GateKnowledge, collect_literals, table_findings
-from arena.gate.likeness import Author, Neighbour, inputs_hash, similarity_findings, sketch_of
+from arena.gate.likeness import Author, Neighbour, inputs_hash, plain_array, read_array, similarity_findings, sketch_of
 from arena.gate.reach import reach_findings
 from arena.gate.rules import FINDINGS_PER_RULE, RULES_VERSION, Finding, GateReport, finding, make_report
 from arena.gate.scopes import Tree
@@ -165,6 +163,8 @@ def _findings(
     found += reach_findings(tree, literals)
     found += table_findings(tree, literals, rules, knowledge)
     sketch = sketch_of(tree)  # also without neighbours: what is accepted here can be a neighbour
+    if rules.class_e4:
+        return found
     return found + similarity_findings(sketch, author, neighbours, knowledge.baseline, knowledge.baseline_texts, rules)
 
 
@@ -205,7 +205,7 @@ def inspect_isolated(
     data = source.encode("utf-8", "surrogatepass") if isinstance(source, str) else source
     request = _Request(data, rules, knowledge, tuple(neighbours), author, cpu_limit_s)
     command = [sys.executable, "-P", "-m", "arena.gate.inspection"]
-    message = msgspec.msgpack.encode(request, enc_hook=_plain)
+    message = msgspec.msgpack.encode(request, enc_hook=plain_array)
     try:
         done = subprocess.run(
             command, input=message, capture_output=True, env=_environment(), timeout=wall_limit_s, check=False
@@ -227,7 +227,7 @@ def inspect_isolated(
 def main() -> int:
     """The child: limit its own time and memory, inspect, print the report as JSON."""
     os.nice(NICENESS)
-    request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_Request, dec_hook=_array)
+    request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_Request, dec_hook=read_array)
     limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_AS: MEMORY_BYTES, resource.RLIMIT_CPU: request.cpu_limit_s}
     for limit, value in limits.items():  # the hard one stays, so that too much CPU time is SIGXCPU and not SIGKILL
         hard = resource.getrlimit(limit)[1]
@@ -243,14 +243,6 @@ def main() -> int:
 def _environment() -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
     return {**kept, "PYTHONPATH": str(_ROOT), "OPENBLAS_NUM_THREADS": "1"}
-
-
-def _plain(values: Any) -> bytes:
-    return np.ascontiguousarray(values, dtype="<u8").tobytes()
-
-
-def _array(_: type, data: bytes) -> Any:
-    return np.frombuffer(data, dtype="<u8")
 
 
 if __name__ == "__main__":

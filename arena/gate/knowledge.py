@@ -18,9 +18,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from arena.gate.likeness import Hashes, joined, make_sketch, text_phrases
+from arena.gate.likeness import Hashes, Sketch, contains, joined, make_sketch, text_phrases
 from arena.gate.rules import Finding, finding
 from arena.gate.scopes import Tree
 from arena.policy import GateRules
@@ -41,15 +40,6 @@ class GateKnowledge(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     inputs_sha256: str
 
 
-def contains(haystack: Hashes, needles: Hashes) -> npt.NDArray[np.bool_]:
-    """Which needles stand in the sorted haystack."""
-    if len(haystack) == 0 or len(needles) == 0:
-        return np.zeros(len(needles), dtype=np.bool_)
-    places = np.searchsorted(haystack, needles)
-    places[places == len(haystack)] = 0
-    return np.asarray(haystack[places] == needles)
-
-
 def make_knowledge(
     product_ids: Iterable[str],
     texts: Iterable[str],
@@ -57,9 +47,10 @@ def make_knowledge(
     rules: GateRules,
     *,
     published_texts: Iterable[str] = (),
+    published_sketches: Iterable[Sketch] = (),
 ) -> GateKnowledge:
-    """Knowledge from catalogue ids, public problem texts, the sources of published agents, and other texts that belong
-    to nobody.
+    """Knowledge from catalogue ids, public problem texts, and what belongs to nobody: the sources of published agents,
+    other texts, and what the operator publishes.
 
     An id is searchable when it has 6 to 18 digits and no leading zero. Raises ValueError for a published agent that
     does not parse.
@@ -67,7 +58,7 @@ def make_knowledge(
     searchable = (product_id for product_id in product_ids if _SEARCHABLE.fullmatch(product_id))
     ids = np.unique(np.fromiter(map(int, searchable), dtype=np.uint64))
     grams = [text_grams(text, rules.ngram_words) for text in texts]
-    sketches = [make_sketch(source) for source in published_agents]
+    sketches = [*map(make_sketch, published_agents), *published_sketches]
     text = joined(grams)
     baseline, baseline_texts = (
         joined(parts)

@@ -6,9 +6,10 @@ names, order of functions and padding change little. Texts are compared apart, b
 the whole of an agent, whatever loop it stands in.
 
 The owner of code is the hotkey that committed it first. What the published agents and the revealed winners contain is
-taken out before anything is compared, and so is what three sources share; an agent that is like an earlier one counts
-as that one's source, so copies make nothing common. Equal code is rejected, a near copy is held, and neither names the
-other agent before both are public. Pure.
+taken out before anything is compared. Under policies with classes (`class_heads`) likeness decides who is paid and in
+which order agents get seats, and no agent is refused for it. Under others what three sources share is taken out too (an
+agent that is like an earlier one counts as that one's source, so copies make nothing common), equal code is rejected, a
+near copy is held, and neither names the other agent before both are public. Pure.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ import numpy.typing as npt
 from arena.gate.rules import Finding, finding
 from arena.gate.scopes import Tree
 from arena.policy import GateRules
+from foundation.codes import FILE_UNUSABLE
+from foundation.errors import ArenaError
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -92,16 +95,16 @@ class Author(msgspec.Struct, frozen=True, kw_only=True):
 
 class Neighbour(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Another agent version. Give every one that was not rejected, in any order: later ones and own ones are left out
-    here. `is_winner`: a revealed winner, on whose code all may build.
+    here. `revealed_block`: where a winner's source opened, on whose code all may build from then on; 0: not by now.
     """
 
     author: Author
     sketch: Sketch
-    is_winner: bool = False
+    revealed_block: int = 0
 
 
 # -- sketches
-def make_sketch(source: str) -> Sketch:
+def make_sketch(source: str | bytes) -> Sketch:
     """The sketch of a source. Raises ValueError when it does not parse."""
     try:
         with warnings.catch_warnings():
@@ -109,6 +112,29 @@ def make_sketch(source: str) -> Sketch:
             return sketch_of(Tree(ast.parse(source)))
     except (SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError(f"not a parsable source: {error}") from error
+
+
+def encode_sketch(sketch: Sketch) -> bytes:
+    """A sketch as it is published: hashes alone, in MessagePack."""
+    return msgspec.msgpack.encode(sketch, enc_hook=plain_array)
+
+
+def decode_sketch(content: bytes) -> Sketch:
+    """A published sketch. Raises ArenaError V2105 for what is none."""
+    try:
+        return msgspec.msgpack.decode(content, type=Sketch, dec_hook=read_array)
+    except msgspec.MsgspecError as error:
+        raise ArenaError(FILE_UNUSABLE, f"a published sketch: {error}") from error
+
+
+def plain_array(values: Hashes) -> bytes:
+    """Little-endian 64-bit values, for an encoder."""
+    return np.ascontiguousarray(values, dtype="<u8").tobytes()
+
+
+def read_array(_: type, data: bytes) -> Hashes:
+    """The same values again. Raises ValueError for other bytes."""
+    return np.frombuffer(data, dtype="<u8")
 
 
 def sketch_of(tree: Tree) -> Sketch:
@@ -245,13 +271,13 @@ def similarity_findings(
     """
     earlier, own, others = _earlier(author, neighbours)
     has_code = len(runs(_outside(sketch.tokens, published))) >= max(1, rules.remnant_phrases)
-    texts = _less(sketch.texts, published_texts)
+    texts = less(sketch.texts, published_texts)
     for other in others:
         if other.sketch.code_sha256 == sketch.code_sha256:
             is_enough = has_code or len(np.intersect1d(texts, other.sketch.texts)) >= COPIED_TEXT_PHRASES
             if is_enough and not any(each.sketch.code_sha256 == sketch.code_sha256 for each in _before(own, other)):
                 return [finding("copy", 0, _named("equal code", author, other))]
-    winners = [each.sketch for each in earlier if each.is_winner]
+    winners = [each.sketch for each in earlier if each.revealed_block]
     free = joined([published, *(each.phrases for each in winners)])
     free_texts = joined([published_texts, *(each.texts for each in winners)])
     near = _near_copy(_CODE, sketch, author, others, own, free, max(1, rules.remnant_phrases), rules)
@@ -341,17 +367,112 @@ def _outside(tokens: Hashes, free: Hashes) -> Hashes:
     return np.asarray(np.where(covered, _GAP, tokens))
 
 
-def _less(texts: Hashes, free: Hashes) -> Hashes:
-    return np.setdiff1d(texts, free, assume_unique=True)
+def contains(haystack: Hashes, needles: Hashes) -> npt.NDArray[np.bool_]:
+    """Which needles stand in the sorted haystack."""
+    if len(haystack) == 0 or len(needles) == 0:
+        return np.zeros(len(needles), dtype=np.bool_)
+    places = np.searchsorted(haystack, needles)
+    places[places == len(haystack)] = 0
+    return np.asarray(haystack[places] == needles)
+
+
+def less(phrases: Hashes, free: Hashes) -> Hashes:
+    """Sorted, distinct values without those that are free."""
+    return phrases[~contains(free, phrases)]
 
 
 _CODE = _Kind("tokens", "phrases", _outside, runs, shared_e4, "shared")
-_TEXTS = _Kind("texts", "texts", _less, np.asarray, contained_e4, "of the texts shared")
+_TEXTS = _Kind("texts", "texts", less, np.asarray, contained_e4, "of the texts shared")
 
 
-def joined(parts: Sequence[Hashes]) -> Hashes:
+def joined(parts: Iterable[Hashes]) -> Hashes:
     """The sorted, distinct values of all parts."""
     return np.unique(np.concatenate([_NOTHING, *parts]))
+
+
+# -- classes
+_OWN_E4 = 2_500  # of what a file has of its own must be the head's, so that a small head claims no large file
+
+
+class _Part:
+    """One kind of phrases of all files, a row each, in the order of commitments."""
+
+    def __init__(self, rows: Sequence[Hashes], public: Hashes, minimum: int) -> None:
+        self._rows, self._public = rows, public
+        self.minimum = minimum  # of phrases from which they have an owner
+        values, holders = np.concatenate([_NOTHING, *rows]), np.repeat(np.arange(len(rows)), list(map(len, rows)))
+        order = np.argsort(values, kind="stable")
+        self._values, self._holders = values[order], holders[order]
+
+    def left(self, row: int, others: Iterable[int]) -> Hashes:
+        """A file's phrases without the public ones and those of other files."""
+        return functools.reduce(less, (self._rows[other] for other in others), less(self._rows[row], self._public))
+
+    def sharing(self, ours: Hashes, least: int) -> list[int]:
+        """The rows that hold at least `least` of these phrases."""
+        first, end = (np.searchsorted(self._values, ours, side) for side in ("left", "right"))
+        before = np.cumsum(end - first) - (end - first)
+        found = np.repeat(first - before, end - first) + np.arange(int((end - first).sum()))
+        return [int(row) for row in np.flatnonzero(np.bincount(self._holders[found]) >= max(1, least))]
+
+
+def class_heads(
+    agents: Iterable[Neighbour], published: Hashes, published_texts: Hashes, rules: GateRules
+) -> dict[str, str]:
+    """By agent version the one at the head of its class, "" for nobody's. Give every one that was not rejected.
+
+    In the order of commitments a file joins the first head of another owner of which it holds enough (`class_e4`) of
+    what is left after the public and the winners revealed by then. A head joins nothing, so there are no chains, and
+    the share is the head's, so a large file that is first claims nobody. A file that joins none is a head where it has
+    enough of its own, else of the class of the winner that it came from, and nobody's where it came from a template.
+    """
+    order = sorted(agents, key=lambda each: each.author.place)
+    names = [each.author.agent_version_id for each in order]
+    code = _Part([each.sketch.phrases for each in order], published, max(1, rules.remnant_phrases))
+    parts = (code, _Part([each.sketch.texts for each in order], published_texts, TEXT_PHRASES))
+    heads: list[str] = []
+    for row, agent in enumerate(order):
+        block = agent.author.commitment_block
+        winners = [place for place, each in enumerate(order[:row]) if 0 < each.revealed_block <= block]
+        own = [part.left(row, winners) for part in parts]
+        near = (part.sharing(own[at], rules.class_e4 * part.minimum // 10_000) for at, part in enumerate(parts))
+        rivals = [each for each in sorted(set().union(*near)) if each < row and heads[each] == names[each]]
+        joins = next((each for each in rivals if _is_joined(order, parts, row, each, winners, rules.class_e4)), None)
+        if joins is None and any(len(own[at]) >= part.minimum for at, part in enumerate(parts)):
+            joins = row
+        if joins is None:
+            winner = _winner_of(parts, row, winners)
+            heads.append("" if winner is None else heads[winner])
+        else:
+            heads.append(names[joins])
+    return dict(zip(names, heads, strict=True))
+
+
+def _is_joined(
+    order: Sequence[Neighbour], parts: Iterable[_Part], row: int, head: int, winners: Sequence[int], class_e4: int
+) -> bool:
+    """Whether a file joins a head: one of another owner, of which it holds enough by code or by texts. What its owner
+    committed before the head is left out: who copies an agent gets no claim to its next version."""
+    author = order[row].author
+    if author.is_owner_of(order[head].author):
+        return False
+    free = [*winners, *(place for place in range(head) if author.is_owner_of(order[place].author))]
+    for part in parts:
+        ours, theirs = part.left(row, free), part.left(head, free)
+        shared = len(np.intersect1d(ours, theirs, assume_unique=True)) * 10_000
+        if len(theirs) >= part.minimum and shared >= max(class_e4 * len(theirs), _OWN_E4 * len(ours)):
+            return True
+    return False
+
+
+def _winner_of(parts: Sequence[_Part], row: int, winners: Iterable[int]) -> int | None:
+    """The winner that most of a file's unpublished phrases come from, the first of equals; None where they are few."""
+
+    def shared(winner: int) -> list[int]:
+        return [len(part.left(row, ())) - len(part.left(row, (winner,))) for part in parts]
+
+    enough = [each for each in winners if any(n >= part.minimum for n, part in zip(shared(each), parts, strict=True))]
+    return max(enough, key=lambda winner: sum(shared(winner)), default=None)
 
 
 def inputs_hash(inputs_sha256: str, author: Author | None, neighbours: Iterable[Neighbour]) -> str:
@@ -371,7 +492,7 @@ def _row(author: Author, other: Neighbour | None) -> str:
             hashlib.sha256(np.ascontiguousarray(part, dtype="<u8").tobytes()).hexdigest()
             for part in (other.sketch.tokens, other.sketch.texts)
         )
-        sketched = f"{other.is_winner} {other.sketch.code_sha256} {tokens} {texts}"
+        sketched = f"{other.revealed_block > 0} {other.sketch.code_sha256} {tokens} {texts}"
     place = f"{author.commitment_block} {author.commitment_order}"
     return f"{author.agent_version_id} {author.miner_hotkey} {author.miner_coldkey} {place} {sketched}"
 

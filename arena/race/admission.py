@@ -10,14 +10,26 @@ from sys import intern
 from typing import Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from arena.chain.port import Commitment
 from arena.policy import AdmissionRules, CooldownRules, Policy
-from arena.race.draw import QualifyingResult, suite_means_e4
+from arena.race.draw import QualifyingResult, suite_ends
+from arena.race.evidence import UNIT, held_millionths
 from arena.race.scores import LoggedRecord
 from arena.records.log import agent_version_id
-from arena.records.model import AttemptRecord, Candidate, EvaluationRecord, GateRecord, Payload, Subject, VerdictRecord
+from arena.records.model import (
+    AttemptRecord,
+    Candidate,
+    EvaluationRecord,
+    Evidence,
+    GateRecord,
+    Origin,
+    Payload,
+    Subject,
+    VerdictRecord,
+)
 from arena.records.port import AgreedStanding
 from arena.submissions.admission import CooldownClass, cooldown_blocks, refused_by_cooldown
 from foundation.codes import JOB_QUARANTINED, JUDGE_UNUSABLE, Owner
@@ -270,9 +282,9 @@ def field_standings(
         here = [word for word in known[subject] if word.said.policy_sha256 == policy.policy_sha256]
         outcomes = [outcome_at(word, closing_block, policy.admission) for word in here]
         accepts, rejects = outcomes.count("accept"), outcomes.count("reject")
-        means = list(suite_means_e4(results.get(subject, ()), suite, policy).values())
-        passes = sum(mean >= policy.qualifying.score_min_e4 for mean in means)
-        suite_needed = more_than_half(len(means), at_once)
+        ends = list(suite_ends(results.get(subject, ()), suite, policy).values())
+        passes = sum(end.is_passed for end in ends)
+        suite_needed = more_than_half(len(ends), at_once)
         is_accepted = accepts >= needed and subject not in too_early
         is_racing = is_accepted and passes >= suite_needed and subject.agent_version_id not in raced
         standing = AgreedStanding(
@@ -289,16 +301,28 @@ def field_standings(
             speakers=speakers,
             needed=needed,
             suite_passes=passes,
-            suite_finished=len(means),
+            suite_finished=len(ends),
             suite_needed=suite_needed,
             allowed_block=too_early.get(subject, 0),
         )
         candidate = None
         if is_racing:
             raced.add(subject.agent_version_id)
-            candidate = Candidate(subject=subject, qualifying_score_e4=median_low(means))
+            means = [end.mean_e4 for end in ends if end.mean_e4 is not None]
+            score_e4 = None if policy.qualifying.worker_ms else median_low(means)
+            candidate = Candidate(subject=subject, qualifying_score_e4=score_e4, origin=_stated_origin(here))
         rows.append(FieldStanding(subject=subject, standing=standing, candidate=candidate))
     return tuple(rows)
+
+
+def _stated_origin(words: Iterable[GateWord]) -> Origin | UnsetType:
+    """What most words state of each part of an origin, the least of equals; unset where none states one."""
+    stated = [word.said.origin for word in words if isinstance(word.said.origin, Origin)]
+    if not stated:
+        return UNSET
+    counts = {name: Counter(getattr(one, name) for one in stated) for name in Origin.__struct_fields__}
+    most = {name: min(counted, key=lambda each: (-counted[each], each)) for name, counted in counts.items()}
+    return Origin(**most)
 
 
 def _too_early(known: Mapping[Subject, Sequence[GateWord]], rules: CooldownRules) -> dict[Subject, int]:
@@ -325,8 +349,9 @@ def _results_by_subject(
 def select_candidates(
     candidates: Iterable[Candidate], closing_block: int, eliminated: frozenset[str] = frozenset()
 ) -> tuple[Candidate, ...]:
-    """The field of a race, by agent version id: one agent version per hotkey. Pass only agents that qualified, and the
-    incumbent, which races whatever else its hotkey has submitted.
+    """Who may race, by agent version id: one agent version of each owner, the best qualified, or the newest where no
+    score is stated. Pass only agents that qualified, and the incumbent, which races whatever else its owner has
+    submitted.
 
     A candidate needs a commitment in a block up to `closing_block` (the caller passes a finalized one). `eliminated`
     holds version ids that left by an earlier settlement; the incumbent is never among the eliminated.
@@ -337,18 +362,48 @@ def select_candidates(
             continue
         if candidate.subject.agent_version_id in eliminated and not candidate.is_incumbent:
             continue
-        rival = best.get(candidate.subject.miner_hotkey)
+        rival = best.get(candidate.owner)
         if rival is None or _preference(candidate) < _preference(rival):
-            best[candidate.subject.miner_hotkey] = candidate
+            best[candidate.owner] = candidate
     return tuple(sorted(best.values(), key=lambda candidate: candidate.subject.agent_version_id))
 
 
-def _preference(candidate: Candidate) -> tuple[bool, int, int, str]:
+def _preference(candidate: Candidate) -> tuple[bool, int, tuple[int, int, str]]:
     """Smaller is preferred."""
-    subject = candidate.subject
-    return (
-        not candidate.is_incumbent,
-        -candidate.qualifying_score_e4,
-        subject.commitment_block,
-        subject.agent_version_id,
-    )
+    block, order, agent = candidate.place
+    if candidate.qualifying_score_e4 is None:
+        block, order = -block, -order
+    return not candidate.is_incumbent, -(candidate.qualifying_score_e4 or 0), (block, order, agent)
+
+
+_SEATED_FROM = 2 * UNIT  # evidence that gives a claim to the first half of the seats
+
+
+def seat(wanted: Sequence[Candidate], before: Evidence, validators: int, seats: int) -> tuple[Candidate, ...]:
+    """The field of a race: the incumbent, and of the others as many as there are `seats` (0: all), in the order given.
+
+    Half of the seats go by evidence held in this reign (`before`), highest first; the others by fewest races in it.
+    A class of likeness has a second one only after every other has one. Ties go by commitment. No score of qualifying
+    plays a part, so nobody gains by drawing it again.
+    """
+    if not seats:
+        return tuple(wanted)
+    known = {one.miner_hotkey: (held_millionths(one, validators), one.races) for one in before.held}
+    held = {one: known.get(one.subject.miner_hotkey, (UNIT, 0)) for one in wanted}  # evidence, and races
+    others = sorted((one for one in wanted if not one.is_incumbent), key=lambda one: one.place)
+    able = sorted((one for one in others if held[one][0] >= _SEATED_FROM), key=lambda one: -held[one][0])
+    seated = _firsts(able, ())[: seats // 2]
+    rest = sorted((one for one in others if one not in seated), key=lambda one: held[one][1])
+    firsts = _firsts(rest, (one.head for one in wanted if one.is_incumbent or one in seated))
+    seated += (firsts + [one for one in rest if one not in firsts])[: seats - len(seated)]
+    return tuple(one for one in wanted if one.is_incumbent or one in seated)
+
+
+def _firsts(ordered: Iterable[Candidate], seated: Iterable[str]) -> list[Candidate]:
+    """The first of every class of likeness that has no seat; `seated` are the heads of those that have one."""
+    heads, firsts = set(seated), []
+    for candidate in ordered:
+        if candidate.head not in heads:
+            firsts.append(candidate)
+            heads.add(candidate.head)
+    return firsts

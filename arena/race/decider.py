@@ -62,7 +62,7 @@ from arena.race.schedule import ANCHOR, RECEIPT, RaceMoment, Roll, Timeline, tim
 from arena.race.scores import control_subject, witness_subject
 from arena.race.settle import NO_BEACON, settlement_sha256
 from arena.records.model import Context, Stage, Subject
-from arena.records.port import Requeue, WorkItem
+from arena.records.port import Lease, Requeue, WorkItem
 from foundation.canonical import content_hash
 from foundation.codes import (
     JOB_QUARANTINED,
@@ -71,7 +71,9 @@ from foundation.codes import (
     MODEL_FAILED,
     MODEL_UNREADABLE,
     NO_ENDPOINT,
+    OUT_OF_TIME,
     REQUEST_PROVOKED,
+    RESOURCE_LIMIT,
     Owner,
 )
 from foundation.errors import Failure
@@ -420,6 +422,23 @@ def after_fault(failure: Failure, stage: Stage, *, faults: int, counted: int, ru
         most_ms <<= min(max(0, counted - rules.attempts), _DOUBLINGS_MAX)
     delay_ms = most_ms if is_quarantined else min(most_ms, rules.retry_ms << min(faults, 32))
     return Requeue(delay_ms=delay_ms, is_fault=True, is_counted=is_ours, is_refused=failure.code == REQUEST_PROVOKED)
+
+
+def overdraft(lease: Lease, policy: Policy) -> Failure | None:
+    """The agent's fault, which closes an item before it is run, where its own code has held workers for as long as its
+    policy allows over a suite or a race, or its episodes fill what a race stores of an agent; None: it may run. Time in
+    which the host works is none of it."""
+    stage, race = lease.item.context.stage, policy.race
+    limit_ms = race.worker_ms if stage == "race" else policy.qualifying.worker_ms
+    if lease.item.subject.is_control:
+        return None
+    if 0 < limit_ms <= lease.agent_ms:
+        return Failure(code=OUT_OF_TIME, detail=f"{lease.agent_ms} of {limit_ms} ms in {stage}")
+    if stage == "race" and 0 < race.body_bytes <= lease.body_bytes:
+        return Failure(
+            code=RESOURCE_LIMIT, detail=f"{lease.body_bytes} of {race.body_bytes} bytes of records in a race"
+        )
+    return None
 
 
 def is_nobodys_fault(failure: Failure) -> bool:

@@ -115,21 +115,36 @@ class QualifyingResult(msgspec.Struct, frozen=True, kw_only=True):
     score_e4: int | None
 
 
-def suite_means_e4(results: Iterable[QualifyingResult], problem_ids: Iterable[str], policy: Policy) -> dict[str, int]:
-    """By validator that finished an agent's suite: the mean of what is left of it, rounded down, in ten-thousandths.
+class SuiteEnd(msgspec.Struct, frozen=True):
+    """How an agent's suite ended at a validator. `mean_e4`: of what is left of it, rounded down, in ten-thousandths;
+    None where the end was certain before the last problem."""
+
+    is_passed: bool
+    mean_e4: int | None = None
+
+
+def suite_ends(results: Iterable[QualifyingResult], problem_ids: Iterable[str], policy: Policy) -> dict[str, SuiteEnd]:
+    """By validator that is through with an agent's suite: how it ended.
 
     The first result per (validator, problem) counts; results for other problems are ignored. A validator for whom more
-    than `race.cancel_void_e4` of the suite is withdrawn has not finished.
+    than `race.cancel_void_e4` of the suite is withdrawn has not finished. Under a policy that bounds the suite's time
+    it ends once the bar is reached if all that is left scores 0, or missed if all of it scores 1.
     """
-    suite = frozenset(problem_ids)
+    suite, rules = frozenset(problem_ids), policy.qualifying
     by_validator: dict[str, dict[str, int | None]] = {}
     for result in results:
         if result.problem_id in suite:
             by_validator.setdefault(result.validator, {}).setdefault(result.problem_id, result.score_e4)
-    means = {}
+    ends = {}
     for validator, scores in by_validator.items():
         counted = [score for score in scores.values() if score is not None]
         is_left = (len(scores) - len(counted)) * _UNIT <= policy.race.cancel_void_e4 * len(suite)
-        if counted and is_left and scores.keys() == suite:
-            means[validator] = sum(counted) // len(counted)
-    return means
+        if not counted or not is_left:
+            continue
+        open_problems, total = len(suite) - len(scores), sum(counted)
+        needed = rules.score_min_e4 * (len(counted) + open_problems)
+        if not open_problems:
+            ends[validator] = SuiteEnd(total >= needed, total // len(counted))
+        elif rules.worker_ms and (total >= needed or total + _UNIT * open_problems < needed):
+            ends[validator] = SuiteEnd(total >= needed)
+    return ends

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from arena.policy import PromotionRules
-from arena.records.model import Evidence, HeldEvidence, SettlementRecord
+from arena.records.model import Evidence, HeldEvidence, SettlementRecord, Top
 
 STAKES = (1, 2, 4, 8)  # sixteenths of what is held, put on every problem
 UNIT = 1_000_000  # of carried evidence
@@ -59,6 +59,20 @@ def carry(before: Evidence, raced: Mapping[str, Sequence[Runs]], theirs: Sequenc
         races = one.races + (hotkey in raced)
         after.append(HeldEvidence(miner_hotkey=hotkey, races=races, millionths=tuple(rows)))
     return Evidence(left_out=left_out, held=tuple(after))
+
+
+def last_of_reign(history: Sequence[SettlementRecord], top: Top | None) -> SettlementRecord | None:
+    """The last settlement of `history`, oldest first, where its top agent reigned before it and still does."""
+    last = next((past for past in reversed(history) if past.state == "settled"), None)
+    if last is None or last.is_promotion or last.top_agent_version_id != (top.agent_version_id if top else ""):
+        return None
+    return last
+
+
+def evidence_before(history: Sequence[SettlementRecord], top: Top | None) -> Evidence:
+    """What hotkeys hold against the top agent before a race: none at its first, or by another rule."""
+    last = last_of_reign(history, top)
+    return last.evidence if last is not None and isinstance(last.evidence, Evidence) else Evidence()
 
 
 def _multiplied(row: Sequence[int], leads: Sequence[int]) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from arena.bank.batch import Batch
@@ -22,7 +23,7 @@ from arena.race.admission import RaceRecords
 from arena.race.schedule import RaceMoment, Roll, closing_ms, race_number, shared_closes_ms, timeline
 from arena.race.scores import SettlementInputs
 from arena.race.weights import WeightVector, chain_vector
-from arena.records.model import Candidate, CountedLog, RaceInputs, SettlementRecord, SettlingNeuron, Subject, Top
+from arena.records.model import Candidate, CountedLog, RaceInputs, SettlementRecord, SettlingNeuron, Top
 from arena.records.port import WorkItem
 from foundation.errors import ArenaError
 
@@ -491,24 +492,25 @@ def vector_at(state: RaceState, metagraph: Metagraph) -> WeightVector:
     top, incumbent = state.settlement.top_agent_version_id, state.field.incumbent if state.field else None
     hotkeys = {row.agent_version_id: row.miner_hotkey for row in state.settlement.standings}
     top_hotkey = hotkeys.get(top, incumbent.miner_hotkey if incumbent else "")
-    return chain_vector(list(hotkeys.values()), top_hotkey, metagraph, state.opened.policy.weights)
+    places = state.settlement.places
+    ranked = list(hotkeys.values()) if places is UNSET else places
+    return chain_vector(ranked, top_hotkey, metagraph, state.opened.policy.weights)
 
 
 class Succession(msgspec.Struct, frozen=True, kw_only=True):
-    """`history`: the settlements in force, oldest first; `subjects`: the agents that raced in them, by version id."""
+    """`history`: the settlements in force, oldest first; `raced`: the agents that raced in them, by version id."""
 
     top: Top | None = None
     history: tuple[SettlementRecord, ...] = ()
     eliminated: tuple[str, ...] = ()
-    subjects: dict[str, Subject] = {}
+    raced: dict[str, Candidate] = {}
 
     @property
     def incumbent(self) -> Candidate | None:
         """The top agent as it races on: whatever else its hotkey submitted. None: nobody is at the top."""
-        if self.top is None or self.top.agent_version_id not in self.subjects:
+        if self.top is None or self.top.agent_version_id not in self.raced:
             return None
-        subject = self.subjects[self.top.agent_version_id]
-        return Candidate(subject=subject, qualifying_score_e4=0, is_incumbent=True)
+        return replace(self.raced[self.top.agent_version_id], qualifying_score_e4=0, is_incumbent=True)
 
 
 def succession(earlier: Iterable[RaceState]) -> Succession:
@@ -532,7 +534,7 @@ def succession(earlier: Iterable[RaceState]) -> Succession:
             top=promoted(settlement, closes_ms) if settlement.is_promotion else top,
             history=(*history, settlement),
             eliminated=tuple(sorted(left.union(eliminated))),
-            subjects=now.subjects | {candidate.subject.agent_version_id: candidate.subject for candidate in field},
+            raced=now.raced | {candidate.subject.agent_version_id: candidate for candidate in field},
         )
     return now
 
@@ -566,7 +568,13 @@ def settlement_inputs(
             field=field.field if field else (),
             validators=field.validators if field else (),
             neurons=tuple(
-                SettlingNeuron(uid=each.uid, hotkey=each.hotkey, stake_rao=each.stake_rao) for each in metagraph.neurons
+                SettlingNeuron(
+                    uid=each.uid,
+                    hotkey=each.hotkey,
+                    stake_rao=each.stake_rao,
+                    coldkey=each.coldkey if opened.policy.gate.class_e4 else UNSET,
+                )
+                for each in metagraph.neurons
             ),
             incumbent=field.incumbent if field else None,
             history=(),

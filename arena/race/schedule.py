@@ -72,6 +72,14 @@ def timeline_refusal(rules: RaceRules) -> str | None:
     return None
 
 
+def qualified_within_ms(policy: Policy, owners: int, workers: int) -> int:
+    """How long after the close the last suite ends that took a worker no longer than the policy lets an agent's own
+    code hold one, where so many owners have one waiting. The queue serves the owner that had the least, so each of them
+    has had at most as much, and the problem that it is at."""
+    problem_ms = policy.limits.agent_time_ms
+    return problem_ms + -(-owners * (policy.qualifying.worker_ms + problem_ms) // workers)
+
+
 _SATURDAY = 5
 _DAY_0 = date(2000, 1, 1).toordinal()
 

@@ -111,9 +111,10 @@ _RESAMPLES = 1_000
 
 
 class FieldScores(msgspec.Struct, frozen=True, kw_only=True):
-    """The scored field: agents by version id, and the problems that are void for everybody, in drawn order."""
+    """The scored field by version id, the control agent, and the problems void for everybody, in drawn order."""
 
     agents: tuple[AgentScore, ...]
+    control: AgentScore
     void: tuple[str, ...]
     counted: int  # problems that are not void
 
@@ -136,7 +137,12 @@ def score_field(
         )
         for candidate in sorted(field, key=lambda candidate: candidate.subject.agent_version_id)
     )
-    return FieldScores(agents=scored, void=void, counted=len(counted))
+    given = {problem_id: PairCount(tuple(counts.control[problem_id].values())) for problem_id in counted}
+    control = AgentScore(
+        candidate=Candidate(subject=control_subject(rules), qualifying_score_e4=0),
+        problems=tuple(pair_score(problem_id, pair, required, decisive) for problem_id, pair in given.items()),
+    )
+    return FieldScores(agents=scored, control=control, void=void, counted=len(counted))
 
 
 def results_needed(rules: RaceRules, validators: int) -> int:
@@ -190,16 +196,10 @@ def race_score_e4(agent: AgentScore, lambda_e4: int) -> int:
 def rank(agents: Iterable[AgentScore], lambda_e4: int) -> tuple[AgentScore, ...]:
     """The field, best first, in a total order, so that no two validators can list it differently.
 
-    By race score (compared exactly, not as rounded), then the earlier commitment block, then the smaller agent version
-    id: an earlier commitment wins a tie because a copy can only be later. All agents must have been scored on the same
-    problems.
+    By race score (compared exactly, not as rounded), then the earlier commitment: a copy can only be later. All agents
+    must have been scored on the same problems.
     """
-
-    def order(agent: AgentScore) -> tuple[int, int, str]:
-        subject = agent.candidate.subject
-        return (-exact_score(agent, lambda_e4), subject.commitment_block, subject.agent_version_id)
-
-    return tuple(sorted(agents, key=order))
+    return tuple(sorted(agents, key=lambda agent: (-exact_score(agent, lambda_e4), agent.candidate.place)))
 
 
 def success_e4(agent: AgentScore) -> int:
@@ -328,7 +328,7 @@ def record_set_sha256(rows: Iterable[LoggedRecord[RacePayload]]) -> str:
 
 def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -> Counted:
     """By (agent version id, problem id) results and faults in assignment order, at most k: the assigned, then the
-    stand-ins."""
+    stand-ins. What a validator found of agents of its own coldkey says nothing."""
     problems = frozenset(drawn)
     available = _results_by_validator(inputs, problems, _agents(inputs))
     charged = _charged(inputs, drawn)
@@ -341,8 +341,11 @@ def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -
     counted: dict[Pair, PairCount] = {}
     for candidate in inputs.stated.field:
         agent = candidate.subject.agent_version_id
+        own = {neuron.hotkey for neuron in inputs.stated.neurons if neuron.coldkey == candidate.owner}
         for problem_id in drawn:
-            given, faulted = available.get((agent, problem_id), {}), charged.get((agent, problem_id), set())
+            found = available.get((agent, problem_id), {})
+            given = {hotkey: result for hotkey, result in found.items() if hotkey not in own}
+            faulted = charged.get((agent, problem_id), set()) - own
             present: Iterable[str] = given.keys() | faulted
             if len(given.keys() | faulted) > 1:
                 order = work_order(seed, agent, problem_id, inputs.stated.validators)
@@ -351,11 +354,11 @@ def count_results(inputs: SettlementInputs, seed: str, drawn: tuple[str, ...]) -
             counted[agent, problem_id] = PairCount(
                 results,
                 tuple(hotkey for hotkey in present if hotkey in faulted),
-                not tried.get((agent, problem_id), set()) <= given.keys(),
+                not tried.get((agent, problem_id), set()) - own <= given.keys(),
             )
     control = frozenset({control_subject(inputs.policy.race).agent_version_id})
-    found = _results_by_validator(inputs, problems, control)
-    return Counted(pairs=counted, control={problem_id: results for (_, problem_id), results in found.items()})
+    run = _results_by_validator(inputs, problems, control)
+    return Counted(pairs=counted, control={problem_id: results for (_, problem_id), results in run.items()})
 
 
 def pairs_given(inputs: SettlementInputs) -> dict[str, frozenset[tuple[str, str]]]:
@@ -393,16 +396,20 @@ def _charged(inputs: SettlementInputs, drawn: tuple[str, ...]) -> dict[Pair, set
     it, too; nor is an outage, nor a lease that was lost. It stands where the control agent has a result there without a
     fault, and a witness one that came after the first fault: the validator could, before and after. Of an agent's pairs
     with a single fault and a result the first `forgiven_e4` of the draw, rounded up, are passed over: a host may fail
-    by itself now and then.
+    by itself now and then. One that is called the agent's own, its worker time spent, stands by itself, as a failure
+    that a validator reports does.
     """
     rules, permitted, agents = inputs.policy.race, frozenset(inputs.stated.validators), _agents(inputs)
     faults: dict[Place, list[int]] = {}
+    charged: dict[Pair, set[str]] = {}
     for attempt in counted_attempts(inputs):
         record = attempt.record
         owner = record.failure.owner if record.failure else Owner.VALIDATOR
         is_fault = record.ended == "faulted" and (record.is_closing or owner is Owner.VALIDATOR)
         if is_fault and owner is not Owner.PROBLEM and attempt.validator in permitted and _is_in_race(attempt, inputs):
             faults.setdefault(_key(attempt), []).append(attempt.seq)
+            if owner is Owner.AGENT:
+                charged.setdefault(_key(attempt)[1], set()).add(attempt.validator)
     if not faults:
         return {}
     first: dict[Place, int] = {}  # results
@@ -418,7 +425,6 @@ def _charged(inputs: SettlementInputs, drawn: tuple[str, ...]) -> dict[Pair, set
         return None if place in faults else first.get(place)
 
     control = control_subject(rules)
-    charged: dict[Pair, set[str]] = {}
     for agent, validator in {(pair[0], validator) for validator, pair in faults if pair[0] in agents}:
         witness, left = witness_subject(rules, agent), -(-rules.forgiven_e4 * len(drawn) // _UNIT)
         for problem_id in drawn:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from arena.chain.port import BeaconRound, Metagraph, Neuron
 from arena.policy import Policy, PromotionRules
 from arena.race.draw import draw_problems, race_seed
-from arena.race.evidence import carry, held_millionths, is_enough, needed
+from arena.race.evidence import carry, evidence_before, held_millionths, is_enough, last_of_reign, needed
 from arena.race.schedule import opening_ms
 from arena.race.scores import (
     AgentScore,
@@ -45,6 +45,7 @@ from arena.race.weights import (
     chain_vector,
     duel,
     eliminated_agents,
+    paid_places,
     weighted_scores,
 )
 from arena.records.model import (
@@ -199,7 +200,8 @@ def _settled(
         )
     neurons = tuple(Neuron(uid=row.uid, hotkey=row.hotkey) for row in inputs.stated.neurons)
     subnet = Metagraph(netuid=0, block=inputs.settling_block, tempo=0, neurons=neurons)
-    hotkeys = [standing.miner_hotkey for standing in standings]
+    places = paid_places(ranked, top, scores.control, lambda_e4) if inputs.policy.gate.class_e4 else UNSET
+    hotkeys = [standing.miner_hotkey for standing in standings] if places is UNSET else places
     vector = chain_vector(hotkeys, top_hotkey, subnet, inputs.policy.weights)
     return replace(
         blank,
@@ -209,6 +211,7 @@ def _settled(
         top_agent_version_id=top,
         is_promotion=top != blank.top_agent_version_id,
         evidence=evidence,
+        places=places,
         uids=vector.uids,
         weights_u16=vector.weights,
     )
@@ -225,8 +228,7 @@ def _evidence(
     else:
         results = [counted.control[problem.problem_id] for problem in ranked[0].problems]
         theirs = [{name: one.weighed_e4(lambda_e4) for name, one in given.items()} for given in results]
-    past = relevant_history(inputs)
-    before = past[-1].evidence if past and isinstance(past[-1].evidence, Evidence) else Evidence()
+    before = evidence_before(inputs.history, inputs.stated.incumbent)
     challengers = [agent for agent in ranked if agent is not incumbent]
     raced = {agent.candidate.subject.miner_hotkey: runs_of(agent, counted, lambda_e4) for agent in challengers}
     return carry(before, raced, theirs)
@@ -257,10 +259,9 @@ def _crowned(
     held = {one.miner_hotkey: one for one in evidence.held if is_enough(one, rules, validators)}
     able = [agent for agent in ranked if agent.candidate.subject.miner_hotkey in held]
 
-    def order(agent: AgentScore) -> tuple[int, int, str]:
-        subject = agent.candidate.subject
-        most = held_millionths(held[subject.miner_hotkey], validators)
-        return (-most, subject.commitment_block, subject.agent_version_id)
+    def order(agent: AgentScore) -> tuple[int, tuple[int, int, str]]:
+        most = held_millionths(held[agent.candidate.subject.miner_hotkey], validators)
+        return (-most, agent.candidate.place)
 
     return min(able, key=order, default=None)
 
@@ -295,13 +296,11 @@ def settlement_sha256(record: SettlementRecord) -> str:
 def relevant_history(inputs: SettlementInputs) -> tuple[SettlementRecord, ...]:
     """The earlier settlements that the policy's promotion rule looks at: none (`margin`), the rest of the window
     (`window`), or the last one where its top agent still reigns (`evidence`, which it carries)."""
-    rules, top = inputs.policy.promotion, inputs.stated.incumbent
-    settled = tuple(past for past in inputs.history if past.state == "settled")
+    rules = inputs.policy.promotion
     if rules.kind == "window" and rules.window_races > 1:
-        return settled[-(rules.window_races - 1) :]
-    if rules.kind == "evidence" and settled and not settled[-1].is_promotion:
-        return settled[-1:] if settled[-1].top_agent_version_id == (top.agent_version_id if top else "") else ()
-    return ()
+        return tuple(past for past in inputs.history if past.state == "settled")[-(rules.window_races - 1) :]
+    last = last_of_reign(inputs.history, inputs.stated.incumbent) if rules.kind == "evidence" else None
+    return (last,) if last is not None else ()
 
 
 def policy_of(record: SettlementRecord) -> Policy:

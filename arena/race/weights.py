@@ -8,7 +8,7 @@ import msgspec
 
 from arena.chain.port import Metagraph
 from arena.policy import PromotionRules, WeightRules
-from arena.race.scores import AgentScore
+from arena.race.scores import AgentScore, exact_score
 from arena.records.model import SettlementRecord
 from arena.records.port import WeightsResult
 
@@ -67,6 +67,20 @@ def eliminated_agents(ranked: Sequence[AgentScore], top: str, rules: PromotionRu
     count = len(ranked) * rules.elimination_e4 // _UNIT
     lower = ranked[len(ranked) - count :]
     return frozenset(a.candidate.subject.agent_version_id for a in lower) - {top}
+
+
+def paid_places(ranked: Sequence[AgentScore], top: str, control: AgentScore, lambda_e4: int) -> tuple[str, ...]:
+    """The hotkeys of a ranked field that are paid, best first: one of each owner and each class of likeness, and none
+    that scored no more than the control agent. The top agent has its owner's and its class's place."""
+    owners, heads, paid = set[str](), set[str](), set[str]()
+    for agent in sorted(ranked, key=lambda each: each.candidate.subject.agent_version_id != top):
+        one, is_top = agent.candidate, agent.candidate.subject.agent_version_id == top
+        is_able = is_top or exact_score(agent, lambda_e4) > exact_score(control, lambda_e4)
+        if is_able and one.owner not in owners and one.head not in heads:
+            owners.add(one.owner)
+            heads.add(one.head)
+            paid.add(one.subject.miner_hotkey)
+    return tuple(hotkey for each in ranked if (hotkey := each.candidate.subject.miner_hotkey) in paid)
 
 
 U16_MAX = 65_535

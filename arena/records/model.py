@@ -141,12 +141,42 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     held: tuple[HeldEvidence, ...] = ()
 
 
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose an agent is, under policies with classes of likeness (`arena.gate.likeness`).
+
+    `owner`: the coldkey of its hotkey in the block of its commitment; `head`: the agent version at the head of its
+    class, "" for nobody's; `order`: where its commitment stands among the extrinsics of that block.
+    """
+
+    owner: str
+    head: str
+    order: int
+
+
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent version that wants to race. `qualifying_score_e4` is its lower median over validators."""
+    """An agent version that wants to race. `qualifying_score_e4` is its lower median over validators, where stated;
+    `origin` is what most of them say."""
 
     subject: Subject
-    qualifying_score_e4: int
+    qualifying_score_e4: int | None
     is_incumbent: bool = False
+    origin: Origin | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def owner(self) -> str:
+        """Who has one seat, one place and one share: the coldkey where it is stated, else the hotkey."""
+        return (self.origin.owner if self.origin else "") or self.subject.miner_hotkey
+
+    @property
+    def head(self) -> str:
+        """The agent version at the head of its class of likeness, itself where none is stated; "" for nobody's."""
+        return self.origin.head if self.origin else self.subject.agent_version_id
+
+    @property
+    def place(self) -> tuple[int, int, str]:
+        """Sorts commitments: by block and extrinsic, which nobody can grind."""
+        order = self.origin.order if self.origin else 0
+        return (self.subject.commitment_block, order, self.subject.agent_version_id)
 
 
 class Top(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,6 +193,7 @@ class SettlingNeuron(msgspec.Struct, frozen=True, kw_only=True):
     uid: int
     hotkey: str
     stake_rao: int
+    coldkey: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class CountedLog(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,6 +256,7 @@ class SettlementRecord(msgspec.Struct, frozen=True, kw_only=True, tag="settlemen
     weights_u16: tuple[int, ...]
     inputs: RaceInputs | None = None
     evidence: Evidence | msgspec.UnsetType = msgspec.UNSET  # against the top agent, where the policy crowns by it
+    places: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET  # who is paid, best first, where classes share
 
 
 class ReleasedProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -265,6 +297,7 @@ class GateRecord(msgspec.Struct, frozen=True, kw_only=True, tag="gate", tag_fiel
     rules_version: str = ""
     knowledge_sha256: str = ""  # catalogue ids, known texts and published agents that it was compared with
     neighbours_sha256: str = ""  # the submissions committed earlier, and the winners revealed by then
+    origin: Origin | msgspec.UnsetType = msgspec.UNSET
 
 
 Payload = EvaluationRecord | VerdictRecord | AttemptRecord | SettlementRecord | ReleaseRecord | GateRecord

@@ -46,6 +46,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
     `faults` counts its earlier attempts that ended in a fault, of any owner. Two kinds of them use up what the policy
     allows, each its own cap: `counted`, faults of this validator, and `refused`, requests that an endpoint refused.
+    `owner` is charged for the worker's time; `agent_ms` is how long the agent's own code ran in the race, or on the
+    suite, and `body_bytes` what is stored of it, by the leases of the last day that had ended when this one began.
     """
 
     item: WorkItem
@@ -55,6 +57,9 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     faults: int = 0
     counted: int = 0
     refused: int = 0
+    owner: str = ""
+    agent_ms: int = 0
+    body_bytes: int = 0
 
     @property
     def attempt_id(self) -> str:

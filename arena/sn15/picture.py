@@ -295,7 +295,9 @@ class Picture:
         last = self._settled[-1][1] if self._settled else None
         top = last.top_agent_version_id if last else ""
         race_scores = {row.agent_version_id: row.race_score_e4 for row in (last.standings if last else ())}
-        scored = [(agent, one.qualifying_score_e4) for agent, one in self._candidates.items() if agent in self.rows]
+        scored = [
+            (agent, one.qualifying_score_e4 or 0) for agent, one in self._candidates.items() if agent in self.rows
+        ]
         entries = [
             {
                 **self._names(self.rows[agent]),

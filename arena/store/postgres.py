@@ -10,7 +10,7 @@ its login may see; all times are unix milliseconds.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -178,7 +178,7 @@ class PostgresStore:
     async def _append(
         self, records: Sequence[SignedRecord], bodies: Sequence[StoredBody], ending: dict[str, object]
     ) -> Head:
-        """`ending`: how a lease ends by it. schema.sql checks the head (`append`) and ends the lease (`end_lease`)."""
+        """`ending`: how a lease ends by it. the SQL function `append` checks the head and ends the lease."""
         for place, record in enumerate(records):  # the server takes the head from the first one and counts on
             if record.validator != self._validator:
                 raise ArenaError("V2022", f"a record of {record.validator} in the store of {self._validator}")
@@ -330,22 +330,25 @@ class PostgresStore:
 
     # -- work
 
-    async def enqueue(self, items: Sequence[WorkItem]) -> int:
-        """Add items that are not there yet; returns how many were new."""
+    async def enqueue(self, items: Sequence[WorkItem], owners: Mapping[str, str] | None = None) -> int:
+        """Add items that are not there yet, charged to their hotkeys' owners or to these; returns how many were new."""
         rows = await self._call(
             "enqueue",
             ids=[item.item_id for item in items],
             stages=[item.context.stage for item in items],
             races=[item.context.race_id for item in items],
             agents=[item.subject.agent_version_id for item in items],
+            owners=[(owners or {}).get(item.subject.miner_hotkey, item.subject.miner_hotkey) for item in items],
             work=[canonical_bytes(item).decode() for item in items],
         )
         return int(rows[0][0])
 
-    async def claim(self, count: int, ttl_ms: int, stages: Sequence[Stage] = ("race", "qualifying")) -> list[Lease]:
-        """Lease up to `count` of our items of these stages: race items first, those that faulted before behind the
-        others, each in the order it was enqueued; items that still wait are left alone."""
-        rows = await self._call("claim", stages=list(stages), count=count, ttl_ms=ttl_ms)
+    async def claim(
+        self, count: int, ttl_ms: int, stages: Sequence[Stage] = ("race", "qualifying"), *, charge_ms: int = 0
+    ) -> list[Lease]:
+        """Lease up to `count` of our items of these stages, in the order that the SQL function states. Each is charged
+        to its owner with `charge_ms`, and from its end on with what it took."""
+        rows = await self._call("claim", stages=list(stages), count=count, ttl_ms=ttl_ms, charge_ms=charge_ms)
         return [self._read_lease(row) for row in rows]
 
     async def renew(self, lease: Lease, ttl_ms: int) -> Lease | None:
@@ -358,8 +361,8 @@ class PostgresStore:
         each, so that no attempt goes without a record."""
         rows = await self._rows(
             "select l.fence, i.work, (extract(epoch from l.expires_at) * 1000)::bigint as expires_ms, l.faults,"
-            " l.counted, l.refused from arena.lease l join arena.item i using (validator, item_id)"
-            " where l.validator = :validator"
+            " l.counted, l.refused, l.owner from arena.lease l join arena.item i"
+            " using (validator, item_id) where l.validator = :validator"
             " and (l.state = 'lost' or (l.state = 'open' and l.expires_at <= clock_timestamp())) order by l.fence"
         )
         return [self._read_lease(row) for row in rows]
@@ -557,9 +560,8 @@ class PostgresStore:
         return self._validator if validator is None else validator
 
     def _read_lease(self, row: Row[Any]) -> Lease:
-        item = msgspec.json.decode(row.work, type=WorkItem)
-        counters = {name: row._mapping[name] for name in ("fence", "expires_ms", "faults", "counted", "refused")}
-        return Lease(item=item, validator=self._validator, **counters)
+        about = {name: value for name, value in row._mapping.items() if name != "work"}
+        return Lease(item=msgspec.json.decode(row.work, type=WorkItem), validator=self._validator, **about)
 
 
 def _read_record(validator: str, row: Row[Any]) -> SignedRecord:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Container, Iterable, Mapping
+from itertools import groupby
 from typing import Literal
 
 import msgspec
@@ -120,7 +121,7 @@ _NO_REVEALS: Mapping[str, int] = {}
 
 
 class Neighbourhood(msgspec.Struct, frozen=True, kw_only=True):
-    """The submissions committed before one, and which of them were revealed winners by then. `sha256` is over both."""
+    """The submissions committed up to the block of one, and the winners revealed by then. `sha256` is over both."""
 
     others: tuple[Subject, ...]
     winners: tuple[Subject, ...] = ()
@@ -128,20 +129,22 @@ class Neighbourhood(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def commitment_order(subject: Subject) -> tuple[int, str]:
-    """Where a submission stands: by the block of its commitment, within one block by its version's hash."""
+    """Where a submission is listed, by block; who was first within one says `arena.gate.likeness.Author.place`."""
     return subject.commitment_block, subject.agent_version_id
 
 
 def hashes_before(subjects: Iterable[Subject], reveals: Mapping[str, int] = _NO_REVEALS) -> dict[str, str]:
-    """By agent version: the hash over what was committed before it. `reveals` are the blocks at which the sources of
-    winners opened, by agent version: those that had opened by its commitment stand in its hash."""
-    digest, found = hashlib.sha256(_DOMAIN), {}
-    for subject in sorted(subjects, key=commitment_order):
+    """By agent version: the hash over what was committed before it and in its block. `reveals` are the blocks at which
+    the sources of winners opened, by agent version: those that had opened by its commitment stand in its hash."""
+    digest = hashlib.sha256(_DOMAIN)
+    found: dict[str, str] = {}
+    for block, members in groupby(sorted(subjects, key=commitment_order), lambda each: each.commitment_block):
+        agents = [each.agent_version_id for each in members]
+        digest.update("".join(f"{block} {agent}\n" for agent in agents).encode())
         opened = digest.copy()
-        for agent in sorted(agent for agent, block in reveals.items() if block <= subject.commitment_block):
-            opened.update(f"winner {agent}\n".encode())
-        found[subject.agent_version_id] = opened.hexdigest()
-        digest.update(f"{subject.commitment_block} {subject.agent_version_id}\n".encode())
+        for winner in sorted(winner for winner, revealed in reveals.items() if revealed <= block):
+            opened.update(f"winner {winner}\n".encode())
+        found |= dict.fromkeys(agents, opened.hexdigest())
     return found
 
 
@@ -151,10 +154,8 @@ def neighbourhood(
     """What a submission is compared with, of those that are known: itself is none of them. Its owner's own versions are
     distinguished by the rule (`arena.gate.likeness`), which has to know what they held first."""
     agent = subject.agent_version_id
-    all_known = [*(each for each in known if each.agent_version_id != agent), subject]
-    others = tuple(
-        sorted((each for each in all_known if commitment_order(each) < commitment_order(subject)), key=commitment_order)
-    )
+    before = (each for each in known if each.commitment_block <= subject.commitment_block)
+    others = tuple(sorted((each for each in before if each.agent_version_id != agent), key=commitment_order))
     by_now = {name for name, block in reveals.items() if block <= subject.commitment_block}
     return Neighbourhood(
         others=others,

@@ -153,7 +153,7 @@ class Pages:
                 made |= dict(matrix=page.items, next=page.next, voids=voids, void_why=void_reason(settlement))
         counts = Counter(pools_of(race).values())
         pairs = await self._pairs([race])
-        field = sorted(inputs.field, key=lambda one: -one.qualifying_score_e4) if inputs else []
+        field = sorted(inputs.field, key=lambda one: -(one.qualifying_score_e4 or 0)) if inputs else []
         return made | dict(
             detail=detail,
             steps=read_steps(race, detail.race, self.board.now_ms()),

@@ -55,12 +55,19 @@ def shipped_source(sha256: str) -> str | None:
 
 @functools.cache
 def published_sources() -> tuple[str, ...]:
-    """Sources that anybody may build on: the shipped agents but the cheater, whose code nobody needs, and the examples.
+    """Sources that anybody may build on: the shipped agents but the cheater, whose code nobody needs, the examples, and
+    the agent that `arena init` writes, with its prompt.
 
     A checkout and an installed package give the same ones, so that gates on both say the same.
     """
     examples = (_read(f"examples/{name}") for name in EXAMPLES)
-    return (*(agent.source for agent in reference_agents() if agent.name != "cheater"), *examples)
+    return (*(agent.source for agent in reference_agents() if agent.name != "cheater"), *examples, first_agent())
+
+
+def first_agent() -> str:
+    """What `arena init` writes: the second example under a head that says what counts and where to change it."""
+    head = (Path(__file__).parent / "agent_head.txt").read_text(encoding="utf-8")
+    return head + _read(f"examples/{EXAMPLES[1]}").partition('"""\n\n')[2]
 
 
 def reference_sha256s() -> frozenset[str]:

@@ -37,7 +37,7 @@ _COLOURS = {"accept": "green", "review": "yellow", "reject": "red"}
 _WIDTHS = {"problem": 18, "bucket": 7, "success": 8, "met": 5, "coeff": 6, "agentic": 7, "ended": 17}  # with gaps 80
 _AXES = ("title", "price", "service", "sku", "attribute")
 _WATCH_S = 0.3  # how often the file is looked at
-_SUITE, _BEGINS = "s1", '"""A second agent: '  # what `arena init` starts from: a suite, and how its example begins
+_SUITE = "s1"  # whose first problem `arena init` writes
 _SCRIPTED_SAYS = (
     "scripted model: it shows that the file runs, that the model's calls get through",
     "and what the rules count. It never reads your prompt, so it can't show whether",
@@ -58,16 +58,15 @@ def init(
     The agent lets the model write every call; its comments say where to change it. Anybody may build on it: the gate
     takes its code away before it compares agents. Nothing that exists is overwritten.
     """
-    from harness.agents.registry import published_sources
+    from harness.agents.registry import first_agent
     from problems.suites import load_shipped
 
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise typer.BadParameter(f"{folder} exists and is not empty: choose another folder", param_hint="FOLDER")
     folder.mkdir(parents=True, exist_ok=True)
-    (example,) = (source for source in published_sources() if source.startswith(_BEGINS))
     templates = resources.files("neurons.practice").joinpath("template")
-    files = {  # the agent's code is one that every gate knows as published, so nobody owns it
-        "agent.py": templates.joinpath("agent_head.txt").read_text("utf-8") + example.partition('"""\n\n')[2],
+    files = {
+        "agent.py": first_agent(),  # every gate knows it as published, so nobody owns it
         "test_agent.py": templates.joinpath("test_agent.txt").read_text("utf-8"),
         "problem.jsonl": next(iter(write_problems(load_shipped(_SUITE).problems))) + "\n",
     }

@@ -120,13 +120,10 @@ def build(
     Rules: coefficient_e4_min (9000), tokens_max (14336), pool (train or dev), per_problem_max (2), near_duplicate_e4
     (7000), off (codes between commas), rows, tokens, seed, is_success_needed.
     """
-    import pyarrow as pa
-
     from neurons.settings.inputs import code_commit
     from training.corpus import building, selection
     from training.rewriting.writing import with_rewrites
 
-    pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own keeps what each of its threads let go of, 30 MB in all
     if not (exports or foreign):
         raise typer.BadParameter("name at least one export, or a --foreign file")
     plan = building.read_rules(rule or ())

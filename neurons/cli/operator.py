@@ -55,15 +55,16 @@ def publish(
     arena operator publish sealed/ suites/ --policy paper --wallet.hotkey operator --state-dir STATE
 
     Takes signed suites (`arena problems sign-suite`), sealed batches (`arena problems seal`), policy.json, an index
-    folder, and title releases that are named one by one. Other files of a folder are left out and named. What the
-    release before held goes on, but for batches whose round is a week past; its number rises by one, so publish through
-    one node. That node must share races (`--share`); it may run meanwhile. Without anything to publish it shows the
-    newest release that this folder holds.
+    folder, and, named one by one, title releases and programs on which anybody may build (TEMPLATE.py), of which it
+    publishes hashes alone. Other files of a folder are left out and named. What the release before held goes on, but
+    for batches whose round is a week past; its number rises by one, so publish through one node. That node must share
+    races (`--share`); it may run meanwhile. Without anything to publish it shows the newest release that this folder
+    holds.
     """
     from arena.exchange.publishing import collect
     from arena.exchange.publishing import publish as sign_and_keep
     from neurons.settings.inputs import policy_of, unix_ms
-    from neurons.settings.released import open_releases, write_policy
+    from neurons.settings.released import keep_sketch, open_releases, write_policy
     from neurons.settings.settings import resolve
 
     flags = {"state_dir": state_dir, "netuid": netuid, "network": wallet.network, "policy": policy}
@@ -79,7 +80,9 @@ def publish(
         _show(newest, store, lines, whole_sequence=whole.release.sequence if whole else 0)
         return
     signer = wallet.open()
-    sources, skipped = collect(paths or ())
+    programs = [path for path in paths or () if path.suffix == ".py"]
+    sources, skipped = collect(path for path in paths or () if path not in programs)
+    sources += [("sketch", path.name, path) for path in (keep_sketch(settings.state_dir, each) for each in programs)]
     if policy:
         rules = policy_of(settings)
         sources.append(("policy", "policy.json", write_policy(settings.state_dir, rules, rules.policy_sha256)))

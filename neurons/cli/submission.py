@@ -261,8 +261,8 @@ async def withdraw(
 ) -> None:
     """Take a submitted version back that waits for the gate.
 
-    It is dropped by the validators that have it and costs no cooldown. What a gate has looked at stays: of a hotkey's
-    versions the one that qualified best races. Exit code 1 where no validator dropped it.
+    It is dropped by the validators that have it and costs no cooldown. What a gate has looked at stays. Exit code 1
+    where no validator dropped it.
     """
     async with open_session(chain.settings(**vars(key)), chain.url) as session:
         having: dict[str, list[DoorAnswer]] = {}
@@ -382,6 +382,8 @@ def _submission_lines(told: SubmissionStatus) -> Iterator[str]:
     if told.agreed is not None:
         agreed = told.agreed
         ended = "it races" if agreed.is_racing else "it does not race"
+        if agreed.state == "accepted" and agreed.suite_needed <= agreed.suite_passes and not agreed.is_racing:
+            ended += ": no seat was left, or another version of the hotkey races"
         if agreed.state == "cooldown":
             ended += f": committed too early, submit again from block {agreed.allowed_block}"
         rejected = f", rejected by {agreed.rejects}" if agreed.rejects else ""

@@ -19,15 +19,18 @@ from typing import Literal
 import msgspec
 
 from arena.chain.port import LOCAL_NETWORK, Subtensor
+from arena.race.schedule import qualified_within_ms
 from foundation.codes import CHAIN_STANDS, NO_PERMIT, NO_SANDBOX, STATE_PRUNED, lookup
 from foundation.errors import ArenaError
 from neurons.health.status import BANK_DAYS_MIN
 from neurons.settings.endpoints import check_endpoints, chosen_endpoints
 from neurons.settings.inputs import chain_of, policy_of, signer_of, unix_ms
-from neurons.settings.settings import Settings
+from neurons.settings.settings import WORKERS_MAX, Settings
+from neurons.worker.ports import RESERVED_BYTES, episode_bytes, usable_memory_bytes, worker_count
 
 MEMORY_BYTES, DISK_BYTES = (2 << 30, 6 << 30), (1 << 30, 20 << 30)  # least, good
 BEHIND_MS = 180_000
+UIDS = 256  # of a subnet
 DAY_BLOCKS = 7_200  # what a node has to keep that goes on with a race after a day's outage
 
 Status = Literal["ok", "warn", "fail"]
@@ -151,6 +154,26 @@ def check_model(settings: Settings) -> DoctorCheck:
     return DoctorCheck("warn" if silent else "ok", found, "start it, or take it out of [[upstreams]]" if silent else "")
 
 
+def check_queue(settings: Settings) -> DoctorCheck:
+    """Whatever all hotkeys of a subnet hand in, who commits by the close is qualified while the race waits for it."""
+    policy = policy_of(settings)
+    grace_ms, limits = policy.race.qualifying_grace_ms, policy.limits
+    if settings.network == LOCAL_NETWORK:
+        return DoctorCheck("ok", "local network: its hotkeys are few")
+    if not policy.qualifying.worker_ms:
+        return DoctorCheck("ok", f"policy {policy.name} does not limit the time of a suite")
+    workers = worker_count(settings.workers, usable_memory_bytes(), limits)
+    within_ms = qualified_within_ms(policy, UIDS, workers)
+    found = f"{workers} workers qualify {UIDS} hotkeys in {within_ms // 60_000} of {grace_ms // 60_000} minutes"
+    if within_ms <= grace_ms:
+        return DoctorCheck("ok", found)
+    enough = next((n for n in range(workers, WORKERS_MAX) if qualified_within_ms(policy, UIDS, n) <= grace_ms), 0)
+    if not enough:
+        return DoctorCheck("fail", found, "choose a policy with a longer qualifying_grace_ms")
+    memory = (RESERVED_BYTES + enough * episode_bytes(limits)) >> 30
+    return DoctorCheck("fail", found, f"set workers to at least {enough}; they hold {memory + 1} GiB at their limits")
+
+
 def check_bank(settings: Settings) -> DoctorCheck:
     """Enough sealed batches for the races to come; on the local network a node makes its own."""
     from arena.bank.stock import DAY_MS
@@ -204,5 +227,6 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("model", check_model),
     ("search engine", check_engine),
     ("network", check_network),
+    ("queue", check_queue),
     ("bank", check_bank),
 )

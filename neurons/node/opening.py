@@ -54,6 +54,7 @@ from neurons.settings.inputs import (
     signer_of,
     unix_ms,
 )
+from neurons.settings.released import held_sketches
 from neurons.settings.settings import Endpoint, Settings
 from neurons.worker.pool import RESTS, WorkerPool
 from neurons.worker.ports import episode_deadline_s, usable_memory_bytes, worker_count, worker_setup
@@ -118,7 +119,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             pool=pool,
             bank=open_bank(settings, policy, suite, beacon, open_timelock(settings.network), signer),
             suite=suite,
-            knowledge=gate_knowledge(settings, policy, suite),
+            knowledge=gate_knowledge(settings, policy, suite, held_sketches(settings)),
             conditions=Conditions(
                 policy_sha256=policy.policy_sha256,
                 scoring_pipeline=SCORING_PIPELINE,

@@ -22,7 +22,7 @@ from arena.bank.stock import DAY_MS, HORIZON_RACES
 from arena.chain.keys import verify
 from arena.chain.port import BeaconRound
 from arena.exchange.log_digest import add_tally, read_tally, take_tally
-from arena.race.admission import field_standings, select_candidates
+from arena.race.admission import field_standings, seat, select_candidates
 from arena.race.agreement import (
     Pair,
     RevealGate,
@@ -34,6 +34,7 @@ from arena.race.agreement import (
     reveal_gate,
 )
 from arena.race.decider import decide
+from arena.race.evidence import evidence_before
 from arena.race.machine import (
     AdoptSettlement,
     AnchorLog,
@@ -294,14 +295,15 @@ class RaceClock:
                 return await self._fix_field(effect, state, earlier)
             case EnqueueItems():
                 self._node.judge_budgets.plan(state.race_id, effect.items)
-                await self._node.store.enqueue(effect.items)
+                await self._node.store.enqueue(effect.items, _owners_of(state))
                 return ItemsEnqueued(items=len(effect.items))
             case EnqueueStandIns():
                 added = 0  # the room is filled with pairs that are not in the queue, nor ever were
                 for begin in range(0, len(effect.items), STAND_INS_PAGE):
                     if added >= effect.room:
                         break
-                    added += await self._node.store.enqueue(effect.items[begin : begin + STAND_INS_PAGE])
+                    page = effect.items[begin : begin + STAND_INS_PAGE]
+                    added += await self._node.store.enqueue(page, _owners_of(state))
                 if added:
                     self._node.log.info("stands in", race=state.race_id, items=added)
             case Settle():
@@ -359,10 +361,10 @@ class RaceClock:
         again, failed, policy = [], [], self._node.policy
         for submission in await self._node.store.submissions(("qualified", "unqualified")):
             agent = submission.subject.agent_version_id
-            mean_e4 = self._qualifying.own_mean_e4(agent, self._suite, policy)
+            end = self._qualifying.own_suite_end(agent, self._suite, policy)
             if submission.state == "unqualified":
-                failed += [submission] if mean_e4 is None else []
-            elif mean_e4 is None or mean_e4 < policy.qualifying.score_min_e4:
+                failed += [submission] if end is None else []
+            elif end is None or not end.is_passed:
                 again += [submission] if top is None or agent != top.agent_version_id else []
         slots = {}
         if failed:
@@ -382,14 +384,16 @@ class RaceClock:
         _, records = await self.peers.counted(effect.logs, "field", state)
         validators, slots = evaluators(state, self._node.signer.hotkey), closing.commitments
         rows = field_standings(records, validators, slots, closing_block, self._suite, policy)
-        await keep_standings(self._node.store, rows)
         found = [row.candidate for row in rows if row.candidate is not None]
         if before.incumbent is not None:  # the agent at the top races whether it qualified or not
             agent = before.incumbent.subject.agent_version_id
             scores = (each.qualifying_score_e4 for each in found if each.subject.agent_version_id == agent)
             incumbent = replace(before.incumbent, qualifying_score_e4=next(scores, 0))
             found = [*(each for each in found if each.subject.agent_version_id != agent), incumbent]
-        field = select_candidates(found, closing_block, frozenset(before.eliminated))
+        wanted = select_candidates(found, closing_block, frozenset(before.eliminated))
+        held = evidence_before(before.history, before.top)
+        field = seat(wanted, held, len(validators), policy.race.seats)
+        await keep_standings(self._node.store, rows, {each.subject for each in field})
         return FieldFixed(field=field, validators=validators, incumbent=before.top)
 
     async def _settle(self, effect: Settle, state: RaceState, earlier: list[RaceState]) -> SettlementProposed:
@@ -505,6 +509,12 @@ def _is_of_the_bank(effect: Effect, error: ArenaError) -> bool:
 def _opened(state: RaceState) -> RaceOpened:
     assert state.opened is not None, "a race fixes its field after it was opened"
     return state.opened
+
+
+def _owners_of(state: RaceState) -> dict[str, str]:
+    """By hotkey of the field: who is charged for its agent's worker time."""
+    field = state.field.field if state.field else ()
+    return {candidate.subject.miner_hotkey: candidate.owner for candidate in field}
 
 
 async def read_chain(node: Node, effect: ReadChain) -> ChainRead | None:

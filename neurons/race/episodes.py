@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from arena.evaluate import Evaluation, records_of
-from arena.race.decider import after_fault, is_last_attempt, is_nobodys_fault, witness_item
+from arena.race.decider import after_fault, is_last_attempt, is_nobodys_fault, overdraft, witness_item
 from arena.race.scores import LoggedRecord
 from arena.records.body import decode_body, encode_body
 from arena.records.model import AttemptRecord, EvaluationRecord, Stage, VerdictRecord
@@ -101,13 +101,17 @@ class EpisodeLoop:
 
     async def turn(self) -> None:
         """Serve one item, or wait a moment when there is none."""
-        leases = await self._node.store.claim(1, self._node.policy.race.lease_ms)
+        rules = self._node.policy
+        leases = await self._node.store.claim(1, rules.race.lease_ms, charge_ms=rules.limits.agent_time_ms)
         for lease in leases:
             await self._serve(lease)
         if not leases:
             await drained_within(self._drain, IDLE_S)
 
     async def _serve(self, lease: Lease) -> None:
+        if (spent := overdraft(lease, self._node.policy)) is not None:
+            await self._fault(lease, spent)
+            return
         try:
             job = await self._job(lease)
         except ArenaError as error:
@@ -264,8 +268,9 @@ class EpisodeLoop:
                 await self._node.sequencer.abandon(lease, record, retry)
 
         is_written = await self._write(lease, write, is_end=is_closing)
-        if is_written and witness is not None and (is_closing or failure.owner is Owner.VALIDATOR):
-            enqueue = partial(self._node.store.enqueue, (witness,))
+        is_witnessed = failure.owner is Owner.VALIDATOR or (is_closing and failure.owner is not Owner.AGENT)
+        if is_written and witness is not None and is_witnessed:
+            enqueue = partial(self._node.store.enqueue, (witness,), {witness.subject.miner_hotkey: lease.owner})
             await persist(f"witness {witness.item_id}", enqueue, self._drain, self._node.log)
 
     async def _write(self, lease: Lease, action: Callable[[], Awaitable[object]], *, is_end: bool) -> bool:

@@ -15,17 +15,18 @@ committed in the block at which its embargo had ended, or later.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from itertools import islice
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from arena.chain.keys import verify
 from arena.chain.port import Commitment, Subtensor
 from arena.chain.real import BLOCK_MS
 from arena.gate.inspection import inspect_isolated
-from arena.gate.likeness import Author, Neighbour, Sketch, make_sketch
+from arena.gate.likeness import Author, Neighbour, Sketch, class_heads, make_sketch
 from arena.gate.rules import GateReport
 from arena.policy import Policy
 from arena.race.admission import FieldStanding, GateWord, asked_count, hold_ends, next_word, outcome_at
@@ -33,11 +34,10 @@ from arena.race.decider import qualifying_items
 from arena.race.draw import is_work_due, qualifying_order, qualifying_seed
 from arena.race.machine import force_of
 from arena.race.schedule import opening_ms
-from arena.records.model import GateRecord, Subject
+from arena.records.model import GateRecord, Origin, Subject
 from arena.records.port import StoredSubmission, SubmissionState
 from arena.store.postgres import PostgresStore
 from arena.submissions.admission import (
-    Neighbourhood,
     admit,
     commitment_order,
     hashes_before,
@@ -66,30 +66,33 @@ class Ownership:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._coldkeys: dict[tuple[str, int], str] = {}
+        self._places: dict[tuple[str, int], tuple[str, int]] = {}  # by hotkey and block: coldkey and order there
         self._races = RaceList(node.store)
         self._ends_ms: dict[str, int] = {}  # by promoted agent version: the end of its first embargo
         self._reveals: dict[str, int] = {}
 
     async def author(self, subject: Subject) -> Author:
-        """Who committed a submission, with the coldkey of its hotkey in the block of the commitment; where the chain
-        forgot that block, the one of today; "" where the hotkey is not registered. Raises ArenaError U3030."""
-        place = (subject.miner_hotkey, subject.commitment_block)
-        if place not in self._coldkeys:
+        """Who committed a submission: the coldkey of its hotkey in the block of the commitment ("": not registered) and
+        the extrinsic there; today's coldkey and 0 where the chain forgot that block. Raises ArenaError U3030."""
+        chain, hotkey, block = self._node.chain, subject.miner_hotkey, subject.commitment_block
+        if (hotkey, block) not in self._places:
             try:
-                metagraph = await self._node.chain.metagraph(subject.commitment_block)
+                metagraph = await chain.metagraph(block)
+                order = await chain.commitment_place(hotkey, subject.commitment_sha256, block)
             except ArenaError as error:
                 if error.failure.code != STATE_PRUNED:
                     raise
-                self._node.log.warning("the chain forgot a commitment's block", block=subject.commitment_block)
-                metagraph = await self._node.chain.metagraph(await self._node.chain.finalized_block())
-            found = (each.coldkey for each in metagraph.neurons if each.hotkey == subject.miner_hotkey)
-            self._coldkeys[place] = next(found, "")
+                self._node.log.warning("the chain forgot a commitment's block", block=block)
+                metagraph, order = await chain.metagraph(await chain.finalized_block()), 0
+            found = (each.coldkey for each in metagraph.neurons if each.hotkey == hotkey)
+            self._places[hotkey, block] = (next(found, ""), order)
+        coldkey, order = self._places[hotkey, block]
         return Author(
             agent_version_id=subject.agent_version_id,
-            miner_hotkey=subject.miner_hotkey,
-            commitment_block=subject.commitment_block,
-            miner_coldkey=self._coldkeys[place],
+            miner_hotkey=hotkey,
+            commitment_block=block,
+            commitment_order=order,
+            miner_coldkey=coldkey,
             is_public=subject.agent_version_id in self._reveals,
         )
 
@@ -118,13 +121,15 @@ class Ownership:
         return dict(self._reveals)
 
 
-async def keep_standings(store: PostgresStore, rows: Iterable[FieldStanding]) -> None:
-    """Write down, for their miners to read, where submissions that are here stood with all validators."""
+async def keep_standings(store: PostgresStore, rows: Iterable[FieldStanding], field: Set[Subject]) -> None:
+    """Write down, for their miners to read, where submissions that are here stood with all validators, and which of
+    them race: those in the field."""
     here = {each.subject.agent_version_id: each.subject.commitment_block for each in await store.submissions()}
     for row in rows:
         subject = row.subject
         if here.get(subject.agent_version_id) == subject.commitment_block:
-            await store.put_agreed(subject.agent_version_id, row.standing)
+            standing = replace(row.standing, is_racing=subject in field)
+            await store.put_agreed(subject.agent_version_id, standing)
 
 
 def _comparable(stored: Iterable[StoredSubmission]) -> list[Subject]:
@@ -184,7 +189,9 @@ class Intake:
             seed = await variant_seed(chain, policy, submission.subject) if is_due else None
             if seed is not None:
                 items = qualifying_items(submission.subject, suite, self._node.policy, variant_seed=seed)
-                await self._node.store.enqueue(items)
+                author = await self._ownership.author(submission.subject)
+                owners = {author.miner_hotkey: author.miner_coldkey or author.miner_hotkey}
+                await self._node.store.enqueue(items, owners)
                 self._enqueued.add(agent)
         qualifying = await self._node.store.submissions(("accepted",))
         if not qualifying:
@@ -192,15 +199,15 @@ class Intake:
         await self._qualifying.refresh()
         for submission in qualifying:
             agent = submission.subject.agent_version_id
-            mean_e4 = self._qualifying.own_mean_e4(agent, suite, policy)
-            if mean_e4 is not None:  # our word; the field of a race is decided by all
-                is_passed = mean_e4 >= policy.qualifying.score_min_e4
-                state: SubmissionState = "qualified" if is_passed else "unqualified"
-                await self._node.store.set_submission_state(agent, state, was="accepted", qualifying_e4=mean_e4)
+            end = self._qualifying.own_suite_end(agent, suite, policy)
+            if end is not None:  # our word; the field of a race is decided by all
+                state: SubmissionState = "qualified" if end.is_passed else "unqualified"
+                await self._node.store.set_submission_state(agent, state, was="accepted", qualifying_e4=end.mean_e4)
                 await self._node.store.close_items(QUALIFYING, "qualifying", agent)
                 who = f"{submission.name} {short(submission.subject.miner_hotkey)}"
-                text = f"{who} is {state}: score {mean_e4 / 10_000:.3f} in qualifying"
-                told = {"agent": submission.name, "state": state, "score_e4": mean_e4}
+                score = "" if end.mean_e4 is None else f": score {end.mean_e4 / 10_000:.3f} in qualifying"
+                text = f"{who} is {state}{score}"
+                told = {"agent": submission.name, "state": state, "score_e4": end.mean_e4}
                 self._node.log.info("qualifying", **told, text=text)
 
     def _say_new(self, waiting: list[StoredSubmission]) -> None:
@@ -245,11 +252,12 @@ class Intake:
             self._node.log.info("refused", agent=row.name, failure=str(refusal), text=text)
             return
         subject = replace(row.subject, commitment_block=block)
-        report, around = await self.inspect(subject, submission.source, stored)
+        report, record = await self.inspect(subject, submission.source, stored)
         state, text = _STATES[report.outcome], msgspec.json.encode(report).decode()
         if not await store.set_submission_state(agent, state, text, was="waiting", commitment_block=block):
             return  # its miner took it back meanwhile
-        await self._say(subject, report, around)
+        self._held = None
+        await self._node.sequencer.append([record])
         rules = [f"{finding.rule}:{finding.line}" for finding in report.findings]
         outcome = _OUTCOME_SAID[report.outcome]
         text = f"{row.name} {short(subject.miner_hotkey)} {outcome}" + (f": {', '.join(rules)}" if rules else "")
@@ -292,9 +300,9 @@ class Intake:
     # -- what was said before
     async def inspect(
         self, subject: Subject, source: str, stored: Iterable[StoredSubmission]
-    ) -> tuple[GateReport, Neighbourhood]:
-        """The gate's report on a source, beside what was committed before it. Raises ArenaError V2004."""
-        reveals = await self._ownership.reveals()
+    ) -> tuple[GateReport, GateRecord]:
+        """The gate's report on a source beside what was committed before it, and our word. Raises ArenaError V2004."""
+        rules, knowledge, reveals = self._node.policy.gate, self._node.knowledge, await self._ownership.reveals()
         around = neighbourhood(subject, _comparable(stored), reveals)
         neighbours = []
         for other in around.others:
@@ -302,18 +310,29 @@ class Intake:
             if agent not in self._sketches:  # it was parsed in the gate's own process before
                 text = await self._node.store.source(agent) or ""
                 self._sketches[agent] = await asyncio.to_thread(make_sketch, text)
-            owner, is_winner = await self._ownership.author(other), other in around.winners
-            neighbours.append(Neighbour(author=owner, sketch=self._sketches[agent], is_winner=is_winner))
+            owner, revealed = await self._ownership.author(other), reveals[agent] if other in around.winners else 0
+            neighbours.append(Neighbour(author=owner, sketch=self._sketches[agent], revealed_block=revealed))
         author = await self._ownership.author(subject)
-        report = await asyncio.to_thread(
-            inspect_isolated, source, self._node.policy.gate, self._node.knowledge, tuple(neighbours), author
+        compared = () if rules.class_e4 else tuple(neighbours)
+        report = await asyncio.to_thread(inspect_isolated, source, rules, knowledge, compared, author)
+        origin: Origin | UnsetType = UNSET
+        if rules.class_e4 and report.outcome != "reject":
+            mine = Neighbour(author=author, sketch=await asyncio.to_thread(make_sketch, source))
+            known = (knowledge.baseline, knowledge.baseline_texts, rules)
+            heads = await asyncio.to_thread(class_heads, (*neighbours, mine), *known)
+            origin = Origin(owner=author.owner, head=heads[subject.agent_version_id], order=author.commitment_order)
+        return report, GateRecord(
+            subject=subject,
+            policy_sha256=self._node.policy.policy_sha256,
+            decided_by="gate",
+            outcome=report.outcome,
+            severity=report.severity or "",
+            hold=hold_of(report),
+            rules_version=report.rules_version,
+            knowledge_sha256=knowledge.inputs_sha256,
+            neighbours_sha256=around.sha256,
+            origin=origin,
         )
-        return report, around
-
-    async def _say(self, subject: Subject, report: GateReport, around: Neighbourhood) -> None:
-        """Append the gate's verdict on a stored submission."""
-        self._held = None
-        await self._node.sequencer.append([self._verdict(subject, report, around)])
 
     async def _look(self) -> None:
         """Look at what changed: a source that came in between, a person's decision, a hold that ran out."""
@@ -379,8 +398,7 @@ class Intake:
         if source is None:
             self._node.log.error("the source is not stored", agent=each.subject.agent_version_id)
             return False
-        report, around = await self.inspect(each.subject, source, stored)
-        record = self._verdict(each.subject, report, around)
+        report, record = await self.inspect(each.subject, source, stored)
         now = next_word(word, record)
         assert now is not None, "the gate's own verdict is a word"
         outcome = outcome_at(now, block, self._node.policy.admission)
@@ -422,20 +440,6 @@ class Intake:
         await self._node.store.set_submission_state(agent, state, text)
         if state == "rejected":  # what is held runs on: its hold may end, and a closed item is never opened again
             await self._node.store.close_items(QUALIFYING, "qualifying", agent)
-
-    def _verdict(self, subject: Subject, report: GateReport, around: Neighbourhood) -> GateRecord:
-        """What is said of a submission by the gate's report: its outcome and inputs, and nothing that was found."""
-        return GateRecord(
-            subject=subject,
-            policy_sha256=self._node.policy.policy_sha256,
-            decided_by="gate",
-            outcome=report.outcome,
-            severity=report.severity or "",
-            hold=hold_of(report),
-            rules_version=report.rules_version,
-            knowledge_sha256=self._node.knowledge.inputs_sha256,
-            neighbours_sha256=around.sha256,
-        )
 
 
 async def variant_seed(chain: Subtensor, policy: Policy, subject: Subject) -> str | None:

@@ -23,7 +23,7 @@ from arena.bank.batch import BatchExplainer
 from arena.exchange.peer_logs import PeerLogStore
 from arena.policy import Policy
 from arena.race.admission import GateWord, RaceRecords, is_success
-from arena.race.draw import suite_means_e4
+from arena.race.draw import SuiteEnd, suite_ends
 from arena.race.machine import Force, RaceState, coming_race, force_of, replay, stream_of
 from arena.race.settle import differences, inputs_again, policy_of, settle
 from arena.records.body import decode_content
@@ -47,7 +47,7 @@ class RaceLog(RaceRecords):
         self._store, self._race_id = store, race_id
         self._reading = asyncio.Lock()
         self._last_seq: dict[str, int] = {}
-        self._means: dict[tuple[str, str], int] = {}  # own ones of a lasting log, by agent and policy hash
+        self._ends: dict[tuple[str, str], SuiteEnd] = {}  # own ones of a lasting log, by agent and policy hash
         self.settlement: SettlementRecord | None = None
         self.release: ReleaseRecord | None = None
 
@@ -75,19 +75,19 @@ class RaceLog(RaceRecords):
         """Own evaluations whose success may still get its verdict: what a settlement waits for."""
         return sum(is_success(row.record) for row in self.owed(self._store.validator))
 
-    def own_mean_e4(self, agent_version_id: str, problem_ids: Iterable[str], policy: Policy) -> int | None:
-        """This validator's mean over an agent's suite under `policy`, from the records so far; None: not finished.
+    def own_suite_end(self, agent_version_id: str, problem_ids: Iterable[str], policy: Policy) -> SuiteEnd | None:
+        """How an agent's suite ended at this validator under `policy`, from the records so far; None: it has not.
 
         Results under another policy don't count. A failed or closed item withdraws its problem when the problem was at
-        fault, and is a zero when the agent was; any other leaves the agent pending. In a lasting log the mean stands
+        fault, and is a zero when the agent was; any other leaves the agent pending. In a lasting log the end stands
         for this process once there is one, whatever comes later.
         """
         agent = (agent_version_id, policy.policy_sha256)
-        if agent in self._means:
-            return self._means[agent]
-        found = suite_means_e4(self.qualifying_results(*agent), problem_ids, policy).get(self._store.validator)
+        if agent in self._ends:
+            return self._ends[agent]
+        found = suite_ends(self.qualifying_results(*agent), problem_ids, policy).get(self._store.validator)
         if self.is_lasting and found is not None:
-            self._means[agent] = found
+            self._ends[agent] = found
             self.forget(*agent)
         return found
 

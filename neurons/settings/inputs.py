@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from arena.chain.keys import verify
 from arena.chain.opening import open_signer, open_subtensor
 from arena.chain.port import Signer, Subtensor, is_local
 from arena.gate.knowledge import GateKnowledge, make_knowledge
+from arena.gate.likeness import Sketch
 from arena.policies import POLICIES
 from arena.policy import Policy
 from foundation.canonical import content_hash, text_hash
@@ -145,15 +146,18 @@ def catalogue_products(settings: Settings) -> tuple[Product, ...]:
     return tuple(open_catalogue(catalogue_path(settings)).products())
 
 
-def gate_knowledge(settings: Settings, policy: Policy, suite: tuple[Problem, ...]) -> GateKnowledge:
+def gate_knowledge(
+    settings: Settings, policy: Policy, suite: tuple[Problem, ...], sketches: Iterable[Sketch] = ()
+) -> GateKnowledge:
     """What the gate of this node knows: the catalogue's ids, the public suite's texts, the published agents, the tools'
-    own words."""
+    own words, and the operator's sketches."""
     return make_knowledge(
         open_catalogue(catalogue_path(settings)).product_ids(),
         (problem.query for problem in suite),
         published_sources(),
         policy.gate,
         published_texts=printed_tools(),
+        published_sketches=sketches,
     )
 
 

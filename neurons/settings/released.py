@@ -17,6 +17,7 @@ import msgspec
 from arena.chain.keys import verify
 from arena.exchange.operator_files import MODE, FileKind, FilesRelease, Operator, ReleaseStore, SharedFile
 from arena.exchange.pull import of_operator
+from arena.gate.likeness import Sketch, decode_sketch, encode_sketch, make_sketch
 from arena.policy import Policy
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes, read_canonical
 from foundation.codes import FILE_UNUSABLE
@@ -28,7 +29,8 @@ from neurons.settings.settings import Settings
 NOBODY = "none"  # the setting operator_hotkey of a node that takes nobody's files
 _FOLDER = "operator"
 _INDEX_MANIFEST = "manifest.json"
-AT_START: tuple[FileKind, ...] = ("policy", "suite", "titles", "catalogue")  # all that is read once, when a node starts
+# what is read once, when a node starts
+AT_START: tuple[FileKind, ...] = ("policy", "suite", "titles", "sketch", "catalogue")
 
 
 def open_releases(state_dir: Path) -> ReleaseStore:
@@ -41,15 +43,27 @@ def with_held_release(settings: Settings) -> Settings:
 
     Raises ArenaError V2105 for a policy that this software does not know, V2064.
     """
-    if settings.operator_hotkey == NOBODY or not (settings.state_dir / _FOLDER).is_dir():
-        return settings
+    held = _held_release(settings)
+    return complete_settings(settings, open_releases(settings.state_dir), held) if held else settings
+
+
+def held_sketches(settings: Settings) -> tuple[Sketch, ...]:
+    """The operator's sketches of public programs that this state folder holds. Raises ArenaError V2064, V2105."""
+    if (held := _held_release(settings)) is None:
+        return ()
     store = open_releases(settings.state_dir)
-    whole = store.whole()
+    return tuple(decode_sketch(store.content(file)) for file in held.of_kind("sketch"))
+
+
+def _held_release(settings: Settings) -> FilesRelease | None:
+    if settings.operator_hotkey == NOBODY or not (settings.state_dir / _FOLDER).is_dir():
+        return None
+    whole = open_releases(settings.state_dir).whole()
     if whole is None:
-        return settings
+        return None
     hotkey = settings.operator_hotkey or whole.release.signer  # it was checked against the chain when it was kept
     held = of_operator(whole, Operator(hotkey=hotkey, netuid=settings.netuid), verify)
-    return complete_settings(settings, store, held.release) if held else settings
+    return held.release if held else None
 
 
 def complete_settings(settings: Settings, store: ReleaseStore, release: FilesRelease) -> Settings:
@@ -87,10 +101,23 @@ def released_policy(store: ReleaseStore, release: FilesRelease) -> Policy | None
 
 def write_policy(state_dir: Path, policy: Policy, policy_sha256: str) -> Path:
     """Keep a policy as `policies/<hash>.json` under `state_dir`, for `--policy`. Raises ArenaError V2064."""
-    path = state_dir / "policies" / f"{policy_sha256}.json"
+    return _kept(state_dir / "policies" / f"{policy_sha256}.json", canonical_bytes(policy))
+
+
+def keep_sketch(state_dir: Path, program: Path) -> Path:
+    """Keep the sketch of a public program as `sketches/<name>.sketch` under `state_dir`, to be published. Raises
+    ArenaError V2105 for a file that does not parse, V2064; OSError for one that can't be read."""
+    try:
+        sketch = make_sketch(program.read_bytes())
+    except ValueError as error:
+        raise ArenaError(FILE_UNUSABLE, f"{program}: {error}") from error
+    return _kept(state_dir / "sketches" / f"{program.stem}.sketch", encode_sketch(sketch))
+
+
+def _kept(path: Path, content: bytes) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, canonical_bytes(policy))
+        write_whole(path, content)
     except OSError as error:
         raise ArenaError("V2064", f"{path}: {error.strerror or error}") from error
     return path

@@ -43,6 +43,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 ENVIRONMENT_PREFIX = "ARENA_"
 DEFAULT_CONFIG = Path("arena.toml")
+WORKERS_MAX = 1_024
 _PLAIN_ENVIRONMENT = {"OPENAI_BASE_URL": "openai_base_url", "OPENAI_API_KEY": "openai_api_key"}
 
 
@@ -105,8 +106,8 @@ class Settings(BaseSettings):
     bank_hotkey: str = ""
     """the operator's key, ss58: whose sealed batches are raced, and on a real network whose suite agents qualify on;
     empty: the operator's whose release brings them, else this node's own"""
-    workers: int = Field(default_factory=usable_cores, ge=1, le=1024)
-    """episodes at once; fewer where memory does not hold them"""
+    workers: int = Field(default_factory=usable_cores, ge=1, le=WORKERS_MAX)
+    """episodes at once, more than cores where agents wait; fewer where memory does not hold them"""
     sandbox: Literal["auto", "bubblewrap", "landlock", "reference-agents-only"] = "auto"
     """jail for agents; auto: the best level that holds here"""
     openai_base_url: str = ""

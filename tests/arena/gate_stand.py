@@ -40,4 +40,5 @@ def rules_met(report: GateReport) -> set[str]:
 
 def make_neighbour(author: Author, source: str, *, is_winner: bool = False) -> Neighbour:
     """A neighbour from its source. Raises ValueError when the source does not parse."""
-    return Neighbour(author=author, sketch=make_sketch(source), is_winner=is_winner)
+    revealed_block = author.commitment_block + 1 if is_winner else 0
+    return Neighbour(author=author, sketch=make_sketch(source), revealed_block=revealed_block)

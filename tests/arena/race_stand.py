@@ -58,11 +58,13 @@ def digest(*parts: object) -> str:
 
 
 def policy(base: Policy = DEMO, **race: object) -> Policy:
-    """A small race by the margin. Gate, admission and version are those under which the kept ends were made."""
-    fields: dict[str, object] = {"problems": 10, "batch_problems": 12} | race
+    """A small race by the margin. The other rules are those under which the kept ends were made."""
+    fields: dict[str, object] = {"problems": 10, "batch_problems": 12, "worker_ms": 0, "seats": 0} | race
     return replace(
         base,
-        gate=replace(base.gate, version="gate/2", similarity_review_e4=6_000),
+        limits=replace(base.limits, agent_time_ms=300_000),
+        qualifying=replace(base.qualifying, worker_ms=0),
+        gate=replace(base.gate, version="gate/2", similarity_review_e4=6_000, class_e4=0),
         admission=replace(base.admission, is_commitment_enough=False),
         promotion=PromotionRules(),
         version=1,
@@ -70,7 +72,7 @@ def policy(base: Policy = DEMO, **race: object) -> Policy:
     )
 
 
-def candidate(name: str, *, score_e4: int = 5_000, block: int = 10, **flags: bool) -> Candidate:
+def candidate(name: str, *, score_e4: int | None = 5_000, block: int = 10, **flags: Any) -> Candidate:
     subject = Subject(
         agent_version_id=f"v-{name}",
         miner_hotkey=f"hk-{name}",
@@ -198,11 +200,13 @@ def raced(
     validators: tuple[str, ...] = VALS,
     lacks_control: Callable[[str, str], bool] = lambda problem_id, validator: False,
     lacks_witness: Callable[[str, str, str], bool] = lambda agent, problem_id, validator: False,
+    control_solves: int = 1_000,
     **changes: object,
 ) -> SettlementInputs:
     """Settlement inputs in which every validator ran the control agent and every pair, with witnesses of its faults.
 
-    An outcome None is a pair without a result; with a negative number of faults the last of them closed its item.
+    The control agent solves the first `control_solves` of the draw. An outcome None is a pair without a result; with a
+    negative number of faults the last of them closed its item.
     """
     chosen, racers = rules or controlled(), tuple(field)
     drawn, rows = drawn_of(chosen, batch_of(chosen)), list[LoggedRecord[Any]]()
@@ -215,9 +219,9 @@ def raced(
             record = evaluation(chosen, who, problem_id, (validator, len(log)), is_success=is_success)
             log += [record] if quality_e4 is None else [record, verdict(chosen, record, quality_e4)]
 
-        for problem_id in drawn:
+        for place, problem_id in enumerate(drawn):
             if not lacks_control(problem_id, validator):
-                result(control_of(chosen), problem_id, True, 9_000)
+                result(control_of(chosen), problem_id, place < control_solves, 9_000)
         for who, problem_id in itertools.product(racers, drawn):
             agent = who.subject.agent_version_id
             met, given = faults(agent, problem_id, validator), outcomes(agent, problem_id, validator)

@@ -62,6 +62,11 @@ async def test_commitments_keep_their_history_by_block_for_one_hotkey_and_for_ma
     found = await stand.chain.commitments([signer.hotkey for signer in (EVE, BOB, ALICE)], last.block)
     assert {hotkey: one.sha256 for hotkey, one in found.items()} == {ALICE.hotkey: "01" * 32, BOB.hotkey: "02" * 32}
     assert await stand.chain.commitments([], last.block) == {}
+    places = [
+        await stand.chain.commitment_place(signer.hotkey, sha256, last.block)
+        for signer, sha256 in ((BOB, "02" * 32), (ALICE, "02" * 32))
+    ]
+    assert places == ([1, 2] if first.block == last.block else [0, 1]), "another's hash is behind all"
 
 
 async def test_the_metagraph_shows_uids_permits_and_stakes_and_keeps_its_past(stand: ChainStand) -> None:

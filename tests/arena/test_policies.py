@@ -42,12 +42,12 @@ def flat(fields: dict[str, object], prefix: str = "") -> dict[str, object]:
 
 
 HASHES = {  # a changed number of a shipped policy makes it another rule set: it needs another name or version
-    "paper": "be4baa6157f14ab8",
+    "paper": "d41449aef5a9d1b9",
     "sn15-2026-08": "5c47f02ba28af347",
     "sn15-environment": "81a0ca3e92e8cd71",
-    "agentic": "40c8521b495057f3",
-    "winner": "689ca460953c47b0",
-    "demo": "16ca7e89be28bed8",
+    "agentic": "153cbeb7c94b9ce8",
+    "winner": "3709cad902fe29d0",
+    "demo": "f275a599fe347535",
 }
 
 

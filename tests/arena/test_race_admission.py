@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pytest
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from arena.chain.port import Commitment
 from arena.policies import PAPER
 from arena.race.admission import RaceRecords, field_standings, next_word, outcome_at, select_candidates
 from arena.records.log import agent_version_id
-from arena.records.model import Candidate, GateRecord, Payload, Subject
+from arena.records.model import Candidate, GateRecord, Origin, Payload, Subject
 from arena.submissions.admission import commitment_order, hashes_before, neighbourhood
 from tests.arena import race_stand as stand
 
@@ -37,7 +39,7 @@ def submission(name: str, source: str, block: int) -> Subject:
     )
 
 
-def said(subject: Subject, outcome: str, severity: str = "", hold: str = "", **more: str) -> GateRecord:
+def said(subject: Subject, outcome: str, severity: str = "", hold: str = "", **more: Any) -> GateRecord:
     about = {"policy_sha256": stand.hash_of(RULES), "decided_by": "gate"} | more
     return GateRecord(subject=subject, outcome=outcome, severity=severity, hold=hold, **about)
 
@@ -208,6 +210,24 @@ def test_a_heuristic_hold_runs_out_unless_enough_persons_reject_and_one_for_like
     assert is_held_in(ODD, "likeness", decisions) is (decisions == "aa-")
 
 
+def test_whose_an_agent_is_follows_from_most_words_and_of_equals_from_the_least():
+    one, two = (Origin(owner=name, head="h", order=0) for name in ("ck-1", "ck-2"))
+    late, lie = replace(two, order=5), Origin(owner="", head="", order=-1)
+    for stated, expected in (
+        ((one, two, two), two),
+        ((two, one), one),
+        ((two, UNSET, UNSET), two),
+        ((two, two, late, lie, late), two),
+        ((UNSET,) * 2, UNSET),
+    ):
+        logs = {
+            name: [said(GOOD, "accept", origin=origin), *suite_rows(name, GOOD)]
+            for name, origin in zip(NAMES, stated, strict=False)
+        }
+        (row,) = standings(logs, NAMES[: len(stated)], [GOOD])
+        assert row.candidate.origin == expected
+
+
 def test_a_persons_word_counts_for_the_hold_it_answered_and_no_other():
     held, person = said(ODD, "review", "", "heuristic"), said(ODD, "accept", decided_by="person")
     like, rejected = said(ODD, "review", "", "likeness"), said(ODD, "reject", "integrity")
@@ -234,8 +254,8 @@ def test_neighbours_are_those_committed_before_and_a_revealed_winner_is_told_apa
     assert around.others == (own, GOOD, WEAK, EVIL, COPY)
     plain = neighbourhood(NEAR, TRUTH).sha256
     assert around.sha256 != plain
-    first, second = sorted((replace(GOOD, commitment_block=at), NEAR), key=commitment_order)  # of one block
-    assert neighbourhood(second, [first]).others == (first,) and neighbourhood(first, [second]).others == ()
+    beside = replace(GOOD, commitment_block=at)  # of one block: who was first says the chain
+    assert (neighbourhood(beside, [NEAR]).others, neighbourhood(NEAR, [beside]).others) == ((NEAR,), (beside,))
     for block, winners in ((at, (GOOD,)), (at + 1, ())):
         around = neighbourhood(NEAR, TRUTH, {winner: block})
         assert (around.winners, around.sha256 != plain) == (winners, bool(winners))

@@ -196,6 +196,15 @@ def test_a_single_fault_with_a_result_after_it_is_forgiven_on_one_problem_in_a_h
     assert PAPER.race.forgiven_e4 * PAPER.race.problems <= 10_000
 
 
+def test_worker_time_that_is_spent_scores_as_a_failure_that_the_validator_reports():
+    made = raced(ABC, SOLVES)
+    spent = [attempt(RULES, ABC[0], DRAWN[0], is_closing=True, code="A1020")] * len(VALS)
+    for many in range(len(VALS) + 1):
+        met = tuple(logged(validator, 90_000, record) for validator, record in zip(VALS[:many], spent, strict=False))
+        score_e4 = rows(settle(replace(made, attempts=met)))["v-a"].race_score_e4
+        assert score_e4 == (8_000 if many < 2 else 7_000)  # with no witness; two of three decide
+
+
 def test_a_broken_problem_and_a_fault_that_nothing_followed_are_nobodys():
     made = raced(ABC, SOLVES)
     broken = tuple(

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from arena.policies import AGENTIC, DEMO, PAPER, SN15_2026_08
-from arena.race.admission import lone_race_refusal, select_candidates
+from arena.race.admission import lone_race_refusal, seat, select_candidates
 from arena.race.decider import race_items
-from arena.race.draw import QualifyingResult, draw_problems, race_seed, suite_means_e4, work_order
+from arena.race.draw import QualifyingResult, SuiteEnd, draw_problems, race_seed, suite_ends, work_order
+from arena.race.evidence import UNIT
 from arena.race.machine import RaceState, open_race, succession
 from arena.race.settle import settle
-from arena.records.model import PastSettlement, Top
+from arena.records.model import Evidence, HeldEvidence, Origin, PastSettlement, Top
 from tests.arena import race_stand as stand
 from tests.arena.race_stand import BEACON, RACE, candidate, controlled, drawn_race
 
@@ -21,14 +22,15 @@ SEED = race_seed(RACE, "b" * 64, BEACON)
 SUITE = ("s1", "s2", "s3", "s4")
 
 
-def mean(*scores: int | None, withdrawn_max_e4: int = 5_000) -> int | None:
-    """One validator's mean over a suite with these results."""
-    rules = replace(PAPER, race=replace(PAPER.race, cancel_void_e4=withdrawn_max_e4))
+def suite_end(*scores: int | None, withdrawn_max_e4: int = 5_000, worker_ms: int = 0) -> SuiteEnd | None:
+    """How a suite with these results ends at one validator; the bar is a mean of .2."""
+    race = replace(PAPER.race, cancel_void_e4=withdrawn_max_e4)
+    rules = replace(PAPER, race=race, qualifying=replace(PAPER.qualifying, worker_ms=worker_ms))
     rows = [
         QualifyingResult(validator="a", problem_id=problem_id, score_e4=score)
         for problem_id, score in zip((*SUITE, *SUITE, "of another suite"), scores, strict=False)
     ]
-    return suite_means_e4(rows, SUITE, rules).get("a")
+    return suite_ends(rows, SUITE, rules).get("a")
 
 
 # -- qualifying
@@ -46,7 +48,31 @@ def mean(*scores: int | None, withdrawn_max_e4: int = 5_000) -> int | None:
     ],
 )
 def test_a_suite_comes_to_the_mean_of_what_is_left_of_it_once_all_of_it_is_there(scores, withdrawn_max_e4, expected):
-    assert mean(*scores, withdrawn_max_e4=withdrawn_max_e4) == expected
+    end = suite_end(*scores, withdrawn_max_e4=withdrawn_max_e4)
+    assert end == (None if expected is None else SuiteEnd(expected >= 2_000, expected))
+
+
+@pytest.mark.parametrize(
+    ("scores", "is_passed"),
+    [
+        ((8_000,), True),  # whatever the rest scores
+        ((7_999,), None),
+        ((0, 0, 0), None),
+        ((None, 5_999), None),
+        ((None, 6_000), True),  # of three that are left
+        ((7_999, 0, 0, 0), False),
+    ],
+)
+def test_a_bounded_suite_ends_once_its_end_is_certain(scores, is_passed):
+    end = suite_end(*scores, worker_ms=1)
+    assert (None if end is None else end.is_passed) == is_passed
+    assert end is None or (end.mean_e4 is None) == (len(scores) < len(SUITE))
+
+
+@given(st.lists(st.integers(0, 10_000) | st.none(), min_size=4, max_size=4), st.integers(0, 3))
+def test_no_result_that_is_still_to_come_changes_an_early_end(scores, known):
+    early, whole = suite_end(*scores[:known], worker_ms=1), suite_end(*scores)
+    assert early is None or whole is None or early.is_passed == whole.is_passed
 
 
 # -- candidates
@@ -54,6 +80,49 @@ def test_one_version_per_hotkey_races_the_best_qualified():
     weak = candidate("x", score_e4=3_000)
     strong = replace(weak, subject=replace(weak.subject, agent_version_id="v-x2"), qualifying_score_e4=4_000)
     assert select_candidates([weak, strong, candidate("y")], 50) == (strong, candidate("y"))
+
+
+def test_the_newest_version_of_a_hotkey_races_where_no_score_is_stated():
+    first = candidate("x", block=10, score_e4=None)
+    newest = replace(first, subject=replace(first.subject, agent_version_id="v-x2", commitment_block=11))
+    assert select_candidates([newest, first], 50) == select_candidates([first, newest], 50) == (newest,)
+
+
+def held(**evidence: tuple[int, int]) -> Evidence:
+    """By hotkey: evidence, and races in this reign."""
+    return Evidence(
+        held=tuple(
+            HeldEvidence(miner_hotkey=f"hk-{name}", races=races, millionths=((whole * UNIT,) * 4,))
+            for name, (whole, races) in evidence.items()
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "before", "seated"),
+    [
+        ("abcdef", held(), "abcd"),  # by commitment
+        ("abcdef", held(e=(3, 1), f=(2, 1), d=(1, 5)), "efab"),
+        ("abcdef", held(d=(2, 1), e=(3, 1), f=(4, 1)), "fea" + "b"),  # half of the seats
+        ("abcdef", held(a=(1, 1), b=(0, 3), c=(1, 2)), "defa"),  # by fewest races
+        ("aAbcd", held(), "abcd"),  # one of a class before another has two
+        ("aAbcd", held(a=(9, 1)), "abcd"),
+        ("aAbB", held(), "aAbB"),
+        ("Tabcd", held(), "abcd"),  # the top agent's class has its seat
+        ("aAbcd", held(A=(9, 1)), "Abcd"),
+        ("aAbcd", held(a=(4, 1), A=(3, 1)), "abcd"),
+    ],
+)
+def test_half_of_the_seats_go_by_evidence_and_half_by_fewest_races_beside_the_top_agents(names, before, seated):
+    field = [
+        candidate(name, block=block, origin=Origin(owner=name, head=f"v-{name.lower()}", order=0))
+        for block, name in enumerate(names)
+    ]
+    top = candidate("top", is_incumbent=True, block=99, origin=Origin(owner="", head="v-t", order=0))
+    wanted = [*field, top]
+    found = seat(wanted, before, 1, 4)
+    assert {one.subject.miner_hotkey for one in found} == {"hk-top", *(f"hk-{name}" for name in seated)}
+    assert seat(wanted, before, 1, 0) == tuple(wanted) and seat(wanted[::-1], before, 1, 4) == found[::-1]
 
 
 def test_a_late_commitment_waits_the_incumbent_races_and_the_eliminated_do_not():

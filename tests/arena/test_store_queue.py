@@ -6,9 +6,12 @@ import asyncio
 
 import pytest
 
+from arena.policies import PAPER
+from arena.race.schedule import qualified_within_ms
 from arena.records.port import LeaseLostError, Requeue
 from arena.store.postgres import PostgresStore
 from tests.arena.log_stand import attempt, episode, item
+from tests.arena.queue_stand import end, item_of, served_ms
 
 LONG_MS = 60_000
 
@@ -91,3 +94,30 @@ async def test_closed_items_are_not_claimed_again_and_their_leases_are_lost_but_
     assert (await store.expired(), await store.claim(9, LONG_MS)) == ([], [])
     assert await store.enqueue([item(1, race_id)]) == 0
     assert (await store.head()).seq == 1
+
+
+async def test_the_control_agent_goes_first_then_the_owner_that_was_charged_least(store, sequencer, race_id) -> None:
+    names = ("a", "a", "a", "b", "c", "d", "")
+    items = [item_of(name, problem, race_id, "race") for problem, name in enumerate(names)]
+    await store.enqueue(items, {"c": "cold", "d": "cold"})
+    leases = [lease for _ in range(4) for lease in await store.claim(1, LONG_MS, charge_ms=1_000)]
+    assert [lease.item.subject.miner_hotkey for lease in leases] == ["", "a", "b", "c"]  # at the claim, not at its end
+    await end(sequencer, leases[3])  # it took no time: the other hotkey of its owner is the next
+    rest = await store.claim(3, LONG_MS, charge_ms=1_000)
+    assert [(lease.item.subject.miner_hotkey, lease.owner) for lease in rest] == [("d", "cold"), ("a", "a"), ("a", "a")]
+
+
+async def test_a_lease_says_how_long_its_agents_code_ran_in_its_race(store, sequencer, race_id) -> None:
+    await store.enqueue([item_of("a", 1, race_id, "race"), item_of("a", 2, race_id, "race"), item_of("a", 3)])
+    (first,) = await store.claim(1, LONG_MS)
+    await end(sequencer, first, agent_ms=700)
+    assert [lease.agent_ms for lease in (first, *await store.claim(2, LONG_MS))] == [0, 700, 0]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_who_commits_behind_sleepers_is_qualified_in_time(store, sequencer, postgres, workers) -> None:
+    agents = {f"sleeper{number}": 59_000 for number in range(3)} | {"honest": 40_000}
+    took_ms = await served_ms(store, sequencer, postgres.owner_dsn, PAPER, workers, agents)
+    assert took_ms <= qualified_within_ms(PAPER, len(agents), workers)
+    problem_ms, own_ms = PAPER.limits.agent_time_ms, 40_000 * PAPER.qualifying.problems
+    assert took_ms <= problem_ms + len(agents) * min(own_ms + problem_ms, PAPER.qualifying.worker_ms) / workers

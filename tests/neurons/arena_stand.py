@@ -33,7 +33,7 @@ from tests.postgres_stand import lay_server
 SMALL = replace(
     DEMO,
     name="small",
-    qualifying=replace(DEMO.qualifying, problems=3, score_min_e4=1),  # which variants are drawn is luck
+    qualifying=replace(DEMO.qualifying, problems=3, score_min_e4=1, worker_ms=0),  # which variants are drawn is luck
     race=replace(DEMO.race, closes_after_ms=3_000, problems=6, batch_problems=9, lease_ms=4_000),
     promotion=replace(DEMO.promotion, evidence_alone=1),  # six problems hold little evidence
 )

@@ -51,9 +51,10 @@ POLICY = replace(
     name="short",
     version=1,
     # as the kept ends of races have them: the policy's hash stands in them
-    gate=replace(DEMO.gate, version="gate/2", similarity_review_e4=6_000),
+    gate=replace(DEMO.gate, version="gate/2", similarity_review_e4=6_000, class_e4=0),
     admission=replace(DEMO.admission, is_commitment_enough=False),
-    qualifying=replace(DEMO.qualifying, problems=2, variant_blocks=0),  # its time stands still
+    limits=replace(DEMO.limits, agent_time_ms=300_000),
+    qualifying=replace(DEMO.qualifying, problems=2, variant_blocks=0, worker_ms=0),  # its time stands still
     race=replace(
         DEMO.race,
         closes_after_ms=10_000,
@@ -61,6 +62,8 @@ POLICY = replace(
         batch_problems=3,
         qualifying_grace_ms=40_000,
         run_ms=100_000,
+        worker_ms=0,
+        seats=0,
         control_sha256=CONTROL_SHA256,
     ),
     promotion=PromotionRules(),

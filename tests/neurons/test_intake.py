@@ -13,6 +13,7 @@ from arena.chain.keys import generate_signer
 from arena.chain.port import Signer
 from arena.gate.knowledge import make_knowledge
 from arena.policies import PAPER
+from arena.policy import Policy
 from arena.race.schedule import embargo_ends_ms
 from arena.records.body import decode_content
 from arena.records.model import GateRecord
@@ -46,9 +47,9 @@ async def desk(server, tmp_path: Path) -> AsyncIterator[Desk]:
         yield made
 
 
-def restart(desk: Desk) -> Intake:
+def restart(desk: Desk, rules: Policy = RULES) -> Intake:
     """A new process: nothing is remembered."""
-    desk.start(RULES)
+    desk.start(rules)
     desk.node = with_changes(desk.node, knowledge=make_knowledge([], [], [], RULES.gate))
     return Intake(desk.node, RaceLog(desk.store, QUALIFYING, is_lasting=True))
 
@@ -105,6 +106,27 @@ async def test_a_source_that_comes_late_is_put_in_its_place(desk):
     before = len(await words(desk))
     await turns(restart(desk))  # another process finds nothing to say
     assert len(await words(desk)) == before
+
+
+async def test_by_classes_a_copy_passes_and_is_of_the_class_of_who_was_first_on_chain(desk):
+    intake = restart(desk, replace(RULES, gate=replace(RULES.gate, class_e4=6_000)))
+    miners = [generate_signer() for _ in range(2)]
+    for miner in miners:
+        await desk.chain.register(miner)
+    made = [make_submission(miner, "agent", LONG, desk.time.ms) for miner in miners]
+    copy, first = sorted(made, key=lambda each: each.agent_version_id)  # of one block: the smaller hash comes second
+    for each in (first, copy):
+        await desk.chain.commit(miners[made.index(each)], each.commitment_sha256)
+    desk.time.pass_s(5)
+    await desk.hand_in(copy)
+    await turns(intake, 2)
+    await desk.hand_in(first)
+    await turns(intake)
+    for each, heads, order in ((first, [first], 0), (copy, [copy, first], 1)):
+        said = await words(desk, each.agent_version_id)
+        assert {one.outcome for one in said} == {"accept"}
+        assert [one.origin.head for one in said] == [head.agent_version_id for head in heads]
+        assert {(one.origin.owner, one.origin.order) for one in said} == {(each.hotkey, order)}
 
 
 async def test_an_agent_that_was_held_for_a_while_can_still_end_its_qualifying(desk):

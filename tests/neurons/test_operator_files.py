@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from arena.chain.keys import keypair_signer
 from arena.chain.local import LocalSubtensor
+from arena.gate.likeness import encode_sketch, make_sketch
 from arena.policies import DEMO
 from arena.race.machine import Event, RaceClosed, RaceOpened, encode_event
 from foundation.errors import ArenaError
@@ -24,7 +25,7 @@ from neurons.loops.node import Node, OperatorFiles, Permits, Sharing
 from neurons.node.operator_files import take_operator_files
 from neurons.race.sharing import ReleaseLoop
 from neurons.settings.inputs import policy_of
-from neurons.settings.released import open_releases, with_held_release
+from neurons.settings.released import held_sketches, open_releases, with_held_release
 from neurons.settings.settings import Settings, resolve
 from tests.arena import exchange_stand
 from tests.arena.local_peers import LocalPeers
@@ -180,14 +181,21 @@ def test_publish_and_releases_by_the_command_line(tmp_path: Path, monkeypatch: p
     refused = arena("operator", "publish", tmp_path / "files", "--policy", "agentic", *state, *key)[2]
     assert refused is not None and "two policy files" in refused.failure.detail  # the folder has one of its own
     (tmp_path / "files" / "policy.json").unlink()
-    code, said, _ = arena("operator", "publish", tmp_path / "files", "--policy", "agentic", *state, *key)
+    template, files = tmp_path / "template.py", tmp_path / "files"
+    template.write_text("def secret_recipe(")
+    assert arena("operator", "publish", template, *state, *key)[2].failure.code == "V2105"
+    template.write_text("def secret_recipe(x):\n    return x.strip().title()\n")
+    code, said, _ = arena("operator", "publish", files, template, "--policy", "agentic", *state, *key)
     assert code == 0
     assert f"left out: {tmp_path / 'files' / 'bank.jsonl'}" in said and OPERATOR_KEY.hotkey in said
     code, said, _ = arena("operator", "publish", "--json", *state)
     row = json.loads(said)
     assert (code, row["release"], row["missing"], row["signer"]) == (0, 1, 0, OPERATOR_KEY.hotkey)
-    assert {file["name"] for file in row["files"]} == names
+    assert {file["name"] for file in row["files"]} == names | {"template.sketch"}
     settings = with_held_release(resolve({"state_dir": tmp_path / "state"}).settings)
+    kept = (tmp_path / "state" / "sketches" / "template.sketch").read_bytes()
+    assert b"secret_recipe" not in kept and kept == encode_sketch(make_sketch(template.read_bytes()))
+    assert [encode_sketch(one) for one in held_sketches(settings)] == [kept]
     assert policy_of(settings).name == "agentic"
     store = open_releases(tmp_path / "state")
     batch_file = next(file for file in store.newest().release.files if file.kind == "batch")

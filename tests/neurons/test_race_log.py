@@ -35,7 +35,8 @@ class Log(RaceLog):
             self.take(validator, seq, stand.digest(seq), payload)
 
     def mean(self, policy: Policy = POLICY) -> int | None:
-        return self.own_mean_e4(AGENT.subject.agent_version_id, SUITE, policy)
+        end = self.own_suite_end(AGENT.subject.agent_version_id, SUITE, policy)
+        return end and end.mean_e4
 
 
 def evaluation(problem: str, *, is_success: bool, rules: Policy = POLICY) -> EvaluationRecord:

@@ -19,6 +19,7 @@ from harness.inference.journal import FileJournal, open_journal
 from harness.trace import FailedCompletion
 from neurons.loops.run_loop import StopSignal
 from neurons.race.episodes import EpisodeLoop, sweep
+from neurons.race.log import QUALIFYING, RaceLog
 from neurons.settings.settings import Endpoint, resolve
 from neurons.worker.pool import WorkerPool
 from neurons.worker.ports import Evaluated, EvaluateJob, Faulted, worker_setup
@@ -60,7 +61,7 @@ class Faulty:
             status="unjudged",
             failure=None,
             sandbox=log_stand.LEVEL,
-            cost=EpisodeCost(),
+            cost=EpisodeCost(agent_time_ms=5),
         )
         return Evaluated(evaluation=evaluation)
 
@@ -96,6 +97,21 @@ async def test_a_restart_owes_what_was_answered_after_every_fault_but_a_real_out
     pool = await attempts(desk, *codes)
     assert pool.owed == [0, 1, 1, 1, 1, 0]
     assert len({job.journal for job in pool.jobs}) == 1
+
+
+async def test_an_agent_whose_worker_time_is_spent_scores_0_on_the_rest_by_the_records_alone(desk: Desk) -> None:
+    desk.start(replace(desk.policy, qualifying=replace(desk.policy.qualifying, worker_ms=5)))
+    subject, suite = await desk.submit("agent", state="accepted"), [each.problem_id for each in desk.node.suite]
+    await desk.store.enqueue(qualifying_items(subject, suite, desk.policy))
+    pool = Faulty(["ok"])
+    loop = EpisodeLoop(dataclasses.replace(desk.node, pool=pool), StopSignal(desk.node.now_ms))  # type: ignore[arg-type]
+    for _ in suite:
+        await loop.turn()
+    assert len(pool.jobs) == 1 and not await desk.store.open_items("", "qualifying")
+    log = RaceLog(desk.store, QUALIFYING)
+    await log.refresh()
+    results = list(log.qualifying_results(subject.agent_version_id, desk.policy.policy_sha256))
+    assert [(row.problem_id, row.score_e4) for row in results] == [(problem_id, 0) for problem_id in suite]
 
 
 @pytest.mark.parametrize("is_kept", [True, False], ids=["kept", "cannot be kept"])

@@ -397,6 +397,7 @@ def open_sources(
 ) -> Sources:
     """Verify every export and hash every foreign file. `locations`: from where exports were brought (`bring_export`);
     machines without the folder read their shards there. Raises ArenaError V2095, V2050, V2027."""
+    pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own keeps what each of its threads let go of, 30 MB in all
     shards: list[Shard] = []
     hashes: set[str] = set()
     names: dict[str, str] = {}
