@@ -8,7 +8,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from foundation.errors import ArenaError
+
 SCRATCH = ".part"  # how a file ends that a kill may leave
+
+
+@contextlib.contextmanager
+def coded(place: object, code: str = "V2064") -> Iterator[None]:
+    """What the file system refuses in the block is an ArenaError of this code, which names the place."""
+    try:
+        yield
+    except OSError as error:
+        raise ArenaError(code, f"{place}: {error.strerror or error}") from error
 
 
 def write_whole(path: Path, data: bytes, *, mode: int = 0o666) -> None:

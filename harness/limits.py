@@ -89,15 +89,10 @@ class WorkMeter:
     def __init__(self, limit: int = 0) -> None:
         """`limit` in units; 0: nothing is refused."""
         self._limit = limit
-        self._spent = 0
-
-    @property
-    def spent(self) -> int:
-        """Units so far."""
-        return self._spent
+        self.spent = 0  # units so far
 
     def spend(self, units: int) -> None:
         """Count `units`. Raises WorkExceededError, and counts nothing, when they pass the limit."""
-        if self._limit and self._spent + units > self._limit:
+        if self._limit and self.spent + units > self._limit:
             raise WorkExceededError(f"{self._limit} units of host work")
-        self._spent += units
+        self.spent += units

@@ -67,16 +67,11 @@ class OpenAIJudge:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """`base_url` has its version path, e.g. https://host/v1. `sleep` takes seconds."""
-        self._model = model
+        self.model = model  # as the rubric names it
         self._upstream = SdkUpstream(model, base_url, api_key, patience.timeout_ms)
         self._patience = patience
         self._sleep = sleep
         self._way = 0  # the first way to ask that this endpoint was not seen to refuse
-
-    @property
-    def model(self) -> str:
-        """The model id as the rubric names it."""
-        return self._model
 
     def opine(self, trace: RenderedTrace, rubric: Rubric, refusals: Sequence[str] = ()) -> JudgeReply:
         """One reply to one trace. Raises ArenaError U3020 when no attempt succeeded, V2030 for another prompt."""
@@ -105,7 +100,7 @@ class OpenAIJudge:
         for place in range(self._way, len(_WAYS)):
             limit, is_by_schema = _WAYS[place]
             asked: dict[str, object] = {
-                "model": self._model,
+                "model": self.model,
                 "messages": messages,
                 "temperature": 0,
                 limit: self._patience.completion_tokens + self._patience.reasoning_tokens,

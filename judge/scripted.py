@@ -38,12 +38,7 @@ class ScriptedJudge:
     """A `Judge` without a model. Its replies have the form and pass the checks a model's replies must pass."""
 
     def __init__(self, model: str = "scripted-judge") -> None:
-        self._model = model
-
-    @property
-    def model(self) -> str:
-        """The name under which a rubric lists it."""
-        return self._model
+        self.model = model  # the name under which a rubric lists it
 
     def opine(self, trace: RenderedTrace, rubric: Rubric, refusals: Sequence[str] = ()) -> JudgeReply:
         """Walk the tree over the rendered spans; `refusals` change nothing, since code has nothing to reconsider."""

@@ -9,6 +9,7 @@ from importlib import resources
 
 import msgspec
 
+from foundation.durable_files import coded
 from foundation.errors import ArenaError
 from problems.formats import read_problems
 from problems.model import Problem, Product, variant_digest, variant_id
@@ -74,10 +75,8 @@ def shipped_answers() -> frozenset[str]:
 
 def shipped_bytes(file_name: str) -> bytes:
     """The bytes of a shipped file. Raises ArenaError P4010 when it is missing."""
-    try:
+    with coded(file_name, "P4010"):
         return resources.files("problems").joinpath(_FOLDER, file_name).read_bytes()
-    except OSError as error:
-        raise ArenaError("P4010", f"{file_name}: {error.strerror or error}") from error
 
 
 def decode_manifest(content: bytes) -> SuiteManifest:

@@ -70,9 +70,6 @@ def synthesize(
 class TooFewProblemsError(ArenaError):
     """P4011: the catalogue yields no such problem in a bounded number of draws."""
 
-    def __init__(self, detail: str) -> None:
-        super().__init__("P4011", detail)
-
 
 class _SynthesisOrder(msgspec.Struct, frozen=True, kw_only=True):
     """What one problem is to be. `level` None takes whatever comes out; `is_one_shop` None follows the bucket."""
@@ -165,7 +162,7 @@ class ProblemMaker:
             if problem is not None:
                 return problem, answers
         kind = bucket if level is None else f"{level} {bucket}"
-        raise TooFewProblemsError(f"no {kind} problem in {_TRIES_PER_PROBLEM} draws")
+        raise TooFewProblemsError("P4011", f"no {kind} problem in {_TRIES_PER_PROBLEM} draws")
 
     def _problem(
         self, order: _SynthesisOrder, places: Sequence[int], is_one_shop: bool, problem_id: str, rng: Random

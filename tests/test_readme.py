@@ -5,7 +5,6 @@ README.md's own run as typed in tests/prove/test_readme_paths.py, and on small d
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import shlex
@@ -13,19 +12,14 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.core import TyperGroup
 
-from arena.policies import DEMO
-from arena.race.decider import Effect, SealBatch
-from arena.race.machine import RaceObservation, RaceOpened, RaceState
 from foundation.codes import CODES
 from neurons.cli.app import COMMANDS, load_command
 from neurons.settings.settings import resolve
-from tests.arena.race_stand import RACE, batch
-from tests.readme_blocks import GUIDES, PAGES, ROOT, Block, block_under, blocks_of, unknown_options
+from tests.readme_blocks import GUIDES, PAGES, ROOT, Block, blocks_of, unknown_options
 
 BLOCKS = [block for page in [*PAGES, *GUIDES] for block in blocks_of(page)]
 SHELL = [block for block in BLOCKS if block.language == "sh"]
@@ -44,39 +38,6 @@ def test_a_settings_file_can_be_read(block: Block, tmp_path: Path, monkeypatch: 
     path.write_text(block.text, "utf-8")
     monkeypatch.chdir(tmp_path)
     assert len(resolve({}, path).settings.upstreams) == block.text.count("[[upstreams]]")
-
-
-class Streams:
-    """What the turn of a race asks of a store."""
-
-    def __init__(self) -> None:
-        self.kept: list[str] = []
-
-    async def events(self, stream: str) -> list[str]:
-        return self.kept
-
-    async def put_event(self, stream: str, index: int, event: str) -> None:
-        assert index == len(self.kept)
-        self.kept.append(event)
-
-
-def test_the_races_block_opens_a_race_and_goes_on_from_what_it_stored() -> None:
-    names: dict[str, Any] = {}
-    block = block_under("The loop a driver runs", ROOT / "arena" / "race" / "README.md")
-    exec(compile(block.text, block.page, "exec"), names)
-    store, asked = Streams(), []
-
-    async def gather_facts(state: RaceState) -> RaceObservation:
-        return RaceObservation(now_ms=1_000, validator="hk", finalized_block=1)
-
-    async def carry_out(effect: Effect, state: RaceState) -> RaceOpened | None:
-        asked.append(effect)
-        return RaceOpened(race_id=RACE, policy=DEMO, policy_sha256="p", batch=batch(), opened_ms=1_000, closes_ms=2_000)
-
-    first = asyncio.run(names["turn"](store, RACE, gather_facts, carry_out))
-    second = asyncio.run(names["turn"](store, RACE, gather_facts, carry_out))
-    assert asked == [SealBatch()] and len(store.kept) == 1  # the second turn waits for the close
-    assert first.opened == second.opened is not None
 
 
 def test_the_dry_run_line_runs_as_shown(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from arena.bank.signed import read_file
 from arena.records.log import cluster_commitment, commitment
 from arena.records.model import EvaluationRecord, ReleasedProblem, ReleaseRecord
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes
-from foundation.durable_files import write_whole
+from foundation.durable_files import coded, write_whole
 from foundation.errors import ArenaError
 from problems.clusters import cluster_id
 from problems.formats import problem_bytes
@@ -215,10 +215,8 @@ def decode_batch(content: bytes, place: str) -> SealedBatch:
 def read_kept(path: Path) -> SealedBatch:
     """As `read_batch`, at the cost of a look at the file while it stays as it was: every episode of a race asks for its
     batch, and reading one checks every problem and hash in it. Safe to use from several threads."""
-    try:
+    with coded(path, "P4001"):
         now = path.stat()
-    except OSError as error:
-        raise ArenaError("P4001", f"{path}: {error.strerror or error}") from error
     # the clock of a user can't set the change of status back
     return _read_once(path, (now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns))
 

@@ -17,7 +17,7 @@ import msgspec
 from arena.bank.signed import check_signed, decode_written, read_file
 from arena.chain.port import Signer, Verifier
 from foundation.canonical import canonical_bytes
-from foundation.durable_files import write_whole
+from foundation.durable_files import coded, write_whole
 from foundation.errors import ArenaError
 from problems.clusters import NO_CATALOGUE, ProductClasses, answer_marks, cluster_id
 from problems.model import Pool, Problem
@@ -113,10 +113,8 @@ def assign(
     is_known = all(partition.is_entered(problem) for problem in problems)
     extension = extend(partition, problems, NO_CATALOGUE if is_known else classes())
     if extension.manifest is not partition.manifest:
-        try:
+        with coded(path):
             write_partition(path, extension.manifest, partition.key, signer)
-        except OSError as error:
-            raise ArenaError("V2064", f"{path}: {error.strerror or error}") from error
         partition = OpenPartition(extension.manifest, partition.key)
     racing = tuple(
         problem for problem in problems if extension.pools.get(problem.problem_id, "never_touch") != "never_touch"

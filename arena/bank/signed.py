@@ -8,6 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from arena.chain.port import Verifier
+from foundation.durable_files import coded
 from foundation.errors import ArenaError
 
 _Shape = TypeVar("_Shape")
@@ -15,10 +16,8 @@ _Shape = TypeVar("_Shape")
 
 def read_file(path: Path) -> bytes:
     """The bytes of a file. Raises ArenaError P4001 when it can't be read."""
-    try:
+    with coded(path, "P4001"):
         return path.read_bytes()
-    except OSError as error:
-        raise ArenaError("P4001", f"{path}: {error.strerror or error}") from error
 
 
 def decode_written(content: bytes, shape: type[_Shape], place: str) -> _Shape:

@@ -18,6 +18,7 @@ from arena.bank.batch import BATCH_SUFFIX, BatchFile, SealedBatch, read_kept, wr
 from arena.bank.sealing import BatchNotice, SealedFile, open_batch, read_sealed, write_sealed
 from arena.chain.port import Beacon, BeaconRound, Timelock, Verifier
 from foundation.canonical import UNREADABLE_JSON
+from foundation.durable_files import coded
 from foundation.errors import ArenaError
 from problems.formats import problem_bytes
 from problems.model import Problem
@@ -190,11 +191,9 @@ class Bank:
         return self._folder / f"{race_id}{BATCH_SUFFIX}"
 
     def _write(self, path: Path, write: Callable[[Path], None]) -> None:
-        try:
+        with coded(path):
             self._folder.mkdir(parents=True, exist_ok=True)
             write(path)
-        except OSError as error:
-            raise ArenaError("V2064", f"{path}: {error.strerror or error}") from error
 
     def _earlier(self, besides: str = "") -> Iterator[SealedBatch]:
         """Earlier races' batches, their hashes unchecked: a reader that races one checks them. Raises ArenaError

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from foundation.backoff import Backoff, retried
 from foundation.canonical import UNREADABLE_JSON
 from foundation.codes import BAD_REQUEST, NO_ENDPOINT
-from foundation.durable_files import replacing
+from foundation.durable_files import coded, replacing
 from foundation.errors import ArenaError
 from foundation.long_work import PhaseProgress
 from harness.inference.client import SdkUpstream
@@ -65,20 +65,15 @@ class EmbeddingsEndpoint:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """`batch` texts go into one request. `sleep` takes seconds."""
-        self._model = model
+        self.name = model  # a release carries it, and cached vectors are kept under it
         self._attempts, self._batch, self._sleep = attempts, batch, sleep
         self._client = SdkUpstream("titles", base_url, api_key, timeout_ms)
-
-    @property
-    def name(self) -> str:
-        """The model's name: a release carries it, and cached vectors are kept under it."""
-        return self._model
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """A row of length 1 per text. Raises ArenaError U3001 (refused), U3002, U3003 (unreadable) or U3004."""
         parts = [self._request(texts[start : start + self._batch]) for start in range(0, len(texts), self._batch)]
         if len({part.shape[1] for part in parts}) > 1:
-            raise ArenaError("U3003", f"{self._model} changes the length of its vectors")
+            raise ArenaError("U3003", f"{self.name} changes the length of its vectors")
         return np.concatenate(parts) if parts else np.empty((0, 0), dtype=np.float32)
 
     def close(self) -> None:
@@ -88,7 +83,7 @@ class EmbeddingsEndpoint:
     def _request(self, texts: Sequence[str]) -> Vectors:
         def ask(sdk: OpenAI) -> httpx2.Response:
             api = sdk.embeddings.with_raw_response
-            return api.create(model=self._model, input=list(texts), encoding_format="float").http_response
+            return api.create(model=self.name, input=list(texts), encoding_format="float").http_response
 
         def once() -> Vectors:
             return _unit_rows(self._client.ask(ask, bytes_max=len(texts) * _VECTOR_BYTES), len(texts))
@@ -145,10 +140,8 @@ class VectorFolder:
     def __init__(self, folder: Path) -> None:
         """Raises ArenaError V2064 when the folder can't be made."""
         self._folder = folder
-        try:
+        with coded(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ArenaError("V2064", f"{folder}: {error.strerror or error}") from error
 
     def vectors(self, texts: Sequence[str], embedder: EmbeddingsEndpoint) -> Vectors:
         """The vectors of a piece, from its file or else from the embedder. Raises ArenaError V2064, U3001 to U3004."""
@@ -159,11 +152,8 @@ class VectorFolder:
             if kept.ndim == 2 and len(kept) == len(texts) and kept.dtype == np.float32:
                 return kept
         made = embedder.embed(texts)
-        try:
-            with replacing(path) as stream:
-                np.save(stream, made, allow_pickle=False)
-        except OSError as error:
-            raise ArenaError("V2064", f"{path}: {error.strerror or error}") from error
+        with coded(path), replacing(path) as stream:
+            np.save(stream, made, allow_pickle=False)
         return made
 
 

@@ -160,19 +160,14 @@ class LocalSubtensor:
         self._file.create(wanted, now_ms(), canonical_hotkey(owner) or owner)
         with self._file.transaction(is_write=False) as db:
             text, self._genesis_ms = db.execute("SELECT rules, genesis_ms FROM chain").fetchone()
-        self._rules = msgspec.json.decode(text, type=LocalRules)
-        if self._rules.netuid != wanted.netuid or rules not in (None, self._rules):
-            raise ArenaError("V2030", f"the local chain at {path} was made with other rules: {self._rules}")
+        self.rules = msgspec.json.decode(text, type=LocalRules)  # those this chain was made with
+        if self.rules.netuid != wanted.netuid or rules not in (None, self.rules):
+            raise ArenaError("V2030", f"the local chain at {path} was made with other rules: {self.rules}")
 
     @property
     def netuid(self) -> int:
         """The subnet this chain serves."""
-        return self._rules.netuid
-
-    @property
-    def rules(self) -> LocalRules:
-        """The rules this chain was made with."""
-        return self._rules
+        return self.rules.netuid
 
     # -- reads
     async def check(self, hotkey: str | None = None) -> None:
@@ -184,11 +179,11 @@ class LocalSubtensor:
 
     async def finalized_block(self) -> int:
         """The latest block that can't be taken back; 0 before there is one."""
-        return await self._read(lambda db: finalized_at(db, self._sealed(db), self._rules.finality_blocks))
+        return await self._read(lambda db: finalized_at(db, self._sealed(db), self.rules.finality_blocks))
 
     async def block_at(self, unix_ms: int) -> int | None:
         """The last block not later than that moment, once a later one is final; 0: before the first block."""
-        block = 1 + (unix_ms - self._genesis_ms) // self._rules.block_ms
+        block = 1 + (unix_ms - self._genesis_ms) // self.rules.block_ms
         return max(0, block) if await self.finalized_block() > block else None
 
     async def block_hash(self, block: int) -> str:
@@ -250,7 +245,7 @@ class LocalSubtensor:
             if self._metagraph(db, block).uid_of(hotkey) is not None:
                 return ChainResult(status="ok", block=block, detail="already registered")
             taken = {row[0] for row in db.execute("SELECT uid FROM neuron WHERE until_block IS NULL")}
-            uid = next((free for free in range(self._rules.max_uids) if free not in taken), None)
+            uid = next((free for free in range(self.rules.max_uids) if free not in taken), None)
             if uid is None:
                 return ChainResult(status="failed", block=block, detail="the subnet is full")
             db.execute("INSERT INTO neuron VALUES (?, ?, ?, ?, NULL)", (uid, hotkey, hotkey, block))
@@ -312,7 +307,7 @@ class LocalSubtensor:
             return ChainResult(status="failed", block=block, detail=refusal)
         if self._metagraph(db, block).uid_of(hotkey) is None:
             return ChainResult(status="not_registered", block=block)
-        rules = self._rules
+        rules = self.rules
         limits = {"commitment": rules.commitment_rate_limit_blocks, "weights": rules.weights_rate_limit_blocks}
         last = _value(db, f"SELECT max(block) FROM {table} WHERE hotkey = ?", hotkey)
         wait = 0 if last is None else limits.get(table, 0) - (block - last)
@@ -327,18 +322,18 @@ class LocalSubtensor:
                 uid=uid,
                 hotkey=hotkey,
                 coldkey=coldkey,
-                has_validator_permit=stake_rao >= self._rules.permit_stake_rao,
+                has_validator_permit=stake_rao >= self.rules.permit_stake_rao,
                 stake_rao=stake_rao,
                 last_update_block=last_update,
                 endpoint=endpoint,
             )
             for uid, hotkey, coldkey, stake_rao, last_update, endpoint in db.execute(_METAGRAPH, {"b": block})
         )
-        return Metagraph(netuid=self.netuid, block=block, tempo=self._rules.tempo, neurons=neurons)
+        return Metagraph(netuid=self.netuid, block=block, tempo=self.rules.tempo, neurons=neurons)
 
     # -- blocks and transactions
     def _sealed(self, db: sqlite3.Connection) -> int:
-        by_clock: int = 1 + max(0, self._now_ms() - self._genesis_ms) // self._rules.block_ms
+        by_clock: int = 1 + max(0, self._now_ms() - self._genesis_ms) // self.rules.block_ms
         return max(by_clock, int(_value(db, "SELECT high_block FROM chain")))
 
     def _at(self, db: sqlite3.Connection, block: int | None) -> int:
@@ -475,12 +470,7 @@ class RemoteSubtensor:
             raise ArenaError("V2030", f"network {url}: {error}") from error
         if parts.scheme != "http" or host is None or parts.path.strip("/"):
             raise ArenaError("V2030", f"network {url} is not http://host:port")
-        self._url, self._host, self._port, self._netuid = url, host, port, netuid
-
-    @property
-    def netuid(self) -> int:
-        """The subnet."""
-        return self._netuid
+        self._url, self._host, self._port, self.netuid = url, host, port, netuid
 
     async def check(self, hotkey: str | None = None) -> None:
         """Ask whether it answers: the twin is of the release that serves it. Raises ArenaError U3030."""
@@ -544,11 +534,11 @@ class RemoteSubtensor:
         return await self._send("set_weights", signer, arguments, uids=uids, weights_u16=weights_u16)
 
     async def _send(self, call: Call, signer: Signer, arguments: Mapping[str, object], **asked: object) -> ChainResult:
-        signature = signer.sign(extrinsic_payload(call, self._netuid, arguments)).hex()
+        signature = signer.sign(extrinsic_payload(call, self.netuid, arguments)).hex()
         return await self._ask(ChainResult, call, hotkey=signer.hotkey, signature=signature, **asked)
 
     async def _ask(self, kind: type[_Value], call: Call, **asked: object) -> _Value:
-        question = msgspec.convert({"call": call, "netuid": self._netuid, **asked}, ChainQuestion)
+        question = msgspec.convert({"call": call, "netuid": self.netuid, **asked}, ChainQuestion)
         content = await asyncio.to_thread(self._post, msgspec.json.encode(question))
         try:
             answer = msgspec.json.decode(content, type=ChainAnswer)

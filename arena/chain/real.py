@@ -87,18 +87,13 @@ class BittensorSubtensor:
         self._lock_folder = lock_folder or default_lock_folder()
         self._proxy = proxy
         self._known_spec: int | None = None  # the runtime that was found to have all that is asked of it
-        self._netuid = netuid
+        self.netuid = netuid
         self._storage_index = mechanism * _SUBNETS_MAX + netuid
         self._timeout_s = timeout_s
         self._make_client = make_client
         self._client: bittensor.Client | None = None  # which all reads share
         self._opening = asyncio.Lock()
         self._times = BlockTimes(self._time_of)
-
-    @property
-    def netuid(self) -> int:
-        """The subnet."""
-        return self._netuid
 
     async def close(self) -> None:
         """Close the connection that reads share; the next one opens another."""
@@ -131,20 +126,20 @@ class BittensorSubtensor:
         async with self._connected() as client:
             spec = int(await client.spec_version())
             if spec != self._known_spec:
-                if missing := await missing_from(client, self._netuid, is_proxied=self._proxy is not None):
+                if missing := await missing_from(client, self.netuid, is_proxied=self._proxy is not None):
                     raise ArenaError(RUNTIME_UNKNOWN, f"{_UNKNOWN} spec {spec}, missing {', '.join(missing)}")
                 self._known_spec = spec
             await self._demand_subnet(client)
-            count = int(await client.query(("SubtensorModule", "MechanismCountCurrent"), [self._netuid]) or 1)
+            count = int(await client.query(("SubtensorModule", "MechanismCountCurrent"), [self.netuid]) or 1)
             if self._mechanism >= count:
-                detail = f"subnet {self._netuid} has {count} mechanisms, counted from 0: none is {self._mechanism}"
+                detail = f"subnet {self.netuid} has {count} mechanisms, counted from 0: none is {self._mechanism}"
                 raise ArenaError("U3039", detail, fix="check `mechanism`")
             if self._proxy is not None and hotkey is not None:
                 proxies, _ = await client.query(("Proxy", "Proxies"), [hotkey])
                 if refusal := proxy_refusal(self._proxy.hotkey, hotkey, proxies):
                     raise ArenaError(NO_PROXY, refusal)
-            wanted = int(await client.query(("SubtensorModule", "WeightsVersionKey"), [self._netuid]) or 0)
-        if refusal := version_refusal(self._netuid, wanted, WEIGHTS_VERSION_KEY):
+            wanted = int(await client.query(("SubtensorModule", "WeightsVersionKey"), [self.netuid]) or 0)
+        if refusal := version_refusal(self.netuid, wanted, WEIGHTS_VERSION_KEY):
             raise ArenaError(RUNTIME_UNKNOWN, refusal)
 
     async def block_hash(self, block: int) -> str:
@@ -173,7 +168,7 @@ class BittensorSubtensor:
         if not known:
             return {}
         async with self._connected() as client:
-            keys = [[self._netuid, hotkey] for hotkey in known]
+            keys = [[self.netuid, hotkey] for hotkey in known]
             records = await client.query_batch(("Commitments", "CommitmentOf"), keys, block=block)
         return {
             hotkey: Commitment(hotkey=hotkey, sha256=sha256, block=int(record["block"]))
@@ -194,7 +189,7 @@ class BittensorSubtensor:
         if public_key(hotkey) is None:
             return ()
         async with self._connected() as client:
-            uid = await client.query(("SubtensorModule", "Uids"), [self._netuid, hotkey])
+            uid = await client.query(("SubtensorModule", "Uids"), [self.netuid, hotkey])
             at = [self._storage_index, int(uid or 0)]
             pairs = [] if uid is None else await client.query(("SubtensorModule", "Weights"), at)
         return tuple(sorted((int(target), int(weight)) for target, weight in pairs or ()))
@@ -202,7 +197,7 @@ class BittensorSubtensor:
     async def owner_hotkey(self) -> str | None:
         """The hotkey of the subnet's owner; None for a subnet whose owner named none."""
         async with self._connected() as client:
-            found = await client.query(("SubtensorModule", "SubnetOwnerHotkey"), [self._netuid])
+            found = await client.query(("SubtensorModule", "SubnetOwnerHotkey"), [self.netuid])
         key = public_key(str(found or ""))
         return None if key is None or not any(key) else canonical_hotkey(str(found))  # zeros: the chain's default
 
@@ -222,7 +217,7 @@ class BittensorSubtensor:
 
             await self._demand_registered(client, signer)  # the chain would only say "not allowed"
             info = {"fields": [[{"Raw32": "0x" + sha256}]]}
-            call = calls.Commitments.set_commitment(netuid=self._netuid, info=info)
+            call = calls.Commitments.set_commitment(netuid=self.netuid, info=info)
             return Prepared(await client.compose(call))  # type: ignore[no-untyped-call]
 
         return await self._send(signer, prepare)
@@ -237,7 +232,7 @@ class BittensorSubtensor:
             from bittensor import ServeAxon
 
             await self._demand_registered(client, signer)
-            plan = await client.plan(ServeAxon(netuid=self._netuid, ip=str(address), port=port), SdkSigner(signer))
+            plan = await client.plan(ServeAxon(netuid=self.netuid, ip=str(address), port=port), SdkSigner(signer))
             return Prepared(plan.call, plan.extras)
 
         return await self._send(signer, prepare)
@@ -252,17 +247,17 @@ class BittensorSubtensor:
 
             uid = await self._demand_registered(client, signer)
             limit, wanted = await asyncio.gather(
-                client.query(("SubtensorModule", "MaxWeightsLimit"), [self._netuid]),
-                client.query(("SubtensorModule", "WeightsVersionKey"), [self._netuid]),
+                client.query(("SubtensorModule", "MaxWeightsLimit"), [self.netuid]),
+                client.query(("SubtensorModule", "WeightsVersionKey"), [self.netuid]),
             )
             if limit is not None and len(uids) > 1 and int(limit) * sum(weights_u16) < U16_MAX * U16_MAX:
                 raise ChainError("the subnet's weight limit would change the vector", code=ErrorCode.INVALID_ARGUMENT)
-            if old := version_refusal(self._netuid, int(wanted or 0), WEIGHTS_VERSION_KEY):
+            if old := version_refusal(self.netuid, int(wanted or 0), WEIGHTS_VERSION_KEY):
                 raise ChainError(old, code=ErrorCode.INVALID_ARGUMENT)
-            if waits := await first_weights_wait(client, self._netuid, uid, self._storage_index):
+            if waits := await first_weights_wait(client, self.netuid, uid, self._storage_index):
                 raise ChainError(waits, code=ErrorCode.RATE_LIMITED)
             intent = SetWeights(
-                netuid=self._netuid,
+                netuid=self.netuid,
                 uids=list(uids),
                 weights=[float(weight) for weight in weights_u16],
                 mechid=self._mechanism,
@@ -323,17 +318,17 @@ class BittensorSubtensor:
 
     async def _demand_subnet(self, client: bittensor.Client) -> None:
         """Raises ArenaError U3039 where the chain has no such subnet."""
-        if not await client.query(("SubtensorModule", "NetworksAdded"), [self._netuid]):
-            raise ArenaError("U3039", f"{self._network} has no subnet {self._netuid}")
+        if not await client.query(("SubtensorModule", "NetworksAdded"), [self.netuid]):
+            raise ArenaError("U3039", f"{self._network} has no subnet {self.netuid}")
 
     async def _demand_registered(self, client: bittensor.Client, signer: Signer) -> int:
         """The hotkey's uid. Raises the SDK's error where it has none, and U3039 where there is no such subnet."""
         from bittensor import ChainError, ErrorCode
 
-        uid = await client.query(("SubtensorModule", "Uids"), [self._netuid, signer.hotkey])
+        uid = await client.query(("SubtensorModule", "Uids"), [self.netuid, signer.hotkey])
         if uid is None:
             await self._demand_subnet(client)
-            detail = f"{signer.hotkey} is not registered on netuid {self._netuid}"
+            detail = f"{signer.hotkey} is not registered on netuid {self.netuid}"
             raise ChainError(detail, code=ErrorCode.NOT_REGISTERED)
         return int(uid)
 
@@ -371,22 +366,22 @@ class BittensorSubtensor:
 
     async def _metagraph(self, client: bittensor.Client, block: int) -> Metagraph:
         pallet = "SubtensorModule"
-        rows = await client.query_map((pallet, "Keys"), [self._netuid], block=block)
+        rows = await client.query_map((pallet, "Keys"), [self.netuid], block=block)
         hotkeys = {int(uid): str(hotkey) for uid, hotkey in rows}
         if not hotkeys:
             await self._demand_subnet(client)
         tempo, permits, updates = await asyncio.gather(
-            client.query((pallet, "Tempo"), [self._netuid], block=block),
-            client.query((pallet, "ValidatorPermit"), [self._netuid], block=block),
+            client.query((pallet, "Tempo"), [self.netuid], block=block),
+            client.query((pallet, "ValidatorPermit"), [self.netuid], block=block),
             client.query((pallet, "LastUpdate"), [self._storage_index], block=block),
         )
         uids, permitted, updated = sorted(hotkeys), dict(enumerate(permits or ())), dict(enumerate(updates or ()))
         coldkeys, stakes, axons = await asyncio.gather(
             client.query_batch((pallet, "Owner"), [[hotkeys[uid]] for uid in uids], block=block),
             client.query_batch(
-                (pallet, "TotalHotkeyAlpha"), [[hotkeys[uid], self._netuid] for uid in uids], block=block
+                (pallet, "TotalHotkeyAlpha"), [[hotkeys[uid], self.netuid] for uid in uids], block=block
             ),
-            client.query_batch((pallet, "Axons"), [[self._netuid, hotkeys[uid]] for uid in uids], block=block),
+            client.query_batch((pallet, "Axons"), [[self.netuid, hotkeys[uid]] for uid in uids], block=block),
         )
         neurons = tuple(
             Neuron(
@@ -400,7 +395,7 @@ class BittensorSubtensor:
             )
             for uid, coldkey, stake, axon in zip(uids, coldkeys, stakes, axons, strict=True)
         )
-        return Metagraph(netuid=self._netuid, block=block, tempo=int(tempo or 0), neurons=neurons)
+        return Metagraph(netuid=self.netuid, block=block, tempo=int(tempo or 0), neurons=neurons)
 
 
 async def _hash_of(client: bittensor.Client, block: int) -> str:

@@ -104,9 +104,6 @@ class HttpPeers:
 class _UnknownError(ArenaError):
     """The peer does not have it, or may not show it yet."""
 
-    def __init__(self, detail: str) -> None:
-        super().__init__(PEER_REFUSED, detail)
-
 
 async def _refused(peer: Peer, answer: httpx2.Response) -> ArenaError:
     """What an answer other than 200 means."""
@@ -118,4 +115,4 @@ async def _refused(peer: Peer, answer: httpx2.Response) -> ArenaError:
     detail = f"{peer.hotkey}: {refusal.code[:8]} {refusal.message[:200]}"
     if answer.status_code >= 500:
         return ArenaError(PEER_AWAY, detail)
-    return _UnknownError(detail) if refusal.code == PEER_LACKS else ArenaError(PEER_REFUSED, detail)
+    return (_UnknownError if refusal.code == PEER_LACKS else ArenaError)(PEER_REFUSED, detail)

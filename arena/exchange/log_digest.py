@@ -150,9 +150,6 @@ WHOLE_BYTES_MAX = 4 << 30  # of one pull
 class SeamError(ArenaError):
     """U3042: the first row does not follow the start: the peer lies, or the log was rewritten since."""
 
-    def __init__(self, detail: str) -> None:
-        super().__init__(PEER_LIED, detail)
-
 
 class RowsCheck:
     """Checks rows start.after_seq+1 .. point.size of one log. `at` is the last one taken."""
@@ -189,7 +186,7 @@ class RowsCheck:
             raise ArenaError(PEER_LIED, f"{about}: {malformed}")
         if self._walk.misplaced(row):
             detail = f"{about} does not follow record {self.at}"
-            raise SeamError(detail) if self.at == self._start.after_seq else ArenaError(PEER_LIED, detail)
+            raise (SeamError if self.at == self._start.after_seq else ArenaError)(PEER_LIED, detail)
         if (row.content is None) != (row.withheld is not None) or row.body is not None:
             raise ArenaError(PEER_LIED, f"{about} is neither whole nor a stub")
         if row.content is not None:

@@ -24,7 +24,7 @@ from arena.chain.keys import canonical_hotkey
 from arena.chain.port import Signer, Verifier
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes, content_hash, read_canonical
 from foundation.codes import PEER_LIED, RELEASE_OLDER
-from foundation.durable_files import move_into_place, write_whole
+from foundation.durable_files import coded, move_into_place, write_whole
 from foundation.errors import ArenaError
 
 RELEASE_VERSION = 1
@@ -170,7 +170,7 @@ class ReleaseStore:
 
     def __init__(self, folder: Path) -> None:
         """Raises ArenaError V2064 when the folder can't be made."""
-        self.folder = folder
+        self.folder, self._files, self._parts = folder, folder / "files", folder / "parts"
         with coded(folder):
             for path in (self._files, self._parts):
                 path.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -319,14 +319,6 @@ class ReleaseStore:
         except FileNotFoundError:
             return False
 
-    @property
-    def _files(self) -> Path:
-        return self.folder / "files"
-
-    @property
-    def _parts(self) -> Path:
-        return self.folder / "parts"
-
     def _read(self, name: str) -> SignedRelease | None:
         with coded(self.folder / name), contextlib.suppress(FileNotFoundError, *UNREADABLE_JSON):
             return read_canonical((self.folder / name).read_bytes(), SignedRelease)
@@ -346,15 +338,6 @@ class ReleaseStore:
             yield
         finally:
             os.close(handle)
-
-
-@contextlib.contextmanager
-def coded(path: Path) -> Iterator[None]:
-    """What the file system refuses in the block is V2064."""
-    try:
-        yield
-    except OSError as error:
-        raise ArenaError("V2064", f"{path}: {error.strerror or error}") from error
 
 
 def require_room(folder: Path, wanted_bytes: int = 0) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 import zstandard
 
-from arena.exchange.operator_files import coded, require_room
+from arena.exchange.operator_files import require_room
 from arena.exchange.port import LogDigest
 from arena.export.files import read_rows
 from arena.export.model import LogRow
@@ -27,7 +27,7 @@ from arena.records.log import ORIGIN_PREFIX, Checkpoint, LogStart
 from arena.records.log import note_sha256 as sha256_of
 from foundation.canonical import UNREADABLE_JSON, file_sha256
 from foundation.codes import LOG_UNFIT
-from foundation.durable_files import SCRATCH, move_into_place, write_whole
+from foundation.durable_files import SCRATCH, coded, move_into_place, write_whole
 from foundation.errors import ArenaError
 
 RACES_KEPT = 8

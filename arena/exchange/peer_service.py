@@ -35,6 +35,7 @@ from arena.race.agreement import RevealGate
 from arena.records.log import note_sha256 as sha256_of
 from arena.records.model import EvaluationRecord, SettlementRecord, SignedRecord, VerdictRecord
 from arena.records.port import EVERY_STATE
+from arena.records.verification import batches_of
 from arena.store.postgres import PostgresStore
 from arena.submissions.model import SignedSubmission, signed_submission
 from foundation.errors import ArenaError
@@ -192,15 +193,11 @@ class PeerService:
             self._reading[caller] -= 1
 
     async def _own_pages(self, after_seq: int, to_seq: int, race_id: str) -> AsyncGenerator[list[LogRow]]:
-        waiting: list[SignedRecord] = []
-        async for record in self._store.records(self.hotkey, after_seq=after_seq, page=PAGE_ROWS):
-            if record.seq > to_seq:
-                break
-            waiting.append(record)
-            if len(waiting) == PAGE_ROWS:
-                yield await asyncio.to_thread(shown_rows, waiting, race_id, to_seq)
-                waiting = []
-        yield await asyncio.to_thread(shown_rows, waiting, race_id, to_seq)
+        records = self._store.records(self.hotkey, after_seq=after_seq, page=PAGE_ROWS)
+        async for page in batches_of(records, PAGE_ROWS):
+            yield await asyncio.to_thread(shown_rows, page, race_id, to_seq)
+            if page[-1].seq >= to_seq:
+                return
 
     async def _held_pages(self, entry: HeldLog, after_seq: int, to_seq: int) -> AsyncGenerator[list[LogRow]]:
         rows = self._logs.all_rows(entry, after_seq)

@@ -36,6 +36,7 @@ from arena.records.model import (
     SignedRecord,
     Subject,
     VerdictRecord,
+    envelope_of,
 )
 from arena.secrets import find_secrets, holds_secret, scrub
 from arena.visibility.rule import Moment, Thing, may_see, settlement_moment, standing_of
@@ -214,13 +215,10 @@ class Page(msgspec.Struct, frozen=True):
     bodies: dict[str, bytes] = {}  # those that are restored already
 
 
-class Assembled(msgspec.Struct, frozen=True, kw_only=True):
+class Assembled(Envelope, frozen=True, kw_only=True):
     """One record as it goes out."""
 
-    seq: int
     race_id: str
-    prev: str
-    content_sha256: str
     line: bytes  # of log/, without its end; empty where only views are made
     kind: str = ""  # "" for a stub
     withheld: Withheld | None = None
@@ -334,7 +332,7 @@ def log_row(
 ) -> LogRow:
     """A record's row: whole with `content`, a stub with `withheld`."""
     return LogRow(
-        **{name: getattr(record, name) for name in Envelope.__struct_fields__},
+        **envelope_of(record),
         content=None if content is None else msgspec.Raw(content),
         body=None if body is None else msgspec.Raw(body),
         withheld=withheld,
@@ -353,10 +351,8 @@ def _row(
     """A record whole, or a stub."""
     is_whole = content is not None and withheld is None
     return Assembled(
-        seq=record.seq,
+        **envelope_of(record),
         race_id=race_of(content) if content else "",
-        prev=record.prev,
-        content_sha256=record.content_sha256,
         line=whole_line(record, body) if is_whole else msgspec.json.encode(log_row(record, withheld=withheld)),
         kind=kind_of(content) if content is not None and is_whole else "",
         withheld=withheld,

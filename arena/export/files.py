@@ -26,7 +26,7 @@ from arena.chain.port import Signer, Verifier
 from arena.export.model import MANIFEST_DOMAIN, MANIFEST_VERSION, LogRow, Manifest, ShardFile, Trajectory, Withheld
 from arena.records.model import Envelope
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes, read_canonical
-from foundation.durable_files import SCRATCH, move_into_place, sync_path, write_whole
+from foundation.durable_files import SCRATCH, coded, move_into_place, sync_path, write_whole
 from foundation.errors import ArenaError
 from foundation.long_work import PhaseProgress
 
@@ -66,7 +66,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     to it, and when a file can't be written.
     """
     folder = folder.absolute()  # "." has no name
-    try:
+    with coded(folder, "V2027"):
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise ArenaError("V2027", f"{folder} holds something already; choose another --out")
         part = folder.with_name(f".{folder.name}{SCRATCH}")
@@ -85,8 +85,6 @@ def whole_folder(folder: Path) -> Iterator[Path]:
             raise ArenaError("V2027", f"another command is writing to {folder}") from None
         finally:
             os.close(descriptor)
-    except OSError as error:
-        raise ArenaError("V2027", f"{folder}: {error.strerror or error}") from error
 
 
 LOG_ROWS_PER_ROW = 10  # a shard has at most so many log rows per row the request allows it: stubs are small, not free

@@ -43,7 +43,6 @@ from arena.records.body import decode_content
 from arena.records.inspection import RecordFinding, inspect
 from arena.records.log import Checkpoint, read_checkpoint
 from arena.records.model import (
-    Envelope,
     EvaluationRecord,
     RecordContent,
     ReleaseRecord,
@@ -51,6 +50,7 @@ from arena.records.model import (
     SignedRecord,
     VerdictRecord,
     entry_of,
+    envelope_of,
 )
 from arena.records.verification import LogCheck, VerifyReport
 from arena.secrets import holds_secret
@@ -310,8 +310,7 @@ class _Rows:
 
 
 def _signed(row: LogRow, seq: int, content: bytes) -> SignedRecord:
-    envelope = {name: getattr(row, name) for name in Envelope.__struct_fields__}
-    return SignedRecord(**envelope | {"seq": seq}, content=content)
+    return SignedRecord(**envelope_of(row) | {"seq": seq}, content=content)
 
 
 def _stub(row: LogRow, line: bytes, scrubbed: Trajectory | None) -> Assembled:
@@ -324,8 +323,14 @@ def _stub(row: LogRow, line: bytes, scrubbed: Trajectory | None) -> Assembled:
             raise _wrong(row.seq, "its scrubbed trajectory is of another record")
         if holds_secret(msgspec.json.encode(scrubbed)):
             raise _wrong(row.seq, "its scrubbed trajectory holds what looks like a credential")
-    envelope = {name: getattr(row, name) for name in ("seq", "prev", "content_sha256", "withheld")}
-    return Assembled(**envelope, race_id="", line=line, trajectory=scrubbed, is_scrubbed=scrubbed is not None)
+    return Assembled(
+        **envelope_of(row),
+        race_id="",
+        line=line,
+        withheld=row.withheld,
+        trajectory=scrubbed,
+        is_scrubbed=scrubbed is not None,
+    )
 
 
 def _compare(stated: Manifest, derived: Manifest) -> list[Wrong]:

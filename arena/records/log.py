@@ -16,13 +16,13 @@ import hashlib
 import hmac
 import re
 from collections.abc import Iterable, Sequence
-from typing import Literal, NewType, Protocol
+from typing import Literal, NewType
 
 import msgspec
 
 from arena.chain.keys import canonical_hotkey
 from arena.chain.port import Commitment, Signer, Verifier
-from arena.records.model import SIGNATURE_DOMAIN, Envelope, Head, SignedRecord, StoredCheckpoint
+from arena.records.model import SIGNATURE_DOMAIN, Envelope, Head, StoredCheckpoint
 from foundation.errors import ArenaError
 
 SEQ_BYTES = 8
@@ -59,7 +59,7 @@ def message_of(record: Envelope) -> bytes:
     return signing_message(record.validator, record.seq, record.prev, record.content_sha256)
 
 
-def head_after(record: SignedRecord) -> Head:
+def head_after(record: Envelope) -> Head:
     """The head once this record is in the log."""
     return Head(record.seq, record_hash(record.prev, record.content_sha256))
 
@@ -148,19 +148,6 @@ class LogStart(msgspec.Struct, frozen=True, kw_only=True):
     peaks: tuple[str, ...] = ()  # roots of the complete subtrees
 
 
-class Linked(Protocol):
-    """What says where a record stands."""
-
-    @property
-    def seq(self) -> int: ...
-
-    @property
-    def prev(self) -> str: ...
-
-    @property
-    def content_sha256(self) -> str: ...
-
-
 class LogWalk:
     """Where one log stands after the records that were taken."""
 
@@ -201,18 +188,18 @@ class LogWalk:
             validator=self.validator, after_seq=self.seq, head=self.head.hash if self.seq else "", peaks=peaks
         )
 
-    def misplaced(self, record: Linked) -> tuple[Literal["sequence", "chain"], str] | None:
+    def misplaced(self, record: Envelope) -> tuple[Literal["sequence", "chain"], str] | None:
         """Why a record does not come next; None where it does."""
         if record.seq != self.seq + 1:
             return "sequence", f"record {self.seq + 1} was expected here, {record.seq} came"
         return None if record.prev == self.head.hash else ("chain", f"it does not follow record {self.seq}")
 
-    def take(self, record: Linked) -> None:
+    def take(self, record: Envelope) -> None:
         """Go over a record, in its place or not."""
         self.tree.append(signing_message(self.validator, record.seq, record.prev, record.content_sha256))
-        self.head = Head(record.seq, record_hash(record.prev, record.content_sha256))
+        self.head = head_after(record)
 
-    def follow(self, record: Linked) -> None:
+    def follow(self, record: Envelope) -> None:
         """Go over the next record. Raises ArenaError V2050 when it does not follow the last one."""
         if wrong := self.misplaced(record):
             raise ArenaError("V2050", f"{self.validator}: record {record.seq}: {wrong[1]}")

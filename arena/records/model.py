@@ -375,11 +375,9 @@ class StoredBody(msgspec.Struct, frozen=True, kw_only=True):
     content: bytes
 
 
-class BodyFrame(msgspec.Struct, frozen=True, kw_only=True):
+class BodyFrame(StoredBody, frozen=True, kw_only=True):
     """A body at rest: one zstd frame of its canonical bytes. `size` is the number of bytes before compression."""
 
-    body_sha256: str
-    content: bytes
     size: int
 
 

@@ -183,9 +183,6 @@ class HeadMovedError(ArenaError):
 class LeaseLostError(ArenaError):
     """V2022: the lease ran out, was given back or is another's. The work done under it does not count."""
 
-    def __init__(self, detail: str = "") -> None:
-        super().__init__("V2022", detail)
-
 
 class RecordStore(Protocol):
     """The part of a store that this room writes and reads; `arena.store.postgres.PostgresStore` says what each method

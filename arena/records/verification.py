@@ -481,7 +481,7 @@ async def _next(batches: AsyncIterator[list[Entry]]) -> list[Entry]:
 
 async def _loaded(entries: AsyncIterable[Entry], bodies_of: BodiesOf) -> AsyncIterator[list[Entry]]:
     """Entries in batches, each evaluation with the body it names where one is stored."""
-    async for batch in _batches(entries):
+    async for batch in batches_of(entries):
         validator = batch[0].validator  # of all: they are of one log
         named = {
             entry.seq: entry.filing.body_sha256
@@ -500,7 +500,8 @@ async def _loaded(entries: AsyncIterable[Entry], bodies_of: BodiesOf) -> AsyncIt
         ]
 
 
-async def _batches(rows: AsyncIterable[T], size: int = BATCH) -> AsyncIterator[list[T]]:
+async def batches_of(rows: AsyncIterable[T], size: int = BATCH) -> AsyncIterator[list[T]]:
+    """What comes, `size` at a time."""
     batch: list[T] = []
     async for row in rows:
         batch.append(row)

@@ -117,7 +117,7 @@ def coded_errors() -> Iterator[None]:
         if state == "AR001":
             raise HeadMovedError(about) from error
         if state == "AR002":
-            raise LeaseLostError(about) from error
+            raise LeaseLostError("V2022", about) from error
         if state in _SCHEMA:
             raise ArenaError("V2023", about) from error
         if state.startswith(_REFUSED):

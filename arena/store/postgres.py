@@ -91,7 +91,7 @@ class PostgresStore:
 
     def __init__(self, session: Session, validator: str, objects: BodyObjects | None = None) -> None:
         self._session = session
-        self._validator = validator
+        self.validator = validator  # the hotkey this store writes for
         self._objects = objects
 
     @classmethod
@@ -128,11 +128,6 @@ class PostgresStore:
             await session.close()
             raise
         return cls(session, hotkey or "", objects)
-
-    @property
-    def validator(self) -> str:
-        """The hotkey this store writes for."""
-        return self._validator
 
     async def close(self) -> None:
         """Close the connections, and let go of the hotkey."""
@@ -178,15 +173,15 @@ class PostgresStore:
     async def _append(
         self, records: Sequence[SignedRecord], bodies: Sequence[StoredBody], ending: dict[str, object]
     ) -> Head:
-        """`ending`: how a lease ends by it. the SQL function `append` checks the head and ends the lease."""
+        """`ending`: how a lease ends by it. The SQL function `append` checks the head and ends the lease."""
         for place, record in enumerate(records):  # the server takes the head from the first one and counts on
-            if record.validator != self._validator:
-                raise ArenaError("V2022", f"a record of {record.validator} in the store of {self._validator}")
+            if record.validator != self.validator:
+                raise ArenaError("V2022", f"a record of {record.validator} in the store of {self.validator}")
             if record.seq != records[0].seq + place:
                 raise ArenaError("V2025", f"records of one append must follow each other, not {record.seq}")
         frames = await compress_bodies(bodies)
         if self._objects and frames:  # durable before any row says so; an append that fails leaves harmless objects
-            await self._objects.put(self._validator, frames)
+            await self._objects.put(self.validator, frames)
         rows = await self._call(
             "append",
             seq=records[0].seq,
@@ -307,8 +302,8 @@ class PostgresStore:
     async def put_checkpoint(self, checkpoint: StoredCheckpoint) -> None:
         """Keep a signed checkpoint of this hotkey; one of the same size and note is kept once. Raises ArenaError V2022
         for another hotkey's, and for another note of that size: a validator does not sign two states of one size."""
-        if checkpoint.validator != self._validator:
-            raise ArenaError("V2022", f"a checkpoint of {checkpoint.validator} in the store of {self._validator}")
+        if checkpoint.validator != self.validator:
+            raise ArenaError("V2022", f"a checkpoint of {checkpoint.validator} in the store of {self.validator}")
         await self._call("put_checkpoint", size=checkpoint.size, note=checkpoint.note, signed_ms=checkpoint.signed_ms)
 
     async def put_anchor(self, size: int, note_sha256: str, block: int) -> None:
@@ -398,10 +393,14 @@ class PostgresStore:
         """Store a submission, unless this version is there already; one that was withdrawn, or refused with an earlier
         commitment, is replaced. `is_alone`: and unless another of its hotkey waits. Returns the row that stands then:
         this version's, or the waiting one's."""
+        try:
+            content = source.encode()
+        except UnicodeEncodeError as error:
+            raise ArenaError("V2025", f"not UTF-8: {error.reason}") from error
         rows = await self._call(
             "put_submission",
             name=submission.name,
-            source=_utf8(source),
+            source=content,
             submitted_ms=submission.submitted_ms,
             signature=submission.signature,
             state=submission.state,
@@ -550,18 +549,18 @@ class PostgresStore:
 
     async def _call(self, function: str, **values: object) -> Sequence[Row[Any]]:
         """The rows that a writing function of ours returns."""
-        return await self._session.call(function, validator=self._validator, **values)
+        return await self._session.call(function, validator=self.validator, **values)
 
     async def _rows(self, query: str, **values: object) -> Sequence[Row[Any]]:
         """The rows of our own that a query finds."""
-        return await self._session.rows(query, validator=self._validator, **values)
+        return await self._session.rows(query, validator=self.validator, **values)
 
     def _of(self, validator: str | None) -> str:
-        return self._validator if validator is None else validator
+        return self.validator if validator is None else validator
 
     def _read_lease(self, row: Row[Any]) -> Lease:
         about = {name: value for name, value in row._mapping.items() if name != "work"}
-        return Lease(item=msgspec.json.decode(row.work, type=WorkItem), validator=self._validator, **about)
+        return Lease(item=msgspec.json.decode(row.work, type=WorkItem), validator=self.validator, **about)
 
 
 def _read_record(validator: str, row: Row[Any]) -> SignedRecord:
@@ -580,13 +579,6 @@ def _envelope(validator: str, row: Row[Any]) -> dict[str, Any]:
 
 def _read_all(rows: Sequence[Row[Any]], kind: type[T]) -> list[T]:
     return [msgspec.convert(dict(row._mapping), kind) for row in rows]
-
-
-def _utf8(text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise ArenaError("V2025", f"not UTF-8: {error.reason}") from error
 
 
 def _read_submission(fields: dict[str, Any]) -> StoredSubmission:

@@ -72,8 +72,10 @@ def next_allowed_block(
     """The first block at which a new commitment of a hotkey counts, by its submissions in these states: what the gate
     has looked at. 0 for a hotkey without a past."""
     mine = (each for each in stored if each.subject.miner_hotkey == hotkey and each.state in states)
-    costs = ((each, cooldown_blocks(cooldown_class(read_report(each)), rules)) for each in mine)
-    return max((each.subject.commitment_block + cost for each, cost in costs), default=0)
+    reports = ((each.subject.commitment_block, read_report(each)) for each in mine)
+    # without a report, or under review, it counts as accepted
+    ends = ((block, (report and report.severity) or "accepted") for block, report in reports)
+    return max((block + cooldown_blocks(ended, rules) for block, ended in ends), default=0)
 
 
 def refused_by_cooldown(costs: Mapping[Subject, int]) -> dict[Subject, int]:
@@ -97,11 +99,6 @@ def cooldown_blocks(ended: CooldownClass, rules: CooldownRules) -> int:
     """What a submission costs, in blocks. A file that could not be read costs nothing."""
     costs = {"accepted": rules.accepted_blocks, "integrity": rules.integrity_blocks, "security": rules.security_blocks}
     return costs.get(ended, 0)
-
-
-def cooldown_class(report: GateReport | None) -> CooldownClass:
-    """How a submission with this gate report ended. One without a report, or under review, counts as accepted."""
-    return "accepted" if report is None or report.severity is None else report.severity
 
 
 def read_report(submission: StoredSubmission) -> GateReport | None:

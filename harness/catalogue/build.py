@@ -30,6 +30,7 @@ import numpy.typing as npt
 import orjson
 
 from foundation.canonical import content_hash
+from foundation.durable_files import coded
 from foundation.errors import ArenaError
 from foundation.long_work import Progress, no_progress
 from harness.catalogue import layout
@@ -394,15 +395,12 @@ def read_intake(plain: Path, *, is_strict: bool, progress: Progress) -> FirstPas
     intake, total, position = FirstPass(), plain.stat().st_size, 0
     if total == 0:
         raise ArenaError("P4005", f"{plain}: the documents file is empty")
-    try:
-        with plain.open("rb", buffering=1 << 20) as stream:
-            for number, line in enumerate(stream, start=1):
-                if number % STRIDE == 0:
-                    progress("read", position, total)
-                _take_line(intake, line, number, position, is_strict)
-                position += len(line)
-    except OSError as error:
-        raise ArenaError("V2027", f"{plain}: {error.strerror or error}") from error
+    with coded(plain, "V2027"), plain.open("rb", buffering=1 << 20) as stream:
+        for number, line in enumerate(stream, start=1):
+            if number % STRIDE == 0:
+                progress("read", position, total)
+            _take_line(intake, line, number, position, is_strict)
+            position += len(line)
     progress("read", total, total)
     return intake
 
@@ -488,12 +486,9 @@ def read_line(line: bytes) -> IndexLine:
 def read_products(path: Path) -> Iterator[Product]:
     """Every product of a documents file, plain or compressed, in file order. Raises ArenaError P4005 naming the line,
     V2027."""
-    try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
-            for number, line in enumerate(stream, start=1):
-                yield _product_of(line, f"{path.name} line {number}")
-    except OSError as error:
-        raise ArenaError("V2027", f"{path}: {error.strerror or error}") from error
+    with coded(path, "V2027"), gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            yield _product_of(line, f"{path.name} line {number}")
 
 
 def _product_of(line: bytes, place: str) -> Product:

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foundation.canonical import content_hash, file_sha256
-from foundation.durable_files import move_into_place
+from foundation.durable_files import coded, move_into_place
 from foundation.errors import ArenaError
 
 FORMAT = "arena-index/1"
@@ -187,12 +187,10 @@ def folder_in_the_making(target: Path, manifest_name: str) -> Iterator[Path]:
         raise ArenaError("V2027", f"{target} exists and is not such an index; choose another folder")
     mark = secrets.token_hex(4)
     making = target.with_name(f".{target.name}.{mark}.making")
-    try:
+    with coded(making.parent, "V2027"):
         _remove_abandoned(target)
         making.mkdir(parents=True)
         lock = _lock(making)
-    except OSError as error:
-        raise ArenaError("V2027", f"{making.parent}: {error.strerror or error}") from error
     try:
         yield making
         if target.exists():

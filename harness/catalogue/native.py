@@ -53,7 +53,8 @@ class IndexedCatalogue(abc.ABC):
 
     def __init__(self, columns: Columns, content_sha256: str, *, hit_cap: int, unfiltered_cap: int) -> None:
         """Filters see the best `hit_cap` hits; the best `unfiltered_cap` make a page that nothing is filtered from."""
-        self._columns, self._content_sha256 = columns, content_sha256
+        self._columns = columns
+        self.content_sha256 = content_sha256  # identity of documents and index together
         self._hit_cap, self._unfiltered_cap = hit_cap, unfiltered_cap
         self._product_at = functools.lru_cache(maxsize=_PRODUCTS_CACHED)(self._read_product)
 
@@ -64,11 +65,6 @@ class IndexedCatalogue(abc.ABC):
     @abc.abstractmethod
     def _read_product(self, number: int) -> Product:
         """The product of a document. Raises ArenaError U3010."""
-
-    @property
-    def content_sha256(self) -> str:
-        """Identity of documents and index together."""
-        return self._content_sha256
 
     def __len__(self) -> int:
         return len(self._columns.ids)

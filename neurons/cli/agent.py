@@ -16,6 +16,7 @@ import typer
 from arena.gate.rules import RULES, GateReport, what_to_change
 from foundation.canonical import text_hash
 from foundation.codes import NOT_RECORDED, lookup
+from foundation.durable_files import coded
 from foundation.errors import ArenaError, render
 from neurons.cli.exit_codes import EXIT_FAILED, exit_code
 from neurons.cli.options import BenchFlags, command
@@ -245,10 +246,8 @@ def _summary_lines(done: Sequence[RunRow], is_scripted: bool) -> Iterator[str]:
 
 def read_agent(path: Path) -> bytes:
     """The bytes of an agent file. Raises ArenaError A1009."""
-    try:
+    with coded(path, "A1009"):
         return path.read_bytes()
-    except OSError as error:
-        raise ArenaError("A1009", f"{path}: {error.strerror}") from error
 
 
 def source_of(raw: bytes) -> str:

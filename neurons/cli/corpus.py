@@ -40,7 +40,7 @@ from training.corpus.gates import codes_of, gates
 from training.corpus.model import ExecutedTrace, RejectCode, Trace
 
 if TYPE_CHECKING:
-    from training.corpus.building import Built
+    from training.corpus.building import Built, Filtered
     from training.corpus.report import Funnel
     from training.rewriting.writing import RewriteReport
     from training.trac.asking import Asker, Price, Usage
@@ -106,8 +106,8 @@ def build(
     coefficient, the five format rejects, the agentic split, duplicates, one to two traces a problem; held-out problems
     are kept out whatever is switched off. With --rewritten, runs that code drove stand with the thoughts that were
     written for them, marked by their provenance. OUT gets Parquet, dataset card, lineage, funnel, every rejection
-    with its codes, and report.html. A corpus is never changed. An
-    export in an object store is brought into the state folder; a cluster's machines fetch its shards.
+    with its codes, and report.html. A corpus is never changed. An export in an object store is brought into the state
+    folder; a cluster's machines fetch its shards.
 
     Exit code 1 when nothing passes (the funnel says why), 2 for unreadable files or rules, 4 for a changed export.
 
@@ -144,21 +144,25 @@ def build(
         sources = with_rewrites(sources, rewritten or (), distilled_prompt())
         task = selection.Task(arms=(plan,), tokenizer=tokenizer, known_ids=known)
         filtered = building.filter_sources(sources, task, arms, guard, **ways)
-    empty = {arm.name: one for arm, one in zip(filtered.arms, filtered.funnels, strict=True) if not one.kept}
-    if empty:
-        show({"built": [], "funnels": empty}, [_funnel_text(one) for one in list(empty.values())[:1]])
-        raise ArenaError("V2147", "" if len(filtered.arms) == 1 else f"under {', '.join(empty)}")
+    _show_empty(filtered)
     with show_progress(is_quiet=is_json()) as bar:
         made = {"partition_sha256": guard.partition_sha256, "code_commit": code_commit()}
         built = building.write_filtered(filtered, out, guard, **made, executor=executor, progress=bar)
     show({"built": built}, _built_lines(built))
 
 
+def _show_empty(filtered: Filtered) -> None:
+    """Show the funnel of a filter that lets nothing through: nothing is written then (V2147)."""
+    empty = {arm.name: one for arm, one in zip(filtered.arms, filtered.funnels, strict=True) if not one.kept}
+    if empty:
+        show({"built": [], "funnels": empty}, [_funnel_text(next(iter(empty.values())))])
+
+
 def _ids_in(catalogue: Path) -> frozenset[str]:
     """The ids of a catalogue's products."""
     from harness.catalogue.native import open_catalogue
 
-    return frozenset(one.product_id for one in open_catalogue(catalogue).products())
+    return frozenset(open_catalogue(catalogue).product_ids())
 
 
 @command(app, "show")

@@ -112,7 +112,7 @@ class StoreFlags:
     state_dir: StateDirOption = None
 
     def run(self, work: Callable[[PostgresStore], Coroutine[Any, Any, T]], *, is_owner: bool = False) -> T:
-        """What `work` returns, given the store. Raises ArenaError as `open_store`."""
+        """What `work` returns, given the store. Raises ArenaError as `open`."""
 
         async def opened() -> T:
             async with self.open(is_owner=is_owner) as store:
@@ -120,9 +120,31 @@ class StoreFlags:
 
         return asyncio.run(opened())
 
-    def open(self, *, is_owner: bool = False) -> contextlib.AbstractAsyncContextManager[PostgresStore]:
-        """The store, as `open_store` opens it."""
-        return open_store(self.dsn, self.state_dir, is_owner=is_owner)
+    @contextlib.asynccontextmanager
+    async def open(self, *, is_owner: bool = False) -> AsyncIterator[PostgresStore]:
+        """The store; an embedded server runs while the block does. Raises ArenaError V2021, V2022, V2023, V2027, V2028,
+        V2029.
+
+        `is_owner`: as the owner of a state folder's server, who reads every log in it.
+        """
+        from arena.store.objects import open_objects
+        from arena.store.postgres import PostgresStore
+
+        location = location_of(self.dsn, self.folder)
+        objects = open_objects(location.objects) if location.objects else None
+        login = location.dsn
+        with contextlib.ExitStack() as stack:
+            if location.kind == "embedded":
+                from arena.store.embedded import start_embedded
+
+                server = start_embedded(self.folder)
+                stack.callback(server.stop)
+                login = server.owner_dsn if is_owner else login
+            store = await PostgresStore.open(login, objects=objects)
+            try:
+                yield store
+            finally:
+                await store.close()
 
     @property
     def folder(self) -> Path:
@@ -272,34 +294,6 @@ def _flat(function: Callable[..., object], has_json: bool) -> Callable[..., None
 
 # -- what a command reads from a store
 MESSAGE_NOT_FOUND = "no record matches {which!r}; give a number, or the beginning of a record, body or attempt id"
-
-
-@contextlib.asynccontextmanager
-async def open_store(dsn: str, state_dir: Path | None, *, is_owner: bool = False) -> AsyncIterator[PostgresStore]:
-    """The store of a DSN or a state folder; an embedded server runs while the block does. Raises ArenaError V2021,
-    V2022, V2023, V2027, V2028, V2029.
-
-    `is_owner`: as the owner of a state folder's server, who reads every log in it.
-    """
-    from arena.store.objects import open_objects
-    from arena.store.postgres import PostgresStore
-
-    folder = state_folder(state_dir)
-    location = location_of(dsn, folder)
-    objects = open_objects(location.objects) if location.objects else None
-    login = location.dsn
-    with contextlib.ExitStack() as stack:
-        if location.kind == "embedded":
-            from arena.store.embedded import start_embedded
-
-            server = start_embedded(folder)
-            stack.callback(server.stop)
-            login = server.owner_dsn if is_owner else login
-        store = await PostgresStore.open(login, objects=objects)
-        try:
-            yield store
-        finally:
-            await store.close()
 
 
 def state_folder(given: Path | None) -> Path:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -274,19 +273,17 @@ def reword(
     line and mode 0600. Next: `arena problems partition` and `seal`.
     """
     from arena.bank.rephrasing import Rewording, Sampling, reword
+    from training.rollouts.rollout import for_each
 
     refuse_existing(out)
     problems = read_file(path)
     upstream = SdkUpstream("reword", base_url, os.environ.get("OPENAI_API_KEY", ""), _TIMEOUT_MS)
     sampling = Sampling(model=model, temperature_e4=round(temperature * 10_000), seed=seed)
     made: list[Rewording] = []
-    with show_progress(is_quiet=is_json()) as progress, ThreadPoolExecutor(parallel) as pool:
-        try:
-            for one in pool.map(lambda problem: reword(problem, upstream, sampling, attempts), problems):
-                made.append(one)
-                progress("reword", len(made), len(problems))
-        finally:
-            pool.shutdown(cancel_futures=True)
+    with show_progress(is_quiet=is_json()) as progress:
+        for one in for_each(problems, lambda problem: reword(problem, upstream, sampling, attempts), parallel):
+            made.append(one)
+            progress("reword", len(made), len(problems))
     write_whole(out, "".join(f"{line}\n" for line in write_problems(one.problem for one in made)).encode(), mode=0o600)
     told = {"problems": len(made), "reworded": sum(one.failure is None for one in made), "path": str(out)}
     kept = [

@@ -22,6 +22,7 @@ from arena.export.files import MANIFEST, bring_export, is_location, read_manifes
 from arena.export.model import LogRange
 from arena.records.log import Checkpoint, read_checkpoint, require_anchor
 from arena.records.model import StoredCheckpoint
+from foundation.durable_files import coded
 from foundation.errors import ArenaError
 from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_USAGE
 from neurons.cli.options import MESSAGE_NOT_FOUND, ClusterOption, StoreFlags, ValidatorOption, find_record, state_folder
@@ -240,10 +241,8 @@ def _read_points(paths: list[Path]) -> list[Checkpoint]:
 
 def _read_note(path: Path) -> str:
 
-    try:
+    with coded(path, "V2027"):
         return path.read_bytes().decode(errors="replace")
-    except OSError as error:
-        raise ArenaError("V2027", f"{path}: {error.strerror or error}") from error
 
 
 def _subtensor(chain: str, netuid: int, state_dir: Path | None) -> Subtensor | None:

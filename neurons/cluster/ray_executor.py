@@ -41,11 +41,6 @@ _VALIDATOR = re.compile(  # of a command line whose words are cut to their file 
 _work: tuple[str, Callable[[Any], Any]] | None = None  # of a worker process: the function it was sent last, by its name
 
 
-def processes_for(records: int) -> int:
-    """One process a core where there are so many records that starting them pays, else 0."""
-    return len(os.sched_getaffinity(0)) if records >= PARALLEL_FROM else 0
-
-
 @contextlib.contextmanager
 def open_executor(cluster: str, processes: int | None, records: int, *, state_dir: Path | None) -> Iterator[Executor]:
     """The cluster at that address, or `local`; where that is "", so many processes, with 0 this one, and with None as
@@ -57,7 +52,8 @@ def open_executor(cluster: str, processes: int | None, records: int, *, state_di
         with open_cluster(cluster, _say_lost, state_dir and state_dir.absolute()) as executor:
             yield executor
         return
-    yield executor_of(processes_for(records) if processes is None else processes, _say_lost)
+    worth = len(os.sched_getaffinity(0)) if records >= PARALLEL_FROM else 0  # one a core
+    yield executor_of(worth if processes is None else processes, _say_lost)
 
 
 def _say_lost(lost: int) -> None:

@@ -28,7 +28,7 @@ from arena.gate.likeness import Sketch
 from arena.policies import POLICIES
 from arena.policy import Policy
 from foundation.canonical import content_hash, text_hash
-from foundation.durable_files import write_whole
+from foundation.durable_files import coded, write_whole
 from foundation.errors import ArenaError
 from harness.agents.registry import published_sources
 from harness.catalogue.analysis import analyzer_sha256
@@ -133,11 +133,9 @@ def prepare_suite(settings: Settings, policy: Policy, own_hotkey: str = "") -> t
         return _first_of_each(shipped.problems, count)
     seed = int(text_hash(f"agent-arena/suite/{name}")[:15], 16)
     problems = synthesize(catalogue_products(settings), seed=seed, counts=spread_evenly(count))
-    try:
+    with coded(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, "".join(f"{line}\n" for line in write_problems(problems)).encode())
-    except OSError as error:
-        raise ArenaError("V2064", f"{path}: {error.strerror or error}") from error
     return problems
 
 

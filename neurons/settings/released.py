@@ -21,7 +21,7 @@ from arena.gate.likeness import Sketch, decode_sketch, encode_sketch, make_sketc
 from arena.policy import Policy
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes, read_canonical
 from foundation.codes import FILE_UNUSABLE
-from foundation.durable_files import write_whole
+from foundation.durable_files import coded, write_whole
 from foundation.errors import ArenaError, Failure
 from neurons.settings.inputs import shared_titles_folder, suite_folder
 from neurons.settings.settings import Settings
@@ -115,11 +115,9 @@ def keep_sketch(state_dir: Path, program: Path) -> Path:
 
 
 def _kept(path: Path, content: bytes) -> Path:
-    try:
+    with coded(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, content)
-    except OSError as error:
-        raise ArenaError("V2064", f"{path}: {error.strerror or error}") from error
     return path
 
 
@@ -136,7 +134,7 @@ def place_files(
         if folder is None:
             continue
         path = folder / file.name
-        try:
+        with coded(path):
             # A batch may have come by hand under another name; two of one round would serve no race.
             standing = folder.glob("*.sealed.json") if file.kind == "batch" else [path] if path.exists() else []
             if any(filecmp.cmp(other, store.path_of(file), shallow=False) for other in standing):
@@ -151,8 +149,6 @@ def place_files(
                 os.link(store.path_of(file), path)
             else:
                 write_whole(path, store.content(file), mode=MODE)
-        except OSError as error:
-            raise ArenaError("V2064", f"{path}: {error.strerror or error}") from error
     return tuple(failures)
 
 

@@ -39,6 +39,7 @@ from arena.chain.port import Verifier
 from arena.export.files import whole_folder
 from arena.export.forms import arrow_type
 from foundation.canonical import canonical_bytes, file_sha256
+from foundation.durable_files import coded
 from foundation.errors import ArenaError
 from foundation.executors import HERE, Executor
 from foundation.long_work import Progress, no_progress
@@ -417,10 +418,8 @@ def open_sources(
         hashes.add(export.manifest_sha256)
         is_trusted |= not export.is_verified
     for path in foreign:
-        try:
+        with coded(path, "V2027"):
             sha256 = file_sha256(path)
-        except OSError as wrong:
-            raise ArenaError("V2027", f"{path}: {wrong.strerror}") from None
         if sha256 not in hashes:
             shards += foreign_shards(path)
         hashes.add(sha256)

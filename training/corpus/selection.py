@@ -27,6 +27,7 @@ from typing import Any
 
 import msgspec
 
+from foundation.durable_files import coded
 from foundation.errors import ArenaError
 from foundation.executors import HERE, Executor
 from foundation.long_work import Progress, no_progress
@@ -206,14 +207,12 @@ def appraise(
     `progress` is told of shards. Raises what a shard raises when it is read, ArenaError V2120 for a
     tokenizer, V2027 for a full disk, and V2052 for a shard that is lost again and again.
     """
-    try:
+    with coded(tempfile.gettempdir(), "V2027"):
         appraised = Appraised()
         work = functools.partial(_appraise_packed, task, guard)
         for done, packed in enumerate(executor.map(work, enumerate(shards), died=_DIED), 1):
             appraised.add(_UNPACK_SHARD.decode(packed))
             progress("filter", done, len(shards))
-    except OSError as wrong:
-        raise ArenaError("V2027", f"{tempfile.gettempdir()}: {wrong.strerror}") from None
     return appraised
 
 

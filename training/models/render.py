@@ -141,20 +141,11 @@ class Qwen3Codec:
         self._renderer: Any = create_renderer(self.tokenizer, Qwen3RendererConfig())
         template = str(self.tokenizer.chat_template or "")
         software = f"renderers {version('renderers')} tokenizers {version('tokenizers')}"
-        self._identity = hashlib.sha256(b"\n".join([tokens, template.encode(), software.encode()])).hexdigest()
+        # of tokenizer, template and the versions of renderer and tokenizer library
+        self.identity_sha256 = hashlib.sha256(b"\n".join([tokens, template.encode(), software.encode()])).hexdigest()
         self._empty_thought = tuple(self.tokenizer.encode(EMPTY_THOUGHT, add_special_tokens=False))
-        self._template_only: tuple[int, ...] = tuple(map(self.tokenizer.convert_tokens_to_ids, TEMPLATE_ONLY))
+        self.template_only_ids: tuple[int, ...] = tuple(map(self.tokenizer.convert_tokens_to_ids, TEMPLATE_ONLY))
         self._require_parity(folder)
-
-    @property
-    def identity_sha256(self) -> str:
-        """Of tokenizer, template and the versions of renderer and tokenizer library."""
-        return self._identity
-
-    @property
-    def template_only_ids(self) -> tuple[int, ...]:
-        """Ids of `TEMPLATE_ONLY`."""
-        return self._template_only
 
     @property
     def stop_id(self) -> int:

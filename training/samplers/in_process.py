@@ -56,7 +56,7 @@ class LocalSampler:
         self._model = model
         self._stop_id = stop_id
         self._suppressed = list(suppressed_ids)
-        self._version = version
+        self.version = version  # identity of the weights
         self._batch_rows = batch_rows
         self._held_bytes = HELD_BYTES if batch_rows > 1 else 0
         self._changed = threading.Condition()  # of the two lines below, and of turns that are over
@@ -67,11 +67,6 @@ class LocalSampler:
         self._together: ManyRows | None = None  # what they hold; None where there is no row
         self._modules: list[Any] = []
         self._tree = PrefixTree(self._held_bytes)
-
-    @property
-    def version(self) -> str:
-        """Identity of the weights."""
-        return self._version
 
     def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> Sampled:
         """One turn, with whichever others wait at the same time. Raises GuardStopError for a model in training mode."""

@@ -20,7 +20,7 @@ import msgspec
 from foundation.backoff import Backoff, retried
 from foundation.canonical import content_hash
 from foundation.codes import BAD_REQUEST, MODEL_BUSY, MODEL_FAILED, MODEL_UNREADABLE, OVER_LIMIT
-from foundation.durable_files import write_whole
+from foundation.durable_files import coded, write_whole
 from foundation.errors import ArenaError, Failure
 from harness.inference.port import RetryLaterError, Upstream
 from judge.parse import RefusedReplyError
@@ -143,11 +143,9 @@ class Asker:
         with self._reserved(price.micro_usd(*tokens_max)):
             found = self._heard(answer)
             spent = price.micro_usd(found.prompt_tokens, found.completion_tokens)
-            try:
+            with coded(path, "V2027"):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_whole(path, msgspec.json.encode(found))
-            except OSError as wrong:
-                raise ArenaError("V2027", f"{path}: {wrong.strerror}") from None
             tokens = {"prompt_tokens": found.prompt_tokens, "completion_tokens": found.completion_tokens}
             self._count(model, Usage(model=model, calls=1, micro_usd=spent, **tokens))
         return found
@@ -210,13 +208,11 @@ def _pause_ms(error: ArenaError, failures: int) -> int | None:
 
 def write_results(out: Path, report: tuple[str, msgspec.Struct], rows: Mapping[str, Sequence[object]]) -> None:
     """Write a run's report and its rows, by file name. Raises ArenaError V2027."""
-    try:
+    with coded(out, "V2027"):
         out.mkdir(parents=True, exist_ok=True)
         for name, every in rows.items():
             write_whole(out / name, b"".join(msgspec.json.encode(row) + b"\n" for row in every))
         write_whole(out / report[0], msgspec.json.format(msgspec.json.encode(report[1])) + b"\n")
-    except OSError as wrong:
-        raise ArenaError("V2027", f"{out}: {wrong.strerror}") from None
 
 
 def prompt_tokens_bound(chat: Chat) -> int:
