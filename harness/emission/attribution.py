@@ -266,7 +266,7 @@ class Emission:
             return False
         self._spend(len(sent.bare))
         between = rf"( (?:.{{0,{_GAP_CHARS}}} )??)"
-        return re.search(rf"(?<!\S){words[0]}{between}" + r"\1".join(words[1:]) + r"(?!\S)", sent.bare) is not None
+        return re.search(rf"(?<!\S){words[0]}{between}" + r"(?:\1)".join(words[1:]) + r"(?!\S)", sent.bare) is not None
 
     # -- name and values together
 
