@@ -55,6 +55,11 @@ def test_a_call_that_stood_in_the_prompt_is_echoed_whether_the_model_repeats_it_
     assert emitters(after(user(AS_JSON), CALL), CALL) == emitters(after(user(AS_JSON)), CALL) == ["echoed"]
 
 
+def test_words_that_begin_with_a_digit_are_looked_for_in_rows():
+    call = ("find_product", '{"q": "red 0lamp 1blue 2cup"}')
+    assert emitters(after(user("red and 0lamp and 1blue and 2cup"), call), call) == ["llm"]
+
+
 # -- calls written as text
 
 WRITTEN = {
