@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
@@ -19,9 +19,9 @@ from fastapi import Query
 from arena.api.board import HOUR_MS, Board, DayCounts, RaceView, held
 from arena.gate.rules import Finding, GateReport
 from arena.policy import PromotionRules
-from arena.race.evidence import UNIT, held_by_hotkey, needed
+from arena.race.evidence import UNIT, evidence_text, held_by_hotkey, needed
 from arena.race.settle import evidence_needed, readable_policy
-from arena.race.weights import margin_e4
+from arena.race.weights import NoPlace, margin_e4, no_places
 from arena.records.model import SettlementRecord, Standing, Subject
 from arena.records.port import SubmissionState
 from arena.visibility.rule import MOMENTS, Access, Moment, Thing, may_see, opening_text
@@ -177,7 +177,7 @@ def _evidence_said(
     )
     agents = {one.miner_hotkey: one.agent_version_id for one in record.standings}
     for hotkey, millionths in list(held_by_hotkey(record).items())[:EVIDENCE_SHOWN]:
-        yield f"{named(agents[hotkey]) if hotkey in agents else hotkey} holds {millionths / UNIT:.4g}"
+        yield f"{named(agents[hotkey]) if hotkey in agents else hotkey} holds {evidence_text(millionths / UNIT)}"
 
 
 # -- agents
@@ -216,6 +216,7 @@ class AgentRace(msgspec.Struct, frozen=True, kw_only=True):
     standing: Standing
     evidence: float | None = None
     evidence_needed: int | None = None
+    no_place: NoPlace | None = None
 
 
 class AgentDetail(msgspec.Struct, frozen=True, kw_only=True):
@@ -307,13 +308,25 @@ def standings_of(board: Board) -> dict[str, list[AgentRace]]:
     """By agent version: its standings in settled races that may be shown, oldest first."""
     found: dict[str, list[AgentRace]] = defaultdict(list)
     for race in board.races():
-        evidence, least = held_by_hotkey(race.told) if race.told else {}, evidence_needed(race.told)
-        for standing in race.told.standings if race.told else ():
-            own = evidence.get(standing.miner_hotkey)
-            mine = None if own is None else own / UNIT
-            row = AgentRace(race_id=race.race_id, standing=standing, evidence=mine, evidence_needed=least)
-            found[standing.agent_version_id].append(row)
+        for row in agent_races(race.told):
+            found[row.standing.agent_version_id].append(row)
     return found
+
+
+def agent_races(record: SettlementRecord | None) -> Iterator[AgentRace]:
+    """How each agent stood in a settled race."""
+    if record is None:
+        return
+    evidence, least, unpaid = held_by_hotkey(record), evidence_needed(record), no_places(record)
+    for standing in record.standings:
+        held = evidence.get(standing.miner_hotkey)
+        yield AgentRace(
+            race_id=record.race_id,
+            standing=standing,
+            evidence=None if held is None else held / UNIT,
+            evidence_needed=least,
+            no_place=unpaid.get(standing.miner_hotkey),
+        )
 
 
 def _require(board: Board, agent_version_id: str) -> ListedAgent:

@@ -22,7 +22,7 @@ from starlette.responses import Response
 
 from arena.api.board import Board, RaceView
 from arena.api.http import AgentFileError, add_refusals, discard_body, json_response, make_app, read_body, refused
-from arena.api.rows import RaceRow, race_row
+from arena.api.rows import AgentRace, RaceRow, agent_races, race_row
 from arena.chain.keys import HttpCheck, verify
 from arena.chain.port import Metagraph, Subtensor
 from arena.door.form import PARTS, Parser, SubmissionForm, read_form
@@ -30,10 +30,8 @@ from arena.exchange.peer_service import ShareRules, Shares
 from arena.gate.rules import RULES, Finding
 from arena.policy import Policy
 from arena.race.admission import hold_ends
-from arena.race.evidence import UNIT, held_by_hotkey
-from arena.race.settle import evidence_needed
 from arena.records.body import decode_content
-from arena.records.model import Standing, VerdictRecord
+from arena.records.model import VerdictRecord
 from arena.records.port import (
     EVERY_STATE,
     GATED,
@@ -133,13 +131,10 @@ _TO_DO: dict[SubmissionState, str] = {
 
 class OwnRace(msgspec.Struct, frozen=True, kw_only=True):
     """One race of an agent: the race as everybody knows it, and how the agent stood in it once that may be shown.
-    `done` of `total` episodes are this validator's. `evidence` is what its hotkey then held against the top agent, and
-    `evidence_needed` what takes the top; both None under policies that crown otherwise."""
+    `done` of `total` episodes are this validator's."""
 
     race: RaceRow
-    standing: Standing | None = None
-    evidence: float | None = None
-    evidence_needed: int | None = None
+    stood: AgentRace | None = None
     reason: str = ""  # of a cancelled one
     done: int = 0
     total: int = 0
@@ -316,14 +311,13 @@ class Desk:
     def _race(self, race: RaceView, agent: str, counts: list[ItemCount]) -> OwnRace:
         work = next((each for each in counts if (each.stage, each.race_id) == ("race", race.race_id)), None)
         done, total = (work.done, work.total) if work else (0, 0)
-        standings, reason = (race.told.standings, race.told.reason) if race.told else ((), "")
-        standing = next((one for one in standings if one.agent_version_id == agent), None)
-        own = OwnRace(race=race_row(self._board, race), standing=standing, reason=reason, done=done, total=total)
-        told = race.told
-        held = held_by_hotkey(told).get(standing.miner_hotkey) if told and standing else None
-        if held is None or (least := evidence_needed(told)) is None:
-            return own
-        return msgspec.structs.replace(own, evidence=held / UNIT, evidence_needed=least)
+        return OwnRace(
+            race=race_row(self._board, race),
+            stood=next((one for one in agent_races(race.told) if one.standing.agent_version_id == agent), None),
+            reason=race.told.reason if race.told else "",
+            done=done,
+            total=total,
+        )
 
     async def _said(self, own: list[RaceView], agent: str) -> tuple[JudgedProblem, ...]:
         """What this validator's judge said of an agent in the newest released race that it was in."""

@@ -99,6 +99,11 @@ def held_by_hotkey(settlement: SettlementRecord) -> dict[str, int]:
     return dict(sorted(held.items(), key=lambda row: -row[1]))
 
 
+def evidence_text(evidence: float) -> str:
+    """Evidence as people read it: 0.25, 3.24, 46,800,000."""
+    return f"{evidence:,.0f}" if evidence >= 100 else f"{evidence:.3g}"
+
+
 def needed(rules: PromotionRules, validators: int) -> int:
     """The evidence that takes the top: more where no validator can be left out."""
     return rules.evidence if validators >= _LEAVING_FROM else rules.evidence_alone

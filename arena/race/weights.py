@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -81,6 +82,42 @@ def paid_places(ranked: Sequence[AgentScore], top: str, control: AgentScore, lam
             heads.add(one.head)
             paid.add(one.subject.miner_hotkey)
     return tuple(hotkey for each in ranked if (hotkey := each.candidate.subject.miner_hotkey) in paid)
+
+
+class NoPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Why an agent has no place among those that are paid: another of its owner, of its class, or of those with next to
+    nothing of their own has it (`holder`, an agent version id), or it scored no more than the control agent."""
+
+    why: Literal["owner", "class", "template", "control"]
+    holder: str = ""
+
+    def says(self, name: str) -> str:
+        """The reason in words; `name` is the holder's."""
+        return {
+            "owner": f"its owner has one place, and {name} has it",
+            "class": f"it is too like {name}, which has the place of its class",
+            "template": f"next to nothing in it is its own, and {name} has the place of all such agents",
+            "control": "it scored no more than the control agent",
+        }[self.why]
+
+
+def no_places(record: SettlementRecord) -> dict[str, NoPlace]:
+    """By hotkey, why it is not paid (`paid_places`), under policies with classes of likeness."""
+    if record.inputs is None or isinstance(record.places, msgspec.UnsetType):
+        return {}
+    field = {one.subject.miner_hotkey: one for one in record.inputs.field}
+    owners = {field[hotkey].owner: field[hotkey].subject.agent_version_id for hotkey in record.places}
+    heads = {field[hotkey].head: field[hotkey].subject.agent_version_id for hotkey in record.places}
+    found = {}
+    for hotkey in field.keys() - set(record.places):
+        one = field[hotkey]
+        if one.owner in owners:
+            found[hotkey] = NoPlace(why="owner", holder=owners[one.owner])
+        elif one.head in heads:
+            found[hotkey] = NoPlace(why="class" if one.head else "template", holder=heads[one.head])
+        else:
+            found[hotkey] = NoPlace(why="control")
+    return found
 
 
 U16_MAX = 65_535

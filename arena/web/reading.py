@@ -21,6 +21,7 @@ from arena.api.rows import AgentRace, PairResult, ProblemRow, RaceRow, called, i
 from arena.bank.batch import Explained
 from arena.race.scores import results_needed
 from arena.race.settle import readable_policy
+from arena.race.weights import no_places
 from arena.records.model import SettlementRecord, Standing
 from arena.view.reading import JudgeView, Piece, TraceStep, TraceView
 from judge.render import neutral_text
@@ -67,7 +68,7 @@ def read_standings(board: Board, race: RaceView, results: Results) -> dict[str, 
     for problem_id, pairs in results.items():
         for pair in pairs if problem_id not in settlement.void else ():
             of_agent[pair.agent_version_id].append(pair)
-    leaders = []
+    leaders, unpaid = [], no_places(settlement)
     for one in standings:
         given, promoted = of_agent[one.agent_version_id], board.promotions().get(one.agent_version_id, ())
         is_top = one.agent_version_id == settlement.top_agent_version_id
@@ -76,6 +77,7 @@ def read_standings(board: Board, race: RaceView, results: Results) -> dict[str, 
             since=promoted[-1].race_id if is_top and promoted else "",  # the race that brought it to the top
             buckets=buckets_of(given),
             missed=missed_of(given),
+            no_place=why.says(called(board, why.holder)) if (why := unpaid.get(one.miner_hotkey)) else "",
             tokens=sum(each.tokens for each in given) // len(given) if given else None,
             cost_micro_usd=sum(each.cost_micro_usd for each in given) // len(given) if given else None,
         )

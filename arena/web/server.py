@@ -44,6 +44,7 @@ from arena.chain.local import EXTRINSICS, QUESTION_BYTES_MAX, READS, ROUTE, Chai
 from arena.door.service import Door, explain_dropped, make_door_app
 from arena.exchange.peer_service import ShareRules, Shares
 from arena.exchange.routes import Exchange, Places, add_exchange
+from arena.race.evidence import evidence_text
 from arena.records.proof import encode_proof
 from arena.sn15.routes import CLOSED_PATHS, PATHS, add_sn15_reads, make_sn15_app, sn15_refusal
 from arena.store.postgres import PostgresStore
@@ -78,6 +79,7 @@ def _templates() -> Environment:
         share=lambda value_e4: f"{value_e4 / 10_000:.4f}",
         percent=lambda value_e4: f"{value_e4 / 100:.1f}\u00a0%",
         short=lambda text: f"{text[:6]}…{text[-4:]}" if len(text) > 14 else text,
+        evidence=evidence_text,
         usd=lambda micro: f"${micro / 1e6:.4f}",
     )
     return made

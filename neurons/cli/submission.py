@@ -16,6 +16,7 @@ import typer
 from arena.chain.keys import HttpAuth
 from arena.chain.port import Metagraph, Signer, Subtensor
 from arena.race.draw import permitted_validators
+from arena.race.evidence import evidence_text
 from arena.records.log import agent_version_id
 from arena.submissions.model import SignedSubmission
 from arena.visibility.rule import opening_text
@@ -405,7 +406,7 @@ def _submission_lines(told: SubmissionStatus) -> Iterator[str]:
 
 
 def _race_line(own: OwnRace) -> str:
-    race, stood = own.race, own.standing
+    race, stood = own.race, own.stood
     if race.stage == "open":
         return f"{race.race_id} closes {opening_text(race.closes_ms or 0)}"
     if race.stage == "cancelled":
@@ -414,11 +415,15 @@ def _race_line(own: OwnRace) -> str:
         return f"{race.race_id} {race.stage}: {own.done} of {own.total} episodes here, {race.agents} agents"
     if stood is None:
         return f"{race.race_id} settled without a score of this agent"
-    top = ", at the top" if race.top_agent_version_id == stood.agent_version_id else ""
-    interval = f"{share_text(stood.low_e4)} to {share_text(stood.high_e4)}"
-    score = f"score {share_text(stood.race_score_e4)} ({interval})"
-    held = f", evidence {own.evidence:.4g} of the {own.evidence_needed} for the top" if own.evidence_needed else ""
-    return f"{race.race_id}: rank {stood.rank} of {race.agents}{top}, {score}{held}"
+    standing = stood.standing
+    top = ", at the top" if race.top_agent_version_id == standing.agent_version_id else ""
+    interval = f"{share_text(standing.low_e4)} to {share_text(standing.high_e4)}"
+    score = f"score {share_text(standing.race_score_e4)} ({interval})"
+    held = ""
+    if stood.evidence is not None and stood.evidence_needed:
+        held = f", evidence {evidence_text(stood.evidence)} of the {stood.evidence_needed} for the top"
+    unpaid = f"; no place: {stood.no_place.says(stood.no_place.holder[:16])}" if stood.no_place else ""
+    return f"{race.race_id}: rank {standing.rank} of {race.agents}{top}, {score}{held}{unpaid}"
 
 
 def _failure_rows(doors: Sequence[DoorAnswer]) -> list[dict[str, str]]:

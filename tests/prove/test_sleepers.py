@@ -1,19 +1,28 @@
-"""Nobody waits for sleepers: 50 and 250 of them before the real queue, 20 before a whole node; some ten minutes."""
+"""Nobody wins by sleeping, copying or luck: 50 and 250 sleepers before the real queue, and a whole node."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import random
+import subprocess
 
 import pytest
 from msgspec.structs import replace
 
-from arena.chain.keys import generate_signer
+from arena.chain.keys import generate_signer, keypair_signer
 from arena.policies import PAPER
 from arena.race.schedule import qualified_within_ms
+from arena.records.log import agent_version_id
+from arena.records.model import SettlementRecord
 from arena.records.sequencer import Sequencer
 from arena.store.embedded import start_embedded
+from arena.store.location import read_location
 from arena.store.postgres import PostgresStore
-from neurons.demo.demo import DemoAgent
+from foundation.canonical import text_hash
+from harness.agents.registry import baseline_source
+from neurons.demo.demo import WATCH_S, DemoAgent, DemoRun, running_validator
+from neurons.race.log import RaceLog
 from tests.arena.log_stand import HOST, Clock
 from tests.arena.queue_stand import served_ms
 from tests.neurons.arena_stand import (
@@ -23,13 +32,31 @@ from tests.neurons.arena_stand import (
     register_and_submit,
     short_folder,
 )
-from tests.neurons.test_race_end_to_end import race_to_the_end
+from tests.test_cli import arena
 
 SLEEPER = """
 import time
 def agent_main(problem):
     time.sleep(20)
 """
+GAMBLER = """
+import random
+from arena_sdk import tools
+def agent_main(problem):
+    words = [word for word in problem["query"].split() if len(word) > 4]
+    found = tools.find_product(q=" ".join(random.sample(words, min(3, len(words)))))
+    if found:
+        tools.recommend_product(product_ids=random.choice(found)["product_id"])
+    tools.terminate()
+"""
+# of an honest agent that gives up on every fifth problem
+GIVES_UP = """
+_whole = agent_main
+def agent_main(problem):
+    if sum(map(ord, problem["problem_id"])) % 5:
+        _whole(problem)
+"""
+SLEEPERS = tuple(f"sleeper{number}" for number in range(20))
 
 
 @pytest.mark.prove
@@ -50,22 +77,63 @@ async def test_the_last_to_commit_is_qualified_in_time_however_many_sleep(sleepe
     assert took_ms <= qualified_within_ms(PAPER, len(agents), workers)
 
 
+async def settled_races(run: DemoRun, process: subprocess.Popen[bytes], count: int) -> list[SettlementRecord]:
+    """The settlements of the first races, read through the validator's own role while it runs."""
+    found: list[SettlementRecord] = []
+    async with asyncio.timeout(600):
+        while (location := read_location(run.folder)) is None:
+            await asyncio.sleep(WATCH_S)
+        store = await PostgresStore.open(location.dsn, location.validator)
+        try:
+            for number in range(1, count + 1):
+                log = RaceLog(store, f"race-{number:06}")
+                while log.settlement is None:
+                    assert process.poll() is None, (run.folder / "validator.log").read_text()[-2_000:]
+                    await asyncio.sleep(WATCH_S)
+                    await log.refresh()
+                found.append(log.settlement)
+        finally:
+            await store.close()
+    return found
+
+
+def words_of(seed: int) -> str:
+    """Texts that nobody else has, as an agent's own prompt would be."""
+    dice = random.Random(seed)
+    words = ("".join(dice.choices("abdegiklmnoprstu", k=dice.randint(4, 9))) for _ in range(480))
+    return "".join(f"RULE_{n} = {' '.join(itertools.islice(words, 8))!r}\n" for n in range(60))
+
+
+BETTER = f"{baseline_source('scripted-expert')}\n{words_of(1)}"
+WORSE = f"{baseline_source('scripted-expert')}\n{words_of(2)}{GIVES_UP}"
+
+
 @pytest.mark.prove
-def test_an_honest_agent_that_commits_behind_twenty_sleepers_races() -> None:
+def test_the_better_of_two_honest_agents_is_crowned_and_paid_among_sleepers_copies_and_a_gambler() -> None:
     policy = replace(
         SMALL,
         limits=replace(SMALL.limits, agent_time_ms=4_000),
-        qualifying=replace(SMALL.qualifying, worker_ms=8_000),
-        race=replace(SMALL.race, qualifying_grace_ms=90_000),
+        qualifying=replace(SMALL.qualifying, worker_ms=16_000),
+        race=replace(SMALL.race, problems=24, batch_problems=30, worker_ms=400_000, seats=20),
+        promotion=PAPER.promotion,
     )
-    sleepers = tuple(DemoAgent(f"sleeper{n}", f"//sleeper{n}", f"{SLEEPER}# {n}\n") for n in range(20))
+    sources = {name: f"{SLEEPER}# {name}\n" for name in SLEEPERS}
+    sources |= {"gambler": GAMBLER, "worse": WORSE, "better": BETTER}
+    for number in range(10):
+        sources[f"copy{number}"] = BETTER + "".join(f"EXTRA_{number}_{line} = {line}\n" for line in range(6))
+    agents = tuple(DemoAgent(name, f"//{name}", source) for name, source in sources.items())
     with short_folder() as base:
-        run = lay_run(base, build_small_catalogue(base), policy=policy, names=("expert",))
-        run = replace(run, agents=(*sleepers, *run.agents))
+        run = replace(lay_run(base, build_small_catalogue(base), policy=policy, workers=6), agents=agents)
         asyncio.run(register_and_submit(run.settings, run.agents))
-        view = race_to_the_end(run)
-    names = {each.subject.agent_version_id: (each.name, each.state) for each in view.submissions}
-    assert view.race.settlement is not None and view.race.settlement.state == "settled"
-    racing = [names[row.agent_version_id] for row in view.race.settlement.standings]
-    assert racing == [("expert", "qualified")]
-    assert {state for name, state in names.values() if name != "expert"} <= {"accepted", "unqualified"}
+        with running_validator(run) as process:
+            settlements = asyncio.run(settled_races(run, process, 3))
+            copy = arena("status", "--wallet.hotkey", "//copy3", "--state-dir", str(run.folder)).stdout
+    names = {agent_version_id(keypair_signer(one.uri).hotkey, text_hash(one.source)): one.name for one in agents}
+    raced = [{names[row.agent_version_id] for row in one.standings} for one in settlements]
+    assert all(names_of >= {"better", "worse"} and not names_of & set(SLEEPERS) for names_of in raced)
+    assert [names.get(one.top_agent_version_id) for one in settlements] == [None, "better", "better"]
+    assert "it is too like" in copy
+    last = settlements[-1]
+    hotkeys = {name: keypair_signer(f"//{name}").hotkey for name in names.values()}
+    assert last.places[0] == hotkeys["better"] and not {hotkeys[f"copy{n}"] for n in range(10)} & set(last.places)
+    assert len(last.uids) > 1
