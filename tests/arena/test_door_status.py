@@ -161,7 +161,7 @@ async def test_nothing_of_a_race_is_told_before_it_is_settled_and_released(life:
         found, shown = await life.told()
         (own,) = found.races
         stages.append(own.race.stage)
-        assert own.standing is None and "rank" not in shown and found.judged == () and "judge" not in shown
+        assert own.stood is None and "rank" not in shown and found.judged == () and "judge" not in shown
         guest, race = life.picture(found)
         assert guest["race_score"] is race["winner_score"] is None and guest["is_active_qualifier"]
     assert list(dict.fromkeys(stages)) == ["open", "closed", "running", "settling", "settled"]
@@ -171,8 +171,8 @@ async def test_nothing_of_a_race_is_told_before_it_is_settled_and_released(life:
     assert (race["status"], guest["is_active_qualifier"]) == ("RACE_COMPLETE", False)
     assert guest["race_score"] is not None and race["winner_score"] is not None
     (own,) = found.races
-    assert own.standing is not None and (own.standing.rank, own.race.agents) == (1, 2)
+    assert own.stood is not None and (own.stood.standing.rank, own.race.agents) == (1, 2)
     assert own.race.top_agent_version_id == AGENT and "rank 1 of 2, at the top" in shown
-    assert own.standing.low_e4 <= own.standing.race_score_e4 <= own.standing.high_e4
+    assert own.stood.low_e4 <= own.stood.standing.race_score_e4 <= own.standing.high_e4
     assert [each.sentences for each in found.judged] == [("It searches before it answers.",)]
     assert "It searches before it answers." in shown

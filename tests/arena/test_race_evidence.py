@@ -136,7 +136,7 @@ def test_a_better_agent_takes_the_top_after_two_races_at_the_earliest():
     now = replace(policy(), promotion=PromotionRules(kind="evidence", evidence_alone=999))  # changed since the race
     desk = Desk(None, None, now, SimpleNamespace(race_episodes=Counter()))
     own = desk._race(RaceView(1, "race-000001", None, done[0], None, "settled", None), "v-a", [])
-    assert own.evidence_needed == needed(PromotionRules(kind="evidence"), 1) < 999 and own.evidence > 1
+    assert own.stood.evidence_needed == needed(PromotionRules(kind="evidence"), 1) < 999 and own.stood.evidence > 1
 
 
 def test_a_lead_by_code_is_weighed_as_the_race_score_weighs_it():

@@ -11,6 +11,7 @@ from arena.race.admission import select_candidates
 from arena.race.evidence import UNIT
 from arena.race.machine import vector_at
 from arena.race.settle import settle
+from arena.race.weights import no_places
 from arena.records.model import Candidate, Evidence, HeldEvidence, Origin, SettlementRecord, Top
 from tests.arena import race_stand as stand
 from tests.arena.race_stand import VALS, changed, controlled, inputs, policy, solves
@@ -41,18 +42,36 @@ FALLING = {name: 10 - place for place, name in enumerate(NAMES)}
 
 
 @pytest.mark.parametrize(
-    ("field", "paid"),
+    ("field", "paid", "unpaid"),
     [
-        ([of(name) for name in NAMES], "abcdefghi"),  # the last one is no better than the control agent
-        ([of(name, "one") for name in NAMES], "a"),
-        ([of(name, head="v-a") for name in NAMES], "a"),  # who builds on the winner
-        ([of(name, head="" if name in "bcd" else None) for name in NAMES], "abefghi"),  # nobody's, three times
-        ([of("a"), of("b", "one"), of("c", "one", "v-x"), of("d", "two", "v-x"), of("e", "two")], "abd"),
+        (
+            [of(name) for name in NAMES],
+            "abcdefghi",
+            {"j": "control"},
+        ),  # the last one is no better than the control agent
+        ([of(name, "one") for name in NAMES], "a", dict.fromkeys("bcdefghij", "owner")),
+        (
+            [of(name, head="v-a") for name in NAMES],
+            "a",
+            dict.fromkeys("bcdefghij", "class"),
+        ),  # who builds on the winner
+        (
+            [of(name, head="" if name in "bcd" else None) for name in NAMES],
+            "abefghi",
+            {"c": "template", "d": "template", "j": "control"},
+        ),
+        (
+            [of("a"), of("b", "one"), of("c", "one", "v-x"), of("d", "two", "v-x"), of("e", "two")],
+            "abd",
+            dict.fromkeys("ce", "owner"),
+        ),
     ],
 )
-def test_of_each_owner_and_each_class_the_best_is_paid(field, paid):
+def test_of_each_owner_and_each_class_the_best_is_paid(field, paid, unpaid):
     record = race(field, FALLING)
     assert record.places == tuple(f"hk-{name}" for name in paid)
+    assert {hotkey: said.why for hotkey, said in no_places(record).items()} == {f"hk-{n}": w for n, w in unpaid.items()}
+    assert {said.holder for said in no_places(record).values()} <= {"", *(f"v-{name}" for name in paid)}
     assert [row.miner_hotkey for row in record.standings] == [each.subject.miner_hotkey for each in field]
     assert len(record.uids) == 1 + max(1, len(paid) // 2), "burn, top, and the rest of the upper half"
     vector = vector_at(ended(1, record), stand.metagraph([each.subject.miner_hotkey for each in field]))
