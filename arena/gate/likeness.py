@@ -20,7 +20,8 @@ import functools
 import hashlib
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 import numpy as np
@@ -91,6 +92,9 @@ class Author(msgspec.Struct, frozen=True, kw_only=True):
     def is_owner_of(self, other: Author) -> bool:
         """True for the versions of one hotkey or one coldkey."""
         return self.miner_hotkey == other.miner_hotkey or self.owner == other.owner
+
+
+_NO_HEADS: Mapping[str, str] = MappingProxyType({})
 
 
 class Neighbour(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -417,9 +421,15 @@ class _Part:
 
 
 def class_heads(
-    agents: Iterable[Neighbour], published: Hashes, published_texts: Hashes, rules: GateRules
+    agents: Iterable[Neighbour],
+    published: Hashes,
+    published_texts: Hashes,
+    rules: GateRules,
+    before: Mapping[str, str] = _NO_HEADS,
 ) -> dict[str, str]:
     """By agent version the one at the head of its class, "" for nobody's. Give every one that was not rejected.
+
+    `before`: what this said of agents among these before which nothing has changed: no later one changes it.
 
     In the order of commitments a file joins the first head of another owner of which it holds enough (`class_e4`) of
     what is left after the public and the winners revealed by then. A head joins nothing, so there are no chains, and
@@ -432,6 +442,9 @@ def class_heads(
     parts = (code, _Part([each.sketch.texts for each in order], published_texts, TEXT_PHRASES))
     heads: list[str] = []
     for row, agent in enumerate(order):
+        if names[row] in before:
+            heads.append(before[names[row]])
+            continue
         block = agent.author.commitment_block
         winners = [place for place, each in enumerate(order[:row]) if 0 < each.revealed_block <= block]
         own = [part.left(row, winners) for part in parts]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Set
-from itertools import islice
+from itertools import islice, takewhile
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -155,6 +155,8 @@ class Intake:
         self._enqueued: set[str] = set()  # accepted agents whose suite this process has put into the queue
         self._ownership = Ownership(node)
         self._sketches: dict[str, Sketch] = {}  # by agent version id
+        # what classes followed from when they were last asked for, in the order of commitments, and the heads
+        self._classed: tuple[list[tuple[str, str, int]], dict[str, str]] = ([], {})
         self._held: frozenset[str] | None = None  # agents under review at the last look; None: look at everything
         self._not_before_ms = 0
 
@@ -297,6 +299,18 @@ class Intake:
             rules.race.stand_in_ms,
         )
 
+    def _heads(self, agents: Iterable[Neighbour]) -> dict[str, str]:
+        """The heads of the classes of agents, decided anew only from the first on that is not as it was last time."""
+        known, rules = self._node.knowledge, self._node.policy.gate
+        order = sorted(agents, key=lambda each: each.author.place)
+        rows = [(each.author.agent_version_id, each.author.miner_coldkey, each.revealed_block) for each in order]
+        before, heads = self._classed
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(before, rows, strict=False))
+        decided = {agent: heads[agent] for (agent, *_), _ in same}
+        heads = class_heads(order, known.baseline, known.baseline_texts, rules, decided)
+        self._classed = rows, heads
+        return heads
+
     # -- what was said before
     async def inspect(
         self, subject: Subject, source: str, stored: Iterable[StoredSubmission]
@@ -318,8 +332,7 @@ class Intake:
         origin: Origin | UnsetType = UNSET
         if rules.class_e4 and report.outcome != "reject":
             mine = Neighbour(author=author, sketch=await asyncio.to_thread(make_sketch, source))
-            known = (knowledge.baseline, knowledge.baseline_texts, rules)
-            heads = await asyncio.to_thread(class_heads, (*neighbours, mine), *known)
+            heads = await asyncio.to_thread(self._heads, [*neighbours, mine])
             origin = Origin(owner=author.owner, head=heads[subject.agent_version_id], order=author.commitment_order)
         return report, GateRecord(
             subject=subject,

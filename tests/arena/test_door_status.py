@@ -173,6 +173,6 @@ async def test_nothing_of_a_race_is_told_before_it_is_settled_and_released(life:
     (own,) = found.races
     assert own.stood is not None and (own.stood.standing.rank, own.race.agents) == (1, 2)
     assert own.race.top_agent_version_id == AGENT and "rank 1 of 2, at the top" in shown
-    assert own.stood.low_e4 <= own.stood.standing.race_score_e4 <= own.standing.high_e4
+    assert own.stood.standing.low_e4 <= own.stood.standing.race_score_e4 <= own.stood.standing.high_e4
     assert [each.sentences for each in found.judged] == [("It searches before it answers.",)]
     assert "It searches before it answers." in shown
