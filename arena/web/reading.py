@@ -59,7 +59,7 @@ class MatrixRow(NamedTuple):
 
 def read_standings(board: Board, race: RaceView, results: Results) -> dict[str, Any]:
     """The leaderboard of a settled race that everybody may see. `results`: as far as they are public, and what
-    follows from them is of those; `low_e4` and `high_e4` are the ends of its axis."""
+    follows from them is of those."""
     settlement = race.settlement
     assert settlement is not None  # `latest_settled`, or a page that looked
     ranked = sorted(settlement.standings, key=lambda one: one.rank)
@@ -82,14 +82,11 @@ def read_standings(board: Board, race: RaceView, results: Results) -> dict[str, 
             cost_micro_usd=sum(each.cost_micro_usd for each in given) // len(given) if given else None,
         )
         leaders.append(leader)
-    low, high = min(one.low_e4 for one in standings), max(one.high_e4 for one in standings)
     return dict(
         detail=race_detail(board, race),
         top=settlement.top_agent_version_id,
         leaders=leaders,
         more=len(ranked) - len(standings),
-        low_e4=max(0, low // 500 * 500),
-        high_e4=min(10_000, -(-high // 500) * 500),
         is_told=bool(results),
         why=tuple(_reasons(board, race, standings, results)),
     )

@@ -75,7 +75,6 @@ def _templates() -> Environment:
         sentence=sentence,
         pair=lambda text: (text, text),
         name=lambda text: neutral_name(text).strip(),
-        percent_between=lambda value, low, high: f"{100 * (value - low) / max(1, high - low):.2f}",
         share=lambda value_e4: f"{value_e4 / 10_000:.4f}",
         percent=lambda value_e4: f"{value_e4 / 100:.1f}\u00a0%",
         short=lambda text: f"{text[:6]}…{text[-4:]}" if len(text) > 14 else text,
