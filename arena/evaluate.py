@@ -1,15 +1,13 @@
-"""The one path from an agent and a problem to an evaluation, what it is recorded as, and its trace judged again.
+"""The one path from an agent and a problem to an evaluation, and what it is recorded as.
 
 Everything that evaluates an agent calls `evaluate`; with the same agent, problem, policy and model replies it returns
 the same body, byte for byte. An agent's fault is part of the result. A fault of ours raises ArenaError, so that no
-caller can mistake it for a score. A replay judges recorded traces under another rubric or panel: its rows stand in a
-file of their own, beside the log and never in it, so no roll can count them.
+caller can mistake it for a score.
 """
 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -35,7 +33,6 @@ from harness.sandbox.port import Sandbox, SandboxLevel
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import Toolbox
 from harness.trace import EvaluationBody
-from judge.budget import Spending
 from judge.panel import judge_body
 from judge.render import Judge, shown_bytes
 from judge.verdict import UnscoredVerdict, Verdict
@@ -203,76 +200,3 @@ def records_of(
     if evaluation.verdict is not None:
         records.append(VerdictRecord(subject=subject, context=context, verdict=evaluation.verdict))
     return records
-
-
-class ReplayRow(msgspec.Struct, frozen=True, kw_only=True, tag="replay", tag_field="kind"):
-    """A verdict given again. `counted`: what counts in the log; `is_success` None: the outcome is not scored.
-    `rubric_sha256` tells replays under different rubrics apart."""
-
-    version: int = 1
-    validator: str
-    seq: int
-    body_sha256: str
-    race_id: str
-    agent_version_id: str
-    problem_id: str
-    is_success: bool | None
-    rubric_sha256: str
-    counted: Verdict | UnscoredVerdict | None
-    replayed: Verdict | UnscoredVerdict
-    spent: Spending = Spending()
-
-
-class AgentReplay(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent's replayed traces of one race earn on average, before and after; ten-thousandths. Traces that lack
-    one of the two verdicts are left out of both."""
-
-    race_id: str
-    agent_version_id: str
-    traces: int
-    score_e4: int
-    replayed_e4: int
-
-
-class ReplayComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Replayed verdicts beside the counted ones; `unlike` gave another quality."""
-
-    rows: int
-    owed: int
-    unlike: int
-    mean_change_e4: int | None
-    agents: tuple[AgentReplay, ...]
-    spent: Spending
-
-
-def compare_replay(rows: Sequence[ReplayRow]) -> ReplayComparison:
-    """The comparison over rows of one rubric; of several on one record the last counts."""
-    last = {(row.validator, row.seq): row for row in rows}.values()
-    spent, changes = Spending(), list[int]()
-    earned: defaultdict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
-    for row in rows:
-        spent = spent.plus(row.spent)
-    for row in last:
-        before, after = row.counted, row.replayed
-        if isinstance(before, Verdict) and isinstance(after, Verdict):
-            changes.append(after.quality_e4 - before.quality_e4)
-            if row.is_success is not None:
-                pair = (before.coefficient_e4, after.coefficient_e4) if row.is_success else (0, 0)
-                earned[row.race_id, row.agent_version_id].append(pair)
-    return ReplayComparison(
-        rows=len(last),
-        owed=sum(isinstance(row.replayed, UnscoredVerdict) for row in last),
-        unlike=sum(map(bool, changes)),
-        mean_change_e4=sum(changes) // len(changes) if changes else None,
-        agents=tuple(
-            AgentReplay(
-                race_id=race_id,
-                agent_version_id=agent,
-                traces=len(pairs),
-                score_e4=sum(before for before, _ in pairs) // len(pairs),
-                replayed_e4=sum(after for _, after in pairs) // len(pairs),
-            )
-            for (race_id, agent), pairs in sorted(earned.items())
-        ),
-        spent=spent,
-    )

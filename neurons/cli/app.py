@@ -48,7 +48,7 @@ COMMANDS = (
     CommandEntry("winner", "submission", _MINER, "Fetch the file of the agent at the top, once it is public."),
     CommandEntry("validator", "validator", _VALIDATOR, "Run a validator."),
     CommandEntry("race", "race", _VALIDATOR, "Look at races."),
-    CommandEntry("judge", "judge", _VALIDATOR, "Judge again, measure the judge."),
+    CommandEntry("judge", "judge", _VALIDATOR, "Measure the judge."),
     CommandEntry("records", "records", _DATA, "Read, verify and export the signed log."),
     CommandEntry("corpus", "corpus", _TRAINING, "Filter exports into a training corpus, see what was dropped."),
     CommandEntry("train", "train", _TRAINING, "Train one stage of a model from a recipe."),

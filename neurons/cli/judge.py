@@ -1,4 +1,4 @@
-"""`arena judge`: judge stored traces again, measure how wrong a panel is."""
+"""`arena judge`: measure how wrong a panel is."""
 
 from __future__ import annotations
 
@@ -14,32 +14,20 @@ import typer
 from msgspec.structs import replace
 
 from arena.chain.keys import verify
-from arena.records.body import decode_body, decode_content
-from arena.records.model import EvaluationRecord, RecordContent, SignedRecord, VerdictRecord
-from foundation.canonical import content_hash
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError
-from harness.trace import EvaluationBody
 from judge.budget import JudgeMeter, MeteredJudge
 from judge.render import Judge
 from judge.rubric import Rubric
-from judge.verdict import UnscoredVerdict, Verdict, counted_verdict
 from neurons.cli.options import (
     WALLET_SPELLINGS,
-    StoreFlags,
-    ValidatorOption,
     WalletFlags,
     command,
-    logs_of,
     policy_named,
-    read_or_none,
 )
-from neurons.cli.presenter import is_json, share_text, show, show_progress, table_text
+from neurons.cli.presenter import is_json, show, show_progress, table_text
 
 if TYPE_CHECKING:
-    from arena.evaluate import ReplayComparison, ReplayRow
-    from arena.policy import Policy
-    from arena.store.postgres import PostgresStore
     from judge.calibration.measurement import Calibration
 
 
@@ -81,9 +69,9 @@ class PanelFlags:
 
 
 app = typer.Typer(
-    help="""Judge again, measure the judge.
+    help="""Measure the judge.
 
-    arena judge replay --out build/replay --state-dir DIR
+    arena judge calibrate --out build/calibration
     """,
     no_args_is_help=True,
 )
@@ -188,130 +176,3 @@ def _calibration_lines(found: Calibration) -> Iterator[str]:
 
 def _share(value_e4: int | None) -> str:
     return "-" if value_e4 is None else f"{value_e4 / 10_000:.3f}"
-
-
-@command(app)
-def replay(
-    out: Annotated[Path, typer.Option(help="Folder of the replay; run again, it goes on.", file_okay=False)],
-    store: StoreFlags,
-    panel: PanelFlags,
-    policy: RubricPolicyOption = "demo",
-    race: Annotated[str, typer.Option(help="Only this race's records.")] = "",
-    validator: ValidatorOption = "",
-) -> None:
-    """Judge recorded traces again with another rubric or panel, and compare.
-
-    arena judge replay --out build/replay --policy my-policy.json --race race-000014
-    arena judge replay --out build/replay --base-url http://127.0.0.1:8000/v1 --models qwen
-
-    Rows of kind `replay` go to replay.jsonl, beside the log and never into it: nothing counts them. An interrupted or
-    owed replay goes on where it stopped. Shows what each agent's traces would have earned.
-    """
-    from arena.evaluate import ReplayRow, compare_replay
-    from arena.export.assembly import counted_rubric
-    from judge.panel import judge_body
-
-    rubric, meter = rubric_of(policy, panel.models), JudgeMeter()
-    judges, rubric_hash = panel.judges(rubric, meter), content_hash(rubric)
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / "replay.jsonl"
-    rows = [row for row in read_rows(path) if row.rubric_sha256 == rubric_hash]
-    done = {row.body_sha256 for row in rows if isinstance(row.replayed, Verdict)}
-
-    async def work(logs: PostgresStore) -> None:
-        found = await evaluations_of(logs, validator, race)
-        if not found:
-            raise typer.BadParameter(f"no evaluation{f' of {race}' if race else ''} stands in this log")
-        policies = await policies_of(logs, validator)
-        with show_progress(is_quiet=is_json()) as progress, path.open("ab") as stream:
-            for number, (signed, record) in enumerate(found, 1):
-                if record.body_sha256 in done:
-                    continue
-                judged = await body_and_verdicts(logs, signed.validator, record.body_sha256)
-                if judged is None:
-                    raise ArenaError("V2050", f"no body {record.body_sha256}")
-                body, verdicts = judged
-                verdict = judge_body(body, rubric, judges)
-                row = ReplayRow(
-                    validator=signed.validator,
-                    seq=signed.seq,
-                    body_sha256=record.body_sha256,
-                    race_id=record.context.race_id,
-                    agent_version_id=record.subject.agent_version_id,
-                    problem_id=record.context.problem_id,
-                    is_success=getattr(record.outcome, "is_success", None),
-                    rubric_sha256=rubric_hash,
-                    counted=counted_verdict(verdicts, counted_rubric(record, policies)),
-                    replayed=verdict,
-                    spent=meter.take(int(isinstance(verdict, Verdict))),
-                )
-                stream.write(msgspec.json.encode(row) + b"\n")
-                stream.flush()
-                os.fsync(stream.fileno())
-                rows.append(row)
-                progress("replay", number, len(found))
-
-    store.run(work)
-    compared = compare_replay(rows)
-    show(compared, _comparison_lines(compared))
-
-
-def read_rows(path: Path) -> Iterator[ReplayRow]:
-    """The rows of a file; a last line that a kill cut short is left out. Raises ArenaError V2050 for any other one."""
-    from arena.evaluate import ReplayRow
-
-    if not path.exists():
-        return
-    content = path.read_bytes()
-    *lines, cut_short = content.split(b"\n")
-    if cut_short:
-        os.truncate(path, len(content) - len(cut_short))
-    for number, line in enumerate(lines, 1):
-        try:
-            yield msgspec.json.decode(line, type=ReplayRow)
-        except msgspec.DecodeError as error:
-            raise ArenaError("V2050", f"{path}:{number} is no replay row: {error}") from error
-
-
-async def evaluations_of(
-    store: PostgresStore, validator: str, race: str
-) -> list[tuple[SignedRecord, EvaluationRecord]]:
-    """The evaluations of a log, or of all; `race` "" takes every race. Each with its record."""
-    found = []
-    for name in await logs_of(store, validator):
-        async for record in store.records(name, kinds=("evaluation",), race_id=race or None):
-            content = read_or_none(record)
-            if isinstance(content, RecordContent) and isinstance(content.payload, EvaluationRecord):
-                found.append((record, content.payload))
-    return found
-
-
-async def policies_of(store: PostgresStore, validator: str) -> dict[str, Policy]:
-    """By hash, the policies that the settlements of a log, or of all, state."""
-    from arena.export.agents import settlements_in
-
-    names = await logs_of(store, validator)
-    return {policy.policy_sha256: policy for name in names async for *_, policy in settlements_in(store, name)}
-
-
-async def body_and_verdicts(
-    store: PostgresStore, validator: str, body_sha256: str
-) -> tuple[EvaluationBody, list[Verdict | UnscoredVerdict]] | None:
-    """A body and the verdicts on it in a log, the oldest first; None where the body is missing."""
-    stored = await store.body(body_sha256, validator)
-    if stored is None:
-        return None
-    on_body = [decode_content(one.content).payload for one in await store.verdicts_on([body_sha256], validator)]
-    return decode_body(stored.content), [one.verdict for one in on_body if isinstance(one, VerdictRecord)]
-
-
-def _comparison_lines(found: ReplayComparison) -> Iterator[str]:
-    change = "-" if found.mean_change_e4 is None else f"{found.mean_change_e4 / 10_000:+.4f}"
-    yield f"{found.rows} traces replayed, {found.owed} owed, {found.unlike} with another quality (mean {change})"
-    yield f"cost: {found.spent.requests} replies, {found.spent.tokens} tokens"
-    columns = ("traces", "score", "replayed")
-    rows = []
-    for one in found.agents:
-        scores = (share_text(one.score_e4), share_text(one.replayed_e4))
-        rows.append((one.race_id or "qualifying", one.agent_version_id[:12], str(one.traces), *scores))
-    yield table_text(("race", "agent", *columns), rows, right=columns)

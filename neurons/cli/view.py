@@ -24,8 +24,16 @@ from arena.records.model import EvaluationRecord, RecordContent, SignedRecord, V
 from harness.trace import EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict, counted_verdict
 from neurons.cli.exit_codes import EXIT_FAILED
-from neurons.cli.judge import body_and_verdicts, evaluations_of, policies_of
-from neurons.cli.options import MESSAGE_NOT_FOUND, CatalogueOption, StoreFlags, ValidatorOption, command, find_record
+from neurons.cli.options import (
+    MESSAGE_NOT_FOUND,
+    CatalogueOption,
+    StoreFlags,
+    ValidatorOption,
+    command,
+    find_record,
+    logs_of,
+    read_or_none,
+)
 from neurons.cli.presenter import show, styled, text_width
 from neurons.cli.records import record_lines, record_row
 
@@ -43,6 +51,38 @@ class FoundTraces(NamedTuple):
     title: str
     traces: tuple[tuple[TraceView, EvaluationBody], ...]
     missing: tuple[str, ...] = ()
+
+
+async def evaluations_of(
+    store: PostgresStore, validator: str, race: str
+) -> list[tuple[SignedRecord, EvaluationRecord]]:
+    """The evaluations of a log, or of all; `race` "" takes every race. Each with its record."""
+    found = []
+    for name in await logs_of(store, validator):
+        async for record in store.records(name, kinds=("evaluation",), race_id=race or None):
+            content = read_or_none(record)
+            if isinstance(content, RecordContent) and isinstance(content.payload, EvaluationRecord):
+                found.append((record, content.payload))
+    return found
+
+
+async def policies_of(store: PostgresStore, validator: str) -> dict[str, Policy]:
+    """By hash, the policies that the settlements of a log, or of all, state."""
+    from arena.export.agents import settlements_in
+
+    names = await logs_of(store, validator)
+    return {policy.policy_sha256: policy for name in names async for *_, policy in settlements_in(store, name)}
+
+
+async def body_and_verdicts(
+    store: PostgresStore, validator: str, body_sha256: str
+) -> tuple[EvaluationBody, list[Verdict | UnscoredVerdict]] | None:
+    """A body and the verdicts on it in a log, the oldest first; None where the body is missing."""
+    stored = await store.body(body_sha256, validator)
+    if stored is None:
+        return None
+    on_body = [decode_content(one.content).payload for one in await store.verdicts_on([body_sha256], validator)]
+    return decode_body(stored.content), [one.verdict for one in on_body if isinstance(one, VerdictRecord)]
 
 
 def traces_of_file(path: Path) -> FoundTraces:
