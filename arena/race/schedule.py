@@ -64,11 +64,24 @@ def timeline(closes_ms: int, rules: RaceRules) -> Timeline:
     )
 
 
+ANSWER_MS_MIN, ANSWER_MS_MAX = 1_000, 30_000  # for which one validator is waited for, by another
+
+
+def answer_ms(rules: RaceRules) -> int:
+    """How long a validator waits for an answer of another: half of the shortest window in which it asks, so that one
+    that is silent leaves the others their time."""
+    return min(ANSWER_MS_MAX, rules.reveal_ms // 2, rules.agree_ms // 2, rules.stand_in_ms // 2)
+
+
 def timeline_refusal(rules: RaceRules) -> str | None:
-    """Why validators can't agree under these rules, or None: the field roll must end before the results roll begins."""
+    """Why validators can't agree under these rules, or None: a peer must have the time to answer, and the field roll
+    must end before the results roll begins."""
     needed_ms = rules.qualifying_grace_ms + 2 * rules.reveal_ms
-    if rules.run_ms <= needed_ms or rules.reveal_ms < 3:
+    if rules.run_ms <= needed_ms:
         return f"run_ms is {rules.run_ms}; the field is known {needed_ms} ms after the close"
+    if answer_ms(rules) < ANSWER_MS_MIN:
+        windows = f"reveal_ms {rules.reveal_ms}, agree_ms {rules.agree_ms}, stand_in_ms {rules.stand_in_ms}"
+        return f"{windows}: each must be at least {2 * ANSWER_MS_MIN}, for a peer that is slow to answer"
     return None
 
 

@@ -119,7 +119,7 @@ class RaceClock:
         self.peers = RacePeers(node)
         self._suite = tuple(problem.problem_id for problem in node.suite)
         self._tried = BeaconTry(round=0)
-        self._asked_ms = 0  # when the others were last asked how far they are
+        self._heard_ms = 0  # when the others last said how far they are
         self._plan: Timeline | None = None  # of the current race, where other validators may be in it
         self._latest: tuple[RaceState, ...] = ()  # the current race and the one before, at the last turn
         self._logs: dict[str, RaceLog] = {}
@@ -154,8 +154,7 @@ class RaceClock:
         is_agreed = self._node.policy.admission.rule == "agreed"
         refusal = timeline_refusal(self._node.policy.race) if is_agreed else None
         if refusal:
-            fix = "choose a policy whose run_ms is longer than qualifying_grace_ms + 2 x reveal_ms"
-            raise ArenaError("V2062", refusal, fix=fix)
+            raise ArenaError("V2062", refusal, fix="choose a policy with longer windows")
         *earlier, state = await self.states()
         self._plan = self._plan_of(state)
         opened, policy = state.opened, self._node.policy
@@ -262,7 +261,8 @@ class RaceClock:
             )
             self._drain.failed(f"race {kind}", error)
             return None
-        self._went_on({kind} & self._waiting.keys())
+        if event is not None or not isinstance(effect, AdoptSettlement):  # which may still be under way
+            self._went_on({kind} & self._waiting.keys())
         return event
 
     def _went_on(self, kinds: Set[str]) -> None:
@@ -309,7 +309,7 @@ class RaceClock:
             case Settle():
                 return await self._settle(effect, state, earlier)
             case AdoptSettlement():
-                return await self.peers.adopt(effect, state, earlier)
+                return self.peers.hear("settlement", effect.value, lambda: self.peers.adopt(effect, state, earlier))
             case ReleaseBatch():
                 return await self._release(state)
         return None
@@ -468,7 +468,7 @@ class RaceClock:
             owed_verdicts=log.owed_successes(),
             is_previous_settled=not earlier or earlier[-1].settlement is not None,
             held=self.peers.held(state, "field" if state.stage == "closed" else "results"),
-            done=await self._done(state, earlier, now_ms),
+            done=self._done(state, earlier, now_ms),
         )
 
     def _plan_of(self, state: RaceState) -> Timeline | None:
@@ -476,17 +476,18 @@ class RaceClock:
             return None
         return timeline(state.opened.closes_ms, state.opened.policy.race)
 
-    async def _done(self, state: RaceState, earlier: list[RaceState], now_ms: int) -> dict[str, frozenset[Pair]] | None:
-        """What the others say they did, asked for now and then, from when stand-ins may be due until logs are anchored:
-        what is done later need not stand in them."""
+    def _done(self, state: RaceState, earlier: list[RaceState], now_ms: int) -> dict[str, frozenset[Pair]] | None:
+        """What the others say they did, once it is heard, asked for now and then, from when stand-ins may be due until
+        logs are anchored: what is done later need not stand in them."""
         draw, opened = state.draw, state.opened
         if self._plan is None or state.stage != "running" or draw is None or opened is None:
             return None
         is_early = now_ms < draw.drawn_ms + opened.policy.race.stand_in_ms
-        if is_early or is_anchoring(self._plan, now_ms) or now_ms < self._asked_ms + ASK_MS:
+        if is_early or is_anchoring(self._plan, now_ms) or now_ms < self._heard_ms + ASK_MS:
             return None
-        self._asked_ms = now_ms
-        return await self.peers.done(state, earlier)
+        said = self.peers.hear("progress", state.race_id, lambda: self.peers.done(state, earlier))
+        self._heard_ms = self._heard_ms if said is None else now_ms
+        return said
 
     async def _pending_qualifying(self, state: RaceState, earlier: list[RaceState]) -> int:
         """Undecided agents that a closed race waits for: committed by its close as the chain stood then, and since the

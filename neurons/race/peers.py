@@ -7,9 +7,10 @@ answer and nothing else: logs are pulled each on its own, and what one turn asks
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from operator import eq
+from typing import Any, TypeVar
 
 from arena.exchange.log_digest import COUNTED_KINDS, counts
 from arena.exchange.port import Answer, Peer, ProgressQuestion, Question, SettlementQuestion
@@ -26,7 +27,7 @@ from arena.race.machine import (
     own_log,
     succession,
 )
-from arena.race.schedule import ANCHOR, Roll
+from arena.race.schedule import ANCHOR, ANSWER_MS_MAX, Roll, answer_ms
 from arena.race.settle import settlement_sha256
 from arena.records.body import decode_content
 from arena.records.model import CountedLog, SettlementRecord
@@ -38,6 +39,7 @@ from neurons.race.log import QUALIFYING
 
 PULL_PAUSES = Backoff(first_ms=2_000, most_ms=120_000)
 ASKED_AT_ONCE = 16  # answers that are whole in memory
+Heard = TypeVar("Heard")
 
 
 class RacePeers:
@@ -50,6 +52,7 @@ class RacePeers:
         self._retries: dict[Wanted, NextTry] = {}
         self._unfit: set[Wanted] = set()  # what no peer can mend is not asked for again
         self._asking = asyncio.Semaphore(ASKED_AT_ONCE)
+        self._hearing: dict[str, tuple[str, asyncio.Task[Any]]] = {}  # by kind of question: about what
         self._said: tuple[str, dict[str, set[Pair]]] = ("", {})  # of one race, by validator
 
     @property
@@ -59,13 +62,29 @@ class RacePeers:
         return self._node.sharing
 
     async def rest(self) -> None:
-        """Wait for the pulls under way. How they ended is said at the next turn that asks for logs."""
-        if self._pulling:
-            await asyncio.wait(self._pulling.values())
+        """Wait for what is asked of others now. How it ended is said at the next turn that asks."""
+        if under_way := [*self._pulling.values(), *(task for _, task in self._hearing.values())]:
+            await asyncio.wait(under_way)
 
     async def close(self) -> None:
-        """End the pulls that are under way: what they held already stays held."""
+        """End what is asked of others: logs that were held already stay held."""
+        for _, task in self._hearing.values():
+            task.cancel()
         await self._end(self._pulling.keys())
+
+    def hear(self, kind: str, about: str, ask: Callable[[], Coroutine[Any, Any, Heard]]) -> Heard | None:
+        """What came of a question, at the first call after it was answered; None: it is under way. Another question of
+        the kind takes its place. Nobody waits for a peer here: a race has its moments. Raises what asking raised."""
+        asked, task = self._hearing.pop(kind, ("", None))
+        if task is None or asked != about:
+            if task is not None:
+                task.cancel()
+            task = asyncio.create_task(ask())
+        if not task.done():
+            self._hearing[kind] = (about, task)
+            return None
+        heard: Heard = task.result()
+        return heard
 
     def held(self, state: RaceState, roll: Roll) -> tuple[AnchoredLog, ...]:
         """The logs that this node holds for a roll, its own as it anchored it among them."""
@@ -143,7 +162,7 @@ class RacePeers:
         raced = frozenset((each.subject.agent_version_id, problem_id) for each in field for problem_id in drawn)
         said: dict[str, frozenset[Pair]] = {}
         peers, question = await self._peers(state), ProgressQuestion(race=state.race_id)
-        answers = await asyncio.gather(*(self._ask(peer, question) for peer in peers))
+        answers = await asyncio.gather(*(self._ask(peer, question, state) for peer in peers))
         for peer, progress in zip(peers, answers, strict=True):
             if progress is None:
                 continue
@@ -167,9 +186,9 @@ class RacePeers:
         shows them."""
         peers = await self._peers(state)
         found = await self._settlement(
-            state.race_id, peers, lambda sha256: countersign_value(state.race_id, sha256) == effect.value
+            state, state.race_id, peers, lambda sha256: countersign_value(state.race_id, sha256) == effect.value
         )
-        history = await self._history_of(found, peers, succession(earlier)) if found else None
+        history = await self._history_of(found, state, peers, succession(earlier)) if found else None
         if found is None or history is None:
             raise ArenaError(
                 PEER_AWAY, f"nobody shows the settlement of {state.race_id} that has the quorum, with its history"
@@ -204,7 +223,7 @@ class RacePeers:
             self._node.log.info("log held", size=pulled.log.point.size, rows=pulled.log.due.count.rows, **about)
 
     async def _history_of(
-        self, found: SettlementRecord, peers: Sequence[Peer], before: Succession
+        self, found: SettlementRecord, state: RaceState, peers: Sequence[Peer], before: Succession
     ) -> tuple[SettlementRecord, ...] | None:
         """The earlier settlements that one names and this node does not have; None while nobody shows one of them."""
         known = {settlement_sha256(past) for past in before.history}
@@ -212,18 +231,18 @@ class RacePeers:
         for past in found.inputs.history if found.inputs else ():
             if past.settlement_sha256 in known:
                 continue
-            shown = await self._settlement(past.race_id, peers, partial(eq, past.settlement_sha256))
+            shown = await self._settlement(state, past.race_id, peers, partial(eq, past.settlement_sha256))
             if shown is None:
                 return None
             history.append(shown)
         return tuple(history)
 
     async def _settlement(
-        self, race_id: str, peers: Sequence[Peer], is_it: Callable[[str], bool]
+        self, state: RaceState, race_id: str, peers: Sequence[Peer], is_it: Callable[[str], bool]
     ) -> SettlementRecord | None:
         """The settlement of a race with this hash, from the first peer that shows it; None: none does."""
         question = SettlementQuestion(race=race_id)
-        asked = [asyncio.create_task(self._ask(peer, question)) for peer in peers]
+        asked = [asyncio.create_task(self._ask(peer, question, state)) for peer in peers]
         try:
             for answer in asyncio.as_completed(asked):
                 shown = await answer
@@ -235,14 +254,18 @@ class RacePeers:
                 task.cancel()
             await asyncio.gather(*asked, return_exceptions=True)
 
-    async def _ask(self, peer: Peer, question: Question[Answer]) -> Answer | None:
-        """A peer's answer about a race; None where it has none or is at fault, which is said in the log."""
+    async def _ask(self, peer: Peer, question: Question[Answer], state: RaceState) -> Answer | None:
+        """A peer's answer in a race; None where it has none or is at fault, which is said in the log."""
+        within_s = (answer_ms(state.opened.policy.race) if state.opened else ANSWER_MS_MAX) / 1_000
         async with self._asking:
             try:
-                return await self.sharing.peers.ask(peer, question)
+                async with asyncio.timeout(within_s):
+                    return await self.sharing.peers.ask(peer, question)
+            except TimeoutError:
+                self._complain(peer.hotkey, Failure(code=PEER_AWAY, detail=f"no answer within {within_s:g} s"))
             except ArenaError as error:
                 self._complain(peer.hotkey, error.failure)
-                return None
+            return None
 
     def _complain(self, peer: str, failure: Failure, **about: str) -> None:
         self._node.log.warning("peer", peer=peer, code=failure.code, detail=failure.detail, **about)

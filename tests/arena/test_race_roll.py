@@ -115,6 +115,8 @@ def test_every_shipped_policy_leaves_time_to_agree_before_the_next_close(name):
     rules = POLICIES[name].race
     assert timeline_refusal(rules) is None
     assert "run_ms is 1;" in str(timeline_refusal(replace(rules, run_ms=1)))
+    for window in ("reveal_ms", "agree_ms", "stand_in_ms"):
+        assert f"{window} 1999" in str(timeline_refusal(replace(rules, **{window: 1_999})))
     plan = timeline(0, rules)
     moments = [
         plan.closing_ms,

@@ -162,3 +162,16 @@ async def test_a_settlement_and_its_history_are_adopted_from_whoever_shows_them(
     others.ask.faults = {}
     with pytest.raises(ArenaError, match="U3040"):
         await others.peers.adopt(effect, others.state, [])
+
+
+async def test_a_silent_peer_holds_up_no_turn_and_costs_its_own_answer(others: Others, monkeypatch) -> None:
+    monkeypatch.setattr("neurons.race.peers.ANSWER_MS_MAX", 50)
+    others.ask.faults[others.first.hotkey] = PeerFault(slow_s=1)
+
+    def heard() -> object:
+        return others.peers.hear("progress", RACE, lambda: others.peers.done(others.state, []))
+
+    assert heard() is None  # it is under way
+    await until(lambda: heard() is not None)
+    assert others.warned == [f"{others.first.hotkey} U3040"]
+    assert others.peers.said_of(RACE) == {others.second.hotkey: set()}
