@@ -25,7 +25,7 @@ from foundation.codes import PEER_AWAY, PEER_LACKS, PEER_LIED, PEER_REFUSED
 from foundation.errors import ArenaError
 
 CONNECT_S, SILENCE_S, ANSWER_S = 5.0, 20.0, 30.0
-CONNECTIONS = 32
+CONNECTIONS = 512  # 128 validators may each keep some of them waiting
 _REFUSAL_BYTES_MAX = 16 << 10
 
 

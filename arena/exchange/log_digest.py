@@ -144,9 +144,6 @@ def _message(text: str, validator: str, tally: LogDigest) -> bytes:
     return f"{name}\n{_statement(tally).hex()}\n{text}\n".encode()
 
 
-WHOLE_BYTES_MAX = 4 << 30  # of one pull
-
-
 class SeamError(ArenaError):
     """U3042: the first row does not follow the start: the peer lies, or the log was rewritten since."""
 
@@ -169,7 +166,6 @@ class RowsCheck:
         self._walk = LogWalk(start)
         self._counted = counted
         self._unfit = ""
-        self._bytes = 0
 
     @property
     def at(self) -> int:
@@ -211,9 +207,6 @@ class RowsCheck:
     def _take_whole(self, row: LogRow, content: bytes, about: str) -> None:
         if len(content) > ROW_BYTES_MAX or hashlib.sha256(content).hexdigest() != row.content_sha256:
             raise ArenaError(PEER_LIED, f"{about}: the content does not have the hash that is signed")
-        self._bytes += len(content)
-        if self._bytes > WHOLE_BYTES_MAX:
-            raise ArenaError(LOG_UNFIT, f"the records of {row.validator} that count are over {WHOLE_BYTES_MAX} bytes")
         if not self._verify(row.validator, message_of(row), bytes.fromhex(row.signature)):
             raise ArenaError(PEER_LIED, f"{about} is not signed by it")
         try:

@@ -124,7 +124,7 @@ class PeerService:
             covering = (
                 entry
                 for entry in reversed(self._logs.held(race_id, validator))
-                if entry.due.start.after_seq <= after_seq and to_seq <= entry.point.size
+                if entry.shown_after <= after_seq and to_seq <= entry.point.size
             )
             held = next(covering, None)
             if held is None:

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
 
 import msgspec
@@ -30,7 +30,7 @@ from arena.exchange.operator_files import (
     check_release,
     require_room,
 )
-from arena.exchange.peer_logs import HeldLog, PeerLogStore, RowsWriter
+from arena.exchange.peer_logs import ROUND_ROWS_MAX, HeldLog, PeerLogStore, RowsWriter
 from arena.exchange.port import (
     Complaint,
     Count,
@@ -54,8 +54,8 @@ from foundation.codes import (
 )
 from foundation.errors import ArenaError, Failure
 
-BATCH_ROWS = 256  # checked at a time, beside the event loop
-PULL_ROWS_MAX = 50_000_000  # from a tally's start to its note
+BATCH_ROWS, BATCH_BYTES = 256, 1 << 20  # checked at a time, beside the event loop
+PULL_ROWS_MAX = 50_000_000  # from a digest's start to its note
 BREAKS_MAX = 5  # connections of one peer that may break
 _PEER_CODES = (PEER_AWAY, PEER_REFUSED, PEER_LIED)
 
@@ -85,7 +85,7 @@ class PullPace(msgspec.Struct, frozen=True, kw_only=True):
     window_s: float = 30.0
     window_rows: int = 1_500  # fewer than 64 a second, the largest rows at the pace of a caller's share
     most_s: float = 1_800.0
-    logs_at_once: int = 4
+    logs_at_once: int = 4  # whose rows are checked; all are waited for at once, so that no peer keeps out another
 
 
 class _Claim(msgspec.Struct, frozen=True):
@@ -109,7 +109,7 @@ class Puller:
 
     async def pull(self, wanted: Wanted, peers: Sequence[Peer], *, within_s: float = math.inf) -> Pulled:
         """Hold one log, unless it is held; its author is asked first, then the others in order. Several may be pulled
-        at once, some of which then wait for a place. Given up after `within_s`, when nobody needs it any more.
+        at once. Given up after `within_s`, when nobody needs it any more.
 
         Raises V2064 when it can't be written, V2115 when the disk is nearly full; all else is in the answer."""
         lock = self._locks.setdefault(wanted.validator, asyncio.Lock())
@@ -117,13 +117,13 @@ class Puller:
         complaints: list[Complaint] = []
         log, unfit = None, None
         try:
-            async with asyncio.timeout_at(until_s) as limit, lock, self._places:
+            async with asyncio.timeout_at(until_s) as limit, lock:
                 log = self._logs.find(wanted.validator, wanted.race_id, wanted.note_sha256)
                 if log is None:
                     until_s = min(until_s, asyncio.get_running_loop().time() + self._pace.most_s)
                     limit.reschedule(until_s)
                     order = sorted(peers, key=lambda peer: peer.hotkey != wanted.validator)
-                    if (claim := await self._claim(wanted, order, complaints)) is not None:
+                    if (claim := await self._claim(wanted, order, complaints, until_s)) is not None:
                         log = await self._pull(claim, order, complaints, until_s)
         except TimeoutError:
             pass  # the slow ones stand in the complaints
@@ -133,13 +133,16 @@ class Puller:
             unfit = error.failure
         return Pulled(wanted=wanted, log=log, complaints=tuple(complaints), unfit=unfit)
 
-    async def _claim(self, wanted: Wanted, peers: Sequence[Peer], complaints: list[Complaint]) -> _Claim | None:
+    async def _claim(
+        self, wanted: Wanted, peers: Sequence[Peer], complaints: list[Complaint], until_s: float
+    ) -> _Claim | None:
         """The note, from our own folder or a peer. Raises ArenaError U3043 for one that its author made wrong."""
         note = self._logs.note(wanted.validator, wanted.note_sha256)
         question = NoteQuestion(validator=wanted.validator, sha256=wanted.note_sha256)
         for peer in peers if note is None else ():
             with _blaming(peer, complaints, _PEER_CODES):
-                note = await self._peers.ask(peer, question)
+                async with _half_of_the_time(peer, until_s):
+                    note = await self._peers.ask(peer, question)
                 if note is not None and sha256_of(note) != wanted.note_sha256:
                     note = None
                     raise ArenaError(PEER_LIED, f"{peer.hotkey}: a note with another hash than the chain holds")
@@ -154,9 +157,10 @@ class Puller:
         if point.validator != wanted.validator:
             raise ArenaError(LOG_UNFIT, f"{wanted.validator} anchored the note of {point.validator}")
         due = read_tally(note, wanted.validator, wanted.race_id, self._verify)
-        if not 0 <= point.size - due.start.after_seq <= PULL_ROWS_MAX:
-            about = f"records {due.start.after_seq + 1} to {point.size} of {wanted.validator}"
-            raise ArenaError(LOG_UNFIT, f"{about} are none, or over {PULL_ROWS_MAX}")
+        rows, most = point.size - due.start.after_seq, ROUND_ROWS_MAX if wanted.race_id else PULL_ROWS_MAX
+        if not due.count.rows <= rows <= (most if due.count.rows else 0):  # where none counts there is none to ask for
+            about = f"{rows} records up to {point.size} of {wanted.validator}"
+            raise ArenaError(LOG_UNFIT, f"{about}, of which {due.count.rows} count; {most} are read at most")
         return _Claim(note, point, due)
 
     async def _pull(
@@ -203,28 +207,31 @@ class Puller:
     async def _take_rows(self, peer: Peer, claim: _Claim, check: RowsCheck, writer: RowsWriter, until_s: float) -> None:
         """Take rows up to the note's size, over as many answers as it takes, at the pace that is asked of a peer."""
         pace, loop, size, breaks = self._pace, asyncio.get_running_loop(), claim.point.size, 0
-        share_s = (until_s - loop.time()) / 2
 
         async def take(rows: list[LogRow]) -> None:
-            windows = check.at // pace.window_rows
-            await asyncio.to_thread(_take, check, writer, rows)
-            if check.at // pace.window_rows > windows:
-                window.reschedule(loop.time() + pace.window_s)
+            windows, left_s = check.at // pace.window_rows, (window.when() or 0.0) - loop.time()
+            window.reschedule(None)  # the peer does not answer for how long we take
+            async with self._places:
+                await asyncio.to_thread(_take, check, writer, rows)
+            window.reschedule(loop.time() + (pace.window_s if check.at // pace.window_rows > windows else left_s))
             rows.clear()
 
         try:
-            async with asyncio.timeout(share_s), asyncio.timeout(pace.window_s) as window:
+            async with _half_of_the_time(peer, until_s), asyncio.timeout(pace.window_s) as window:
                 while (before := check.at) < size:
                     question = RowsQuestion(
                         validator=claim.point.validator, after=before, to=size, race=claim.due.race_id
                     )
                     try:
                         batch: list[LogRow] = []
+                        size_bytes = 0
                         async with aclosing(self._peers.rows(peer, question)) as rows:
                             async for row in rows:
                                 batch.append(row)
-                                if len(batch) == BATCH_ROWS:
+                                size_bytes += len(bytes(row.content or b""))
+                                if len(batch) == BATCH_ROWS or size_bytes > BATCH_BYTES:
                                     await take(batch)
+                                    size_bytes = 0
                     except ArenaError as error:
                         breaks += 1
                         if error.failure.code != PEER_AWAY or not (batch or check.at > before) or breaks > BREAKS_MAX:
@@ -233,8 +240,7 @@ class Puller:
                     if check.at == before:
                         raise ArenaError(PEER_LIED, f"{peer.hotkey}: no record {before + 1} of {question.validator}")
         except TimeoutError as error:
-            rows_told = f"fewer than {pace.window_rows} rows within {pace.window_s:g} s"
-            told = rows_told if window.expired() else f"not done within {share_s:.0f} s"
+            told = f"fewer than {pace.window_rows} rows within {pace.window_s:g} s"
             raise ArenaError(PEER_AWAY, f"{peer.hotkey}: {told}") from error
 
 
@@ -242,6 +248,17 @@ def _take(check: RowsCheck, writer: RowsWriter, rows: list[LogRow]) -> None:
     for row in rows:
         check.take(row)
     writer.write(rows)
+
+
+@contextlib.asynccontextmanager
+async def _half_of_the_time(peer: Peer, until_s: float) -> AsyncIterator[None]:
+    """One peer takes no more of what is left of a pull, so that others are asked too. Raises ArenaError U3040."""
+    share_s = (until_s - asyncio.get_running_loop().time()) / 2
+    try:
+        async with asyncio.timeout(share_s):
+            yield
+    except TimeoutError as error:
+        raise ArenaError(PEER_AWAY, f"{peer.hotkey}: not done within {share_s:.0f} s") from error
 
 
 @contextlib.contextmanager
