@@ -17,10 +17,10 @@ VALIDATOR = "5Author"
 ROWS = 40
 
 
-def row(race_id: str, seq: int) -> LogRow:
+def row(race_id: str, seq: int, validator: str = VALIDATOR) -> LogRow:
     content = msgspec.json.encode({"race": race_id, "seq": seq, "filling": "x" * 2_000})
     return LogRow(
-        validator=VALIDATOR,
+        validator=validator,
         seq=seq,
         prev="00" * 32,
         content_sha256="11" * 32,
@@ -29,17 +29,17 @@ def row(race_id: str, seq: int) -> LogRow:
     )
 
 
-def hold(held: PeerLogStore, race_id: str) -> None:
+def hold(held: PeerLogStore, race_id: str, validator: str = VALIDATOR) -> None:
     """Hold one log of ROWS rows."""
     writer = held.writer(race_id)
     for first in range(1, ROWS, 10):
-        writer.write([row(race_id, seq) for seq in range(first, first + 10)])
+        writer.write([row(race_id, seq, validator) for seq in range(first, first + 10)])
     held.put(
         writer,
-        point=Checkpoint(validator=VALIDATOR, size=ROWS, root="33" * 32),
-        note=f"note of {race_id}",
-        due=LogDigest(race_id=race_id, count=Count(rows=ROWS), start=LogStart(validator=VALIDATOR)),
-        end=LogStart(validator=VALIDATOR, after_seq=ROWS, head="44" * 32, peaks=("55" * 32, "66" * 32)),
+        point=Checkpoint(validator=validator, size=ROWS, root="33" * 32),
+        note=f"note of {race_id} by {validator}",
+        due=LogDigest(race_id=race_id, count=Count(rows=ROWS), start=LogStart(validator=validator)),
+        end=LogStart(validator=validator, after_seq=ROWS, head="44" * 32, peaks=("55" * 32, "66" * 32)),
     )
 
 

@@ -99,3 +99,24 @@ async def test_a_note_without_a_tally_of_the_race_holds_no_log_and_blames_its_au
         pulled = await anchored(case, wrong)
         assert (pulled.log, pulled.complaints) == (None, ())
         assert pulled.unfit.code == "U3043"
+
+
+async def test_a_log_over_its_round_is_refused_unread_and_of_qualifying_not_passed_on(case: Case, monkeypatch) -> None:
+    for module in ("pull", "peer_logs"):
+        monkeypatch.setattr(f"arena.exchange.{module}.ROUND_ROWS_MAX", 8)
+    await case.author.evaluate([4], "")
+    qualifying = await case.author.anchor("")
+    await case.author.evaluate([5])
+    race, nothing = await case.author.anchor(), await case.author.note("r9")
+    tally = read_tally(nothing, case.author.hotkey, "r9", verify)
+    idle = msgspec.structs.replace(tally, start=LogStart(validator=case.author.hotkey))
+    nothing = add_tally(nothing.rpartition("— ")[0], idle, case.author.signer)
+    monkeypatch.setattr(case.ask, "rows", None)  # of neither is a row asked for
+    assert (await case.pull(wanted=race)).unfit.code == "U3043"
+    case.author.held.keep_note(nothing)
+    stubs = Wanted(validator=case.author.hotkey, note_sha256=note_sha256(nothing), race_id="r9")
+    assert (await case.pull(wanted=stubs)).unfit.code == "U3043"
+    monkeypatch.undo()
+    monkeypatch.setattr("arena.exchange.peer_logs.ROUND_ROWS_MAX", 2)
+    log = (await case.pull(wanted=qualifying)).log
+    assert (log.due.start.after_seq, log.shown_after) == (9, 12)

@@ -74,3 +74,23 @@ def test_a_race_has_no_more_bytes_than_races_have_and_qualifying_may_have_more(t
         of_a_whole_log.write(rows)
     for each in (writer, of_a_whole_log):
         each.abandon()
+
+
+def test_an_author_over_its_budget_loses_its_own_oldest_logs_and_stubs_go_once_nobody_asks(
+    tmp_path: Path, monkeypatch
+) -> None:
+    held = PeerLogStore(tmp_path)
+    for race_id in ("r1", "r2", "r3"):
+        hold(held, race_id)
+        hold(held, race_id, "5Other")
+    assert [log.shown_after for log in held.held(validator=VALIDATOR)] == [ROWS, 0, 0]
+    assert len(list((tmp_path / "stubs").iterdir())) == 4
+    size = sum(file.size for file in held.held("r3", VALIDATOR)[0].kept)
+    monkeypatch.setattr("arena.exchange.peer_logs.AUTHOR_BYTES_MAX", 2 * size + 10)
+    hold(held, "r4")
+    assert [(log.race_id, log.validator) for log in held.held()][-2:] == [("r3", "5Other"), ("r4", VALIDATOR)]
+    assert races(PeerLogStore(tmp_path)) == races(held) == ["r1", "r2", "r3", "r3", "r4"]
+    monkeypatch.setattr("arena.exchange.peer_logs.AUTHOR_BYTES_MAX", 10)
+    with pytest.raises(ArenaError, match="U3043"):
+        hold(held, "r5")
+    assert {log.validator for log in held.held()} == {"5Other"}
