@@ -112,7 +112,7 @@ class PeerLogStore:
         """
         self._is_reader = is_reader
         self._rows, self._entries, self._notes = folder / "rows", folder / "entries", folder / "notes"
-        self._stubs = folder / "stubs"
+        self._stubs, self._ignored = folder / "stubs", folder / "ignored.txt"
         self._races_kept = races_kept
         self._changing = threading.RLock()  # pulls end in threads of their own; `_known` is replaced, never changed
         with coded(folder):
@@ -124,6 +124,13 @@ class PeerLogStore:
             left = {path for part in (self._rows, self._stubs, self._entries) for path in part.iterdir()}
             for path in (*left - self._named(), *self._notes.glob(f"*{SCRATCH}")):  # no pull is under way yet
                 path.unlink()
+
+    def ignored(self) -> frozenset[str]:
+        """The hotkeys that this node's operator wants to hear nothing of: `ignored.txt` in the folder, one a line."""
+        try:
+            return frozenset(self._ignored.read_text("utf-8", "replace").split())
+        except OSError:
+            return frozenset()
 
     def held(self, race_id: str | None = None, validator: str | None = None) -> list[HeldLog]:
         """The logs held for a race ("": qualifying) and a validator (None: of all), oldest first.

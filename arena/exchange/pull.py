@@ -158,7 +158,8 @@ class Puller:
             raise ArenaError(LOG_UNFIT, f"{wanted.validator} anchored the note of {point.validator}")
         due = read_tally(note, wanted.validator, wanted.race_id, self._verify)
         rows, most = point.size - due.start.after_seq, ROUND_ROWS_MAX if wanted.race_id else PULL_ROWS_MAX
-        if not due.count.rows <= rows <= (most if due.count.rows else 0):  # where none counts there is none to ask for
+        most = most if due.count.rows else 0  # where none counts there is none to ask for
+        if not due.count.rows <= rows <= most:
             about = f"{rows} records up to {point.size} of {wanted.validator}"
             raise ArenaError(LOG_UNFIT, f"{about}, of which {due.count.rows} count; {most} are read at most")
         return _Claim(note, point, due)

@@ -27,7 +27,7 @@ from arena.race.machine import (
     own_log,
     succession,
 )
-from arena.race.schedule import ANCHOR, ANSWER_MS_MAX, Roll, answer_ms
+from arena.race.schedule import ANCHOR, ANSWER_MS_MAX, RECEIPT, Roll, answer_ms
 from arena.race.settle import settlement_sha256
 from arena.records.body import decode_content
 from arena.records.model import CountedLog, SettlementRecord
@@ -138,10 +138,12 @@ class RacePeers:
 
     async def pull(self, effect: PullLogs, state: RaceState) -> None:
         """Begin to ask for logs, each on its own: one that takes long delays no other, nor a moment of the race. Pulls
-        of logs that are not wanted any more end. Raises V2064 of a pull that ended since, once others have begun."""
+        of logs that are not wanted any more end; those of peers that are ignored are not, until they count. Raises
+        V2064 of a pull that ended since, once others have begun."""
         race_id, now_ms = race_of(effect.roll, state), self._node.now_ms()
         logs = (Wanted(validator=log.validator, note_sha256=log.note_sha256, race_id=race_id) for log in effect.logs)
-        wanted = [one for one in logs if one not in self._unfit]
+        ignored = frozenset[str]() if state.read(RECEIPT[effect.roll]) else self._ignored()
+        wanted = [one for one in logs if one not in self._unfit and one.validator not in ignored]
         ended = [self._pulling.pop(one) for one in list(self._pulling) if self._pulling[one].done()]
         await self._end(self._pulling.keys() - set(wanted))
         if self._wanted != frozenset(wanted):  # another roll, or some came: what is still lacking may come too
@@ -204,10 +206,13 @@ class RacePeers:
         """The race's other validators, where they answer now; nobody where this node can ask nobody."""
         if self._node.sharing is None:
             return ()
-        others = frozenset(validators_of(state)) - {self._node.signer.hotkey}
+        others = frozenset(validators_of(state)) - {self._node.signer.hotkey} - self._ignored()
         metagraph = await self._node.chain.metagraph()
         endpoints = {neuron.hotkey: neuron.endpoint for neuron in metagraph.neurons}
         return tuple(Peer(hotkey=hotkey, endpoint=endpoints.get(hotkey, "")) for hotkey in sorted(others))
+
+    def _ignored(self) -> frozenset[str]:
+        return self._node.sharing.peer_logs.ignored() if self._node.sharing else frozenset()
 
     async def _end(self, outdated: Iterable[Wanted]) -> None:
         """Cancel pulls that are under way, and wait until they ended."""

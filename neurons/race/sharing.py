@@ -125,6 +125,7 @@ class SharingLoop:
         self._progress_not_before_ms = 0
         self._block = self._relayed = -1  # the final block looked at last, and the one whose sources were asked for
         self._seen: dict[str, PeerSeen] = {}
+        self._ignored = frozenset[str]()
         self._relay = SourceRelay(
             ports.peers,
             node.store,
@@ -147,8 +148,8 @@ class SharingLoop:
         await self._node.store.put_submission(waiting_row(submission, commitment_block), submission.source)
 
     def has_permit(self, hotkey: str) -> bool:
-        """Whether a hotkey held a permit when the chain was last asked."""
-        return hotkey in self._ports.permits.hotkeys
+        """Whether a hotkey held a permit when the chain was last asked, and is not ignored here."""
+        return hotkey in self._ports.permits.hotkeys - self._ignored
 
     def peers_seen(self) -> tuple[PeerSeen, ...]:
         """The others that answered, and under which rules they run."""
@@ -164,6 +165,9 @@ class SharingLoop:
         self._metagraph = await chain.metagraph(finalized)
         self._ports.permits.hotkeys = frozenset(permitted_validators(self._metagraph))
         self._block = finalized
+        if (ignored := self._ports.peer_logs.ignored()) != self._ignored:
+            self._ignored, others = ignored, ignored - self._ports.permits.hotkeys
+            self._node.log.info("peers ignored", peers=sorted(ignored - others), without_permit=sorted(others))
 
     async def bring_sources(self) -> None:
         """Ask for the sources behind commitments of the newest final block, once a block; not while there is nobody to
@@ -189,8 +193,9 @@ class SharingLoop:
             await asyncio.gather(*(self._hear(peer, now_ms) for peer in peers))
 
     def peers(self) -> list[Peer]:
-        """The other validators that publish an address, as of the final block seen last."""
-        return peers_of(self._metagraph, self._node.signer.hotkey) if self._metagraph else []
+        """The other validators that publish an address, as of the final block seen last, but for those ignored."""
+        found = peers_of(self._metagraph, self._node.signer.hotkey) if self._metagraph else []
+        return [peer for peer in found if peer.hotkey not in self._ignored]
 
     async def _hear(self, peer: Peer, now_ms: int) -> None:
         try:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from arena.chain.port import Metagraph, Neuron
 from arena.exchange.port import Peer, RowsQuestion
-from arena.exchange.pull import PullPace
+from arena.exchange.pull import PullPace, Wanted
 from arena.race.agreement import countersign_value
 from arena.race.machine import AdoptSettlement, AnchoredLog, ChainRead, PullLogs, RaceState
 from arena.race.settle import settlement_sha256
@@ -121,6 +121,23 @@ async def test_a_log_that_is_stuck_delays_no_retry_of_another(others: Others) ->
     await until(others.held)
     assert others.held() == [others.second.hotkey]
     assert (others.ask.stuck, others.ask.ended) == ([others.first.hotkey], [])  # it goes on, and was not begun again
+
+
+async def test_an_ignored_peer_is_asked_nothing_and_its_log_comes_from_others_once_it_counts(others: Others) -> None:
+    log = await others.anchor(others.first)
+    (others.me.folder / "held" / "ignored.txt").write_text(f"{others.first.hotkey}\n")
+    await others.pull(log)
+    await asyncio.wait_for(others.peers.rest(), PATIENCE_S)
+    assert (others.held(), others.warned) == ([], [])
+    wanted = Wanted(validator=log.validator, note_sha256=log.note_sha256, race_id=RACE)
+    await others.second.puller(others.net.peers(others.second)).pull(wanted, [Peer(hotkey=log.validator, endpoint="")])
+    others.second.reveal()
+    counted = ChainRead(moment="results_receipt", block=2, commitments=())
+    others.state = replace(others.state, reads=(*others.state.reads, counted))
+    del others.ask.services[others.first.hotkey]
+    await others.pull(log)
+    await until(others.held)
+    assert others.warned == []
 
 
 async def test_a_folder_that_cannot_be_written_is_said_at_the_next_turn_and_asked_again(
