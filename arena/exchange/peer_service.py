@@ -33,19 +33,17 @@ from arena.export.assembly import log_row, signed_content
 from arena.export.model import LogRow
 from arena.race.agreement import RevealGate
 from arena.records.log import note_sha256 as sha256_of
-from arena.records.model import EvaluationRecord, SettlementRecord, SignedRecord, VerdictRecord
+from arena.records.model import SettlementRecord, SignedRecord
 from arena.records.port import EVERY_STATE
 from arena.records.verification import batches_of
 from arena.store.postgres import PostgresStore
 from arena.submissions.model import SignedSubmission, signed_submission
 from foundation.errors import ArenaError
-from judge.verdict import Verdict
-from problems.model import OutcomeScore
 
 PAGE_ROWS = 128
 ANSWER_ROWS = 20_000  # of one answer; the reader asks again behind the last
 ANSWERS_AT_ONCE = 8  # of rows, to one caller
-RACES_KEPT = 4  # whose progress is kept
+ANSWERS_MAX = 64  # to all, from where on each has one
 _STUB_BYTES = 512
 
 
@@ -59,22 +57,21 @@ class PeerService:
         *,
         has_permit: Callable[[str], bool],
         gate: Callable[[], RevealGate],
-        terms: Callable[[str], Progress | None],
+        progress: Callable[[str], Progress | None],
         settled: Callable[[str], SettlementRecord | None] = lambda race_id: None,
         releases: ReleaseStore | None = None,
         rules: ShareRules | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`has_permit` and `gate` are asked at every request; `terms` are a race's policy and guest, None where it is
-        not run here, `settled` its settlement in force here. `releases` are the operator's files; None: none are kept.
+        """`has_permit` and `gate` are asked at every request; `progress` says how far a race is, None where it is not
+        run here, `settled` its settlement in force here. `releases` are the operator's files; None: none are kept.
         """
         self.has_permit = has_permit
         self._releases = releases
         self._store, self._logs = store, logs
-        self._gate, self._terms, self._settled, self._sleep = gate, terms, settled, sleep
+        self._gate, self._progress, self._settled, self._sleep = gate, progress, settled, sleep
         self._shares = Shares(rules or ShareRules(), monotonic)
-        self._done = DonePairs(store)
         self._reading: Counter[str] = Counter()  # answers of rows under way, by caller
 
     @property
@@ -96,7 +93,7 @@ class PeerService:
             case SettlementQuestion():
                 return self._settled(question.race)
             case ProgressQuestion():
-                return await self.progress(question.race)
+                return self._progress(question.race)
             case ReleaseQuestion():
                 newest = await asyncio.to_thread(self._releases.newest) if self._releases else None
                 return None if newest is None or newest.release.release_sha256 == question.known else newest
@@ -132,13 +129,6 @@ class PeerService:
             pages = self._held_pages(held, after_seq, to_seq)
         return self._paced(caller, pages)
 
-    async def progress(self, race_id: str) -> Progress | None:
-        """Which pairs are done here; None for a race that is not run here. Raises ArenaError V2021."""
-        terms = self._terms(race_id)
-        if terms is None or not race_id:
-            return None
-        return msgspec.structs.replace(terms, done=await self._done.of(race_id))
-
     async def _note(self, question: NoteQuestion) -> str | None:
         kept = self._logs.note(question.validator, question.sha256)
         if kept is not None or question.validator != self.hotkey:
@@ -167,8 +157,9 @@ class PeerService:
             self._reading[caller] -= 1
 
     def _require_place(self, caller: str) -> None:
-        if self._reading[caller] >= ANSWERS_AT_ONCE:
-            raise ArenaError("V2112", f"{ANSWERS_AT_ONCE} answers at once")
+        most = ANSWERS_AT_ONCE if self._reading.total() < ANSWERS_MAX else 1
+        if self._reading[caller] >= most:
+            raise ArenaError("V2112", f"{most} answers at once")
 
     def _admit(self, caller: str) -> None:
         if not self.has_permit(caller):
@@ -222,52 +213,6 @@ def shown_rows(records: Iterable[SignedRecord], race_id: str, to_seq: int) -> li
     return rows
 
 
-class _RaceProgress:
-    def __init__(self) -> None:
-        self.read_to = 0
-        self.pairs: dict[str, set[tuple[str, str]]] = {}  # body -> pairs whose evaluation names it
-        self.judged: set[str] = set()
-        self.done: set[tuple[str, str]] = set()
-        self.lock = asyncio.Lock()
-
-
-class DonePairs:
-    """The pairs done in the newest races of one store, counted from our own log; never how they ended.
-
-    A pair is done once its evaluation has an outcome and its body a verdict, whatever the outcome: asking for the
-    verdict of successes alone would tell them from failures while a judge is away. Only new records are read each time.
-    """
-
-    def __init__(self, store: PostgresStore) -> None:
-        self._store = store
-        self._races: dict[str, _RaceProgress] = {}
-
-    async def of(self, race_id: str) -> tuple[tuple[str, str], ...]:
-        """(agent version id, problem id) of every pair that is done, sorted. Raises ArenaError V2021."""
-        race = self._races.pop(race_id, None) or _RaceProgress()
-        self._races[race_id] = race
-        for old in list(self._races)[:-RACES_KEPT]:
-            del self._races[old]
-        async with race.lock:
-            own, kinds = self._store.validator, ("evaluation", "verdict")
-            async for record in self._store.records(own, after_seq=race.read_to, kinds=kinds, race_id=race_id):
-                content = signed_content(record.content, record.content_sha256)
-                payload = content.payload if content else None
-                if isinstance(payload, EvaluationRecord) and isinstance(payload.outcome, OutcomeScore):
-                    if payload.context.stage == "race":
-                        pair = (payload.subject.agent_version_id, payload.context.problem_id)
-                        race.pairs.setdefault(payload.body_sha256, set()).add(pair)
-                elif isinstance(payload, VerdictRecord) and isinstance(payload.verdict, Verdict):
-                    race.judged.add(payload.verdict.body_sha256)
-                race.read_to = record.seq
-            for body in race.judged & race.pairs.keys():
-                race.done |= race.pairs.pop(body)
-            return tuple(sorted(race.done))
-
-
-CALLERS_MAX = 20_000  # remembered at once; beyond it those that were not seen for longest are forgotten
-
-
 class ShareRules(msgspec.Struct, frozen=True, kw_only=True):
     """One caller's share. A race of 64 agents over 90 problems is some 70 MB of rows."""
 
@@ -278,8 +223,7 @@ class ShareRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shares:
-    """The shares of all callers. Those not seen for long are full again, so forgetting them loses nothing; memory is
-    bounded by CALLERS_MAX of them."""
+    """The shares of all callers: permit holders, so there are never many."""
 
     def __init__(self, rules: ShareRules, monotonic: Callable[[], float]) -> None:
         self._rules, self._monotonic = rules, monotonic
@@ -300,9 +244,6 @@ class Shares:
 
     def _filled(self, caller: str) -> tuple[float, float, float]:
         now_s, rules = self._monotonic(), self._rules
-        if len(self._left) > CALLERS_MAX:
-            by_age = sorted(self._left.items(), key=lambda item: item[1][2])
-            self._left = dict(by_age[CALLERS_MAX // 2 :])
         requests, size, read_s = self._left.get(caller, (rules.requests_burst, rules.bytes_burst, now_s))
         passed_s = max(0.0, now_s - read_s)
         return (

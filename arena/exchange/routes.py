@@ -24,7 +24,7 @@ from arena.export.model import LogRow
 from foundation.codes import PEER_LACKS, TAIL_BAD_REQUEST
 from foundation.errors import ArenaError
 
-STREAMS = 64  # answers of rows at once
+STREAMS = 256  # answers of rows at once: more than a service begins
 PIECE_BYTES = 64 << 10
 
 

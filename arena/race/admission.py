@@ -221,6 +221,22 @@ class RaceRecords:
         ]
         return sorted(rows, key=lambda row: (not is_success(row.record), row.seq))
 
+    def done(self, validator: str) -> tuple[tuple[str, str], ...]:
+        """(agent version id, problem id) of every pair of a race that a validator is done with, sorted; never how it
+        ended.
+
+        A pair is done once its evaluation has an outcome and its body a verdict, whatever the outcome: asking for the
+        verdict of successes alone would tell them from failures while a judge is away.
+        """
+        found = {
+            (row.record.subject.agent_version_id, row.record.context.problem_id)
+            for row in self.evaluations
+            if row.validator == validator
+            and isinstance(row.record.outcome, OutcomeScore)
+            and (validator, row.record.body_sha256) not in self._owing
+        }
+        return tuple(sorted(found))
+
     def quarantined(self, validator: str) -> list[LoggedRecord[EvaluationRecord]]:
         """A validator's evaluations whose judging ended the workers of two slots, and that have no verdict."""
         return [row for key in self._quarantined for row in self._owing.get(key, ()) if row.validator == validator]

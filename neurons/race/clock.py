@@ -22,6 +22,7 @@ from arena.bank.stock import DAY_MS, HORIZON_RACES
 from arena.chain.keys import verify
 from arena.chain.port import BeaconRound
 from arena.exchange.log_digest import add_tally, read_tally, take_tally
+from arena.exchange.port import Progress
 from arena.race.admission import field_standings, seat, select_candidates
 from arena.race.agreement import (
     Pair,
@@ -182,6 +183,17 @@ class RaceClock:
     def race_id(self) -> str:
         """The race of the last turn; "" before the first."""
         return self._latest[-1].race_id if self._latest else ""
+
+    def progress(self, race_id: str) -> Progress | None:
+        """How far the race of the last turn is; None for any other."""
+        race = self.current()
+        if race is None or race.race_id != race_id or race.opened is None:
+            return None
+        return Progress(
+            policy_sha256=race.opened.policy_sha256,
+            guest_sha256=self._node.conditions.sandbox.guest_sha256,
+            done=self._log_of(race_id).done(self._node.store.validator),
+        )
 
     def reveal_gate(self) -> RevealGate:
         """What others may be shown now, as of the last turn."""

@@ -24,7 +24,7 @@ from arena.exchange.http_peers import HttpPeers
 from arena.exchange.operator_files import FilesRelease, ReleaseStore
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.peer_service import PeerService
-from arena.exchange.port import Peer, Progress, ProgressQuestion
+from arena.exchange.port import Peer, ProgressQuestion
 from arena.exchange.pull import Puller, ReleasePuller, ReleaseTurn, of_operator
 from arena.exchange.sources import SourceRelay
 from arena.race.draw import permitted_validators
@@ -217,19 +217,12 @@ def open_exchange(node: Node, ports: Sharing, loop: SharingLoop, clock: RaceCloc
     from arena.exchange.routes import Exchange
     from arena.web.server import ExchangeServer
 
-    def terms(race_id: str) -> Progress | None:
-        current = clock.current()
-        if current is None or current.race_id != race_id or current.opened is None:
-            return None
-        guest_sha256 = node.conditions.sandbox.guest_sha256
-        return Progress(policy_sha256=current.opened.policy_sha256, guest_sha256=guest_sha256)
-
     service = PeerService(
         ports.store,
         ports.peer_logs,
         has_permit=loop.has_permit,
         gate=clock.reveal_gate,
-        terms=terms,
+        progress=clock.progress,
         settled=clock.settlement,
         releases=node.operator_files.store if node.operator_files else None,
     )

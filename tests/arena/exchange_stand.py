@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from arena.chain.keys import HttpAuth, generate_signer, verify
 from arena.exchange.http_peers import HttpPeers
@@ -20,6 +21,8 @@ from arena.exchange.port import Count, LogDigest, NoteQuestion, Peer, Peers, Pro
 from arena.exchange.pull import Pulled, Puller, PullPace, Wanted
 from arena.exchange.routes import Exchange
 from arena.export.model import LogRow
+from arena.race.admission import RaceRecords
+from arena.records.body import decode_content
 from arena.records.log import (
     LogStart,
     MerkleFrontier,
@@ -66,11 +69,18 @@ class Node:
             self.held,
             has_permit=lambda hotkey: hotkey in self.permits,
             gate=lambda: self.reveals,
-            terms=lambda race_id: TERMS if race_id in self.races else None,
+            progress=self.progress,
             settled=self.settlements.get,
             releases=self.releases,
             rules=rules,
         )
+
+    def progress(self, race_id: str) -> Progress | None:
+        records = RaceRecords()
+        for record in self.store.log:
+            payload = decode_content(record.content).payload
+            records.take(record.validator, record.seq, record.content_sha256, payload)
+        return replace(TERMS, done=records.done(self.hotkey)) if race_id in self.races else None
 
     async def hold_source(self, submission: SignedSubmission) -> None:
         await self.store.put_submission(waiting_row(submission, 7), submission.source)

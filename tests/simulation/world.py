@@ -212,20 +212,6 @@ class World:
         return is_solved, miner.quality_e4 - dice.randrange(0, 1_000), dice.random() < 0.9
 
 
-class Door(PeerService):
-    """What a validator answers others; one that boasts says that it has done every pair there is."""
-
-    owner: SimulatedDesk
-
-    async def progress(self, race_id: str) -> Progress | None:
-        """As `PeerService.progress`."""
-        told, state = await super().progress(race_id), self.owner.clock.current()
-        if not self.owner.is_boasting or told is None or state is None or not (state.field and state.draw):
-            return told
-        agents = [each.subject.agent_version_id for each in state.field.field]
-        return replace(told, done=tuple((agent, problem) for agent in agents for problem in state.draw.drawn))
-
-
 class SimulatedDesk(Desk):
     """One validator: its honest machine, its noise, and the faults that are set on it."""
 
@@ -257,16 +243,23 @@ class SimulatedDesk(Desk):
         self.node = dataclasses.replace(self.node, sharing=sharing)
         self.begin()
         self.anchors = AnchorLoop(self.node, is_quiet=self.clock.is_quiet)
-        self.door = Door(
+        self.door = PeerService(
             self.store,
             self.held,
             has_permit=lambda _: True,
             gate=self.clock.reveal_gate,
-            terms=lambda _: Progress(policy_sha256=self.policy.policy_sha256, guest_sha256=""),
+            progress=self.progress,
             settled=self.clock.settlement,
             rules=SHARES,
         )
-        self.door.owner = self
+
+    def progress(self, race_id: str) -> Progress | None:
+        """As `RaceClock.progress`; one that boasts says that it has done every pair there is."""
+        told, state = self.clock.progress(race_id), self.clock.current()
+        if not self.is_boasting or told is None or state is None or not (state.field and state.draw):
+            return told
+        agents = [each.subject.agent_version_id for each in state.field.field]
+        return replace(told, done=tuple((agent, problem) for agent in agents for problem in state.draw.drawn))
 
     async def take(self, made: SignedSubmission) -> None:
         """An agent that the gate accepted, with this validator's qualifying results, whatever it takes."""
