@@ -146,13 +146,11 @@ class PeerLogStore:
         """The log of exactly that note, or None."""
         return self._known.get(_entry_name(validator, race_id, note_sha256))
 
-    def rows(self, race_id: str, validator: str, *, note_sha256: str = "", after_seq: int = 0) -> list[LogRow]:
+    def rows(self, race_id: str, validator: str, *, note_sha256: str = "") -> list[LogRow]:
         """The whole rows of a held log (of the newest, or of the one of that note), in order. [] for one that is not
         held; raises ArenaError V2064 for files that were damaged: such a log is no longer held."""
         found = [log for log in self.held(race_id, validator) if note_sha256 in ("", log.note_sha256)]
-        if not found:
-            return []
-        return list(self._read(self._rows, found[-1].files, after_seq))
+        return list(self._read(self._rows, found[-1].files, 0)) if found else []
 
     def all_rows(self, log: HeldLog, after_seq: int) -> Iterator[LogRow]:
         """The rows of a log behind a record (`log.shown_after` or later), stubs too. Raises V2064 as `rows`."""
@@ -292,8 +290,7 @@ class RowsWriter:
         self._first = self._last = self._bytes = 0
         self._race_id, self._folder = race_id, rows
         require_room(rows)
-        self._rows = _Stream(rows)
-        self._stubs: _Stream | None = _Stream(stubs)
+        self._streams = {False: _Stream(rows), True: _Stream(stubs)}  # by whether a row is a stub
 
     def write(self, rows: list[LogRow]) -> None:
         """Add rows that were checked, in order. Raises ArenaError U3043 for more of a log than any writes, V2064, and
@@ -302,38 +299,30 @@ class RowsWriter:
             return
         require_room(self._folder)
         self._first, self._last = self._first or rows[0].seq, rows[-1].seq
-        if self._stubs and self._last - self._first >= ROUND_ROWS_MAX:
-            self._stubs.abandon()
-            self._stubs = None
-        for stream, is_stub in ((self._rows, False), (self._stubs, True)):
-            if stream:
-                lines = [msgspec.json.encode(row) + b"\n" for row in rows if (row.content is None) == is_stub]
-                stream.write(b"".join(lines))
-                self._bytes += sum(map(len, lines))
+        if self._last - self._first >= ROUND_ROWS_MAX and True in self._streams:
+            self._streams.pop(True).abandon()
+        for is_stub, stream in self._streams.items():
+            lines = b"".join(msgspec.json.encode(row) + b"\n" for row in rows if (row.content is None) == is_stub)
+            stream.write(lines)
+            self._bytes += len(lines)
         # Qualifying is read from a log's beginning, which grows for as long as its validator runs.
-        size, most = (self._bytes, RACE_BYTES_MAX) if self._race_id else (self._rows.size, AUTHOR_BYTES_MAX)
+        size, most = (self._bytes, RACE_BYTES_MAX) if self._race_id else (self._streams[False].size, AUTHOR_BYTES_MAX)
         if size > most:
             about = f"the rows of {rows[0].validator} for {self._race_id or 'qualifying'}"
             raise ArenaError(LOG_UNFIT, f"{about}, stubs too, are over {most} bytes")
 
     def complete(self) -> tuple[tuple[RowsFile, ...], tuple[RowsFile, ...]]:
-        """Make the files durable under their own names: that of the whole rows, where there are any, and that of the
-        stubs. Raises OSError."""
-        if not self._last:
-            self.abandon()
-            return (), ()
-        files, stubs = (
-            (stream.complete(self._first, self._last),) if stream else ()
-            for stream in (self._rows if self._rows.is_used else None, self._stubs)
-        )
+        """Make the files of the whole rows and of the stubs durable under their own names; none where nothing was
+        written. Raises OSError."""
+        streams = self._streams if self._last else {}
+        made = {is_stub: (stream.complete(self._first, self._last),) for is_stub, stream in streams.items()}
         self.abandon()
-        return files, stubs
+        return made.get(False, ()), made.get(True, ())
 
     def abandon(self) -> None:
         """Forget what was written. After `complete` it does nothing."""
-        for stream in (self._rows, self._stubs):
-            if stream:
-                stream.abandon()
+        for stream in self._streams.values():
+            stream.abandon()
 
 
 class _Stream:
@@ -346,14 +335,12 @@ class _Stream:
         self._stream = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).stream_writer(
             self._file, closefd=False
         )
-        self.is_used = False
 
     @property
     def size(self) -> int:
         return self._file.tell()
 
     def write(self, lines: bytes) -> None:
-        self.is_used |= bool(lines)
         with coded(self._scratch):
             self._stream.write(lines)
 
