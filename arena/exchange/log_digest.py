@@ -57,11 +57,8 @@ def extend(count: Count, seq: int, content_sha256: str) -> Count:
     return Count(rows=count.rows + 1, rows_sha256=added)
 
 
-async def take_tally(store: PostgresStore, race_id: str, to_seq: int, known: LogStart | None = None) -> LogDigest:
-    """The tally of our own log up to record `to_seq`, for a race or ("") qualifying.
-
-    `known` is a point of the log before the first such record, where the reading of leaves can begin. Raises V2021.
-    """
+async def take_tally(store: PostgresStore, race_id: str, to_seq: int) -> LogDigest:
+    """The tally of our own log up to record `to_seq`, for a race or ("") qualifying. Raises V2021."""
     own, count, first_seq = store.validator, Count(), to_seq + 1
     async for record in store.records(own, kinds=COUNTED_KINDS, race_id=race_id):
         if record.seq > to_seq:
@@ -70,10 +67,9 @@ async def take_tally(store: PostgresStore, race_id: str, to_seq: int, known: Log
         if content and counts(content, len(record.content), race_id):
             first_seq = min(first_seq, record.seq)
             count = extend(count, record.seq, record.content_sha256)
-    begun = known if known and known.after_seq < first_seq else LogStart(validator=own)
-    walk = LogWalk(begun)
-    if first_seq - 1 > begun.after_seq:
-        async for leaf in store.leaves(own, after_seq=begun.after_seq, to_seq=first_seq - 1):
+    walk = LogWalk(LogStart(validator=own))
+    if first_seq > 1:
+        async for leaf in store.leaves(own, to_seq=first_seq - 1):
             walk.take(leaf)
     return LogDigest(race_id=race_id, count=count, start=walk.position())
 

@@ -31,11 +31,11 @@ PIECE_BYTES = 64 << 10
 class Exchange:
     """A peer service, and how it distinguishes its callers."""
 
-    def __init__(self, service: PeerService, auth: HttpAuth, *, streams: int = STREAMS, door_port: int = 0) -> None:
-        """`streams` answers of rows run at once. `door_port`: where this node's miners submit; 0: nowhere."""
+    def __init__(self, service: PeerService, auth: HttpAuth, *, door_port: int = 0) -> None:
+        """`door_port`: where this node's miners submit; 0: nowhere."""
         self.door_port = door_port
         self.service = service
-        self.places = Places(streams)
+        self.places = Places(STREAMS)
         self._auth = auth
 
     def caller(self, request: Request) -> str:

@@ -23,7 +23,6 @@ from arena.race.machine import (
     PullLogs,
     RaceSettled,
     RaceState,
-    Succession,
     own_log,
     succession,
 )
@@ -195,12 +194,18 @@ class RacePeers:
         found = await self._settlement(
             state, state.race_id, peers, lambda sha256: countersign_value(state.race_id, sha256) == effect.value
         )
-        history = await self._history_of(found, state, peers, succession(earlier)) if found else None
-        if found is None or history is None:
+        known = {settlement_sha256(past) for past in succession(earlier).history}
+        named = found.inputs.history if found and found.inputs else ()
+        lacking = [past for past in named if past.settlement_sha256 not in known]
+        history = [
+            await self._settlement(state, past.race_id, peers, partial(eq, past.settlement_sha256)) for past in lacking
+        ]
+        shown = tuple(past for past in history if past is not None)
+        if found is None or len(shown) < len(lacking):
             raise ArenaError(
                 PEER_AWAY, f"nobody shows the settlement of {state.race_id} that has the quorum, with its history"
             )
-        return RaceSettled(settlement=found, is_adopted=True, history=history)
+        return RaceSettled(settlement=found, is_adopted=True, history=shown)
 
     async def _peers(self, state: RaceState) -> tuple[Peer, ...]:
         """The race's other validators, where they answer now; nobody where this node can ask nobody."""
@@ -231,21 +236,6 @@ class RacePeers:
             self._node.log.warning("log", code=pulled.unfit.code, detail=pulled.unfit.detail, **about)
         if pulled.log is not None:
             self._node.log.info("log held", size=pulled.log.point.size, rows=pulled.log.due.count.rows, **about)
-
-    async def _history_of(
-        self, found: SettlementRecord, state: RaceState, peers: Sequence[Peer], before: Succession
-    ) -> tuple[SettlementRecord, ...] | None:
-        """The earlier settlements that one names and this node does not have; None while nobody shows one of them."""
-        known = {settlement_sha256(past) for past in before.history}
-        history = []
-        for past in found.inputs.history if found.inputs else ():
-            if past.settlement_sha256 in known:
-                continue
-            shown = await self._settlement(state, past.race_id, peers, partial(eq, past.settlement_sha256))
-            if shown is None:
-                return None
-            history.append(shown)
-        return tuple(history)
 
     async def _settlement(
         self, state: RaceState, race_id: str, peers: Sequence[Peer], is_it: Callable[[str], bool]
