@@ -10,7 +10,6 @@ nothing, and are kept only as long as others may ask for them. A log has a budge
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import heapq
 import os
 import tempfile
@@ -94,12 +93,8 @@ class HeldLog(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Its file name, derived from what it is about: no name that came from elsewhere is in it."""
-        return _entry_name(self.validator, self.race_id, self.note_sha256)
-
-
-def _entry_name(validator: str, race_id: str, note_sha256: str) -> str:
-    return hashlib.sha256(f"{validator}\n{race_id}\n{note_sha256}".encode()).hexdigest()[:32] + ".json"
+        """Its file name: no name that came from elsewhere is in it."""
+        return f"{self.serial}.json"
 
 
 class PeerLogStore:
@@ -144,7 +139,7 @@ class PeerLogStore:
 
     def find(self, validator: str, race_id: str, note_sha256: str) -> HeldLog | None:
         """The log of exactly that note, or None."""
-        return self._known.get(_entry_name(validator, race_id, note_sha256))
+        return next((log for log in self.held(race_id, validator) if log.note_sha256 == note_sha256), None)
 
     def rows(self, race_id: str, validator: str, *, note_sha256: str = "") -> list[LogRow]:
         """The whole rows of a held log (of the newest, or of the one of that note), in order. [] for one that is not

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from itertools import islice
 
@@ -61,8 +61,6 @@ class PeerService:
         settled: Callable[[str], SettlementRecord | None] = lambda race_id: None,
         releases: ReleaseStore | None = None,
         rules: ShareRules | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`has_permit` and `gate` are asked at every request; `progress` says how far a race is, None where it is not
         run here, `settled` its settlement in force here. `releases` are the operator's files; None: none are kept.
@@ -70,8 +68,8 @@ class PeerService:
         self.has_permit = has_permit
         self._releases = releases
         self._store, self._logs = store, logs
-        self._gate, self._progress, self._settled, self._sleep = gate, progress, settled, sleep
-        self._shares = Shares(rules or ShareRules(), monotonic)
+        self._gate, self._progress, self._settled = gate, progress, settled
+        self._shares = Shares(rules or ShareRules(), time.monotonic)
         self._reading: Counter[str] = Counter()  # answers of rows under way, by caller
 
     @property
@@ -151,7 +149,7 @@ class PeerService:
             releases = self._releases
             piece = await asyncio.to_thread(releases.piece, question.sha256, question.start) if releases else None
             if (wait_s := self._shares.spend_bytes(caller, len(piece or b""))) > 0:
-                await self._sleep(wait_s)
+                await asyncio.sleep(wait_s)
             return piece
         finally:
             self._reading[caller] -= 1
@@ -179,7 +177,7 @@ class PeerService:
                         return
                     size = sum(_STUB_BYTES + len(bytes(row.content or b"")) for row in page)
                     if (wait_s := self._shares.spend_bytes(caller, size)) > 0:
-                        await self._sleep(wait_s)
+                        await asyncio.sleep(wait_s)
         finally:
             self._reading[caller] -= 1
 

@@ -16,7 +16,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Iterable, Sequence
-from typing import Literal, NewType
+from typing import Literal
 
 import msgspec
 
@@ -339,19 +339,14 @@ def _split(size: int) -> int:
     return 1 << ((size - 1).bit_length() - 1)
 
 
-Hotkey = NewType("Hotkey", str)  # ss58, prefix 42
-AgentVersionId = NewType("AgentVersionId", str)  # sha256(hotkey, newline, source sha256), hex
-Sha256 = NewType("Sha256", str)  # lower-case hex
-
-
-def agent_version_id(hotkey: str, source_sha256: str) -> AgentVersionId:
+def agent_version_id(hotkey: str, source_sha256: str) -> str:
     """sha256 hex of (hotkey, newline, source sha256)."""
-    return AgentVersionId(hashlib.sha256(f"{canonical(hotkey)}\n{source_sha256}".encode()).hexdigest())
+    return hashlib.sha256(f"{canonical(hotkey)}\n{source_sha256}".encode()).hexdigest()
 
 
-def commitment_sha256(hotkey: str, source: str) -> Sha256:
+def commitment_sha256(hotkey: str, source: str) -> str:
     """sha256 hex of (ss58 address with prefix 42) followed by the source's UTF-8 bytes."""
-    return Sha256(hashlib.sha256(canonical(hotkey).encode() + source.encode()).hexdigest())
+    return hashlib.sha256(canonical(hotkey).encode() + source.encode()).hexdigest()
 
 
 def cluster_commitment(salt: str, problem_id: str, cluster: str) -> str:
@@ -366,6 +361,6 @@ def commitment(salt: str, label: str, content: bytes) -> str:
     return hmac.new(bytes.fromhex(salt), text.encode(), hashlib.sha256).hexdigest()
 
 
-def canonical(hotkey: str) -> Hotkey:
+def canonical(hotkey: str) -> str:
     """The hotkey in its one spelling; any other text as it is."""
-    return Hotkey(canonical_hotkey(hotkey) or hotkey)
+    return canonical_hotkey(hotkey) or hotkey

@@ -303,13 +303,6 @@ class LogCheck:
         if wrong:
             self.report_defect(checkpoint.validator, checkpoint.size, "anchor", wrong)
 
-    def expect_head(self, validator: str, head: Head) -> None:
-        """Say where a log must end."""
-        found = self.head(validator)
-        if head != found:
-            detail = f"the head says {head.seq} records, the log ends at {found.seq}"
-            self.report_defect(validator, found.seq + 1, "tail", detail)
-
     def report_defect(self, validator: str, seq: int, rule: Rule, detail: str) -> None:
         """Add a defect that was found elsewhere (a stored checkpoint that is not signed)."""
         self._defect_count += 1
@@ -393,7 +386,9 @@ async def verify_store(
                 head = await store.head(validator)
                 if head == check.head(validator) or before == check.head(validator):
                     break
-            check.expect_head(validator, head)
+            if head != (end := check.head(validator)):
+                detail = f"the head says {head.seq} records, the log ends at {end.seq}"
+                check.report_defect(validator, end.seq + 1, "tail", detail)
             for checkpoint in stored:
                 if checkpoint.anchor_block and checkpoint.note:
                     await _check_anchor(check, checkpoint, subtensor, verify_signature)

@@ -11,7 +11,7 @@ import re
 import msgspec
 
 from arena.chain.port import Signer, Subtensor, Verifier
-from arena.records.log import AgentVersionId, Sha256, agent_version_id, canonical, commitment_sha256
+from arena.records.log import agent_version_id, canonical, commitment_sha256
 from arena.records.model import Subject
 from arena.records.port import StoredSubmission
 from foundation.canonical import canonical_bytes, text_hash
@@ -33,12 +33,12 @@ class SignedSubmission(msgspec.Struct, frozen=True, kw_only=True):
     signature: str
 
     @property
-    def agent_version_id(self) -> AgentVersionId:
+    def agent_version_id(self) -> str:
         """Identity of this agent version."""
         return agent_version_id(self.hotkey, self.agent_sha256)
 
     @property
-    def commitment_sha256(self) -> Sha256:
+    def commitment_sha256(self) -> str:
         """The hash that must stand on chain for this submission."""
         return commitment_sha256(self.hotkey, self.source)
 

@@ -49,12 +49,6 @@ def last_size(folder: Path) -> int:
     return max((int(path.stem) for path in folder.glob(f"*{_SUFFIX}") if path.stem.isdecimal()), default=0)
 
 
-def read_last(folder: Path) -> str:
-    """The note of the largest checkpoint in `folder`, "" for none. Raises OSError when it can't be read."""
-    size = last_size(folder)
-    return (folder / f"{size}{_SUFFIX}").read_text(encoding="utf-8", errors="replace") if size else ""
-
-
 def write_all(folder: Path, checkpoints: Iterable[StoredCheckpoint]) -> None:
     """Write the notes that are not there yet. Raises OSError when the folder can't be written."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -171,7 +165,8 @@ class CheckpointLoop:
         found = []
         for folder in self._folders:
             try:
-                if note := read_last(folder):
+                if size := last_size(folder):
+                    note = (folder / f"{size}{_SUFFIX}").read_text(encoding="utf-8", errors="replace")
                     found.append(read_checkpoint(note, verify))
             except (OSError, ArenaError) as error:
                 self._node.log.warning("checkpoint file is no evidence", folder=str(folder), reason=str(error))
