@@ -57,7 +57,7 @@ class LocalPeers:
                     if sent == fault.rows_max:
                         raise ArenaError(PEER_AWAY, f"{peer.hotkey} broke off")
                     if row.content is not None and fault.is_withholding:
-                        row = as_stub(row)
+                        row = msgspec.structs.replace(row, content=None, body=None, withheld="unreleased")
                     elif row.content is not None and fault.is_lying:
                         other = bytes(row.content).replace(b"true", b"null")
                         row = msgspec.structs.replace(row, content=msgspec.Raw(other))
@@ -84,11 +84,6 @@ def _falsified(found: Any) -> Any:
         case SettlementRecord():
             return msgspec.structs.replace(found, seed="00" * 32)
     return found
-
-
-def as_stub(row: LogRow) -> LogRow:
-    """The stub of a row."""
-    return msgspec.structs.replace(row, content=None, body=None, withheld="unreleased")
 
 
 @contextmanager

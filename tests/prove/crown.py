@@ -261,13 +261,6 @@ def rows(reigns: int, races: int, races_max: int) -> Iterator[str]:
         yield f"{title:<54} paper         in {in_80 if in_80 < math.inf else f'over {races_max}'} races (80 %)"
 
 
-def _until_crowned(plan: Plan, races_max: int, dice: np.random.Generator) -> Iterator[Share]:
-    for share in reign(PAPER, plan, races_max, dice):
-        yield share
-        if share.top == "rival":
-            return
-
-
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(prog="python -m tests.prove.crown", description=__doc__)
