@@ -211,6 +211,9 @@ def shown_rows(records: Iterable[SignedRecord], race_id: str, to_seq: int) -> li
     return rows
 
 
+CALLERS_MAX = 20_000  # remembered at once; beyond it those that were not seen for longest are forgotten
+
+
 class ShareRules(msgspec.Struct, frozen=True, kw_only=True):
     """One caller's share. A race of 64 agents over 90 problems is some 70 MB of rows."""
 
@@ -221,7 +224,8 @@ class ShareRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shares:
-    """The shares of all callers: permit holders, so there are never many."""
+    """The shares of all callers, strangers' addresses at the door and the reads among them. Those not seen for long are
+    full again, so forgetting them loses nothing; memory is bounded by CALLERS_MAX of them."""
 
     def __init__(self, rules: ShareRules, monotonic: Callable[[], float]) -> None:
         self._rules, self._monotonic = rules, monotonic
@@ -242,6 +246,9 @@ class Shares:
 
     def _filled(self, caller: str) -> tuple[float, float, float]:
         now_s, rules = self._monotonic(), self._rules
+        if len(self._left) > CALLERS_MAX:
+            by_age = sorted(self._left.items(), key=lambda item: item[1][2])
+            self._left = dict(by_age[CALLERS_MAX // 2 :])
         requests, size, read_s = self._left.get(caller, (rules.requests_burst, rules.bytes_burst, now_s))
         passed_s = max(0.0, now_s - read_s)
         return (

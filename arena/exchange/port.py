@@ -48,8 +48,8 @@ class Complaint(msgspec.Struct, frozen=True, kw_only=True):
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """What a validator says of a race before its settlement: which pairs are done, never how."""
 
-    policy_sha256: str
-    guest_sha256: str
+    policy_sha256: Annotated[str, msgspec.Meta(max_length=64)]
+    guest_sha256: Annotated[str, msgspec.Meta(max_length=64)]
     done: tuple[tuple[str, str], ...] = ()  # (agent version id, problem id)
 
 

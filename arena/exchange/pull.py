@@ -54,7 +54,7 @@ from foundation.codes import (
 )
 from foundation.errors import ArenaError, Failure
 
-BATCH_ROWS, BATCH_BYTES = 256, 1 << 20  # checked at a time, beside the event loop
+BATCH_ROWS = 32  # checked at a time, beside the event loop; of the largest, from everybody at once, a gigabyte
 PULL_ROWS_MAX = 50_000_000  # from a digest's start to its note
 BREAKS_MAX = 5  # connections of one peer that may break
 _PEER_CODES = (PEER_AWAY, PEER_REFUSED, PEER_LIED)
@@ -225,14 +225,11 @@ class Puller:
                     )
                     try:
                         batch: list[LogRow] = []
-                        size_bytes = 0
                         async with aclosing(self._peers.rows(peer, question)) as rows:
                             async for row in rows:
                                 batch.append(row)
-                                size_bytes += len(bytes(row.content or b""))
-                                if len(batch) == BATCH_ROWS or size_bytes > BATCH_BYTES:
+                                if len(batch) == BATCH_ROWS:
                                     await take(batch)
-                                    size_bytes = 0
                     except ArenaError as error:
                         breaks += 1
                         if error.failure.code != PEER_AWAY or not (batch or check.at > before) or breaks > BREAKS_MAX:

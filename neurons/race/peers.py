@@ -84,6 +84,7 @@ class RacePeers:
             if task is not None:
                 task.cancel()
             task = asyncio.create_task(ask())
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # of one that nobody asks after
         if not task.done():
             self._hearing[kind] = (about, task)
             return None

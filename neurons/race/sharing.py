@@ -75,7 +75,6 @@ class AddressLoop:
 
 TURN_S = 1.0  # the chain is looked at once a final block
 PROGRESS_EVERY_MS = 300_000
-SHA256_CHARS = 64
 
 
 @contextlib.asynccontextmanager
@@ -203,7 +202,7 @@ class SharingLoop:
         except ArenaError as error:
             self._node.log.info("peer", peer=peer.hotkey, code=error.failure.code, detail=error.failure.detail)
             return
-        if said is not None and max(len(said.policy_sha256), len(said.guest_sha256)) <= SHA256_CHARS:
+        if said is not None:
             self._seen[peer.hotkey] = PeerSeen(
                 hotkey=peer.hotkey,
                 policy_sha256=said.policy_sha256,
