@@ -376,7 +376,7 @@ UPSTREAM = (
     ),
     *rows(
         "none of its results count in this race; what was settled before stays",
-        ("U3043", "a validator's log cannot be held", "ask its operator for the reason"),
+        ("U3043", "a validator's log cannot be held", "ask its operator; held/ignored.txt ignores a hotkey"),
     ),
     *rows(
         "a commitment that was made stands; the source has not been handed in",

@@ -19,7 +19,7 @@ from arena.exchange.port import Complaint, Peer, Peers, SubmissionQuestion
 from arena.records.port import EVERY_STATE
 from arena.store.postgres import PostgresStore
 from arena.submissions.model import SUBMISSION_BYTES_MAX, SignedSubmission, is_agent_name, is_authentic
-from foundation.backoff import Backoff
+from foundation.backoff import Backoff, NextTry
 from foundation.codes import PEER_LIED
 from foundation.errors import ArenaError
 
@@ -54,7 +54,7 @@ class SourceRelay:
         self._now_ms, self._places = now_ms, asyncio.Semaphore(FETCHES_AT_ONCE)
         self._is_commitment_enough = is_commitment_enough
         self._here: set[str] = set()  # commitments whose submission is in the store
-        self._asked: dict[str, tuple[int, int]] = {}  # commitment -> not before, times asked in vain
+        self._asked: dict[str, NextTry] = {}  # by commitment
         self._turns = 0
 
     async def fetch(self, commitments: Sequence[Commitment], peers: Sequence[Peer]) -> Fetched:
@@ -66,7 +66,7 @@ class SourceRelay:
         now_ms = self._now_ms()
         wanted = {c.sha256: c for c in commitments if _SHA256.fullmatch(c.sha256) and not await self._is_here(c)}
         self._asked = {name: asked for name, asked in self._asked.items() if name in wanted}
-        due = [c for c in wanted.values() if self._asked.get(c.sha256, (0, 0))[0] <= now_ms]
+        due = [c for c in wanted.values() if self._asked.get(c.sha256, NextTry()).not_before_ms <= now_ms]
         complaints: dict[str, Complaint] = {}  # by peer
         asking = []
         for number, commitment in enumerate(due, self._turns):
@@ -79,8 +79,8 @@ class SourceRelay:
             for answer in asyncio.as_completed(asking):
                 commitment, submission = await answer
                 if submission is None:
-                    times = self._asked.get(commitment.sha256, (0, 0))[1] + 1
-                    self._asked[commitment.sha256] = (now_ms + PAUSES.pause_ms(times), times)
+                    asked = self._asked.get(commitment.sha256, NextTry())
+                    self._asked[commitment.sha256] = PAUSES.after(asked, now_ms)
                     continue
                 await self._deliver(submission, commitment.block)
                 delivered.append(commitment.sha256)

@@ -198,15 +198,17 @@ class RacePeers:
         known = {settlement_sha256(past) for past in succession(earlier).history}
         named = found.inputs.history if found and found.inputs else ()
         lacking = [past for past in named if past.settlement_sha256 not in known]
-        history = [
-            await self._settlement(state, past.race_id, peers, partial(eq, past.settlement_sha256)) for past in lacking
-        ]
-        shown = tuple(past for past in history if past is not None)
-        if found is None or len(shown) < len(lacking):
+        history = list[SettlementRecord]()
+        for past in lacking:
+            shown = await self._settlement(state, past.race_id, peers, partial(eq, past.settlement_sha256))
+            if shown is None:
+                break
+            history.append(shown)
+        if found is None or len(history) < len(lacking):
             raise ArenaError(
                 PEER_AWAY, f"nobody shows the settlement of {state.race_id} that has the quorum, with its history"
             )
-        return RaceSettled(settlement=found, is_adopted=True, history=shown)
+        return RaceSettled(settlement=found, is_adopted=True, history=tuple(history))
 
     async def _peers(self, state: RaceState) -> tuple[Peer, ...]:
         """The race's other validators, where they answer now; nobody where this node can ask nobody."""

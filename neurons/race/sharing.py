@@ -148,7 +148,7 @@ class SharingLoop:
 
     def has_permit(self, hotkey: str) -> bool:
         """Whether a hotkey held a permit when the chain was last asked, and is not ignored here."""
-        return hotkey in self._ports.permits.hotkeys - self._ignored
+        return hotkey in self._ports.permits.hotkeys and hotkey not in self._ignored
 
     def peers_seen(self) -> tuple[PeerSeen, ...]:
         """The others that answered, and under which rules they run."""
