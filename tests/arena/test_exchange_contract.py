@@ -129,7 +129,8 @@ async def test_one_that_asks_too_much_is_refused_and_others_are_not(tmp_path: Pa
     assert await calm.ask(case.peers[0], question) is not None
 
 
-async def test_one_that_takes_many_answers_at_once_is_refused_until_it_is_done(tmp_path: Path) -> None:
+async def test_one_that_takes_many_answers_at_once_is_refused_until_it_is_done(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("arena.exchange.peer_service.ANSWERS_MAX", ANSWERS_AT_ONCE)
     case = await Case(tmp_path).fill()
     peer, question = case.peers[0], RowsQuestion(validator=case.author.hotkey, to=9, race=RACE)
     eager, calm = case.net.peers(case.reader), case.net.peers(case.relay)
@@ -137,7 +138,9 @@ async def test_one_that_takes_many_answers_at_once_is_refused_until_it_is_done(t
     for rows in begun:
         await anext(rows)
     assert await refused(anext(eager.rows(peer, question))) == "U3041"
-    assert (await anext(calm.rows(peer, question))).seq == 1
+    begun.append(calm.rows(peer, question))
+    assert (await anext(begun[-1])).seq == 1
+    assert await refused(anext(calm.rows(peer, question))) == "U3041"  # where many are answered each has one
     for rows in begun:
         await rows.aclose()
     assert (await anext(eager.rows(peer, question))).seq == 1
