@@ -22,6 +22,7 @@ import msgspec
 
 from arena.chain.keys import canonical_hotkey
 from arena.chain.port import Signer, Verifier
+from arena.records.log import SHA256
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes, content_hash, read_canonical
 from foundation.codes import PEER_LIED, RELEASE_OLDER
 from foundation.durable_files import coded, move_into_place, write_whole
@@ -48,7 +49,6 @@ _NAMES: dict[FileKind, re.Pattern[str]] = {
     "batch": re.compile(rf"{_STEM}\.sealed\.json"),
     "catalogue": re.compile(_STEM),
 }
-_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 class SharedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -142,7 +142,7 @@ def _fault_of(release: FilesRelease) -> str:
         if not 0 <= file.size_bytes <= FILE_BYTES_MAX:
             return f"{file.name} has {file.size_bytes} bytes, at most {FILE_BYTES_MAX} are taken"
         pieces = 0 if file.size_bytes <= PIECE_BYTES else -(-file.size_bytes // PIECE_BYTES)
-        if len(file.pieces) != pieces or not all(map(_SHA256.fullmatch, (file.sha256, *file.pieces))):
+        if len(file.pieces) != pieces or not all(map(SHA256.fullmatch, (file.sha256, *file.pieces))):
             return f"{file.name} is not described by hashes of its content and its {pieces} pieces"
     if sum(file.size_bytes for file in release.files) > ALL_BYTES_MAX:
         return f"its files have more than {ALL_BYTES_MAX} bytes"

@@ -8,7 +8,6 @@ that lies or does not answer is named and asked for nothing more in that turn; w
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
@@ -16,6 +15,7 @@ import msgspec
 from arena.chain.keys import canonical_hotkey
 from arena.chain.port import Commitment, Verifier
 from arena.exchange.port import Complaint, Peer, Peers, SubmissionQuestion
+from arena.records.log import SHA256
 from arena.records.port import EVERY_STATE
 from arena.store.postgres import PostgresStore
 from arena.submissions.model import SUBMISSION_BYTES_MAX, SignedSubmission, is_agent_name, is_authentic
@@ -25,7 +25,6 @@ from foundation.errors import ArenaError
 
 FETCHES_AT_ONCE = 4
 PAUSES = Backoff(first_ms=30_000, most_ms=1_800_000)  # before asking again for a commitment that no peer knew
-_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 class Fetched(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +63,7 @@ class SourceRelay:
         Raises ArenaError V2021, and what `deliver` does.
         """
         now_ms = self._now_ms()
-        wanted = {c.sha256: c for c in commitments if _SHA256.fullmatch(c.sha256) and not await self._is_here(c)}
+        wanted = {c.sha256: c for c in commitments if SHA256.fullmatch(c.sha256) and not await self._is_here(c)}
         self._asked = {name: asked for name, asked in self._asked.items() if name in wanted}
         due = [c for c in wanted.values() if self._asked.get(c.sha256, NextTry()).not_before_ms <= now_ms]
         complaints: dict[str, Complaint] = {}  # by peer

@@ -13,13 +13,12 @@ from typing import Literal
 
 from arena.chain.port import Verifier
 from arena.records.body import decode_body, decode_content, restore_frame
-from arena.records.log import message_of
+from arena.records.log import SHA256, message_of
 from arena.records.model import Entry, Envelope, EvaluationRecord, Filing, Payload, envelope_of, filing_of
 from foundation.errors import ArenaError
 
 SEQ_MAX = 2**53 - 1
 VALIDATOR_BYTES_MAX = 128
-_SHA256 = re.compile("[0-9a-f]{64}")
 _SIGNATURE = re.compile("[0-9a-f]{128}")
 
 Rule = Literal[
@@ -102,7 +101,7 @@ def malformation_of(entry: Envelope) -> str:
         return f"{entry.seq} is no record number"
     if not entry.validator.isascii() or not 0 < len(entry.validator) <= VALIDATOR_BYTES_MAX:
         return "the validator is no address"
-    if not _SHA256.fullmatch(entry.prev) or not _SHA256.fullmatch(entry.content_sha256):
+    if not SHA256.fullmatch(entry.prev) or not SHA256.fullmatch(entry.content_sha256):
         return "prev and content_sha256 are 64 lower-case hex digits each"
     return "" if _SIGNATURE.fullmatch(entry.signature) else "a signature is 128 lower-case hex digits"
 

@@ -135,7 +135,7 @@ def _text(checkpoint: Checkpoint) -> str:
     return f"{_origin(checkpoint.validator)}\n{checkpoint.size}\n{root}\n"
 
 
-_SHA256 = re.compile("[0-9a-f]{64}")
+SHA256 = re.compile("[0-9a-f]{64}")  # as it is written everywhere
 
 
 class LogStart(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,7 +154,7 @@ class LogWalk:
     def __init__(self, start: LogStart) -> None:
         """Raises ArenaError V2050 for a start that is malformed."""
         hashes = (start.head, *start.peaks) if start.after_seq or start.head else start.peaks
-        if wrong := [text for text in hashes if not _SHA256.fullmatch(text)]:
+        if wrong := [text for text in hashes if not SHA256.fullmatch(text)]:
             raise ArenaError("V2050", f"the start of {start.validator} holds {wrong[0]!r}, which is no sha256")
         if not start.after_seq and start.head:
             raise ArenaError("V2050", f"the start of {start.validator} names a record before the first")

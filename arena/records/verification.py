@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
-import re
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -22,6 +21,7 @@ from arena.chain.port import Subtensor, Verifier
 from arena.records.body import restore_frame
 from arena.records.inspection import RecordFinding, Rule, inspect
 from arena.records.log import (
+    SHA256,
     Checkpoint,
     LogStart,
     LogWalk,
@@ -94,9 +94,6 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     def is_ok(self) -> bool:
         """True when nothing is wrong."""
         return self.defect_count == 0
-
-
-_SALT = re.compile("[0-9a-f]{64}")
 
 
 class _RaceReferences(msgspec.Struct):
@@ -206,7 +203,7 @@ def _release_defects(
     seq: int, released: ReleaseRecord, contexts: dict[Context, int]
 ) -> Iterator[tuple[int, Rule, str]]:
     """The race's records against the clusters its release opens: the salt turns each into what was committed to."""
-    if not _SALT.fullmatch(released.salt):
+    if not SHA256.fullmatch(released.salt):
         yield seq, "release", "a salt is 64 lower-case hex digits"
         return
     clusters = {problem.problem_id: problem.cluster_id for problem in released.problems}
