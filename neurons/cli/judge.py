@@ -77,6 +77,11 @@ app = typer.Typer(
 )
 
 
+@app.callback()
+def judge() -> None:
+    """Measure the judge."""
+
+
 @command(app)
 def calibrate(
     panel: PanelFlags,
