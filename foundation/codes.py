@@ -148,6 +148,11 @@ VALIDATOR = (
         ("V2020", "Postgres did not start", "read the server log named here"),
         ("V2023", "store schema is not the one this code needs", "run `arena store migrate` with the owner's DSN"),
         ("V2024", "another process runs this hotkey", "stop the other process; one validator per hotkey"),
+        (
+            "V2026",
+            "Postgres server can't be used as it is",
+            "do what the text says: version 15 or newer, a database and a login that it has, tools of its version",
+        ),
         ("V2027", "a file or folder cannot be used", "check the path and its permissions"),
         (
             "V2029",
@@ -467,6 +472,7 @@ STORE_AWAY = "V2021"  # nobody knows whether what was asked for happened
 STORE_REFUSED = "V2022"
 HOTKEY_IN_USE = "V2024"
 STORE_CANNOT_HOLD = "V2025"
+STORE_UNFIT = "V2026"
 NO_PROXY = "V2032"
 VERIFIER_DIED = "V2052"
 HOST_LACKS = "V2060"

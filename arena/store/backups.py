@@ -27,7 +27,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from arena.records.model import BodyFrame, Head
-from arena.store.connect import coded_errors, open_engine
+from arena.store.connect import coded_errors, open_engine, require_server
 from arena.store.embedded import PgTools
 from arena.store.objects import BodyObjects, folder_location, open_objects
 from arena.store.schema import migrate, revision, run_script
@@ -93,7 +93,8 @@ async def back_up(
     """Write a backup to the new folder `out` and return its manifest.
 
     `objects`: where bodies outside of Postgres are. Raises ArenaError V2021 when the server is away, V2023 without a
-    schema, V2027 when `out` exists, V2028 and V2029 for the object store, V2056 when pg_dump fails.
+    schema, V2026 where server or tools can't be used, V2027 when `out` exists, V2028 and V2029 for the object store,
+    V2056 when pg_dump fails.
     """
     if out.exists():
         raise ArenaError("V2027", f"{out} exists already")
@@ -120,7 +121,7 @@ async def _fill(
         facts = await read_facts(connection)
         taken_ms, server_version = [(await connection.execute(query)).scalar_one() for query in (_NOW_MS, _SERVER)]
         with (folder / ARCHIVE).open("xb") as archive:
-            await asyncio.to_thread(tools.dump, owner_dsn, snapshot, archive)
+            await asyncio.to_thread(tools.dump, owner_dsn, snapshot, archive, server_version)
             await asyncio.to_thread(os.fsync, archive.fileno())
         named = there = 0
         async for validator, names in names_elsewhere(connection, progress):
@@ -286,8 +287,9 @@ async def _connected(owner_dsn: str) -> AsyncIterator[AsyncConnection]:
     """One transaction of the owner's, committed at the end of the block."""
     engine = open_engine(owner_dsn, is_autocommit=False, pool_size=1)
     try:
-        with coded_errors():
+        with coded_errors(is_first=True):
             async with engine.begin() as connection:
+                await require_server(connection)
                 yield connection
     finally:
         await engine.dispose()

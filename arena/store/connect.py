@@ -31,7 +31,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from arena.records.port import HeadMovedError, LeaseLostError
-from foundation.codes import STORE_AWAY
+from foundation.codes import STORE_AWAY, STORE_UNFIT
 from foundation.errors import ArenaError
 
 T = TypeVar("T")
@@ -39,6 +39,7 @@ T = TypeVar("T")
 CONNECT_TIMEOUT_S = 10
 COMMAND_TIMEOUT_S = 60  # a server that answers no more is away; migrations may take longer
 POOL_SIZE = 8
+OLDEST_SERVER = 15  # major version of the oldest server that this schema is tried on
 
 # A host that vanished without a word keeps its session, and with it the hold on a hotkey, until keepalives fail.
 _SESSION = {
@@ -48,6 +49,7 @@ _SESSION = {
     "tcp_keepalives_count": "3",
 }
 
+_LOGIN = ("28", "3D")  # a login or database that the server does not have
 _AWAY = ("08", "57", "53", "28", "3D", "55P03")  # connection, shutdown, resources, credentials, database, lock wait
 _SCHEMA = ("42P01", "42883", "3F000", "42703")  # undefined table, function, schema, column
 _REFUSED = ("42501", "40", "AR004")  # rights, conflicts
@@ -105,9 +107,19 @@ def _refuse_closed(dbapi_connection: Any, record: object, proxy: object) -> None
         raise DisconnectionError("the server hung up")
 
 
+async def require_server(connection: AsyncConnection) -> int:
+    """The major version of the connected server. Raises ArenaError V2026 for one too old for the schema."""
+    found = (await connection.get_raw_connection()).driver_connection.get_server_version()  # type: ignore[union-attr]
+    if found.major < OLDEST_SERVER:
+        fix = f"use a server of version {OLDEST_SERVER} or newer"
+        raise ArenaError(STORE_UNFIT, f"the server is Postgres {found.major}.{found.minor}", fix=fix)
+    return int(found.major)
+
+
 @contextmanager
-def coded_errors() -> Iterator[None]:
-    """Turns driver errors inside the block into coded ones."""
+def coded_errors(*, is_first: bool = False) -> Iterator[None]:
+    """Turns driver errors inside the block into coded ones. `is_first`: of a first connection, whose login or database
+    was never right and is V2026; one that was right before may be so again, and is V2021."""
     try:
         yield
     except (DBAPIError, asyncpg.PostgresError) as error:
@@ -125,6 +137,8 @@ def coded_errors() -> Iterator[None]:
         is_unencodable = isinstance(getattr(origin, "__cause__", None), ValueError)  # the driver could not encode it
         if state.startswith(_UNFIT) or is_unencodable:
             raise ArenaError("V2025", about) from error
+        if is_first and state.startswith(_LOGIN):
+            raise ArenaError(STORE_UNFIT, about) from error
         is_cut = isinstance(error, DBAPIError) and error.connection_invalidated
         if is_cut or not state or state.startswith(_AWAY):
             raise ArenaError(STORE_AWAY, about) from error
@@ -138,6 +152,21 @@ def is_recovering(error: ArenaError) -> bool:
     cause = error.__cause__
     state = str(getattr(getattr(cause, "orig", cause), "sqlstate", None) or "")
     return error.failure.code == STORE_AWAY and (isinstance(cause, OSError) or state.startswith(("08", "57")))
+
+
+def server_major(dsn: str) -> int:
+    """The major version of a server. Raises ArenaError V2021, V2026."""
+
+    async def ask() -> int:
+        engine = open_engine(dsn, pool_size=1)
+        try:
+            with coded_errors(is_first=True):
+                async with engine.connect() as connection:
+                    return await require_server(connection)
+        finally:
+            await engine.dispose()
+
+    return run_blocking(ask)
 
 
 def run_blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -192,9 +192,11 @@ def _make_passable(folder: Path) -> Path:
 
 
 SCHEMA = "arena"
-COMPRESSION = "gzip:1"  # every build has it; it takes back what writing bytes as hexadecimal doubles
+COMPRESSION = "1"  # gzip, as every version spells it; it takes back what writing bytes as hexadecimal doubles
 LOCK_WAIT = "60s"
 SAID_MAX = 600
+_TIMED_TOOLS = 17  # from this version on an archive sets what older servers do not know
+_SYSTEM_TOOLS = ("/usr/lib/postgresql/{}/bin", "/usr/pgsql-{}/bin")  # of Debian's packages, of Red Hat's
 
 
 class PgTools(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,26 +205,50 @@ class PgTools(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path
     user: ServerUser
 
-    def dump(self, dsn: str, snapshot: str, archive: IO[bytes]) -> None:
-        """Write the schema, as an exported snapshot sees it, to a custom-format archive. Raises ArenaError V2056."""
+    def dump(self, dsn: str, snapshot: str, archive: IO[bytes], server_version: str) -> None:
+        """Write the schema, as an exported snapshot sees it, to a custom-format archive.
+
+        Raises ArenaError V2056, V2060 when pg_dump can't read that server, or writes what it would not take back.
+        """
+        if self.major() >= _TIMED_TOOLS > major_of(server_version):
+            raise self._misfit("pg_dump", "too new for a backup", server_version)
         options = ["--format=custom", f"--compress={COMPRESSION}", f"--schema={SCHEMA}", f"--snapshot={snapshot}"]
-        self._run("pg_dump", [*options, f"--lock-wait-timeout={LOCK_WAIT}"], dsn, stdout=archive)
+        try:
+            self._run("pg_dump", [*options, f"--lock-wait-timeout={LOCK_WAIT}"], dsn, stdout=archive)
+        except ArenaError as error:
+            if "server version mismatch" not in error.failure.detail:
+                raise
+            raise self._misfit("pg_dump", "too old for a backup", server_version) from error
 
     def restore(self, dsn: str, owner_role: str, archive: IO[bytes], server_version: str) -> None:
         """Make everything of an archive in the (existing, empty) schema, whole or not at all, owned by `owner_role`.
 
-        Raises ArenaError V2056, V2060 when pg_restore is older than what wrote this archive of `server_version`.
+        Raises ArenaError V2056, V2060 when pg_restore is older than what wrote this archive of `server_version`, or
+        newer than the server.
         """
         options = [f"--schema={SCHEMA}", "--no-owner", f"--role={owner_role}", "--single-transaction"]
         try:
             self._run("pg_restore", [*options, "--exit-on-error"], dsn, stdin=archive)
         except ArenaError as error:
-            if "unsupported version" not in error.failure.detail:
-                raise
-            own = subprocess.run([str(self.folder / "pg_restore"), "--version"], capture_output=True, check=True).stdout
-            detail = f"{own.decode().strip()} in {self.folder} is too old for a backup of Postgres {server_version}"
-            fix = f"put a pg_restore of version {server_version.partition('.')[0]} or newer first on PATH"
-            raise ArenaError("V2060", detail, fix=fix) from error
+            if "unsupported version" in error.failure.detail:
+                raise self._misfit("pg_restore", "too old for a backup", server_version) from error
+            if "transaction_timeout" in error.failure.detail:
+                raise self._misfit("pg_restore", "too new for the server, with a backup", server_version) from error
+            raise
+
+    def major(self) -> int:
+        """The major version of these tools; 0 where they do not say it."""
+        return major_of(self._version("pg_dump").rpartition(") ")[2])
+
+    def _version(self, tool: str) -> str:
+        said = subprocess.run([str(self.folder / tool), "--version"], capture_output=True, check=True).stdout
+        return said.decode().strip().partition(" (Debian")[0]
+
+    def _misfit(self, tool: str, how: str, server_version: str) -> ArenaError:
+        major, newer = major_of(server_version), " or newer" if "too old" in how else ""
+        detail = f"{self._version(tool)} in {self.folder} is {how} of Postgres {server_version}"
+        fix = f"put a {tool} of version {major}{newer} first on PATH (Debian: postgresql-client-{major})"
+        return ArenaError("V2060", detail, fix=fix)
 
     def _run(self, tool: str, options: list[str], dsn: str, **handles: IO[bytes]) -> None:
         url = libpq_url(dsn)
@@ -246,12 +272,24 @@ class PgTools(msgspec.Struct, frozen=True, kw_only=True):
             raise ArenaError("V2056", f"{tool} ended with status {done.returncode}: {said}")
 
 
-def own_tools() -> PgTools:
-    """The tools for a server elsewhere, run as this process's own user: those on PATH, else of the embedded server's
-    package, whose build speaks no TLS. Raises ArenaError V2020 when neither is there."""
+def major_of(version: str) -> int:
+    """`15` of `15.4 (Debian ...)`; 0 for what is no version."""
+    digits = version.partition(".")[0]
+    return int(digits) if digits.isdecimal() else 0
+
+
+def own_tools(server_major: int) -> PgTools:
+    """The tools for a server elsewhere, run as this process's own user: those on PATH, or the system's of the server's
+    version where those are of another; else of the embedded server's package, whose build speaks no TLS. Raises
+    ArenaError V2020 when none is there."""
     user = ServerUser(uid=os.geteuid(), gid=os.getegid(), name="", is_dropped=False)
     found = shutil.which("pg_dump")
-    return PgTools(folder=Path(found).parent if found else binaries(Path("/"), user), user=user)
+    named = PgTools(folder=Path(found).parent if found else binaries(Path("/"), user), user=user)
+    for place in _SYSTEM_TOOLS:
+        system = PgTools(folder=Path(place.format(server_major)), user=user)
+        if named.major() != server_major and (system.folder / "pg_dump").exists():
+            return system
+    return named
 
 
 OWNER = "postgres"
@@ -349,7 +387,8 @@ class EmbeddedServer:
 def start_embedded(state_dir: Path) -> EmbeddedServer:
     """Start (or adopt) the server of `state_dir` and migrate its schema. Blocks: about 3 s at first, 0.4 s later.
 
-    Raises ArenaError V2020, naming the log file, when it will not start.
+    Raises ArenaError V2020, naming the log file, when it will not start, V2021 when it was killed meanwhile, V2115 on a
+    full disk.
     """
     user = server_user()
     try:
@@ -449,6 +488,8 @@ def _start_postmaster(paths: ServerPaths, user: ServerUser, folder: Path) -> Non
             process = _popen(command, user, log)
         if _becomes_ready(paths, process.pid, process):
             return
+        if process.returncode is not None and process.returncode < 0:  # by somebody, or for want of memory
+            raise ArenaError("V2021", f"the server was killed by signal {-process.returncode} while it started")
         if _ORPHANS not in paths.log.read_bytes()[start:] or time.monotonic() > deadline:
             raise _start_error(paths, "the server ended while it started")
         time.sleep(ORPHAN_POLL_S)
@@ -536,7 +577,8 @@ def _start_error(paths: ServerPaths, reason: str) -> ArenaError:
         line for line in paths.log.read_text(errors="replace").splitlines()[-40:] if "FATAL" in line or "error:" in line
     ]
     last = f": {told[-1].strip()}" if told else ""
-    return ArenaError("V2020", f"{reason}; log {paths.log}{last}")
+    code = "V2115" if "No space left on device" in last else "V2020"
+    return ArenaError(code, f"{reason}; log {paths.log}{last}")
 
 
 @contextlib.contextmanager

@@ -46,7 +46,7 @@ from arena.records.port import (
     WeightsResult,
     WorkItem,
 )
-from arena.store.connect import Hold, Session, coded_errors, open_engine
+from arena.store.connect import Hold, Session, coded_errors, open_engine, require_server
 from arena.store.schema import SCHEMA_REVISION, revision
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError, Failure
@@ -108,13 +108,15 @@ class PostgresStore:
         `is_exclusive` holds the hotkey against other exclusive stores until `close`, or until this process dies.
         `objects`: where bodies are written, and those found that are not in Postgres; None: in Postgres.
         Raises ArenaError V2021 when the server is away, V2022 when the role belongs to another hotkey, V2023 when the
-        schema is not the one this code needs, V2024 when another process holds the hotkey.
+        schema is not the one this code needs, V2024 when another process holds the hotkey, V2026 where the
+        server can't be used.
         """
         engine = open_engine(dsn)
         session = Session(engine)
         try:
-            with coded_errors():
+            with coded_errors(is_first=True):
                 async with engine.connect() as connection:
+                    await require_server(connection)
                     found = await revision(connection)
                     if found != SCHEMA_REVISION:
                         raise ArenaError("V2023", f"found {found or 'no schema'}, need {SCHEMA_REVISION}")

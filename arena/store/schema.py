@@ -16,7 +16,7 @@ from importlib import resources
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from arena.store.connect import coded_errors, open_engine, run_blocking
+from arena.store.connect import coded_errors, open_engine, require_server, run_blocking
 from foundation.errors import ArenaError
 
 SCHEMA_REVISION = "0002"
@@ -39,7 +39,8 @@ def migrate(owner_dsn: str) -> str:
 
     There is no way down: code of an earlier release does not open a newer schema. Appends wait while it runs. Raises
     ArenaError V2021 when the server is away or a backup or another long reader holds the tables, V2022 when this login
-    may not create roles and tables, V2023 when the schema is newer than this code.
+    may not create roles and tables, V2023 when the schema is newer than this code, V2026 for a server that can't be
+    used.
     """
     return run_blocking(functools.partial(_migrate, owner_dsn))
 
@@ -77,8 +78,9 @@ def run_script(connection: Connection, name: str) -> None:
 async def _migrate(owner_dsn: str) -> str:
     engine = open_engine(owner_dsn, is_autocommit=False, pool_size=1)
     try:
-        with coded_errors():
+        with coded_errors(is_first=True):
             async with engine.begin() as connection:
+                await require_server(connection)
                 before = await revision(connection)
                 if before > SCHEMA_REVISION:
                     raise ArenaError("V2023", f"found {before}, which is newer than this code's {SCHEMA_REVISION}")

@@ -67,9 +67,10 @@ def migrate(
     arena store migrate --owner-dsn DSN --hotkey HOTKEY
 
     There is no way back to an earlier schema: make a backup first, and start the new code after it. A validator's login
-    can append to and read its own hotkey's log and nothing else. Give the validator a DSN with the printed role and
-    password in ARENA_DATABASE_DSN; the owner's DSN never belongs on a validator. Run again, it changes the password.
+    can append to and read its own hotkey's log and nothing else. Give the validator the DSN that is printed; the
+    owner's DSN never belongs on a validator. Run again, it changes the password.
     """
+    from arena.store.connect import login_dsn
     from arena.store.schema import SCHEMA_REVISION, provision_validator, role_of
     from arena.store.schema import migrate as migrate_schema
 
@@ -81,7 +82,8 @@ def migrate(
     if hotkey:
         password = secrets.token_urlsafe(24)
         provision_validator(owner_dsn, hotkey, password)
-        typer.echo(f"role      {role_of(hotkey)}\npassword  {password}")
+        dsn = login_dsn(owner_dsn, role_of(hotkey), password)
+        typer.echo(f"role      {role_of(hotkey)}\npassword  {password}\nARENA_DATABASE_DSN={dsn}")
 
 
 @command(app)
@@ -159,9 +161,10 @@ async def restore(
 def _owned(owner_dsn: str, state_dir: Path | None) -> Iterator[OwnedServer]:
     """The server of a DSN, or that of a state folder, which runs while the block does."""
     if owner_dsn:
+        from arena.store.connect import server_major
         from arena.store.embedded import own_tools
 
-        yield OwnedServer(owner_dsn, own_tools(), functools.partial(_provisioned, owner_dsn))
+        yield OwnedServer(owner_dsn, own_tools(server_major(owner_dsn)), functools.partial(_provisioned, owner_dsn))
         return
     from arena.store.embedded import start_embedded
 

@@ -59,6 +59,17 @@ def _endpoints_of(tables: object) -> tuple[Endpoint, ...]:
         raise ValueError(error) from error
 
 
+def _checked_dsn(dsn: SecretStr) -> SecretStr:
+    if dsn.get_secret_value():
+        from arena.store.connect import engine_url  # few settings name a server, and the driver takes its time
+
+        try:
+            engine_url(dsn.get_secret_value())
+        except ArenaError as error:
+            raise ValueError(error.failure.detail) from error
+    return dsn
+
+
 # A path means the same wherever a process of ours works: its own folder, the jail's or the database's.
 AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 
@@ -98,7 +109,7 @@ class Settings(BaseSettings):
     wallet_proxy: str = ""
     """another hotkey of the wallet, which the chain knows as a proxy of wallet_hotkey: it signs and pays for
     extrinsics; records and requests stay with wallet_hotkey"""
-    database_dsn: SecretStr = SecretStr("")
+    database_dsn: Annotated[SecretStr, AfterValidator(_checked_dsn)] = SecretStr("")
     """Postgres; empty: the embedded server"""
     bodies_url: str = ""
     """where bodies of evaluations are kept: file:///folder or s3://bucket/prefix?endpoint=...&region=..., with AWS_*
