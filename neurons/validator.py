@@ -4,9 +4,10 @@ The same as `arena validator`. This page is what a validator is: it opens a node
 loops over it, and ends them. SIGTERM and SIGINT stop claiming at once, give running episodes `DRAIN_S` to finish, then
 stop their jails; what was running stands as an abandoned attempt. The last thing signed is a checkpoint of all that was
 appended. Killed outright, the next start finds every lease that ran out and records it. Loops end together: the first
-failure that no retry can mend drains the others and is raised. How the node ended is in its state folder.
+failure that no retry can mend drains the others and is raised. What mends itself (a chain, a database or a name server
+that is away, a permit that is to come) never ends the process: it waits, says so in its state folder, and starts again.
 
-Exit codes: 0 stopped cleanly, 2 usage, 3 environment not ready, 4 integrity violation.
+Exit codes: 0 stopped cleanly; what a person has to mend: 2 usage, 3 environment not ready, 4 integrity violation.
 """
 
 from __future__ import annotations
@@ -23,21 +24,24 @@ if __name__ == "__main__":  # from a checkout the packages lie beside this folde
 import asyncio
 import contextlib
 import os
+import random
 import signal
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 
 import structlog
 
-from foundation.codes import HOTKEY_IN_USE
+from foundation.backoff import NextTry
+from foundation.codes import HOTKEY_IN_USE, NO_ENDPOINT
 from foundation.errors import ArenaError, Failure
+from neurons.health.metrics import Metrics
 from neurons.health.status import note_ending
 from neurons.loops.checkpoints import AnchorLoop, CheckpointLoop
 from neurons.loops.node import Node
-from neurons.loops.run_loop import StopSignal, Turning, run_loop
+from neurons.loops.run_loop import PAUSES, SPREAD, StopSignal, Turning, run_loop
 from neurons.loops.watches import ChainWatch, DatabaseWatch, endpoint_loops
 from neurons.node.opening import open_node
-from neurons.node.reporting import EVERY_S, HeartbeatLoop, banner
+from neurons.node.reporting import EVERY_S, HeartbeatLoop, banner, serve_probes
 from neurons.race.clock import RaceClock
 from neurons.race.episodes import EpisodeLoop, VerdictLoop, sweep
 from neurons.race.intake import Intake
@@ -52,6 +56,8 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 DRAIN_S = 30.0
 SIGN_OFF_S = 10.0
 SWEEP_S = 2.0
+# A host that died without a word keeps its hold on the hotkey until the server's keepalives fail.
+HELD_MS = 120_000
 
 
 def run_validator(settings: Settings) -> None:
@@ -61,27 +67,61 @@ def run_validator(settings: Settings) -> None:
 
 
 async def _run(settings: Settings) -> None:
-    """Open, run, close. A signal that comes while the node is opening undoes what was opened."""
-    loop, opening = asyncio.get_running_loop(), asyncio.current_task()
-    assert opening is not None
-    for number in STOP_SIGNALS:
-        loop.add_signal_handler(number, opening.cancel)
-    failure: Failure | None = Failure(code="V2004", detail="unexpected; the traceback stands in the log")
+    """One life after the other: what mends itself is waited for, with growing pauses, and never ends the process. A
+    signal that comes while the node is opening undoes what was opened."""
+    loop, running, log = asyncio.get_running_loop(), asyncio.current_task(), structlog.get_logger()
+    assert running is not None
+    metrics, wait, since_ms = Metrics(), NextTry(), 0
+    serve_probes(metrics.registry, settings.state_dir, unix_ms, settings.metrics_host, settings.metrics_port)
+    unexpected = Failure(code="V2004", detail="unexpected; the traceback stands in the log")
+    ending: Failure | None = unexpected
     try:
-        async with open_node(settings) as node:
-            node.log.info("ready", hotkey=node.signer.hotkey, text=banner(settings, node))
-            await Supervisor(node, settings).run()
-        failure = None
+        while True:
+            for number in STOP_SIGNALS:
+                loop.add_signal_handler(number, running.cancel)
+            failure, has_lived = unexpected, False
+            try:
+                async with open_node(settings, metrics) as node:
+                    has_lived, wait = True, NextTry()
+                    node.log.info("ready", hotkey=node.signer.hotkey, text=banner(settings, node))
+                    await Supervisor(node, settings).run()
+                ending = None
+                return
+            except ArenaError as error:
+                ending = failure = error.failure
+                waited_ms = unix_ms() - since_ms if wait.failures else 0
+                if not _mends_itself(error, settings, has_lived=has_lived, waited_ms=waited_ms):
+                    raise
+            except Exception:
+                if not has_lived:  # a node that has run goes on: an agent that finds a bug of ours ends no service
+                    raise
+                log.exception("unexpected")
+            now_ms = unix_ms()
+            wait, since_ms = PAUSES.after(wait, now_ms), since_ms if wait.failures else now_ms
+            _note(settings, failure, since_ms)
+            seconds = wait.pause_ms / 1_000 * random.uniform(*SPREAD)
+            text = f"not running: {failure.code} {failure.detail}; tried again in {seconds:.0f} s"
+            log.warning("waiting", loop="start", seconds=seconds, code=failure.code, detail=failure.detail, text=text)
+            await asyncio.sleep(seconds)
     except asyncio.CancelledError:
-        failure = None
-        structlog.get_logger().info("stopped while starting")
-    except ArenaError as error:
-        failure = error.failure
-        raise
+        ending = None
+        log.info("stopped while starting")
     finally:
-        if settings.state_dir.is_dir() and (failure is None or failure.code != HOTKEY_IN_USE):  # its file then
-            with contextlib.suppress(OSError):  # a full disk
-                note_ending(settings.state_dir, failure, unix_ms())
+        _note(settings, ending)
+
+
+def _mends_itself(error: ArenaError, settings: Settings, *, has_lived: bool, waited_ms: int) -> bool:
+    """Whether the start that met it is worth another try: a code that a retry can mend (a missing endpoint is a
+    setting), and the hold of a host that died without a word, which a server elsewhere still keeps."""
+    if error.failure.code == HOTKEY_IN_USE:
+        return bool(settings.database_dsn.get_secret_value()) and not has_lived and waited_ms < HELD_MS
+    return error.entry.is_retryable and error.failure.code != NO_ENDPOINT
+
+
+def _note(settings: Settings, failure: Failure | None, since_ms: int = 0) -> None:
+    if settings.state_dir.is_dir() and (failure is None or failure.code != HOTKEY_IN_USE):  # its file then
+        with contextlib.suppress(OSError):  # a full disk
+            note_ending(settings.state_dir, failure, unix_ms(), since_ms)
 
 
 class Supervisor:

@@ -18,14 +18,18 @@ from arena.records.model import StoredCheckpoint
 from arena.records.port import WeightsResult
 from foundation.canonical import UNREADABLE_JSON
 from foundation.codes import (
+    CHAIN_STANDS,
     FILE_UNUSABLE,
     FILES_LACKING,
+    HOST_FAILED,
     JOB_QUARANTINED,
     JUDGE_FAILED,
     MODEL_FAILED,
     NO_BATCH_LEFT,
     POLICY_WAITS,
     SLOT_RESTS,
+    STORE_AWAY,
+    WORKER_DIED,
     lookup,
 )
 from foundation.durable_files import replacing
@@ -118,10 +122,12 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """How a node ended: with a failure, or (None) on demand."""
+    """How a node ended: with a failure, or (None) on demand. `since_ms`: since when its process has waited for what the
+    failure names, to start again; 0: it has ended, too."""
 
     at_ms: int
     failure: Failure | None = None
+    since_ms: int = 0
 
 
 class NodeFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,10 +167,10 @@ def last_place(state_dir: Path, hotkey: str, netuid: int) -> ChainFacts:
     return ChainFacts(uid=seen.uid, has_permit=seen.has_permit, stake_rao=seen.stake_rao)
 
 
-def note_ending(state_dir: Path, failure: Failure | None, now_ms: int) -> None:
+def note_ending(state_dir: Path, failure: Failure | None, now_ms: int, since_ms: int = 0) -> None:
     """Keep how the node ended beside its last heartbeat. Raises OSError when the folder can't be written."""
     beat = read_node_file(state_dir).beat
-    write_node_file(state_dir, NodeFile(beat=beat, ending=Ending(at_ms=now_ms, failure=failure)))
+    write_node_file(state_dir, NodeFile(beat=beat, ending=Ending(at_ms=now_ms, failure=failure, since_ms=since_ms)))
 
 
 SILENT_MS = 180_000  # of many heartbeats
@@ -173,6 +179,8 @@ CHECKPOINT_LATE, ANCHOR_LATE = 3, 4  # times their schedule
 DISK_LEAST_BYTES = 2 << 30
 LIMIT_LONG_BLOCKS = 720  # two tempos: no subnet's rate limit on weights is as long
 DAY_MS = 86_400_000
+# What is away for a while and comes back; anything else that a start waits for wants a person.
+_OUTAGES = frozenset({STORE_AWAY, "U3030", CHAIN_STANDS, "V2028", HOST_FAILED, WORKER_DIED})
 # What the silence of an endpoint costs, by the code that waits for it, and where its address is set.
 _ENDPOINTS = {
     MODEL_FAILED: ("no agent's run ends before it answers, and none loses by it", "openai_base_url or [[upstreams]]"),
@@ -264,10 +272,16 @@ def _point(code: str, about: str, *, is_urgent: bool = True) -> Point:
 
 
 def _of_silence(now_ms: int, node: NodeFile) -> Iterator[Point]:
-    if node.ending is not None and node.ending.failure is not None:
-        yield _point(node.ending.failure.code, node.ending.failure.detail)
-        yield _point("V2116", f"it ended with {node.ending.failure.code}")
-    elif node.ending is not None:
+    ending = node.ending
+    if ending is not None and ending.failure is not None:
+        failure, waited_ms = ending.failure, now_ms - ending.since_ms
+        is_waiting = bool(ending.since_ms) and now_ms - ending.at_ms <= SILENT_MS
+        is_outage = failure.code in _OUTAGES and waited_ms <= WAITING_LONG_MS
+        about = f"{failure.detail}; the start waits for it since {duration(waited_ms)}"
+        yield _point(failure.code, about if is_waiting else failure.detail, is_urgent=not (is_waiting and is_outage))
+        if not is_waiting:
+            yield _point("V2116", f"it ended with {failure.code}")
+    elif ending is not None:
         yield _point("V2116", "it was stopped and has not been started again")
     elif node.beat is None:
         yield _point("V2116", "it never ran with this state folder")
@@ -410,6 +424,8 @@ def _life(status: Status) -> str:
     beat, ending = status.node.beat, status.node.ending
     if ending is not None:
         how = f"ended with {ending.failure.code}" if ending.failure else "stopped"
+        if ending.failure and ending.since_ms:
+            how = f"not running yet, waits for {duration(status.now_ms - ending.since_ms)}; tried"
         return f"{how} {duration(status.now_ms - ending.at_ms)} ago, {moment(ending.at_ms)}"
     if beat is None:
         return "never ran with this state folder"

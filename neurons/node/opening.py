@@ -39,7 +39,6 @@ from neurons.loops.node import JudgeBudgets, Node, SuiteVariants
 from neurons.loops.serving import NO_SOCKET, Serving, ServingSetup
 from neurons.node.bank import open_bank, prepare_local_chain
 from neurons.node.operator_files import take_operator_files
-from neurons.node.reporting import serve_probes
 from neurons.race.sharing import open_sharing
 from neurons.settings.endpoints import check_endpoints, chosen_endpoints
 from neurons.settings.inputs import (
@@ -68,7 +67,7 @@ STREAMS_MAX = 32  # of the live tail at once
 
 
 @contextlib.asynccontextmanager
-async def open_node(settings: Settings) -> AsyncIterator[Node]:
+async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]:
     """A node with its worker pool running.
 
     Raises ArenaError: V2001 (jail), V2010 (index), V2014 (address of tail, door, exchange or
@@ -82,8 +81,6 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
     signer = signer_of(settings)
     chain = chain_of(settings)
     require_own_folder(settings.state_dir, signer.hotkey)
-    metrics, log = Metrics(), structlog.get_logger()
-    serve_probes(metrics.registry, settings.state_dir, unix_ms, settings.metrics_host, settings.metrics_port)
     async with contextlib.AsyncExitStack() as stack:
         await prepare_local_chain(chain, signer)
         permitted = await permitted_at_start(chain, signer.hotkey, settings.state_dir)
@@ -130,7 +127,7 @@ async def open_node(settings: Settings) -> AsyncIterator[Node]:
             state_dir=settings.state_dir,
             now_ms=unix_ms,
             metrics=metrics,
-            log=log,
+            log=structlog.get_logger(),
             judge_budgets=JudgeBudgets(settings.state_dir / "judge-budget", settings.judge_race_tokens),
             variants=SuiteVariants(suite, lambda: catalogue_products(settings)),
             serving=serving,

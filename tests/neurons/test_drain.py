@@ -6,6 +6,9 @@ import asyncio
 import dataclasses
 import os
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -15,9 +18,11 @@ from arena.chain.port import Metagraph
 from arena.race.decider import qualifying_items
 from arena.records.body import decode_content
 from arena.records.verification import verify_store
+from foundation.backoff import Backoff
+from foundation.errors import ArenaError
 from harness.sandbox.port import SandboxLevel
 from neurons import validator as supervisor
-from neurons.health.status import RestingSlot
+from neurons.health.status import RestingSlot, read_node_file
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal
 from neurons.race.episodes import EpisodeLoop, sweep
@@ -105,6 +110,37 @@ async def stopped_in(node: Node, desk: Desk, stuck: Stuck) -> None:
         running.cancel()
         for number in STOP_SIGNALS:
             asyncio.get_running_loop().remove_signal_handler(number)
+
+
+@pytest.mark.parametrize(("last", "dsn"), [("U3001", ""), ("V2030", ""), ("V2080", ""), ("V2024", ""), ("", "x")])
+def test_a_start_waits_for_what_mends_itself_and_ends_with_what_a_person_mends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str, dsn: str
+) -> None:
+    met: list[ArenaError | None] = [ArenaError(code, "away") for code in ("U3030", "V2021", "U3035", "U3048")]
+    met += [ArenaError("V2024")] if dsn else []  # a host that died without a word keeps its hold for a while
+    met += [ArenaError(last, "away") if last else None]
+    waited: list[tuple[str, bool]] = []
+
+    @asynccontextmanager
+    async def opened(*_: object) -> AsyncIterator[None]:
+        if (ending := read_node_file(tmp_path).ending) is not None and ending.failure is not None:
+            waited.append((ending.failure.code, bool(ending.since_ms)))
+        if (failure := met.pop(0)) is not None:
+            raise failure
+        raise asyncio.CancelledError
+        yield
+
+    monkeypatch.setattr(supervisor, "open_node", opened)
+    monkeypatch.setattr(supervisor, "PAUSES", Backoff(first_ms=1, most_ms=1))
+    settings = Settings(state_dir=tmp_path, database_dsn=f"postgresql://{dsn}" if dsn else "")
+    if last:
+        with pytest.raises(ArenaError, match=last):
+            supervisor.run_validator(settings)
+    else:
+        supervisor.run_validator(settings)
+    assert not met and waited[:4] == [(code, True) for code in ("U3030", "V2021", "U3035", "U3048")]
+    ending = read_node_file(tmp_path).ending
+    assert ending is not None and (ending.failure.code if ending.failure else "") == (last if last != "V2024" else "U3048")
 
 
 async def test_a_lease_that_is_lost_stops_its_episode_at_once_and_leaves_one_attempt(desk: Desk) -> None:
