@@ -6,6 +6,7 @@ the same thing in flight; the codes of both are rows of the registry (`foundatio
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import msgspec
@@ -13,6 +14,32 @@ import msgspec
 from foundation.codes import ErrorCode, Owner, lookup, owner_of
 
 _LINE = 100
+_MASK = "***"
+_URL = re.compile(r"""([A-Za-z][A-Za-z0-9+.-]*://)([^\s"'<>\\]+)""")
+_VALUE = re.compile(r"(?<=[?&;])([^=&;#]+)=[^&;#]*")
+# Names whose values are no secret.
+_SHOWN = frozenset({"endpoint", "region", "host", "sslmode", "ssl", "after", "limit", "follow", "race"})
+_KEY_IN_PATH = re.compile(r"(?<=/)(?=[\w-]*\d)[\w-]{16,}")  # some providers of chain nodes take a key so
+
+
+def redacted(text: str) -> str:
+    """The text without the secrets of the URLs in it: what stands before an `@`, the values of a query, and what may be
+    a key in the path of a chain's address. Whatever is shown, logged or stored goes through here."""
+    return _URL.sub(_without_secrets, text) if "://" in text else text
+
+
+def _without_secrets(found: re.Match[str]) -> str:
+    scheme, rest = found.groups()
+    before, at, place = rest.rpartition("@")
+    place = _VALUE.sub(lambda pair: pair[0] if pair[1].lower() in _SHOWN else f"{pair[1]}={_MASK}", place)
+    if scheme.lower() in ("ws://", "wss://"):
+        place = _KEY_IN_PATH.sub(_MASK, place)
+    return f"{scheme}{_MASK if before else ''}{at}{place}"
+
+
+def printable(text: str) -> str:
+    """The text with control characters replaced, so that a trace can't drive the reader's terminal."""
+    return "".join(mark if mark.isprintable() or mark == "\n" else "\N{REPLACEMENT CHARACTER}" for mark in text)
 
 
 Code = Annotated[str, msgspec.Meta(pattern="^[AVUP][0-9]{4}$")]  # of a later release, too: its letter tells whose
@@ -37,6 +64,8 @@ class ArenaError(Exception):
         """`fix`: what to do about this one, where that is more exact than what the registry says of its code; `detail`
         then says by itself what happened."""
         self.entry: ErrorCode = lookup(code)
+        if self.entry.owner is not Owner.AGENT:  # what an agent said stays as it was said
+            detail, fix = redacted(detail), redacted(fix)
         self.failure = Failure(code=code, detail=detail)
         self.fix = fix or self.entry.remedy
         super().__init__(render(self.entry, detail, fix))

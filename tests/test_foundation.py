@@ -17,7 +17,7 @@ from foundation.backoff import Backoff
 from foundation.canonical import canonical_bytes, read_canonical
 from foundation.codes import CODES
 from foundation.durable_files import SCRATCH, replacing, write_whole
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, redacted
 from foundation.long_work import OBJECTS_MADE, rare_collections
 from harness.inference.port import RetryLaterError
 
@@ -84,3 +84,22 @@ def test_a_pass_looks_for_garbage_rarely_and_leaves_the_process_as_it_was() -> N
         assert gc.get_threshold() == (OBJECTS_MADE, *before[1:])
         raise ArenaError("V2050", "a pass that fails")
     assert gc.get_threshold() == before
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("wss://node.example/ws?apikey=S3CRET", "wss://node.example/ws?apikey=***"),
+        ("wss://node.example/S3CRETS3CRETS3CRET9", "wss://node.example/***"),
+        ("https://user:S3CRET@models.example/v1", "https://***@models.example/v1"),
+        ("postgresql://arena:S3/CR@ET@db/arena?sslmode=require", "postgresql://***@db/arena?sslmode=require"),
+        (
+            "s3://bucket/a?endpoint=https://h&secret_access_key=S3CRET",
+            "s3://bucket/a?endpoint=https://h&secret_access_key=***",
+        ),
+        ("http://127.0.0.1:9100/v1/tail?after=3", "http://127.0.0.1:9100/v1/tail?after=3"),
+    ],
+)
+def test_no_url_that_is_shown_holds_a_secret(url: str, shown: str) -> None:
+    assert redacted(f"{url} is away") == f"{shown} is away"
+    assert "S3CRET" not in str(ArenaError("U3030", url)) + ArenaError("U3030", url).failure.detail

@@ -181,6 +181,10 @@ class LocalSubtensor:
         """The latest block that can't be taken back; 0 before there is one."""
         return await self._read(lambda db: finalized_at(db, self._sealed(db), self.rules.finality_blocks))
 
+    async def head_ms(self) -> int:
+        """When the latest block was due."""
+        return int(self._genesis_ms + (await self.block() - 1) * self.rules.block_ms)
+
     async def block_at(self, unix_ms: int) -> int | None:
         """The last block not later than that moment, once a later one is final; 0: before the first block."""
         block = 1 + (unix_ms - self._genesis_ms) // self.rules.block_ms
@@ -411,6 +415,7 @@ READS: dict[str, tuple[str, ...]] = {
     "block": (),
     "finalized_block": (),
     "block_at": ("unix_ms",),
+    "head_ms": (),
     "block_hash": ("block",),
     "metagraph": ("block",),
     "commitment": ("hotkey", "block"),
@@ -487,6 +492,10 @@ class RemoteSubtensor:
     async def block_at(self, unix_ms: int) -> int | None:
         """The last block not later than that moment, once that is known."""
         return await self._ask(int | None, "block_at", unix_ms=unix_ms)  # type: ignore[arg-type]
+
+    async def head_ms(self) -> int:
+        """When the latest block was sealed."""
+        return await self._ask(int, "head_ms")
 
     async def block_hash(self, block: int) -> str:
         """The hash of a sealed block."""

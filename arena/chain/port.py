@@ -109,6 +109,10 @@ class Subtensor(Protocol):
         past does."""
         ...
 
+    async def head_ms(self) -> int:
+        """When the newest block was made, by the chain: unix milliseconds."""
+        ...
+
     async def block_hash(self, block: int) -> str:
         """The hash of a sealed block. It can change while the block isn't final, and never after."""
         ...

@@ -116,6 +116,11 @@ class BittensorSubtensor:
         """The last block not later than that moment, once a later one is final; 0: before the first block."""
         return await self._times.last_block(unix_ms, await self.finalized_block())
 
+    async def head_ms(self) -> int:
+        """The timestamp of the latest block."""
+        async with self._connected() as client:
+            return int(await client.query(("Timestamp", "Now")))
+
     async def check(self, hotkey: str | None = None) -> None:
         """Compare runtime and subnet with what this release asks of them; what is sent and read is not awaited.
 

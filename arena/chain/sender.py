@@ -216,7 +216,7 @@ async def _proxied(client: bittensor.Client) -> Prepared:
 
 
 # Limits that the SDK files under other codes: bytes of commitments per tempo, and the endpoint's own pace.
-_LIMITS = frozenset({"SpaceLimitExceeded", "ServingRateLimitExceeded", "RateLimitExceeded"})
+_LIMITS = frozenset({"SpaceLimitExceeded", "ServingRateLimitExceeded", "RateLimitExceeded", "TooManyUnrevealedCommits"})
 _STRANGERS = frozenset(
     {
         "HotKeyNotRegisteredInSubNet",

@@ -77,21 +77,23 @@ class ServerPaths(msgspec.Struct, frozen=True, kw_only=True):
         return self.sockets / SOCKET_NAME
 
 
-def server_user() -> ServerUser:
-    """The user the server will run as. Raises ArenaError V2020 when there is none."""
+def server_user(data: Path | None = None) -> ServerUser:
+    """The user the server will run as: as root, the owner of `data`, a server's folder that is there already. Raises
+    ArenaError V2020 when there is none."""
     uid = os.geteuid()
     if uid != 0:
         try:
             return ServerUser(uid=uid, gid=os.getegid(), name=pwd.getpwuid(uid).pw_name, is_dropped=False)
         except KeyError as error:
             raise ArenaError("V2020", f"initdb needs a passwd entry for uid {uid}; give the user one") from error
-    for name in ("postgres", "nobody"):
+    owner = data.stat().st_uid if data is not None and data.exists() else 0
+    for name in (owner, "postgres", "nobody"):
         try:
-            entry = pwd.getpwnam(name)
+            entry = pwd.getpwnam(name) if isinstance(name, str) else pwd.getpwuid(name)
         except KeyError:
             continue
         if entry.pw_uid != 0:
-            return ServerUser(uid=entry.pw_uid, gid=entry.pw_gid, name=name, is_dropped=True)
+            return ServerUser(uid=entry.pw_uid, gid=entry.pw_gid, name=entry.pw_name, is_dropped=True)
     raise ArenaError("V2020", "running as root, and there is neither a user postgres nor nobody to run the server as")
 
 
@@ -390,7 +392,7 @@ def start_embedded(state_dir: Path) -> EmbeddedServer:
     Raises ArenaError V2020, naming the log file, when it will not start, V2021 when it was killed meanwhile, V2115 on a
     full disk.
     """
-    user = server_user()
+    user = server_user(state_dir / "postgres" / "data")
     try:
         paths = lay_out(state_dir, user)
         with _transition(paths):

@@ -38,12 +38,14 @@ class StoreLocation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def default_state_dir() -> Path:
-    """ARENA_STATE_DIR, else /var/lib/agent-arena as root, else ~/.local/state/agent-arena. Makes nothing."""
+    """ARENA_STATE_DIR, else /var/lib/agent-arena as root or where this user's node is, else ~/.local/state/agent-arena.
+    Makes nothing."""
     given = os.environ.get(STATE_DIR_VARIABLE)
     if given:
         return Path(given).expanduser()
-    if os.geteuid() == 0:
-        return Path("/var/lib/agent-arena")
+    system = Path("/var/lib/agent-arena")
+    if os.geteuid() == 0 or os.access(system / FILE_NAME, os.R_OK):
+        return system
     return Path("~/.local/state/agent-arena").expanduser()
 
 

@@ -228,7 +228,9 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
-        raise ArenaError("V2014", f"{host} port {port}: {error.strerror or error}") from error
+        raise ArenaError(
+            "V2014", f"{host} port {port}: {os.strerror(error.errno) if error.errno else error}"
+        ) from error
     # accepted sockets inherit it; asyncio sets it only on sockets that name their protocol, and without it an answer
     # written in two parts waits 40 ms for the client's acknowledgement
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -18,7 +18,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, printable, redacted
 from neurons.cli.exit_codes import EXIT_INTERRUPTED, EXIT_NOT_READY, exit_code
 
 
@@ -146,15 +146,13 @@ def run_guarded(program: Callable[[], int | None]) -> int:
                 raise
             raise ArenaError("V2027", f"{error.filename}: {error.strerror}") from error
     except ArenaError as error:
-        from neurons.cli.presenter import printable
-
         typer.echo(printable(str(error)), err=True)  # it may quote what others wrote
         return exit_code(error)
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)
         return EXIT_INTERRUPTED
     except Exception:  # noqa: BLE001 - the last line of defence: nothing is swallowed, it is shown whole
-        traceback.print_exc()
+        typer.echo(printable(redacted(traceback.format_exc())), err=True)
         typer.echo("This is a bug in agent-arena, not in your agent or host. Please report the traceback.", err=True)
         return EXIT_NOT_READY
 

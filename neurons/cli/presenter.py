@@ -119,11 +119,6 @@ def agent_name(agent_version_id: str, names: Mapping[str, str]) -> str:
     return f"{name[:13]} {agent_version_id[:8]}".strip()
 
 
-def printable(text: str) -> str:
-    """The text with control characters replaced, so that a trace can't drive the reader's terminal."""
-    return "".join(mark if mark.isprintable() or mark == "\n" else "\N{REPLACEMENT CHARACTER}" for mark in text)
-
-
 def cut(text: str) -> str:
     """The text, or its beginning and its length."""
     return text if len(text) <= TEXT_SHOWN else f"{text[:TEXT_SHOWN]}… ({len(text)} characters)"

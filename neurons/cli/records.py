@@ -39,7 +39,7 @@ from arena.records.model import (
     envelope_of,
 )
 from arena.records.port import UsageTotal
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, printable
 from judge.verdict import Verdict
 from neurons.cli.exit_codes import EXIT_INTERRUPTED
 from neurons.cli.options import (
@@ -51,7 +51,7 @@ from neurons.cli.options import (
     logs_of,
     read_or_none,
 )
-from neurons.cli.presenter import agent_name, cut, printable, share_text, show, show_progress, table_text
+from neurons.cli.presenter import agent_name, cut, share_text, show, show_progress, table_text
 from neurons.cli.verify import prove, verify
 from problems.model import OutcomeScore
 

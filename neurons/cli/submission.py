@@ -23,10 +23,10 @@ from arena.visibility.rule import opening_text
 from foundation.canonical import text_hash
 from foundation.codes import Owner
 from foundation.durable_files import write_whole
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, printable
 from neurons.cli.agent import AgentFile, read_agent, source_of
 from neurons.cli.options import KeyFlags, NetworkOption, command
-from neurons.cli.presenter import badge, printable, share_text, show
+from neurons.cli.presenter import badge, share_text, show
 
 if TYPE_CHECKING:
     from arena.door.client import DoorAnswer, DoorClient

@@ -138,7 +138,12 @@ def validator(
 
 
 @command(app)
-def status(state_dir: StateDirOption = None) -> None:
+def status(
+    state_dir: StateDirOption = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="The node's TOML file, which names its folder.")
+    ] = None,
+) -> None:
     """Show how the validator of a state folder is doing, whether or not it runs.
 
     One line per thing: node, rules, chain, log, race with its next deadline, work, weights, peers, bank, disk. Below
@@ -148,6 +153,10 @@ def status(state_dir: StateDirOption = None) -> None:
     from neurons.node.reporting import look, read_store
     from neurons.settings.inputs import unix_ms
 
+    if config is not None:
+        from neurons.settings.settings import resolve
+
+        state_dir = resolve({"state_dir": state_dir}, config).settings.state_dir
     folder, now_ms = state_folder(state_dir), unix_ms()
     facts = failure = None
     try:
@@ -203,7 +212,8 @@ def doctor(
         say(f"{typer.style(mark, fg=colour)}  {row.name:<14}  {row.found}")
         if row.fix and row.status != "ok":
             say(f"      fix: {row.fix}")
+    following = "arena demo" if context.obj.settings.network == "local" else "arena validator, with the same flags"
     is_ready = all(row.status != "fail" for row in rows)
-    show({"is_ready": is_ready, "rows": rows}, ["\nThis host is ready. Next: arena demo"] if is_ready else ())
+    show({"is_ready": is_ready, "rows": rows}, [f"\nThis host is ready. Next: {following}"] if is_ready else ())
     if not is_ready:
         raise typer.Exit(EXIT_NOT_READY)

@@ -23,10 +23,10 @@ from arena.export.model import LogRange
 from arena.records.log import Checkpoint, read_checkpoint, require_anchor
 from arena.records.model import StoredCheckpoint
 from foundation.durable_files import coded
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, printable
 from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_USAGE
 from neurons.cli.options import MESSAGE_NOT_FOUND, ClusterOption, StoreFlags, ValidatorOption, find_record, state_folder
-from neurons.cli.presenter import is_json, printable, show, show_progress
+from neurons.cli.presenter import is_json, show, show_progress
 
 if TYPE_CHECKING:
     from arena.export.verification import Wrong

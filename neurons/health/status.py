@@ -36,7 +36,7 @@ from foundation.durable_files import replacing
 from foundation.errors import Failure
 
 FILE_NAME = "node.json"
-_MODE = 0o644
+_MODE = 0o600
 
 CHECKPOINT_EVERY_S, ANCHOR_EVERY_S = 600, 3_600  # between two signatures of a log that grew, and two anchors on chain
 BANK_DAYS_MIN = 30  # a stock of batches that lasts for fewer is warned of
@@ -71,8 +71,16 @@ class ChainFacts(msgspec.Struct, frozen=True, kw_only=True):
     uid: int | None = None
     has_permit: bool = False
     stake_rao: int = 0
+    skew_ms: int = 0  # this host's clock less the newest block's, when that was first seen
     placed_block: int = 0  # at which uid, permit and stake were read; 0: never
     is_stale: bool = False
+
+
+def permit_fix(*, is_registered: bool) -> str:
+    """What a hotkey without a permit needs."""
+    return (
+        "stake more to it: a permit follows the stake at the next epoch" if is_registered else lookup(NO_PERMIT).remedy
+    )
 
 
 class PeerSeen(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,6 +183,7 @@ def note_ending(state_dir: Path, failure: Failure | None, now_ms: int, since_ms:
 
 SILENT_MS = 180_000  # of many heartbeats
 OVERDUE_MS, WAITING_LONG_MS, STARTING_MS = 3_600_000, 1_800_000, 60_000
+CLOCK_AHEAD_MS, CLOCK_BEHIND_MS = 60_000, 10_000  # a new block is seen late, and never early
 CHECKPOINT_LATE, ANCHOR_LATE = 3, 4  # times their schedule
 DISK_LEAST_BYTES = 2 << 30
 LIMIT_LONG_BLOCKS = 720  # two tempos: no subnet's rate limit on weights is as long
@@ -293,6 +302,11 @@ def _of_silence(now_ms: int, node: NodeFile) -> Iterator[Point]:
 
 def _of_running(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
     """What the last heartbeat says of chain, waits and slots, which only a running node has."""
+    if not -CLOCK_BEHIND_MS <= beat.chain.skew_ms <= CLOCK_AHEAD_MS:
+        where = "ahead of" if beat.chain.skew_ms > 0 else "behind"
+        about = f"this host's clock is {duration(abs(beat.chain.skew_ms))} {where} the chain's newest block"
+        fix = "set it (`timedatectl set-ntp true`), or name a chain node that is not behind: others refuse our requests"
+        yield Point(code="V2060", about=about, fix=fix)
     if beat.chain.is_stale:
         yield _point("U3034", f"block {beat.chain.block}")
     if beat.chain.placed_block and not beat.chain.has_permit:

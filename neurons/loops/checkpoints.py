@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from arena.chain.keys import verify
+from arena.chain.port import Commitment
 from arena.records.log import (
     Checkpoint,
     LogStart,
@@ -34,6 +35,7 @@ from arena.records.log import (
 )
 from arena.records.model import StoredCheckpoint
 from foundation.backoff import Backoff, NextTry
+from foundation.codes import HOTKEY_IN_USE
 from foundation.durable_files import replacing
 from foundation.errors import ArenaError
 from neurons.health.status import ANCHOR_EVERY_S, CHECKPOINT_EVERY_S
@@ -210,6 +212,7 @@ class AnchorLoop:
         self._node = node
         self._every_ms = every_s * 1_000
         self._anchored: StoredCheckpoint | None = None
+        self._committed_block = 0  # of the last anchor of this process
         self._retry = NextTry()
 
     async def turn(self) -> StoredCheckpoint | None:
@@ -223,6 +226,7 @@ class AnchorLoop:
         if not waiting:
             return None
         held = await node.chain.commitment(node.signer.hotkey)
+        await self._require_own(held)
         committed = committed_checkpoint(waiting, held)
         if committed is None or held is None:
             await self._commit_if_due(waiting[-1])
@@ -238,13 +242,29 @@ class AnchorLoop:
         node.log.info("checkpoint anchored", size=committed.size, block=final.block, text=text)
         return committed
 
+    async def _require_own(self, held: Commitment | None) -> None:
+        """Raises ArenaError V2024 where another process has committed for this hotkey since we did: a validator over
+        another log, or a miner. What stood there before is no sign of one."""
+        node = self._node
+        if held is None or not 0 < self._committed_block < held.block or held.sha256 in node.committed:
+            return
+        if any(note_sha256(each.note) == held.sha256 for each in await node.store.checkpoints()):
+            return  # of the process before
+        detail = f"{held.sha256[:16]} was committed for {held.hotkey} in block {held.block}, and not by this node"
+        raise ArenaError(
+            HOTKEY_IN_USE, detail, fix="stop the other validator or miner of this hotkey, then start again"
+        )
+
     async def _commit_if_due(self, newest: StoredCheckpoint) -> None:
         node, now_ms = self._node, self._node.now_ms()
         since_ms = newest.signed_ms - (self._anchored.signed_ms if self._anchored else 0)
         if since_ms < self._every_ms or now_ms < self._retry.not_before_ms or self._is_quiet(now_ms):
             return
         self._retry = PAUSES.after(self._retry, now_ms)  # also when no answer comes: it may stand on chain all the same
+        node.committed.add(note_sha256(newest.note))
         result = await node.chain.commit(node.signer, note_sha256(newest.note))
+        if result.status == "ok":
+            self._committed_block = result.block
         facts = {"size": newest.size, "status": result.status, "detail": result.detail}
         if result.status == "ok":
             text = f"the log up to record {newest.size:,} is committed on chain in block {result.block}"

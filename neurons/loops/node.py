@@ -10,7 +10,7 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -128,6 +128,7 @@ class Node:
     sharing: Sharing | None = None  # where it shares races with the network's other validators
     upstreams: tuple[Endpoint, ...] = ()
     judge: Endpoint | None = None  # None: the scripted judge
+    committed: set[str] = field(default_factory=set)  # every hash that this process put into the hotkey's slot on chain
     silent: tuple[str, ...] = ()  # model endpoints that did not answer when it was opened, each with the reason
 
     def suite_problems(self) -> Mapping[str, Problem]:

@@ -53,11 +53,18 @@ class ChainWatch:
         node, before, now_ms = self._node, self.facts, self._node.now_ms()
         block, finalized = await node.chain.block(), await node.chain.finalized_block()
         grew_ms = before.grew_ms if block == before.block and before.seen_ms else now_ms
+        skew_ms = now_ms - await node.chain.head_ms() if grew_ms == now_ms else before.skew_ms
         is_stale = now_ms - grew_ms > STALE_MS
         if is_stale and not before.is_stale:
             node.log.error("chain stands still", code="U3034", block=block, seconds=(now_ms - grew_ms) // 1_000)
         facts = msgspec.structs.replace(
-            before, seen_ms=now_ms, block=block, finalized_block=finalized, grew_ms=grew_ms, is_stale=is_stale
+            before,
+            seen_ms=now_ms,
+            block=block,
+            finalized_block=finalized,
+            grew_ms=grew_ms,
+            skew_ms=skew_ms,
+            is_stale=is_stale,
         )
         self.facts = facts
         if not facts.placed_block or block - facts.placed_block >= METAGRAPH_BLOCKS:

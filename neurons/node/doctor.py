@@ -19,12 +19,14 @@ from typing import Literal
 import msgspec
 
 from arena.chain.port import LOCAL_NETWORK, Subtensor
+from arena.race.draw import permitted_validators
 from arena.race.schedule import qualified_within_ms
 from foundation.codes import CHAIN_STANDS, NO_PERMIT, NO_SANDBOX, STATE_PRUNED, lookup
-from foundation.errors import ArenaError
-from neurons.health.status import BANK_DAYS_MIN
+from foundation.errors import ArenaError, redacted
+from neurons.health.status import BANK_DAYS_MIN, CLOCK_AHEAD_MS, CLOCK_BEHIND_MS
+from neurons.node.reporting import look
 from neurons.settings.endpoints import check_endpoints, chosen_endpoints
-from neurons.settings.inputs import chain_of, policy_of, signer_of, unix_ms
+from neurons.settings.inputs import chain_of, policy_of, prepare_suite, signer_of, titles_file, unix_ms
 from neurons.settings.settings import WORKERS_MAX, Settings
 from neurons.worker.ports import RESERVED_BYTES, episode_bytes, usable_memory_bytes, worker_count
 
@@ -60,7 +62,7 @@ def examine(settings: Settings, checks: Sequence[tuple[str, Check]]) -> Iterator
             row = DoctorCheck("fail", f"import failed: {error}", fix)
         except (OSError, subprocess.SubprocessError) as error:
             row = DoctorCheck("fail", str(error), "see the reason above")
-        yield msgspec.structs.replace(row, name=name)
+        yield msgspec.structs.replace(row, name=name, found=redacted(row.found))
 
 
 def check_memory(settings: Settings) -> DoctorCheck:
@@ -122,15 +124,40 @@ def check_sandbox(settings: Settings) -> DoctorCheck:
 
 
 def check_postgres(settings: Settings) -> DoctorCheck:
-    """An embedded server starts. A DSN is named, not dialled."""
-    if settings.database_dsn.get_secret_value():
-        return DoctorCheck("ok", "by the DSN that is set; the embedded one is not used")
+    """An embedded server starts, or the server of the DSN takes this hotkey's login."""
+    if dsn := settings.database_dsn.get_secret_value():
+        from arena.store.postgres import PostgresStore
+
+        async def dial() -> None:
+            await (await PostgresStore.open(dsn, signer_of(settings).hotkey)).close()
+
+        asyncio.run(dial())
+        return DoctorCheck("ok", f"{redacted(dsn)} answers, with the schema and the login of this hotkey")
     from arena.store.embedded import start_embedded
 
     with tempfile.TemporaryDirectory(prefix="arena-doctor-") as scratch:
         Path(scratch).chmod(0o755)
         start_embedded(Path(scratch)).stop()
     return DoctorCheck("ok", "an embedded server was started and stopped")
+
+
+def check_ports(settings: Settings) -> DoctorCheck:
+    """No other process holds a port of the settings, unless it is this node, which runs."""
+    from neurons.node.opening import require_ports
+
+    if look(settings.state_dir, None, unix_ms()).is_running:
+        return DoctorCheck("ok", "the validator of this state folder runs, and has them")
+    require_ports(settings, (settings.metrics_host, settings.metrics_port))
+    return DoctorCheck("ok", "free")
+
+
+def check_suite(settings: Settings) -> DoctorCheck:
+    """The suite of qualifying, with its accepted titles, as the start opens them; the local network makes its own."""
+    if settings.network == LOCAL_NETWORK:
+        return DoctorCheck("ok", "shipped, or made at the first start (local network)")
+    policy, titles = policy_of(settings), titles_file(settings)
+    suite = prepare_suite(settings, policy, signer_of(settings).hotkey)
+    return DoctorCheck("ok", f"{policy.qualifying.suite}: {len(suite)} problems; titles {titles or 'lexical/1'}")
 
 
 def check_bodies(settings: Settings) -> DoctorCheck:
@@ -192,10 +219,10 @@ def check_network(settings: Settings) -> DoctorCheck:
     """The network is ready for this validator: it is looked at through the port, and nothing is changed on it."""
     if settings.network == LOCAL_NETWORK:
         return DoctorCheck("ok", "local twin, in the state folder")
-    return asyncio.run(examine_network(chain_of(settings), signer_of(settings).hotkey, unix_ms()))
+    return asyncio.run(examine_network(chain_of(settings), signer_of(settings).hotkey, unix_ms(), settings))
 
 
-async def examine_network(chain: Subtensor, hotkey: str, now_ms: int) -> DoctorCheck:
+async def examine_network(chain: Subtensor, hotkey: str, now_ms: int, settings: Settings | None = None) -> DoctorCheck:
     """The row for a chain as this hotkey finds it: `fail` where a validator would not start, `warn` where it would run
     with less (a head that stands still, a node that forgets the last day). Raises ArenaError U3030 when it is away, and
     U3037 to U3039 and V2032 where this release can't do its work on it (`Subtensor.check`)."""
@@ -204,11 +231,19 @@ async def examine_network(chain: Subtensor, hotkey: str, now_ms: int) -> DoctorC
     own = next((neuron for neuron in metagraph.neurons if neuron.hotkey == hotkey), None)
     if own is None or not own.has_validator_permit:
         found = f"{hotkey} {'has no permit' if own else 'is not registered'} on netuid {chain.netuid}"
-        return DoctorCheck("fail", found, lookup(NO_PERMIT).remedy)
+        return DoctorCheck("fail", f"{NO_PERMIT} {found}", lookup(NO_PERMIT).remedy)
+    if settings is not None:
+        from neurons.node.opening import require_company
+
+        require_company(settings, policy_of(settings), len(permitted_validators(metagraph)))
+    skew_ms = now_ms - await chain.head_ms()
     found = f"netuid {chain.netuid}, block {metagraph.block}, uid {own.uid} with a permit"
     if await chain.block_at(now_ms - BEHIND_MS) is None:
         found += f"; no final block of the last {BEHIND_MS // 60_000} minutes"
         return DoctorCheck("warn", found, lookup(CHAIN_STANDS).remedy)
+    if not -CLOCK_BEHIND_MS <= skew_ms <= CLOCK_AHEAD_MS:
+        found += f"; this host's clock is {skew_ms / 1_000:+.0f} s off the newest block's"
+        return DoctorCheck("warn", found, "set the clock: timedatectl set-ntp true")
     try:
         await chain.commitment(hotkey, max(1, metagraph.block - DAY_BLOCKS))
     except ArenaError as error:
@@ -223,9 +258,11 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("state folder", check_disk),
     ("sandbox", check_sandbox),
     ("postgres", check_postgres),
+    ("ports", check_ports),
     ("bodies", check_bodies),
     ("model", check_model),
     ("search engine", check_engine),
+    ("suite", check_suite),
     ("network", check_network),
     ("queue", check_queue),
     ("bank", check_bank),

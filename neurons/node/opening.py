@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import platform
+import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -81,6 +82,7 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
     signer = signer_of(settings)
     chain = chain_of(settings)
     require_own_folder(settings.state_dir, signer.hotkey)
+    require_ports(settings)
     async with contextlib.AsyncExitStack() as stack:
         await prepare_local_chain(chain, signer)
         permitted = await permitted_at_start(chain, signer.hotkey, settings.state_dir)
@@ -94,9 +96,8 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
         sharing = await stack.enter_async_context(open_sharing(settings, signer, open_again))
         settings, operator_files = await take_operator_files(settings, signer, chain, store, sharing)
         policy = policy_of(settings)
-        if refusal := None if settings.share or permitted is None else lone_race_refusal(policy, len(permitted)):
-            fix = "choose a policy that needs the results of one validator, or race with the others (`share`)"
-            raise ArenaError("V2062", refusal, fix=fix)
+        if permitted is not None:
+            require_company(settings, policy, len(permitted))
         await asyncio.to_thread(prepare_catalogue, settings)
         upstreams, judge = chosen_endpoints(settings, policy)
         silent = await asyncio.to_thread(check_endpoints, upstreams, policy.inference.models) if upstreams else ()
@@ -140,6 +141,23 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
         )
 
 
+def require_ports(settings: Settings, *more: tuple[str, int]) -> None:
+    """Raises ArenaError V2014 for a port that the settings name and another process, or another of them, has. `more`:
+    addresses beside those that are opened late."""
+    named = (settings.serve_port, settings.door_port, settings.local_chain_port)
+    with contextlib.ExitStack() as stack:
+        for host, port in (*((settings.public_host, port) for port in named), *more):
+            if port:
+                stack.enter_context(listen(host, port))
+
+
+def require_company(settings: Settings, policy: Policy, permitted: int) -> None:
+    """Raises ArenaError V2062 where the policy wants the results of more validators than race with this one."""
+    if refusal := None if settings.share else lone_race_refusal(policy, permitted):
+        fix = "choose a policy that needs the results of one validator, or race with the others (`share`)"
+        raise ArenaError("V2062", refusal, fix=fix)
+
+
 async def permitted_at_start(chain: Subtensor, hotkey: str, state_dir: Path) -> tuple[str, ...] | None:
     """Who holds a validator permit, this hotkey among them.
 
@@ -148,7 +166,8 @@ async def permitted_at_start(chain: Subtensor, hotkey: str, state_dir: Path) -> 
     hotkey whose permit was never seen.
     """
     try:
-        permitted = permitted_validators(await chain.metagraph())
+        metagraph = await chain.metagraph()
+        permitted = permitted_validators(metagraph)
     except ArenaError as error:
         if error.failure.code != RUNTIME_UNKNOWN or not last_place(state_dir, hotkey, chain.netuid).has_permit:
             raise
@@ -156,7 +175,9 @@ async def permitted_at_start(chain: Subtensor, hotkey: str, state_dir: Path) -> 
         structlog.get_logger().warning("started with the permit that was seen last", **told)
         return None
     if hotkey not in permitted:
-        raise ArenaError("U3035", f"{hotkey} on netuid {chain.netuid}")
+        uid = metagraph.uid_of(hotkey)
+        detail = f"{hotkey} {'is not registered' if uid is None else 'has no permit'} on netuid {chain.netuid}"
+        raise ArenaError("U3035", detail)
     return permitted
 
 
@@ -272,9 +293,12 @@ async def _open_store(
 
 
 def require_own_folder(state_dir: Path, hotkey: str) -> None:
-    """Make the state folder. Raises ArenaError V2030 for one that another hotkey's log was begun in, V2027 for one that
-    can't be written: a second log in it would be one that `arena records` doesn't find."""
-    state_dir.mkdir(parents=True, exist_ok=True)
+    """Make the state folder, private: it holds other miners' sources. Raises ArenaError V2027 for one that can't be
+    written, V2030 for one that another hotkey's log was begun in: `arena records` would not find a second one."""
+    state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    facts = state_dir.stat()
+    if facts.st_uid == os.geteuid() and not facts.st_mode & stat.S_ISVTX:  # /tmp stays as it is
+        state_dir.chmod(stat.S_IMODE(facts.st_mode) & (stat.S_IRWXU | stat.S_IXGRP))  # the group is the database's
     if not os.access(state_dir, os.W_OK):
         raise ArenaError("V2027", f"state folder {state_dir} cannot be written", fix="give another --state-dir")
     location = read_location(state_dir)

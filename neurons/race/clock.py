@@ -574,6 +574,7 @@ async def commit(node: Node, effect: Commit) -> Committed:
 
 
 async def _put(node: Node, sha256: str, moment: str) -> None:
+    node.committed.add(sha256)
     answer = await node.chain.commit(node.signer, sha256)
     if answer.status != "ok":
         raise ArenaError("U3031", f"{moment}: {answer.status} {answer.detail}")

@@ -15,6 +15,8 @@ import orjson
 import structlog
 from structlog.typing import EventDict, Processor
 
+from foundation.errors import printable, redacted
+
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
@@ -32,6 +34,7 @@ def configure_logs(level: LogLevel = "info") -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *shown,
+            lambda logger, name, line: redacted(str(line)),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
@@ -44,6 +47,9 @@ def _for_people(otherwise: structlog.dev.ConsoleRenderer) -> Callable[[Any, str,
 
     def render(logger: Any, name: str, event: EventDict) -> str:
         text = event.get("text")
-        return f"{str(event['timestamp'])[11:19]} UTC  {text}" if text else otherwise(logger, name, event)
+        if text:
+            return f"{str(event['timestamp'])[11:19]} UTC  {printable(text)}"
+        said = {key: printable(value) if isinstance(value, str) else value for key, value in event.items()}
+        return otherwise(logger, name, said)  # it has colours of its own
 
     return render

@@ -20,7 +20,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 
 from arena.store.location import default_state_dir
 from foundation.codes import lookup
-from foundation.errors import ArenaError
+from foundation.errors import ArenaError, redacted
 from harness.inference.gateway import UpstreamPrice
 
 
@@ -92,7 +92,7 @@ class Settings(BaseSettings):
     operator_hotkey: str = ""
     """whose releases of files (policy, suite, sealed batches, titles) are taken from other validators, ss58; none:
     nobody's; empty: the subnet owner's hotkey, read from the chain"""
-    netuid: int = Field(default=15, ge=0)
+    netuid: int = Field(default=15, ge=0, le=65535)
     """the subnet"""
     mechanism: int = Field(default=0, ge=0, le=15)
     """the subnet's incentive mechanism whose weights are set"""
@@ -270,5 +270,5 @@ def _shown(value: object) -> str:
     if isinstance(value, SecretStr):
         return "(hidden)" if value.get_secret_value() else ""
     if isinstance(value, tuple):
-        return "; ".join(map(str, value))
-    return "" if value is None else str(value)
+        return redacted("; ".join(map(str, value)))
+    return "" if value is None else redacted(str(value))

@@ -117,3 +117,17 @@ async def test_a_commitment_in_a_block_that_was_replaced_is_anchored_where_it_en
     assert final is not None and (final.sha256, final.block) == (note_sha256(stored.note), stored.anchor_block)
     assert before.block < stored.anchor_block <= await chain.finalized_block()
     assert len(log_desk.chain.commits) == (1 if is_accepted_again else 2)
+
+
+async def test_a_commitment_that_another_process_made_for_this_hotkey_ends_the_node(log_desk: LogDesk) -> None:
+    foreign, desk = "ab" * 32, log_desk
+    await desk.chain.commit(desk.signer, foreign)  # what stood there before proves nothing
+    await desk.signed()
+    await desk.anchors.turn()
+    desk.time.pass_s(3_600)
+    await desk.anchors.turn()
+    await desk.signed()
+    await desk.chain.commit(desk.signer, foreign)
+    desk.time.pass_s(60)
+    with pytest.raises(ArenaError, match=f"V2024.*{foreign[:16]}"):
+        await desk.anchors.turn()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -66,13 +67,34 @@ async def test_a_hotkey_without_a_place_fails_and_a_chain_that_stands_still_or_f
     time.pass_s(3_600)
     seen.append(await examine_network(chain, signer.hotkey, time()))
     seen.append(await examine_network(chain, signer.hotkey, time() + 2 * BEHIND_MS))
+    seen.append(await examine_network(chain, signer.hotkey, time() - 90_000))
 
     async def pruned(hotkey: str, block: int | None = None) -> None:
         raise ArenaError("U3033", f"block {block}")
 
     monkeypatch.setattr(chain, "commitment", pruned)  # the twin forgets nothing
     seen.append(await examine_network(chain, signer.hotkey, time()))
-    assert [one.status for one in seen] == ["fail", "fail", "ok", "warn", "warn"]
-    for one, found in zip(seen, ("not registered", "no permit", "uid 0", "no final block", "forgotten"), strict=True):
-        assert found in one.found
-    assert "btcli" in seen[1].fix and "archive" in seen[4].fix
+    assert [one.status for one in seen] == ["fail", "fail", "ok", "warn", "warn", "warn"]
+    said = ("not registered", "no permit", "uid 0", "no final block", "-90 s off", "forgotten")
+    assert all(found in one.found for one, found in zip(seen, said, strict=True))
+    assert "btcli" in seen[1].fix and "stake" in seen[1].fix and "archive" in seen[5].fix
+
+
+@pytest.mark.parametrize(
+    ("check", "code"),
+    [("postgres", "V2021"), ("ports", "V2014"), ("suite", "V2040"), ("model", "U3001"), ("bodies", "V2029")],
+)
+def test_what_the_start_would_refuse_fails_in_a_row(tmp_path: Path, check: str, code: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        settings = resolve(
+            {
+                "state_dir": tmp_path,
+                "network": "ws://127.0.0.1:9" if check == "suite" else "local",
+                "wallet_hotkey": "//Alice",
+                "database_dsn": "postgresql://arena:S3CRET@127.0.0.1:9/arena",
+                "door_port": taken.getsockname()[1],
+                "bodies_url": "https://user:S3CRET@bucket",
+            }
+        ).settings
+        (row,) = examine(settings, [one for one in doctor.CHECKS if one[0] == check])
+    assert row.status == "fail" and code in row.found and "S3CRET" not in row.found + row.fix

@@ -140,7 +140,9 @@ def test_a_start_waits_for_what_mends_itself_and_ends_with_what_a_person_mends(
         supervisor.run_validator(settings)
     assert not met and waited[:4] == [(code, True) for code in ("U3030", "V2021", "U3035", "U3048")]
     ending = read_node_file(tmp_path).ending
-    assert ending is not None and (ending.failure.code if ending.failure else "") == (last if last != "V2024" else "U3048")
+    assert ending is not None and (ending.failure.code if ending.failure else "") == (
+        last if last != "V2024" else "U3048"
+    )
 
 
 async def test_a_lease_that_is_lost_stops_its_episode_at_once_and_leaves_one_attempt(desk: Desk) -> None:
