@@ -362,7 +362,7 @@ UPSTREAM = (
         (
             "U3035",
             "hotkey is not registered on the subnet, or holds no validator permit",
-            "without a uid: `btcli subnets register` with the coldkey; with one: stake to it, and wait for the next epoch",
+            "without a uid: `btcli subnets register` with the coldkey; with one: stake, and wait for the next epoch",
         ),
         ("U3036", "validators run under different policies or guests", "compare policy hashes; update who is behind"),
         ("U3037", "chain asks for another release", "install the newest one (`arena doctor` compares them)"),

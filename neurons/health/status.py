@@ -76,13 +76,6 @@ class ChainFacts(msgspec.Struct, frozen=True, kw_only=True):
     is_stale: bool = False
 
 
-def permit_fix(*, is_registered: bool) -> str:
-    """What a hotkey without a permit needs."""
-    return (
-        "stake more to it: a permit follows the stake at the next epoch" if is_registered else lookup(NO_PERMIT).remedy
-    )
-
-
 class PeerSeen(msgspec.Struct, frozen=True, kw_only=True):
     """What another validator last said of its rules (`arena.exchange.port.Progress`), and when it was heard."""
 
