@@ -248,7 +248,10 @@ def assess(
     points = [] if is_running else list(_of_silence(now_ms, node))
     if disk_free_bytes < DISK_LEAST_BYTES:
         points.append(_point("V2115", f"{disk_free_bytes / (1 << 30):.1f} GiB free"))
-    if store_failure is not None:
+    is_starting = (
+        node.ending is not None and 0 <= now_ms - node.ending.at_ms <= SILENT_MS and bool(node.ending.since_ms)
+    )
+    if store_failure is not None and not is_starting:  # a start that waits has perhaps no store yet
         points.append(_point(store_failure.code, store_failure.detail))
     if node.beat is not None and is_running:
         points += _of_running(now_ms, node.beat)
