@@ -1,4 +1,4 @@
-"""A backup of a whole store, and a store made again from it.
+"""A backup of a whole store, a store made again from it, and the tools for both.
 
 A backup is one moment of the store (one exported snapshot; objects are written before the rows that name them), in a
 folder that appears under its name only when it is complete and synced. The manifest says how many rows and which heads
@@ -19,22 +19,125 @@ import contextlib
 import os
 import secrets
 import shutil
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import IO
 
 import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from arena.records.model import BodyFrame, Head
-from arena.store.connect import coded_errors, open_engine, require_server
-from arena.store.embedded import PgTools
+from arena.store.connect import coded_errors, libpq_url, open_engine, require_server
+from arena.store.embedded import ServerUser, binaries
 from arena.store.objects import BodyObjects, folder_location, open_objects
 from arena.store.schema import migrate, revision, run_script
 from foundation.canonical import canonical_bytes, file_sha256
 from foundation.durable_files import move_into_place, write_whole
 from foundation.errors import ArenaError
 from foundation.long_work import Progress
+
+SCHEMA = "arena"
+COMPRESSION = "1"  # gzip, as every version spells it; it takes back what writing bytes as hexadecimal doubles
+LOCK_WAIT = "60s"
+SAID_MAX = 600
+_TIMED_TOOLS = 17  # from this version on an archive sets what older servers do not know
+_SYSTEM_TOOLS = ("/usr/lib/postgresql/{}/bin", "/usr/pgsql-{}/bin")  # of Debian's packages, of Red Hat's
+
+
+class PgTools(msgspec.Struct, frozen=True):
+    """The tools of one folder, run as one OS user."""
+
+    folder: Path
+    user: ServerUser
+
+    def dump(self, dsn: str, snapshot: str, archive: IO[bytes], server_version: str) -> None:
+        """Write the schema, as an exported snapshot sees it, to a custom-format archive.
+
+        Raises ArenaError V2056, V2060 when pg_dump can't read that server, or writes what it would not take back.
+        """
+        if self.major() >= _TIMED_TOOLS > major_of(server_version):
+            raise self._misfit("pg_dump", "too new for a backup", server_version)
+        options = ["--format=custom", f"--compress={COMPRESSION}", f"--schema={SCHEMA}", f"--snapshot={snapshot}"]
+        try:
+            self._run("pg_dump", [*options, f"--lock-wait-timeout={LOCK_WAIT}"], dsn, stdout=archive)
+        except ArenaError as error:
+            if "server version mismatch" not in error.failure.detail:
+                raise
+            raise self._misfit("pg_dump", "too old for a backup", server_version) from error
+
+    def restore(self, dsn: str, owner_role: str, archive: IO[bytes], server_version: str) -> None:
+        """Make everything of an archive in the (existing, empty) schema, whole or not at all, owned by `owner_role`.
+
+        Raises ArenaError V2056, V2060 when pg_restore is older than what wrote this archive of `server_version`, or
+        newer than the server.
+        """
+        options = [f"--schema={SCHEMA}", "--no-owner", f"--role={owner_role}", "--single-transaction"]
+        try:
+            self._run("pg_restore", [*options, "--exit-on-error"], dsn, stdin=archive)
+        except ArenaError as error:
+            if "unsupported version" in error.failure.detail:
+                raise self._misfit("pg_restore", "too old for a backup", server_version) from error
+            if "transaction_timeout" in error.failure.detail:
+                raise self._misfit("pg_restore", "too new for the server, with a backup", server_version) from error
+            raise
+
+    def major(self) -> int:
+        """The major version of these tools; 0 where they do not say it."""
+        return major_of(self._version("pg_dump").rpartition(") ")[2])
+
+    def _version(self, tool: str) -> str:
+        said = subprocess.run([str(self.folder / tool), "--version"], capture_output=True, check=True).stdout
+        return said.decode().strip().partition(" (Debian")[0]
+
+    def _misfit(self, tool: str, how: str, server_version: str) -> ArenaError:
+        major, newer = major_of(server_version), " or newer" if "too old" in how else ""
+        detail = f"{self._version(tool)} in {self.folder} is {how} of Postgres {server_version}"
+        fix = f"put a {tool} of version {major}{newer} first on PATH (Debian: postgresql-client-{major})"
+        return ArenaError("V2060", detail, fix=fix)
+
+    def _run(self, tool: str, options: list[str], dsn: str, **handles: IO[bytes]) -> None:
+        url = libpq_url(dsn)
+        environment = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC", "PGAPPNAME": "agent-arena"}
+        if url.password:
+            environment["PGPASSWORD"] = str(url.password)
+        if not self.user.is_dropped:
+            environment["HOME"] = os.environ.get("HOME", "/")  # where libpq looks for client certificates
+        address = url._replace(password=None).render_as_string()
+        done = subprocess.run(
+            [str(self.folder / tool), *options, "--no-password", f"--dbname={address}"],
+            stdin=handles.get("stdin", subprocess.DEVNULL),
+            stdout=handles.get("stdout"),
+            stderr=subprocess.PIPE,
+            env=environment,
+            check=False,
+            **self.user.run_as(),
+        )
+        if done.returncode != 0:
+            said = done.stderr.decode(errors="replace").strip()[-SAID_MAX:]
+            raise ArenaError("V2056", f"{tool} ended with status {done.returncode}: {said}")
+
+
+def major_of(version: str) -> int:
+    """`15` of `15.4 (Debian ...)`; 0 for what is no version."""
+    digits = version.partition(".")[0]
+    return int(digits) if digits.isdecimal() else 0
+
+
+def own_tools(server_major: int) -> PgTools:
+    """The tools for a server elsewhere, run as this process's own user: those on PATH, or the system's of the server's
+    version where those are of another; else of the embedded server's package, whose build speaks no TLS. Raises
+    ArenaError V2020 when none is there."""
+    user = ServerUser(uid=os.geteuid(), gid=os.getegid(), name="", is_dropped=False)
+    found = shutil.which("pg_dump")
+    named = PgTools(folder=Path(found).parent if found else binaries(Path("/"), user), user=user)
+    for place in _SYSTEM_TOOLS:
+        system = PgTools(folder=Path(place.format(server_major)), user=user)
+        if named.major() != server_major and (system.folder / "pg_dump").exists():
+            return system
+    return named
+
 
 FORMAT = 1
 MANIFEST, ARCHIVE, OBJECTS = "manifest.json", "arena.dump", "objects"

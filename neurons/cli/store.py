@@ -22,7 +22,7 @@ from neurons.cli.options import StateDirOption, command, location_of, state_fold
 from neurons.cli.presenter import show, show_progress
 
 if TYPE_CHECKING:
-    from arena.store.embedded import PgTools
+    from arena.store.backups import PgTools
 
 
 app = typer.Typer(
@@ -161,16 +161,17 @@ async def restore(
 def _owned(owner_dsn: str, state_dir: Path | None) -> Iterator[OwnedServer]:
     """The server of a DSN, or that of a state folder, which runs while the block does."""
     if owner_dsn:
+        from arena.store.backups import own_tools
         from arena.store.connect import server_major
-        from arena.store.embedded import own_tools
 
         yield OwnedServer(owner_dsn, own_tools(server_major(owner_dsn)), functools.partial(_provisioned, owner_dsn))
         return
+    from arena.store.backups import PgTools
     from arena.store.embedded import start_embedded
 
     server = start_embedded(state_folder(state_dir))
     try:
-        yield OwnedServer(server.owner_dsn, server.tools, server.dsn_for)
+        yield OwnedServer(server.owner_dsn, PgTools(*server.tools), server.dsn_for)
     finally:
         server.stop()
 
