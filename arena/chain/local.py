@@ -432,6 +432,7 @@ EXTRINSICS: dict[str, tuple[str, ...]] = {
 }
 Call = Annotated[str, msgspec.Meta(pattern=f"^({'|'.join((*READS, *EXTRINSICS))})$")]
 _Number = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
+_Whole = Annotated[int, msgspec.Meta(gt=-(2**53), lt=2**53)]  # what is signed holds no larger one
 
 
 class ChainQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -445,8 +446,8 @@ class ChainQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     hotkeys: tuple[str, ...] = ()
     sha256: str = ""
     endpoint: str = ""
-    uids: tuple[int, ...] = ()
-    weights_u16: tuple[int, ...] = ()
+    uids: tuple[_Whole, ...] = ()
+    weights_u16: tuple[_Whole, ...] = ()
     signature: str = ""
 
 

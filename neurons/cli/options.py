@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import inspect
 import os
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from training.corpus.gates import Guard
     from training.corpus.model import CorpusPool
 
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # as a path has it
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -280,6 +282,9 @@ def _flat(function: Callable[..., object], has_json: bool) -> Callable[..., None
         from neurons.settings.observe import configure_logs
 
         configure_logs(level="warning")  # stdout is for results; a long-running command asks for more
+        for place in given.values():
+            if isinstance(place, Path) and _URL.match(str(place)):
+                raise typer.BadParameter(f"{place} is a URL, and a folder or file of this machine is wanted")
         is_wanted = given.pop("as_json", False)
         for name, group in groups.items():
             given[name] = group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})

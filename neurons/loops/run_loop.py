@@ -127,9 +127,13 @@ async def _attempt(
             raise
         code, detail, seconds = error.failure.code, error.failure.detail, PAUSES.pause_ms(failures + 1) / 1_000
         text = f"{name}: {code} {detail or error.entry.title}; tried again in {seconds:.0f} s"
-        log.warning("waiting", loop=loop, seconds=seconds, code=code, detail=detail, text=text)
+        before = drain.waits.get(loop)
+        say = log.debug if before and before.code == code else log.warning  # an outage is told once; status goes on
+        say("waiting", loop=loop, seconds=seconds, code=code, detail=detail, text=text)
         drain.failed(loop, error)
         return failures + 1
+    if failures:
+        log.info("goes on", loop=loop, failures=failures, text=f"{name}: goes on after {failures} failures")
     drain.went_on(loop)
     return 0
 
