@@ -29,7 +29,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from arena.records.model import BodyFrame, Head
-from arena.store.connect import coded_errors, libpq_url, open_engine, require_server
+from arena.store.connect import libpq_url, owner_transaction
 from arena.store.embedded import ServerUser, binaries
 from arena.store.objects import BodyObjects, folder_location, open_objects
 from arena.store.schema import migrate, revision, run_script
@@ -282,7 +282,7 @@ async def read_facts(connection: AsyncConnection) -> BackupStoreFacts:
 @contextlib.asynccontextmanager
 async def _snapshot(owner_dsn: str) -> AsyncIterator[tuple[AsyncConnection, str]]:
     """A read-only transaction whose snapshot pg_dump shares."""
-    async with _connected(owner_dsn) as connection:
+    async with owner_transaction(owner_dsn) as connection:
         await connection.execute(text("set transaction isolation level repeatable read, read only"))
         yield connection, str((await connection.execute(_SNAPSHOT)).scalar_one())
 
@@ -355,7 +355,7 @@ async def restore(
 
 async def _make_room(owner_dsn: str) -> None:
     """Leave an empty schema of ours, and the roles it needs. Raises ArenaError V2027 when there is anything in it."""
-    async with _connected(owner_dsn) as connection:
+    async with owner_transaction(owner_dsn) as connection:
         if await revision(connection):
             rows = (await read_facts(connection)).rows
             held = [f"{count} in {table}" for table, count in rows.items() if count and table != "alembic_version"]
@@ -372,7 +372,7 @@ async def _require_whole(
     owner_dsn: str, backup: Path, manifest: BackupManifest, target: BodyObjects | None, progress: Progress | None
 ) -> None:
     """Hold what was restored against the manifest, and bring its objects. Raises ArenaError V2056."""
-    async with _connected(owner_dsn) as connection:
+    async with owner_transaction(owner_dsn) as connection:
         found = await read_facts(connection)
         if found != manifest.store:
             raise ArenaError("V2056", "what was restored is not what the manifest counts")
@@ -383,16 +383,3 @@ async def _require_whole(
             there += await carry(copies, target, validator, names)
     if there < manifest.objects.bodies - manifest.objects.missing:
         raise ArenaError("V2056", f"{there} of {manifest.objects.bodies} bodies are in the object store")
-
-
-@contextlib.asynccontextmanager
-async def _connected(owner_dsn: str) -> AsyncIterator[AsyncConnection]:
-    """One transaction of the owner's, committed at the end of the block."""
-    engine = open_engine(owner_dsn, is_autocommit=False, pool_size=1)
-    try:
-        with coded_errors(is_first=True):
-            async with engine.begin() as connection:
-                await require_server(connection)
-                yield connection
-    finally:
-        await engine.dispose()

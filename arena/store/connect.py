@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -147,6 +147,19 @@ def coded_errors(*, is_first: bool = False) -> Iterator[None]:
         raise ArenaError(STORE_AWAY, str(error) or type(error).__name__) from error
 
 
+@contextlib.asynccontextmanager
+async def owner_transaction(dsn: str) -> AsyncIterator[AsyncConnection]:
+    """One transaction of a database's owner, committed at the end of the block. Raises ArenaError V2021, V2026."""
+    engine = open_engine(dsn, is_autocommit=False, pool_size=1)
+    try:
+        with coded_errors(is_first=True):
+            async with engine.begin() as connection:
+                await require_server(connection)
+                yield connection
+    finally:
+        await engine.dispose()
+
+
 def is_recovering(error: ArenaError) -> bool:
     """True when the server is there and does not serve yet, or no longer: it starts, ends or recovers from a crash."""
     cause = error.__cause__
@@ -158,13 +171,8 @@ def server_major(dsn: str) -> int:
     """The major version of a server. Raises ArenaError V2021, V2026."""
 
     async def ask() -> int:
-        engine = open_engine(dsn, pool_size=1)
-        try:
-            with coded_errors(is_first=True):
-                async with engine.connect() as connection:
-                    return await require_server(connection)
-        finally:
-            await engine.dispose()
+        async with owner_transaction(dsn) as connection:
+            return await require_server(connection)
 
     return run_blocking(ask)
 

@@ -14,9 +14,9 @@ import os
 from importlib import resources
 
 from sqlalchemy import Connection, text
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection
 
-from arena.store.connect import coded_errors, open_engine, require_server, run_blocking
+from arena.store.connect import owner_transaction, run_blocking
 from foundation.errors import ArenaError
 
 SCHEMA_REVISION = "0002"
@@ -76,21 +76,15 @@ def run_script(connection: Connection, name: str) -> None:
 
 
 async def _migrate(owner_dsn: str) -> str:
-    engine = open_engine(owner_dsn, is_autocommit=False, pool_size=1)
-    try:
-        with coded_errors(is_first=True):
-            async with engine.begin() as connection:
-                await require_server(connection)
-                before = await revision(connection)
-                if before > SCHEMA_REVISION:
-                    raise ArenaError("V2023", f"found {before}, which is newer than this code's {SCHEMA_REVISION}")
-                if before != SCHEMA_REVISION:
-                    await connection.execute(_LOCK)
-                    await connection.execute(_LOCK_WAIT)
-                    await connection.run_sync(_upgrade)
-            return before
-    finally:
-        await engine.dispose()
+    async with owner_transaction(owner_dsn) as connection:
+        before = await revision(connection)
+        if before > SCHEMA_REVISION:
+            raise ArenaError("V2023", f"found {before}, which is newer than this code's {SCHEMA_REVISION}")
+        if before != SCHEMA_REVISION:
+            await connection.execute(_LOCK)
+            await connection.execute(_LOCK_WAIT)
+            await connection.run_sync(_upgrade)
+    return before
 
 
 def _upgrade(connection: Connection) -> None:
@@ -106,17 +100,8 @@ def _upgrade(connection: Connection) -> None:
 
 
 async def _provision(owner_dsn: str, hotkey: str, password: str, is_rekeying: bool) -> bool:
-    engine = open_engine(owner_dsn, is_autocommit=False, pool_size=1)
-    try:
-        with coded_errors():
-            return await _create_role(engine, hotkey, scram_verifier(password, os.urandom(16)), is_rekeying)
-    finally:
-        await engine.dispose()
-
-
-async def _create_role(engine: AsyncEngine, hotkey: str, verifier: str, is_rekeying: bool) -> bool:
-    role = role_of(hotkey)
-    async with engine.begin() as connection:
+    role, verifier = role_of(hotkey), scram_verifier(password, os.urandom(16))
+    async with owner_transaction(owner_dsn) as connection:
         await connection.execute(_LOCK)
         is_known = (await connection.execute(_ROLE_EXISTS, {"role": role})).scalar_one()
         await connection.run_sync(run_script, "bounds.sql")
@@ -127,7 +112,7 @@ async def _create_role(engine: AsyncEngine, hotkey: str, verifier: str, is_rekey
             await connection.exec_driver_sql(login.scalar_one())
         await connection.exec_driver_sql((await connection.execute(_MEMBER, {"role": role})).scalar_one())
         await connection.execute(_NAME, {"role": role, "hotkey": hotkey})
-        return bool(is_keyed)
+    return bool(is_keyed)
 
 
 def scram_verifier(password: str, salt: bytes) -> str:
