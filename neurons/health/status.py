@@ -22,6 +22,7 @@ from foundation.codes import (
     FILE_UNUSABLE,
     FILES_LACKING,
     HOST_FAILED,
+    HOST_LACKS,
     JOB_QUARANTINED,
     JUDGE_FAILED,
     MODEL_FAILED,
@@ -301,8 +302,7 @@ def _of_running(now_ms: int, beat: Heartbeat) -> Iterator[Point]:
     if not -CLOCK_BEHIND_MS <= beat.chain.skew_ms <= CLOCK_AHEAD_MS:
         where = "ahead of" if beat.chain.skew_ms > 0 else "behind"
         about = f"this host's clock is {duration(abs(beat.chain.skew_ms))} {where} the chain's newest block"
-        fix = "set it (`timedatectl set-ntp true`), or name a chain node that is not behind: others refuse our requests"
-        yield Point(code="V2060", about=about, fix=fix)
+        yield _point(HOST_LACKS, f"{about}, and other validators refuse what it signs")
     if beat.chain.is_stale:
         yield _point("U3034", f"block {beat.chain.block}")
     if beat.chain.placed_block and not beat.chain.has_permit:
