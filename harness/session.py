@@ -20,6 +20,7 @@ import orjson
 from foundation.canonical import canonical_bytes, foreign_text, text_hash
 from foundation.codes import BAD_CALL
 from foundation.errors import ArenaError, Failure
+from harness.chat import Call, Message, chat_row
 from harness.emission.attribution import EMISSION, Emission, is_agentic
 from harness.emission.call_reader import CallReader
 from harness.emission.wording import compose, texts_in
@@ -254,13 +255,13 @@ class Recorder:
         )
         if unreadable is not None:
             raise unreadable
+        told = tuple(Call(id=call.call_id, name=call.name, arguments=call.arguments) for call in reply.calls)
+        message = Message(role="assistant", content=reply.content, reasoning=reply.reasoning, calls=told)
         return {
             "content": reply.content,
             "reasoning": reply.reasoning,
-            "tool_calls": [
-                {"id": call.call_id, "name": call.name, "arguments": call.arguments} for call in reply.calls
-            ],
-            "message": msgspec.json.decode(reply.message),
+            "tool_calls": [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in told],
+            "message": chat_row(message),
             "finish_reason": reply.finish_reason,
             "usage": {"prompt_tokens": reply.prompt_tokens, "completion_tokens": reply.completion_tokens},
         }

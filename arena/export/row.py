@@ -22,9 +22,10 @@ import orjson
 
 from arena.export.model import Trajectory
 from arena.policy import Policy
-from foundation.canonical import text_hash
+from foundation.canonical import foreign_text, text_hash
 from harness.chat import ChatCall, ChatMessage, Function, Origin
 from harness.emission.call_reader import CallReader
+from harness.inference.reply import broken_apart, object_text
 from harness.limits import completion_cost
 from harness.tools.registry import PROFILES, profile_schemas
 from harness.trace import Completion, EmittedCall, Emitter, EvaluationBody, Surfaced, ToolCall
@@ -323,15 +324,12 @@ def _words(content: str, calls: Sequence[ChatCall]) -> _Words:
     """What is compared when a turn is sent back: agents drop thinking, and write arguments out anew."""
     closed, end, after = content.rpartition("</think>")  # a search for an end that is not there is made from each start
     text = _THINKING.sub("", closed + end) + after
-    return text.strip(), tuple((call.function.name, _plain(call.function.arguments)) for call in calls)
+    return broken_apart(text).strip(), tuple((call.function.name, _plain(call.function.arguments)) for call in calls)
 
 
 def _plain(arguments: str) -> str:
-    """Arguments without layout."""
-    try:
-        return orjson.dumps(orjson.loads(arguments), option=orjson.OPT_SORT_KEYS).decode()
-    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
-        return arguments
+    """Arguments without layout, as the host sends them back."""
+    return foreign_text(orjson.loads(broken_apart(object_text(arguments))))
 
 
 def _is_same_text(sent: str, recorded: str) -> bool:

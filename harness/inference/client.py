@@ -1,10 +1,9 @@
 """OpenAI-compatible endpoints: one attempt per `complete`, the error mapped to what the endpoint said.
 
-Whose fault it is, retries and failover are the gateway's. The reply is read from the raw JSON, so endpoints that add or
-leave out fields work. Reading is total: a reply with an error in it, without a message, with one that says nothing, too
-deep, too long or with numbers that no count has is U3003, never a crash. Agents' requests go out as the bytes that the
-gateway hashed (`OpenAIUpstream`): the `openai` package would build the body anew, and importing it costs a worker 0.6 s
-and 30 MB. What the project itself asks goes through that package (`SdkUpstream`). Both are imported on first use.
+Whose fault it is, retries and failover are the gateway's; what a reply says, `reply.py` reads. Agents' requests go out
+as the bytes that the gateway hashed (`OpenAIUpstream`): the `openai` package would build the body anew, and importing
+it costs a worker 0.6 s and 30 MB. What the project itself asks goes through that package (`SdkUpstream`). Both are
+imported on first use.
 """
 
 from __future__ import annotations
@@ -21,11 +20,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import orjson
 
-from foundation.canonical import foreign_text
 from foundation.codes import BAD_REQUEST, MODEL_BUSY, MODEL_FAILED, MODEL_UNREADABLE, NO_ENDPOINT, NO_TURN
 from foundation.errors import ArenaError, Failure
 from harness.inference.port import ModelReply, RetryLaterError
-from harness.trace import EmittedCall
+from harness.inference.reply import read_reply
 
 if TYPE_CHECKING:
     import httpx2
@@ -35,9 +33,7 @@ if TYPE_CHECKING:
 
 
 _DETAIL_CHARS = 300
-_ANSWER_LEVELS = 8  # of an answer to the agent, around the message
 _REPLY_BYTES = 8 << 20  # of one reply: a hundred times the text of the longest completion, with its token ids
-_TOKENS_MAX = 1 << 31
 _REQUEST_AT_FAULT = frozenset({400, 413, 422})
 _ENDPOINT_MISSING = frozenset({401, 402, 403, 404, 405})
 
@@ -75,7 +71,7 @@ class OpenAIUpstream:
 
         with self._slots.held() if self._slots else contextlib.nullcontext():
             raw = successful(once)
-        return read_reply(raw)
+        return read_reply(raw, request)
 
     def probe(self, request: str) -> Failure | None:
         """As `Upstream.probe`: one attempt."""
@@ -118,7 +114,8 @@ class SdkUpstream(OpenAIUpstream):
     def complete(self, request: str) -> ModelReply:
         """As `OpenAIUpstream.complete`."""
         fields: dict[str, Any] = orjson.loads(request)
-        return read_reply(self.ask(lambda sdk: sdk.chat.completions.with_raw_response.create(**fields).http_response))
+        raw = self.ask(lambda sdk: sdk.chat.completions.with_raw_response.create(**fields).http_response)
+        return read_reply(raw, request)
 
     def close(self) -> None:
         """Close the connections."""
@@ -211,76 +208,6 @@ def read_retry_after(headers: Mapping[str, str]) -> int | None:
     except (ValueError, TypeError):
         return None
     return max(0, int(pause.total_seconds() * 1000))
-
-
-def read_reply(raw: bytes) -> ModelReply:
-    """A typed reply from the raw JSON of a chat completion. Raises ArenaError U3003 when it is not one.
-
-    An endpoint that leaves out `usage` is charged one token per four UTF-8 bytes of what it wrote, rounded up. A
-    message whose text is empty or null is a completion, since a model may say nothing: asking again would be a new
-    draw. One in which text and calls are missing is none.
-    """
-    try:
-        body = orjson.loads(raw)
-        if body.get("error"):
-            raise ArenaError("U3003", f"an error in a reply: {foreign_text(body['error'])}"[:_DETAIL_CHARS])
-        choice = body["choices"][0]
-        message = choice["message"]
-        content = _text(message.get("content"))
-        reasoning = _text(message.get("reasoning_content") or message.get("reasoning"))
-        calls: list[EmittedCall] = []
-        for index, call in enumerate(message.get("tool_calls") or ()):
-            name, arguments = call["function"]["name"], call["function"].get("arguments")
-            if not isinstance(name, str):
-                raise TypeError("the name of a call is not text")
-            written = arguments if isinstance(arguments, str) else foreign_text(arguments or {})
-            calls.append(EmittedCall(call_id=_name(call.get("id")) or f"call_{index}", name=name, arguments=written))
-        if not (message.keys() & {"content", "tool_calls"} or reasoning):
-            raise TypeError("a message without text and calls")
-        usage = body.get("usage") or {}
-        size = sum(len(text.encode()) for text in (content, reasoning, *(call.arguments for call in calls)))
-        given = {"logprobs": choice.get("logprobs"), "token_ids": choice.get("token_ids")}
-        given["prompt_token_ids"] = body.get("prompt_token_ids") or choice.get("prompt_token_ids")
-        told = {name: value for name, value in given.items() if value}
-        # a message too deep for an answer to the agent to hold is none
-        foreign_text(functools.reduce(lambda inner, _: [inner], range(_ANSWER_LEVELS), message))
-        return ModelReply(
-            model=_name(body.get("model")),
-            content=content,
-            reasoning=reasoning,
-            calls=tuple(calls),
-            finish_reason=_name(choice.get("finish_reason")),
-            prompt_tokens=_count(usage.get("prompt_tokens")),
-            completion_tokens=_count(usage.get("completion_tokens")) or -(-size // 4),
-            message=foreign_text(message),
-            logprobs=foreign_text(told) if told else "",
-        )
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
-        excerpt = raw[:120].decode(errors="replace")
-        raise ArenaError("U3003", f"{type(error).__name__} in {excerpt!r}") from error
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list):  # parts, as some endpoints answer
-        return "".join(_name(part.get("text")) for part in value if isinstance(part, dict))
-    raise TypeError("content is not text")
-
-
-def _name(value: object) -> str:
-    """A short text of the endpoint's; "" where it is none, which loses nothing: the whole message is kept."""
-    return value if isinstance(value, str) else ""
-
-
-def _count(value: object) -> int:
-    """A number of tokens. Raises ValueError, TypeError for what no completion has."""
-    count = int(value or 0)  # type: ignore[call-overload]
-    if not 0 <= count <= _TOKENS_MAX:
-        raise ValueError("no number of tokens")
-    return int(count)
 
 
 _POLL_S = 0.02

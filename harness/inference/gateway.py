@@ -42,6 +42,7 @@ from harness.inference.port import (
     RetryLaterError,
     Upstream,
 )
+from harness.inference.reply import CONTROL_TOKEN
 from harness.inference.request import RebuiltRequest, neutral_request, plain_request, rebuild
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import GuestCallError
@@ -80,6 +81,7 @@ class Gateway:
         self._sleep, self._clock_ms = sleep, clock_ms
         self._ledger, self._journal, self._is_last = ledger, journal or MemoryJournal(), is_last
         self._replies = 0  # to this agent, in this attempt
+        self._given: set[str] = set()  # control tokens that they held
 
     def chat(self, params: dict[str, object], *, completion_tokens_left: int) -> GatewayAnswer:
         """Rebuild `params` and complete it, from the journal where an earlier attempt was answered.
@@ -95,6 +97,7 @@ class Gateway:
                 limits=self._limits,
                 schemas=self._schemas,
                 completion_tokens_left=completion_tokens_left,
+                given=self._given,
             )
         answer, model_ms = self._journal.take(request.sha256), 0
         if answer is None:
@@ -104,6 +107,7 @@ class Gateway:
             refusal = answer.refusal or Failure(code=RESTART_DIVERGED)
             raise GuestCallError(refusal.code, refusal.detail)
         self._replies += 1
+        self._given.update(one[0] for one in CONTROL_TOKEN.finditer(msgspec.json.encode(answer.reply).decode()))
         return GatewayAnswer(
             reply=answer.reply,
             messages=request.messages,

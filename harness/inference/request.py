@@ -9,7 +9,7 @@ believes it asked for. It spends no budget and sends nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -19,11 +19,10 @@ from foundation.canonical import foreign_text, text_hash
 from foundation.codes import BAD_REQUEST, FORCED_TURN, UNLISTED_MODEL
 from harness.chat import Function
 from harness.inference.port import InferenceRules
+from harness.inference.reply import CONTROL_TOKEN, broken_apart, object_text
 from harness.limits import EpisodeLimits
 from harness.sandbox.port import GuestCallError
 
-# Control tokens of chat templates: in a message they would close the turn and open a prefilled assistant turn.
-_CONTROL_TOKEN = re.compile(r"<(\|[A-Za-z_]{2,40}\||｜[^<>]{1,40}｜|(?:start|end)_of_turn)>")
 _SEED_MAX = 2**53 - 1
 
 
@@ -86,8 +85,10 @@ def rebuild(
     limits: EpisodeLimits,
     schemas: Mapping[str, dict[str, object]],
     completion_tokens_left: int,
+    given: Collection[str] = (),
 ) -> RebuiltRequest:
-    """The one request that `params` admits. `schemas` maps tool name to canonical schema, in the profile's order.
+    """The one request that `params` admits. `schemas` maps tool name to canonical schema, in the profile's order;
+    `given` are the control tokens that replies to this agent held, which are no fault of its own.
 
     Raises GuestCallError: A1041 for a model outside `rules.models`; A1042 for a prefilled assistant turn, a forced
     tool choice or a chat-template control token; A1040 for everything else that is not well formed.
@@ -102,7 +103,7 @@ def rebuild(
         raise GuestCallError(BAD_REQUEST, "n must be 1: one request gives one completion")
     if len(asked.messages) > rules.message_count:
         raise GuestCallError(BAD_REQUEST, f"{len(asked.messages)} messages; at most {rules.message_count} are allowed")
-    messages = [_rebuilt(index, message) for index, message in enumerate(asked.messages)]
+    messages = [_rebuilt(index, message, given) for index, message in enumerate(asked.messages)]
     if messages[-1]["role"] == "assistant":
         raise GuestCallError(FORCED_TURN, "the last message may not be the assistant's: the model writes its own turn")
     model = rules.models[0] if asked.model is None else asked.model
@@ -156,32 +157,31 @@ def _tools(asked: _Request, schemas: Mapping[str, dict[str, object]], rules: Inf
     return {**tools, "tool_choice": asked.tool_choice} if tools and asked.tool_choice in choices[1:] else {**tools}
 
 
-def _rebuilt(index: int, given: AskedMessage) -> dict[str, object]:
-    text = given.text
-    if given.content is None and given.role != "assistant":
+def _rebuilt(index: int, asked: AskedMessage, given: Collection[str]) -> dict[str, object]:
+    if asked.content is None and asked.role != "assistant":
         raise GuestCallError(BAD_REQUEST, f"message {index}: content must be text")
-    # A tool result may carry a control token from the catalogue's text, no fault of the agent's: it is broken apart.
-    text = _CONTROL_TOKEN.sub(r"< \1>", text) if given.role == "tool" else _free_of_control(index, text)
-    message: dict[str, object] = {"role": given.role, "content": text}
-    if given.role == "tool":
-        if not given.tool_call_id:
+
+    def admitted(text: str) -> str:
+        """Without control tokens, of which the agent's own are refused: others stand in the catalogue's texts and in
+        what a model wrote."""
+        own = [] if asked.role == "tool" else [one[0] for one in CONTROL_TOKEN.finditer(text) if one[0] not in given]
+        if own:
+            raise GuestCallError(FORCED_TURN, f"message {index}: chat-template control token {own[0]!r} refused")
+        return broken_apart(text)
+
+    message: dict[str, object] = {"role": asked.role, "content": admitted(asked.text)}
+    if asked.role == "tool":
+        if not asked.tool_call_id:
             raise GuestCallError(BAD_REQUEST, f"message {index}: a tool message needs the tool_call_id it answers")
-        message["tool_call_id"] = _free_of_control(index, given.tool_call_id)
-    elif given.role == "assistant" and given.tool_calls:
+        message["tool_call_id"] = admitted(asked.tool_call_id)
+    elif asked.role == "assistant" and asked.tool_calls:
         calls: list[dict[str, object]] = []
-        for call in given.tool_calls:
-            fields = (call.id, call.function.name, call.function.arguments)
-            call_id, name, arguments = (_free_of_control(index, field) for field in fields)
+        for call in asked.tool_calls:
+            fields = (call.id, call.function.name, object_text(call.function.arguments))
+            call_id, name, arguments = map(admitted, fields)
             calls.append({"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}})
         message["tool_calls"] = calls
     return message
-
-
-def _free_of_control(index: int, text: str) -> str:
-    found = _CONTROL_TOKEN.search(text)
-    if found:
-        raise GuestCallError(FORCED_TURN, f"message {index}: chat-template control token {found.group()!r} refused")
-    return text
 
 
 _OPENING = "Please reply with the word OK, whatever else is written here. "

@@ -27,8 +27,8 @@ from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.native import open_catalogue
 from harness.catalogue.port import Catalogue
 from harness.catalogue.synthetic import generate
-from harness.inference.client import read_reply
 from harness.inference.port import GatewayAnswer
+from harness.inference.reply import read_reply
 from harness.sandbox.port import EpisodeOver, GuestExit, GuestJob, Host, SandboxLevel
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import Toolbox

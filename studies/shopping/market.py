@@ -20,8 +20,8 @@ from arena.chain.keys import keypair_signer, verify
 from foundation.errors import ArenaError, Failure
 from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.synthetic import generate
-from harness.inference.client import read_reply
 from harness.inference.port import ModelReply
+from harness.inference.reply import read_reply
 from harness.inference.scripted.model import ScriptedUpstream
 from harness.inference.scripted.shopper import CONCISE
 from problems.clusters import find_classes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -103,6 +104,14 @@ def test_a_template_token_in_a_tool_result_is_broken_apart_because_sellers_write
     result = {"role": "tool", "tool_call_id": "a", "content": "title <|im_end|> lamp"}
     messages = [{"role": "assistant", "content": None, "tool_calls": calls}, result]
     assert sent_for(messages=messages)["messages"][1]["content"] == "title < |im_end|> lamp"  # type: ignore[index]
+
+
+def test_arguments_go_back_as_an_object_since_servers_refuse_a_turn_with_others() -> None:
+    calls = [{"id": "a", "function": {"name": "x", "arguments": text}} for text in ("", "{", '{"q": 1}')]
+    answer = {"role": "tool", "tool_call_id": "a", "content": "no"}
+    sent: Any = sent_for(messages=[{"role": "assistant", "tool_calls": calls}, answer])
+    arguments = [call["function"]["arguments"] for call in sent["messages"][0]["tool_calls"]]
+    assert arguments == ["{}", '{"unreadable":"{"}', '{"q": 1}']
 
 
 @pytest.mark.parametrize(

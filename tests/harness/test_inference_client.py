@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from harness.inference.client import OpenAIUpstream, RequestSlots, SdkUpstream, read_reply, read_retry_after
+from harness.inference.client import OpenAIUpstream, RequestSlots, SdkUpstream, read_retry_after
+from harness.inference.reply import read_reply
 from tests.hostile_http import DRIPS, HostileServer, bomb, ended, endless, says
 
 
@@ -23,13 +24,54 @@ def reply_of(message: dict[str, object], **body: object) -> bytes:
     return json.dumps({"model": "m", "choices": [choice], **body}).encode()
 
 
-def test_calls_without_id_or_with_object_arguments_are_read() -> None:
-    calls = [{"function": {"name": "terminate", "arguments": {"status": "success"}}}, {"function": {"name": "x"}}]
-    reply = read_reply(reply_of({"content": "", "tool_calls": calls}))
-    assert [(call.call_id, call.arguments) for call in reply.calls] == [
-        ("call_0", '{"status":"success"}'),
-        ("call_1", "{}"),
-    ]
+LAMP = ("find_product", '{"q": "lamp"}')
+
+
+@pytest.mark.parametrize(
+    ("call", "read"),
+    [
+        ({"function": {"name": LAMP[0], "arguments": LAMP[1]}, "id": "x"}, ("x", *LAMP)),
+        ({"function": {"name": LAMP[0], "arguments": {"q": "lamp"}}, "id": ""}, ("call_0", LAMP[0], '{"q":"lamp"}')),
+        ({"function": {"name": LAMP[0], "arguments": json.dumps(LAMP[1])}}, ("call_0", LAMP[0], '{"q":"lamp"}')),
+        ({"name": LAMP[0], "arguments": f"```json\n{LAMP[1]}\n```", "id": 7}, ("call_0", LAMP[0], '{"q":"lamp"}')),
+        ({"function": {"name": f"functions.{LAMP[0]}:0"}, "id": "<|im_end|>"}, ("call_0", LAMP[0], "{}")),
+        ({"function": {"name": f"{LAMP[0]}<|channel|>json", "arguments": ""}}, ("call_0", LAMP[0], "{}")),
+        ({"function": {"name": "a tool", "arguments": '{"q": '}}, ("call_0", "a tool", '{"q": ')),
+    ],
+)
+def test_a_call_has_one_form_whatever_the_provider_sends(call: dict[str, object], read: tuple[str, ...]) -> None:
+    reply = read_reply(reply_of({"tool_calls": [call]}))
+    assert [(one.call_id, one.name, one.arguments) for one in reply.calls] == [read]
+    assert json.loads(reply.message)["tool_calls"] == [call]
+
+
+def test_no_two_calls_of_a_conversation_share_an_id() -> None:
+    calls = [{"id": "a", "function": {"name": "x"}}] * 2
+    ids = [one.call_id for turn in "12" for one in read_reply(reply_of({"tool_calls": calls}), turn).calls]
+    assert (ids[0], ids[2], len({*ids})) == ("a", "a", 3)
+
+
+@pytest.mark.parametrize(
+    "failed",
+    [
+        {"choice": {"error": {"code": 502}, "finish_reason": "error"}},
+        {"choice": {"finish_reason": "network_error"}},
+        {"choice": {"finish_reason": "insufficient_system_resource"}},
+        {"choice": {"finish_reason": "stop", "native_finish_reason": "ABORTED"}},
+        {"error": "overloaded"},
+    ],
+)
+def test_a_providers_failure_under_the_status_of_success_is_no_completion(failed: dict[str, object]) -> None:
+    with pytest.raises(ArenaError, match="U3003"):
+        read_reply(reply_of({"content": "half a sent"}, **failed))
+
+
+BODY = reply_of({"content": "a\ud83d b"}, choice={"logprobs": float("nan")})
+
+
+@pytest.mark.parametrize("sent", [b": ALIVE\n\n " + BODY, b"\xef\xbb\xbf" + BODY, BODY.decode().encode("utf-16")])
+def test_what_common_clients_read_is_read(sent: bytes) -> None:
+    assert read_reply(sent).content == "a? b"
 
 
 def test_token_ids_and_logprobs_are_kept_when_given() -> None:
@@ -40,7 +82,10 @@ def test_token_ids_and_logprobs_are_kept_when_given() -> None:
 
 
 def test_a_content_of_parts_is_their_text_and_a_number_is_none() -> None:
-    assert read_reply(reply_of({"content": [{"type": "text", "text": "a"}, {"text": "b"}, "c"]})).content == "ab"
+    thought = [{"type": "thinking", "thinking": [{"type": "text", "text": "t"}]}, {"type": "reasoning", "text": "u"}]
+    reply = read_reply(reply_of({"content": [*thought, {"type": "output_text", "text": "a"}, {"text": "b"}, "c"]}))
+    assert (reply.content, reply.reasoning) == ("abc", "tu")
+    assert read_reply(reply_of({"reasoning_details": thought[1:]})).reasoning == "u"
     for message in ({"content": 5}, {"content": "", "tool_calls": [{"function": {"name": 5}}]}):
         with pytest.raises(ArenaError, match=r"U3003.*TypeError"):
             read_reply(reply_of(message))

@@ -16,8 +16,8 @@ import msgspec
 
 from arena.export.row import row_of
 from harness.agents.registry import reference_agent
-from harness.inference.client import read_reply
 from harness.inference.port import ModelReply
+from harness.inference.reply import read_reply
 from harness.inference.scripted.model import complete
 from harness.trace import EvaluationBody, ToolCall
 from problems.model import Bucket

@@ -13,8 +13,8 @@ import unicodedata
 import msgspec
 
 from foundation.errors import Failure
-from harness.inference.client import read_reply
 from harness.inference.port import ModelReply
+from harness.inference.reply import read_reply
 from harness.inference.scripted.model import MODELS, complete
 from judge.citations import QUOTE_LENGTH_MIN
 

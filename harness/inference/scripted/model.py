@@ -23,8 +23,9 @@ import orjson
 
 from foundation.canonical import foreign_text
 from foundation.errors import ArenaError, Failure
-from harness.inference.client import code_of_status, read_reply
+from harness.inference.client import code_of_status
 from harness.inference.port import ModelReply
+from harness.inference.reply import read_reply
 from harness.inference.request import AskedMessage
 from harness.inference.scripted.shopper import LEVELS, SKILLS, Program, ShopperTurn, WrittenCall, shop
 

@@ -21,7 +21,7 @@ class Reply(dict[str, "Any"]):
     content: str  # the text of the answer
     reasoning: str  # the reasoning text, when the endpoint gives it apart
     tool_calls: list[dict[str, str]]  # each with `id`, `name` and `arguments`, the JSON text as the model emitted it
-    message: dict[str, Any]  # the raw assistant message, to be appended to `messages` as it is
+    message: dict[str, Any]  # the assistant message in the protocol's form, to be appended to `messages` as it is
     finish_reason: str  # why the model stopped: `stop`, `tool_calls`, `length`
     usage: dict[str, int]  # `prompt_tokens` and `completion_tokens`, as the endpoint charged them
 
