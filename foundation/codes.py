@@ -322,7 +322,7 @@ UPSTREAM = (
         (
             "U3007",
             "model endpoint answers, but no request of this shape",
-            "raise the endpoint's credit, rate limit and context length, and serve every model of the policy there",
+            "read its words: tools need a parser of calls there, long requests context, and each model must be served",
         ),
         (
             "U3008",

@@ -137,12 +137,12 @@ def _calls(message: dict[str, Any], stem: str) -> tuple[EmittedCall, ...]:
         if not call_id.strip() or call_id in calls or CONTROL_TOKEN.search(call_id):
             call_id = f"{stem}{index}"
         found = _NAME.fullmatch(name)
-        arguments = _arguments(function.get("arguments"))
+        arguments = arguments_text(function.get("arguments"))
         calls[call_id] = EmittedCall(call_id=call_id, name=found[1] if found else name, arguments=arguments)
     return tuple(calls.values())
 
 
-def _arguments(given: object) -> str:
+def arguments_text(given: object) -> str:
     """JSON text of an object, as the model wrote it where it wrote one; what holds no object stays as it is."""
     value = given
     for _ in range(2):  # JSON in JSON

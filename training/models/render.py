@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from foundation.errors import ArenaError
 from harness.chat import Call, Message, chat_row
@@ -28,6 +27,8 @@ EMPTY_THOUGHT = "<think>\n\n</think>\n\n"
 _HEADER = "<|im_start|>assistant\n"
 _HEADER_TOKENS_MAX = 20  # a tokenizer may write the header's words in pieces; an empty thought may stand behind it
 _THOUGHT_END = "</think>"
+_CALL_START = "<tool_call>"
+_CALLS = re.compile(r"<tool_call>(.*?)</tool_call>|<tool_call>(.*)", re.DOTALL)
 
 
 def masked_runs(token_ids: Sequence[int], mask: Sequence[int]) -> list[tuple[int, ...]]:
@@ -84,8 +85,7 @@ def _reading_defect(run: tuple[int, ...], turn: Message, codec: Qwen3Codec) -> s
     # Earlier turns lose their reasoning where the template strips it; what is there must be the turn's own.
     if read.message.content.strip() != said or read.message.reasoning.strip() not in ("", thought):
         return "reads back as other text"
-    names = [call.name for call in turn.calls if _is_object(call.arguments)]
-    if [call.name for call in read.message.calls] != names or len(names) + len(read.malformed) != len(turn.calls):
+    if [call.name for call in read.message.calls] != [call.name for call in turn.calls]:
         return "reads back with other calls"
     return None
 
@@ -98,11 +98,20 @@ def _thought_and_said(turn: Message) -> tuple[str, str]:
     return thought.partition(_THOUGHT_END)[0].rpartition("<think>")[2].strip(), said.strip()
 
 
-def _is_object(arguments: str) -> bool:
+def read_calls(text: str) -> tuple[tuple[Call, ...], tuple[str, ...]]:
+    """The calls of a turn's text as vLLM's `hermes` parser reads them, which serves re-entered models: every block has
+    to be JSON with a name and arguments, or none is a call; thoughts are searched too, and the last block needs no end.
+    Beside them why there is none. Source: vllm/tool_parsers/hermes_tool_parser.py."""
+    blocks = [closed or rest for closed, rest in _CALLS.findall(text)]
     try:
-        return isinstance(json.loads(arguments), dict)
-    except ValueError:
-        return False
+        read = [json.loads(block) for block in blocks]
+        written = [(one["name"], json.dumps(one["arguments"], ensure_ascii=False)) for one in read]
+        if not all(isinstance(name, str) for name, _ in written):
+            raise TypeError("the name of a call is not text")
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        return (), (f"{type(error).__name__}: {error}",)
+    named = enumerate(written)
+    return tuple(Call(id=f"call-{i}", name=name, arguments=given, emitter="llm") for i, (name, given) in named), ()
 
 
 # Written by the template alone; sampled inside a turn they would forge the conversation's frame.
@@ -184,24 +193,21 @@ class Qwen3Codec:
         return TokenRow(trace_id=trace_id, token_ids=tuple(sample.token_ids), mask=mask, prompt_length=mask.index(1))
 
     def parse(self, token_ids: tuple[int, ...]) -> ParsedTurn:
-        """A sampled turn: its text, reasoning and well-formed calls; malformed calls by their status."""
-        from renderers.base import ToolCallParseStatus
-
-        parsed = self._renderer.parse_response(list(token_ids))
-        calls, malformed = [], []
-        for number, call in enumerate(parsed.tool_calls or ()):
-            if call.status == ToolCallParseStatus.OK and isinstance(call.name, str):
-                arguments = msgspec.json.encode(call.arguments or {}).decode()
-                calls.append(Call(id=call.id or f"call-{number}", name=call.name, arguments=arguments, emitter="llm"))
-            else:
-                malformed.append(str(call.status.value))
+        """A sampled turn: its text, reasoning and calls, as the endpoint of a race reads them (`read_calls`)."""
+        ids = token_ids[: token_ids.index(self.stop_id)] if self.stop_id in token_ids else token_ids
+        text = self.decode(ids)
+        calls, malformed = read_calls(text)
+        said = text[: text.find(_CALL_START)] if calls else text
+        thought, end, after = said.partition(_THOUGHT_END)
+        if not end and (calls or "<think>" not in said):
+            thought, after = "", said
         message = Message(
             role="assistant",
-            content=parsed.content or "",
-            reasoning=parsed.reasoning_content or "",
-            calls=tuple(calls),
+            content=after.strip(),
+            reasoning=thought.partition("<think>")[2].strip() or thought.strip(),
+            calls=calls,
         )
-        return ParsedTurn(message=message, malformed=tuple(malformed))
+        return ParsedTurn(message=message, malformed=malformed)
 
     def bridge(
         self, prompt_ids: tuple[int, ...], sampled: tuple[int, ...], messages: tuple[Message, ...], tools: str

@@ -29,6 +29,7 @@ from foundation.errors import ArenaError, Failure
 from foundation.long_work import PhaseProgress
 from harness.chat import Call, Message, chat_row
 from harness.inference.port import ModelReply, Upstream
+from harness.inference.reply import arguments_text
 from harness.sandbox.port import EpisodeOver, GuestCallError, GuestExit, GuestJob, Host, SandboxLevel
 from harness.trace import Completion, EmittedCall, EvaluationBody, ToolCall
 from problems.model import OutcomeScore, Problem
@@ -135,7 +136,10 @@ class TokenUpstream:
         sampled = self._sampler.sample(prompt, decode, self._seed * 1_000 + self._turn)
         parsed = self._codec.parse(sampled.token_ids)
         self._turn += 1
-        reply = chat_row(msgspec.structs.replace(parsed.message, reasoning=""))
+        calls = tuple(  # in the form that a race gives them to the agent
+            msgspec.structs.replace(call, arguments=arguments_text(call.arguments)) for call in parsed.message.calls
+        )
+        reply = chat_row(msgspec.structs.replace(parsed.message, reasoning="", calls=calls))
         self._sent, self._ids, self._sampled = (*messages, _message(reply)), prompt, sampled.token_ids
         tokens = TurnTokens(
             is_continued=is_continued,
@@ -143,14 +147,12 @@ class TokenUpstream:
             sampled=sampled.token_ids,
             logprobs=sampled.logprobs,
         )
-        finish = "length" if sampled.finish == "length" else "tool_calls" if parsed.message.calls else "stop"
+        finish = "length" if sampled.finish == "length" else "tool_calls" if calls else "stop"
         return ModelReply(
             model=self._sampler.version,
             content=parsed.message.content,
             reasoning=parsed.message.reasoning,
-            calls=tuple(
-                EmittedCall(call_id=call.id, name=call.name, arguments=call.arguments) for call in parsed.message.calls
-            ),
+            calls=tuple(EmittedCall(call_id=call.id, name=call.name, arguments=call.arguments) for call in calls),
             finish_reason=finish,
             prompt_tokens=len(prompt),
             completion_tokens=len(sampled.token_ids),

@@ -20,6 +20,7 @@ import msgspec
 from foundation.bounded_http import BoundedClient, UnfitAnswerError
 from foundation.canonical import UNREADABLE_JSON
 from foundation.errors import ArenaError
+from harness.inference.client import code_of_status, explain_refusal
 from training.model import Decode, Sampled
 from training.models.render import Qwen3Codec
 from training.recipe import Recipe
@@ -27,7 +28,6 @@ from training.run import weights_sha256
 
 TIMEOUT_S = 600.0
 _SUPPRESSED = -100.0  # logit bias: the strongest the protocol allows
-_DETAIL_CHARS = 300
 _REPLY_BYTES = 64 << 20  # of one reply: the ids of prompt and turn, and a logprob for each token
 
 
@@ -47,7 +47,7 @@ class _VllmCompletion(msgspec.Struct, frozen=True):
 
 class _Model(msgspec.Struct, frozen=True):
     id: str
-    root: str = ""  # the folder it was loaded from, as the server sees it
+    root: str | None = None  # the folder it was loaded from, as the server sees it; a router says none
 
 
 class _Models(msgspec.Struct, frozen=True):
@@ -153,7 +153,7 @@ class VllmSampler:
             listed = msgspec.json.decode(self._ask("GET", "models", None), type=_Models)
         except UNREADABLE_JSON as error:
             raise ArenaError("U3003", f"{error} in the list of models") from error
-        return {model.id: model.root for model in listed.data}
+        return {model.id: model.root or "" for model in listed.data}
 
     def _ask(self, method: str, path: str, fields: dict[str, Any] | None) -> bytes:
         try:
@@ -164,8 +164,7 @@ class VllmSampler:
             raise ArenaError("U3002", f"{self._client.base_url}{path}: {type(error).__name__}") from error
         if response.is_success:
             return response.content
-        code = "U3002" if response.status_code >= 500 or response.status_code == 429 else "U3001"
-        raise ArenaError(code, f"HTTP {response.status_code} {response.text[:_DETAIL_CHARS]}")
+        raise ArenaError(code_of_status(response.status_code), explain_refusal(response))
 
 
 def outside_sampler(recipe: Recipe, codec: Qwen3Codec) -> VllmSampler | None:
