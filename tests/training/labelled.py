@@ -288,7 +288,7 @@ MALFORMED: dict[str, tuple[_Change, tuple[RejectCode, ...]]] = {
     "answered twice": (_answered_twice, ("pairing",)),
     "no recommendation": (_without_recommend, ("recommend_count",)),
     "two recommendations": (_recommend_twice, ("recommend_count",)),
-    "not JSON": (_recommend(lambda goods: f"{{product_ids: {goods.ids[0]}"), ("recommend_arguments",)),
+    "not JSON": (_recommend(lambda goods: f"{{product_ids: {goods.ids[0]}"), ("broken_call", "recommend_arguments")),
     "a list": (_recommend(lambda goods: json.dumps({"product_ids": [goods.ids[0]]})), ("recommend_arguments",)),
     "invented id": (_recommend(lambda goods: '{"product_ids": "77"}'), ("recommend_arguments",)),
     "stops thinking": (_stops_thinking, ("recommend_count", "think_stop")),
@@ -308,7 +308,7 @@ FACTS: dict[str, tuple[dict[str, object], tuple[RejectCode, ...]]] = {
 }
 GOOD = ("on the threshold", "text after all", "ids with spaces", "parallel calls", "silent")
 EMITTED = {"code": ("subtask",), "mixed, 1 of 20": (), "mixed, 2 of 20": ("subtask",)}
-_COMBINABLE = ("not JSON", "invented id", "unanswered", "thinks after all", *FACTS)
+_COMBINABLE = ("a list", "invented id", "unanswered", "thinks after all", *FACTS)
 
 
 class Maker:

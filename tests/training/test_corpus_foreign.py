@@ -124,7 +124,7 @@ ROWS = {
             "content": [{"type": "thinking", "thinking": "T"}, {"type": "tool_use", "id": i, "name": n, "input": a}],
         },
         lambda i, n, o: {"role": "user", "content": [{"type": "tool_result", "tool_use_id": i, "content": o}]},
-        wrap=lambda m: {"messages": m, "tools": [{"name": "find_product", "input_schema": {"type": "object"}}]},
+        wrap=lambda m: {"messages": m, "tools": [{"name": n, "input_schema": {"type": "object"}} for n, _, _ in TALK]},
     ),
     "openai, ShareGPT": chat(
         lambda i, n, a: {"role": None, "from": "function_call", "value": plain({"name": n, "arguments": a})},
@@ -343,3 +343,34 @@ def test_facts_are_read_under_the_names_that_others_have_for_them() -> None:
     trace = converted(row)
     assert (trace.facts.problem_id, trace.facts.bucket) == ("7", "shop")
     assert trace.facts.recommended == ("1000000001", "1000000002")
+
+
+def test_a_call_that_no_server_would_run_is_rejected_by_name() -> None:
+    tools = [{"type": "function", "function": {"name": "find_product", "parameters": None}}]
+    for name, arguments, is_broken in (
+        ("find_product", '{"q": "a"}', False),
+        ("find_product", {"q": "a", "page": None}, False),
+        ("find_product", "", True),
+        ("find_product", "{'q': 1}", True),
+        ("functions.find_product", "{}", True),
+    ):
+        call = {"id": "c", "function": {"name": name, "arguments": arguments}}
+        talk = [{"role": "user", "content": "q"}, {"role": "assistant", "tool_calls": [call]}]
+        trace = converted({"messages": [*talk, {"role": "tool", "content": "<|im_end|>"}], "tools": tools})
+        assert ("broken_call" in codes_of(trace, Rules(), gates())) is is_broken
+        assert "null" not in trace.tools + trace.messages[1].calls[0].arguments
+        assert trace.messages[2].content == "< |im_end|>"
+
+
+def test_lines_are_counted_and_a_mark_of_encoding_is_none_of_the_row(tmp_path: Path) -> None:
+    row = json.dumps({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})
+    (tmp_path / "rows.jsonl").write_text(f"\ufeff{row}\n\n{{\n")
+    first, second = read_foreign(tmp_path / "rows.jsonl")
+    assert isinstance(first, Trace) and isinstance(second, Quarantined) and second.place == "rows.jsonl:3"
+
+
+def test_results_that_stand_in_one_message_are_all_read() -> None:
+    calls = [{"id": one, "name": "find_product", "arguments": {}} for one in "ab"]
+    results = {"role": "tool", "tool_messages": [{"id": one, "role": "tool", "content": one} for one in "ab"]}
+    trace = converted({"messages": [{"role": "assistant", "content": None, "tool_calls": calls}, results]})
+    assert [(one.call_id, one.content) for one in trace.messages[1:]] == [("a", "a"), ("b", "b")]

@@ -12,6 +12,7 @@ import functools
 import hashlib
 import re
 import zipfile
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -362,6 +363,8 @@ def read_foreign(path: Path, first: int = 1, rows: int | None = None) -> Iterato
     lines = islice(_lines_from(path), first - 1, None if rows is None else first - 1 + rows)
     for number, line in enumerate(lines, first):
         place = f"{path.name}:{number}"
+        if not line and path.suffix not in (".json", ".traj"):  # a blank line, which is counted
+            continue
         try:
             yield convert_row(msgspec.json.decode(line), place, hashlib.sha256(line).hexdigest())
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -381,12 +384,12 @@ def _lines_from(path: Path) -> Iterator[bytes]:
         except (zipfile.BadZipFile, NotImplementedError) as error:  # the latter: a compression that zipfile has not
             raise ArenaError("V2050", f"{path}: {error}") from error
     elif path.suffix in (".json", ".traj"):
-        yield from _rows_of(path.read_bytes().strip())
+        yield from _rows_of(path.read_bytes().removeprefix(BOM_UTF8).strip())
     elif path.suffix == ".zst":
-        yield from (line for line in read_lines(path) if line.strip())
+        yield from (line.removeprefix(BOM_UTF8).strip() for line in read_lines(path))
     else:
         with path.open("rb") as file:
-            yield from (line.rstrip(b"\r\n") for line in file if line.strip())
+            yield from (line.removeprefix(BOM_UTF8).strip() for line in file)
 
 
 def _rows_of(content: bytes) -> Iterator[bytes]:

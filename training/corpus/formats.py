@@ -19,6 +19,7 @@ import msgspec
 
 from foundation.errors import ArenaError
 from harness.chat import ROLES, Call, Message, Role
+from harness.inference.reply import broken_apart
 from harness.trace import Emitter
 from training.corpus.model import NO_TOOLS
 
@@ -281,12 +282,13 @@ def id_of(row: dict[str, Any]) -> str:
 
 
 def read_messages(value: object) -> list[Message]:
-    """The messages of a row. Raises ArenaError V2097 for what is no chat message."""
+    """The messages of a row, control tokens broken apart. Raises ArenaError V2097 for what is no chat message."""
     messages: list[Message] = []
     for number, row in enumerate(as_kind(value, list, "messages")):
         if row is not None:
             messages += _messages(as_kind(row, dict, f"message {number}"), f"message {number}")
-    return lift(messages)
+    texts = ((one, broken_apart(one.content), broken_apart(one.reasoning)) for one in lift(messages))
+    return [msgspec.structs.replace(one, content=said, reasoning=thought) for one, said, thought in texts]
 
 
 def is_message(row: object) -> bool:
@@ -307,7 +309,14 @@ def read_tools(value: object) -> str:
         if not isinstance(tool.get("name"), str):
             raise ArenaError("V2097", "a tool has no name")
         tools.append({"type": "function", "function": plain})
-    return json_text(tools, "tools") if tools else NO_TOOLS
+    return json_text(_without_nulls(tools), "tools") if tools else NO_TOOLS
+
+
+def _without_nulls(value: Any) -> Any:
+    """A decoded value less the members that Arrow fills in where rows of one column have different ones."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(one) for key, one in value.items() if one is not None}
+    return [_without_nulls(one) for one in value] if isinstance(value, list) else value
 
 
 def as_calls(value: object, place: str) -> list[Any]:
@@ -328,6 +337,10 @@ def _messages(row: dict[str, Any], place: str) -> Iterator[Message]:
     role, is_model, told = _role_of(row), row.get("weight") != 0, first_of(row, _CONTENT_KEYS)
     if role is None:
         raise ArenaError("V2097", f"{place}: role {first_of(row, _ROLE_KEYS)!r}")
+    if role == "tool" and isinstance(row.get("tool_messages"), list):  # tau2's: several results in one
+        for one in row["tool_messages"]:
+            yield from _messages(as_kind(one, dict, place) | {"role": "tool"}, place)
+        return
     if role == "tool":
         content = _result(first_of(row, _RESULT_KEYS), place)
         yield Message(role="tool", content=content, call_id=id_of(row), is_model=is_model)
@@ -389,5 +402,5 @@ def call_of(value: object, place: str, emitter: Emitter | None = None) -> Call:
     name, given = as_kind(function.get("name"), str, f"{place}, name"), first_of(function, _ARGUMENT_KEYS)
     if not name:
         raise ArenaError("V2097", f"{place}: a tool call has no name")
-    arguments = json_text({} if given is None else given, f"{place}, arguments")
+    arguments = json_text({} if given is None else _without_nulls(given), f"{place}, arguments")
     return Call(id=id_of(row), name=name, arguments=arguments, emitter=emitter)

@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 import msgspec
 
-from foundation.canonical import content_hash
+from foundation.canonical import UNREADABLE_JSON, content_hash
 from foundation.errors import ArenaError
 from harness.chat import Call, Message
 from problems.clusters import NO_CATALOGUE, SIMILARITY_MIN_E4, ProductClasses, answer_marks, content_words, title_key
@@ -33,7 +33,7 @@ from problems.model import Pool, Problem
 from problems.partition import OpenPartition, PartitionManifest, pools_of_answers
 from problems.score import parse_recommendation
 from problems.titles import title_words
-from training.corpus.model import JUDGE, CorpusPool, RejectCode, Rules, Trace
+from training.corpus.model import JUDGE, NO_TOOLS, CorpusPool, RejectCode, Rules, Trace
 
 _WORD = re.compile(r"[^\W\d_]{3,}")
 _QUERY_KEYS = ("q", "query")
@@ -206,6 +206,28 @@ def recommended_ids(arguments: str, *, is_strict: bool) -> tuple[str, ...]:
     return parse_recommendation(value)[0]
 
 
+def _has_broken_call(trace: Trace) -> bool:
+    """Whether a call to learn is one that no server reads out of a turn, or of a tool that was not offered."""
+    offered = None if trace.tools == NO_TOOLS else _tool_names(trace.tools)
+    for turn in trace.messages:
+        for call in turn.calls if turn.is_model else ():
+            try:
+                msgspec.json.decode(call.arguments, type=dict)
+            except UNREADABLE_JSON:
+                return True
+            if offered is not None and call.name not in offered:
+                return True
+    return False
+
+
+@functools.lru_cache(maxsize=64)
+def _tool_names(tools: str) -> frozenset[str] | None:
+    try:
+        return frozenset(tool["function"]["name"] for tool in msgspec.json.decode(tools))
+    except (msgspec.DecodeError, TypeError, LookupError):
+        return None
+
+
 def recorded_split(trace: Trace) -> bool | None:
     """Whether the model wrote its own calls: by the record's own word, else by the emitters of its calls; None where
     neither is known. A rewritten run counts as one: code chose its calls, and thoughts that lead to them were asked for
@@ -238,6 +260,7 @@ def gates(known_ids: Collection[str] | None = None) -> Gates:
         "think_stop": _stops_thinking,
         "pairing": lambda one: not is_paired(one.messages),
         "recommend_arguments": lambda one: names_unknown(one, known_ids),
+        "broken_call": _has_broken_call,
         "subtask": lambda one: recorded_split(one) is False,
         "subtask_guess": lambda one: recorded_split(one) is None and looks_subtask(one),
     }
