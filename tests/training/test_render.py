@@ -125,13 +125,7 @@ def test_a_turn_is_read_as_the_parser_of_the_server_reads_it(
 ) -> None:
     parsed = codec.parse((*codec.tokenizer.encode(text), codec.stop_id))
     assert [(call.name, call.arguments) for call in parsed.message.calls] == calls
-    assert bool(calls) or text == parsed.message.content
-
-
-def test_a_malformed_call_is_no_call_and_says_why(codec: Qwen3Codec) -> None:
-    for text in ('<tool_call>\n{"name": "find_product", "arg\n</tool_call>', '<tool_call>\n{"name": "find_product"'):
-        parsed = codec.parse((*codec.tokenizer.encode(text), codec.stop_id))
-        assert parsed.message.calls == () and len(parsed.malformed) == 1
+    assert bool(calls) or (text == parsed.message.content and len(parsed.malformed) == 1)
 
 
 def test_a_template_that_renders_otherwise_is_refused_at_once(tmp_path: Path) -> None:
