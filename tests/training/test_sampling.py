@@ -244,7 +244,7 @@ def test_a_reply_without_tokens_is_refused_and_never_guessed_at(stock: Stock, lo
             VllmSampler(url, "base", stock.codec).sample(prompt_of(stock), SHORT, 0)
 
 
-@pytest.mark.parametrize(("status", "code"), [(503, "U3002"), (401, "U3001")])
+@pytest.mark.parametrize(("status", "code"), [(503, "U3002"), (401, "U3001"), (400, "U3007")])
 def test_a_server_that_is_away_is_an_upstream_fault(stock: Stock, local: Any, status: int, code: str) -> None:
     double = VllmDouble(lambda *given: local.sample(*given[1:]))
     double.status = status

@@ -19,6 +19,7 @@ import msgspec
 
 from foundation.bounded_http import BoundedClient, UnfitAnswerError
 from foundation.canonical import UNREADABLE_JSON
+from foundation.codes import BAD_REQUEST, SHAPE_NOT_SERVED
 from foundation.errors import ArenaError
 from harness.inference.client import code_of_status, explain_refusal
 from training.model import Decode, Sampled
@@ -75,7 +76,8 @@ class VllmSampler:
         self._client.close()
 
     def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> Sampled:
-        """One turn. Raises ArenaError U3001 (unknown model), U3002 (server away), U3003 (a reply without tokens)."""
+        """One turn. Raises ArenaError U3001 (unknown model), U3002, U3004 (server away or busy), U3003 (a reply without
+        tokens), U3007 (a request that it does not take)."""
         answer = self._ask(
             "POST",
             "completions",
@@ -109,7 +111,7 @@ class VllmSampler:
 
         A run that was killed finds its adapter served. Whether it was loaded now or before, the server is asked which
         folder it took: one with other weights is refused. The server reads `folder` itself, and has to be started with
-        VLLM_ALLOW_RUNTIME_LORA_UPDATING=True. Raises ArenaError U3001 when it refuses, does not list the adapter, or
+        VLLM_ALLOW_RUNTIME_LORA_UPDATING=True. Raises ArenaError U3007 when it refuses, U3001 when it does not list the adapter or
         holds other weights under its name; V2124 for a folder without weights.
         """
         digest = weights_sha256(folder)
@@ -164,7 +166,8 @@ class VllmSampler:
             raise ArenaError("U3002", f"{self._client.base_url}{path}: {type(error).__name__}") from error
         if response.is_success:
             return response.content
-        raise ArenaError(code_of_status(response.status_code), explain_refusal(response))
+        code = code_of_status(response.status_code)  # a prompt over the context, an adapter that can't be loaded
+        raise ArenaError(SHAPE_NOT_SERVED if code == BAD_REQUEST else code, explain_refusal(response))
 
 
 def outside_sampler(recipe: Recipe, codec: Qwen3Codec) -> VllmSampler | None:
