@@ -111,8 +111,8 @@ class VllmSampler:
 
         A run that was killed finds its adapter served. Whether it was loaded now or before, the server is asked which
         folder it took: one with other weights is refused. The server reads `folder` itself, and has to be started with
-        VLLM_ALLOW_RUNTIME_LORA_UPDATING=True. Raises ArenaError U3007 when it refuses, U3001 when it does not list the adapter or
-        holds other weights under its name; V2124 for a folder without weights.
+        VLLM_ALLOW_RUNTIME_LORA_UPDATING=True. Raises ArenaError U3007 when it refuses, U3001 when it does not
+        list the adapter or holds other weights under its name; V2124 for a folder without weights.
         """
         digest = weights_sha256(folder)
         name = f"adapter-{digest[:16]}"
