@@ -426,14 +426,6 @@ PROBLEM = (
         ),
     ),
     *rows(
-        "the wording is not used",
-        (
-            "P4016",
-            "wording asks for something else than its problem",
-            "say what the detail names, as the reward has it, and nothing more",
-        ),
-    ),
-    *rows(
         NO_RACE,
         (
             "P4014",
@@ -511,7 +503,6 @@ BLOCK_AHEAD = "U3049"
 # problem
 WEB_PROBLEM = "P4008"
 NO_BATCH_LEFT = "P4014"
-WORDING_LOSES = "P4016"
 
 
 CODES: dict[str, ErrorCode] = {row.code: row for row in ROWS}

@@ -85,20 +85,6 @@ def check_wording(problem: Problem, query: str | None = None) -> tuple[Flaw, ...
     return tuple(flaws)
 
 
-def check_rewording(problem: Problem, query: str) -> tuple[Flaw, ...]:
-    """As `check_wording`; besides, every title word by which the problem's own query names an item must be kept."""
-    flaws = check_wording(problem, query)
-    if flaws:
-        return flaws
-    kept = said_names(problem, query)
-    return tuple(
-        Flaw(slot=slot, what=f"name word {word!r}")
-        for slot, (own, new) in enumerate(zip(said_names(problem), kept, strict=True))
-        for word in own
-        if word not in new
-    )
-
-
 def said_names(problem: Problem, query: str | None = None) -> tuple[tuple[str, ...], ...]:
     """Per item, the words of its title that its span of the query says, in the title's order.
 

@@ -1,11 +1,10 @@
-"""`arena problems`: list, check, score, make and reword problems, and make what an operator seals of them.
+"""`arena problems`: list, check, score and make problems, and make what an operator seals of them.
 
 Rules: `problems`, `arena/bank`. Files, suites and catalogues that the commands read are opened here.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,10 +17,9 @@ import typer
 
 from arena.chain.keys import verify
 from foundation.durable_files import write_whole
-from harness.inference.client import SdkUpstream
 from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import CatalogueOption, DocumentsOption, ProblemFile, TitlesOption, command
-from neurons.cli.presenter import echo_json, is_json, say, show, show_progress
+from neurons.cli.presenter import echo_json, say, show, show_progress
 from problems.clusters import NO_CATALOGUE, ProductClasses, find_classes, find_clusters
 from problems.formats import Documents, read_problems, score_cases, write_problems
 from problems.model import BUCKETS, Bucket, Problem, Product
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
     from problems.title_index import TitleIndex
 
 BANK_SIZE = 75  # as the paper's test set
-_TIMEOUT_MS = 120_000
 
 app = typer.Typer(
     help="""List, check, score, make, sort and seal problems.
@@ -246,55 +243,6 @@ def synthesize(
             progress("synthesize", len(made), count)
     write_whole(out, "".join(f"{line}\n" for line in write_problems(made)).encode(), mode=0o600)
     show({"problems": len(made), "path": str(out)}, [f"{len(made)} problems written to {out}"])
-
-
-@command(app)
-def reword(
-    path: ProblemFile,
-    out: Annotated[Path, typer.Option(help="File to write; refused when it exists.")],
-    base_url: Annotated[str, typer.Option(help="The endpoint, with its version path: http://127.0.0.1:8000/v1.")],
-    model: Annotated[str, typer.Option(help="The model that writes, by the endpoint's name for it.")],
-    temperature: Annotated[float, typer.Option(min=0.0, max=2.0, help="Of each request.")] = 0.9,
-    attempts: Annotated[int, typer.Option(min=1, help="Replies a problem, the last of them with what was lost.")] = 3,
-    parallel: Annotated[int, typer.Option(min=1, max=64, help="Problems at a time.")] = 4,
-    seed: Annotated[int, typer.Option(help="For endpoints that take one.")] = 0,
-) -> None:
-    """Have a model say problems in other words, and keep only wordings that say every constraint and no other.
-
-    Code reads each reply back item by item. One that loses or adds something is sent back with the reason; after the
-    last attempt the problem keeps its own words, and why is shown. Answers, prices and the voucher's paragraph stay as
-    they are, and so do ids and leak clusters. The model sees neither answers' ids nor the voucher.
-
-    arena problems synthesize --catalogue index --count 120 --out bank.jsonl
-
-    arena problems reword bank.jsonl --out worded.jsonl --base-url http://127.0.0.1:8000/v1 --model qwen3-32b
-
-    The key is read from OPENAI_API_KEY. Nothing is written when the endpoint fails (exit code 3). OUT has one problem a
-    line and mode 0600. Next: `arena problems partition` and `seal`.
-    """
-    from arena.bank.rephrasing import Rewording, Sampling, reword
-    from training.rollouts.rollout import for_each
-
-    refuse_existing(out)
-    problems = read_file(path)
-    upstream = SdkUpstream("reword", base_url, os.environ.get("OPENAI_API_KEY", ""), _TIMEOUT_MS)
-    sampling = Sampling(model=model, temperature_e4=round(temperature * 10_000), seed=seed)
-    made: list[Rewording] = []
-    with show_progress(is_quiet=is_json()) as progress:
-        for one in for_each(problems, lambda problem: reword(problem, upstream, sampling, attempts), parallel):
-            made.append(one)
-            progress("reword", len(made), len(problems))
-    write_whole(out, "".join(f"{line}\n" for line in write_problems(one.problem for one in made)).encode(), mode=0o600)
-    told = {"problems": len(made), "reworded": sum(one.failure is None for one in made), "path": str(out)}
-    kept = [
-        {"problem_id": one.problem.problem_id, "code": one.failure.code, "detail": one.failure.detail}
-        for one in made
-        if one.failure is not None
-    ]
-    replies = sum(one.attempts for one in made)
-    lines = [f"{one['problem_id']} keeps its words: {one['code']} {one['detail']}" for one in kept]
-    lines.append(f"{told['reworded']} of {len(made)} problems reworded in {replies} replies, written to {out}")
-    show({**told, "replies": replies, "kept": kept}, lines)
 
 
 def read_file(path: Path) -> Sequence[Problem]:

@@ -17,11 +17,8 @@ from arena.chain.beacon import LocalTimelock, local_round
 from arena.chain.keys import keypair_signer, verify
 from foundation.errors import ArenaError
 from neurons.cli.bank import app
-from problems.constraints import say_voucher
-from problems.formats import read_problems, write_problems
+from problems.formats import read_problems
 from problems.titles import reward_titles
-from tests.arena.test_bank_rephrasing import other_words
-from tests.harness.inference_stand import OtherServer, answer
 from tests.problems.stand import make_catalogue
 from tests.problems.test_cases_cli import write_documents
 
@@ -45,7 +42,7 @@ def documents(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def bank(tmp_path_factory, documents) -> Path:
     path = tmp_path_factory.mktemp("problems") / "bank.jsonl"
-    asked = ("--documents", documents, "--count", 60, "--seed", 40)  # whose words `other_words` never hits upon
+    asked = ("--documents", documents, "--count", 60, "--seed", 40)
     assert run("synthesize", *asked, "--out", path).exit_code == 0
     return path
 
@@ -118,34 +115,3 @@ def test_a_suite_is_signed_with_its_titles_and_one_that_cannot_be_solved_is_not(
     unsolvable = run("sign-suite", bank, *asked[:2], "--documents", elsewhere, *asked[4:], "--name", "s8")
     assert unsolvable.exit_code == 1 and "P4006" in unsolvable.output
     assert not list(folder.glob("s8*"))
-
-
-def test_a_model_rewords_problems_and_what_it_loses_keeps_its_words(bank, tmp_path):
-    problems, loses = read_problems(bank.read_bytes().splitlines())[:12], "red lamp"
-    some, out = tmp_path / "some.jsonl", tmp_path / "worded.jsonl"
-    some.write_text("".join(f"{line}\n" for line in write_problems(problems)))
-    faithful = {}
-    for problem in problems:
-        shown = problem.query.removesuffix(say_voucher(problem.voucher)) if problem.voucher else problem.query
-        faithful[shown] = other_words(problem)
-
-    def writer(body):
-        asked = next(m["content"] for m in body["messages"] if m["role"] == "user")
-        goods = asked.removeprefix("Request:\n").partition("\n\nName words to keep")[0]
-        return answer(loses if goods == next(iter(faithful)) else faithful[goods])(body)
-
-    with OtherServer(then=writer) as server:
-        asked = ("reword", some, "--out", out, "--base-url", server.base_url, "--model", "wordy")
-        done = run(*asked, "--json")
-        assert run(*asked).exit_code == 2  # what stands at OUT stays
-    assert done.exit_code == 0, done.output
-    (told,) = rows(done)
-    assert (told["problems"], told["reworded"], told["replies"]) == (12, 11, 14)
-    assert [one["problem_id"] for one in told["kept"]] == [problems[0].problem_id]
-    assert told["kept"][0]["code"] == "P4016" and stat.S_IMODE(out.stat().st_mode) == 0o600
-    worded = read_problems(out.read_bytes().splitlines())
-    pairs = list(zip(worded, problems, strict=True))
-    assert all(msgspec.structs.replace(new, query=old.query) == old for new, old in pairs)
-    assert [new.query == old.query for new, old in pairs] == [True, *[False] * 11]
-    down = run("reword", some, "--out", tmp_path / "b", "--base-url", "http://127.0.0.1:9/v1", "--model", "m")
-    assert isinstance(down.exception, ArenaError) and not (tmp_path / "b").exists()
