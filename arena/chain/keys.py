@@ -69,11 +69,6 @@ def keypair_signer(uri: str) -> Signer:
         raise ArenaError("V2030", "the key URI cannot be read", fix="write it as //Alice") from error
 
 
-def generate_signer() -> Signer:
-    """A signer with a fresh key that exists only in this process."""
-    return KeypairSigner(core.Keypair.create_from_mnemonic(core.Keypair.generate_mnemonic(12)))
-
-
 def wallet_signer(
     name: str, hotkey: str, path: str | Path = DEFAULT_WALLET_PATH, *, password_file: Path | None = None
 ) -> Signer:

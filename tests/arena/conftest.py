@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from arena.chain.keys import generate_signer, keypair_signer
+from arena.chain.keys import keypair_signer
 from arena.chain.port import Signer
 from arena.records.sequencer import Sequencer
 from arena.store.embedded import EmbeddedServer
@@ -19,6 +19,7 @@ from arena.store.objects import BodyObjects
 from arena.store.postgres import PostgresStore
 from tests.arena.chain_stands import NodeStand, make_node, node_stand
 from tests.arena.log_stand import HOST, Clock
+from tests.keys import generate_signer
 from tests.postgres_stand import start_new
 
 OpenStore = Callable[..., Awaitable[PostgresStore]]

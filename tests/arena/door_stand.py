@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 
 from arena.api.board import Board
-from arena.chain.keys import HttpAuth, generate_signer, keypair_signer
+from arena.chain.keys import HttpAuth, keypair_signer
 from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.port import Signer
 from arena.door.service import Desk, Door, DoorRules, Registration
@@ -24,6 +24,7 @@ from arena.submissions.model import SignedSubmission, make_submission
 from arena.web.server import DoorServer
 from harness.catalogue.server import listen
 from tests.arena.tail_stand import in_thread
+from tests.keys import generate_signer
 
 AGENT = "def agent_main(problem):\n    return None\n"
 BLOCK_MS = 50

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from arena.chain.keys import HttpAuth, generate_signer, verify
+from arena.chain.keys import HttpAuth, verify
 from arena.exchange.http_peers import HttpPeers
 from arena.exchange.log_digest import add_tally, extend, take_tally
 from arena.exchange.operator_files import ReleaseStore
@@ -40,6 +40,7 @@ from arena.web.server import ExchangeServer
 from harness.catalogue.server import listen
 from tests.arena.local_peers import LocalPeers
 from tests.arena.log_stand import HOST, Clock, MemoryLog, episode
+from tests.keys import generate_signer
 
 RACE = "r1"
 TERMS = Progress(policy_sha256="e5" * 32, guest_sha256="d4" * 32)

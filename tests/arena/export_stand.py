@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from arena.chain.keys import generate_signer, verify
+from arena.chain.keys import verify
 from arena.export.exporter import export_records
 from arena.export.files import read_rows
 from arena.export.model import Cursor, Filters, LogRow, Manifest, Request
@@ -35,6 +35,7 @@ from foundation.canonical import canonical_bytes, text_hash
 from harness.limits import ModelPrice, completion_cost
 from harness.trace import Totals
 from tests.arena.log_stand import HOST, START_MS, Clock, MemoryLog, body, episode, outcome, release, settlement
+from tests.keys import generate_signer
 
 replace = msgspec.structs.replace
 SECRET = "sk-or-v1-" + hashlib.sha256(b"a key that was never one").hexdigest()

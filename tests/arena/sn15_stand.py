@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +13,8 @@ from msgspec.structs import replace
 from arena.chain.port import Signer
 from tests.arena.door_stand import AGENT, Miner, Stand
 
+_nonces = itertools.count(10**12)
+
 
 class LegacyAuth(httpx2.Auth):
     """Signs each request as the SDK does: `{hotkey}:{timestamp}:{nonce}`."""
@@ -21,7 +23,7 @@ class LegacyAuth(httpx2.Auth):
         self.signer, self.fixed = signer, fixed
 
     def headers(self, off_s: int = 0) -> dict[str, str]:
-        stamp, nonce = str(int(time.time()) + off_s), str(uuid.uuid4())
+        stamp, nonce = str(int(time.time()) + off_s), str(next(_nonces))
         signature = self.signer.sign(f"{self.signer.hotkey}:{stamp}:{nonce}".encode()).hex()
         made = {"X-Hotkey": self.signer.hotkey, "X-Timestamp": stamp, "X-Nonce": nonce, "X-Signature": f"0x{signature}"}
         return made | self.fixed

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from arena.api.client import RowCheck
 from arena.api.reads import PAGE_ROWS
-from arena.chain.keys import generate_signer, keypair_signer, verify
+from arena.chain.keys import keypair_signer, verify
 from arena.export.assembly import log_row
 from arena.export.files import read_row
 from arena.records.model import SignedRecord
@@ -20,6 +20,7 @@ from arena.records.sequencer import Sequencer
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, MemoryLog, attempt, episode
 from tests.arena.tail_stand import Author, client, free_port, serving
+from tests.keys import generate_signer
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from arena.api.rows import AgentDetail, PageStart, page_of, read_cursor, write_cursor
-from arena.chain.keys import generate_signer
 from arena.door.client import DoorClient
 from arena.records.log import agent_version_id
 from arena.records.model import Subject
@@ -23,6 +22,7 @@ from foundation.errors import ArenaError
 from tests.arena.log_stand import release, settlement
 from tests.arena.sealed_stand import LOSER, OPENS_MS, RUNNING, SEALED, WINNER, fill
 from tests.arena.tail_stand import Author, serving
+from tests.keys import generate_signer
 
 # -- cursors
 

@@ -13,10 +13,10 @@ from datetime import datetime
 import httpx2
 import pytest
 
-from arena.chain.keys import generate_signer
 from arena.sn15.picture import race_uuid, version_uuid
 from tests.arena.sealed_stand import LOSER, OPENS_MS, RACES, RUNNING, SEALED, WINNER, fill
 from tests.arena.tail_stand import Author, serving
+from tests.keys import generate_signer
 
 # model -> (needed, optional); nested models by field
 MODELS = {

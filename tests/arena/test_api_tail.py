@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from arena.api.reads import PAGE_ROWS
-from arena.chain.keys import generate_signer
 from arena.export.files import read_row
 from arena.export.model import LogRow
 from arena.records.log import MerkleFrontier, checkpoint_of, sign_checkpoint, signing_message
@@ -18,6 +17,7 @@ from arena.records.model import StoredCheckpoint
 from arena.store.postgres import PostgresStore
 from tests.arena.log_stand import attempt
 from tests.arena.tail_stand import Author, rows, serving
+from tests.keys import generate_signer
 
 
 @pytest.fixture

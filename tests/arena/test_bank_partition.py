@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import random
 import stat
 from pathlib import Path
 
@@ -130,7 +130,7 @@ def test_each_batch_is_locked_to_the_round_after_its_close_under_a_salt_of_its_o
             timelock=timelock,
             beacon=beacon,
             signer=OPERATOR,
-            random_bytes=os.urandom,
+            random_bytes=random.Random(1).randbytes,
             now_ms=lambda: 5,
         )
     )

@@ -12,7 +12,6 @@ from unittest import mock
 import httpx2
 import pytest
 
-from arena.chain.keys import generate_signer
 from arena.door.form import Parser
 from arena.door.service import DoorRules
 from arena.exchange.peer_service import ShareRules
@@ -21,6 +20,7 @@ from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import PostgresStore
 from tests.arena.chain_faults import deregister, set_finality_lag
 from tests.arena.door_stand import AGENT, WIDE_RULES, Miner, Stand, serving
+from tests.keys import generate_signer
 
 SHAPE = {"code", "message", "whose_fault", "what_it_costs", "what_to_do"}
 

@@ -8,13 +8,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from arena.chain.keys import generate_signer, verify
+from arena.chain.keys import verify
 from arena.exchange.log_digest import add_tally, read_tally
 from arena.exchange.port import Count
 from arena.exchange.pull import Pulled, Wanted
 from arena.records.log import LogStart, note_sha256
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import FAST, RACE, Case, Handmade
+from tests.keys import generate_signer
 
 
 @pytest.fixture

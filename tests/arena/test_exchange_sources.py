@@ -7,15 +7,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from arena.chain.keys import generate_signer, verify
+from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Commitment
 from arena.exchange.sources import SourceRelay, require_committed
 from arena.submissions.model import SignedSubmission, make_submission
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import Case
+from tests.keys import generate_signer
 
 SOURCE = "def agent_main(problem):\n    return None\n"
-MINER = generate_signer()
+MINER = keypair_signer("//Miner")
 SUBMISSION = make_submission(MINER, "agent", SOURCE, 5)
 
 

@@ -20,7 +20,7 @@ import msgspec
 import pytest
 import zstandard
 
-from arena.chain.keys import generate_signer, verify
+from arena.chain.keys import verify
 from arena.export.agents import AgentRow
 from arena.export.files import CHECKSUM, MANIFEST, SIGNATURE, file_hash, read_lines, read_manifest, write_manifest
 from arena.export.model import FORMATS, Filters, Format, Manifest
@@ -44,6 +44,7 @@ from tests.arena.export_stand import (
 from tests.arena.log_stand import START_MS
 from tests.arena.race_stand import policy as race_policy
 from tests.arena.race_stand import race_events
+from tests.keys import generate_signer
 
 
 def agents(folder: Path) -> dict[str, AgentRow]:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from arena.chain.keys import generate_signer, verify
+from arena.chain.keys import verify
 from arena.export.verification import verify_export
 from arena.records.log import MerkleFrontier, checkpoint_of, sign_checkpoint, signing_message
 from arena.records.model import StoredCheckpoint
@@ -21,6 +21,7 @@ from neurons.cli.exit_codes import exit_code
 from neurons.cli.records import app
 from neurons.cli.view import app as view_app
 from tests.arena.log_stand import HOST, Clock, episode, release
+from tests.keys import generate_signer
 
 
 @pytest.fixture

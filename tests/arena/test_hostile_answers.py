@@ -10,12 +10,13 @@ import msgspec
 import pytest
 
 from arena.api.client import TailClient
-from arena.chain.keys import generate_signer, verify
+from arena.chain.keys import verify
 from arena.chain.port import Metagraph, Neuron
 from arena.door.client import DoorClient, find_doors
 from arena.door.service import DoorState, PauseState
 from foundation.errors import ArenaError
 from tests.hostile_http import DRIPS, GUARD_S, Behaviour, HostileServer, bomb, ended, endless, says
+from tests.keys import generate_signer
 
 DEEP = b"[" * 200_000
 LIES = {

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arena.chain.keys import generate_signer, keypair_signer, verify
+from arena.chain.keys import keypair_signer, verify
 from arena.records import verify_proof
 from arena.records.log import MerkleFrontier, checkpoint_of, sign_checkpoint, signing_message
 from arena.records.model import SignedRecord
@@ -21,6 +21,7 @@ from arena.records.proof import Proof, encode_proof, prove
 from arena.records.sequencer import Sequencer
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, Clock, MemoryLog, attempt
+from tests.keys import generate_signer
 
 ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")
 SCRIPT = Path(verify_proof.__file__)

@@ -18,7 +18,7 @@ import httpx2
 import pytest
 
 from arena.bank.batch import AcceptedProduct, Explained
-from arena.chain.keys import generate_signer, keypair_signer
+from arena.chain.keys import keypair_signer
 from arena.exchange.port import QUESTIONS
 from arena.records.model import EvaluationRecord
 from arena.sn15.picture import agent_uuid, race_uuid, run_uuid, version_uuid
@@ -33,6 +33,7 @@ from tests.arena.sealed_stand import AGENTS, OPENS_MS, RACES, RUNNING, Secrets, 
 from tests.arena.sealed_stand import SECRETS as OF_THE_RECORDS
 from tests.arena.sn15_stand import LegacyAuth, open_to_commitments
 from tests.arena.tail_stand import Author, serving
+from tests.keys import generate_signer
 
 _IN_PATH = re.compile(r"{(\w+)}")
 PAGES = ("/", "/races", "/races/{race_id}", "/races/{race_id}/problems/{problem}", "/traces/{validator}/{seq}")

@@ -16,12 +16,12 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from arena.chain.keys import generate_signer
 from arena.store.embedded import EmbeddedServer
 from tests.arena.door_stand import WIDE_RULES, Miner, Stand, serving
 from tests.arena.log_stand import attempt
 from tests.arena.tail_stand import Author
 from tests.arena.tail_stand import serving as serving_reads
+from tests.keys import generate_signer
 
 CHECKS = [not_a_server_error, content_type_conformance, status_code_conformance, response_schema_conformance]
 ROUTES = (

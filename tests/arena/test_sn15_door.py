@@ -14,7 +14,6 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from arena.chain.keys import generate_signer
 from arena.door.service import PauseState, put_pause
 from arena.gate.rules import finding, make_report
 from arena.records.model import Subject
@@ -26,6 +25,7 @@ from foundation.errors import Failure
 from tests.arena.door_stand import AGENT, WIDE_RULES, Stand, serving
 from tests.arena.log_stand import context
 from tests.arena.sn15_stand import LegacyAuth, LegacyMiner, open_to_commitments, told
+from tests.keys import generate_signer
 
 REPORT = make_report([finding("id-table", 6, "12 ids")], rules_version="gate/3", source_sha256="", inputs_sha256="")
 

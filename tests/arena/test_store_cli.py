@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from arena.chain.keys import generate_signer, verify
+from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Signer
 from arena.records.log import agent_version_id, sign_checkpoint
 from arena.records.model import StoredCheckpoint, Subject
@@ -31,7 +31,7 @@ from neurons.cli.store import app
 from tests.arena.log_stand import HOST, Clock, attempt, episode, item
 from tests.postgres_stand import start_new
 
-ALICE, BOB = generate_signer(), generate_signer()
+ALICE, BOB = keypair_signer("//StoreAlice"), keypair_signer("//StoreBob")
 EPISODES, SOURCE = 3, "def agent_main(problem): ..."
 REFUSED = Subject(
     agent_version_id=agent_version_id(BOB.hotkey, text_hash(SOURCE)),

@@ -7,7 +7,7 @@ import hashlib
 import asyncpg
 import pytest
 
-from arena.chain.keys import generate_signer, verify
+from arena.chain.keys import verify
 from arena.records.log import sign_checkpoint
 from arena.records.model import StoredCheckpoint
 from arena.records.port import AttemptUsage, StoredSubmission, WeightsResult
@@ -21,6 +21,7 @@ from foundation.errors import ArenaError
 from harness.inference.gateway import ModelUsage
 from tests.arena.conftest import OpenStore
 from tests.arena.log_stand import HOST, SUBJECT, Clock, episode, item
+from tests.keys import generate_signer
 
 ATTACKER, VICTIM = "5attacker", "5victim"
 OWN_TABLES = (  # each row belongs to one validator

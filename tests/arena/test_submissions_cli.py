@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from arena.chain.keys import generate_signer
 from arena.records.model import Subject
 from arena.records.port import StoredSubmission
 from arena.store.embedded import EmbeddedServer
 from arena.store.location import StoreLocation, write_location
 from arena.store.postgres import PostgresStore
 from neurons.cli.operator import submissions_app as app
+from tests.keys import generate_signer
 
 FIRST, SECOND, THIRD = ("aa" + "11" * 31, "aa" + "22" * 31, "cc" * 32)
 

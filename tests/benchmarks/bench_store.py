@@ -20,7 +20,6 @@ from pathlib import Path
 import asyncpg
 import msgspec
 
-from arena.chain.keys import generate_signer
 from arena.records.body import compress_bodies, encode_body
 from arena.records.model import Payload, StoredBody
 from arena.records.sequencer import Sequencer
@@ -28,6 +27,7 @@ from arena.store.embedded import EmbeddedServer, start_embedded
 from arena.store.postgres import PostgresStore
 from tests.arena.log_stand import HOST, body, episode
 from tests.benchmarks.row import Row
+from tests.keys import generate_signer
 
 ROUNDS, EPISODES, BATCH, WARM = 5, 400, 100, 2_000
 BODY_BYTES = range(30_000, 60_001, 2_000)

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from arena.chain.keys import generate_signer
 from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.port import ChainResult, Signer
 from arena.records.model import StoredCheckpoint
@@ -15,6 +14,7 @@ from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
 from neurons.loops.checkpoints import AnchorLoop, CheckpointLoop
 from tests.arena.log_stand import attempt
+from tests.keys import generate_signer
 from tests.neurons.clock_stand import BLOCK_MS, Desk, Time
 
 

@@ -12,7 +12,6 @@ import structlog
 from msgspec.structs import replace
 
 from arena.chain.beacon import LocalBeacon
-from arena.chain.keys import generate_signer
 from arena.chain.local import LocalRules, LocalSubtensor
 from arena.chain.port import Signer
 from arena.evaluate import EpisodeCost, Evaluation, records_of
@@ -41,6 +40,7 @@ from problems.synthesis import synthesize
 from tests.arena import log_stand
 from tests.arena.bank_stand import SeededMaker, open_bank
 from tests.arena.race_stand import judged
+from tests.keys import generate_signer
 from tests.problems.stand import make_catalogue
 
 CATALOGUE = make_catalogue(200)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -81,7 +83,10 @@ def test_a_signed_suite_with_any_file_changed_or_missing_stops_the_start(tmp_pat
 
 
 # -- the bank
-def test_race_after_race_is_made_over_one_reading_of_the_catalogue_and_shares_no_answer(tmp_path):
+def test_race_after_race_is_made_over_one_reading_of_the_catalogue_and_shares_no_answer(monkeypatch):
+    dice = random.Random(3)
+    drawn = SimpleNamespace(randbits=dice.getrandbits, token_bytes=dice.randbytes)
+    monkeypatch.setattr("neurons.node.bank.secrets", drawn)
     catalogue, readings = make_catalogue(600), []
 
     def read():

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from arena.chain.keys import generate_signer
 from arena.chain.local import LocalSubtensor
 from foundation.errors import ArenaError
 from neurons.cli.app import app
 from neurons.node import doctor
 from neurons.node.doctor import BEHIND_MS, DoctorCheck, examine, examine_network
 from neurons.settings.settings import Settings, resolve
+from tests.keys import generate_signer
 from tests.neurons.clock_stand import Time
 
 

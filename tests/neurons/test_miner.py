@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from arena.chain.keys import generate_signer, keypair_signer
+from arena.chain.keys import keypair_signer
 from arena.chain.opening import local_chain_path
 from arena.store.embedded import EmbeddedServer
 from arena.store.location import StoreLocation, write_location
@@ -19,6 +19,7 @@ from foundation.errors import Failure
 from neurons.cli.app import main
 from tests.arena.conftest import running_server
 from tests.arena.door_stand import WIDE_RULES, Stand, serving
+from tests.keys import generate_signer
 
 SOURCE = "def agent_main(problem):\n    return None\n"
 

@@ -9,13 +9,13 @@ from unittest import mock
 import pytest
 from msgspec.structs import replace
 
-from arena.chain.keys import generate_signer
 from arena.records.body import decode_content
 from arena.records.model import SettlementRecord
 from foundation.errors import ArenaError
 from neurons.loops.watches import STALE_MS, ChainWatch
 from neurons.race.weights import WeightsLoop
 from tests.arena.chain_faults import deregister
+from tests.keys import generate_signer
 from tests.neurons.clock_stand import POLICY, Desk
 from tests.simulation.faults import Crash, CrashAt, FaultyStore
 

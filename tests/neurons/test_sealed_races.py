@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def deliver(desk: Desk, seed: int = 1, *, is_titled: bool = False, signer: Signe
     """The operator's batch for a race that opens now."""
     opens_with = desk.beacon.round_after(closing_ms(desk.time.ms, desk.policy.race))
     problems = synthesize(CATALOGUE, seed=seed, counts={"product": 3})
-    batch = seal(f"slot-{seed}", problems, os.urandom(32))
+    batch = seal(f"slot-{seed}", problems, random.Random(seed).randbytes(32))
     sealed = lock_batch(batch, opens_with, timelock=TIMELOCK, signer=signer, made_ms=desk.time.ms)
     path = desk.folder / "bank" / f"slot-{seed}.sealed.json"
     write_sealed(path, sealed)
@@ -72,7 +72,7 @@ async def test_a_sealed_batch_is_opened_by_its_draw_raced_and_released_and_the_c
     assert shown.exit_code == 0 and found["batch"] == "kept" and not found["faults"] and not found["broken"]
     assert (found["record"]["salt"], len(found["record"]["problems"])) == (batch.salt, 3)
     path = desk.folder / "bank" / "race-000001.batch.json"
-    other = seal("slot-1", synthesize(CATALOGUE, seed=9, counts={"product": 3}), os.urandom(32))
+    other = seal("slot-1", synthesize(CATALOGUE, seed=9, counts={"product": 3}), random.Random(9).randbytes(32))
     write_batch(path, other)
     broken = await asyncio.to_thread(released, desk, dsn)
     assert broken.exit_code == 4 and "NOT as committed" in broken.stdout

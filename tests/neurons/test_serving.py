@@ -14,12 +14,12 @@ import psutil
 import pytest
 import structlog
 
-from arena.chain.keys import generate_signer
 from arena.policies import DEMO
 from arena.store.embedded import EmbeddedServer
 from harness.catalogue.server import listen
 from neurons.loops.run_loop import StopSignal
 from neurons.loops.serving import Serving, ServingSetup
+from tests.keys import generate_signer
 
 WAIT_S = 60.0
 

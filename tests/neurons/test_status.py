@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from arena.bank.batch import Batch, SealedProblem
-from arena.chain.keys import generate_signer
 from arena.chain.port import Metagraph, Neuron
 from arena.policies import DEMO, PAPER
 from arena.race.machine import ChainRead, RaceState, open_race
@@ -39,6 +38,7 @@ from neurons.health.status import (
     write_node_file,
 )
 from neurons.node.reporting import next_deadline
+from tests.keys import generate_signer
 
 NOW_MS = 1_800_000_000_000  # Fri 15 Jan 2027 08:00 UTC
 HOUR_MS = 3_600_000

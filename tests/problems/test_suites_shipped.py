@@ -9,7 +9,7 @@ from arena.bank.suite_signature import (
     check_suite,
     sign_suite,
 )
-from arena.chain.keys import generate_signer, verify
+from arena.chain.keys import verify
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
 from harness.catalogue.synthetic import generate
@@ -28,6 +28,7 @@ from problems.synthesis import measure_ambiguity
 from problems.title_index import TitleIndex
 from problems.titles import LexicalTitles
 from problems.wording import check_wording
+from tests.keys import generate_signer
 from tests.problems.ship_suites import make_suites
 from tests.problems.stand import check_problem_set
 

@@ -25,7 +25,7 @@ import bittensor
 import websockets
 from bittensor.sp_core import Keypair
 
-from arena.chain.keys import generate_signer
+from arena.chain.keys import keypair_signer
 from arena.chain.port import ChainResult, Neuron, Signer
 from arena.chain.real import WEIGHTS_VERSION_KEY, BittensorSubtensor
 from foundation.errors import ArenaError
@@ -43,6 +43,11 @@ class Impossible(Exception):
     """The step can't be done on this chain; says why in the chain's words."""
 
 
+def new_signer() -> Signer:
+    """A key that no earlier proof has registered on the chain."""
+    return keypair_signer(f"//{os.urandom(16).hex()}")
+
+
 class Localnet:
     """One chain under proof."""
 
@@ -51,7 +56,7 @@ class Localnet:
         self.url, self.netuid, self._folder = url, netuid, folder
         key = Keypair.create_from_uri(coldkey)
         self.cold = SimpleNamespace(hotkey=key, coldkey=key, coldkeypub=key)
-        self.validator, self.miner = generate_signer(), generate_signer()
+        self.validator, self.miner = new_signer(), new_signer()
         self.chain = self.another()
         self.past = 0
         self.hash = os.urandom(32).hex()
@@ -211,7 +216,7 @@ async def is_rate_limited(net: Localnet) -> str:
 
 
 async def refuses_strangers(net: Localnet) -> str:
-    return expect(await net.chain.set_weights(generate_signer(), (0,), (65_535,)), "not_registered")
+    return expect(await net.chain.set_weights(new_signer(), (0,), (65_535,)), "not_registered")
 
 
 async def loses_no_extrinsic(net: Localnet) -> str:

@@ -10,7 +10,6 @@ import subprocess
 import pytest
 from msgspec.structs import replace
 
-from arena.chain.keys import generate_signer, keypair_signer
 from arena.policies import PAPER
 from arena.race.schedule import qualified_within_ms
 from arena.records.log import agent_version_id
@@ -25,6 +24,7 @@ from neurons.demo.demo import WATCH_S, DemoAgent, DemoRun, running_validator
 from neurons.race.log import RaceLog
 from tests.arena.log_stand import HOST, Clock
 from tests.arena.queue_stand import served_ms
+from tests.keys import generate_signer
 from tests.neurons.arena_stand import (
     SMALL,
     build_small_catalogue,

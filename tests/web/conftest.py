@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import httpx2
 import pytest
 
-from arena.chain.keys import generate_signer
 from tests.arena.conftest import running_server
 from tests.arena.tail_stand import Author, serving
+from tests.keys import generate_signer
 from tests.web.browser_stand import Visitor, open_browser
 from tests.web.site_stand import NAMES, NOW_MS, Site, Words, explain
 

@@ -10,9 +10,9 @@ from html.parser import HTMLParser
 import httpx2
 import pytest
 
-from arena.chain.keys import generate_signer
 from arena.records.body import decode_content
 from tests.arena.tail_stand import serving
+from tests.keys import generate_signer
 from tests.web.site_stand import (
     ANSWER,
     ASKED,
