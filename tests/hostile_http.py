@@ -7,6 +7,7 @@ piece, whatever was asked.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gzip
 import socket
 import threading
@@ -44,8 +45,13 @@ def _drips(start: bytes) -> Behaviour:
 
 def bomb(encoding: str, status: bytes = b"200 OK") -> Behaviour:
     """A small answer that is large when it is unpacked."""
+    return says(_packed(encoding), status, b"content-encoding: " + encoding.encode())
+
+
+@functools.cache
+def _packed(encoding: str) -> bytes:
     pack = gzip.compress if encoding == "gzip" else zstandard.ZstdCompressor().compress
-    return says(pack(b" " * LARGE_BYTES), status, b"content-encoding: " + encoding.encode())
+    return pack(b" " * LARGE_BYTES)
 
 
 def endless(status: bytes = b"200 OK", *headers: bytes) -> Behaviour:

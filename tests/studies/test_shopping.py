@@ -2,47 +2,44 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import msgspec
 import pytest
+from typer.testing import CliRunner, Result
 
 from arena.store.embedded import is_running, start_embedded
 from foundation.errors import ArenaError
 from problems.clusters import find_clusters
 from problems.model import BUCKETS
+from studies.shopping.__main__ import app
 from studies.shopping.market import make_market, open_partition, read_market, stock
 from studies.shopping.plan import CONTROLS, StudyPlan, read_toml
 from studies.shopping.results import EDITION, Results, RowResult, render_page
 from tests.studies.toy_study import ROWS, SEED, SHIPPED, write_toy_study
+from tests.training.stage_runs import engine_processes
 from training.corpus.building import read_rows
 
-ROOT = Path(__file__).parents[2]
 COMMITTED = SHIPPED.parent / "results"
 PLAN = read_toml(SHIPPED / "study.toml", StudyPlan)
 _WAIT_S = 240
 
 
-def command(*words: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "studies.shopping", *map(str, words)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+def command(*words: object) -> Result:
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        return CliRunner().invoke(app, list(map(str, words)), catch_exceptions=False)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_the_plan_lists_every_row_and_writes_nothing(tmp_path: Path) -> None:
     asked = command("--out", tmp_path / "out", "--results", COMMITTED, "--plan")
-    said = asked.communicate()[0].splitlines()
-    assert asked.returncode == 0 and not (tmp_path / "out").exists()
+    said = asked.stdout.splitlines()
+    assert asked.exit_code == 0 and not (tmp_path / "out").exists()
     assert [line.partition(" h  ")[2] for line in said] == list(PLAN.labels)
     done = {line.partition(" h  ")[2] for line in said if line.startswith("done")}
     assert {*CONTROLS, "base", "sft-11", "refresh-13"} <= done and "kto-11" not in done
@@ -72,7 +69,7 @@ def test_rows_of_two_editions_are_never_in_one_test(tmp_path: Path) -> None:
 
 def test_the_market_has_the_papers_sizes_shares_no_cluster_and_follows_from_the_seed(tmp_path: Path) -> None:
     few = {"product": 6, "shop": 4, "voucher": 4}
-    small = msgspec.structs.replace(PLAN.market, documents=1_000, train_counts=few, second_counts=few, dev_counts=few)
+    small = msgspec.structs.replace(PLAN.market, documents=600, train_counts=few, second_counts=few, dev_counts=few)
     for name in ("one", "other"):
         make_market(msgspec.structs.replace(PLAN, market=small), tmp_path / name)
     assert len({open_partition(tmp_path / name).manifest.sha256 for name in ("one", "other")}) == 1
@@ -92,15 +89,16 @@ def test_the_study_runs_from_nothing_to_its_page_through_a_kill(tmp_path: Path) 
     recipes, out = write_toy_study(tmp_path / "recipes"), tmp_path / "out"
     state = out / "records" / "state"
     try:
-        running, deadline = command("--recipes", recipes, "--out", out), time.monotonic() + _WAIT_S
+        running = engine_processes().Process(target=command, args=("--recipes", recipes, "--out", out))
+        running.start()
+        deadline = time.monotonic() + _WAIT_S
         while not is_running(state):  # among the records
-            assert running.poll() is None and time.monotonic() < deadline
+            assert running.is_alive() and time.monotonic() < deadline
             time.sleep(0.05)
-        os.kill(running.pid, signal.SIGKILL)
-        running.communicate()
+        running.kill()
+        running.join()
         again = command("--recipes", recipes, "--out", out)
-        said = again.communicate()[0]
-        assert again.returncode == 0, said
+        assert again.exit_code == 0, again.output
     finally:
         if is_running(state):
             start_embedded(state).stop()
