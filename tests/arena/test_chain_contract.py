@@ -137,7 +137,8 @@ async def test_the_block_of_a_moment_is_the_last_one_that_is_not_later(stand: Ch
 async def test_a_published_endpoint_stands_in_the_metagraph(stand: ChainStand) -> None:
     await stand.enrol(ALICE)
     await stand.enrol(BOB)
-    for endpoint in ("", "203.0.113.7:1", "http://example.org:8750", "http://0.0.0.0:8750", "https://203.0.113.7:8750"):
+    hosts = ("", "http://example.org:8750", "http://0.0.0.0:8750", "https://203.0.113.7:8750", "http://u@1.2.3.4:80")
+    for endpoint in (*hosts, "203.0.113.7:1", *(f"http://1.2.3.4{port}" for port in ("", ":0", ":70000", ":80/x"))):
         refused = await stand.chain.publish(ALICE, endpoint)
         assert refused.status == "failed" and refused.detail
     for endpoint in ("http://203.0.113.7:8750", "http://[2001:db8::7]:8750", "http://127.0.0.1:1"):

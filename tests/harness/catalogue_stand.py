@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import pytest
+
+from foundation.errors import ArenaError
 from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.native import open_catalogue
 from harness.catalogue.port import Catalogue, SearchRequest
@@ -38,6 +41,13 @@ def index_of(products: Iterable[Product], folder: Path) -> Path:
 def catalogue_of(products: Iterable[Product], folder: Path, *, hit_cap: int = 10_000) -> Catalogue:
     """An open catalogue of the products."""
     return open_catalogue(index_of(products, folder), hit_cap=hit_cap)
+
+
+def code_of(action: Callable[[], object]) -> str:
+    """The code of the failure that the action ends with."""
+    with pytest.raises(ArenaError) as caught:
+        action()
+    return caught.value.failure.code
 
 
 def mixed_requests(products: list[Product], count: int, seed: int) -> list[SearchRequest]:

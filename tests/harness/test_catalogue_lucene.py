@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,17 +18,11 @@ from harness.catalogue.synthetic import generate
 from harness.limits import WorkMeter
 from problems.model import Product
 from tests.harness.catalogue_queries import adversarial_products, varied_requests
-from tests.harness.catalogue_stand import catalogue_of, index_of, product, write_products
+from tests.harness.catalogue_stand import catalogue_of, code_of, index_of, product, write_products
 from tests.harness.lucene_stand import missing_lucene
 
 REASON = missing_lucene()
 needs_lucene = pytest.mark.skipif(bool(REASON), reason=REASON or "installed")
-
-
-def code_of(action: Callable[[], object]) -> str:
-    with pytest.raises(ArenaError) as caught:
-        action()
-    return caught.value.failure.code
 
 
 def test_without_its_packages_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from harness.emission.attribution import Emission, is_agentic
 from harness.emission.call_reader import CallReader
+from harness.emission.wording import compose
 from harness.trace import EmittedCall, Surfaced, ToolCall
 
 
@@ -108,6 +110,21 @@ def read(text: str) -> None:
 @given(st.lists(PIECES | st.text(max_size=4), max_size=60).map("".join))
 def test_any_pile_of_pieces_is_read(text):
     read(text)
+
+
+def longest_run_of_marks(text: str) -> int:
+    longest = run = 0
+    for character in unicodedata.normalize("NFKD", text):
+        run = run + 1 if unicodedata.combining(character) else 0
+        longest = max(longest, run)
+    return longest
+
+
+@settings(deadline=None)
+@given(st.text(max_size=80))
+def test_real_text_is_composed_as_the_standard_says(text):
+    if longest_run_of_marks(text) <= 20:
+        assert compose("NFC", text) == unicodedata.normalize("NFC", text)
 
 
 # -- agentic or not

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import httpx2
 import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner
@@ -21,8 +22,10 @@ from arena.store.location import StoreLocation, write_location
 from foundation.codes import lookup
 from foundation.errors import Failure
 from neurons.cli.app import app
+from neurons.health.metrics import Metrics
 from neurons.health.status import (
     DAY_MS,
+    SILENT_MS,
     ChainFacts,
     Deadline,
     Ending,
@@ -37,8 +40,8 @@ from neurons.health.status import (
     page,
     write_node_file,
 )
-from neurons.node.reporting import next_deadline
-from tests.keys import generate_signer
+from neurons.node.reporting import next_deadline, serve_probes
+from tests.arena.tail_stand import free_port
 
 NOW_MS = 1_800_000_000_000  # Fri 15 Jan 2027 08:00 UTC
 HOUR_MS = 3_600_000
@@ -210,3 +213,29 @@ def test_the_command_reads_a_node_that_does_not_run_and_exits_with_1(server: Emb
     )
     assert "V2116" in {point["code"] for point in report["points"] if point["is_urgent"]}
     assert "0 records; none signed; none anchored" in shown.stdout and "SILENT (pid 42)" in shown.stdout
+
+
+# -- the probes
+
+
+def test_the_probes_tell_a_well_node_from_one_that_waits_is_silent_or_ended(tmp_path: Path) -> None:
+    now_ms = [NOW_MS]
+    port = free_port()
+    serve_probes(Metrics().registry, tmp_path, lambda: now_ms[0], "127.0.0.1", port)
+
+    def asked() -> tuple[int, int, list[str]]:
+        """Statuses of the two probes, and the codes that readiness names."""
+        alive, ready = (httpx2.get(f"http://127.0.0.1:{port}/{path}") for path in ("healthz", "readyz"))
+        return alive.status_code, ready.status_code, [point["code"] for point in ready.json()["points"]]
+
+    assert asked() == (503, 503, ["V2116"])  # never ran
+    write_node_file(tmp_path, NodeFile(beat=BEAT))
+    assert asked() == (200, 200, [])
+    write_node_file(tmp_path, NodeFile(beat=chain(has_permit=False)))
+    assert asked() == (200, 503, ["U3035"])
+    write_node_file(tmp_path, NodeFile(beat=BEAT, ending=Ending(at_ms=NOW_MS, failure=Failure(code="V2021"))))
+    assert asked()[:2] == (503, 503)
+    write_node_file(tmp_path, NodeFile(beat=BEAT))
+    now_ms[0] += SILENT_MS + 1
+    assert asked() == (503, 503, ["V2116"])
+    assert httpx2.get(f"http://127.0.0.1:{port}/nothing").status_code == 404
