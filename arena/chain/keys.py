@@ -85,19 +85,17 @@ def wallet_signer(
             data = _decrypted(keyfile, data, password_file)
         keypair = core.deserialize_keypair_from_keyfile_data(data)
         if keypair.crypto_type != SR25519:
-            raise _unusable(f"{keyfile} is no sr25519 key", "make an sr25519 key: btcli wallet new-hotkey")
+            fix = "make an sr25519 key: btcli wallet new-hotkey"
+            raise ArenaError("V2030", f"{keyfile} is no sr25519 key", fix=fix)
         signer = KeypairSigner(keypair)
         signer.sign(b"agent-arena/probe/1")  # a public-only keyfile deserialises, but cannot sign
     except FileNotFoundError as error:
         fix = "local network: --wallet.hotkey //Bob; else: btcli wallet new-hotkey"
-        raise _unusable(f"no hotkey `{hotkey}` in wallet `{name}` ({keyfile})", fix) from error
+        raise ArenaError("V2030", f"no hotkey `{hotkey}` in wallet `{name}` ({keyfile})", fix=fix) from error
     except (OSError, *_UNREADABLE) as error:
-        raise _unusable(f"{keyfile} cannot be read: {error}", "check the file and its permissions") from error
+        fix = "check the file and its permissions"
+        raise ArenaError("V2030", f"{keyfile} cannot be read: {error}", fix=fix) from error
     return signer
-
-
-def _unusable(told: str, fix: str) -> ArenaError:
-    return ArenaError("V2030", told, fix=fix)
 
 
 def _decrypted(keyfile: Path, data: bytes, password_file: Path | None) -> bytes:
@@ -111,15 +109,16 @@ def _decrypted(keyfile: Path, data: bytes, password_file: Path | None) -> bytes:
             password = password_file.read_text("utf-8").partition("\n")[0].removesuffix("\r")
         except (OSError, UnicodeDecodeError) as error:
             detail = f"{keyfile} is encrypted, and its password cannot be read: {error}"
-            raise _unusable(detail, "check the file that wallet_password_file names, and its permissions") from error
+            fix = "check the file that wallet_password_file names, and its permissions"
+            raise ArenaError("V2030", detail, fix=fix) from error
     if not password:
         detail = f"{keyfile} is encrypted, and {source} holds no password"
-        raise _unusable(detail, "write it into a file and name that: wallet_password_file")
+        raise ArenaError("V2030", detail, fix="write it into a file and name that: wallet_password_file")
     try:
         return bytes(core.decrypt_keyfile_data(data, password))
     except _UNREADABLE as error:
         detail = f"{keyfile} does not open with the password of {source}"
-        raise _unusable(detail, "put the keyfile's own there") from error
+        raise ArenaError("V2030", detail, fix="put the keyfile's own there") from error
 
 
 def public_key(hotkey: str) -> bytes | None:

@@ -20,6 +20,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -259,21 +260,13 @@ class LocalSubtensor:
 
     async def commit(self, signer: Signer, sha256: str) -> ChainResult:
         """Commit a hash. `failed` for a malformed sha256."""
-        refusal = hash_refusal(sha256)
-
-        def apply(db: sqlite3.Connection, hotkey: str, block: int) -> ChainResult:
-            return self._keep(db, hotkey, block, "commitment", sha256, refusal)
-
-        return await self._write("commit", signer, {"sha256": sha256}, apply)
+        keep = partial(self._keep, table="commitment", value=sha256, refusal=hash_refusal(sha256))
+        return await self._write("commit", signer, {"sha256": sha256}, keep)
 
     async def publish(self, signer: Signer, endpoint: str) -> ChainResult:
         """Say where the hotkey answers. `failed` for what is not `http://<ip>:<port>`."""
-        refusal = endpoint_refusal(endpoint)
-
-        def apply(db: sqlite3.Connection, hotkey: str, block: int) -> ChainResult:
-            return self._keep(db, hotkey, block, "endpoint", endpoint.rstrip("/"), refusal)
-
-        return await self._write("publish", signer, {"endpoint": endpoint}, apply)
+        keep = partial(self._keep, table="endpoint", value=endpoint.rstrip("/"), refusal=endpoint_refusal(endpoint))
+        return await self._write("publish", signer, {"endpoint": endpoint}, keep)
 
     async def set_weights(self, signer: Signer, uids: tuple[int, ...], weights_u16: tuple[int, ...]) -> ChainResult:
         """Set a vector whose maximum is 65535. Refused: unknown uid, no permit, rate limit, malformed vector."""
@@ -461,8 +454,6 @@ class ChainAnswer(msgspec.Struct, frozen=True, kw_only=True):
 TIMEOUT_S = 20.0
 _AWAY = "U3030"
 
-_Value = TypeVar("_Value")
-
 
 class RemoteSubtensor:
     """A `Subtensor` that asks a `ChainServer`."""
@@ -547,7 +538,7 @@ class RemoteSubtensor:
         signature = signer.sign(extrinsic_payload(call, self.netuid, arguments)).hex()
         return await self._ask(ChainResult, call, hotkey=signer.hotkey, signature=signature, **asked)
 
-    async def _ask(self, kind: type[_Value], call: Call, **asked: object) -> _Value:
+    async def _ask(self, kind: type[_Answer], call: Call, **asked: object) -> _Answer:
         question = msgspec.convert({"call": call, "netuid": self.netuid, **asked}, ChainQuestion)
         content = await asyncio.to_thread(self._post, msgspec.json.encode(question))
         try:

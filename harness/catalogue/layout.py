@@ -157,7 +157,7 @@ def read_manifest_of(path: Path, kind: type[ManifestT], **made_with: str) -> Man
     return manifest
 
 
-def check_entries(folder: Path, entries: Iterable[FileEntry], *, is_full: bool) -> None:
+def check_entries(folder: Path, entries: Iterable[FileEntry], *, is_full: bool = False) -> None:
     """Compare files with their entries.
 
     Sizes always; hashes of every file when `is_full` or when the index is small, of files up to 8 MiB otherwise.

@@ -260,7 +260,7 @@ def _anserini_jar() -> Path:
 ENGINES = ("auto", "numpy", "numba", "lucene")
 
 
-def open_engine(name: str, path: Path, *, is_fully_checked: bool = False) -> Engine | LuceneCatalogue:
+def open_engine(name: str, path: Path) -> Engine | LuceneCatalogue:
     """Open the index at `path` with the engine of that name.
 
     Raises ArenaError V2030 for an unknown name, V2060 when the engine's packages are missing (the text says what to
@@ -270,10 +270,10 @@ def open_engine(name: str, path: Path, *, is_fully_checked: bool = False) -> Eng
     if name == "lucene":
         require_packages()
         manifest = read_lucene_manifest(path)
-        layout.check_entries(path, manifest.files, is_full=is_fully_checked)
+        layout.check_entries(path, manifest.files)
         return LuceneCatalogue(path, manifest)
     try:
-        return open_catalogue(path, is_fully_checked=is_fully_checked, kernel=cast(Kernel, name))
+        return open_catalogue(path, kernel=cast(Kernel, name))
     except ImportError as error:
         raise ArenaError("V2060", f"{error}; install with: pip install numba, or choose numpy") from error
 

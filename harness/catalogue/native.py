@@ -204,18 +204,15 @@ class Engine(IndexedCatalogue):
             raise ArenaError("U3010", f"document {number} of {layout.PRODUCTS}: {error}") from error
 
 
-def open_catalogue(
-    path: Path, *, is_fully_checked: bool = False, hit_cap: int = HIT_CAP, kernel: Kernel = "auto"
-) -> Engine:
+def open_catalogue(path: Path, *, hit_cap: int = HIT_CAP, kernel: Kernel = "auto") -> Engine:
     """Open an index folder for search.
 
-    Sizes and the manifest's own hash are always checked; file hashes too when the index is small (64 MiB) or
-    `is_fully_checked`. `kernel` never changes a result: numpy for small catalogues, numba for large ones when it can be
-    imported. Raises ArenaError V2010 when there is no index, V2010 when it is truncated, edited, of another
-    format, or made with another analyzer.
+    Sizes and the manifest's own hash are always checked; file hashes too when the index is small (64 MiB). `kernel`
+    never changes a result: numpy for small catalogues, numba for large ones when it can be imported. Raises ArenaError
+    V2010 when there is no index, V2010 when it is truncated, edited, of another format, or made with another analyzer.
     """
     manifest = layout.read_manifest(path)
-    layout.check_entries(path, manifest.content.files, is_full=is_fully_checked)
+    layout.check_entries(path, manifest.content.files)
     if manifest.content.analyzer_sha256 != analyzer_sha256():
         raise ArenaError("V2010", f"{path} was built with another analyzer")
     return Engine(path, manifest, hit_cap=hit_cap, kernel=kernel)

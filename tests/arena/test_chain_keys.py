@@ -27,11 +27,6 @@ ENCRYPTED = base64.b64decode(
 ALICE_ADDRESS = "5GrwvaEF5zXb26Fz9rcQpDWS57CtERHpNehXCPcNoHGKutQY"  # the ecosystem's well-known development key
 
 
-def _write_hotkey(path: Path, keypair: core.Keypair) -> None:
-    path.parent.mkdir(parents=True)
-    path.write_bytes(bytes(core.serialized_keypair_to_keyfile_data(keypair)))
-
-
 @given(st.binary(max_size=200))
 def test_a_signature_verifies_for_its_hotkey_alone(message: bytes) -> None:
     signature = ALICE.sign(message)
@@ -85,7 +80,9 @@ def test_a_keyfile_that_cannot_sign_or_is_of_another_kind_cannot_be_a_signer(tmp
         ("open", core.Keypair(ss58_address=ALICE_ADDRESS), "V2030"),
         ("other", core.Keypair.create_from_uri("//Alice", core.CRYPTO_ED25519), "sr25519"),
     ):
-        _write_hotkey(tmp_path / "cold" / name / "hotkeys" / "hot", keypair)
+        keyfile = tmp_path / "cold" / name / "hotkeys" / "hot"
+        keyfile.parent.mkdir(parents=True)
+        keyfile.write_bytes(bytes(core.serialized_keypair_to_keyfile_data(keypair)))
         with pytest.raises(ArenaError, match=words):
             wallet_signer(name, "hot", tmp_path / "cold")
 
