@@ -46,7 +46,8 @@ def body(source: str, gateway: StandGateway | None = None, **limits: int):
 
 
 def agent(*lines: str) -> str:
-    return "from arena_sdk import llm, tools\ndef agent_main(problem):\n" + "".join(f"    {line}\n" for line in lines)
+    head = "import os, time\nfrom arena_sdk import llm, tools\ndef agent_main(problem):\n"
+    return head + "".join(f"    {line}\n" for line in lines)
 
 
 @needs_jail
@@ -179,11 +180,6 @@ MIB = 1 << 20
 PRICES = (ModelPrice(model="stand", prompt_micro_usd=2_000_000, completion_micro_usd=6_000_000),)
 
 
-def limited(*lines: str) -> str:
-    head = "import os, sys, time, threading\nfrom arena_sdk import llm, tools\n"
-    return head + "def agent_main(problem):\n" + "".join(f"    {line}\n" for line in lines)
-
-
 ASK = "llm.chat([{'role': 'user', 'content': 'x'}])"
 FORKS = ("for _ in range({}):", "    if os.fork() == 0: time.sleep(20)")
 BUSY = (
@@ -195,24 +191,24 @@ BUSY = (
 )
 # limit -> (its value here, an agent that breaks it, stop reason, code)
 ROWS: dict[str, tuple[int, str, str, str]] = {
-    "steps": (3, limited("while True:", f"    {ASK}"), "steps", "A1021"),
-    "completions": (3, limited("while True:", f"    {ASK}"), "steps", "A1021"),
-    "tool_calls": (3, limited("while True: tools.find_product(q='x')"), "tool_calls", "A1021"),
-    "prompt_tokens": (25, limited("while True:", f"    {ASK}"), "tokens", "A1021"),
-    "completion_tokens": (9, limited("while True:", f"    {ASK}"), "tokens", "A1021"),
-    "cost_micro_usd": (120, limited("while True:", f"    {ASK}"), "cost", "A1021"),
-    "agent_time_ms": (500, limited("while True: pass"), "wall_clock", "A1020"),
-    "cpu_time_s": (1, limited(*BUSY), "cpu", "A1030"),
-    "memory_bytes": (120 * MIB, limited("return len(bytearray(b'x' * (200 << 20)))"), "memory", "A1030"),
-    "processes": (16, limited(*(line.format(60) for line in FORKS)), "processes", "A1030"),
-    "disk_bytes": (4 * MIB, limited("open('note', 'wb').write(b'x' * (9 << 20))"), "disk", "A1030"),
-    "output_bytes": (10_000, limited("while True: print('x' * 999)"), "output", "A1026"),
-    "frame_bytes": (4_096, limited("os.write(4, b'\\0\\0\\xff\\xff'); time.sleep(20)"), "frame", "A1029"),
-    "host_work": (100_000, limited("while True: tools.find_product(q='x')"), "host_work", "A1021"),
-    "rpc_bytes": (9_000, limited("while True: tools.find_product(q='x' * 999)"), "frame", "A1029"),
-    "result_bytes": (900, limited("while True: tools.find_product(q='x')"), "results", "A1021"),
-    "trace_bytes": (900, limited("while True: tools.find_product(q='x')"), "trace", "A1021"),
-    "body_bytes": (900, limited("while True: tools.find_product(q='x')"), "body", "A1021"),
+    "steps": (3, agent("while True:", f"    {ASK}"), "steps", "A1021"),
+    "completions": (3, agent("while True:", f"    {ASK}"), "steps", "A1021"),
+    "tool_calls": (3, agent("while True: tools.find_product(q='x')"), "tool_calls", "A1021"),
+    "prompt_tokens": (25, agent("while True:", f"    {ASK}"), "tokens", "A1021"),
+    "completion_tokens": (9, agent("while True:", f"    {ASK}"), "tokens", "A1021"),
+    "cost_micro_usd": (120, agent("while True:", f"    {ASK}"), "cost", "A1021"),
+    "agent_time_ms": (500, agent("while True: pass"), "wall_clock", "A1020"),
+    "cpu_time_s": (1, agent(*BUSY), "cpu", "A1030"),
+    "memory_bytes": (120 * MIB, agent("return len(bytearray(b'x' * (200 << 20)))"), "memory", "A1030"),
+    "processes": (16, agent(*(line.format(60) for line in FORKS)), "processes", "A1030"),
+    "disk_bytes": (4 * MIB, agent("open('note', 'wb').write(b'x' * (9 << 20))"), "disk", "A1030"),
+    "output_bytes": (10_000, agent("while True: print('x' * 999)"), "output", "A1026"),
+    "frame_bytes": (4_096, agent("os.write(4, b'\\0\\0\\xff\\xff'); time.sleep(20)"), "frame", "A1029"),
+    "host_work": (100_000, agent("while True: tools.find_product(q='x')"), "host_work", "A1021"),
+    "rpc_bytes": (9_000, agent("while True: tools.find_product(q='x' * 999)"), "frame", "A1029"),
+    "result_bytes": (900, agent("while True: tools.find_product(q='x')"), "results", "A1021"),
+    "trace_bytes": (900, agent("while True: tools.find_product(q='x')"), "trace", "A1021"),
+    "body_bytes": (900, agent("while True: tools.find_product(q='x')"), "body", "A1021"),
 }
 
 
@@ -236,16 +232,16 @@ ROUND = ("while True:", f"    {ASK}", f"    {ASK}", f"    {ASK}", "    tools.fin
 
 @needs_jail
 def test_where_completions_have_a_limit_of_their_own_a_step_is_a_round_of_completions_and_calls():
-    got = jailed(limited(*ROUND), steps=2, completions=50)
+    got = jailed(agent(*ROUND), steps=2, completions=50)
     assert (got.stop, got.failure.detail, got.totals.steps, got.totals.tool_calls) == ("steps", "2 steps", 6, 2)
-    got = jailed(limited(*ROUND), steps=20, completions=5)
+    got = jailed(agent(*ROUND), steps=20, completions=5)
     assert (got.stop, got.failure.detail, got.totals.steps) == ("steps", "5 completions", 5)
-    got = jailed(limited(*ROUND), steps=2)
+    got = jailed(agent(*ROUND), steps=2)
     assert (got.failure.detail, got.totals.steps, got.totals.tool_calls) == ("2 steps", 2, 0)
 
 
 @needs_jail
 def test_a_tool_call_over_its_limit_is_refused_and_nothing_reads_it():
     lines = ("try: tools.find_product(q='x' * 5000)", "except Exception as error: return error.code")
-    got = jailed(limited(*lines), argument_bytes=1_000)
+    got = jailed(agent(*lines), argument_bytes=1_000)
     assert (got.claim, got.events) == ('"A1050"', ())
