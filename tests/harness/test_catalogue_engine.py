@@ -1,4 +1,4 @@
-"""The engine's pages are the reference's pages."""
+"""The engine's pages are the reference's pages, and its terms those of Anserini's English analyzer."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ import threading
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from harness.catalogue.analysis import default_analyzer, scan, tokens
 from harness.catalogue.lucene import open_engine
 from harness.catalogue.native import Kernel, open_catalogue
 from harness.catalogue.port import Catalogue, SearchRequest, ignored_parameters
 from harness.catalogue.synthetic import generate
 from problems.model import Product
-from tests.harness.catalogue_queries import varied_products, varied_requests
+from tests.harness.catalogue_queries import ALPHABET, varied_products, varied_requests
 from tests.harness.catalogue_stand import catalogue_of, index_of, mixed_requests, product
 from tests.harness.reference_search import ReferenceSearch
 
@@ -146,3 +149,28 @@ def test_it_compiles_where_nothing_can_be_kept() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[1, 3] [2.0, 2.0]"
+
+
+# -- terms
+
+
+def test_difficult_texts_have_the_terms_that_lucene_gave() -> None:
+    """Every string a comparison with Lucene ever found to differ, runs at the length limit, and random ones."""
+    golden = json.loads(Path(__file__).with_name("catalogue_lucene_terms.json").read_text("utf-8"))
+    assert len(golden["rows"]) > 400
+    own = default_analyzer().terms
+    assert not [(text, terms, own(text)) for text, terms in golden["rows"] if own(text) != terms]
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.lists(
+        st.tuples(
+            st.text(st.sampled_from(ALPHABET + "_\u200d🇦#.' "), max_size=4), st.sampled_from([1, 1, 2, 128, 255, 257])
+        ),
+        max_size=5,
+    )
+)
+def test_the_fast_way_over_ascii_words_is_the_way_of_the_classes(parts: list[tuple[str, int]]) -> None:
+    text = "".join(part * times for part, times in parts)
+    assert tokens(text) == scan(text)
