@@ -18,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foundation.errors import ArenaError
-from foundation.executors import executor_of
 from harness.chat import Message
 from problems.clusters import content_words
 from problems.model import BUCKETS, Pool, Problem
@@ -238,8 +237,8 @@ def selection(traces: list[Trace]) -> Filtered:
     return select([Stored(traces)], TASK, stand_guard)
 
 
-def rows_of(shards: Sequence[Stored], found: Filtered, workers: int = 0) -> list[CorpusRow]:
-    rows = kept_rows(shards, found.appraised, found.decisions[0], executor=executor_of(workers))
+def rows_of(shards: Sequence[Stored], found: Filtered) -> list[CorpusRow]:
+    rows = kept_rows(shards, found.appraised, found.decisions[0])
     return sorted(rows, key=lambda row: (row.trace.trace_id, row.trace.source.place))
 
 

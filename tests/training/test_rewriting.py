@@ -11,7 +11,7 @@ from harness.inference.port import ModelReply
 from tests.training.lamp_run import BY, HONEST, TIMELINE, Writer, trace_of, written
 from training.rewriting.grounding import refusal
 from training.rewriting.known_facts import CallTimeline
-from training.rewriting.writing import Rewrite, broken, lifted, rewrite, timeline_of
+from training.rewriting.writing import Rewrite, broken, rewrite
 from training.trac.asking import Asker
 
 HERE = Path(__file__).parent
@@ -72,13 +72,3 @@ def test_nothing_is_asked_about_a_run_that_the_corpus_would_not_take(tmp_path: P
     writer = Writer(HONEST)
     left = rewrite(trace_of(TIMELINE), BY, Asker(writer, tmp_path, {}), lambda _: ("leak", "tokens"))
     assert (left.fate, left.detail, writer.calls) == ("kept_out", "leak, tokens", 0)
-
-
-def test_lifting_changes_no_call_and_no_result() -> None:
-    trace = trace_of(TIMELINE)
-    made = lifted(trace, TIMELINE, HONEST, "Be helpful.", BY)
-    calls = [call for message in made.messages for call in message.calls]
-    results = {message.call_id: message.content for message in made.messages if message.role == "tool"}
-    assert tuple((call.name, call.arguments, results[call.id]) for call in calls) == trace.executed
-    assert timeline_of(trace) == TIMELINE
-    assert [message.reasoning for message in made.messages if message.role == "assistant"] == list(HONEST)

@@ -15,8 +15,7 @@ from harness.chat import Message
 from tests.training.stock import Stock
 from tests.training.vllm_double import VllmDouble, serve
 from training.guards import GuardStopError
-from training.model import Decode, Sampled, Sampler
-from training.models.render import run_defect
+from training.model import Decode, Sampled
 from training.run import weights_sha256
 from training.samplers.in_process import LocalSampler
 from training.samplers.vllm import VllmSampler
@@ -149,7 +148,6 @@ def test_a_turn_computes_only_what_its_conversation_and_others_have_not(stock: S
 
 
 SHORT = Decode(temperature=1.0, top_p=1.0, turn_tokens_max=10)
-GREEDY = Decode(temperature=0.0, top_p=1.0, turn_tokens_max=10)
 
 
 @pytest.fixture(scope="module")
@@ -171,28 +169,10 @@ def vllm(stock: Stock, double: VllmDouble) -> Iterator[VllmSampler]:
         sampler.close()
 
 
-@pytest.fixture(params=["local", "vllm"])
-def sampler(request: pytest.FixtureRequest) -> Sampler:
-    found: Sampler = request.getfixturevalue(request.param)
-    return found
-
-
 def prompt_of(stock: Stock, place: int = 0) -> tuple[int, ...]:
     problem = stock.bench.problems[place]
     messages = (Message(role="system", content="You shop."), Message(role="user", content=problem.query))
     return stock.codec.prompt(messages, stock.bench.tools)
-
-
-@pytest.mark.parametrize("decode", [SHORT, GREEDY], ids=["sampled", "greedy"])
-def test_a_turn_is_ids_with_a_logprob_each_and_no_token_of_the_templates(
-    stock: Stock, sampler: Sampler, decode: Decode
-) -> None:
-    for seed in range(3):
-        found = sampler.sample(prompt_of(stock), decode, seed)
-        assert 0 < len(found.token_ids) <= decode.turn_tokens_max
-        assert len(found.logprobs) == len(found.token_ids) and all(one <= 0 for one in found.logprobs)
-        assert run_defect(found.token_ids, stock.codec) is None
-        assert (found.finish == "stop") == (found.token_ids[-1] == stock.codec.stop_id)
 
 
 # -- vLLM's protocol

@@ -134,17 +134,6 @@ def test_a_model_that_does_not_deliver_stops_its_trace_and_not_the_run(
     assert {one.fate for one in found} == {"not_admitted", fate}
 
 
-def test_a_run_that_broke_off_goes_on_where_it_was(
-    traces: list[Trace], catalogue: Catalogue, whole: list[TrialVerdict], tmp_path: Path
-) -> None:
-    used_up = Faulty(lambda number, asked: ArenaError("U3001", "the key is used up") if number > 8 else None)
-    with pytest.raises(ArenaError, match="used up"):
-        run(traces, catalogue, tmp_path, used_up)
-    found, counted = run(traces, catalogue, tmp_path, Faulty())
-    assert found == whole
-    assert sum(one.kept for one in counted.usage) > 4
-
-
 @pytest.mark.parametrize(("code", "detail"), [("U3002", "Request timed out."), ("A1040", "HTTP 400: too long")])
 def test_an_endpoint_s_fault_in_a_trial_is_no_failed_trial_and_the_next_run_draws_it_anew(
     traces: list[Trace], catalogue: Catalogue, whole: list[TrialVerdict], tmp_path: Path, code: str, detail: str
