@@ -45,20 +45,24 @@ def check_citations(reply: ParsedReply, trace: RenderedTrace) -> None:
         raise RefusedReplyError(f"{len(reply.citations)} citations are more than {CITATIONS_MAX}")
     spans = {span.number: span for span in trace.spans}
     for citation in reply.citations:
-        length = len(_squeeze(citation.quote))
-        if not QUOTE_LENGTH_MIN <= length <= QUOTE_LENGTH_MAX:
-            limits = f"{QUOTE_LENGTH_MIN} to {QUOTE_LENGTH_MAX}"
-            raise RefusedReplyError(f"a quote for span {citation.span} has {length} characters, not {limits}")
-        span = spans.get(citation.span)
-        if span is None:
-            raise RefusedReplyError(f"there is no span {citation.span}")
-        if not is_verbatim(citation.quote, span.content):
-            raise RefusedReplyError(f"the quote {citation.quote[:60]!r} does not stand in span {citation.span}")
+        check_quote(citation.quote, citation.span, spans)
     passed = reply.gates.passed()
     evidence = Evidence(trace)
     for gate in GATES[1:]:
         if gate in passed:
             _check_support(gate, reply.citations, trace, evidence)
+
+
+def check_quote(quote: str, number: int, spans: Mapping[int, Span]) -> None:
+    """Raises RefusedReplyError for a quote that is too short or long, or does not stand in the span of that number."""
+    length = len(_squeeze(quote))
+    if not QUOTE_LENGTH_MIN <= length <= QUOTE_LENGTH_MAX:
+        limits = f"{QUOTE_LENGTH_MIN} to {QUOTE_LENGTH_MAX}"
+        raise RefusedReplyError(f"a quote for span {number} has {length} characters, not {limits}")
+    if number not in spans:
+        raise RefusedReplyError(f"there is no span {number}")
+    if not is_verbatim(quote, spans[number].content):
+        raise RefusedReplyError(f"the quote {quote[:60]!r} does not stand in span {number}")
 
 
 def is_verbatim(quote: str, content: str) -> bool:

@@ -335,6 +335,7 @@ def trac(
     from harness.catalogue.native import open_catalogue
     from neurons.settings import inputs
     from training.corpus.building import read_rows
+    from training.rollouts.rollout import for_each
     from training.trac.asking import write_results
     from training.trac.oracle import Oracle, OracleRules, Roles, estimate
 
@@ -356,7 +357,7 @@ def trac(
     judged = []
     try:
         with show_progress(is_quiet=is_json()) as progress:
-            for one in oracle.judge_all(traces, parallel=parallel):
+            for one in for_each(traces, oracle.judge, parallel):
                 judged.append(one)
                 progress("trac", len(judged), len(traces))
     finally:  # what was found stays, too, of a run that the limit or its endpoint ended

@@ -88,7 +88,7 @@ def run(
     asker = Asker(upstream, folder, PRICES, sleep=lambda _: None)
     titles = LexicalTitles()
     oracle = Oracle(rules=RULES, roles=ROLES, policy=ONCE, catalogue=catalogue, titles=titles, asker=asker)
-    found = list(oracle.judge_all(traces))
+    found = [oracle.judge(trace) for trace in traces]
     return found, oracle.report(found)
 
 

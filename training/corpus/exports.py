@@ -39,7 +39,7 @@ from foundation.long_work import PhaseProgress
 from harness.chat import ROLE_OF, Call, ChatMessage, Message, message_of
 from harness.emission.call_reader import CallReader
 from harness.emission.wording import words_of
-from training.corpus.formats import lift, name_calls, read_turn, split_thinking
+from training.corpus.formats import Said, lift, name_calls, read_turn, split_thinking
 from training.corpus.model import (
     EXPORTED_FACTS,
     ExecutedTrace,
@@ -56,15 +56,6 @@ from training.corpus.model import (
 _ENDING = frozenset({"recommend_product", "terminate"})  # their results tell a model nothing it did not write
 _VALUES_MAX = 2_000  # of one result that are looked for one by one
 _LETTERS_MAX = 2_000_000_000  # of one episode; a second or so
-
-
-class _ReadCompletion(msgspec.Struct, frozen=True):
-    """A completion taken apart. `calls` keep the record's ids; `is_broken`: it holds a call that nobody can read."""
-
-    reasoning: str
-    content: str
-    calls: tuple[Call, ...]
-    is_broken: bool
 
 
 class _OwedItem(msgspec.Struct, frozen=True):
@@ -180,7 +171,9 @@ class _Rebuilding:
         """A completion and what the host answered to its calls, which later turns ought to have been shown. What came
         to nothing is left out: calls that never ran and were not handed on, and turns without anything else."""
         executed = list(self._calls_of.get(turn.step, ()))
-        said = self._said(self._all[turn.reply], {call.call_id for call in executed if call.emitter == "llm"})
+        said, is_broken = self._said(
+            self._all[turn.reply], {call.call_id for call in executed if call.emitter == "llm"}
+        )
         every = [(call, self._take(call, executed)) for call in said.calls]
         ran = [(call.name, call.arguments, self._results[one.index]) for call, one in every if one is not None]
         told = [said.reasoning, said.content, *itertools.chain.from_iterable(ran)]
@@ -192,7 +185,7 @@ class _Rebuilding:
             words = _OwedItem("words", said.content)
             is_told = any(self._shown[at].holds(words, self._spend) for at in following.request)
             is_told = is_told and bool(said.content.strip())
-            if said.is_broken or not (pairs or is_told):
+            if is_broken or not (pairs or is_told):
                 self._how.add("retries")
                 yield from self._by_agent(executed)
                 return
@@ -236,9 +229,10 @@ class _Rebuilding:
         is_read = self._spend(len(said) * (len(before) + len(after)))
         return not is_read or all(after.count(one) > before.count(one) for one in said)
 
-    def _said(self, reply: ChatMessage, executed: Set[str]) -> _ReadCompletion:
-        """What a completion wrote. Calls in its text are those that the host read there (beside native calls: those
-        that ran); their arguments are in the very words that the model wrote, where these are known."""
+    def _said(self, reply: ChatMessage, executed: Set[str]) -> tuple[Said, bool]:
+        """What a completion wrote, its calls under the record's ids, and whether it holds a call that nobody can read.
+        Calls in its text are those that the host read there (beside native calls: those that ran); their arguments are
+        in the very words that the model wrote, where these are known."""
         native = message_of(reply, "llm").calls
         text = reply.content
         if "<think>" in text and "</think>" not in text and any(one.startswith(TEXT_CALL) for one in executed):
@@ -253,20 +247,20 @@ class _Rebuilding:
         if "<tool_call>" not in rest or (native and not read):
             is_broken = bool(native) and not all(_members(call.arguments) is not None for call in native)
             content = read_turn(rest).content if "<response>" in rest and not native else rest if thought else text
-            return _ReadCompletion(reasoning, content, native, is_broken)
+            return Said(reasoning, content, native), is_broken
         self._how.add("text_calls")
         try:
             written = read_turn(text)
         except ArenaError:
             content = rest.partition("<tool_call>")[0].strip() if read else text
-            return _ReadCompletion(reasoning, content, (*native, *read), is_broken=True)
+            return Said(reasoning, content, (*native, *read)), True
         if [call.name for call in written.calls] == [call.name for call in read]:
             read = [
                 msgspec.structs.replace(call, arguments=one.arguments)
                 for call, one in zip(read, written.calls, strict=True)
             ]
         is_broken = not all(_members(call.arguments) is not None for call in read) or not read
-        return _ReadCompletion(reasoning, written.content, (*native, *read), is_broken)
+        return Said(reasoning, written.content, (*native, *read)), is_broken
 
     def _take(self, call: Call, executed: list[ExecutedCall]) -> ExecutedCall | None:
         """The execution of a model's call: by the id under which the host matched it, else (the record has no id for an

@@ -34,11 +34,6 @@ def as_kind(value: object, kind: type[T], place: str) -> T:
         raise ArenaError("V2097", f"{place}: {error}") from error
 
 
-def as_id(value: object) -> str:
-    """A text or whole number as text, "" for null. Raises ArenaError V2097."""
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else as_kind(value, str, "id")
-
-
 def json_text(value: object, place: str) -> str:
     """A string as it is, any other value as JSON text. Raises ArenaError V2097 for what JSON can't say."""
     if isinstance(value, str):
@@ -277,8 +272,9 @@ def first_of(row: dict[str, Any], keys: Sequence[str]) -> Any:
 
 
 def id_of(row: dict[str, Any]) -> str:
-    """The id of a call or result, "" without. Raises ArenaError V2097."""
-    return as_id(first_of(row, _ID_KEYS))
+    """The id of a call or result, a text or whole number, as text; "" without. Raises ArenaError V2097."""
+    value = first_of(row, _ID_KEYS)
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else as_kind(value, str, "id")
 
 
 def read_messages(value: object) -> list[Message]:

@@ -22,10 +22,11 @@ import functools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
-from foundation.canonical import UNREADABLE_JSON, content_hash
+from foundation.canonical import UNREADABLE_JSON, content_hash, objects_in
 from foundation.errors import ArenaError
 from harness.chat import Call, Message
 from problems.clusters import NO_CATALOGUE, SIMILARITY_MIN_E4, ProductClasses, answer_marks, content_words, title_key
@@ -71,14 +72,17 @@ def query_of(call: Call) -> str:
 
 @functools.lru_cache(maxsize=1024)  # every reading of a trace asks for its queries again
 def _query(arguments: str) -> str:
-    try:
-        decoded = msgspec.json.decode(arguments)
-    except (msgspec.DecodeError, RecursionError):
-        return ""
-    if not isinstance(decoded, dict):
-        return ""
-    text = next((value for key in _QUERY_KEYS if isinstance(value := decoded.get(key), str)), "")
+    fields = json_fields(arguments)
+    text = next((value for key in _QUERY_KEYS if isinstance(value := fields.get(key), str)), "")
     return " ".join(text.casefold().split())
+
+
+def json_fields(text: str) -> dict[str, Any]:
+    """The fields of a JSON object; none of any other text, such as one that was cut."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError):
+        return {}
 
 
 def _are_named(speaking: Sequence[Message]) -> bool:
@@ -192,15 +196,10 @@ def recommended_ids(arguments: str, *, is_strict: bool) -> tuple[str, ...]:
     Strict is what the tool itself reads: `product_ids` as one comma-separated text. Foreign corpora also write a list
     of texts, or `product_id` (docs/benchmark.md#traces-met-elsewhere).
     """
-    try:
-        decoded = msgspec.json.decode(arguments)
-    except (msgspec.DecodeError, RecursionError):
-        return ()
-    if not isinstance(decoded, dict):
-        return ()
-    value = decoded.get("product_ids")
+    fields = json_fields(arguments)
+    value = fields.get("product_ids")
     if not is_strict:
-        value = decoded.get("product_id") if value is None else value
+        value = fields.get("product_id") if value is None else value
         if isinstance(value, list) and all(isinstance(one, str) for one in value):
             value = ",".join(value)
     return parse_recommendation(value)[0]
@@ -445,13 +444,6 @@ def _titles(trace: Trace, ids: Sequence[str]) -> tuple[str, ...]:
 def _products(content: str) -> Iterator[dict[str, object]]:
     """The objects of a result, however deep lists of them lie."""
     try:
-        waiting = [msgspec.json.decode(content)]
+        return objects_in(msgspec.json.decode(content))
     except (msgspec.DecodeError, RecursionError):
-        return
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, dict):
-            yield value
-            waiting += [one for one in value.values() if isinstance(one, list | dict)]
-        elif isinstance(value, list):
-            waiting += value
+        return iter(())

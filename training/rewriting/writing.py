@@ -207,20 +207,17 @@ def thought_chat(timeline: CallTimeline, thoughts: Sequence[str]) -> Chat:
 
 
 class LiftedShard(msgspec.Struct, frozen=True, kw_only=True):
-    """A shard in which runs with thoughts stand as if the model had chosen their calls; alone, or among the others.
-    Calling it reads it."""
+    """A shard in which runs with thoughts stand as if the model had chosen their calls. Calling it reads it."""
 
     shard: Shard
     rewrites: Mapping[str, Rewrite]  # by the trace's id
     prompt: str
-    is_alone: bool = False
 
     def __call__(self) -> Iterator[Trace | Quarantined]:
         """Its rows, in order; a run whose thoughts do not stand is quarantined."""
         for row in self.shard():
             if not isinstance(row, ExecutedTrace) or (made := self.rewrites.get(row.trace_id)) is None:
-                if not self.is_alone:
-                    yield row
+                yield row
                 continue
             timeline = timeline_of(row)
             reason = broken(made, timeline) if timeline else "its calls are in no order"
@@ -230,12 +227,11 @@ class LiftedShard(msgspec.Struct, frozen=True, kw_only=True):
                 yield lifted(row, timeline, made.thoughts, self.prompt, made.by)
 
 
-def with_rewrites(sources: Sources, folders: Sequence[Path], prompt: str, *, is_alone: bool = False) -> Sources:
+def with_rewrites(sources: Sources, folders: Sequence[Path], prompt: str) -> Sources:
     """Sources in which runs with thoughts are lifted; without folders, as they are. The lineage names the files of
     thoughts beside the exports.
 
-    `prompt` is the system prompt of the lifted rows; `is_alone` leaves every other run out. Raises ArenaError V2120 for
-    a file that can't be read.
+    `prompt` is the system prompt of the lifted rows. Raises ArenaError V2120 for a file that can't be read.
     """
     if not folders:
         return sources
@@ -250,10 +246,7 @@ def with_rewrites(sources: Sources, folders: Sequence[Path], prompt: str, *, is_
                 "V2120", f"{folder / THOUGHTS}: {wrong}", fix="give the unchanged folder of `arena corpus rewrite`"
             ) from None
         hashes.add(hashlib.sha256(data).hexdigest())
-    shards = tuple(
-        LiftedShard(shard=with_calls(shard), rewrites=rewrites, prompt=prompt, is_alone=is_alone)
-        for shard in sources.shards
-    )
+    shards = tuple(LiftedShard(shard=with_calls(shard), rewrites=rewrites, prompt=prompt) for shard in sources.shards)
     return msgspec.structs.replace(sources, shards=shards, hashes=tuple(sorted(hashes)))
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from training.corpus.gates import json_fields
 from training.model import EpisodeResult, Rollout
 
 NAME_SHARE = 0.5  # of a step's match; the rest is its arguments
@@ -49,15 +50,11 @@ def reward_of(
     if teacher is None or tool_weight == 0:
         return Reward(value=outcome, outcome=outcome, tool_match=None)
     ours = [turn.tools for turn in rollout.turns]
-    matches = match_steps(ours, teacher)
+    # each of our steps against the teacher's of the same place; 0 beyond the teacher's last
+    matches = tuple(match_step(step, teacher[at]) if at < len(teacher) else 0.0 for at, step in enumerate(ours))
     match = sum(matches) / max(len(ours), len(teacher), 1)
     value = (1 - tool_weight) * outcome + tool_weight * match
     return Reward(value=value, outcome=outcome, tool_match=match, steps=matches)
-
-
-def match_steps(ours: Sequence[Step], teacher: Sequence[Step]) -> tuple[float, ...]:
-    """Each of our steps against the teacher's step of the same place; 0 beyond the teacher's last."""
-    return tuple(match_step(step, teacher[place]) if place < len(teacher) else 0.0 for place, step in enumerate(ours))
 
 
 def match_step(ours: Step, theirs: Step) -> float:
@@ -83,12 +80,12 @@ def match_step(ours: Step, theirs: Step) -> float:
 def match_call(ours: ToolUse, theirs: ToolUse) -> float:
     """0 for another tool; else half for the name and half for the arguments, in [0, 1].
 
-    Arguments: mean over all names either side gives; token F1 for search queries, F1 of the ids for lists of them,
-    exact equality for everything else.
+    Arguments: mean over all names either side gives; F1 of the lower-cased words of search queries, F1 of the ids for
+    lists of them, exact equality for everything else.
     """
     if not ours[0] or ours[0] != theirs[0]:
         return 0.0
-    given, wanted = _fields(ours[1]), _fields(theirs[1])
+    given, wanted = json_fields(ours[1]), json_fields(theirs[1])
     names = given.keys() | wanted.keys()
     if not names:
         return 1.0
@@ -96,17 +93,12 @@ def match_call(ours: ToolUse, theirs: ToolUse) -> float:
     for name in names:
         mine, other = given.get(name), wanted.get(name)
         if name in QUERY_KEYS and isinstance(mine, str) and isinstance(other, str):
-            hits += token_f1(mine, other)
+            hits += _f1(*(Counter(_WORD.findall(text.lower())) for text in (mine, other)))
         elif name in ID_KEYS and mine is not None and other is not None:
             hits += _f1(Counter(set(_listed(mine))), Counter(set(_listed(other))))
         else:
             hits += mine is not None and str(mine) == str(other)
     return NAME_SHARE + (1 - NAME_SHARE) * hits / len(names)
-
-
-def token_f1(ours: str, theirs: str) -> float:
-    """F1 of two texts as bags of words, lower-cased; 1 when neither has a word."""
-    return _f1(*(Counter(_WORD.findall(text.lower())) for text in (ours, theirs)))
 
 
 def group_advantages(rewards: Sequence[Reward]) -> tuple[float, ...]:
@@ -160,11 +152,3 @@ def _listed(value: Any) -> list[str]:
     """The ids of a list, or of a text with commas between them."""
     parts = value if isinstance(value, list) else str(value).split(",")
     return [str(part).strip() for part in parts]
-
-
-def _fields(arguments: str) -> dict[str, Any]:
-    try:
-        fields = msgspec.json.decode(arguments)
-    except msgspec.DecodeError:
-        return {}
-    return fields if isinstance(fields, dict) else {}

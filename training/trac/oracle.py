@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from math import comb
@@ -30,14 +30,14 @@ from harness.agents.registry import baseline_source
 from harness.catalogue.port import Catalogue, SearchRequest
 from harness.inference.port import ModelReply
 from harness.trace import Completion
-from judge.citations import QUOTE_LENGTH_MAX, QUOTE_LENGTH_MIN, is_verbatim
+from judge.citations import check_quote
 from judge.parse import RefusedReplyError
 from judge.render import DEFAULT_CAPS, RenderedTrace, SpanKind, cut_span, neutral_name, neutral_text, span_text
 from problems.model import Problem, RewardItem
 from problems.titles import TitleMatcher
 from training.corpus.gates import answered
 from training.corpus.model import Trace
-from training.rollouts.rollout import InProcessSandbox, OwnEndpoint, for_each
+from training.rollouts.rollout import InProcessSandbox, OwnEndpoint
 from training.trac.asking import Answer, Asker, Chat, Price, Usage, is_of_trace, prompt_tokens_bound, read_json
 
 Dimension = Literal["intent", "search", "observation", "justification", "supervisor"]
@@ -151,11 +151,7 @@ def check_annotation(text: str, trace: RenderedTrace, dimension: Dimension) -> A
         raise RefusedReplyError(f"{len(reply.citations)} citations are not 1 to {CITATIONS_MAX}")
     spans = {span.number: span for span in trace.spans}
     for one in reply.citations:
-        length = len(" ".join(one.quote.split()))
-        if not QUOTE_LENGTH_MIN <= length <= QUOTE_LENGTH_MAX:
-            raise RefusedReplyError(f"a quote for span {one.span} has {length} characters")
-        if one.span not in spans or not is_verbatim(one.quote, spans[one.span].content):
-            raise RefusedReplyError(f"the quote {one.quote[:60]!r} does not stand in span {one.span}")
+        check_quote(one.quote, one.span, spans)
     kinds = QUESTIONS[dimension][1]
     if not any(spans[one.span].kind in kinds for one in reply.citations):
         raise RefusedReplyError(f"no citation is of a span of kind {' or '.join(kinds)}")
@@ -365,10 +361,6 @@ class Oracle:
     catalogue: Catalogue
     titles: TitleMatcher
     asker: Asker
-
-    def judge_all(self, traces: Sequence[Trace], *, parallel: int = 1) -> Iterator[TrialVerdict]:
-        """What becomes of each trace, in their order. Raises as `judge`."""
-        return for_each(traces, self.judge, parallel)
 
     def judge(self, trace: Trace) -> TrialVerdict:
         """What becomes of one trace.

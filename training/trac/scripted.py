@@ -17,6 +17,7 @@ from harness.inference.port import ModelReply
 from harness.inference.reply import read_reply
 from harness.inference.scripted.model import MODELS, complete
 from judge.citations import QUOTE_LENGTH_MIN
+from training.corpus.gates import json_fields
 
 ANNOTATOR = "scripted-annotator"
 _SPAN = re.compile(r"^\[\[span (\d+) \| (\w+)(.*)\]\]\n((?:\| .*\n?)*)", re.MULTILINE)
@@ -75,7 +76,7 @@ def _spans(shown: str) -> list[tuple[int, str, str]]:
 
 def _searches(spans: list[tuple[int, str, str]]) -> list[dict[str, object]]:
     """The arguments of each search."""
-    return [_object(content) for _, header, content in spans if header.startswith("call") and _SEARCH in header]
+    return [json_fields(content) for _, header, content in spans if header.startswith("call") and _SEARCH in header]
 
 
 def _annotation(system: str, spans: list[tuple[int, str, str]]) -> dict[str, object]:
@@ -115,7 +116,7 @@ def _thought(shown: dict[str, object]) -> str:
     titles = [_titles(step["result"]) for step in done]
     last = next(iter(titles[-1].values()), "") if titles else ""
     seen = f"The first of what came back is {last}. " if last else ""
-    arguments = _object(call["arguments"])
+    arguments = json_fields(call["arguments"])
     match call["tool"]:
         case "find_product":
             words = _plain(str(arguments.get("q", ""))) or "what was asked for"
@@ -133,14 +134,6 @@ def _thought(shown: dict[str, object]) -> str:
                 f"{seen}Before anything is chosen, the details have to be looked at next to what the shopper asked for:"
                 f" {_plain(str(shown['request']))[:300]}."
             )
-
-
-def _object(text: str) -> dict[str, object]:
-    """A JSON object; an empty one for any other text, such as one that was cut."""
-    try:
-        return msgspec.json.decode(text, type=dict[str, object])
-    except msgspec.DecodeError:
-        return {}
 
 
 def _titles(result: str) -> dict[str, str]:
