@@ -12,7 +12,6 @@ from typing import Annotated, Literal, Protocol
 import msgspec
 from msgspec import Meta
 
-from harness.chat import Message
 from problems.model import Bucket
 
 TrainingStage = Literal["sft", "rejection", "teacher", "kto", "grpo"]
@@ -62,13 +61,6 @@ class Sampler(Protocol):
     def sample(self, prompt_ids: tuple[int, ...], decode: Decode, seed: int) -> Sampled:
         """One turn. Raises ArenaError for a sampler that is away (upstream) or broken (validator)."""
         ...
-
-
-class ParsedTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """A sampled turn as text and calls. A call that is not well formed is in `malformed`, with why."""
-
-    message: Message
-    malformed: tuple[str, ...] = ()
 
 
 class RolloutTurn(msgspec.Struct, frozen=True, kw_only=True):

@@ -70,7 +70,9 @@ class Stock:
         """The scripted expert's successes on the problems of a pool, as traces of the arena."""
         problems = self.bench.problems if pool == "train" else self.bench.dev
         lines = [self.bench.ask(job, ScriptedUpstream(), EXPERT, EPISODE) for job in jobs_of(problems, 1, 0)]
-        return [with_pool(trace_of(line), pool) for line in lines if line.result.is_success]
+        found = [trace_of(line) for line in lines if line.result.is_success]
+        replace = msgspec.structs.replace
+        return [replace(one, facts=replace(one.facts, pool=pool, cluster_id=one.facts.problem_id)) for one in found]
 
     def recipe(self, stage: str, more: str = "") -> Recipe:
         """A small recipe of one stage."""
@@ -122,12 +124,6 @@ def split(problems: Sequence[Problem]) -> dict[str, tuple[Problem, ...]]:
     for place, name in enumerate(sorted(clusters)):
         pools[("train", "dev", "train", "eval")[place % 4]] += [by_id[one] for one in clusters[name]]
     return {name: tuple(members) for name, members in pools.items()}
-
-
-def with_pool(trace: Trace, pool: CorpusPool = "train") -> Trace:
-    """The trace as a release of that pool would have it."""
-    facts = msgspec.structs.replace(trace.facts, pool=pool, cluster_id=trace.facts.problem_id)
-    return msgspec.structs.replace(trace, facts=facts)
 
 
 def shortest(traces: Iterable[Trace], count: int) -> list[Trace]:

@@ -101,7 +101,7 @@ def test_a_bridge_starts_with_every_token_that_was_sampled(codec: Qwen3Codec) ->
     assert bridged is not None and bridged[: len(prompt) + len(sampled)] == prompt + sampled
     added = codec.decode(bridged[len(prompt) + len(sampled) :])
     assert "<tool_response>" in added and added.endswith("<|im_start|>assistant\n")
-    assert [call.name for call in codec.parse(sampled).message.calls] == ["find_product"]
+    assert [call.name for call in codec.parse(sampled).calls] == ["find_product"]
 
 
 CALL = '<tool_call>\n{"name": "a", "arguments": {}}\n</tool_call>'
@@ -124,8 +124,8 @@ def test_a_turn_is_read_as_the_parser_of_the_server_reads_it(
     codec: Qwen3Codec, text: str, calls: list[tuple[str, str]]
 ) -> None:
     parsed = codec.parse((*codec.tokenizer.encode(text), codec.stop_id))
-    assert [(call.name, call.arguments) for call in parsed.message.calls] == calls
-    assert bool(calls) or (text == parsed.message.content and len(parsed.malformed) == 1)
+    assert [(call.name, call.arguments) for call in parsed.calls] == calls
+    assert bool(calls) or text == parsed.content
 
 
 def test_a_template_that_renders_otherwise_is_refused_at_once(tmp_path: Path) -> None:

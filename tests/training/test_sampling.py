@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -101,13 +101,6 @@ def test_suppressed_tokens_are_never_drawn_and_the_stop_token_ends_a_turn(
     assert len(cut.token_ids) == 6 and cut.finish == "length"
 
 
-def counted_tokens(model: Any) -> list[int]:
-    """Grows by the number of tokens of each forward pass."""
-    seen: list[int] = []
-    model.model.embed_tokens.register_forward_hook(lambda _, given, __: seen.append(given[0].numel()))
-    return seen
-
-
 @pytest.mark.parametrize("temperature", [1.0, 0.9])
 def test_a_trainer_agrees_with_every_logprob_of_rows_that_come_and_go_with_much_and_little_of_their_own(
     stock: Stock, model: Any, temperature: float
@@ -133,7 +126,8 @@ def test_a_trainer_agrees_with_every_logprob_of_rows_that_come_and_go_with_much_
 
 def test_a_turn_computes_only_what_its_conversation_and_others_have_not(stock: Stock) -> None:
     model = stock.load()
-    seen = counted_tokens(model)
+    seen: list[int] = []  # the number of tokens of each forward pass
+    model.model.embed_tokens.register_forward_hook(lambda _, given, __: seen.append(given[0].numel()))
     sampler = stock.sampler(model, batch_rows=4)
     prompt = (*range(100, 160), *range(200, 230))
     first = sampler.sample(prompt, SHORT, 0)
@@ -156,19 +150,6 @@ def local(stock: Stock) -> Any:
     return stock.sampler(stock.load())
 
 
-@pytest.fixture(scope="module")
-def double(stock: Stock, local: Any) -> VllmDouble:
-    return VllmDouble(lambda model, prompt, decode, seed: local.sample(prompt, decode, seed))
-
-
-@pytest.fixture(scope="module")
-def vllm(stock: Stock, double: VllmDouble) -> Iterator[VllmSampler]:
-    with serve(double) as url:
-        sampler = VllmSampler(url, "base", stock.codec, timeout_s=60)
-        yield sampler
-        sampler.close()
-
-
 def prompt_of(stock: Stock, place: int = 0) -> tuple[int, ...]:
     problem = stock.bench.problems[place]
     messages = (Message(role="system", content="You shop."), Message(role="user", content=problem.query))
@@ -178,11 +159,10 @@ def prompt_of(stock: Stock, place: int = 0) -> tuple[int, ...]:
 # -- vLLM's protocol
 
 
-def test_the_server_is_asked_in_ids_and_told_what_must_not_be_drawn(
-    stock: Stock, vllm: VllmSampler, double: VllmDouble, local: Any
-) -> None:
-    prompt = prompt_of(stock, 1)
-    found = vllm.sample(prompt, SHORT, 9)
+def test_the_server_is_asked_in_ids_and_told_what_must_not_be_drawn(stock: Stock, local: Any) -> None:
+    prompt, double = prompt_of(stock, 1), VllmDouble(lambda *given: local.sample(*given[1:]))
+    with serve(double) as url:
+        found = VllmSampler(url, "base", stock.codec).sample(prompt, SHORT, 9)
     assert found == local.sample(prompt, SHORT, 9)
     asked = double.requests[-1]
     assert tuple(asked["prompt"]) == prompt and asked["return_token_ids"] is True

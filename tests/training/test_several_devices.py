@@ -6,7 +6,6 @@ accelerate shares out rows but no weights, whatever its config asks for.
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 import torch
 
 from foundation.errors import ArenaError
-from tests.training.stage_runs import engine_processes
+from tests.training.stage_runs import engine_processes, lines_of
 from tests.training.stock import RECIPES, Stock, corpus_of, reopen_stock, shortest
 from training.models.opening import open_run
 from training.recipe import parse_recipe, read_recipe
@@ -48,7 +47,7 @@ def no_teacher(plan: object) -> object:
 
 
 def losses_of(run: Path) -> list[float]:
-    lines = [json.loads(line) for line in (run / "log.jsonl").read_text("utf-8").splitlines()]
+    lines = lines_of(run)
     steps = [line["step"] for line in lines if "loss" in line]
     assert steps == list(range(1, len(steps) + 1))  # each once: one process writes
     return [line["loss"] for line in lines if "loss" in line]

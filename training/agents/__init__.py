@@ -24,8 +24,6 @@ def make_reentry(name: str, weights_sha256: str, policy: Policy) -> tuple[str, s
     """
     model_id = f"{name}@{weights_sha256[:16]}"
     source = distilled_source()
-    if source.count(_BLANK) != 1:
-        raise ValueError("the agent file has no place for its model")
     inference = msgspec.structs.replace(policy.inference, models=(*policy.inference.models, model_id))
     listed = msgspec.structs.replace(policy, name=f"{policy.name}+{name}", inference=inference)
     return model_id, source.replace(_BLANK, f'MODEL = "{model_id}"'), listed

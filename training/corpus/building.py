@@ -536,26 +536,17 @@ class Mix(msgspec.Struct, frozen=True, kw_only=True):
     voucher_times: int = 3
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.corpus_share_e4 <= WHOLE_E4 or self.voucher_times < 1:
-            raise ValueError("a share lies between 0 and 10,000, and every row stands at least once")
-
 
 MixRow = tuple[str, Bucket | None]  # a row to be mixed: a key of its own in its part, and its bucket
 Draw = tuple[bool, int]  # a row of the mix: whether it is the corpus', and its index there
 
 
 def mix(corpus: Sequence[MixRow], rollouts: Sequence[MixRow], recipe: Mix) -> tuple[Draw, ...]:
-    """The rows to train on, shuffled by the seed.
-
-    The largest mix of the recipe's shares, to within one row. Raises ValueError when a part that is to have a share
-    has no rows.
-    """
+    """The rows to train on, shuffled by the seed: the largest mix of the recipe's shares, to within one row. None where
+    a part that is to have a share has no rows."""
     parts = (_copies("corpus", corpus, recipe), _copies("rollouts", rollouts, recipe))
     shares = (recipe.corpus_share_e4, WHOLE_E4 - recipe.corpus_share_e4)
     total = min(len(part) * WHOLE_E4 // share for part, share in zip(parts, shares, strict=True) if share)
-    if not all(part for part, share in zip(parts, shares, strict=True) if share):
-        raise ValueError("a part that the recipe asks for has no rows")
     from_corpus = total * shares[0] // WHOLE_E4
     taken = [*parts[0][:from_corpus], *parts[1][: total - from_corpus]]
     return tuple(draw for _, draw in sorted(taken, key=lambda one: _lot(recipe.seed, "order", one[0])))

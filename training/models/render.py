@@ -19,7 +19,7 @@ from typing import Any
 from foundation.errors import ArenaError
 from harness.chat import Call, Message, chat_row
 from training.corpus.tokens import served_tools
-from training.model import ParsedTurn, TokenRow, UnfitRowError
+from training.model import TokenRow, UnfitRowError
 
 # The template writes it before a last turn of text that has no reasoning; a policy that thinks freely never does.
 EMPTY_THOUGHT = "<think>\n\n</think>\n\n"
@@ -83,9 +83,9 @@ def _reading_defect(run: tuple[int, ...], turn: Message, codec: Qwen3Codec) -> s
     read = codec.parse(run)
     thought, said = _thought_and_said(turn)
     # Earlier turns lose their reasoning where the template strips it; what is there must be the turn's own.
-    if read.message.content.strip() != said or read.message.reasoning.strip() not in ("", thought):
+    if read.content.strip() != said or read.reasoning.strip() not in ("", thought):
         return "reads back as other text"
-    if [call.name for call in read.message.calls] != [call.name for call in turn.calls]:
+    if [call.name for call in read.calls] != [call.name for call in turn.calls]:
         return "reads back with other calls"
     return None
 
@@ -98,20 +98,20 @@ def _thought_and_said(turn: Message) -> tuple[str, str]:
     return thought.partition(_THOUGHT_END)[0].rpartition("<think>")[2].strip(), said.strip()
 
 
-def read_calls(text: str) -> tuple[tuple[Call, ...], tuple[str, ...]]:
+def read_calls(text: str) -> tuple[Call, ...]:
     """The calls of a turn's text as vLLM's `hermes` parser reads them, which serves re-entered models: every block has
     to be JSON with a name and arguments, or none is a call; thoughts are searched too, and the last block needs no end.
-    Beside them why there is none. Source: vllm/tool_parsers/hermes_tool_parser.py."""
+    Source: vllm/tool_parsers/hermes_tool_parser.py."""
     blocks = [closed or rest for closed, rest in _CALLS.findall(text)]
     try:
         read = [json.loads(block) for block in blocks]
         written = [(one["name"], json.dumps(one["arguments"], ensure_ascii=False)) for one in read]
-        if not all(isinstance(name, str) for name, _ in written):
-            raise TypeError("the name of a call is not text")
-    except (ValueError, TypeError, LookupError, RecursionError) as error:
-        return (), (f"{type(error).__name__}: {error}",)
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return ()
+    if not all(isinstance(name, str) for name, _ in written):
+        return ()
     named = enumerate(written)
-    return tuple(Call(id=f"call-{i}", name=name, arguments=given, emitter="llm") for i, (name, given) in named), ()
+    return tuple(Call(id=f"call-{i}", name=name, arguments=given, emitter="llm") for i, (name, given) in named)
 
 
 # Written by the template alone; sampled inside a turn they would forge the conversation's frame.
@@ -192,22 +192,21 @@ class Qwen3Codec:
             raise UnfitRowError(f"{trace_id[:12]}: no assistant turn to learn")
         return TokenRow(trace_id=trace_id, token_ids=tuple(sample.token_ids), mask=mask, prompt_length=mask.index(1))
 
-    def parse(self, token_ids: tuple[int, ...]) -> ParsedTurn:
+    def parse(self, token_ids: tuple[int, ...]) -> Message:
         """A sampled turn: its text, reasoning and calls, as the endpoint of a race reads them (`read_calls`)."""
         ids = token_ids[: token_ids.index(self.stop_id)] if self.stop_id in token_ids else token_ids
         text = self.decode(ids)
-        calls, malformed = read_calls(text)
+        calls = read_calls(text)
         said = text[: text.find(_CALL_START)] if calls else text
         thought, end, after = said.partition(_THOUGHT_END)
         if not end and (calls or "<think>" not in said):
             thought, after = "", said
-        message = Message(
+        return Message(
             role="assistant",
             content=after.strip(),
             reasoning=thought.partition("<think>")[2].strip() or thought.strip(),
             calls=calls,
         )
-        return ParsedTurn(message=message, malformed=malformed)
 
     def bridge(
         self, prompt_ids: tuple[int, ...], sampled: tuple[int, ...], messages: tuple[Message, ...], tools: str

@@ -137,9 +137,9 @@ class TokenUpstream:
         parsed = self._codec.parse(sampled.token_ids)
         self._turn += 1
         calls = tuple(  # in the form that a race gives them to the agent
-            msgspec.structs.replace(call, arguments=arguments_text(call.arguments)) for call in parsed.message.calls
+            msgspec.structs.replace(call, arguments=arguments_text(call.arguments)) for call in parsed.calls
         )
-        reply = chat_row(msgspec.structs.replace(parsed.message, reasoning="", calls=calls))
+        reply = chat_row(msgspec.structs.replace(parsed, reasoning="", calls=calls))
         self._sent, self._ids, self._sampled = (*messages, _message(reply)), prompt, sampled.token_ids
         tokens = TurnTokens(
             is_continued=is_continued,
@@ -150,8 +150,8 @@ class TokenUpstream:
         finish = "length" if sampled.finish == "length" else "tool_calls" if calls else "stop"
         return ModelReply(
             model=self._sampler.version,
-            content=parsed.message.content,
-            reasoning=parsed.message.reasoning,
+            content=parsed.content,
+            reasoning=parsed.reasoning,
             calls=tuple(EmittedCall(call_id=call.id, name=call.name, arguments=call.arguments) for call in calls),
             finish_reason=finish,
             prompt_tokens=len(prompt),

@@ -317,14 +317,11 @@ class _TurnTrainer(GRPOTrainer):  # type: ignore[misc]
         self._gaps.append(gaps.abs())
         # The first step, and each that begins with a renewed policy: all is scored, and no update has moved it yet.
         if self.state.global_step == self._renewed_at and len(self._gaps) == self.args.steps_per_generation:
-            self._compare_logprobs(torch.cat(self._gaps))
+            sampled = torch.cat(self._gaps)
+            gap = float(sampled.mean()) if sampled.numel() else 0.0
+            self._metrics["train"]["logprob_gap"].append(gap)
+            require_same_policy(gap, self._recipe.guards)
         return loss
-
-    def _compare_logprobs(self, gaps: torch.Tensor) -> None:
-        """Before an update moves it, the trained policy is the one that sampled: do the two say so?"""
-        gap = float(gaps.mean()) if gaps.numel() else 0.0
-        self._metrics["train"]["logprob_gap"].append(gap)
-        require_same_policy(gap, self._recipe.guards)
 
 
 def _widened(row: torch.Tensor, width: int) -> torch.Tensor:

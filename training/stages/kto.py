@@ -47,7 +47,7 @@ def train_kto(
     model, parent_sha256 = open_parent(recipe)
     # An adapter switched off is its own reference; else the engine would take the base model's folder for the parent.
     reference = None if recipe.lora.r else open_parent(recipe)[0]
-    watch = KtoWatch(folder, recipe, emission_rate, _start_rate(folder, recipe, emission_rate, model))
+    watch = KtoWatch(folder, emission_rate, _start_rate(folder, recipe, emission_rate, model))
     config = KTOConfig(
         **engine_arguments(recipe, folder.engine, lr=recipe.optim.lr),
         beta=recipe.kto.beta,
@@ -81,11 +81,9 @@ class KtoWatch(Watch):
     `start_rate` is the parent's emission rate.
     """
 
-    def __init__(
-        self, folder: RunFolder, recipe: Recipe, emission_rate: EmissionRate | None, start_rate: float
-    ) -> None:
+    def __init__(self, folder: RunFolder, emission_rate: EmissionRate | None, start_rate: float) -> None:
         super().__init__(folder)
-        self._recipe, self._rate, self._start_rate = recipe, emission_rate, start_rate
+        self._recipe, self._rate, self._start_rate = folder.recipe, emission_rate, start_rate
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **rest: Any) -> Any:
         """Sample `dev` with the policy as it is."""

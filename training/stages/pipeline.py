@@ -123,10 +123,7 @@ def by_step(rows: TokenRows) -> TokenRows:
 
 
 def blend(corpus: TokenRows, rollouts: TokenRows, recipe: Mix) -> TokenRows:
-    """Rows of both parts in the recipe's shares and order (`training.corpus.building`; paper B.3 and B.4).
-
-    Raises ValueError when a part that is to have a share has no rows.
-    """
+    """Rows of both parts in the recipe's shares and order (`training.corpus.building`; paper B.3 and B.4)."""
     first, second = (
         [(f"{row.trace_id}/{place}", row.bucket) for place, row in enumerate(part.rows)] for part in (corpus, rollouts)
     )
