@@ -485,6 +485,7 @@ def write_filtered(
     if empty := [arm.name for arm, one, _ in arms if not one.kept]:
         raise ArenaError("V2147", "" if len(arms) == 1 else f"under {', '.join(empty)}")
     count, total = 0, sum(one.kept for one in filtered.decisions)
+    is_counted = any("tokens" not in rules.off for rules in filtered.task.arms)
 
     def counted(rows: Iterable[CorpusRow]) -> Iterator[CorpusRow]:
         nonlocal count
@@ -505,7 +506,7 @@ def write_filtered(
                         rules=arm.rules,
                         sources=filtered.sources.hashes,
                         is_trusted_unsigned=filtered.sources.is_trusted_unsigned,
-                        tokenizer_sha256=counter_of(filtered.task),
+                        tokenizer_sha256=open_counter(filtered.task.tokenizer).identity if is_counted else "",
                         partition_sha256=partition_sha256,
                         code_commit=code_commit,
                         rows_sha256="",
@@ -518,12 +519,6 @@ def write_filtered(
     except sqlite3.Error as wrong:
         raise ArenaError("V2027", f"{out}: {wrong}") from None
     return tuple(built)
-
-
-def counter_of(task: Task) -> str:
-    """What tokens are counted by; "" where nothing counts them."""
-    is_counted = any("tokens" not in rules.off for rules in task.arms)
-    return open_counter(task.tokenizer).identity if is_counted else ""
 
 
 WHOLE_E4 = 10_000

@@ -123,11 +123,6 @@ def calls_of(trace: Trace) -> Iterator[Call]:
             yield from message.calls
 
 
-def visible_text(message: Message) -> str:
-    """What an assistant turn says beside its thinking: its content after the last closed, before an open `<think>`."""
-    return message.content.rpartition("</think>")[2].partition("<think>")[0].strip()
-
-
 def is_unjudged(trace: Trace) -> bool:
     """Whether a trace is of a source that no judge reads."""
     return JUDGE in trace.missing
@@ -152,7 +147,8 @@ def _stops_thinking(trace: Trace) -> bool:
     if last_call is None or last_call.name not in (RECOMMEND, TERMINATE):
         return True
     last = trace.messages[-1]
-    return last.role == "assistant" and not last.calls and not visible_text(last)
+    said = last.content.rpartition("</think>")[2].partition("<think>")[0]  # beside its thinking
+    return last.role == "assistant" and not last.calls and not said.strip()
 
 
 def is_paired(messages: Sequence[Message]) -> bool:

@@ -27,7 +27,7 @@ from training.models.render import Qwen3Codec
 from training.recipe import Recipe
 from training.run import weights_sha256
 
-TIMEOUT_S = 600.0
+TIMEOUT_S = 600.0  # of a whole reply
 _SUPPRESSED = -100.0  # logit bias: the strongest the protocol allows
 _REPLY_BYTES = 64 << 20  # of one reply: the ids of prompt and turn, and a logprob for each token
 
@@ -58,13 +58,11 @@ class _Models(msgspec.Struct, frozen=True):
 class VllmSampler:
     """A `training.model.Sampler` over one model of a vLLM server. Thread-safe: the server batches what is asked."""
 
-    def __init__(self, base_url: str, model: str, codec: Qwen3Codec, *, timeout_s: float = TIMEOUT_S) -> None:
-        """`base_url` with its version path (`http://host:8000/v1`); `model` as the server names it; `timeout_s` bounds
-        a whole reply."""
+    def __init__(self, base_url: str, model: str, codec: Qwen3Codec) -> None:
+        """`base_url` with its version path (`http://host:8000/v1`); `model` as the server names it."""
         self._model, self._codec = model, codec
         self._loaded: set[str] = set()  # adapters of ours
-        self._timeout_s = timeout_s
-        self._client = BoundedClient(base_url=base_url.rstrip("/") + "/", silence_s=timeout_s, connect_s=timeout_s)
+        self._client = BoundedClient(base_url=base_url.rstrip("/") + "/", silence_s=TIMEOUT_S, connect_s=TIMEOUT_S)
 
     @property
     def version(self) -> str:
@@ -159,7 +157,7 @@ class VllmSampler:
 
     def _ask(self, method: str, path: str, fields: dict[str, Any] | None) -> bytes:
         try:
-            response = self._client.ask(method, path, json=fields, bytes_max=_REPLY_BYTES, within_s=self._timeout_s)
+            response = self._client.ask(method, path, json=fields, bytes_max=_REPLY_BYTES, within_s=TIMEOUT_S)
         except UnfitAnswerError as error:
             raise ArenaError("U3003", f"{self._client.base_url}{path}: {error}") from error
         except httpx2.HTTPError as error:
