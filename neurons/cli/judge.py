@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,42 +31,6 @@ if TYPE_CHECKING:
 
 
 AT_ONCE = 4  # traces judged at the same time
-RubricPolicyOption = Annotated[str, typer.Option("--policy", help="Shipped policy or JSON file whose rubric judges.")]
-
-
-@dataclass(frozen=True)
-class PanelFlags:
-    """Which models judge, and where."""
-
-    models: Annotated[str, typer.Option(help="Comma-separated models instead of the policy's panel.")] = ""
-    base_url: Annotated[
-        str,
-        typer.Option(
-            help="OpenAI-compatible endpoint of the panel, or one for each model, comma-separated in their order; "
-            "empty: the scripted judge. The key is read from OPENAI_API_KEY."
-        ),
-    ] = ""
-
-    def judges(self, rubric: Rubric, meter: JudgeMeter) -> tuple[Judge, ...]:
-        """The rubric's judges: at the endpoints, or scripted ones without.
-
-        Raises ArenaError U3020 for a model that is not scripted and has no endpoint, V2030 for other endpoints.
-        """
-        from judge.client import OpenAIJudge
-        from neurons.worker.ports import open_judges
-
-        if not self.base_url:
-            return tuple(MeteredJudge(judge, meter) for judge in open_judges(rubric, None))
-        places = [place.strip() for place in self.base_url.split(",")]
-        if len(places) not in (1, len(rubric.models)):
-            detail = f"--base-url names {len(places)} endpoints for {len(rubric.models)} models"
-            raise ArenaError("V2030", f"{detail}: give one, or one for each")
-        key = os.environ.get("OPENAI_API_KEY", "")
-        pairs = zip(rubric.models, itertools.cycle(places), strict=False)
-        judges = (OpenAIJudge(model=model, base_url=place, api_key=key) for model, place in pairs)
-        return tuple(MeteredJudge(judge, meter) for judge in judges)
-
-
 app = typer.Typer(
     help="""Measure the judge.
 
@@ -84,10 +47,17 @@ def judge() -> None:
 
 @command(app)
 def calibrate(
-    panel: PanelFlags,
     out: Annotated[Path | None, typer.Option(help="Folder for result and rows.", file_okay=False)] = None,
     check: Annotated[Path | None, typer.Option(help="Check this signed calibration.json instead.", exists=True)] = None,
-    policy: RubricPolicyOption = "demo",
+    policy: Annotated[str, typer.Option("--policy", help="Shipped policy or JSON file whose rubric judges.")] = "demo",
+    models: Annotated[str, typer.Option(help="Comma-separated models instead of the policy's panel.")] = "",
+    base_url: Annotated[
+        str,
+        typer.Option(
+            help="OpenAI-compatible endpoint of the panel, or one for each model, comma-separated in their order; "
+            "empty: the scripted judge. The key is read from OPENAI_API_KEY."
+        ),
+    ] = "",
     traces: Annotated[int, typer.Option(min=1, help="Judge only so many, spread over all.")] = 100_000,
     hotkey: Annotated[
         str,
@@ -116,8 +86,8 @@ def calibrate(
     if out is None:
         raise typer.BadParameter("name the folder of the result", param_hint="--out")
     signer = WalletFlags(wallet_hotkey=hotkey).open() if hotkey else None
-    rubric, meter = rubric_of(policy, panel.models), JudgeMeter()
-    judges = panel.judges(rubric, meter)
+    rubric, meter = rubric_of(policy, models), JudgeMeter()
+    judges = _judges(rubric, base_url, meter)
     with show_progress(is_quiet=is_json()) as progress:
         with open_shop() as shop:
             every = recipes()
@@ -141,6 +111,26 @@ def calibrate(
     else:
         write_whole(out / "calibration.json", msgspec.json.encode(found))
     show(found, _calibration_lines(found))
+
+
+def _judges(rubric: Rubric, base_url: str, meter: JudgeMeter) -> tuple[Judge, ...]:
+    """The rubric's judges: at the endpoints, or scripted ones without.
+
+    Raises ArenaError U3020 for a model that is not scripted and has no endpoint, V2030 for other endpoints.
+    """
+    from judge.client import OpenAIJudge
+    from neurons.worker.ports import open_judges
+
+    if not base_url:
+        return tuple(MeteredJudge(judge, meter) for judge in open_judges(rubric, None))
+    places = [place.strip() for place in base_url.split(",")]
+    if len(places) not in (1, len(rubric.models)):
+        detail = f"--base-url names {len(places)} endpoints for {len(rubric.models)} models"
+        raise ArenaError("V2030", f"{detail}: give one, or one for each")
+    key = os.environ.get("OPENAI_API_KEY", "")
+    pairs = zip(rubric.models, itertools.cycle(places), strict=False)
+    judges = (OpenAIJudge(model=model, base_url=place, api_key=key) for model, place in pairs)
+    return tuple(MeteredJudge(judge, meter) for judge in judges)
 
 
 def _check(file: Path, rubric: Rubric) -> None:
