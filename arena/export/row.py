@@ -324,12 +324,8 @@ def _words(content: str, calls: Sequence[ChatCall]) -> _Words:
     """What is compared when a turn is sent back: agents drop thinking, and write arguments out anew."""
     closed, end, after = content.rpartition("</think>")  # a search for an end that is not there is made from each start
     text = _THINKING.sub("", closed + end) + after
-    return broken_apart(text).strip(), tuple((call.function.name, _plain(call.function.arguments)) for call in calls)
-
-
-def _plain(arguments: str) -> str:
-    """Arguments without layout, as the host sends them back."""
-    return foreign_text(orjson.loads(broken_apart(object_text(arguments))))
+    sent = ((call.function.name, broken_apart(object_text(call.function.arguments))) for call in calls)
+    return broken_apart(text).strip(), tuple((name, foreign_text(orjson.loads(arguments))) for name, arguments in sent)
 
 
 def _is_same_text(sent: str, recorded: str) -> bool:

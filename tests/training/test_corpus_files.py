@@ -183,10 +183,6 @@ def under(day: Path, rules: Rules, names: tuple[str, ...]) -> Filtered:
     return filter_sources(sources, Task(arms=(rules,)), arms_of(rules, names), Guard())
 
 
-def code_of(caught: pytest.ExceptionInfo[ArenaError]) -> str:
-    return caught.value.failure.code
-
-
 def test_an_arm_by_tokens_has_as_many_as_the_first_and_never_more(day: Path, tmp_path: Path) -> None:
     def tokens(folder: str) -> int:
         return sum(row.tokens or 0 for row in read_rows(Path(folder)))
@@ -203,9 +199,8 @@ def test_an_arm_by_tokens_has_as_many_as_the_first_and_never_more(day: Path, tmp
 def test_an_arm_that_keeps_nothing_stops_all_of_them_before_a_byte(day: Path, tmp_path: Path) -> None:
     found = under(day, Rules(tokens_max=1), names=("no_tokens",))
     assert [one.kept > 0 for one in found.funnels] == [False, True]
-    with pytest.raises(ArenaError, match="under full") as caught:
+    with pytest.raises(ArenaError, match=r"V2147.*under full"):
         write_filtered(found, tmp_path / "study", Guard(), **ORIGIN)
-    assert code_of(caught) == "V2147"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -51,12 +51,6 @@ from training.corpus.model import Quarantined, Rebuilt, Rules, Trace
 from training.models.render import Qwen3Codec
 
 
-def refusal(work: Callable[[], object]) -> str:
-    with pytest.raises(ArenaError) as raised:
-        work()
-    return raised.value.failure.code
-
-
 @pytest.fixture(scope="module")
 def opened(day: Path) -> Export:
     return open_export(day, verify)
@@ -92,7 +86,8 @@ def test_the_block_of_the_page_reads_a_whole_export(day: Path) -> None:
 def test_a_message_of_no_known_role_is_refused_by_code() -> None:
     run = Run([says(content="Yes.")])
     run.chat({"role": "narrator", "content": "Once."})
-    assert refusal(lambda: as_trace(run.body())) == "V2097"
+    with pytest.raises(ArenaError, match="V2097"):
+        as_trace(run.body())
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from training.rollouts.rollout import (
     Job,
     TokenUpstream,
     jobs_of,
-    read_result,
+    read_line,
     read_rollout,
 )
 
@@ -74,7 +74,7 @@ def test_every_prompt_is_the_last_one_and_what_was_sampled_and_what_the_tools_sa
     assert [len(turn.tools) for turn in rollout.turns] == [1, 2, 1]
     assert {p for p, bit in zip(rollout.logprobs, rollout.mask, strict=True) if bit} == {-0.5}
     assert {p for p, bit in zip(rollout.logprobs, rollout.mask, strict=True) if not bit} == {0.0}
-    result = read_result(job, evaluation)
+    result = read_line(job, evaluation, "[]").result
     assert result.reward == 0.0 and result.steps == 3
 
 
@@ -86,7 +86,7 @@ def test_a_conversation_that_outgrows_the_context_is_counted_and_is_no_crash(sto
     sampler = Told(stock, *[call("find_product", '{"q":"tee"}')] * 8)
     decode = msgspec.structs.replace(EPISODE, context_tokens_max=room)
     evaluation = run_job(stock, job, sampler, decode)
-    result = read_result(job, evaluation)
+    result = read_line(job, evaluation, "[]").result
     assert result.is_overflow and result.reward == 0.0 and len(sampler.prompts) < 8
     assert read_rollout(evaluation) is not None
 
@@ -97,7 +97,7 @@ def test_a_prompt_that_an_agent_rewrites_is_rendered_afresh_and_is_no_rollout(st
     sampler = Told(stock, call("find_product", '{"q":"tee"}'), "Done.")
     evaluation = run_job(stock, job, sampler, source=forgetful)
     assert read_rollout(evaluation) is None
-    assert read_result(job, evaluation).reward == 0.0
+    assert read_line(job, evaluation, "[]").result.reward == 0.0
     assert sampler.prompts[0] == sampler.prompts[1]
 
 

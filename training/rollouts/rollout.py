@@ -240,17 +240,6 @@ def read_line(
     job: Job, evaluation: Evaluation, tools: str, *, rollout: Rollout | None = None, episode_ms: int | None = None
 ) -> EpisodeLine:
     """The episode of an evaluation; `tools` are the schemas of its profile, `episode_ms` the time that it took."""
-    return EpisodeLine(
-        result=read_result(job, evaluation, episode_ms),
-        query=job.problem.query,
-        messages=messages_of(evaluation.body),
-        tools=tools,
-        rollout=rollout,
-    )
-
-
-def read_result(job: Job, evaluation: Evaluation, episode_ms: int | None = None) -> EpisodeResult:
-    """What came of an episode, from its evaluation."""
     body, outcome = evaluation.body, evaluation.outcome
     failures = [getattr(event, "failure", None) for event in body.events]
     result = EpisodeResult(
@@ -272,22 +261,22 @@ def read_result(job: Job, evaluation: Evaluation, episode_ms: int | None = None)
             episode_ms=episode_ms,
         ),
     )
-    if not isinstance(outcome, OutcomeScore):
-        return result
-    return msgspec.structs.replace(
-        result,
-        reward=outcome.reward_e4 / _UNIT,
-        is_success=outcome.is_success,
-        is_gt_exact=outcome.is_gt_exact,
-        rule=outcome.rule_e4 / _UNIT,
-        axes={
-            axis: (
-                sum(getattr(slot, axis).hits for slot in outcome.slots),
-                sum(getattr(slot, axis).total for slot in outcome.slots),
-            )
-            for axis in AXES
-        },
-    )
+    if isinstance(outcome, OutcomeScore):
+        result = msgspec.structs.replace(
+            result,
+            reward=outcome.reward_e4 / _UNIT,
+            is_success=outcome.is_success,
+            is_gt_exact=outcome.is_gt_exact,
+            rule=outcome.rule_e4 / _UNIT,
+            axes={
+                axis: (
+                    sum(getattr(slot, axis).hits for slot in outcome.slots),
+                    sum(getattr(slot, axis).total for slot in outcome.slots),
+                )
+                for axis in AXES
+            },
+        )
+    return EpisodeLine(result=result, query=job.problem.query, messages=messages_of(body), tools=tools, rollout=rollout)
 
 
 def read_rollout(evaluation: Evaluation) -> Rollout | None:
