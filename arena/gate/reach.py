@@ -153,7 +153,7 @@ class _Reach:
         parent, line = self.parents[node], node.lineno
         called = isinstance(parent, ast.Call) and parent.func is node
         if meaning in MODULES:
-            is_asked = isinstance(parent, ast.Compare) and _is_identity(parent)
+            is_asked = isinstance(parent, ast.Compare) and all(isinstance(op, ast.Is | ast.IsNot) for op in parent.ops)
             is_read = (
                 isinstance(parent, ast.Call) and self.meaning(parent.func) == ".getattr" and parent.args[:1] == [node]
             )
@@ -419,10 +419,6 @@ def _names_by_data(node: ast.expr) -> bool:
         case ast.List(elts=rows) | ast.Tuple(elts=rows):
             return any(_names_by_data(row.elts[0] if isinstance(row, _DISPLAYS) and row.elts else row) for row in rows)
     return not isinstance(node, ast.Constant)
-
-
-def _is_identity(node: ast.Compare) -> bool:
-    return all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops)
 
 
 def _is_made_plainly(call: ast.Call) -> bool:

@@ -121,9 +121,10 @@ async def export(
 
     Every record up to the newest signed checkpoint stands in OUT/log, whole or as a stub with its reason, so that
     `arena records verify --export OUT` can check the lot on any machine, without a store. OUT/README.md is a dataset
-    card: what is in it, and how to read it. Nothing of a race goes out before its release, nor a winner's source before
-    its embargo has ended. With --wallet.hotkey, the log's own, the manifest is signed too, and with it what was left
-    out: `arena corpus build` wants that. OUT appears when it is whole; stopped half-way, give the command again.
+    card: what is in it, and how to read it. Nothing of a race goes out before its release, nor traces and the
+    winner's source before its embargo has ended. With --wallet.hotkey, the log's own, the manifest is signed too, and
+    with it what was left out: `arena corpus build` wants that. OUT appears when it is whole; stopped half-way, give
+    the command again.
 
     arena records export --out day1 --format parquet --format messages
 

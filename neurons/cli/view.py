@@ -53,7 +53,7 @@ class FoundTraces(NamedTuple):
     missing: tuple[str, ...] = ()
 
 
-async def evaluations_of(
+async def _evaluations_of(
     store: PostgresStore, validator: str, race: str
 ) -> list[tuple[SignedRecord, EvaluationRecord]]:
     """The evaluations of a log, or of all; `race` "" takes every race. Each with its record."""
@@ -64,25 +64,6 @@ async def evaluations_of(
             if isinstance(content, RecordContent) and isinstance(content.payload, EvaluationRecord):
                 found.append((record, content.payload))
     return found
-
-
-async def policies_of(store: PostgresStore, validator: str) -> dict[str, Policy]:
-    """By hash, the policies that the settlements of a log, or of all, state."""
-    from arena.export.agents import settlements_in
-
-    names = await logs_of(store, validator)
-    return {policy.policy_sha256: policy for name in names async for *_, policy in settlements_in(store, name)}
-
-
-async def body_and_verdicts(
-    store: PostgresStore, validator: str, body_sha256: str
-) -> tuple[EvaluationBody, list[Verdict | UnscoredVerdict]] | None:
-    """A body and the verdicts on it in a log, the oldest first; None where the body is missing."""
-    stored = await store.body(body_sha256, validator)
-    if stored is None:
-        return None
-    on_body = [decode_content(one.content).payload for one in await store.verdicts_on([body_sha256], validator)]
-    return decode_body(stored.content), [one.verdict for one in on_body if isinstance(one, VerdictRecord)]
 
 
 def traces_of_file(path: Path) -> FoundTraces:
@@ -105,26 +86,30 @@ async def traces_of_store(
 ) -> FoundTraces | None:
     """Those of a race, or the one that a number or the beginning of an id names; None where there is nothing. `explain`
     says what problems asked."""
+    from arena.export.agents import settlements_in
     from arena.export.assembly import counted_rubric
     from arena.view.reading import TraceView, chain_fact, view_trace
     from neurons.race.sentences import names_of
 
-    found = (await evaluations_of(store, validator, which))[:TRACES_MAX]
+    found = (await _evaluations_of(store, validator, which))[:TRACES_MAX]
     if not found:
         one = await find_record(store, which, validator)
         if one is None or not isinstance(one[1], RecordContent) or not isinstance(one[1].payload, EvaluationRecord):
             return None
         found = [(one[0], one[1].payload)]
-    names, policies = names_of(await store.submissions()), await policies_of(store, validator)
+    names, stated = names_of(await store.submissions()), await logs_of(store, validator)
+    policies = {each.policy_sha256: each for log in stated async for *_, each in settlements_in(store, log)}
     logs = {record.validator for record, _ in found}
     points = {name: await store.checkpoints(name) for name in logs}
     traces, missing = list[tuple[TraceView, EvaluationBody]](), list[str]()
     for record, evaluation in found:
-        judged = await body_and_verdicts(store, record.validator, evaluation.body_sha256)
-        if judged is None:
+        stored = await store.body(evaluation.body_sha256, record.validator)
+        if stored is None:
             missing.append(f"record {record.seq}: its body is not stored")
             continue
-        body, verdicts = judged
+        judged = await store.verdicts_on([evaluation.body_sha256], record.validator)
+        on_body = [decode_content(one.content).payload for one in judged]
+        body, verdicts = decode_body(stored.content), [one.verdict for one in on_body if isinstance(one, VerdictRecord)]
         view = view_trace(
             body,
             name=str(record.seq),

@@ -89,7 +89,8 @@ class _BentUpstream(ScriptedUpstream):
 @pytest.mark.parametrize("bend", BENDS)
 def test_no_agent_is_charged_for_the_form_in_which_a_provider_sends_replies(bend: str) -> None:
     source = Path("harness/agents/examples/model_loop.py").read_text()
-    body = run(source, PROBLEMS[0], upstream=_BentUpstream(BENDS[bend]))
-    assert body.failure is None and body.is_agentic and is_success(body, PROBLEMS[0])
+    problem = problems()[0]
+    body = run(source, problem, upstream=_BentUpstream(BENDS[bend]))
+    assert body.failure is None and body.is_agentic and is_success(body, problem)
     written = [message for message in converse(body).messages if message.role == "assistant"]
     assert len(written) == body.totals.steps and all(message.origin is None for message in written)

@@ -42,6 +42,7 @@ from neurons.health.status import (
 )
 from neurons.node.reporting import next_deadline, serve_probes
 from tests.arena.tail_stand import free_port
+from tests.keys import generate_signer
 
 NOW_MS = 1_800_000_000_000  # Fri 15 Jan 2027 08:00 UTC
 HOUR_MS = 3_600_000

@@ -10,6 +10,7 @@ import subprocess
 import pytest
 from msgspec.structs import replace
 
+from arena.chain.keys import keypair_signer
 from arena.policies import PAPER
 from arena.race.schedule import qualified_within_ms
 from arena.records.log import agent_version_id
