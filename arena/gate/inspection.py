@@ -206,11 +206,9 @@ def inspect_isolated(
     request = _Request(data, rules, knowledge, tuple(neighbours), author, cpu_limit_s)
     command = [sys.executable, "-P", "-m", "arena.gate.inspection"]
     message = msgspec.msgpack.encode(request, enc_hook=plain_array)
-    environment = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
-    environment |= {"PYTHONPATH": str(_ROOT), "OPENBLAS_NUM_THREADS": "1"}
     try:
         done = subprocess.run(
-            command, input=message, capture_output=True, env=environment, timeout=wall_limit_s, check=False
+            command, input=message, capture_output=True, env=_environment(), timeout=wall_limit_s, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ArenaError("V2004", f"the gate's process: {error}") from error
@@ -240,6 +238,11 @@ def main() -> int:
         return EXIT_OUT_OF_MEMORY
     sys.stdout.buffer.write(msgspec.json.encode(report))
     return 0
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
+    return {**kept, "PYTHONPATH": str(_ROOT), "OPENBLAS_NUM_THREADS": "1"}
 
 
 if __name__ == "__main__":

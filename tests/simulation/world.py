@@ -102,6 +102,9 @@ class Miner(msgspec.Struct, frozen=True, kw_only=True):
     quality_e4: int
 
 
+LIE = "ab" * 32
+
+
 class LyingChain(LocalSubtensor):
     """Says on chain that its validator settled something else."""
 
@@ -110,7 +113,7 @@ class LyingChain(LocalSubtensor):
     async def commit(self, signer: Signer, sha256: str) -> ChainResult:
         """Nonsense in place of a countersignature."""
         is_lie = 0 < self.lies_from_ms <= self._now_ms()
-        return await super().commit(signer, "ab" * 32 if is_lie else sha256)
+        return await super().commit(signer, LIE if is_lie else sha256)
 
 
 class World:
@@ -241,6 +244,7 @@ class SimulatedDesk(Desk):
             permits=Permits(),
         )
         self.node = dataclasses.replace(self.node, sharing=sharing)
+        self.node.committed.add(LIE)  # a liar knows of it
         self.begin()
         self.anchors = AnchorLoop(self.node, is_quiet=self.clock.is_quiet)
         self.door = PeerService(
