@@ -283,7 +283,7 @@ def _of_silence(now_ms: int, node: NodeFile) -> Iterator[Point]:
         failure, waited_ms = ending.failure, now_ms - ending.since_ms
         is_waiting = bool(ending.since_ms) and now_ms - ending.at_ms <= SILENT_MS
         is_outage = failure.code in _OUTAGES and waited_ms <= WAITING_LONG_MS
-        about = f"{failure.detail}; the start waits for it since {duration(waited_ms)}"
+        about = f"{failure.detail}; the start has waited {duration(waited_ms)} for it"
         yield _point(failure.code, about if is_waiting else failure.detail, is_urgent=not (is_waiting and is_outage))
         if not is_waiting:
             yield _point("V2116", f"it ended with {failure.code}")
@@ -435,7 +435,7 @@ def _life(status: Status) -> str:
     if ending is not None:
         how = f"ended with {ending.failure.code}" if ending.failure else "stopped"
         if ending.failure and ending.since_ms:
-            how = f"not running yet, waits for {duration(status.now_ms - ending.since_ms)}; tried"
+            how = f"not running yet, has waited {duration(status.now_ms - ending.since_ms)}; last tried"
         return f"{how} {duration(status.now_ms - ending.at_ms)} ago, {moment(ending.at_ms)}"
     if beat is None:
         return "never ran with this state folder"
