@@ -147,8 +147,12 @@ _SNAPSHOT = text("select pg_export_snapshot()")
 _SERVER = text("show server_version")
 _NOW_MS = text("select (extract(epoch from now()) * 1000)::bigint")
 _HEADS = text("select validator, seq, hash from arena.head order by validator")
-_HOLDERS = text("select distinct validator from arena.body where content is null order by validator")
-_ELSEWHERE = text("select distinct sha256 from arena.body where validator = :validator and content is null")
+_OBJECTS = (
+    "(select validator, sha256 from arena.body where content is null union select validator, archive_sha256"
+    " from arena.record where archive_sha256 is not null) as object"
+)
+_HOLDERS = text(f"select distinct validator from {_OBJECTS} order by validator")
+_ELSEWHERE = text(f"select sha256 from {_OBJECTS} where validator = :validator")
 _HOTKEYS = text("select hotkey from arena.validator order by hotkey")
 _TABLES = text(
     "select relname from pg_class where relnamespace = 'arena'::regnamespace and relkind in ('r', 'p')"

@@ -46,6 +46,7 @@ from arena.records.port import (
     WeightsResult,
     WorkItem,
 )
+from arena.store.archive import read_contents, read_frames
 from arena.store.connect import Hold, Session, coded_errors, open_engine, require_server
 from arena.store.schema import SCHEMA_REVISION, revision
 from foundation.canonical import canonical_bytes
@@ -71,6 +72,7 @@ _VALIDATORS = (
     " select validator from log order by validator"
 )
 _LEAF = "seq, prev, sha256, signature"
+_CONTENT = "content, archive_sha256"
 # What verification reads goes by the whole key: a row that was doubled on another day is read as often as it stands.
 _BEHIND = "from arena.record where validator = :validator and (seq, day) > (:after_seq, :after_day)"
 # An append may last over midnight, and a clock may be set back behind it.
@@ -209,7 +211,7 @@ class PostgresStore:
         """Records of one validator, or of all this login may see (None), in (validator, seq) order, streamed; `page` is
         how many are read, and held, at a time."""
         query = (
-            f"select {_LEAF}, content from arena.record where validator = :validator and seq > :after_seq"
+            f"select {_LEAF}, {_CONTENT} from arena.record where validator = :validator and seq > :after_seq"
             " and (kind = any (:kinds) or :kinds is null) and (race_id = :race_id or :race_id is null)"
             " order by seq limit :page"
         )
@@ -217,8 +219,8 @@ class PostgresStore:
         for name in [validator] if validator is not None else await self.validators():
             last = after_seq
             while rows := await self._session.rows(query, validator=name, after_seq=last, **wanted):
-                for row in rows:
-                    yield _read_record(name, row)
+                for record in await self._records_of(name, rows):
+                    yield record
                 if len(rows) < page:
                     break
                 last = rows[-1].seq
@@ -227,34 +229,45 @@ class PostgresStore:
         self, validator: str, *, after_seq: int = 0, page: int = RECORDS_PER_PAGE
     ) -> AsyncIterator[Entry]:
         """Every row of one log in order, doubled ones too, with what each is filed under: what verification reads."""
-        query = f"select {_LEAF}, day, content, kind, race_id, body_sha256, {_IS_DATED} {_BEHIND}"
-        async for row in self._rows_behind(query, after_seq, page, validator=validator):
-            filing = Filing(row.kind, row.race_id, row.body_sha256.hex() if row.body_sha256 else "")
-            yield Entry(**_envelope(validator, row), content=row.content, filing=filing, is_dated=row.is_dated)
+        query = f"select {_LEAF}, day, {_CONTENT}, kind, race_id, body_sha256, {_IS_DATED} {_BEHIND}"
+        async for rows in self._pages_behind(query, after_seq, page, validator=validator):
+            contents = await read_contents(self._objects, validator, rows)
+            for row, content in zip(rows, contents, strict=True):
+                filing = Filing(row.kind, row.race_id, row.body_sha256.hex() if row.body_sha256 else "")
+                yield Entry(**_envelope(validator, row), content=content, filing=filing, is_dated=row.is_dated)
 
     async def leaves(self, validator: str, *, after_seq: int = 0, to_seq: int | None = None) -> AsyncIterator[Envelope]:
         """Leaves of one log in order, without contents: some ten times as fast to read as `records`."""
         query = f"select {_LEAF}, day {_BEHIND} and (seq <= :to_seq or :to_seq is null)"
-        async for row in self._rows_behind(query, after_seq, LEAVES_PER_PAGE, validator=validator, to_seq=to_seq):
-            yield Envelope(**_envelope(validator, row))
+        async for rows in self._pages_behind(query, after_seq, LEAVES_PER_PAGE, validator=validator, to_seq=to_seq):
+            for row in rows:
+                yield Envelope(**_envelope(validator, row))
 
     async def verdicts_on(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[SignedRecord]:
         """Every verdict record of a validator (None: ours) on these bodies, in log order."""
         rows = await self._session.rows(
-            f"select {_LEAF}, content from arena.record where validator = :validator"
+            f"select {_LEAF}, {_CONTENT} from arena.record where validator = :validator"
             " and kind = 'verdict' and body_sha256 = any (:body_sha256s) order by seq",
             validator=self._of(validator),
             body_sha256s=[bytes.fromhex(sha256) for sha256 in body_sha256s],
         )
-        return [_read_record(self._of(validator), row) for row in rows]
+        return await self._records_of(self._of(validator), rows)
 
-    async def _rows_behind(self, query: str, after_seq: int, page: int, **values: object) -> AsyncIterator[Row[Any]]:
+    async def _records_of(self, validator: str, rows: Sequence[Row[Any]]) -> list[SignedRecord]:
+        contents = await read_contents(self._objects, validator, rows)
+        return [
+            SignedRecord(**_envelope(validator, row), content=content)
+            for row, content in zip(rows, contents, strict=True)
+        ]
+
+    async def _pages_behind(
+        self, query: str, after_seq: int, page: int, **values: object
+    ) -> AsyncIterator[Sequence[Row[Any]]]:
         """Rows of a log behind a record, page by page in the order of number and day."""
         last_seq, last_day, query = after_seq, date.max, f"{query} order by seq, day limit :page"
         while True:
             rows = await self._session.rows(query, after_seq=last_seq, after_day=last_day, page=page, **values)
-            for row in rows:
-                yield row
+            yield rows
             if len(rows) < page:
                 return
             last_seq, last_day = rows[-1].seq, rows[-1].day
@@ -284,10 +297,7 @@ class PostgresStore:
             validator=name,
             body_sha256s=[bytes.fromhex(sha256) for sha256 in body_sha256s],
         )
-        elsewhere = sorted({row.sha256.hex() for row in rows if row.content is None})
-        if elsewhere and self._objects is None:
-            raise ArenaError("V2029", f"{len(elsewhere)} bodies of {name} lie in an object store, and none is named")
-        objects = await self._objects.get(name, elsewhere) if elsewhere and self._objects else {}
+        objects = await read_frames(self._objects, name, {row.sha256.hex() for row in rows if row.content is None})
         return [
             BodyFrame(body_sha256=row.sha256.hex(), content=content, size=row.size)
             for row in rows
@@ -563,10 +573,6 @@ class PostgresStore:
     def _read_lease(self, row: Row[Any]) -> Lease:
         about = {name: value for name, value in row._mapping.items() if name != "work"}
         return Lease(item=msgspec.json.decode(row.work, type=WorkItem), validator=self.validator, **about)
-
-
-def _read_record(validator: str, row: Row[Any]) -> SignedRecord:
-    return SignedRecord(**_envelope(validator, row), content=row.content)
 
 
 def _envelope(validator: str, row: Row[Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from arena.store.connect import owner_transaction, run_blocking
 from foundation.errors import ArenaError
 
-SCHEMA_REVISION = "0002"
+SCHEMA_REVISION = "0003"
 SCRAM_ITERATIONS = 4096
 
 _LOCK = text("select pg_advisory_xact_lock(hashtextextended('arena.migrate', 0))")

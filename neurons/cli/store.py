@@ -10,6 +10,7 @@ import contextlib
 import functools
 import secrets
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -17,6 +18,7 @@ import typer
 
 from arena.store.location import StoreLocation, write_location
 from arena.store.objects import folder_location, open_objects
+from foundation.errors import ArenaError
 from neurons.cli.exit_codes import EXIT_INTEGRITY
 from neurons.cli.options import StateDirOption, command, location_of, state_folder
 from neurons.cli.presenter import show, show_progress
@@ -155,6 +157,40 @@ async def restore(
     lines = [f"{rows['record']} records of {len(heads)} logs are back"]
     lines += [f"{name}  {dsn}" if owner_dsn else name for name, dsn in restored.roles.items()]
     show({"manifest": restored.manifest, "objects": restored.objects, "roles": shown}, lines, is_indented=True)
+
+
+@command(app)
+async def archive(
+    before: Annotated[
+        datetime, typer.Option(formats=["%Y-%m-%d"], help="The first day (UTC) that stays in the database.")
+    ],
+    owner_dsn: OwnerDsn = "",
+    state_dir: StateDirOption = None,
+) -> None:
+    """Move old days out of the database into the object store, while validators write.
+
+    arena store archive --before 2026-06-01 --state-dir DIR
+
+    Bodies and the contents of attempts, evaluations and verdicts go; numbers, hashes, signatures, settlements, releases
+    and races that are not released stay. Verification, exports and other validators read what was moved from there.
+    Needs the setting `bodies_url`; stopped half-way, it goes on where it was.
+    """
+    from arena.store.archive import archive as archive_days
+
+    of_node = location_of(owner_dsn, state_folder(state_dir))
+    if not of_node.objects:
+        fix = "set bodies_url (ARENA_BODIES_URL) to a folder or bucket and start the node again, then archive"
+        raise ArenaError("V2029", "this store has no object store to move to", fix=fix)
+    with _owned(owner_dsn, state_dir) as server, show_progress() as progress:
+        done = await archive_days(
+            server.owner_dsn,
+            before.date(),
+            open_objects(of_node.objects),
+            today=datetime.now(UTC).date(),
+            progress=progress,
+        )
+    counts = f"{done.records} records and {done.bodies} bodies"
+    show(done, [f"{counts} of {len(done.days)} days are in {done.objects}"])
 
 
 @contextlib.contextmanager
