@@ -155,6 +155,13 @@ class AttemptUsage(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[ModelUsage, ...]
 
 
+class StoreSize(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes that a database takes on its server's disk, and those of a day, by the week before today."""
+
+    bytes: int
+    day_bytes: int
+
+
 class UsageTotal(msgspec.Struct, frozen=True, kw_only=True):
     """Sums over the attempts of one agent in one race (or in qualifying) at one upstream with one model."""
 

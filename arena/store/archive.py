@@ -22,7 +22,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from arena.records.body import compress_bodies, restore_frame
 from arena.records.model import BodyFrame, StoredBody
-from arena.store.connect import owner_transaction
+from arena.records.port import StoreSize
+from arena.store.connect import Session, owner_transaction
 from arena.store.objects import BodyObjects
 from arena.store.schema import SCHEMA_REVISION, revision
 from foundation.errors import ArenaError
@@ -48,6 +49,12 @@ _RECORDS = text(
     " where o.validator = r.validator and o.race_id = r.race_id and o.kind = 'release'))"
     " and (validator, seq) > (:validator, :seq) order by validator, seq limit :page"
 )
+# The days before today are whole. A validator's login may ask for sizes, and read no partition.
+_SIZE = (
+    "select pg_database_size(current_database()) as bytes, coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint as"
+    " week from pg_class c, generate_series(1, 7) as ago, unnest(array['record_', 'body_']) as part"
+    " where c.relnamespace = 'arena'::regnamespace and c.relname = part || to_char(current_date - ago, 'YYYYMMDD')"
+)
 _MOVE = text("select arena.archive_day(:day, :validators, :seqs, :archives)")
 
 
@@ -58,6 +65,12 @@ class Archived(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     bodies: int
     objects: str  # the location
+
+
+async def read_size(session: Session) -> StoreSize:
+    """What the database of a connection takes, other validators' rows in it too. Raises ArenaError V2021."""
+    found = (await session.rows(_SIZE))[0]
+    return StoreSize(bytes=found.bytes, day_bytes=found.week // 7)
 
 
 async def read_contents(objects: BodyObjects | None, validator: str, rows: Sequence[Row[Any]]) -> list[bytes]:

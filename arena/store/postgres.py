@@ -41,12 +41,13 @@ from arena.records.port import (
     Requeue,
     StoredSource,
     StoredSubmission,
+    StoreSize,
     SubmissionState,
     UsageTotal,
     WeightsResult,
     WorkItem,
 )
-from arena.store.archive import read_contents, read_frames
+from arena.store.archive import read_contents, read_frames, read_size
 from arena.store.connect import Hold, Session, coded_errors, open_engine, require_server
 from arena.store.schema import SCHEMA_REVISION, revision
 from foundation.canonical import canonical_bytes
@@ -146,8 +147,7 @@ class PostgresStore:
         return Head(rows[0].seq, rows[0].hash.hex()) if rows else first_head(name)
 
     async def validators(self) -> list[str]:
-        """The hotkeys that have a log this login may see, sorted: its own, or all for the owner. A head, a record or a
-        checkpoint is enough."""
+        """The hotkeys that have a head, a record or a checkpoint that this login may see, sorted."""
         return [row.validator for row in await self._session.rows(_VALIDATORS)]
 
     async def append(
@@ -225,12 +225,10 @@ class PostgresStore:
                     break
                 last = rows[-1].seq
 
-    async def filed_records(
-        self, validator: str, *, after_seq: int = 0, page: int = RECORDS_PER_PAGE
-    ) -> AsyncIterator[Entry]:
+    async def filed_records(self, validator: str, *, after_seq: int = 0) -> AsyncIterator[Entry]:
         """Every row of one log in order, doubled ones too, with what each is filed under: what verification reads."""
         query = f"select {_LEAF}, day, {_CONTENT}, kind, race_id, body_sha256, {_IS_DATED} {_BEHIND}"
-        async for rows in self._pages_behind(query, after_seq, page, validator=validator):
+        async for rows in self._pages_behind(query, after_seq, RECORDS_PER_PAGE, validator=validator):
             contents = await read_contents(self._objects, validator, rows)
             for row, content in zip(rows, contents, strict=True):
                 filing = Filing(row.kind, row.race_id, row.body_sha256.hex() if row.body_sha256 else "")
@@ -272,6 +270,10 @@ class PostgresStore:
                 return
             last_seq, last_day = rows[-1].seq, rows[-1].day
 
+    async def size(self) -> StoreSize:
+        """What the database takes, and how fast it grows. Raises ArenaError V2021."""
+        return await read_size(self._session)
+
     # -- bodies
 
     async def body(self, body_sha256: str, validator: str | None = None) -> StoredBody | None:
@@ -286,10 +288,8 @@ class PostgresStore:
 
     async def frames(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[BodyFrame]:
         """Those of a validator's bodies (None: of our own) that are stored, as they are, every copy of a body that was
-        stored on several days; none for one whose object is missing. Their reader restores and checks them.
-
-        Raises ArenaError V2029 when they lie in an object store and this store was opened without one.
-        """
+        stored on several days; none for one whose object is missing. Their reader restores and checks them. Raises as
+        `read_frames`."""
         name = self._of(validator)
         rows = await self._session.rows(  # content is null where its object is to be read
             "select sha256, size, content from arena.body where validator = :validator"

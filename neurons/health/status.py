@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from arena.records.model import StoredCheckpoint
-from arena.records.port import WeightsResult
+from arena.records.port import StoreSize, WeightsResult
 from foundation.canonical import UNREADABLE_JSON
 from foundation.codes import (
     CHAIN_STANDS,
@@ -40,6 +40,7 @@ FILE_NAME = "node.json"
 _MODE = 0o600
 
 CHECKPOINT_EVERY_S, ANCHOR_EVERY_S = 600, 3_600  # between two signatures of a log that grew, and two anchors on chain
+DAYS_FORESEEN = 3_650  # beyond that a forecast of the disk says nothing
 BANK_DAYS_MIN = 30  # a stock of batches that lasts for fewer is warned of
 
 
@@ -218,6 +219,7 @@ class StoreFacts(msgspec.Struct, frozen=True, kw_only=True):
     race: RaceFacts | None = None
     open_qualifying: int = 0
     weights: tuple[WeightsResult, ...] = ()
+    size: StoreSize | None = None
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -407,7 +409,7 @@ def page(status: Status) -> str:
         rows += [("peers", peers if beat.peers else "none heard of")]
         rows += [("bank", bank or "made here when it is empty, or not measured")]
         rows += [("release", _release(beat.release))] if beat.release else []
-    rows.append(("disk", f"{status.disk_free_bytes / (1 << 30):.1f} GiB free"))
+    rows.append(("disk", _disk(status.disk_free_bytes, store.size if store else None)))
     lines += [f"  {name:<8}{text}" for name, text in rows]
     for heading, is_urgent in (("needs a person", True), ("mends itself", False)):
         points = [point for point in status.points if point.is_urgent is is_urgent]
@@ -452,6 +454,17 @@ def _chain(beat: Heartbeat, now_ms: int) -> str:
     place = "not registered" if chain.uid is None else f"uid {chain.uid}, {'' if chain.has_permit else 'NO '}permit"
     behind = chain.block - chain.finalized_block
     return f"{place}; block {chain.block} ({duration(now_ms - chain.grew_ms)} old, {behind} not final)"
+
+
+def _disk(free_bytes: int, size: StoreSize | None) -> str:
+    text = f"{free_bytes / (1 << 30):.1f} GiB free"
+    if size is None:
+        return text
+    text += f"; database {size.bytes / (1 << 30):.2f} GiB"
+    if not size.day_bytes:
+        return text
+    days = free_bytes // size.day_bytes
+    return f"{text}, {size.day_bytes / (1 << 20):.1f} MiB more a day: room for {min(days, DAYS_FORESEEN)} days"
 
 
 def _release(release: OperatorFacts) -> str:

@@ -208,6 +208,7 @@ async def read_store(store: PostgresStore, now_ms: int) -> StoreFacts:
         race=await read_race(store, now_ms),
         open_qualifying=await store.open_items(QUALIFYING, "qualifying"),
         weights=tuple(await store.weights_results(WEIGHTS_SHOWN)),
+        size=await store.size(),
     )
 
 

@@ -29,6 +29,7 @@ from foundation.errors import ArenaError, Failure
 from neurons.cli.records import app as records_app
 from neurons.cli.store import app
 from tests.arena.log_stand import HOST, Clock, attempt, episode, item
+from tests.arena.test_store_archive import age, filled
 from tests.postgres_stand import start_new
 
 ALICE, BOB = keypair_signer("//StoreAlice"), keypair_signer("//StoreBob")
@@ -143,6 +144,40 @@ def test_a_backup_restored_into_a_new_folder_verifies_and_goes_on(node: Path, fr
     asyncio.run(require_whole(location.dsn, open_objects(location.objects) if outside else None))
     server.stop()
     refused("V2027", "restore", fresh / "b", "--state-dir", fresh / "n")
+
+
+def test_old_days_are_archived_and_a_backup_brings_them_back(fresh: Path) -> None:
+    state_dir = fresh / "node"
+    server = start_new(state_dir)
+    dsn, objects = server.dsn_for(ALICE.hotkey), folder_location(state_dir / "objects")
+    write_location(state_dir, StoreLocation(kind="embedded", validator=ALICE.hotkey, dsn=dsn))
+    old_day = ("archive", "--before", "2026-03-02", "--state-dir", state_dir)
+    assert "set bodies_url" in refused("V2029", *old_day)
+    write_location(state_dir, StoreLocation(kind="embedded", validator=ALICE.hotkey, dsn=dsn, objects=objects))
+
+    async def fill_an_old_day() -> None:
+        store = await PostgresStore.open(dsn, ALICE.hotkey)
+        await filled(store, Sequencer(store, ALICE, Clock(), HOST))
+        await age(server, ALICE.hotkey)
+        await store.close()
+
+    async def require_log(state_dir: Path) -> None:
+        location = read_location(state_dir)
+        assert location is not None
+        store = await PostgresStore.open(location.dsn, ALICE.hotkey, objects=open_objects(location.objects))
+        report = await verify_store(store, verify)
+        assert report.is_ok and report.kinds["evaluation"] == 4, report.defects
+        await store.close()
+
+    asyncio.run(fill_an_old_day())
+    assert "6 records and 2 bodies of 1 days are in file://" in ok(*old_day)
+    assert "in use" in refused("V2025", "archive", "--before", "2999-01-01", "--state-dir", state_dir)
+    asyncio.run(require_log(state_dir))
+    ok("backup", "--out", fresh / "kept", "--state-dir", state_dir)
+    server.stop()
+    ok("restore", fresh / "kept", "--state-dir", fresh / "again")
+    start_embedded(fresh / "again")
+    asyncio.run(require_log(fresh / "again"))
 
 
 def test_a_backup_taken_while_validators_write_is_of_one_moment(fresh: Path) -> None:

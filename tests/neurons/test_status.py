@@ -16,7 +16,7 @@ from arena.policies import DEMO, PAPER
 from arena.race.machine import ChainRead, RaceState, open_race
 from arena.race.schedule import timeline
 from arena.records.model import StoredCheckpoint
-from arena.records.port import WeightsResult
+from arena.records.port import StoreSize, WeightsResult
 from arena.store.embedded import EmbeddedServer
 from arena.store.location import StoreLocation, write_location
 from foundation.codes import lookup
@@ -84,6 +84,7 @@ STORE = StoreFacts(
         open_items=3,
     ),
     weights=(OK,),
+    size=StoreSize(bytes=3 << 29, day_bytes=61 << 20),
 )
 
 
@@ -100,6 +101,8 @@ def test_a_node_that_is_well_needs_nobody_and_the_page_has_every_line() -> None:
         *("node", "rules", "chain", "log", "race", "work", "weights", "peers", "bank", "disk"),
     ]
     for part in ("uid 7, permit", "900 records", "890 signed 4 min ago", "2 verdicts owed", "40 days left", "aa" * 6):
+        assert part in shown
+    for part in ("100.0 GiB free; database 1.50 GiB, 61.0 MiB more a day", "room for 1678 days"):
         assert part in shown
 
 
