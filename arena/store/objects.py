@@ -33,6 +33,7 @@ from foundation.durable_files import replacing, sync_path
 from foundation.errors import ArenaError
 
 SUFFIX = ".zst"
+LOG, _SEQ_DIGITS = "log", 16  # where the copy of a log lies; names of one length, which sort as numbers
 MARKER, MARKED = "marker", b"bodies of agent-arena\n"
 AT_ONCE = 16
 _FETCHED_AT_ONCE = 4 << 20
@@ -92,6 +93,24 @@ class BodyObjects:
             if None in found:
                 await self._require_location(store, prefix)
         return {name: content for name, content in zip(body_sha256s, found, strict=True) if content is not None}
+
+    async def put_log_part(self, validator: str, last_seq: int, content: bytes) -> None:
+        """Write a part of the copy of a log (`arena.store.log_copy`) durably, under the last record it holds. Raises as
+        `put`."""
+        with _coded(self.location):
+            await self._write({_part_key(validator, last_seq): content})
+
+    async def log_parts(self, validator: str, after_seq: int) -> list[int]:
+        """The last records of the copy's parts that go beyond a record, in order. Raises as `get`."""
+        prefix = f"{prefix_of(validator)}/{LOG}"
+        with _coded(self.location):
+            pages = obstore.list(_opened(self._at), prefix=prefix, offset=_part_key(validator, after_seq))
+            return sorted([int(Path(meta["path"]).stem) async for page in pages for meta in page])
+
+    async def log_part(self, validator: str, last_seq: int) -> bytes:
+        """A part that `log_parts` named; b"" where it is gone since. Raises as `get`."""
+        with _coded(self.location):
+            return await self._get(_opened(self._at), _part_key(validator, last_seq)) or b""
 
     async def require_writable(self, validator: str) -> None:
         """Return when the store takes what this validator writes, and gives it back: tried with a marker beside its
@@ -224,6 +243,10 @@ def _open_bucket(url: SplitResult) -> S3Store:
         client_options={"timeout": REQUEST_TIMEOUT, "allow_http": (endpoint or "").startswith("http://")},
         retry_config={"max_retries": RETRIES, "retry_timeout": REQUEST_TIMEOUT},
     )
+
+
+def _part_key(validator: str, last_seq: int) -> str:
+    return f"{prefix_of(validator)}/{LOG}/{last_seq:0{_SEQ_DIGITS}d}{SUFFIX}"
 
 
 def _key(prefix: str, body_sha256: str) -> str:

@@ -93,9 +93,9 @@ class PostgresStore:
     """The store of one validator; of the logs of others it reads what its login may see."""
 
     def __init__(self, session: Session, validator: str, objects: BodyObjects | None = None) -> None:
-        self._session = session
+        self.session = session
         self.validator = validator  # the hotkey this store writes for
-        self._objects = objects
+        self.objects = objects
 
     @classmethod
     async def open(
@@ -136,19 +136,19 @@ class PostgresStore:
 
     async def close(self) -> None:
         """Close the connections, and let go of the hotkey."""
-        await self._session.close()
+        await self.session.close()
 
     # -- the log
 
     async def head(self, validator: str | None = None) -> Head:
         """The end of a validator's log (None: our own); `first_head` where it has none."""
         name = self._of(validator)
-        rows = await self._session.rows("select seq, hash from arena.head where validator = :validator", validator=name)
+        rows = await self.session.rows("select seq, hash from arena.head where validator = :validator", validator=name)
         return Head(rows[0].seq, rows[0].hash.hex()) if rows else first_head(name)
 
     async def validators(self) -> list[str]:
         """The hotkeys that have a head, a record or a checkpoint that this login may see, sorted."""
-        return [row.validator for row in await self._session.rows(_VALIDATORS)]
+        return [row.validator for row in await self.session.rows(_VALIDATORS)]
 
     async def append(
         self, records: Sequence[SignedRecord], bodies: Sequence[StoredBody] = (), finish: Lease | None = None
@@ -184,8 +184,8 @@ class PostgresStore:
             if record.seq != records[0].seq + place:
                 raise ArenaError("V2025", f"records of one append must follow each other, not {record.seq}")
         frames = await compress_bodies(bodies)
-        if self._objects and frames:  # durable before any row says so; an append that fails leaves harmless objects
-            await self._objects.put(self.validator, frames)
+        if self.objects and frames:  # durable before any row says so; an append that fails leaves harmless objects
+            await self.objects.put(self.validator, frames)
         rows = await self._call(
             "append",
             seq=records[0].seq,
@@ -194,7 +194,7 @@ class PostgresStore:
             signatures=[bytes.fromhex(record.signature) for record in records],
             body_sha256s=[bytes.fromhex(frame.body_sha256) for frame in frames],
             body_sizes=[frame.size for frame in frames],
-            bodies=[None if self._objects else frame.content for frame in frames],
+            bodies=[None if self.objects else frame.content for frame in frames],
             **ending,
         )
         return Head(rows[0].head_seq, rows[0].head_hash.hex())
@@ -218,7 +218,7 @@ class PostgresStore:
         wanted = {"kinds": list(kinds) or None, "race_id": race_id, "page": page}
         for name in [validator] if validator is not None else await self.validators():
             last = after_seq
-            while rows := await self._session.rows(query, validator=name, after_seq=last, **wanted):
+            while rows := await self.session.rows(query, validator=name, after_seq=last, **wanted):
                 for record in await self._records_of(name, rows):
                     yield record
                 if len(rows) < page:
@@ -229,7 +229,7 @@ class PostgresStore:
         """Every row of one log in order, doubled ones too, with what each is filed under: what verification reads."""
         query = f"select {_LEAF}, day, {_CONTENT}, kind, race_id, body_sha256, {_IS_DATED} {_BEHIND}"
         async for rows in self._pages_behind(query, after_seq, RECORDS_PER_PAGE, validator=validator):
-            contents = await read_contents(self._objects, validator, rows)
+            contents = await read_contents(self.objects, validator, rows)
             for row, content in zip(rows, contents, strict=True):
                 filing = Filing(row.kind, row.race_id, row.body_sha256.hex() if row.body_sha256 else "")
                 yield Entry(**_envelope(validator, row), content=content, filing=filing, is_dated=row.is_dated)
@@ -243,7 +243,7 @@ class PostgresStore:
 
     async def verdicts_on(self, body_sha256s: Sequence[str], validator: str | None = None) -> list[SignedRecord]:
         """Every verdict record of a validator (None: ours) on these bodies, in log order."""
-        rows = await self._session.rows(
+        rows = await self.session.rows(
             f"select {_LEAF}, {_CONTENT} from arena.record where validator = :validator"
             " and kind = 'verdict' and body_sha256 = any (:body_sha256s) order by seq",
             validator=self._of(validator),
@@ -252,7 +252,7 @@ class PostgresStore:
         return await self._records_of(self._of(validator), rows)
 
     async def _records_of(self, validator: str, rows: Sequence[Row[Any]]) -> list[SignedRecord]:
-        contents = await read_contents(self._objects, validator, rows)
+        contents = await read_contents(self.objects, validator, rows)
         return [
             SignedRecord(**_envelope(validator, row), content=content)
             for row, content in zip(rows, contents, strict=True)
@@ -264,7 +264,7 @@ class PostgresStore:
         """Rows of a log behind a record, page by page in the order of number and day."""
         last_seq, last_day, query = after_seq, date.max, f"{query} order by seq, day limit :page"
         while True:
-            rows = await self._session.rows(query, after_seq=last_seq, after_day=last_day, page=page, **values)
+            rows = await self.session.rows(query, after_seq=last_seq, after_day=last_day, page=page, **values)
             yield rows
             if len(rows) < page:
                 return
@@ -272,7 +272,7 @@ class PostgresStore:
 
     async def size(self) -> StoreSize:
         """What the database takes, and how fast it grows. Raises ArenaError V2021."""
-        return await read_size(self._session)
+        return await read_size(self.session)
 
     # -- bodies
 
@@ -291,13 +291,13 @@ class PostgresStore:
         stored on several days; none for one whose object is missing. Their reader restores and checks them. Raises as
         `read_frames`."""
         name = self._of(validator)
-        rows = await self._session.rows(  # content is null where its object is to be read
+        rows = await self.session.rows(  # content is null where its object is to be read
             "select sha256, size, content from arena.body where validator = :validator"
             " and sha256 = any (:body_sha256s) order by sha256, content is null, day",
             validator=name,
             body_sha256s=[bytes.fromhex(sha256) for sha256 in body_sha256s],
         )
-        objects = await read_frames(self._objects, name, {row.sha256.hex() for row in rows if row.content is None})
+        objects = await read_frames(self.objects, name, {row.sha256.hex() for row in rows if row.content is None})
         return [
             BodyFrame(body_sha256=row.sha256.hex(), content=content, size=row.size)
             for row in rows
@@ -325,7 +325,7 @@ class PostgresStore:
 
     async def checkpoints(self, validator: str | None = None, *, after_size: int = 0) -> list[StoredCheckpoint]:
         """The checkpoints of a validator (None: ours), by size."""
-        rows = await self._session.rows(
+        rows = await self.session.rows(
             "select size, coalesce(c.note, '') as note, coalesce(c.signed_ms, 0) as signed_ms,"
             " coalesce(a.block, 0) as anchor_block, coalesce(encode(a.note_sha256, 'hex'), '') as anchored_sha256"
             " from arena.checkpoint c full join arena.anchor a using (validator, size)"
@@ -449,7 +449,7 @@ class PostgresStore:
             " and state not in ('waiting', 'withdrawn', 'refused') order by ordinal limit :page"
         )
         after = 0
-        while rows := await self._session.rows(query, after=after, page=SOURCES_PER_PAGE):
+        while rows := await self.session.rows(query, after=after, page=SOURCES_PER_PAGE):
             for row in rows:
                 subject = Subject(**{name: row._mapping[name] for name in Subject.__struct_fields__})
                 yield StoredSource(validator=row.validator, subject=subject, source=row.source)
@@ -502,7 +502,7 @@ class PostgresStore:
             f" (select json_agg(s) from ({_SUBMISSION} and miner_hotkey = :hotkey order by ordinal) s)::text"
             " as submissions from spent where is_new"
         )
-        await self._session.require()
+        await self.session.require()
         rows = await self._rows(query, hotkey=hotkey, nonce_ns=nonce_ns, keep_ms=keep_ms, most=most, stream=stream)
         if not rows:
             return None
@@ -561,11 +561,11 @@ class PostgresStore:
 
     async def _call(self, function: str, **values: object) -> Sequence[Row[Any]]:
         """The rows that a writing function of ours returns."""
-        return await self._session.call(function, validator=self.validator, **values)
+        return await self.session.call(function, validator=self.validator, **values)
 
     async def _rows(self, query: str, **values: object) -> Sequence[Row[Any]]:
         """The rows of our own that a query finds."""
-        return await self._session.rows(query, validator=self.validator, **values)
+        return await self.session.rows(query, validator=self.validator, **values)
 
     def _of(self, validator: str | None) -> str:
         return self.validator if validator is None else validator

@@ -34,6 +34,7 @@ from arena.records.log import (
     sign_checkpoint,
 )
 from arena.records.model import StoredCheckpoint
+from arena.store.log_copy import write_copy
 from foundation.backoff import Backoff, NextTry
 from foundation.codes import HOTKEY_IN_USE
 from foundation.durable_files import replacing
@@ -124,6 +125,7 @@ class CheckpointLoop:
                 return self._last if self._last != before else None
             note = sign_checkpoint(checkpoint_of(hotkey, self._walk.tree), node.signer)
             made = StoredCheckpoint(validator=hotkey, size=self._walk.seq, note=note, signed_ms=node.now_ms())
+            await write_copy(node.store, made, self._last.size if self._last else 0)
             await node.store.put_checkpoint(made)
             self._note_last(made)
             text = f"the log is signed up to record {made.size:,}"

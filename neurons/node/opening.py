@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 import structlog
 
+from arena.chain.keys import verify
 from arena.chain.local import LocalSubtensor
 from arena.chain.opening import open_beacon, open_timelock
 from arena.chain.port import Subtensor, is_local
@@ -28,6 +29,7 @@ from arena.records.model import Conditions, HostFacts
 from arena.records.sequencer import Sequencer
 from arena.store.embedded import embedded_server
 from arena.store.location import StoreLocation, read_location, write_location
+from arena.store.log_copy import take_copy
 from arena.store.objects import BodyObjects, open_objects
 from arena.store.postgres import PostgresStore
 from foundation.codes import RUNTIME_UNKNOWN
@@ -285,8 +287,12 @@ async def _open_store(
         if named and not (objects and await objects.get(store.validator, named)):
             place = objects.location if objects else "it is empty"
             raise ArenaError("V2029", f"{place}, and bodies of this log lie elsewhere; copy them there first")
+        came = await take_copy(store, verify)
     except ArenaError as error:
         raise ArenaError(error.failure.code, f"bodies_url: {error.failure.detail}") from error
+    if came:
+        text = f"{came:,} records that this store lacked came back from {settings.bodies_url}"
+        structlog.get_logger().warning("log goes on from its copy", records=came, text=text)
     location = StoreLocation(kind=kind, validator=hotkey, dsn=dsn, objects=settings.bodies_url)
     write_location(settings.state_dir, location)
     return store, location

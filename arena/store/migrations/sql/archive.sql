@@ -36,3 +36,23 @@ begin
         and not exists (select from lease l where (l.validator, l.item_id) = (i.validator, i.item_id));
 end $f$;
 revoke execute on function arena.archive_day(date, text[], bigint[], bytea[]) from public;
+
+-- Ends work as attempts say that stand in a log and not yet in its store: their items are as the latest of them left them,
+-- held by nobody, and fences go on behind theirs. A fence only grows, and by no more than a life's attempts.
+create function arena.end_work(_validator text, _ids text[], _fences bigint[], _states text[]) returns void
+language plpgsql security definer set search_path = arena, pg_temp as $f$
+declare ahead bigint := (select max(f) from unnest(_fences) f);
+begin
+    perform require(_validator);
+    if ahead > (select last_value from fence) + 100000000 then
+        raise exception 'fence % is too far ahead', ahead using errcode = 'AR003';
+    end if;
+    update lease l set state = 'abandoned'
+        where l.validator = _validator and l.item_id = any (_ids) and l.state in ('open', 'lost');
+    update item i set state = g.state
+        from (select distinct on (id) id, state from unnest(_ids, _fences, _states) as g (id, fence, state) order by id, fence desc) g
+        where i.validator = _validator and i.item_id = g.id and i.state in ('open', 'leased');
+    perform setval('arena.fence', greatest(ahead, (select last_value from fence)));
+end $f$;
+revoke execute on function arena.end_work(text, text[], bigint[], text[]) from public;
+grant execute on function arena.end_work(text, text[], bigint[], text[]) to arena_validator;

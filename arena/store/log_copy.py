@@ -1,0 +1,115 @@
+"""A copy of a log in its object store, so that a store that was restored from a backup goes on where the log ended.
+
+Before anybody is shown a signed state of the log, the records up to it lie in the copy, beside their bodies. A store
+that is behind it takes them from there when its node starts, each signature and link checked, before anything is
+signed: a lost disk costs what no checkpoint covers yet, whose episodes run again. What arrived after the backup beside
+the log (submissions, costs) comes from miners and peers again, or is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import zstandard
+
+from arena.chain.port import Verifier
+from arena.records.body import LEVEL, decode_content, restore_frame
+from arena.records.log import message_of
+from arena.records.model import AttemptRecord, EvaluationRecord, SignedRecord, StoredBody, StoredCheckpoint
+from arena.records.port import WorkItem
+from arena.store.objects import BodyObjects
+from arena.store.postgres import PostgresStore
+from foundation.errors import ArenaError
+
+PART_BYTES = 8 << 20  # of contents in one part of a copy
+APPENDED_AT_ONCE = 64
+
+
+class LogPart(msgspec.Struct, frozen=True, array_like=True):
+    """Consecutive records of a log, and the signed state that they lead to; None where more of them follow first."""
+
+    records: tuple[SignedRecord, ...]
+    checkpoint: StoredCheckpoint | None
+
+
+async def write_copy(store: PostgresStore, checkpoint: StoredCheckpoint, after_seq: int) -> None:
+    """Copy the records of `store`'s own log behind `after_seq`, up to a checkpoint. A store without an object store has
+    no copy. Raises ArenaError V2021, V2028, V2029."""
+    if store.objects is None:
+        return
+    part: list[SignedRecord] = []
+    async for record in store.records(store.validator, after_seq=after_seq):
+        if record.seq > checkpoint.size:
+            break
+        if part and sum(len(each.content) for each in (*part, record)) > PART_BYTES:
+            await _put(store.objects, part, None)
+            part = []
+        part.append(record)
+    await _put(store.objects, part, checkpoint)
+
+
+async def take_copy(store: PostgresStore, verify_signature: Verifier) -> int:
+    """Append to `store`'s own log what its copy holds behind it, with bodies, checkpoints and the ends of the work that
+    made them; returns how many records. One that is stopped goes on at the next start.
+
+    Raises ArenaError V2080 where the copy is not this log's, or lacks a record or a body; V2021, V2028, V2029.
+    """
+    objects, head = store.objects, await store.head()
+    if objects is None:
+        return 0
+    first = head.seq
+    for name in await objects.log_parts(store.validator, head.seq):
+        part = _decode(name, await objects.log_part(store.validator, name))
+        records = [record for record in part.records if record.seq > head.seq]
+        if not records or (records[0].seq, records[0].prev) != (head.seq + 1, head.hash):
+            raise ArenaError("V2080", f"the copy in {objects.location} does not go on from record {head.seq} to {name}")
+        for at in range(0, len(records), APPENDED_AT_ONCE):
+            some = records[at : at + APPENDED_AT_ONCE]
+            for record in some:
+                if not verify_signature(store.validator, message_of(record), bytes.fromhex(record.signature)):
+                    raise ArenaError("V2080", f"record {record.seq} of the copy is not signed by {store.validator}")
+            payloads = [decode_content(record.content).payload for record in some]
+            await _end_work(store, (payload for payload in payloads if isinstance(payload, AttemptRecord)))
+            named = [payload.body_sha256 for payload in payloads if isinstance(payload, EvaluationRecord)]
+            head = await store.append(some, await _bodies(store, objects, named))
+        if part.checkpoint is not None:
+            await store.put_checkpoint(part.checkpoint)
+    return head.seq - first
+
+
+async def _put(objects: BodyObjects, records: list[SignedRecord], checkpoint: StoredCheckpoint | None) -> None:
+    content = msgspec.msgpack.encode(LogPart(tuple(records), checkpoint))
+    await objects.put_log_part(records[-1].validator, records[-1].seq, zstandard.compress(content, LEVEL))
+
+
+def _decode(name: int, frame: bytes) -> LogPart:
+    try:
+        return msgspec.msgpack.decode(restore_frame(frame, zstandard.frame_content_size(frame)), type=LogPart)
+    except (zstandard.ZstdError, msgspec.DecodeError) as error:
+        raise ArenaError("V2080", f"the copy's part up to record {name} is damaged: {error}") from error
+
+
+async def _bodies(store: PostgresStore, objects: BodyObjects, names: list[str]) -> list[StoredBody]:
+    found = await objects.get(store.validator, names)
+    if missing := [name for name in names if name not in found]:
+        raise ArenaError("V2080", f"body {missing[0]} is not in {objects.location}, and the log names it")
+    return [
+        StoredBody(body_sha256=name, content=restore_frame(frame, zstandard.frame_content_size(frame)))
+        for name, frame in found.items()
+    ]
+
+
+async def _end_work(store: PostgresStore, attempts: Iterable[AttemptRecord]) -> None:
+    """Bring queue and leases to where these attempts left them: none is run again that the log holds. Before the
+    records are appended, since it may be done twice and they may not."""
+    items, fences, states = list[WorkItem](), list[int](), list[str]()
+    for attempt in attempts:
+        item_id, _, fence = attempt.attempt_id.rpartition(":")
+        items.append(WorkItem(item_id=item_id, subject=attempt.subject, context=attempt.context))
+        fences.append(int(fence))
+        states.append("done" if attempt.ended == "evaluated" else "closed" if attempt.is_closing else "open")
+    if items:
+        await store.enqueue(items)
+        ids = [item.item_id for item in items]
+        await store.session.call("end_work", validator=store.validator, ids=ids, fences=fences, states=states)
