@@ -121,12 +121,12 @@ class Bank:
         Raises ArenaError P4026, P4014, P4010 when the file does not open to what its notice says; P4029 when
         one of its problems was raced before under another id; V2064 when the folder can't be written.
         """
-        path = self._batch_path(race_id)
-        if path.exists():
-            return
-        batch = open_batch(self._file_for(beacon_round.round), beacon_round, timelock=self._timelock)
+        path, sealed = self._batch_path(race_id), self._file_for(beacon_round.round)
+        if path.exists() and read_kept(path).public == sealed.notice.batch:
+            return  # another one is of a race that a restored store never heard of
+        batch = open_batch(sealed, beacon_round, timelock=self._timelock)
         contents = {_content(problem): problem.problem_id for problem in batch.problems}
-        for earlier in self._earlier():
+        for earlier in self._earlier(besides=race_id):
             if shared := contents.keys() & set(map(_content, earlier.problems)):
                 again = min(contents[content] for content in shared)
                 raise ArenaError("P4029", f"{again} of {batch.race_id} was raced in {earlier.race_id}")

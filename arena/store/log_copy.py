@@ -2,13 +2,13 @@
 
 Before anybody is shown a signed state of the log, the records up to it lie in the copy, beside their bodies. A store
 that is behind it takes them from there when its node starts, each signature and link checked, before anything is
-signed: a lost disk costs what no checkpoint covers yet, whose episodes run again. What arrived after the backup beside
-the log (submissions, costs) comes from miners and peers again, or is gone.
+signed: a lost disk costs what no checkpoint covers yet, whose episodes run again. The newest races' events are there,
+too. What else arrived after the backup (submissions, costs) comes from miners and peers again, or is gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 import zstandard
@@ -24,16 +24,44 @@ from foundation.errors import ArenaError
 
 PART_BYTES = 8 << 20  # of contents in one part of a copy
 APPENDED_AT_ONCE = 64
+RACES_COPIED = 3  # the newest: an earlier one has ended
+
+
+class RaceEvent(msgspec.Struct, frozen=True, array_like=True):
+    """One event of a stream: what a race had come to."""
+
+    stream: str
+    index: int
+    event: str
 
 
 class LogPart(msgspec.Struct, frozen=True, array_like=True):
-    """Consecutive records of a log, and the signed state that they lead to; None where more of them follow first."""
+    """Consecutive records of a log, and the signed state that they lead to; None where more of them follow first. With
+    the state come the races' events since the one before, or more."""
 
     records: tuple[SignedRecord, ...]
-    checkpoint: StoredCheckpoint | None
+    checkpoint: StoredCheckpoint | None = None
+    events: tuple[RaceEvent, ...] = ()
 
 
-async def write_copy(store: PostgresStore, checkpoint: StoredCheckpoint, after_seq: int) -> None:
+async def read_events(store: PostgresStore, copied: Mapping[str, int]) -> tuple[RaceEvent, ...]:
+    """The newest races' events but for the first `copied` ones of each stream. To be read before the log's end: what an
+    event says was done stands in the log then. Raises ArenaError V2021."""
+    if store.objects is None:
+        return ()
+    return tuple(
+        [
+            RaceEvent(stream, index, event)
+            for stream in (await store.streams("race/"))[-RACES_COPIED:]
+            for index, event in enumerate(await store.events(stream))
+            if index >= copied.get(stream, 0)
+        ]
+    )
+
+
+async def write_copy(
+    store: PostgresStore, checkpoint: StoredCheckpoint, after_seq: int, events: tuple[RaceEvent, ...] = ()
+) -> None:
     """Copy the records of `store`'s own log behind `after_seq`, up to a checkpoint. A store without an object store has
     no copy. Raises ArenaError V2021, V2028, V2029."""
     if store.objects is None:
@@ -43,15 +71,15 @@ async def write_copy(store: PostgresStore, checkpoint: StoredCheckpoint, after_s
         if record.seq > checkpoint.size:
             break
         if part and sum(len(each.content) for each in (*part, record)) > PART_BYTES:
-            await _put(store.objects, part, None)
+            await _put(store.objects, LogPart(tuple(part)))
             part = []
         part.append(record)
-    await _put(store.objects, part, checkpoint)
+    await _put(store.objects, LogPart(tuple(part), checkpoint, events))
 
 
 async def take_copy(store: PostgresStore, verify_signature: Verifier) -> int:
-    """Append to `store`'s own log what its copy holds behind it, with bodies, checkpoints and the ends of the work that
-    made them; returns how many records. One that is stopped goes on at the next start.
+    """Append to `store`'s own log what its copy holds behind it, with bodies, checkpoints, the ends of the work that
+    made them and what races had come to; returns how many records. One that is stopped goes on at the next start.
 
     Raises ArenaError V2080 where the copy is not this log's, or lacks a record or a body; V2021, V2028, V2029.
     """
@@ -64,6 +92,10 @@ async def take_copy(store: PostgresStore, verify_signature: Verifier) -> int:
         records = [record for record in part.records if record.seq > head.seq]
         if not records or (records[0].seq, records[0].prev) != (head.seq + 1, head.hash):
             raise ArenaError("V2080", f"the copy in {objects.location} does not go on from record {head.seq} to {name}")
+        begun = {stream: len(await store.events(stream)) for stream in {each.stream for each in part.events}}
+        for each in part.events:  # before the records, behind which the part is not looked at again
+            if each.index >= begun[each.stream]:
+                await store.put_event(each.stream, each.index, each.event)
         for at in range(0, len(records), APPENDED_AT_ONCE):
             some = records[at : at + APPENDED_AT_ONCE]
             for record in some:
@@ -78,9 +110,9 @@ async def take_copy(store: PostgresStore, verify_signature: Verifier) -> int:
     return head.seq - first
 
 
-async def _put(objects: BodyObjects, records: list[SignedRecord], checkpoint: StoredCheckpoint | None) -> None:
-    content = msgspec.msgpack.encode(LogPart(tuple(records), checkpoint))
-    await objects.put_log_part(records[-1].validator, records[-1].seq, zstandard.compress(content, LEVEL))
+async def _put(objects: BodyObjects, part: LogPart) -> None:
+    last, content = part.records[-1], msgspec.msgpack.encode(part)
+    await objects.put_log_part(last.validator, last.seq, zstandard.compress(content, LEVEL))
 
 
 def _decode(name: int, frame: bytes) -> LogPart:

@@ -34,7 +34,7 @@ from arena.records.log import (
     sign_checkpoint,
 )
 from arena.records.model import StoredCheckpoint
-from arena.store.log_copy import write_copy
+from arena.store.log_copy import read_events, write_copy
 from foundation.backoff import Backoff, NextTry
 from foundation.codes import HOTKEY_IN_USE
 from foundation.durable_files import replacing
@@ -79,6 +79,7 @@ class CheckpointLoop:
         self._looked_ms: int | None = None
         self._is_open = False
         self._signing = asyncio.Lock()
+        self._copied: dict[str, int] = {}  # events of each race that are in the log's copy
         self._written: dict[Path, int] = {}  # the last checkpoint that is in each folder
 
     async def open(self) -> None:
@@ -119,13 +120,14 @@ class CheckpointLoop:
         """
         node, hotkey = self._node, self._node.signer.hotkey
         async with self._signing:
-            before = self._last
+            before, events = self._last, await read_events(node.store, self._copied)
             await self._catch_up()
             if self._walk.seq == (self._last.size if self._last else 0):
                 return self._last if self._last != before else None
             note = sign_checkpoint(checkpoint_of(hotkey, self._walk.tree), node.signer)
             made = StoredCheckpoint(validator=hotkey, size=self._walk.seq, note=note, signed_ms=node.now_ms())
-            await write_copy(node.store, made, self._last.size if self._last else 0)
+            await write_copy(node.store, made, self._last.size if self._last else 0, events)
+            self._copied |= {each.stream: each.index + 1 for each in events}
             await node.store.put_checkpoint(made)
             self._note_last(made)
             text = f"the log is signed up to record {made.size:,}"

@@ -34,7 +34,7 @@ from arena.race.agreement import (
     is_sole,
     reveal_gate,
 )
-from arena.race.decider import decide
+from arena.race.decider import decide, race_items
 from arena.race.evidence import evidence_before
 from arena.race.machine import (
     AdoptSettlement,
@@ -170,6 +170,9 @@ class RaceClock:
                 )
             self._node.log.warning("policy replaced before the close", race=state.race_id, was=was, now=is_now)
             await self._append(state, await self._open(state, opened.batch, earlier, opened.closes_ms))
+        if state.stage == "running" and state.items is not None:  # a restored store may lack some of them
+            items = race_items(state, self._node.store.validator)
+            await self._node.store.enqueue(items, _owners_of(state))
         self._has_adopted = True
 
     def is_quiet(self, now_ms: int) -> bool:
