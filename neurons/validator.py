@@ -137,6 +137,7 @@ class Supervisor:
         self._clock = clock = RaceClock(node, qualifying, self._checkpoints)
         watch, serving = ChainWatch(node), node.serving
         sharing = SharingLoop(node, node.sharing, clock.race_id) if node.sharing else None
+        self._sharing = sharing
         others = sharing.peers if sharing else tuple
         releases = ReleaseLoop(node, node.operator_files, others) if node.operator_files else None
         exchange = open_exchange(node, node.sharing, sharing, clock) if node.sharing and sharing else None
@@ -178,7 +179,8 @@ class Supervisor:
 
     async def run(self) -> None:
         """Run until stopped. Raises the first ArenaError that no retry can mend."""
-        await self._checkpoints.open()  # nothing is appended to a log that is not the one that was signed
+        notes = await self._sharing.own_notes() if self._sharing else []
+        await self._checkpoints.open(notes)  # nothing is appended to a log that is not the one that was signed
         await self._clock.adopt_policy()  # before any work is claimed
         for number in STOP_SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, self.stop)

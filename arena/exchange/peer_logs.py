@@ -213,7 +213,11 @@ class PeerLogStore:
                 path.unlink()
 
     def note(self, validator: str, note_sha256: str) -> str | None:
-        """A note of a held log, or one of our own that was kept; None where there is none of that hash."""
+        """A note of a held log, or one of our own that was kept; None where there is none of that hash. "": the newest
+        of a validator's held logs."""
+        if not note_sha256:
+            mine = [log for log in self._known.values() if log.validator == validator]
+            return max(mine, key=lambda log: log.point.size).note if mine else None
         for log in self._known.values():
             if log.note_sha256 == note_sha256 and log.validator == validator:
                 return log.note

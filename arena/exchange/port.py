@@ -65,13 +65,13 @@ class Question(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True, forbi
 
 
 class NoteQuestion(Question[str], frozen=True, kw_only=True):
-    """The signed checkpoint of a validator with this hash; a peer also holds notes of others."""
+    """The signed checkpoint of a validator with this hash, or the newest one that the peer holds; also of others."""
 
     kind = "note"
     answer = str
     bytes_max = 2 * NOTE_BYTES_MAX
     validator: _Hotkey
-    sha256: _Sha256
+    sha256: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{64})?$")] = ""
 
 
 class SubmissionQuestion(Question[SignedSubmission], frozen=True, kw_only=True):

@@ -44,6 +44,7 @@ from neurons.loops.node import Node
 
 FOLDER = "checkpoints"  # in the state folder
 _PUBLIC_MODE = 0o644
+_FIX_CUT = "restore a later backup, or start with the bodies_url that holds this log's copy; nothing is signed before"
 _SUFFIX = ".txt"
 
 
@@ -82,13 +83,15 @@ class CheckpointLoop:
         self._copied: dict[str, int] = {}  # events of each race that are in the log's copy
         self._written: dict[Path, int] = {}  # the last checkpoint that is in each folder
 
-    async def open(self) -> None:
-        """Read the log and compare it with what was signed of it. To be called before any work is claimed.
+    async def open(self, notes: Iterable[str] = ()) -> None:
+        """Read the log and compare it with what was signed of it, also with these `notes`, which others hold. To be
+        called before any work is claimed.
 
         Raises ArenaError V2080 when they differ, V2050 when the last note in the store is not one this hotkey signed,
         V2021 when the store is away.
         """
-        await self._catch_up(await asyncio.to_thread(self._published))
+        shown = [read_checkpoint(note, verify) for note in notes]
+        await self._catch_up([*await asyncio.to_thread(self._published), *shown])
         self._is_open = True
         records, signed = self._walk.seq, len(await self._node.store.checkpoints())
         text = (
@@ -149,7 +152,8 @@ class CheckpointLoop:
                 raise ArenaError("V2080", f"two roots were signed for {checkpoint.size} records")
         end, signed = await store.head(), max([walk.seq, *roots])
         if end.seq < signed:
-            raise ArenaError("V2080", f"the log ends at record {end.seq}; record {signed} was there: its tail was cut")
+            detail = f"the log ends at record {end.seq}; records {end.seq + 1} to {signed} were signed and are missing"
+            raise ArenaError("V2080", detail, fix=_FIX_CUT)
         self._require_root(roots)
         async for leaf in store.leaves(self._node.signer.hotkey, after_seq=walk.seq, to_seq=end.seq):
             if wrong := walk.misplaced(leaf):

@@ -58,6 +58,7 @@ def test_a_changed_file_is_never_read_and_its_log_is_held_no_longer(tmp_path: Pa
         held.rows("r1", VALIDATOR)
     assert caught.value.failure.code == "V2064"
     assert races(held) == races(PeerLogStore(tmp_path)) == ["r2"]
+    assert held.note(VALIDATOR, "") == held.held("r2")[0].note and held.note("5Other", "") is None
 
 
 def test_a_race_has_no_more_bytes_than_races_have_and_qualifying_may_have_more(tmp_path: Path, monkeypatch) -> None:

@@ -3,6 +3,8 @@ and a chain that takes blocks back takes no anchor with it."""
 
 from __future__ import annotations
 
+import shutil
+
 import asyncpg
 import pytest
 
@@ -44,13 +46,13 @@ async def test_a_lost_reply_leaves_one_note_of_that_size(log_desk: LogDesk) -> N
     assert await log_desk.stored() == [first]
 
 
-@pytest.mark.parametrize("is_forgotten", [False, True], ids=["by the store", "by the files outside"])
+@pytest.mark.parametrize("known_by", ["the store", "the files outside", "another validator"])
 async def test_a_log_cut_behind_its_last_checkpoint_ends_the_node(
-    is_forgotten: bool, log_desk: LogDesk, server: EmbeddedServer
+    known_by: str, log_desk: LogDesk, server: EmbeddedServer
 ) -> None:
     await log_desk.checkpoints.open()
     await log_desk.append(5)
-    await log_desk.checkpoints.turn()
+    point = await log_desk.checkpoints.turn()
     owner, hotkey = await asyncpg.connect(server.owner_dsn), log_desk.signer.hotkey
     cuts = [  # the tail after record 3, together with the head, as somebody who owns the database can
         "set session_replication_role = replica",
@@ -58,12 +60,18 @@ async def test_a_log_cut_behind_its_last_checkpoint_ends_the_node(
         f" where validator = '{hotkey}' and seq = 4) where validator = '{hotkey}'",
         f"delete from arena.record where validator = '{hotkey}' and seq > 3",
     ]
-    for statement in [*cuts, *([f"delete from arena.checkpoint where validator = '{hotkey}'"] * is_forgotten)]:
+    for statement in [
+        *cuts,
+        *([f"delete from arena.checkpoint where validator = '{hotkey}'"] * (known_by != "the store")),
+    ]:
         await owner.execute(statement)
     await owner.close()
     log_desk.start()
-    with pytest.raises(ArenaError, match="V2080") as found:
-        await log_desk.checkpoints.open()
+    notes = [point.note] if known_by == "another validator" else []
+    if notes:
+        shutil.rmtree(log_desk.node.state_dir / "checkpoints")
+    with pytest.raises(ArenaError, match=r"V2080.*records 4 to 5 were signed and are missing") as found:
+        await log_desk.checkpoints.open(notes)
     assert exit_code(found.value) == EXIT_INTEGRITY and not found.value.entry.is_retryable
 
 
