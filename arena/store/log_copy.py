@@ -87,15 +87,16 @@ async def take_copy(store: PostgresStore, verify_signature: Verifier) -> int:
     if objects is None:
         return 0
     first = head.seq
-    for name in await objects.log_parts(store.validator, head.seq):
+    for name in await objects.log_parts(store.validator, head.seq - 1):  # of the last record itself may come events
         part = _decode(name, await objects.log_part(store.validator, name))
         records = [record for record in part.records if record.seq > head.seq]
-        if not records or (records[0].seq, records[0].prev) != (head.seq + 1, head.hash):
+        if records and (records[0].seq, records[0].prev) != (head.seq + 1, head.hash):
             raise ArenaError("V2080", f"the copy in {objects.location} does not go on from record {head.seq} to {name}")
         begun = {stream: len(await store.events(stream)) for stream in {each.stream for each in part.events}}
         for each in part.events:  # before the records, behind which the part is not looked at again
-            if each.index >= begun[each.stream]:
+            if each.index == begun[each.stream]:
                 await store.put_event(each.stream, each.index, each.event)
+                begun[each.stream] += 1
         for at in range(0, len(records), APPENDED_AT_ONCE):
             some = records[at : at + APPENDED_AT_ONCE]
             for record in some:

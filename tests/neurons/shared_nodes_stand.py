@@ -74,7 +74,7 @@ def shared_policy() -> Policy:
 class Network:
     """The chain, the operator's batches and the policy that the nodes of one test have in common."""
 
-    def __init__(self, base: Path, catalogue_dir: Path) -> None:
+    def __init__(self, base: Path, catalogue_dir: Path, *, races: int = 4) -> None:
         self.base, self.catalogue_dir = base, catalogue_dir
         self.policy = shared_policy()
         (base / "files").mkdir()
@@ -83,7 +83,7 @@ class Network:
         owner = keypair_signer(OWNER_URI).hotkey
         local_chain_path(base).parent.mkdir(parents=True, exist_ok=True)
         self.chain = LocalSubtensor(local_chain_path(base), now_ms=unix_ms, rules=rules, owner=owner)
-        self._seal()
+        self._seal(races)
 
     def commit(self, agent: DemoAgent) -> SignedSubmission:
         """A registered miner's agent, committed on chain and handed in to nobody."""
@@ -96,7 +96,7 @@ class Network:
 
         return asyncio.run(commit_it())
 
-    def _seal(self, races: int = 4) -> None:
+    def _seal(self, races: int) -> None:
         closes = shared_closes_ms(unix_ms(), self.policy.race)
         problems = synthesize(
             tuple(open_catalogue(self.catalogue_dir).products()),

@@ -14,11 +14,16 @@ from msgspec.structs import replace
 from arena.records.model import StoredCheckpoint
 from arena.store.embedded import start_embedded
 from arena.store.objects import folder_location
-from neurons.demo.demo import WATCH_S, DemoRun, running_validator
+from harness.agents.registry import baseline_source
+from neurons.cli.exit_codes import EXIT_INTEGRITY
+from neurons.demo.demo import WATCH_S, DemoAgent, DemoRun, running_validator
 from tests.neurons.arena_stand import build_small_catalogue, make_run, opened_store, read_back, short_folder
+from tests.neurons.shared_nodes_stand import Network, SharedNode, wait_for
+from tests.neurons.test_shared_nodes import SETTLED_S, cli, settled_by
 from tests.prove.test_sleepers import settled_races
 from tests.test_cli import arena
 
+EXPERT = DemoAgent("expert", "//Ada", baseline_source("scripted-expert"))
 OF_THE_DISK = ("postgres", "checkpoints", "store.json", "node.json", "held")
 
 
@@ -29,7 +34,7 @@ def lose_disk(run: DemoRun, base: Path) -> DemoRun:
     return replace(run, folder=folder, settings=run.settings.model_copy(update={"state_dir": folder}))
 
 
-def wait_for(run: DemoRun, process: subprocess.Popen[bytes], words: str, times: int = 1) -> None:
+def wait_for_words(run: DemoRun, process: subprocess.Popen[bytes], words: str, times: int = 1) -> None:
     while (said := (run.folder / "validator.log").read_text()).count(words) < times:
         assert process.poll() is None, said[-2_000:]
         time.sleep(WATCH_S)
@@ -50,9 +55,9 @@ def test_a_node_restored_from_an_older_backup_goes_on_under_its_hotkey() -> None
             kept = arena("store", "backup", "--out", str(base / "kept"), "--state-dir", str(run.folder))
             assert kept.returncode == 0, kept.stderr
             asyncio.run(settled_races(run, process, 2))
-            wait_for(run, process, "runs of an agent on a problem begin", times=3)
+            wait_for_words(run, process, "runs of an agent on a problem begin", times=3)
         with running_validator(run) as process:  # its end has signed the log as far as it got, in the third race
-            wait_for(run, process, '"ready"')
+            wait_for_words(run, process, '"ready"')
             time.sleep(2)
             process.kill()
             process.wait()
@@ -63,7 +68,7 @@ def test_a_node_restored_from_an_older_backup_goes_on_under_its_hotkey() -> None
         assert restored.returncode == 0, restored.stderr
         began = time.monotonic()
         with running_validator(again) as process:
-            wait_for(again, process, '"ready"')
+            wait_for_words(again, process, '"ready"')
             asyncio.run(settled_races(again, process, 5))
         print(f"{before[-1].size} records were signed; back and on to race 5 in {time.monotonic() - began:.0f} s")
         print((again.folder / "validator.log").read_text()[:3000])
@@ -71,3 +76,35 @@ def test_a_node_restored_from_an_older_backup_goes_on_under_its_hotkey() -> None
         assert report.is_ok, report.defects
         after = {point.size: point.note for point in asyncio.run(signed_states(again))}
         assert after.items() >= {(point.size, point.note) for point in before}
+
+
+@pytest.mark.prove
+def test_peers_say_what_a_restored_node_lacks_and_race_with_it_once_it_is_whole(monkeypatch) -> None:
+    with short_folder() as base:
+        network = Network(base, build_small_catalogue(base), races=16)
+        lost, other = SharedNode(network, "//First", 50_000), SharedNode(network, "//Second", 30_000)
+        lost.publish()
+        submission = network.commit(EXPERT)
+        monkeypatch.setenv("ARENA_BODIES_URL", folder_location(base / "objects"))
+        with other.running() as other_process:
+            with lost.running() as process:
+                lost.hand_in(EXPERT, submission)
+                wait_for("first race", lambda: bool(settled_by(other)), other, other_process, SETTLED_S)
+                kept = arena("store", "backup", "--out", str(base / "kept"), "--state-dir", str(lost.folder))
+                assert kept.returncode == 0, kept.stderr
+                wait_for("second race", lambda: len(settled_by(lost)) > 1, lost, process, SETTLED_S)
+            for name in OF_THE_DISK:
+                shutil.move(lost.folder / name, base / f"gone-{name}")
+            restored = arena("store", "restore", str(base / "kept"), "--state-dir", str(lost.folder))
+            assert restored.returncode == 0, restored.stderr
+            monkeypatch.setenv("ARENA_BODIES_URL", folder_location(lost.folder / "bodies"))  # without the log's copy
+            with lost.running() as process:
+                assert process.wait(60) == EXIT_INTEGRITY, lost.log()[-2_000:]
+            print(lost.log().splitlines()[-1])
+            assert "were signed and are missing" in lost.log()
+            before = settled_by(lost) | settled_by(other)
+            monkeypatch.setenv("ARENA_BODIES_URL", folder_location(base / "objects"))
+            with lost.running() as process:
+                later = lambda: bool((settled_by(lost) & settled_by(other)) - before)  # noqa: E731
+                wait_for("a race with the other", later, lost, process, 2 * SETTLED_S)
+                print(cli("list", "--state-dir", str(lost.folder)))
