@@ -38,7 +38,7 @@ async def age(postgres, validator: str) -> None:
     """Turn what arrived today into what arrived on `DAY`."""
     today = f"{datetime.now(UTC).date():%Y%m%d}"
     columns = "validator, seq, appended_at, kind, race_id, body_sha256, prev, sha256, signature, content"
-    moved = ["set role arena_owner", f"select arena.add_day('{DAY}')"]
+    moved = ["begin", "set local role arena_owner", f"select arena.add_day('{DAY}')"]
     for table, names in (("record", columns), ("body", "validator, sha256, size, content")):
         values = names.replace("appended_at", f"timestamptz '{DAY} 12:00+00'")
         mine = f"from arena.{table}_{today} where validator = '{validator}'"
@@ -48,7 +48,7 @@ async def age(postgres, validator: str) -> None:
             f"delete {mine}",
             f"alter table arena.{table} enable trigger no_change",
         ]
-    await as_owner(postgres, *moved)
+    await as_owner(postgres, *moved, "commit")
 
 
 async def entries(store: PostgresStore) -> list[Entry]:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import asyncpg
@@ -223,11 +223,22 @@ def rest(base: Path, catalogue: Path) -> tuple[float, float]:
         return resting_mb, time.monotonic() - started
 
 
-def soak(base: Path, catalogue: Path, races: int) -> list[Seen]:
+def soak(
+    base: Path,
+    catalogue: Path,
+    races: int,
+    after_race: Callable[[DemoRun, int], None] = lambda run, race: None,
+    **flags,
+) -> list[Seen]:
     """So many races of one validator. Raises TimeoutError when they stop."""
-    run = make_run(base, catalogue, policy=SOAKED, names=AGENTS)
+    run = make_run(base, catalogue, policy=SOAKED, names=AGENTS, **flags)
+    seen = []
     with running_validator(run) as process:
-        return [_race(run, process, race) for race in range(1, races + 1)]
+        for race in range(1, races + 1):
+            seen.append(_race(run, process, race))
+            if after_race:
+                after_race(run, race)
+    return seen
 
 
 def growth_mb(seen: list[Seen]) -> float:
