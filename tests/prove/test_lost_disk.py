@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from arena.records.model import StoredCheckpoint
-from arena.store.embedded import start_embedded
+from arena.store.embedded import lay_out, server_user, start_embedded
 from arena.store.objects import folder_location
 from harness.agents.registry import baseline_source
 from neurons.cli.exit_codes import EXIT_INTEGRITY
@@ -108,3 +108,45 @@ def test_peers_say_what_a_restored_node_lacks_and_race_with_it_once_it_is_whole(
                 later = lambda: bool((settled_by(lost) & settled_by(other)) - before)  # noqa: E731
                 wait_for("a race with the other", later, lost, process, 2 * SETTLED_S)
                 print(cli("list", "--state-dir", str(lost.folder)))
+
+
+def keep_wal(run: DemoRun, base: Path) -> None:
+    """Let the server of a run's folder archive its write-ahead log, behind a base backup of it."""
+    paths, user = lay_out(run.folder, server_user()), server_user()
+    (base / "wal").mkdir()
+    user.own(base / "wal")
+    subprocess.run(["cp", "-a", paths.data, base / "base"], check=True)
+    with (paths.data / "postgresql.auto.conf").open("a") as settings:
+        settings.write(f"wal_level = replica\narchive_mode = on\narchive_command = 'cp %p {base}/wal/%f'\n")
+
+
+def come_back(run: DemoRun, base: Path) -> None:
+    """Put the base backup in the place of the lost data, to be led on to the end of the archived log."""
+    paths = lay_out(run.folder, server_user())
+    shutil.rmtree(paths.data)
+    subprocess.run(["cp", "-a", base / "base", paths.data], check=True)
+    with (paths.data / "postgresql.auto.conf").open("a") as settings:
+        settings.write(f"archive_mode = off\nrestore_command = 'cp {base}/wal/%f %p'\n")
+    (paths.data / "recovery.signal").touch()
+    server_user().own(paths.data / "recovery.signal")
+
+
+@pytest.mark.prove
+def test_a_database_led_back_by_its_archived_wal_goes_on() -> None:
+    with short_folder() as base:
+        objects = folder_location(base / "objects")
+        run = make_run(base, build_small_catalogue(base), bodies_url=objects, names=("expert", "hasty"))
+        keep_wal(run, base)
+        with running_validator(run) as process:
+            asyncio.run(settled_races(run, process, 2))
+        before = asyncio.run(signed_states(run))
+        come_back(run, base)
+        with running_validator(run) as process:
+            wait_for_words(run, process, '"ready"')
+            asyncio.run(settled_races(run, process, 3))
+        print(f"{before[-1].size} records were signed")
+        print(*(line for line in (run.folder / "validator.log").read_text().splitlines()[:3]), sep="\n")
+        report, _ = read_back(run, ())
+        assert report.is_ok, report.defects
+        after = {point.size: point.note for point in asyncio.run(signed_states(run))}
+        assert after.items() >= {(point.size, point.note) for point in before}
