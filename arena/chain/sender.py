@@ -12,17 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import hashlib
 import os
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arena.chain.keys import public_key
 from arena.chain.port import ChainResult, Signer
+from foundation.codes import HOTKEY_IN_USE
+from foundation.errors import ArenaError
 
 if TYPE_CHECKING:
     import bittensor
@@ -79,6 +81,27 @@ async def turn_of(genesis: str, hotkey: str, *, folder: Path, wait_s: float) -> 
             if asyncio.get_running_loop().time() >= deadline:
                 raise TurnTakenError(f"another process has been sending for {hotkey} for {wait_s:.0f} s")
             await asyncio.sleep(_POLL_S)
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def held_as_validator(hotkey: str, network: str, netuid: int, folder: Path | None = None) -> Iterator[None]:
+    """Be the one validator of a hotkey on a subnet among this user's processes, whatever state folder each has: two of
+    them would overwrite each other's anchors. `folder` None: that of the senders' locks.
+
+    Raises ArenaError V2024 where another one is, V2027 where no lock file can be made.
+    """
+    of_subnet = hashlib.sha256(f"{network} {netuid}".encode()).hexdigest()[:16]
+    try:
+        handle = _open_lock(folder or default_lock_folder(), f"validator-{of_subnet}-{hotkey}.lock")
+    except TurnTakenError as error:
+        raise ArenaError("V2027", str(error)) from error
+    try:
+        if not _is_taken(handle):
+            detail = f"another process of this user validates with {hotkey} on netuid {netuid}, in another state folder"
+            raise ArenaError(HOTKEY_IN_USE, detail)
         yield
     finally:
         os.close(handle)
@@ -149,7 +172,7 @@ async def _landed(client: bittensor.Client, signature: bytes, first_block: int) 
         block = await substrate.raw.rpc_request("chain_getBlock", [block_hash])
         for raw in block["block"]["extrinsics"]:
             if signature.hex() in raw:
-                digest = blake2b(bytes.fromhex(raw.removeprefix("0x")), digest_size=32).hexdigest()
+                digest = hashlib.blake2b(bytes.fromhex(raw.removeprefix("0x")), digest_size=32).hexdigest()
                 found: bittensor.ExtrinsicResult | None = await substrate.find_extrinsic("0x" + digest, block_hash)
                 return found
     return None

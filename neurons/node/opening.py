@@ -22,6 +22,7 @@ from arena.chain.keys import verify
 from arena.chain.local import LocalSubtensor
 from arena.chain.opening import open_beacon, open_timelock
 from arena.chain.port import Subtensor, is_local
+from arena.chain.sender import held_as_validator
 from arena.policy import Policy
 from arena.race.admission import lone_race_refusal
 from arena.race.draw import permitted_validators
@@ -86,6 +87,8 @@ async def open_node(settings: Settings, metrics: Metrics) -> AsyncIterator[Node]
     require_own_folder(settings.state_dir, signer.hotkey)
     require_ports(settings)
     async with contextlib.AsyncExitStack() as stack:
+        if not is_local(settings.network):  # a local chain is its state folder's
+            stack.enter_context(held_as_validator(signer.hotkey, settings.network, settings.netuid))
         await prepare_local_chain(chain, signer)
         permitted = await permitted_at_start(chain, signer.hotkey, settings.state_dir)
         store, location = await _open_store(settings, signer.hotkey, objects, stack)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from arena.chain.keys import keypair_signer
-from arena.chain.sender import TurnTakenError, turn_of
+from arena.chain.sender import TurnTakenError, held_as_validator, turn_of
+from foundation.errors import ArenaError
 from tests.arena.chain_stands import NodeStand
 from tests.arena.commit_from_elsewhere import COMMITS, commit_some
 
@@ -74,3 +75,13 @@ async def test_without_a_folder_to_write_in_the_lock_is_held_in_the_spare_one(
             async with turn_of("0x11", "someone", folder=blocked / "locks", wait_s=0.1):
                 pass
     assert (tmp_path / f"arena-senders-{os.getuid()}").is_dir()
+
+
+def test_a_hotkey_validates_a_subnet_in_one_process_and_another_subnet_beside_it(tmp_path: Path) -> None:
+    with held_as_validator("5A", "finney", 15, tmp_path):
+        with held_as_validator("5A", "finney", 16, tmp_path), held_as_validator("5B", "finney", 15, tmp_path):
+            pass
+        with pytest.raises(ArenaError, match="V2024"), held_as_validator("5A", "finney", 15, tmp_path):
+            pass
+    with held_as_validator("5A", "finney", 15, tmp_path):
+        pass
