@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 
 CALL_TIMEOUT_S = 120.0  # of an extrinsic, which waits until its block is final
 READ_TIMEOUT_S = 60.0
+UPGRADE_S = 12.0  # a block: from when a runtime is enacted until extrinsics are checked against it
+_BAD_PROOF = "badproof"  # the SDK's name and the pool's own, in lower case
 WEIGHTS_VERSION_KEY = 10_001  # of this release, sent with weights; it grows when other weights are meant by the rules
 _PRUNED = ("state discarded", "state already discarded")  # the SDK's words, and the node's own
 _FUTURE = "no block at height"  # the SDK's words; the connection is as good as before
@@ -342,6 +344,17 @@ class BittensorSubtensor:
             return int(await client.query(("Timestamp", "Now"), block=block))
 
     async def _send(self, signer: Signer, prepare: Callable[[bittensor.Client], Awaitable[Prepared]]) -> ChainResult:
+        """The outcome of an extrinsic. One that was signed for the runtime before an upgrade is signed anew, over
+        another connection and after the upgrade's block."""
+        result = await self._send_once(signer, prepare)
+        if _BAD_PROOF not in result.detail.lower():
+            return result
+        await asyncio.sleep(UPGRADE_S)
+        return await self._send_once(signer, prepare)
+
+    async def _send_once(
+        self, signer: Signer, prepare: Callable[[bittensor.Client], Awaitable[Prepared]]
+    ) -> ChainResult:
         from bittensor.result import ChainError
 
         async def made() -> Prepared:

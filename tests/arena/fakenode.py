@@ -89,6 +89,7 @@ class FakeNode:
         self.pool_refusal: Any = (
             None  # what the pool says to the next extrinsic, as a runtime's dispatch extension does
         )
+        self.bad_proofs = 0  # how many extrinsics are refused as signed for the runtime before an upgrade
         self.is_overtaken = False  # another machine of the next sender's hotkey is faster by one extrinsic
         self.nonce_refusals = 0
         self.is_handed_in_twice = False  # the next extrinsic lands, and its second copy is what gets the answer
@@ -249,7 +250,8 @@ class FakeNode:
             raise HangUpError
         if method == "author_submitAndWatchExtrinsic":
             decoded = self._codec.decode_extrinsic(parameters[0])
-            if not self._is_signed(decoded):
+            is_of_old_runtime, self.bad_proofs = self.bad_proofs > 0, max(0, self.bad_proofs - 1)
+            if is_of_old_runtime or not self._is_signed(decoded):
                 return {**head, "error": {"code": 1010, "message": "Invalid Transaction", "data": BAD_PROOF}}, []
             if refusal := self._pool_refusal(decoded):
                 return {**head, "error": refusal}, []

@@ -56,6 +56,18 @@ async def test_what_another_machine_made_stale_is_sent_once_more(chain_stand: No
     assert (result.status, chain_stand.node.nonce_refusals, len(chain_stand.node.extrinsics)) == ("ok", 1, 1)
 
 
+async def test_what_was_signed_for_the_runtime_before_an_upgrade_is_signed_once_more(
+    chain_stand: NodeStand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arena.chain.real.UPGRADE_S", 0.0)
+    chain_stand.node.bad_proofs = 1
+    assert (await chain_stand.chain.commit(ALICE, HASH)).status == "ok"
+    chain_stand.node.bad_proofs = 2
+    refused = await chain_stand.chain.commit(ALICE, "cd" * 32)
+    assert refused.status == "failed" and "BadProof" in refused.detail
+    assert len(chain_stand.node.extrinsics) == 1
+
+
 async def test_a_stale_answer_to_what_has_landed_sends_nothing_again(chain_stand: NodeStand) -> None:
     chain_stand.node.is_handed_in_twice = True
     result = await chain_stand.chain.commit(ALICE, HASH)
