@@ -21,7 +21,7 @@ from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request
 from starlette.responses import Response
 
 from arena.api.board import Board
-from arena.api.http import CursorError, deliver, deliver_json, described_text, json_response, refusal, require_known
+from arena.api.http import CursorError, deliver, deliver_json, described_text, json_response, require_known
 from arena.api.rows import (
     PageStart,
     PairResult,
@@ -43,7 +43,7 @@ from arena.api.rows import (
     trajectory_rows,
     validator_rows,
 )
-from arena.exchange.routes import Places, RowStream
+from arena.exchange.routes import RowStream
 from arena.export.assembly import Assembled, Selection, assemble, load_page, releases_of, signed_content
 from arena.export.files import read_row
 from arena.export.model import Cursor, LogRow
@@ -205,7 +205,7 @@ Pools = Annotated[
 ]
 
 
-def add_tail(app: FastAPI, tail: Tail, places: Places) -> None:
+def add_tail(app: FastAPI, tail: Tail, places: asyncio.Semaphore) -> None:
     """Add the routes of logs. `places` bounds how many streams run at once."""
     router = APIRouter(dependencies=[Depends(require_known)])
     rows: dict[int | str, dict[str, Any]] = {
@@ -232,7 +232,7 @@ def add_tail(app: FastAPI, tail: Tail, places: Places) -> None:
         asked = TailRequest(
             validator=name, after=after, limit=limit, is_following=follow, pools=tuple(dict.fromkeys(pool))
         )
-        return RowStream(tail.rows(asked), places, refusal)
+        return RowStream(tail.rows(asked), places)
 
     @router.get("/v1/records", response_class=Response, responses=rows)
     async def read_race(
@@ -247,7 +247,7 @@ def add_tail(app: FastAPI, tail: Tail, places: Places) -> None:
         await tail.require_released(name, race)
         pools = tuple(dict.fromkeys(pool))
         asked = TailRequest(validator=name, after=after, limit=limit, pools=pools, race_id=race)
-        return RowStream(tail.rows(asked), places, refusal)
+        return RowStream(tail.rows(asked), places)
 
     @router.get("/v1/head", response_class=Response)
     async def read_heads() -> Response:

@@ -27,6 +27,7 @@ from arena.chain.keys import HttpCheck, verify
 from arena.chain.port import Metagraph, Subtensor
 from arena.door.form import PARTS, Parser, SubmissionForm, read_form
 from arena.exchange.peer_service import ShareRules, Shares
+from arena.exchange.routes import signed_target
 from arena.gate.rules import RULES, Finding
 from arena.policy import Policy
 from arena.race.admission import hold_ends
@@ -445,9 +446,7 @@ class Door:
         with self._place(network_of(request.client.host) if request.client else ""):
             most = self.desk.policy.gate.source_bytes + _FORM_BYTES if request.method == "POST" else 0
             body = await read_body(request, most, self.rules.body_s)
-        query = request.scope["query_string"].decode("latin-1")
-        target = request.scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
-        hotkey, nonce = check.signed(headers, request.method, target, body)
+        hotkey, nonce = check.signed(headers, request.method, signed_target(request), body)
         keep_ms, most = self.rules.nonce_keep_ms, self.rules.nonces_per_hotkey
         known = await self.desk.store.spend_and_look(hotkey, nonce, keep_ms=keep_ms, most=most, stream=STREAM)
         if known is None:

@@ -35,7 +35,10 @@ class _PeerRefusal(msgspec.Struct):
 
 
 class HttpPeers:
-    """The other validators at the addresses they publish. Close it when done."""
+    """The other validators at the addresses they publish. Close it when done.
+
+    Asking raises ArenaError U3040 where the peer is away, U3041 where it refuses, U3042 for what can't be an answer.
+    """
 
     def __init__(self, auth: HttpAuth, *, silence_s: float = SILENCE_S, answer_s: float = ANSWER_S) -> None:
         """`silence_s` without a byte, and `answer_s` for a whole answer that is not rows, count as absence."""
@@ -52,7 +55,7 @@ class HttpPeers:
         await self._client.aclose()
 
     async def ask(self, peer: Peer, question: Question[Answer]) -> Answer | None:
-        """As `Peers.ask`."""
+        """The answer; None where the peer does not have it."""
         try:
             async with asyncio.timeout(self._answer_s), self._answer(peer, question) as answer:
                 content = await read_whole(answer, question.bytes_max)
@@ -67,7 +70,7 @@ class HttpPeers:
         return cast("Answer", found)
 
     async def rows(self, peer: Peer, question: RowsQuestion) -> AsyncGenerator[LogRow]:
-        """As `Peers.rows`. Memory is bounded by a line; time is its reader's to bound."""
+        """The rows, in order. Memory is bounded by a line; time is its reader's to bound."""
         left, lines = question.to - question.after, Lines(LINE_BYTES_MAX)
         async with self._answer(peer, question) as answer:
             async for piece in answer.aiter_raw():

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import aclosing, contextmanager
 from itertools import islice
 
 import msgspec
@@ -106,26 +106,21 @@ class PeerService:
         """
         self._admit(caller)
         self._require_place(caller)
-        gate, validator, race_id = self._gate(), question.validator, question.race
-        after_seq, to_seq = question.after, question.to
-        about = f"records {after_seq + 1} to {to_seq} of {validator} for {race_id or 'qualifying'}"
-        if race_id not in gate or not 0 <= after_seq < to_seq:
+        gate, validator, race_id, after_seq = self._gate(), question.validator, question.race, question.after
+        about = f"records {after_seq + 1} to {question.to} of {validator} for {race_id or 'qualifying'}"
+        if race_id not in gate or after_seq >= question.to:
             raise ArenaError("V2113", f"{about} are not shown now")
         if validator == self.hotkey:
-            if to_seq > gate[race_id]:
+            if question.to > gate[race_id]:
                 raise ArenaError("V2113", f"{about}: shown up to {gate[race_id]}")
-            pages = self._own_pages(after_seq, to_seq, race_id)
+            pages = self._own_pages(after_seq, race_id)
         else:
-            covering = (
-                entry
-                for entry in reversed(self._logs.held(race_id, validator))
-                if entry.shown_after <= after_seq and to_seq <= entry.point.size
-            )
-            held = next(covering, None)
-            if held is None:
+            held = self._logs.held(race_id, validator)
+            covering = [log for log in held if log.shown_after <= after_seq and question.to <= log.point.size]
+            if not covering:
                 raise ArenaError("V2113", f"{about} are not held here")
-            pages = self._held_pages(held, after_seq, to_seq)
-        return self._paced(caller, pages)
+            pages = self._held_pages(covering[-1], after_seq)
+        return self._paced(caller, pages, min(ANSWER_ROWS, question.to - after_seq))
 
     async def _note(self, question: NoteQuestion) -> str | None:
         kept = self._logs.note(question.validator, question.sha256)
@@ -144,13 +139,17 @@ class PeerService:
     async def _file_piece(self, caller: str, question: FileQuestion) -> bytes | None:
         """At the pace of the caller's share."""
         self._require_place(caller)
-        self._reading[caller] += 1
-        try:
+        with self._answering(caller):
             releases = self._releases
             piece = await asyncio.to_thread(releases.piece, question.sha256, question.start) if releases else None
-            if (wait_s := self._shares.spend_bytes(caller, len(piece or b""))) > 0:
-                await asyncio.sleep(wait_s)
+            await asyncio.sleep(self._shares.spend_bytes(caller, len(piece or b"")))
             return piece
+
+    @contextmanager
+    def _answering(self, caller: str) -> Iterator[None]:
+        self._reading[caller] += 1
+        try:
+            yield
         finally:
             self._reading[caller] -= 1
 
@@ -164,10 +163,8 @@ class PeerService:
             raise ArenaError("V2111", caller)
         self._shares.spend_request(caller)
 
-    async def _paced(self, caller: str, pages: AsyncGenerator[list[LogRow]]) -> AsyncGenerator[LogRow]:
-        left = ANSWER_ROWS
-        self._reading[caller] += 1
-        try:
+    async def _paced(self, caller: str, pages: AsyncGenerator[list[LogRow]], left: int) -> AsyncGenerator[LogRow]:
+        with self._answering(caller):
             async with aclosing(pages):
                 async for page in pages:
                     for row in page[:left]:
@@ -176,38 +173,27 @@ class PeerService:
                     if left <= 0:
                         return
                     size = sum(_STUB_BYTES + len(bytes(row.content or b"")) for row in page)
-                    if (wait_s := self._shares.spend_bytes(caller, size)) > 0:
-                        await asyncio.sleep(wait_s)
-        finally:
-            self._reading[caller] -= 1
+                    await asyncio.sleep(self._shares.spend_bytes(caller, size))
 
-    async def _own_pages(self, after_seq: int, to_seq: int, race_id: str) -> AsyncGenerator[list[LogRow]]:
+    async def _own_pages(self, after_seq: int, race_id: str) -> AsyncGenerator[list[LogRow]]:
         records = self._store.records(self.hotkey, after_seq=after_seq, page=PAGE_ROWS)
         async for page in batches_of(records, PAGE_ROWS):
-            yield await asyncio.to_thread(shown_rows, page, race_id, to_seq)
-            if page[-1].seq >= to_seq:
-                return
+            yield await asyncio.to_thread(shown_rows, page, race_id)
 
-    async def _held_pages(self, entry: HeldLog, after_seq: int, to_seq: int) -> AsyncGenerator[list[LogRow]]:
-        rows = self._logs.all_rows(entry, after_seq)
+    async def _held_pages(self, log: HeldLog, after_seq: int) -> AsyncGenerator[list[LogRow]]:
+        rows = self._logs.all_rows(log, after_seq)
         while page := await asyncio.to_thread(lambda: list(islice(rows, PAGE_ROWS))):
-            yield [row for row in page if row.seq <= to_seq]
-            if page[-1].seq >= to_seq:
-                return
+            yield page
 
 
-def shown_rows(records: Iterable[SignedRecord], race_id: str, to_seq: int) -> list[LogRow]:
-    """The rows of own records up to `to_seq`, without bodies: those that count for a race ("": qualifying) whole, the
-    others as stubs, which keep what chain, tree and signature need and nothing of the content."""
+def shown_rows(records: Iterable[SignedRecord], race_id: str) -> list[LogRow]:
+    """The rows of own records, without bodies: those that count for a race ("": qualifying) whole, the others as stubs,
+    which keep what chain, tree and signature need and nothing of the content."""
     rows = []
     for record in records:
-        if record.seq > to_seq:
-            continue
         content = signed_content(record.content, record.content_sha256)
-        if content and counts(content, len(record.content), race_id):
-            rows.append(log_row(record, content=record.content))
-        else:
-            rows.append(log_row(record, withheld="unreleased"))
+        is_whole = content is not None and counts(content, len(record.content), race_id)
+        rows.append(log_row(record, content=record.content) if is_whole else log_row(record, withheld="unreleased"))
     return rows
 
 

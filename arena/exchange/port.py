@@ -1,19 +1,17 @@
-"""What validators ask each other: typed questions, the answer that each has, and the port that asks them.
+"""What validators ask each other: typed questions, and the answer that each has.
 
-Nothing that comes through this port is believed; every answer is checked by its reader against a hash the
+Nothing that comes back is believed; every answer is checked by its reader against a hash the
 reader had before (on chain, or in a checked note). A peer that is away, refuses or lies costs its answer and is named;
 it is never an error of ours. `arena/race/AGREEMENT.md` says what the answers are for.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from typing import Annotated, ClassVar, Generic, Protocol, TypeVar
+from typing import Annotated, ClassVar, Generic, TypeVar
 
 import msgspec
 
 from arena.exchange.operator_files import PIECE_BYTES, RELEASE_BYTES_MAX, SignedRelease
-from arena.export.model import LogRow
 from arena.records.log import LogStart
 from arena.records.model import SettlementRecord
 from arena.submissions.model import SUBMISSION_BYTES_MAX, SignedSubmission
@@ -160,16 +158,3 @@ class LogDigest(msgspec.Struct, frozen=True, kw_only=True):
     race_id: str
     count: Count
     start: LogStart
-
-
-class Peers(Protocol):
-    """The other validators. Both methods ask one peer and raise ArenaError U3040 (away), U3041 (refused) or U3042 (the
-    answer can't be one)."""
-
-    async def ask(self, peer: Peer, question: Question[Answer]) -> Answer | None:
-        """The answer; None where the peer does not have it."""
-        ...
-
-    def rows(self, peer: Peer, question: RowsQuestion) -> AsyncGenerator[LogRow]:
-        """The rows, in order."""
-        ...

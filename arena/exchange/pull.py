@@ -20,6 +20,7 @@ from contextlib import aclosing
 import msgspec
 
 from arena.chain.port import Verifier
+from arena.exchange.http_peers import HttpPeers
 from arena.exchange.log_digest import RowsCheck, SeamError, read_tally
 from arena.exchange.operator_files import (
     PIECE_BYTES,
@@ -38,7 +39,6 @@ from arena.exchange.port import (
     LogDigest,
     NoteQuestion,
     Peer,
-    Peers,
     ReleaseQuestion,
     RowsQuestion,
 )
@@ -100,7 +100,7 @@ class Puller:
     """Pulls into one folder."""
 
     def __init__(
-        self, peers: Peers, logs: PeerLogStore, verify_signature: Verifier, *, pace: PullPace | None = None
+        self, peers: HttpPeers, logs: PeerLogStore, verify_signature: Verifier, *, pace: PullPace | None = None
     ) -> None:
         self._peers, self._logs, self._verify = peers, logs, verify_signature
         self._pace = pace or PullPace()
@@ -287,7 +287,7 @@ class ReleaseTurn(msgspec.Struct, frozen=True, kw_only=True):
 class ReleasePuller:
     """Pulls one operator's releases into one store."""
 
-    def __init__(self, peers: Peers, store: ReleaseStore, operator: Operator, verify_signature: Verifier) -> None:
+    def __init__(self, peers: HttpPeers, store: ReleaseStore, operator: Operator, verify_signature: Verifier) -> None:
         self._peers, self._store, self._operator, self._verify = peers, store, operator, verify_signature
 
     async def turn(self, peers: Sequence[Peer]) -> ReleaseTurn:

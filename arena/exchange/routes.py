@@ -2,14 +2,14 @@
 
 A request is looked at in this order: does the hotkey it names hold a permit, did that hotkey sign it for us
 just now, has it a share left. Only then is anything read. Requests carry no body. A streamed answer that failed
-half-way is never ended properly, so it does not look whole. Streams have places of their own, which the public can't
-take.
+half-way is never ended properly, so it does not look whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, nullcontext
 
 import msgspec
 import structlog
@@ -24,7 +24,6 @@ from arena.export.model import LogRow
 from foundation.codes import PEER_LACKS, TAIL_BAD_REQUEST
 from foundation.errors import ArenaError
 
-STREAMS = 256  # answers of rows at once: more than a service begins
 PIECE_BYTES = 64 << 10
 
 
@@ -35,7 +34,6 @@ class Exchange:
         """`door_port`: where this node's miners submit; 0: nowhere."""
         self.door_port = door_port
         self.service = service
-        self.places = Places(STREAMS)
         self._auth = auth
 
     def caller(self, request: Request) -> str:
@@ -48,13 +46,17 @@ class Exchange:
             raise ArenaError("V2111", claimed)
         if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
             raise ArenaError("V2110", "a request of the exchange has no body")
-        query = request.scope["query_string"].decode("latin-1")
-        target = request.scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
-        return self._auth.caller(headers, request.method, target)
+        return self._auth.caller(headers, request.method, signed_target(request))
 
 
-def add_exchange(app: FastAPI, exchange: Exchange, refuse: Callable[[ArenaError], Response]) -> None:
-    """Add the exchange's routes. `refuse` turns what goes wrong into an answer."""
+def signed_target(request: Request) -> str:
+    """Path and query as they were sent: what the signature of a request covers."""
+    query = request.scope["query_string"].decode("latin-1")
+    return str(request.scope["raw_path"].decode("latin-1") + (f"?{query}" if query else ""))
+
+
+def add_exchange(app: FastAPI, exchange: Exchange) -> None:
+    """Add the exchange's routes."""
 
     @app.get("/v1/exchange/{kind}", response_class=Response)
     async def read(request: Request, kind: str) -> Response:
@@ -67,7 +69,7 @@ def add_exchange(app: FastAPI, exchange: Exchange, refuse: Callable[[ArenaError]
         except msgspec.ValidationError as error:
             raise ArenaError(TAIL_BAD_REQUEST, str(error)[:200]) from error
         if isinstance(question, RowsQuestion):
-            return RowStream(_pieces(await exchange.service.rows(caller, question)), exchange.places, refuse)
+            return RowStream(_pieces(await exchange.service.rows(caller, question)))
         return _found(await exchange.service.answer(caller, question), kind)
 
     @app.get("/v1/door", response_class=Response)
@@ -100,34 +102,20 @@ async def _pieces(rows: AsyncGenerator[LogRow]) -> AsyncGenerator[bytes]:
         yield bytes(waiting)
 
 
-class Places:
-    """How many streams may run at once, and how many do."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.taken = 0
-
-
 class RowStream(StreamingResponse):
-    """Lines from an iterator of pieces, as long as there is a place for it. The iterator is closed when it ended or the
-    client left."""
+    """Lines from an iterator of pieces, which is closed when it ended or the client left."""
 
-    def __init__(self, pieces: AsyncGenerator[bytes], places: Places, refuse: Callable[[ArenaError], Response]) -> None:
-        """`refuse` turns V2112 into an answer."""
+    def __init__(self, pieces: AsyncGenerator[bytes], places: asyncio.Semaphore | None = None) -> None:
+        """`places`: how many may run at once. Raises ArenaError V2112 where all are taken."""
+        if places is not None and places.locked():
+            raise ArenaError("V2112", "too many streams run now")
         super().__init__(pieces, headers={"cache-control": "no-store"}, media_type="application/x-ndjson")
-        self._pieces, self._places, self._refuse = pieces, places, refuse
+        self._pieces, self._places = pieces, places or nullcontext()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it. Returns when it ended or the client left."""
-        if self._places.taken >= self._places.limit:
-            busy = ArenaError("V2112", f"{self._places.limit} streams")
-            await self._refuse(busy)(scope, receive, send)
-            return
-        self._places.taken += 1
         try:
-            async with aclosing(self._pieces):
+            async with self._places, aclosing(self._pieces):
                 await super().__call__(scope, receive, send)
         except ArenaError as error:
             structlog.get_logger().warning("tail ended early", code=error.failure.code, detail=error.failure.detail)
-        finally:
-            self._places.taken -= 1

@@ -14,7 +14,8 @@ import msgspec
 
 from arena.chain.keys import canonical_hotkey
 from arena.chain.port import Commitment, Verifier
-from arena.exchange.port import Complaint, Peer, Peers, SubmissionQuestion
+from arena.exchange.http_peers import HttpPeers
+from arena.exchange.port import Complaint, Peer, SubmissionQuestion
 from arena.records.log import SHA256
 from arena.records.port import EVERY_STATE
 from arena.store.postgres import PostgresStore
@@ -39,7 +40,7 @@ class SourceRelay:
 
     def __init__(
         self,
-        peers: Peers,
+        peers: HttpPeers,
         store: PostgresStore,
         verify_signature: Verifier,
         deliver: Callable[[SignedSubmission, int], Awaitable[object]],
@@ -66,27 +67,20 @@ class SourceRelay:
         wanted = {c.sha256: c for c in commitments if SHA256.fullmatch(c.sha256) and not await self._is_here(c)}
         self._asked = {name: asked for name, asked in self._asked.items() if name in wanted}
         due = [c for c in wanted.values() if self._asked.get(c.sha256, NextTry()).not_before_ms <= now_ms]
-        complaints: dict[str, Complaint] = {}  # by peer
-        asking = []
-        for number, commitment in enumerate(due, self._turns):
+        complaints, delivered = dict[str, Complaint](), list[str]()  # complaints by peer
+
+        async def bring(number: int, commitment: Commitment) -> None:
             turned = number % max(1, len(peers))  # so that no peer is always the first
-            order = [*peers[turned:], *peers[:turned]]
-            asking.append(asyncio.create_task(self._fetch_one(commitment, order, complaints)))
-        self._turns += 1
-        delivered = []
-        try:
-            for answer in asyncio.as_completed(asking):
-                commitment, submission = await answer
-                if submission is None:
-                    asked = self._asked.get(commitment.sha256, NextTry())
-                    self._asked[commitment.sha256] = PAUSES.after(asked, now_ms)
-                    continue
+            submission = await self._fetch_one(commitment, [*peers[turned:], *peers[:turned]], complaints)
+            if submission is None:
+                asked = self._asked.get(commitment.sha256, NextTry())
+                self._asked[commitment.sha256] = PAUSES.after(asked, now_ms)
+            else:
                 await self._deliver(submission, commitment.block)
                 delivered.append(commitment.sha256)
-        finally:
-            for task in asking:
-                task.cancel()
-            await asyncio.gather(*asking, return_exceptions=True)
+
+        self._turns += 1
+        await asyncio.gather(*(bring(number, each) for number, each in enumerate(due, self._turns)))
         return Fetched(delivered=tuple(delivered), complaints=tuple(complaints.values()))
 
     async def _is_here(self, commitment: Commitment) -> bool:
@@ -97,7 +91,7 @@ class SourceRelay:
 
     async def _fetch_one(
         self, commitment: Commitment, order: Sequence[Peer], complaints: dict[str, Complaint]
-    ) -> tuple[Commitment, SignedSubmission | None]:
+    ) -> SignedSubmission | None:
         """The submission from the first of these peers that has it; one that a complaint is about is not asked."""
         question = SubmissionQuestion(hotkey=commitment.hotkey, sha256=commitment.sha256)
         async with self._places:
@@ -110,10 +104,10 @@ class SourceRelay:
                         require_committed(
                             found, commitment, self._verify, is_commitment_enough=self._is_commitment_enough
                         )
-                        return commitment, found
+                        return found
                 except ArenaError as error:
                     complaints.setdefault(peer.hotkey, Complaint(peer=peer.hotkey, failure=error.failure))
-        return commitment, None
+        return None
 
 
 def require_committed(

@@ -8,6 +8,7 @@ A browser's refusals are pages; what lies under `/v1/` is for programs and stays
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import re
 import socket
@@ -43,7 +44,7 @@ from arena.bank.batch import Explain, explain_nothing
 from arena.chain.local import EXTRINSICS, QUESTION_BYTES_MAX, READS, ROUTE, ChainAnswer, ChainQuestion, LocalSubtensor
 from arena.door.service import Door, explain_dropped, make_door_app
 from arena.exchange.peer_service import ShareRules, Shares
-from arena.exchange.routes import Exchange, Places, add_exchange
+from arena.exchange.routes import Exchange, add_exchange
 from arena.race.evidence import evidence_text
 from arena.records.proof import encode_proof
 from arena.sn15.routes import CLOSED_PATHS, PATHS, add_sn15_reads, make_sn15_app, sn15_refusal
@@ -215,11 +216,11 @@ class TailServer(Server):
         `is_sn15_served`: also the read routes of the published SN15 API."""
         self.tail = Tail(store, poll_s=poll_s, heartbeat_s=heartbeat_s, now_ms=now_ms)
         self.board = Board(store, now_ms=now_ms, suites=suites or {}, refresh_s=poll_s)
-        self.places, self.closing = Places(clients), self.tail.closing
+        self.closing = self.tail.closing
         rules = ShareRules(requests_per_s=requests_per_s, requests_burst=int(2 * requests_per_s))
         app = make_app("agent-arena public reads and live tail")
         add_refusals(app, page=refusal_page)
-        add_tail(app, self.tail, self.places)
+        add_tail(app, self.tail, asyncio.Semaphore(clients))
         add_reads(app, self.board, self.tail)
         add_pages(app, self.board, self.tail, explain)
         if is_sn15_served:
@@ -235,7 +236,7 @@ class ExchangeServer(Server):
     def __init__(self, exchange: Exchange, listener: socket.socket) -> None:
         app = make_app("agent-arena exchange")
         add_refusals(app)
-        add_exchange(app, exchange, refusal)
+        add_exchange(app, exchange)
         super().__init__(app, listener, Connections(total=_EXCHANGE_CONNECTIONS))
 
 

@@ -21,9 +21,9 @@ from structlog.typing import FilteringBoundLogger
 from arena.bank.stock import Bank
 from arena.chain.keys import HttpAuth
 from arena.chain.port import Beacon, Signer, Subtensor
+from arena.exchange.http_peers import HttpPeers
 from arena.exchange.operator_files import FilesRelease, Operator, ReleaseStore
 from arena.exchange.peer_logs import PeerLogStore
-from arena.exchange.port import Peers
 from arena.exchange.pull import Puller
 from arena.gate.knowledge import GateKnowledge
 from arena.policy import Policy
@@ -80,7 +80,7 @@ class Sharing:
     listener: socket.socket
     store: PostgresStore
     auth: HttpAuth
-    peers: Peers
+    peers: HttpPeers
     peer_logs: PeerLogStore
     puller: Puller
     endpoint: str

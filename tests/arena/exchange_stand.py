@@ -17,7 +17,7 @@ from arena.exchange.log_digest import add_tally, extend, take_tally
 from arena.exchange.operator_files import ReleaseStore
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.peer_service import PeerService, ShareRules
-from arena.exchange.port import Count, LogDigest, NoteQuestion, Peer, Peers, Progress, RowsQuestion
+from arena.exchange.port import Count, LogDigest, NoteQuestion, Peer, Progress, RowsQuestion
 from arena.exchange.pull import Pulled, Puller, PullPace, Wanted
 from arena.exchange.routes import Exchange
 from arena.export.model import LogRow
@@ -121,7 +121,7 @@ class Node:
     def reveal(self, race_id: str = RACE, to_seq: int = 0) -> None:
         self.reveals[race_id] = max(to_seq, self.reveals.get(race_id, 0))
 
-    def puller(self, peers: Peers, **options) -> Puller:
+    def puller(self, peers, **options) -> Puller:
         return Puller(peers, self.held, verify, **options)
 
 
@@ -204,7 +204,7 @@ class Case:
     async def pull_by_relay(self, wanted: Wanted) -> Pulled:
         return await self.relay.puller(self.net.peers(self.relay), pace=FAST).pull(wanted, self.peers)
 
-    async def pull(self, peers: Peers | None = None, wanted: Wanted | None = None, pace: PullPace = FAST) -> Pulled:
+    async def pull(self, peers=None, wanted: Wanted | None = None, pace: PullPace = FAST) -> Pulled:
         return await self.reader.puller(peers or self.ask, pace=pace).pull(wanted or self.wanted, self.peers)
 
 

@@ -41,14 +41,14 @@ class LocalPeers:
         self._caller, self._sleep = caller, sleep
 
     async def ask(self, peer: Peer, question: Question[Answer]) -> Answer | None:
-        """As `Peers.ask`."""
+        """As `HttpPeers.ask`."""
         service, fault = await self._reach(peer)
         with _refusals(peer):
             found: Any = await service.answer(self._caller, question)
         return _falsified(found) if fault.is_lying else found
 
     async def rows(self, peer: Peer, question: RowsQuestion) -> AsyncGenerator[LogRow]:
-        """As `Peers.rows`."""
+        """As `HttpPeers.rows`."""
         service, fault = await self._reach(peer)
         sent = 0
         with _refusals(peer):
