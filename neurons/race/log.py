@@ -190,10 +190,10 @@ async def read_race(store: PostgresStore, held: PeerLogStore | None, given: Sett
             records.take(validator, record.seq, record.content_sha256, _payload(record))
     counted = given.inputs.logs if given.inputs else ()
     for log in (log for log in counted if log.validator not in own):
-        rows = held.rows(race_id, log.validator, note_sha256=log.note_sha256) if held else []
-        if not rows and not (held and any(each.note_sha256 == log.note_sha256 for each in held.held(race_id))):
+        found = held.find(log.validator, race_id, log.note_sha256) if held else None
+        if held is None or found is None:
             raise ArenaError("V2050", f"{race_id}: the log of {log.validator} is not held here")
-        for row in rows:
+        for row in held.rows(found):
             if row.content is not None:
                 payload = _checked(row.validator, row.seq, row.content_sha256, bytes(row.content))
                 records.take(row.validator, row.seq, row.content_sha256, payload)

@@ -128,7 +128,7 @@ class RacePeers:
                 continue
 
             def take(log: AnchoredLog = log) -> None:
-                for row in self.sharing.peer_logs.rows(race_id, log.validator, note_sha256=log.note_sha256):
+                for row in self.sharing.peer_logs.rows(held[log.validator, log.note_sha256]):
                     if row.content is not None:
                         payload = decode_content(bytes(row.content)).payload
                         records.take(row.validator, row.seq, row.content_sha256, payload)

@@ -18,7 +18,7 @@ SCRIPT = Path(__file__).with_name("hold_logs_forever.py")
 
 
 def whole(held: PeerLogStore, race_id: str) -> bool:
-    return [row.seq for row in held.rows(race_id, VALIDATOR)] == list(range(1, ROWS + 1))
+    return [row.seq for row in held.rows(held.held(race_id)[-1])] == list(range(1, ROWS + 1))
 
 
 def races(held: PeerLogStore) -> list[str]:
@@ -43,8 +43,8 @@ def test_a_kill_at_any_instant_leaves_whole_logs_and_nothing_else(tmp_path: Path
         held = PeerLogStore(tmp_path, races_kept=5)
         assert said[-1] in races(held)[-2:]  # one more may stand there that it did not come to say
         assert all(whole(held, race_id) for race_id in races(held))
-        named = {file.name for log in held.held() for file in log.files}
-        assert {path.name for path in (tmp_path / "rows").iterdir()} == named
+        named = {tmp_path / file.path for log in held.held() for file in log.files}
+        assert set((tmp_path / "rows").iterdir()) == named
 
 
 @pytest.mark.parametrize("damage", [lambda path: path.write_bytes(path.read_bytes()[:-5]), Path.unlink])
@@ -53,9 +53,9 @@ def test_a_changed_file_is_never_read_and_its_log_is_held_no_longer(tmp_path: Pa
     hold(held, "r1")
     hold(held, "r2")
     (file,) = held.held("r1")[0].files
-    damage(tmp_path / "rows" / file.name)
+    damage(tmp_path / file.path)
     with pytest.raises(ArenaError) as caught:
-        held.rows("r1", VALIDATOR)
+        whole(held, "r1")
     assert caught.value.failure.code == "V2064"
     assert races(held) == races(PeerLogStore(tmp_path)) == ["r2"]
     assert held.note(VALIDATOR, "") == held.held("r2")[0].note and held.note("5Other", "") is None
@@ -86,7 +86,7 @@ def test_an_author_over_its_budget_loses_its_own_oldest_logs_and_stubs_go_once_n
         hold(held, race_id, "5Other")
     assert [log.shown_after for log in held.held(validator=VALIDATOR)] == [ROWS, 0, 0]
     assert len(list((tmp_path / "stubs").iterdir())) == 4
-    size = sum(file.size for file in held.held("r3", VALIDATOR)[0].kept)
+    size = sum(file.size_bytes for file in held.held("r3", VALIDATOR)[0].kept)
     monkeypatch.setattr("arena.exchange.peer_logs.AUTHOR_BYTES_MAX", 2 * size + 10)
     hold(held, "r4")
     assert [(log.race_id, log.validator) for log in held.held()][-2:] == [("r3", "5Other"), ("r4", VALIDATOR)]

@@ -42,8 +42,9 @@ def counted(node: Node, race_id: str, size: int) -> list[tuple[int, bytes]]:
     return found
 
 
-def held(node: Node, race_id: str, validator: str, **options) -> list[tuple[int, bytes]]:
-    return [(row.seq, bytes(row.content)) for row in node.held.rows(race_id, validator, **options)]
+def held(node: Node, race_id: str, validator: str) -> list[tuple[int, bytes]]:
+    newest = node.held.held(race_id, validator)[-1]
+    return [(row.seq, bytes(row.content)) for row in node.held.rows(newest)]
 
 
 async def test_who_holds_a_log_passes_it_on_when_its_author_is_away(any_trio: Case) -> None:
