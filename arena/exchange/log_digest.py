@@ -182,14 +182,16 @@ class RowsCheck:
     def finish(self) -> LogStart:
         """Where the log stands at the note's size: another check can begin there.
 
-        Raises ArenaError U3042 when root or tally don't fit, U3043 when they do but a record is none.
+        Raises ArenaError U3042 when root or tally don't fit, U3043 when they do but a record is none, or where the note
+        alone does not fit, without a record.
         """
         name, size = self._point.validator, self._point.size
+        code = LOG_UNFIT if self._start.after_seq == size else PEER_LIED
         if self.at != size or self._walk.root != self._point.root:
-            raise ArenaError(PEER_LIED, f"the {self.at} records of {name} don't have the root of its note of {size}")
+            raise ArenaError(code, f"the {self.at} records of {name} don't have the root of its note of {size}")
         if self._counted != self._due.count:
             detail = f"{self._counted.rows} records of {name} came whole, its note counts {self._due.count.rows}"
-            raise ArenaError(PEER_LIED, detail)
+            raise ArenaError(code, detail)
         if self._unfit:
             raise ArenaError(LOG_UNFIT, self._unfit)
         return self._walk.position()

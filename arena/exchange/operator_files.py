@@ -14,21 +14,19 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
 from arena.chain.keys import canonical_hotkey
 from arena.chain.port import Signer, Verifier
-from arena.records.log import SHA256
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes, content_hash, read_canonical
 from foundation.codes import PEER_LIED, RELEASE_OLDER
 from foundation.durable_files import coded, move_into_place, write_whole
 from foundation.errors import ArenaError
 
-RELEASE_VERSION = 1
 PIECE_BYTES = 4 << 20  # what travels, is checked and is kept at once
 FILES_MAX = 4_096
 FILE_BYTES_MAX = 8 << 30
@@ -49,6 +47,7 @@ _NAMES: dict[FileKind, re.Pattern[str]] = {
     "batch": re.compile(rf"{_STEM}\.sealed\.json"),
     "catalogue": re.compile(_STEM),
 }
+_Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class SharedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,9 +55,9 @@ class SharedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     kind: FileKind
     name: str
-    sha256: str
-    size_bytes: int
-    pieces: tuple[str, ...] = ()
+    sha256: _Sha256
+    size_bytes: Annotated[int, msgspec.Meta(ge=0, le=FILE_BYTES_MAX)]
+    pieces: tuple[_Sha256, ...] = ()
 
     @property
     def piece_sha256s(self) -> tuple[str, ...]:
@@ -69,12 +68,12 @@ class SharedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class FilesRelease(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the operator of a subnet hands to its validators. A higher `sequence` takes the place of a lower one."""
 
-    version: int
+    version: Literal[1] = 1
     netuid: int
-    sequence: int  # from 1
+    sequence: Annotated[int, msgspec.Meta(ge=1, lt=2**53)]
     made_ms: int  # unix milliseconds, by the operator's clock; for people
     signer: str  # hotkey, ss58
-    files: tuple[SharedFile, ...]
+    files: Annotated[tuple[SharedFile, ...], msgspec.Meta(max_length=FILES_MAX)]
 
     @property
     def release_sha256(self) -> str:
@@ -115,14 +114,21 @@ def check_release(signed: SignedRelease, operator: Operator, verify: Verifier) -
         raise ArenaError(PEER_LIED, f"{about}: the operator is {operator.hotkey}")
     if release.netuid != operator.netuid:
         raise ArenaError(PEER_LIED, f"{about}: it is for netuid {release.netuid}, not {operator.netuid}")
-    if fault := _fault_of(release):
-        raise ArenaError(PEER_LIED, f"{about}: {fault}")
     try:
+        msgspec.convert(msgspec.to_builtins(release), FilesRelease)
         signature, message = bytes.fromhex(signed.signature), _message(release)
     except (ValueError, TypeError) as error:
         raise ArenaError(PEER_LIED, f"{about}: {error}") from error
+    if fault := _fault_of(release):
+        raise ArenaError(PEER_LIED, f"{about}: {fault}")
     if not verify(operator.hotkey, message, signature):
         raise ArenaError(PEER_LIED, f"{about}: the signature does not hold")
+
+
+def of_operator(signed: SignedRelease | None, operator: Operator) -> SignedRelease | None:
+    """A kept release, if it is this operator's for this subnet; None otherwise: settings may name another by now."""
+    is_its = signed and (signed.release.signer, signed.release.netuid) == (operator.hotkey, operator.netuid)
+    return signed if is_its else None
 
 
 def is_file_name(kind: FileKind, name: str) -> bool:
@@ -132,27 +138,16 @@ def is_file_name(kind: FileKind, name: str) -> bool:
 
 def _fault_of(release: FilesRelease) -> str:
     """What is wrong with the form of a release; "" for nothing."""
-    if release.version != RELEASE_VERSION:
-        return f"format {release.version} is not {RELEASE_VERSION}"
-    if not 1 <= release.sequence < 2**53 or len(release.files) > FILES_MAX:
-        return f"number {release.sequence}, {len(release.files)} files: at most {FILES_MAX} files, numbers from 1"
     for file in release.files:
         if not is_file_name(file.kind, file.name):
             return f"{file.name[:128]!a} is no name of a {file.kind} file"
-        if not 0 <= file.size_bytes <= FILE_BYTES_MAX:
-            return f"{file.name} has {file.size_bytes} bytes, at most {FILE_BYTES_MAX} are taken"
         pieces = 0 if file.size_bytes <= PIECE_BYTES else -(-file.size_bytes // PIECE_BYTES)
-        if len(file.pieces) != pieces or not all(map(SHA256.fullmatch, (file.sha256, *file.pieces))):
-            return f"{file.name} is not described by hashes of its content and its {pieces} pieces"
+        if len(file.pieces) != pieces:
+            return f"{file.name} has {pieces} pieces, {len(file.pieces)} are named"
     if sum(file.size_bytes for file in release.files) > ALL_BYTES_MAX:
         return f"its files have more than {ALL_BYTES_MAX} bytes"
     if len({(file.kind, file.name) for file in release.files}) != len(release.files):
         return "a name stands there twice"
-    described: dict[str, tuple[int, tuple[str, ...]]] = {}
-    for file in release.files:
-        is_described = (file.size_bytes, file.pieces)
-        if described.setdefault(file.sha256, is_described) != is_described:
-            return f"the content of {file.name} stands there with two descriptions"
     return "more than one policy" if len(release.of_kind("policy")) > 1 else ""
 
 
@@ -188,44 +183,11 @@ class ReleaseStore:
         return None if whole is None or self.missing(whole.release) else whole
 
     def keep(self, signed: SignedRelease) -> bool:
-        """Keep a checked release; True when it is new here.
+        """Keep a checked release, within `locked`; True when it is new here.
 
         Raises ArenaError U3046 for a lower number than the newest of its signer, or for its number with another
         content; V2064.
         """
-        with self._locked():
-            return self._keep(signed)
-
-    def settle(self) -> bool:
-        """Make the newest release the whole one once all its files are here, and forget files of no release kept; True
-        when that happened now. Raises ArenaError V2064."""
-        with self._locked(), coded(self.folder):
-            newest = self.newest()
-            if newest is None or newest == self._read(_WHOLE) or self.missing(newest.release):
-                return False
-            self._write(_WHOLE, newest)
-            kept = {file.sha256 for file in newest.release.files}
-            for path in (*self._files.iterdir(), *self._parts.iterdir()):
-                if path.name not in kept:
-                    path.unlink(missing_ok=True)
-            return True
-
-    def publish(
-        self,
-        sources: Sequence[tuple[FileKind, str, Path]],
-        sign: Callable[[tuple[SharedFile, ...], SignedRelease | None], SignedRelease],
-    ) -> SignedRelease:
-        """Copy files in (kind, name, source), and keep the release that `sign` makes of them and of the newest before.
-
-        Raises ArenaError U3046 as `keep` does, V2064; OSError where a source can't be read.
-        """
-        with self._locked():
-            signed = sign(tuple(self._add(*source) for source in sources), self.newest())
-            self._keep(signed)
-        self.settle()
-        return signed
-
-    def _keep(self, signed: SignedRelease) -> bool:
         release, held = signed.release, self.newest()
         if held is not None and (held.release.signer, held.release.netuid) == (release.signer, release.netuid):
             if release == held.release:
@@ -235,6 +197,20 @@ class ReleaseStore:
                 raise ArenaError(RELEASE_OLDER, f"release {shown} of {release.signer}: {kept} is held")
         self._write(_NEWEST, signed)
         return True
+
+    def settle(self) -> bool:
+        """Make the newest release the whole one once all its files are here, and forget files of no release kept; True
+        when that happened now. Raises ArenaError V2064."""
+        with self.locked(), coded(self.folder):
+            newest = self.newest()
+            if newest is None or newest == self._read(_WHOLE) or self.missing(newest.release):
+                return False
+            self._write(_WHOLE, newest)
+            kept = {file.sha256 for file in newest.release.files}
+            for path in (*self._files.iterdir(), *self._parts.iterdir()):
+                if path.name not in kept:
+                    path.unlink(missing_ok=True)
+            return True
 
     # -- files
     def path_of(self, file: SharedFile) -> Path:
@@ -286,7 +262,8 @@ class ReleaseStore:
                 raise ArenaError("V2064", f"{part}: what was written is not what was read; it is fetched again")
             move_into_place(part, self.path_of(file))
 
-    def _add(self, kind: FileKind, name: str, source: Path) -> SharedFile:
+    def add(self, kind: FileKind, name: str, source: Path) -> SharedFile:
+        """Copy a file in, within `locked`. Raises ArenaError V2064; OSError where the source can't be read."""
         whole, pieces, size_bytes = hashlib.sha256(), list[str](), 0
         scratch = self._parts / "publishing"
         with source.open("rb") as stream, coded(scratch):
@@ -329,7 +306,7 @@ class ReleaseStore:
             write_whole(self.folder / name, msgspec.json.encode(signed), mode=MODE)
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """One writer at a time, of all processes."""
         with coded(self.folder):
             handle = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, MODE)

@@ -16,7 +16,6 @@ from arena.bank.sealing import SealedFile, read_sealed
 from arena.bank.suite_signature import read_suite
 from arena.chain.port import Signer, Timelock, Verifier
 from arena.exchange.operator_files import (
-    RELEASE_VERSION,
     SUITE_ENDINGS,
     FileKind,
     FilesRelease,
@@ -26,6 +25,7 @@ from arena.exchange.operator_files import (
     SignedRelease,
     check_release,
     is_file_name,
+    of_operator,
     sign_release,
 )
 from arena.gate.likeness import decode_sketch
@@ -86,33 +86,28 @@ def publish(
         twice = next(name for number, name in enumerate(names) if name in names[:number])
         raise ArenaError("V2105", f"two {twice[0]} files are named {twice[1]}")
     _check_contents(sources, signer.hotkey, verify, timelock)
-
-    def sign(files: tuple[SharedFile, ...], before: SignedRelease | None) -> SignedRelease:
-        operator = Operator(hotkey=signer.hotkey, netuid=netuid)
-        is_own = before is not None and (before.release.signer, before.release.netuid) == (signer.hotkey, netuid)
-        earlier = before.release if is_own and before else None
-        carried = _carried(store, earlier, files, timelock, now_ms) if earlier and is_carried else ()
+    operator = Operator(hotkey=signer.hotkey, netuid=netuid)
+    with store.locked():
+        files, before = tuple(store.add(*source) for source in sources), of_operator(store.newest(), operator)
+        carried = _carried(store, before.release, files, timelock, now_ms) if before and is_carried else ()
         if not files and not carried:
             raise ArenaError("V2105", "there is nothing to publish")
-        signed = sign_release(
-            FilesRelease(
-                version=RELEASE_VERSION,
-                netuid=netuid,
-                sequence=earlier.sequence + 1 if earlier else 1,
-                made_ms=now_ms,
-                signer=signer.hotkey,
-                files=tuple(sorted((*carried, *files), key=lambda file: (file.kind, file.name))),
-            ),
-            signer,
+        release = FilesRelease(
+            netuid=netuid,
+            sequence=before.release.sequence + 1 if before else 1,
+            made_ms=now_ms,
+            signer=signer.hotkey,
+            files=tuple(sorted((*carried, *files), key=lambda file: (file.kind, file.name))),
         )
+        signed = sign_release(release, signer)
         try:
             check_release(signed, operator, verify)
         except ArenaError as error:
             raise ArenaError("V2105", error.failure.detail) from error
-        _refuse_shared_rounds(store, signed.release)
-        return signed
-
-    return store.publish(sources, sign)
+        _refuse_shared_rounds(store, release)
+        store.keep(signed)
+    store.settle()
+    return signed
 
 
 def _kind_of(file: Path, indexes: set[Path]) -> FileKind | None:

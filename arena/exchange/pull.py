@@ -29,6 +29,7 @@ from arena.exchange.operator_files import (
     SharedFile,
     SignedRelease,
     check_release,
+    of_operator,
     require_room,
 )
 from arena.exchange.peer_logs import ROUND_ROWS_MAX, HeldLog, PeerLogStore, RowsWriter
@@ -57,7 +58,7 @@ from foundation.errors import ArenaError, Failure
 BATCH_ROWS = 32  # checked at a time, beside the event loop; of the largest, from everybody at once, a gigabyte
 PULL_ROWS_MAX = 50_000_000  # from a digest's start to its note
 BREAKS_MAX = 5  # connections of one peer that may break
-_PEER_CODES = (PEER_AWAY, PEER_REFUSED, PEER_LIED)
+_PEER_CODES = (PEER_AWAY, PEER_REFUSED, PEER_LIED, RELEASE_OLDER)
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +73,6 @@ class Pulled(msgspec.Struct, frozen=True, kw_only=True):
     """How a pull ended. `log` None: not held, for `complaints` against peers, or `unfit`: its author's own fault, which
     no other peer can mend."""
 
-    wanted: Wanted
     log: HeldLog | None
     complaints: tuple[Complaint, ...] = ()
     unfit: Failure | None = None
@@ -131,7 +131,7 @@ class Puller:
             if error.failure.code != LOG_UNFIT:
                 raise
             unfit = error.failure
-        return Pulled(wanted=wanted, log=log, complaints=tuple(complaints), unfit=unfit)
+        return Pulled(log=log, complaints=tuple(complaints), unfit=unfit)
 
     async def _claim(
         self, wanted: Wanted, peers: Sequence[Peer], complaints: list[Complaint], until_s: float
@@ -140,7 +140,7 @@ class Puller:
         note = self._logs.note(wanted.validator, wanted.note_sha256)
         question = NoteQuestion(validator=wanted.validator, sha256=wanted.note_sha256)
         for peer in peers if note is None else ():
-            with _blaming(peer, complaints, _PEER_CODES):
+            with _blaming(peer, complaints):
                 async with _half_of_the_time(peer, until_s):
                     note = await self._peers.ask(peer, question)
                 if note is not None and sha256_of(note) != wanted.note_sha256:
@@ -176,7 +176,7 @@ class Puller:
         fitting = [log for log in held if log.due.start == claim.due.start and log.point.size < claim.point.size]
         before = max(fitting, key=lambda log: log.point.size, default=None)
         for peer in peers:
-            with _blaming(peer, complaints, _PEER_CODES):
+            with _blaming(peer, complaints):
                 if before is not None:
                     with contextlib.suppress(SeamError):  # the peer's rows do not follow what is held
                         return await self._read(peer, claim, before, until_s)
@@ -186,19 +186,14 @@ class Puller:
     async def _read(self, peer: Peer | None, claim: _Claim, before: HeldLog | None, until_s: float) -> HeldLog:
         """Read the rows behind `before` (None: behind the digest's start) from one peer, and hold the log.
 
-        Raises ArenaError U3040 to U3043, V2064, V2115; without a peer, when what needs no row does not fit, U3043."""
+        Raises ArenaError U3040 to U3043, V2064, V2115."""
         start, counted = (before.end, before.due.count) if before else (claim.due.start, Count())
         check = RowsCheck(claim.point, claim.due, self._verify, start, counted)
         writer = self._logs.writer(claim.due.race_id)
         try:
             if peer is not None:
                 await self._take_rows(peer, claim, check, writer, until_s)
-            try:
-                end = check.finish()
-            except ArenaError as error:
-                if peer is not None:
-                    raise
-                raise ArenaError(LOG_UNFIT, error.failure.detail) from error
+            end = check.finish()
             return await asyncio.to_thread(
                 self._logs.put, writer, note=claim.note, point=claim.point, due=claim.due, end=end, before=before
             )
@@ -260,18 +255,17 @@ async def _half_of_the_time(peer: Peer, until_s: float) -> AsyncIterator[None]:
 
 
 @contextlib.contextmanager
-def _blaming(peer: Peer, complaints: list[Complaint], codes: Sequence[str]) -> Iterator[None]:
+def _blaming(peer: Peer, complaints: list[Complaint]) -> Iterator[None]:
     """Note what a peer did wrong; failures of our own are raised again."""
     try:
         yield
     except ArenaError as error:
-        if error.failure.code not in codes:
+        if error.failure.code not in _PEER_CODES:
             raise
         complaints.append(Complaint(peer=peer.hotkey, failure=error.failure))
 
 
 ASKED_AT_ONCE = 8
-_RELEASE_CODES = (*_PEER_CODES, RELEASE_OLDER)
 
 
 class ReleaseTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -305,7 +299,7 @@ class ReleasePuller:
             turned = number % max(1, len(answering))  # so that files come from different peers
             for peer in answering[turned:] + answering[:turned]:
                 blamed = len(complaints)
-                with _blaming(peer, complaints, _RELEASE_CODES):
+                with _blaming(peer, complaints):
                     if await self._take_pieces(peer, file):
                         await asyncio.to_thread(self._store.finish, file)
                         fetched.append(file)
@@ -323,7 +317,7 @@ class ReleasePuller:
 
     def newest(self) -> SignedRelease | None:
         """The newest release kept, if it is this operator's. Raises ArenaError V2064."""
-        return of_operator(self._store.newest(), self._operator, self._verify)
+        return of_operator(self._store.newest(), self._operator)
 
     async def _look(self, peers: Sequence[Peer], complaints: list[Complaint]) -> bool:
         """Ask every peer for the release it holds, and keep the newest that fits; whether one was new."""
@@ -333,7 +327,7 @@ class ReleasePuller:
 
         async def ask(peer: Peer) -> None:
             async with places:
-                with _blaming(peer, complaints, _RELEASE_CODES):
+                with _blaming(peer, complaints):
                     if (found := await self._peers.ask(peer, question)) is not None:
                         await asyncio.to_thread(check_release, found, self._operator, self._verify)
                         shown.append((found, peer))
@@ -341,9 +335,13 @@ class ReleasePuller:
         await asyncio.gather(*map(ask, peers))
         is_new = False
         for found, peer in sorted(shown, key=lambda pair: pair[0].release.sequence):  # lower numbers first
-            with _blaming(peer, complaints, _RELEASE_CODES):
-                is_new |= await asyncio.to_thread(self._store.keep, found)
+            with _blaming(peer, complaints):
+                is_new |= await asyncio.to_thread(self._keep, found)
         return is_new
+
+    def _keep(self, found: SignedRelease) -> bool:
+        with self._store.locked():
+            return self._store.keep(found)
 
     async def _take_pieces(self, peer: Peer, file: SharedFile) -> bool:
         """Take the pieces that are lacking from one peer; False where it does not have the file. Raises U3040 to
@@ -358,14 +356,3 @@ class ReleasePuller:
                 raise ArenaError(PEER_LIED, f"{peer.hotkey}: {about} is another")
             await asyncio.to_thread(self._store.add_piece, file, found)
         return True
-
-
-def of_operator(signed: SignedRelease | None, operator: Operator, verify: Verifier) -> SignedRelease | None:
-    """A kept release, if it is this operator's for this subnet; None otherwise: settings may name another by now."""
-    if signed is None:
-        return None
-    try:
-        check_release(signed, operator, verify)
-    except ArenaError:
-        return None
-    return signed

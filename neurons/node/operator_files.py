@@ -14,8 +14,8 @@ import structlog
 
 from arena.chain.keys import canonical_hotkey, verify
 from arena.chain.port import Signer, Subtensor
-from arena.exchange.operator_files import FilesRelease, Operator, ReleaseStore
-from arena.exchange.pull import ReleasePuller, of_operator
+from arena.exchange.operator_files import FilesRelease, Operator, ReleaseStore, of_operator
+from arena.exchange.pull import ReleasePuller
 from arena.policy import Policy
 from arena.race.machine import runs_under_another
 from arena.store.postgres import PostgresStore
@@ -118,7 +118,7 @@ async def _first_release(
     must_wait, said, failures = bool(settings.operator_hotkey) and not settings.policy, set[tuple[str, str]](), 0
     log = structlog.get_logger()
     while True:
-        whole = of_operator(releases.whole(), operator, verify)
+        whole = of_operator(releases.whole(), operator)
         if puller is not None:
             limit_s = None if must_wait and whole is None else START_S
             try:
@@ -131,7 +131,7 @@ async def _first_release(
                 if not error.entry.is_retryable:
                     raise
                 log.warning("operator's files", code=error.failure.code, detail=error.failure.detail)
-            whole = of_operator(releases.whole(), operator, verify)
+            whole = of_operator(releases.whole(), operator)
         if whole is not None or not must_wait:
             return whole.release if whole else None
         lacking = f"no whole release of {operator.hotkey} for netuid {operator.netuid} in {releases.folder}"

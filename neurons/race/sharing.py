@@ -21,11 +21,11 @@ import structlog
 from arena.chain.keys import HttpAuth, verify
 from arena.chain.port import Metagraph, Signer, split_endpoint
 from arena.exchange.http_peers import HttpPeers
-from arena.exchange.operator_files import FilesRelease, ReleaseStore
+from arena.exchange.operator_files import FilesRelease, ReleaseStore, of_operator
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.peer_service import PeerService
-from arena.exchange.port import NoteQuestion, Peer, ProgressQuestion
-from arena.exchange.pull import Puller, ReleasePuller, ReleaseTurn, of_operator
+from arena.exchange.port import Peer, ProgressQuestion
+from arena.exchange.pull import Puller, ReleasePuller, ReleaseTurn
 from arena.exchange.sources import SourceRelay
 from arena.race.draw import permitted_validators
 from arena.records.log import read_checkpoint
@@ -296,9 +296,7 @@ class ReleaseLoop:
     def _look(self) -> OperatorFacts:
         """Place what a newer whole release brought, also one that was published here, and tell how it stands."""
         files, log = self._files, self._node.log
-        newest, whole = (
-            of_operator(signed, files.operator, verify) for signed in (files.store.newest(), files.store.whole())
-        )
+        newest, whole = (of_operator(signed, files.operator) for signed in (files.store.newest(), files.store.whole()))
         waits = ""
         if whole is not None:
             if whole.release != self._placed:

@@ -14,9 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from arena.chain.keys import verify
-from arena.exchange.operator_files import MODE, FileKind, FilesRelease, Operator, ReleaseStore, SharedFile
-from arena.exchange.pull import of_operator
+from arena.exchange.operator_files import MODE, FileKind, FilesRelease, Operator, ReleaseStore, SharedFile, of_operator
 from arena.gate.likeness import Sketch, decode_sketch, encode_sketch, make_sketch
 from arena.policy import Policy
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes, read_canonical
@@ -62,7 +60,7 @@ def _held_release(settings: Settings) -> FilesRelease | None:
     if whole is None:
         return None
     hotkey = settings.operator_hotkey or whole.release.signer  # it was checked against the chain when it was kept
-    held = of_operator(whole, Operator(hotkey=hotkey, netuid=settings.netuid), verify)
+    held = of_operator(whole, Operator(hotkey=hotkey, netuid=settings.netuid))
     return held.release if held else None
 
 

@@ -13,7 +13,6 @@ from arena.chain.beacon import LocalBeacon, LocalTimelock
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Signer
 from arena.exchange.operator_files import (
-    RELEASE_VERSION,
     FilesRelease,
     Operator,
     ReleaseStore,
@@ -80,7 +79,16 @@ def publish_folder(store: ReleaseStore, *paths: Path, **options) -> SignedReleas
     return publish(store, collect(paths)[0], timelock=LocalTimelock(), verify=verify, **given)
 
 
+def keep(store: ReleaseStore, kind: str, path: Path) -> SharedFile:
+    """One file published as a release of its own, whatever it holds."""
+    with store.locked():
+        file = store.add(kind, path.name, path)
+        store.keep(release_of(file))
+    store.settle()
+    return file
+
+
 def release_of(*files: SharedFile, sequence: int = 1, signer: Signer = OPERATOR_KEY, **fields) -> SignedRelease:
     """A signed release of these files, whether or not they exist."""
-    given = {"version": RELEASE_VERSION, "netuid": NETUID, "made_ms": NOW_MS} | fields
+    given = {"netuid": NETUID, "made_ms": NOW_MS} | fields
     return sign_release(FilesRelease(sequence=sequence, signer=signer.hotkey, files=files, **given), signer)

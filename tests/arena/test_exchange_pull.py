@@ -76,11 +76,11 @@ async def test_a_log_that_was_rewritten_counts_as_it_stands(trio: Case, tmp_path
     other = Node(tmp_path / "again", author.permits, signer=author.signer)  # the same hotkey, another log
     trio.ask.services[author.hotkey] = other.desk
     size = await other.evaluate([5, 6], "r2")
-    pulled = await trio.pull(wanted=await other.anchor("r2"))
+    pulled = await trio.pull(wanted=(wanted := await other.anchor("r2")))
     assert held(trio.reader, "r2", author.hotkey) == counted(other, "r2", size)
     fresh = Node(tmp_path / "fresh", author.permits)
     trio.net.nodes = [other]
-    without_past = await fresh.puller(trio.net.peers(fresh), pace=FAST).pull(pulled.wanted, trio.peers)
+    without_past = await fresh.puller(trio.net.peers(fresh), pace=FAST).pull(wanted, trio.peers)
     assert without_past.log.point == pulled.log.point  # whether it is held does not follow from what was held before
 
 
