@@ -187,7 +187,7 @@ class RowsCheck:
         """
         name, size = self._point.validator, self._point.size
         code = LOG_UNFIT if self._start.after_seq == size else PEER_LIED
-        if self.at != size or self._walk.root != self._point.root:
+        if self._walk.checkpoint != self._point:
             raise ArenaError(code, f"the {self.at} records of {name} don't have the root of its note of {size}")
         if self._counted != self._due.count:
             detail = f"{self._counted.rows} records of {name} came whole, its note counts {self._due.count.rows}"

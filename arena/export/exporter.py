@@ -55,7 +55,7 @@ from arena.export.model import Cursor, LogRange, Manifest, Request, ShardFile
 from arena.export.row import row_of
 from arena.policy import Policy
 from arena.records.body import decode_content
-from arena.records.log import Checkpoint, LogStart, LogWalk, checkpoint_of, read_checkpoint, sign_checkpoint
+from arena.records.log import LogStart, LogWalk, read_checkpoint, sign_checkpoint
 from arena.records.model import ReleaseRecord, SignedRecord, Subject
 from arena.visibility.rule import embargoed_races
 from foundation.errors import ArenaError
@@ -117,7 +117,7 @@ async def export_records(
                 progress(writing.walk.seq - log.first_seq + 1, log.last_seq - log.first_seq + 1)
         cursor = await asyncio.to_thread(writing.finish)
         end = read_checkpoint(log.end_note, verify_signature)
-        if Checkpoint(validator=log.validator, size=writing.walk.seq, root=writing.walk.root) != end:
+        if writing.walk.checkpoint != end:
             detail = f"the log of {log.validator} does not lead to its checkpoint of {end.size} records"
             raise ArenaError("V2050", detail)
         for agent in writing.tally.agents:
@@ -374,7 +374,7 @@ async def _log_range(
         walk, last_seq, anchor_block = LogWalk(LogStart(validator=validator)), head.seq, 0
         async for leaf in store.leaves(validator, to_seq=last_seq):
             walk.follow(leaf)
-        note = sign_checkpoint(checkpoint_of(validator, walk.tree), signer)
+        note = sign_checkpoint(walk.checkpoint, signer)
     else:
         covering = [point for point in stored if start.after_seq <= point.size <= head.seq]
         if not covering:

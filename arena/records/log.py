@@ -33,34 +33,25 @@ def first_head(validator: str) -> Head:
     return Head(0, hashlib.sha256(validator.encode()).hexdigest())
 
 
-def record_hash(prev: str, content_sha256: str) -> str:
-    """hash(n) from hash(n-1) and the content's sha256, all lower-case hex."""
-    return hashlib.sha256(bytes.fromhex(prev) + bytes.fromhex(content_sha256)).hexdigest()
-
-
-def signing_message(validator: str, seq: int, prev: str, content_sha256: str) -> bytes:
-    """The bytes a record's signature covers; also its leaf in the Merkle log."""
-    name = validator.encode()
+def message_of(record: Envelope) -> bytes:
+    """The bytes that the signature of a record covers; also its leaf in the Merkle log."""
+    name = record.validator.encode()
     return b"".join(
         (
             SIGNATURE_DOMAIN,
             len(name).to_bytes(LENGTH_BYTES, "big"),
             name,
-            seq.to_bytes(SEQ_BYTES, "big"),
-            bytes.fromhex(prev),
-            bytes.fromhex(content_sha256),
+            record.seq.to_bytes(SEQ_BYTES, "big"),
+            bytes.fromhex(record.prev),
+            bytes.fromhex(record.content_sha256),
         )
     )
 
 
-def message_of(record: Envelope) -> bytes:
-    """The bytes that the signature of a record covers."""
-    return signing_message(record.validator, record.seq, record.prev, record.content_sha256)
-
-
 def head_after(record: Envelope) -> Head:
-    """The head once this record is in the log."""
-    return Head(record.seq, record_hash(record.prev, record.content_sha256))
+    """The head once this record is in the log: its number, and hash(n)."""
+    hashed = hashlib.sha256(bytes.fromhex(record.prev) + bytes.fromhex(record.content_sha256))
+    return Head(record.seq, hashed.hexdigest())
 
 
 ORIGIN_PREFIX = "agent-arena/log/1/"
@@ -74,11 +65,6 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     validator: str
     size: int
     root: str
-
-
-def checkpoint_of(validator: str, tree: MerkleFrontier) -> Checkpoint:
-    """The checkpoint of a tree over a validator's records."""
-    return Checkpoint(validator=validator, size=tree.size, root=tree.root().hex())
 
 
 def sign_checkpoint(checkpoint: Checkpoint, signer: Signer) -> str:
@@ -176,9 +162,9 @@ class LogWalk:
         return self.head.seq
 
     @property
-    def root(self) -> str:
-        """Root (hex) of the log up to here."""
-        return self.tree.root().hex()
+    def checkpoint(self) -> Checkpoint:
+        """The state of the log up to here."""
+        return Checkpoint(validator=self.validator, size=self.tree.size, root=self.tree.root().hex())
 
     def position(self) -> LogStart:
         """Where the walk stands, as the point where another can begin."""
@@ -195,7 +181,7 @@ class LogWalk:
 
     def take(self, record: Envelope) -> None:
         """Go over a record, in its place or not."""
-        self.tree.append(signing_message(self.validator, record.seq, record.prev, record.content_sha256))
+        self.tree.append(message_of(record))
         self.head = head_after(record)
 
     def follow(self, record: Envelope) -> None:
@@ -302,16 +288,7 @@ def inclusion_ranges(index: int, size: int) -> list[LeafRange]:
     """
     if not 0 <= index < size:
         raise ValueError(f"a tree of {size} leaves has no leaf {index}")
-    first, end, found = 0, size, []
-    while end - first > 1:
-        middle = first + _split(end - first)
-        if index < middle:
-            found.append((middle, end))
-            end = middle
-        else:
-            found.append((first, middle))
-            first = middle
-    return found[::-1]
+    return _ranges_beside(index, size, is_leaf=True)[:0:-1]
 
 
 def consistency_ranges(first: int, second: int) -> list[LeafRange]:
@@ -319,23 +296,25 @@ def consistency_ranges(first: int, second: int) -> list[LeafRange]:
     2.1.4.1. Raises ValueError unless 0 < first <= second."""
     if not 0 < first <= second:
         raise ValueError(f"there is no proof from {first} to {second} leaves")
-    start, end, found = 0, second, []
-    while first != end:
-        middle = start + _split(end - start)
-        if first <= middle:
-            found.append((middle, end))
-            end = middle
-        else:
-            found.append((start, middle))
-            start = middle
-    if start:  # the old tree's last subtree; a whole old tree is known to the verifier by its root
-        found.append((start, end))
-    return found[::-1]
+    last, *beside = _ranges_beside(first - 1, second, is_leaf=False)
+    # the old tree's last subtree; a whole old tree is known to the verifier by its root
+    return [last, *beside[::-1]] if last[0] else beside[::-1]
 
 
-def _split(size: int) -> int:
-    """The largest power of two below `size`, for size > 1: how many leaves the left subtree has."""
-    return 1 << ((size - 1).bit_length() - 1)
+def _ranges_beside(index: int, size: int, *, is_leaf: bool) -> list[LeafRange]:
+    """The way from the root to leaf `index`, or else to the first subtree that ends with it: where it leads, and then
+    what stands beside it, from the root on."""
+    start, end, found = 0, size, list[LeafRange]()
+    while end - start > 1 if is_leaf else end != index + 1:
+        middle = split_at(start, end)
+        found.append((middle, end) if index < middle else (start, middle))
+        start, end = (start, middle) if index < middle else (middle, end)
+    return [(start, end), *found]
+
+
+def split_at(start: int, end: int) -> int:
+    """Where the right half of a subtree of two leaves or more begins: its left one is the largest power of two."""
+    return start + (1 << ((end - start - 1).bit_length() - 1))
 
 
 def agent_version_id(hotkey: str, source_sha256: str) -> str:

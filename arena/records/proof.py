@@ -31,6 +31,7 @@ from arena.records.log import (
     message_of,
     node_hash,
     read_checkpoint,
+    split_at,
 )
 from arena.records.model import Envelope, SignedRecord, envelope_of
 from arena.records.port import RecordStore
@@ -137,20 +138,15 @@ class TiledLogs:
         return tuple([await self._root(validator, first, end) for first, end in ranges])
 
     async def _root(self, validator: str, first: int, end: int) -> bytes:
-        """The root over leaves `first` to `end` - 1: whole tiles as far as there are, then leaves."""
-        peaks: list[bytes] = []
-        tiles = 0
-        if first % TILE == 0:
-            for root in self._roots[validator][first // TILE : end // TILE]:
-                merged, place = root, tiles
-                while place & 1:
-                    merged, place = node_hash(peaks.pop(), merged), place >> 1
-                peaks.append(merged)
-                tiles += 1
-        tree, start = MerkleFrontier(tiles * TILE, peaks), first + tiles * TILE
-        if start < end:
-            async for leaf in self._store.leaves(validator, after_seq=start, to_seq=end):
-                tree.append(message_of(leaf))
+        """The root over leaves `first` to `end` - 1, which are a subtree: of whole tiles, or of leaves within one."""
+        if end - first > TILE:
+            middle = split_at(first, end)
+            return node_hash(await self._root(validator, first, middle), await self._root(validator, middle, end))
+        if end - first == TILE:
+            return self._roots[validator][first // TILE]
+        tree = MerkleFrontier()
+        async for leaf in self._store.leaves(validator, after_seq=first, to_seq=end):
+            tree.append(message_of(leaf))
         if tree.size != end - first:
             raise ArenaError("V2053", f"the log of {validator} holds fewer than {end} records")
         return tree.root()

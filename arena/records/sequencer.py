@@ -14,9 +14,11 @@ import hashlib
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 
+from msgspec.structs import replace
+
 from arena.chain.port import Signer
 from arena.records.body import encode_content
-from arena.records.log import head_after, signing_message
+from arena.records.log import head_after, message_of
 from arena.records.model import AttemptRecord, Head, HostFacts, Payload, RecordContent, SignedRecord, StoredBody
 from arena.records.port import HeadMovedError, Lease, RecordStore, Requeue
 from foundation.codes import STORE_AWAY
@@ -132,17 +134,14 @@ class Sequencer:
         for payload in payloads:
             blind = self._random_bytes(BLIND_BYTES).hex()
             content = encode_content(RecordContent(recorded_ms=self._now_ms(), blind=blind, host=host, payload=payload))
-            sha256 = hashlib.sha256(content).hexdigest()
-            seq = head.seq + 1
-            message = signing_message(self._signer.hotkey, seq, head.hash, sha256)
-            record = SignedRecord(
+            unsigned = SignedRecord(
                 validator=self._signer.hotkey,
-                seq=seq,
+                seq=head.seq + 1,
                 prev=head.hash,
-                content_sha256=sha256,
-                signature=self._signer.sign(message).hex(),
+                content_sha256=hashlib.sha256(content).hexdigest(),
+                signature="",
                 content=content,
             )
-            records.append(record)
-            head = head_after(record)
+            records.append(replace(unsigned, signature=self._signer.sign(message_of(unsigned)).hex()))
+            head = head_after(unsigned)
         return records

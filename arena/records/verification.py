@@ -26,7 +26,6 @@ from arena.records.log import (
     LogStart,
     LogWalk,
     agent_version_id,
-    checkpoint_of,
     cluster_commitment,
     commitment_sha256,
     first_head,
@@ -320,8 +319,8 @@ class LogCheck:
             kinds=dict(sorted(self._kinds.items())),
             bodies=self._kinds.get(_EVALUATION, 0),
             logs=tuple(
-                LogFacts(head=log.head, checkpoint=checkpoint_of(validator, log.tree))
-                for validator, log in sorted(self._logs.items())
+                LogFacts(head=log.head, checkpoint=log.checkpoint)
+                for _, log in sorted(self._logs.items())
                 if log.tree.size
             ),
             defects=tuple(sorted(self._defects, key=lambda defect: (defect.validator, defect.seq))),
@@ -341,7 +340,7 @@ class LogCheck:
     def _check_points(self, log: LogWalk) -> None:
         """Compare the tree with the checkpoints of its size, where there are any."""
         for point in self._points.pop((log.validator, log.tree.size), ()):
-            if point != checkpoint_of(log.validator, log.tree):
+            if point != log.checkpoint:
                 detail = f"the log of {point.size} records does not have the signed root"
                 self.report_defect(log.validator, log.seq, "checkpoint", detail)
 

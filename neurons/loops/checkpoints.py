@@ -27,7 +27,6 @@ from arena.records.log import (
     Checkpoint,
     LogStart,
     LogWalk,
-    checkpoint_of,
     committed_checkpoint,
     note_sha256,
     read_checkpoint,
@@ -127,14 +126,14 @@ class CheckpointLoop:
             await self._catch_up()
             if self._walk.seq == (self._last.size if self._last else 0):
                 return self._last if self._last != before else None
-            note = sign_checkpoint(checkpoint_of(hotkey, self._walk.tree), node.signer)
+            note = sign_checkpoint(self._walk.checkpoint, node.signer)
             made = StoredCheckpoint(validator=hotkey, size=self._walk.seq, note=note, signed_ms=node.now_ms())
             await write_copy(node.store, made, self._last.size if self._last else 0, events)
             self._copied |= {each.stream: each.index + 1 for each in events}
             await node.store.put_checkpoint(made)
             self._note_last(made)
             text = f"the log is signed up to record {made.size:,}"
-            node.log.info("checkpoint", size=made.size, root=self._walk.root[:16], text=text)
+            node.log.info("checkpoint", size=made.size, root=self._walk.checkpoint.root[:16], text=text)
             return made
 
     async def newest(self) -> StoredCheckpoint | None:
@@ -167,7 +166,7 @@ class CheckpointLoop:
 
     def _require_root(self, roots: Mapping[int, str]) -> None:
         size = self._walk.seq
-        if size in roots and roots[size] != self._walk.root:
+        if size in roots and roots[size] != self._walk.checkpoint.root:
             raise ArenaError("V2080", f"the first {size} records do not have the root {roots[size]}")
 
     def _published(self) -> list[Checkpoint]:

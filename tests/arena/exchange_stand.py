@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,18 +19,13 @@ from arena.exchange.peer_service import PeerService, ShareRules
 from arena.exchange.port import Count, LogDigest, NoteQuestion, Peer, Progress, RowsQuestion
 from arena.exchange.pull import Pulled, Puller, PullPace, Wanted
 from arena.exchange.routes import Exchange
-from arena.export.model import LogRow
+from arena.export.assembly import log_row
 from arena.race.admission import RaceRecords
 from arena.records.body import decode_content
 from arena.records.log import (
     LogStart,
-    MerkleFrontier,
-    checkpoint_of,
-    first_head,
     note_sha256,
-    record_hash,
     sign_checkpoint,
-    signing_message,
 )
 from arena.records.model import Payload, SettlementRecord
 from arena.records.sequencer import Sequencer
@@ -39,7 +33,7 @@ from arena.submissions.model import SignedSubmission, waiting_row
 from arena.web.server import ExchangeServer
 from harness.catalogue.server import listen
 from tests.arena.local_peers import LocalPeers
-from tests.arena.log_stand import HOST, Clock, MemoryLog, episode
+from tests.arena.log_stand import HOST, Clock, MemoryLog, episode, signed_bytes, signed_note, walked
 from tests.keys import generate_signer
 
 RACE = "r1"
@@ -102,11 +96,9 @@ class Node:
 
     async def note(self, race_id: str = RACE, size: int | None = None) -> str:
         """A signed note of the log with the tally of a race, kept by this node."""
-        tree = MerkleFrontier()
-        async for leaf in self.store.leaves(self.hotkey, to_seq=size):
-            tree.append(signing_message(self.hotkey, leaf.seq, leaf.prev, leaf.content_sha256))
-        note = sign_checkpoint(checkpoint_of(self.hotkey, tree), self.signer)
-        note = add_tally(note, await take_tally(self.store, race_id, tree.size), self.signer)
+        leaves = [leaf async for leaf in self.store.leaves(self.hotkey, to_seq=size)]
+        tally = await take_tally(self.store, race_id, len(leaves))
+        note = add_tally(signed_note(self.signer, leaves), tally, self.signer)
         self.held.keep_note(note)
         return note
 
@@ -215,26 +207,15 @@ class Handmade:
     def __init__(self, contents: list[bytes], race_id: str = RACE, claims: int = 0) -> None:
         self.signer = generate_signer()
         self.peer = Peer(hotkey=self.signer.hotkey, endpoint="here")
-        tree, head, count = MerkleFrontier(), first_head(self.signer.hotkey).hash, Count()
+        walk, count = walked(self.signer.hotkey, ()), Count()
         self._rows = []
-        for seq, content in enumerate(contents, 1):
-            sha256 = hashlib.sha256(content).hexdigest()
-            leaf = signing_message(self.signer.hotkey, seq, head, sha256)
-            self._rows.append(
-                LogRow(
-                    validator=self.signer.hotkey,
-                    seq=seq,
-                    prev=head,
-                    content_sha256=sha256,
-                    signature=self.signer.sign(leaf).hex(),
-                    content=msgspec.Raw(content),
-                )
-            )
-            tree.append(leaf)
-            head, count = record_hash(head, sha256), extend(count, seq, sha256)
+        for content in contents:
+            record = signed_bytes(self.signer, content, walk.head)
+            self._rows.append(log_row(record, content=content))
+            walk.take(record)
+            count = extend(count, record.seq, record.content_sha256)
         tally = LogDigest(race_id=race_id, count=count, start=LogStart(validator=self.signer.hotkey))
-        point = checkpoint_of(self.signer.hotkey, tree)
-        point = msgspec.structs.replace(point, size=max(claims, point.size))
+        point = replace(walk.checkpoint, size=max(claims, walk.seq))
         self._note = add_tally(sign_checkpoint(point, self.signer), tally, self.signer)
         self.wanted = Wanted(validator=self.signer.hotkey, note_sha256=note_sha256(self._note), race_id=race_id)
 

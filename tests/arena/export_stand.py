@@ -18,7 +18,6 @@ from arena.policies import policy_by_name
 from arena.policy import Policy
 from arena.race.schedule import opening_ms
 from arena.records.body import decode_content, encode_body
-from arena.records.log import LogStart, LogWalk, MerkleFrontier, checkpoint_of, sign_checkpoint, signing_message
 from arena.records.model import (
     HostFacts,
     Payload,
@@ -34,7 +33,19 @@ from arena.records.sequencer import Sequencer
 from foundation.canonical import canonical_bytes, text_hash
 from harness.limits import ModelPrice, completion_cost
 from harness.trace import Totals
-from tests.arena.log_stand import HOST, START_MS, Clock, MemoryLog, body, episode, outcome, release, settlement
+from tests.arena.log_stand import (
+    HOST,
+    START_MS,
+    Clock,
+    MemoryLog,
+    body,
+    episode,
+    outcome,
+    release,
+    settlement,
+    signed_note,
+    walked,
+)
 from tests.keys import generate_signer
 
 replace = msgspec.structs.replace
@@ -60,18 +71,12 @@ class ExportLog(MemoryLog):
 
     def cursor_at(self, after_seq: int) -> Cursor:
         """The cursor behind a record, of an export that nothing waited for."""
-        walk = LogWalk(LogStart(validator=self.validator))
-        for record in self.log[:after_seq]:
-            walk.take(record)
-        return Cursor.at(walk.position())
+        return Cursor.at(walked(self.validator, self.log[:after_seq]).position())
 
     def checkpoint(self) -> None:
         """Sign the log as it stands."""
-        tree = MerkleFrontier()
-        for record in self.log:
-            tree.append(signing_message(record.validator, record.seq, record.prev, record.content_sha256))
-        note = sign_checkpoint(checkpoint_of(self.validator, tree), self.signer)
-        self.signed.append(StoredCheckpoint(validator=self.validator, size=tree.size, note=note, signed_ms=1))
+        note = signed_note(self.signer, self.log)
+        self.signed.append(StoredCheckpoint(validator=self.validator, size=len(self.log), note=note, signed_ms=1))
 
     async def records(self, validator=None, *, after_seq=0, kinds=(), race_id=None):
         for record in list(self.log):

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import zstandard
 
 from arena.records.body import decode_content, encode_body
-from arena.records.log import first_head, head_after
+from arena.records.log import LogStart, LogWalk, first_head, head_after, message_of, sign_checkpoint
 from arena.records.model import (
     AttemptRecord,
     BodyFrame,
     Conditions,
     Context,
     Entry,
+    Envelope,
     EvaluationRecord,
     GateRecord,
+    Head,
     HostFacts,
     Payload,
     ReleasedProblem,
@@ -52,6 +55,26 @@ LEVEL = SandboxLevel(
     name="bubblewrap", layers=("user-namespace",), guest_sha256="d4", python_version="3.11", may_race=True
 )
 CONDITIONS = Conditions(policy_sha256="e5", scoring_pipeline="scoring/1", code_commit="f6", sandbox=LEVEL)
+
+
+def signed_bytes(signer, content: bytes, head: Head) -> SignedRecord:
+    """A record as its validator would sign it behind a head, whatever it holds."""
+    sha256 = hashlib.sha256(content).hexdigest()
+    fields = {"validator": signer.hotkey, "seq": head.seq + 1, "prev": head.hash, "content_sha256": sha256}
+    unsigned = SignedRecord(**fields, signature="", content=content)
+    return msgspec.structs.replace(unsigned, signature=signer.sign(message_of(unsigned)).hex())
+
+
+def walked(validator: str, records: Iterable[Envelope]) -> LogWalk:
+    walk = LogWalk(LogStart(validator=validator))
+    for record in records:
+        walk.take(record)
+    return walk
+
+
+def signed_note(signer, records: Iterable[Envelope]) -> str:
+    """The signed checkpoint of a log of these records."""
+    return sign_checkpoint(walked(signer.hotkey, records).checkpoint, signer)
 
 
 def subject(agent: str = "a1") -> Subject:

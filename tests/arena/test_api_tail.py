@@ -12,10 +12,9 @@ import pytest
 from arena.api.reads import PAGE_ROWS
 from arena.export.files import read_row
 from arena.export.model import LogRow
-from arena.records.log import MerkleFrontier, checkpoint_of, sign_checkpoint, signing_message
 from arena.records.model import StoredCheckpoint
 from arena.store.postgres import PostgresStore
-from tests.arena.log_stand import attempt
+from tests.arena.log_stand import attempt, signed_note
 from tests.arena.tail_stand import Author, rows, serving
 from tests.keys import generate_signer
 
@@ -92,10 +91,7 @@ def test_a_store_that_goes_away_never_looks_like_the_end_of_the_log(author: Auth
 
 def test_heads_and_checkpoints_are_served(author: Author, signer) -> None:
     author.append([attempt(number) for number in range(3)])
-    tree = MerkleFrontier()
-    for record in author.records():
-        tree.append(signing_message(record.validator, record.seq, record.prev, record.content_sha256))
-    note = sign_checkpoint(checkpoint_of(signer.hotkey, tree), signer)
+    note = signed_note(signer, author.records())
 
     async def put() -> None:
         store = await PostgresStore.open(author.dsn, signer.hotkey)

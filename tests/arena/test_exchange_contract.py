@@ -18,7 +18,7 @@ from arena.exchange.port import (
     RowsQuestion,
     SubmissionQuestion,
 )
-from arena.records.log import note_sha256, signing_message
+from arena.records.log import message_of, note_sha256
 from arena.submissions.model import make_submission
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import RACE, TERMS, Case, HttpNet, LocalNet
@@ -74,8 +74,7 @@ async def test_rows_come_whole_for_the_race_and_as_stubs_for_all_else(world: Wor
     assert all(row.body is None for row in rows)
     for row, record in zip(rows, world.author.store.log, strict=True):
         assert (row.prev, row.content_sha256, row.signature) == (record.prev, record.content_sha256, record.signature)
-        message = signing_message(row.validator, row.seq, row.prev, row.content_sha256)
-        assert verify(row.validator, message, bytes.fromhex(row.signature))
+        assert verify(row.validator, message_of(row), bytes.fromhex(row.signature))
 
 
 async def test_nothing_of_a_race_leaves_before_its_roll_is_final(world: World) -> None:

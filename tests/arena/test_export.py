@@ -27,8 +27,8 @@ from arena.export.files import read_lines, read_manifest
 from arena.export.model import FORMATS
 from arena.export.verification import verify_export
 from arena.records.body import decode_content, encode_body, encode_content
-from arena.records.log import head_after, signing_message
-from arena.records.model import EvaluationRecord, Payload, RecordContent, SignedRecord, StoredBody, VerdictRecord
+from arena.records.log import head_after
+from arena.records.model import EvaluationRecord, Payload, RecordContent, StoredBody, VerdictRecord
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError, Failure
 from harness.trace import FailedCompletion
@@ -36,7 +36,7 @@ from judge.verdict import Refusal, UnscoredVerdict
 from neurons.cli.view import traces_of_export
 from problems.model import POOLS
 from tests.arena.export_stand import SECRET, ExportLog, export, promotion, raced, released_race, request_of, rows
-from tests.arena.log_stand import HOST, START_MS, attempt, body, episode, gate, release, settlement
+from tests.arena.log_stand import HOST, START_MS, attempt, body, episode, gate, release, settlement, signed_bytes
 
 
 @pytest.fixture
@@ -255,19 +255,9 @@ DEPTH = 100_000
 
 def put(log: ExportLog, content: bytes) -> int:
     """Append bytes as its validator would sign them, whatever they are; the record's number."""
-    seq, sha256 = log.end.seq + 1, hashlib.sha256(content).hexdigest()
-    signature = log.signer.sign(signing_message(log.validator, seq, log.end.hash, sha256)).hex()
-    record = SignedRecord(
-        validator=log.validator,
-        seq=seq,
-        prev=log.end.hash,
-        content_sha256=sha256,
-        signature=signature,
-        content=content,
-    )
-    log.log.append(record)
-    log.end = head_after(record)
-    return seq
+    log.log.append(signed_bytes(log.signer, content, log.end))
+    log.end = head_after(log.log[-1])
+    return log.end.seq
 
 
 def content_of(payload: Payload) -> bytes:

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from arena.chain.keys import verify
 from arena.export.verification import verify_export
-from arena.records.log import MerkleFrontier, checkpoint_of, sign_checkpoint, signing_message
 from arena.records.model import StoredCheckpoint
 from arena.records.sequencer import Sequencer
 from arena.store.embedded import EmbeddedServer
@@ -20,7 +19,7 @@ from foundation.errors import ArenaError
 from neurons.cli.exit_codes import exit_code
 from neurons.cli.records import app
 from neurons.cli.view import app as view_app
-from tests.arena.log_stand import HOST, Clock, episode, release
+from tests.arena.log_stand import HOST, Clock, episode, release, signed_note
 from tests.keys import generate_signer
 
 
@@ -36,12 +35,10 @@ async def dsn(postgres: EmbeddedServer) -> str:
     await sequencer.append([release("r1", [1, 2])])
     payloads, body = episode(3, race_id="r2")
     await sequencer.append(payloads, [body])
-    tree = MerkleFrontier()
-    async for leaf in store.leaves(signer.hotkey):
-        tree.append(signing_message(signer.hotkey, leaf.seq, leaf.prev, leaf.content_sha256))
-    note = sign_checkpoint(checkpoint_of(signer.hotkey, tree), signer)
+    leaves = [leaf async for leaf in store.leaves(signer.hotkey)]
+    note = signed_note(signer, leaves)
     await store.put_checkpoint(
-        StoredCheckpoint(validator=signer.hotkey, size=tree.size, note=note, signed_ms=Clock()())
+        StoredCheckpoint(validator=signer.hotkey, size=len(leaves), note=note, signed_ms=Clock()())
     )
     await store.close()
     return postgres.dsn_for(signer.hotkey)

@@ -23,8 +23,8 @@ from arena.records.body import (
     encode_body,
     encode_content,
 )
-from arena.records.log import first_head, record_hash, signing_message
-from arena.records.model import Payload, RecordContent
+from arena.records.log import first_head, head_after, message_of
+from arena.records.model import Envelope, Payload, RecordContent
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
 from tests.arena.log_stand import HOST, START_MS, attempt, body, episode, gate, release, settlement
@@ -53,13 +53,14 @@ def samples() -> dict[str, Payload]:
 
 def golden_now() -> dict[str, dict[str, str]]:
     """Bytes, hashes and chain of one log that holds every kind."""
-    rows, head = {}, first_head(VALIDATOR).hash
-    for seq, (name, payload) in enumerate(samples().items(), start=1):
+    rows, head = {}, first_head(VALIDATOR)
+    for name, payload in samples().items():
         content = encode_content(RecordContent(recorded_ms=START_MS, blind=BLIND, host=HOST, payload=payload))
         sha256 = hashlib.sha256(content).hexdigest()
-        message = signing_message(VALIDATOR, seq, head, sha256)
-        rows[name] = {"content": content.decode(), "content_sha256": sha256, "prev": head, "message": message.hex()}
-        head = record_hash(head, sha256)
+        fields = {"validator": VALIDATOR, "seq": head.seq + 1, "prev": head.hash, "content_sha256": sha256}
+        record = Envelope(**fields, signature="")
+        made = {"content_sha256": sha256, "prev": head.hash, "message": message_of(record).hex()}
+        rows[name], head = {"content": content.decode(), **made}, head_after(record)
     rows["body"] = {"content": encode_body(body(1)).content.decode(), "content_sha256": body(1).body_hash()}
     return rows
 

@@ -14,7 +14,7 @@ from arena.records.log import (
     consistency_ranges,
     inclusion_ranges,
     leaf_hash,
-    signing_message,
+    message_of,
 )
 from arena.records.model import Envelope
 from arena.records.proof import TILE, TiledLogs
@@ -89,7 +89,7 @@ async def test_tiles_give_the_proofs_of_the_whole_tree_and_read_little() -> None
     store = Leaves(size)
     tiles = TiledLogs(store)
     await tiles.inclusion("v", 1, size)
-    leaves = [signing_message("v", leaf.seq, leaf.prev, leaf.content_sha256) async for leaf in store.leaves("v")]
+    leaves = [message_of(leaf) async for leaf in store.leaves("v")]
     for seq in (1, TILE, TILE + 1, 3 * TILE + 5, 5 * TILE + 1, size):
         for upto in {size, 4 * TILE, seq}:
             if seq > upto:

@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 
 from arena.chain.keys import keypair_signer, verify
 from arena.records import verify_proof
-from arena.records.log import MerkleFrontier, checkpoint_of, sign_checkpoint, signing_message
 from arena.records.model import SignedRecord
 from arena.records.proof import Proof, encode_proof, prove
 from arena.records.sequencer import Sequencer
 from foundation.errors import ArenaError
-from tests.arena.log_stand import HOST, Clock, MemoryLog, attempt
+from tests.arena.log_stand import HOST, Clock, MemoryLog, attempt, signed_note
 from tests.keys import generate_signer
 
 ALICE, BOB = keypair_signer("//Alice"), keypair_signer("//Bob")
@@ -38,10 +37,7 @@ def log() -> MemoryLog:
 
 @cache
 def note(size: int) -> str:
-    tree = MerkleFrontier()
-    for record in log().log[:size]:
-        tree.append(signing_message(record.validator, record.seq, record.prev, record.content_sha256))
-    return sign_checkpoint(checkpoint_of(ALICE.hotkey, tree), ALICE)
+    return signed_note(ALICE, log().log[:size])
 
 
 @cache

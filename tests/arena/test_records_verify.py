@@ -21,8 +21,6 @@ from arena.records.log import (
     Checkpoint,
     LogStart,
     LogWalk,
-    MerkleFrontier,
-    checkpoint_of,
     cluster_commitment,
     head_after,
     note_sha256,
@@ -155,11 +153,10 @@ def test_a_persons_word_on_a_submission_stands_after_one_of_the_gate() -> None:
 
 
 def test_a_checkpoint_survives_its_text_and_any_change_of_the_text_is_refused() -> None:
-    tree = MerkleFrontier()
-    tree.append(b"one")
-    note = sign_checkpoint(checkpoint_of(ALICE.hotkey, tree), ALICE)
+    point = Checkpoint(validator=ALICE.hotkey, size=1, root="ab" * 32)
+    note = sign_checkpoint(point, ALICE)
     assert note.startswith(f"agent-arena/log/1/{ALICE.hotkey}\n1\n")
-    assert read_checkpoint(note, verify) == checkpoint_of(ALICE.hotkey, tree)
+    assert read_checkpoint(note, verify) == point
     changes = [note.replace("\n1\n", "\n2\n"), note.replace("\n1\n", "\n01\n"), note.split("\n\n")[0], "", note[:-4]]
     changes.append(note.replace(ALICE.hotkey, BOB.hotkey))
     changes += [note.replace("\n1\n", "\n-1\n"), note.rstrip("\n"), note[:-1] + "\x85", note[:-4] + "!!!\n"]

@@ -23,8 +23,8 @@ import msgspec
 from arena.chain.keys import keypair_signer, verify
 from arena.export.exporter import export_records
 from arena.export.model import Request
-from arena.records.log import signing_message
-from arena.records.model import ReleasedProblem, ReleaseRecord
+from arena.records.log import message_of
+from arena.records.model import Envelope, ReleasedProblem, ReleaseRecord
 from arena.records.sequencer import Sequencer
 from arena.records.verification import verify_store
 from arena.store.embedded import EmbeddedServer, start_embedded
@@ -115,7 +115,8 @@ async def _copied_s(server: EmbeddedServer, uri: str, path: Path) -> float:
 def _signatures() -> float:
     """Signatures of records checked a second, one after another."""
     signer = keypair_signer(EVALUATOR)
-    message = signing_message(signer.hotkey, 1, "00" * 32, "11" * 32)
+    fields = {"validator": signer.hotkey, "seq": 1, "prev": "00" * 32, "content_sha256": "11" * 32}
+    message = message_of(Envelope(**fields, signature=""))
     signature = signer.sign(message)
     started = time.perf_counter()
     for _ in range(SIGNATURES):

@@ -38,7 +38,6 @@ from arena.race.machine import (
 from arena.race.scores import LoggedRecord, control_subject
 from arena.race.settle import settle
 from arena.records.body import encode_body
-from arena.records.log import MerkleFrontier, checkpoint_of, sign_checkpoint, signing_message
 from arena.records.model import (
     Candidate,
     Context,
@@ -61,7 +60,7 @@ from judge.rubric import coefficient_e4
 from judge.verdict import Citation
 from problems.model import Axis, OutcomeScore
 from problems.score import Constraint
-from tests.arena.log_stand import CONDITIONS, LEVEL, body, episode, outcome
+from tests.arena.log_stand import CONDITIONS, LEVEL, body, episode, outcome, signed_note
 from tests.arena.race_stand import BEACON, changed, inputs_of
 from tests.arena.tail_stand import Author
 
@@ -316,7 +315,7 @@ class Site:
         return found
 
     async def _store(self, events: dict[str, list[Event]]) -> None:
-        signer, tree = self.author.signer, MerkleFrontier()
+        signer = self.author.signer
         store = await PostgresStore.open(self.author.dsn, signer.hotkey)
         for race_id, stream in events.items():
             for index, event in enumerate(stream):
@@ -328,11 +327,9 @@ class Site:
             who, state = subject(number, self.words), "qualified" if number < 3 else "review"
             stored = StoredSubmission(subject=who, name=name, state=state, report=text)
             await store.put_submission(stored, self.words.source)
-        async for leaf in store.leaves(signer.hotkey):
-            tree.append(signing_message(signer.hotkey, leaf.seq, leaf.prev, leaf.content_sha256))
-        point = checkpoint_of(signer.hotkey, tree)
-        note = sign_checkpoint(point, signer)
-        signed = StoredCheckpoint(validator=signer.hotkey, size=point.size, note=note, signed_ms=NOW_MS)
+        leaves = [leaf async for leaf in store.leaves(signer.hotkey)]
+        note = signed_note(signer, leaves)
+        signed = StoredCheckpoint(validator=signer.hotkey, size=len(leaves), note=note, signed_ms=NOW_MS)
         await store.put_checkpoint(signed)
         await store.close()
 
