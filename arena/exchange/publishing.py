@@ -142,17 +142,16 @@ def _check_contents(sources: Sequence[Source], hotkey: str, verify: Verifier, ti
             network = read_sealed(path, hotkey, verify).notice.network
             if network != timelock.network:
                 raise ArenaError("V2105", f"{path} opens with beacon {network}, this network's is {timelock.network}")
-        elif kind == "suite" and name.endswith(_SUITE_MANIFEST):
+        elif kind == "suite":
             suite = _suite_of(name)
-            read_suite(path.parent, suite, verify, hotkey)
             if lacking := [suite + ending for ending in SUITE_ENDINGS if ("suite", suite + ending) not in given]:
-                raise ArenaError("V2105", f"suite {suite}: {lacking[0]} is to be published with it")
+                raise ArenaError("V2105", f"{path} belongs to suite {suite}: publish the folder with {lacking[0]}")
+            if name.endswith(_SUITE_MANIFEST):
+                read_suite(path.parent, suite, verify, hotkey)
         elif kind == "catalogue" and name == _INDEX_MANIFEST:
             from harness.catalogue.layout import read_manifest  # it loads the arrays' library
 
             read_manifest(path.parent)
-        elif kind == "suite" and ("suite", f"{_suite_of(name)}{_SUITE_MANIFEST}") not in given:
-            raise ArenaError("V2105", f"{path} belongs to a suite: give the folder with its manifest")
 
 
 def _carried(

@@ -85,7 +85,6 @@ class PullPace(msgspec.Struct, frozen=True, kw_only=True):
     window_s: float = 30.0
     window_rows: int = 1_500  # fewer than 64 a second, the largest rows at the pace of a caller's share
     most_s: float = 1_800.0
-    logs_at_once: int = 4  # whose rows are checked; all are waited for at once, so that no peer keeps out another
 
 
 class _Claim(msgspec.Struct, frozen=True):
@@ -104,7 +103,6 @@ class Puller:
     ) -> None:
         self._peers, self._logs, self._verify = peers, logs, verify_signature
         self._pace = pace or PullPace()
-        self._places = asyncio.Semaphore(self._pace.logs_at_once)
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def pull(self, wanted: Wanted, peers: Sequence[Peer], *, within_s: float = math.inf) -> Pulled:
@@ -207,8 +205,7 @@ class Puller:
         async def take(rows: list[LogRow]) -> None:
             windows, left_s = check.at // pace.window_rows, (window.when() or 0.0) - loop.time()
             window.reschedule(None)  # the peer does not answer for how long we take
-            async with self._places:
-                await asyncio.to_thread(_take, check, writer, rows)
+            await asyncio.to_thread(_take, check, writer, rows)
             window.reschedule(loop.time() + (pace.window_s if check.at // pace.window_rows > windows else left_s))
             rows.clear()
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-import msgspec
-
 from arena.chain.keys import canonical_hotkey
 from arena.chain.port import Commitment, Verifier
 from arena.exchange.http_peers import HttpPeers
@@ -26,13 +24,6 @@ from foundation.errors import ArenaError
 
 FETCHES_AT_ONCE = 4
 PAUSES = Backoff(first_ms=30_000, most_ms=1_800_000)  # before asking again for a commitment that no peer knew
-
-
-class Fetched(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn of the relay: what was delivered, and who answered wrongly."""
-
-    delivered: tuple[str, ...]  # commitments
-    complaints: tuple[Complaint, ...]
 
 
 class SourceRelay:
@@ -57,9 +48,11 @@ class SourceRelay:
         self._asked: dict[str, NextTry] = {}  # by commitment
         self._turns = 0
 
-    async def fetch(self, commitments: Sequence[Commitment], peers: Sequence[Peer]) -> Fetched:
-        """Ask for those of these commitments that are unknown and due, and deliver each as soon as it was found;
-        validators' own are no sources: leave them out.
+    async def fetch(
+        self, commitments: Sequence[Commitment], peers: Sequence[Peer]
+    ) -> tuple[list[str], list[Complaint]]:
+        """Ask for those of these commitments that are unknown and due, and deliver each as soon as it was found; those
+        delivered, and who answered wrongly. Validators' own are no sources: leave them out.
 
         Raises ArenaError V2021, and what `deliver` does.
         """
@@ -81,7 +74,7 @@ class SourceRelay:
 
         self._turns += 1
         await asyncio.gather(*(bring(number, each) for number, each in enumerate(due, self._turns)))
-        return Fetched(delivered=tuple(delivered), complaints=tuple(complaints.values()))
+        return delivered, list(complaints.values())
 
     async def _is_here(self, commitment: Commitment) -> bool:
         if commitment.sha256 not in self._here:

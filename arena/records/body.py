@@ -67,11 +67,6 @@ def is_canonical(content: bytes, value: RecordContent | EvaluationBody) -> bool:
         return False
 
 
-def encode_content(content: RecordContent) -> bytes:
-    """The canonical bytes of a record's content: what is hashed, signed and stored."""
-    return canonical_bytes(content)
-
-
 def decode_content(content: bytes) -> RecordContent:
     """The content of stored bytes. Raises ArenaError V2050 when they are not one of this version."""
     try:

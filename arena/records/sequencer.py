@@ -17,10 +17,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from msgspec.structs import replace
 
 from arena.chain.port import Signer
-from arena.records.body import encode_content
 from arena.records.log import head_after, message_of
 from arena.records.model import AttemptRecord, Head, HostFacts, Payload, RecordContent, SignedRecord, StoredBody
 from arena.records.port import HeadMovedError, Lease, RecordStore, Requeue
+from foundation.canonical import canonical_bytes
 from foundation.codes import STORE_AWAY
 from foundation.errors import ArenaError
 
@@ -41,10 +41,7 @@ class Sequencer:
         signer: Signer,
         now_ms: Callable[[], int],
         host: HostFacts,
-        *,
-        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
-        self._random_bytes = random_bytes
         self._store = store
         self._signer = signer
         self._now_ms = now_ms
@@ -132,8 +129,10 @@ class Sequencer:
     def _sign(self, payloads: Sequence[Payload], host: HostFacts, head: Head) -> list[SignedRecord]:
         records = []
         for payload in payloads:
-            blind = self._random_bytes(BLIND_BYTES).hex()
-            content = encode_content(RecordContent(recorded_ms=self._now_ms(), blind=blind, host=host, payload=payload))
+            blind = secrets.token_hex(BLIND_BYTES)
+            content = canonical_bytes(
+                RecordContent(recorded_ms=self._now_ms(), blind=blind, host=host, payload=payload)
+            )
             unsigned = SignedRecord(
                 validator=self._signer.hotkey,
                 seq=head.seq + 1,

@@ -117,7 +117,7 @@ class Picture:
         racing = next((one for one in statuses if self._is_in(one, "RACE_RUNNING")), None)
         opens_ms = block_time_ms(max((one.next_allowed_block - one.block for one in statuses), default=0), now_ms)
         agents = []
-        for agent_id in dict.fromkeys(agent_uuid(one.hotkey, one.name) for one in statuses):
+        for agent_id in dict.fromkeys(uuid_of("agent", one.hotkey, one.name) for one in statuses):
             versions = self.own_history(statuses, agent_id)
             named = {"agent_id": agent_id, "miner_hotkey": statuses[0].hotkey, "agent_name": versions[0]["agent_name"]}
             agents.append(named | {"created_at": versions[-1]["submitted_at"], "latest_version": versions[0]})
@@ -126,14 +126,14 @@ class Picture:
             "can_submit": opens_ms <= now_ms and not any(one.state == "waiting" for one in statuses),
             "next_allowed_at": utc_text(opens_ms) if opens_ms > now_ms else None,
             "racing_agent_version_id": version_uuid(racing.agent_version_id) if racing else None,
-            "racing_agent_id": agent_uuid(racing.hotkey, racing.name) if racing else None,
+            "racing_agent_id": uuid_of("agent", racing.hotkey, racing.name) if racing else None,
         }
 
     def own_history(self, statuses: Sequence[SubmissionStatus], agent_id: str) -> list[Answer]:
         """The versions of the agent with that UUID, the newest first; none where there is no such agent. Nothing is
         pinned here: of a hotkey's versions the one that qualified best races."""
         unpinned = {"is_selected_for_race": False, "is_pinnable": False}
-        return [self.own(one) | unpinned for one in statuses if agent_uuid(one.hotkey, one.name) == agent_id]
+        return [self.own(one) | unpinned for one in statuses if uuid_of("agent", one.hotkey, one.name) == agent_id]
 
     def public_version(self, row: ListedAgent) -> Answer:
         """A version whose source is public."""
@@ -141,7 +141,7 @@ class Picture:
         released = shown["code_available_at"] or shown["submitted_at"]
         return {
             **self._names(row),
-            "agent_id": agent_uuid(row.miner_hotkey, row.name),
+            "agent_id": uuid_of("agent", row.miner_hotkey, row.name),
             "submitted_at": shown["submitted_at"],
             "released_at": released,
             "code_available_at": released,
@@ -194,7 +194,7 @@ class Picture:
     def one_race(self, race_id: str) -> Answer | None:
         """The race with that UUID and its field, or None."""
         return next(
-            (self._with_field(race) for race in self._by_id.values() if race_uuid(race.race_id) == race_id), None
+            (self._with_field(race) for race in self._by_id.values() if uuid_of("race", race.race_id) == race_id), None
         )
 
     def current_race(self) -> Answer:
@@ -219,7 +219,7 @@ class Picture:
         winner = _top(record) if status == "RACE_COMPLETE" else None
         row = self.rows.get(winner.agent_version_id) if winner else None
         return {
-            "race_id": race_uuid(race.race_id),
+            "race_id": uuid_of("race", race.race_id),
             "suite_id": self.active_suite,
             "status": status,
             "race_number": race.number,
@@ -275,7 +275,7 @@ class Picture:
             return None
         shown = [
             {
-                "problem_id": problem_uuid(one.problem_id),
+                "problem_id": uuid_of("problem", one.problem_id),
                 "suite_id": number,
                 "metadata": {"problem_id": one.problem_id, "category": one.category, "query": one.query},
             }
@@ -379,7 +379,7 @@ class Picture:
         items = [
             {
                 **self._names(row),
-                "work_item_id": run_uuid("", "", row.agent_version_id),
+                "work_item_id": uuid_of("run", "", "", row.agent_version_id),
                 "suite_id": self.active_suite,
                 "queued_at": utc_text(self._board.first_seen_ms.get(row.agent_version_id, 0)),
                 "required_successes": 1,
@@ -433,7 +433,7 @@ class Picture:
             elif race is not None and _race_status(race) == "RACE_CANCELLED":
                 status = "CANCELLED"
             made = self._names(row) | {
-                "eval_run_id": run_uuid(validator, race_id, agent),
+                "eval_run_id": uuid_of("run", validator, race_id, agent),
                 "suite_id": self.active_suite,
                 "validator_hotkey": validator,
                 "status": status,
@@ -447,7 +447,7 @@ class Picture:
                 "score": score,
                 "progress_percent": min(100.0, 100.0 * counts.episodes / whole) if whole and not race else 0.0,
                 "phase": "RACE" if race else "QUALIFYING",
-                "race_id": race_uuid(race.race_id) if race else None,
+                "race_id": uuid_of("race", race.race_id) if race else None,
                 "race_number": race.number if race else None,
                 "execution_kind": _EXECUTION,
             }
@@ -488,27 +488,13 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 def version_uuid(agent_version_id: str) -> str:
     """The UUID of an agent version."""
     is_sha256 = _SHA256.fullmatch(agent_version_id)
-    return _uuid8(bytes.fromhex(agent_version_id)) if is_sha256 else _of("version", agent_version_id)
+    return _uuid8(bytes.fromhex(agent_version_id)) if is_sha256 else uuid_of("version", agent_version_id)
 
 
-def agent_uuid(miner_hotkey: str, name: str) -> str:
-    """The UUID of all versions that a hotkey submits under one name."""
-    return _of("agent", miner_hotkey, name)
-
-
-def race_uuid(race_id: str) -> str:
-    """The UUID of a race."""
-    return _of("race", race_id)
-
-
-def problem_uuid(problem_id: str) -> str:
-    """The UUID of a problem."""
-    return _of("problem", problem_id)
-
-
-def run_uuid(validator: str, race_id: str, agent_version_id: str) -> str:
-    """The UUID of what one validator runs of an agent version: in a race, or ("") on the suite."""
-    return _of("run", validator, race_id, agent_version_id)
+def uuid_of(kind: str, *parts: str) -> str:
+    """The UUID of a race or problem by its id, of an agent (all versions of one name) by hotkey and name, and of a run
+    by validator, race ("": the suite) and agent version."""
+    return _uuid8(hashlib.sha256("\n".join((f"agent-arena/sn15/{kind}", *parts)).encode()).digest())
 
 
 def suite_number(suite: str) -> int:
@@ -525,10 +511,6 @@ def utc_text(unix_ms: int) -> str:
 def fraction(score_e4: int | None) -> float | None:
     """A score in ten-thousandths as a fraction."""
     return None if score_e4 is None else score_e4 / 10_000
-
-
-def _of(kind: str, *parts: str) -> str:
-    return _uuid8(hashlib.sha256("\n".join((f"agent-arena/sn15/{kind}", *parts)).encode()).digest())
 
 
 def _uuid8(digest: bytes) -> str:

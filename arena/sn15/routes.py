@@ -36,7 +36,7 @@ from arena.chain.real import BLOCK_MS
 from arena.door.form import UNSIGNED_PARTS, read_form
 from arena.door.service import Door, SubmissionStatus, form_document
 from arena.records.port import StoredSubmission
-from arena.sn15.picture import Answer, Picture, agent_uuid, block_time_ms, utc_text, version_uuid, violation
+from arena.sn15.picture import Answer, Picture, block_time_ms, utc_text, uuid_of, version_uuid, violation
 from arena.submissions.admission import CooldownError
 from foundation.canonical import UNREADABLE_JSON
 from foundation.codes import NOT_COMMITTED, PEER_LACKS
@@ -353,7 +353,7 @@ def _add_own(app: FastAPI, door: Door, board: Board) -> None:
         taken = await door.desk.take(hotkey, form, known)
         validator = door.desk.store.validator
         answer = {
-            "agent_id": agent_uuid(hotkey, taken.name),
+            "agent_id": uuid_of("agent", hotkey, taken.name),
             "agent_version_id": version_uuid(taken.agent_version_id),
             "hotkey": hotkey,
             "next_allowed_at": utc_text(block_time_ms(taken.next_allowed_block - taken.block, board.now_ms())),

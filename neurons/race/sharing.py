@@ -178,12 +178,12 @@ class SharingLoop:
             return
         miners = [neuron.hotkey for neuron in metagraph.neurons if neuron.hotkey not in self._ports.permits.hotkeys]
         commitments = await self._node.chain.commitments(miners, metagraph.block)
-        fetched = await self._relay.fetch(tuple(commitments.values()), peers)
-        for complaint in fetched.complaints:
+        delivered, complaints = await self._relay.fetch(tuple(commitments.values()), peers)
+        for complaint in complaints:
             code, detail = complaint.failure.code, complaint.failure.detail
             self._node.log.warning("peer", peer=complaint.peer, code=code, detail=detail)
-        if fetched.delivered:
-            self._node.log.info("sources relayed", count=len(fetched.delivered))
+        if delivered:
+            self._node.log.info("sources relayed", count=len(delivered))
         self._relayed = metagraph.block
 
     async def hear(self) -> None:

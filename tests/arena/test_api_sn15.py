@@ -13,7 +13,7 @@ from datetime import datetime
 import httpx2
 import pytest
 
-from arena.sn15.picture import race_uuid, version_uuid
+from arena.sn15.picture import uuid_of, version_uuid
 from tests.arena.sealed_stand import LOSER, OPENS_MS, RACES, RUNNING, SEALED, WINNER, fill
 from tests.arena.tail_stand import Author, serving
 from tests.keys import generate_signer
@@ -134,18 +134,18 @@ def test_every_answer_has_the_fields_of_its_model(served):
 
 def test_a_race_under_way_has_counts_and_no_winner(served):
     _, http = served
-    shown = http.get(f"/v1/public/races/{race_uuid(RUNNING)}").json()["race"]
+    shown = http.get(f"/v1/public/races/{uuid_of('race', RUNNING)}").json()["race"]
     assert (shown["status"], shown["scored_count"]) == ("RACE_RUNNING", 4)
     assert shown["winner_agent_version_id"] is shown["winner_score"] is None
-    settled = http.get(f"/v1/public/races/{race_uuid(SEALED)}").json()["race"]
+    settled = http.get(f"/v1/public/races/{uuid_of('race', SEALED)}").json()["race"]
     assert (settled["status"], settled["winner_agent_version_id"]) == ("RACE_COMPLETE", WINNER_ID)
 
 
 def test_a_run_has_its_score_once_its_race_is_settled(served):
     _, http = served
     runs = {run["race_id"]: run for run in http.get(f"/v1/public/agent-versions/{LOSER_ID}/runs").json()}
-    assert set(runs) == set(map(race_uuid, RACES))
-    running, settled = runs[race_uuid(RUNNING)], runs[race_uuid(SEALED)]
+    assert set(runs) == {uuid_of("race", each) for each in RACES}
+    running, settled = runs[uuid_of("race", RUNNING)], runs[uuid_of("race", SEALED)]
     assert (running["status"], running["validator_score"], running["is_included"]) == ("RUNNING", None, False)
     assert (settled["status"], settled["validator_score"]) == ("SUCCESS", 0.8)
     assert http.get(f"/v1/public/evaluation-runs/{running['eval_run_id']}").json()["score"] is None
@@ -154,7 +154,7 @@ def test_a_run_has_its_score_once_its_race_is_settled(served):
 
 
 def test_ids_are_uuids_of_version_8_and_a_version_s_begins_like_its_id():
-    ids = [version_uuid("0123456789abcdef" * 4), race_uuid("race-1"), version_uuid("no sha256")]
+    ids = [version_uuid("0123456789abcdef" * 4), uuid_of("race", "race-1"), version_uuid("no sha256")]
     assert [(uuid.UUID(each).version, uuid.UUID(each).variant) for each in ids] == [(8, uuid.RFC_4122)] * 3
     assert ids[0] == "01234567-89ab-8def-8123-456789abcdef" and len(set(ids)) == 3
 
@@ -177,5 +177,5 @@ def test_code_is_released_when_the_embargo_is_over_and_a_loser_s_never(served):
     loser = asked(LOSER_ID)
     assert (loser.status_code, loser.json()["error_code"]) == (404, "ARTIFACT_NOT_RELEASED")
     assert asked(WINNER_ID, "x").json()["error_code"] == "INVALID_ARTIFACT_TYPE"
-    assert asked(race_uuid(SEALED)).json()["error_code"] == "AGENT_VERSION_NOT_FOUND"
+    assert asked(uuid_of("race", SEALED)).json()["error_code"] == "AGENT_VERSION_NOT_FOUND"
     assert http.post("/v1/public/artifacts/download-url", content=b"x" * 10_000).status_code == 400

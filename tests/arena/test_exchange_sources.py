@@ -44,18 +44,18 @@ async def relaying(tmp_path: Path) -> Relaying:
 async def test_a_source_committed_on_chain_reaches_who_lacks_it(relaying: Relaying) -> None:
     await relaying.relay.hold_source(SUBMISSION)
     relay = relaying.relaying()
-    for delivered in ((SUBMISSION.commitment_sha256,), ()):
-        assert (await relay.fetch([commitment()], relaying.peers[:2])).delivered == delivered
+    for delivered in ([SUBMISSION.commitment_sha256], []):
+        assert await relay.fetch([commitment()], relaying.peers[:2]) == (delivered, [])
     assert relaying.taken == [(SUBMISSION, commitment().block)]
 
 
 async def test_an_unsigned_one_is_relayed_only_where_the_policy_takes_its_commitment(relaying: Relaying) -> None:
     await relaying.relay.hold_source(msgspec.structs.replace(SUBMISSION, signature=""))
-    fetched = await relaying.relaying().fetch([commitment()], relaying.peers[:2])
-    assert (fetched.delivered, [each.failure.code for each in fetched.complaints]) == ((), ["U3042"])
+    delivered, complaints = await relaying.relaying().fetch([commitment()], relaying.peers[:2])
+    assert (delivered, [each.failure.code for each in complaints]) == ([], ["U3042"])
     relay = relaying.relaying(is_commitment_enough=True)
-    fetched = await relay.fetch([commitment()], relaying.peers[:2])
-    assert fetched.delivered == (SUBMISSION.commitment_sha256,)
+    delivered, _ = await relay.fetch([commitment()], relaying.peers[:2])
+    assert delivered == [SUBMISSION.commitment_sha256]
 
 
 def test_only_the_source_that_the_hotkey_committed_and_signed_is_taken() -> None:

@@ -26,7 +26,7 @@ from arena.export.exporter import continued
 from arena.export.files import read_lines, read_manifest
 from arena.export.model import FORMATS
 from arena.export.verification import verify_export
-from arena.records.body import decode_content, encode_body, encode_content
+from arena.records.body import decode_content, encode_body
 from arena.records.log import head_after
 from arena.records.model import EvaluationRecord, Payload, RecordContent, StoredBody, VerdictRecord
 from foundation.canonical import canonical_bytes
@@ -261,7 +261,7 @@ def put(log: ExportLog, content: bytes) -> int:
 
 
 def content_of(payload: Payload) -> bytes:
-    return encode_content(RecordContent(recorded_ms=START_MS, host=HOST, payload=payload))
+    return canonical_bytes(RecordContent(recorded_ms=START_MS, host=HOST, payload=payload))
 
 
 def poisons() -> dict[str, bytes]:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from arena.policies import SN15_2026_08
 from arena.race.settle import differences, inputs_again, policy_of, settle, settlement_sha256
-from arena.records.body import decode_content, encode_content
+from arena.records.body import decode_content
 from arena.records.model import CountedLog, RecordContent, SettlementRecord, Top
 from foundation.canonical import canonical_bytes
 from foundation.errors import ArenaError
@@ -40,7 +40,7 @@ def test_a_settlement_is_made_again_from_records_alone_byte_for_byte(has_beacon,
     everything = made()  # the whole logs: what stands beyond the anchored size does not count
     again = settle(inputs_again(record, everything.evaluations, everything.verdicts))
     assert canonical_bytes(again) == canonical_bytes(record)
-    stored = decode_content(encode_content(RecordContent(recorded_ms=1, host=log_stand.HOST, payload=record)))
+    stored = decode_content(canonical_bytes(RecordContent(recorded_ms=1, host=log_stand.HOST, payload=record)))
     assert stored.payload == record
 
 

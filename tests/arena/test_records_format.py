@@ -21,7 +21,6 @@ from arena.records.body import (
     decode_body,
     decode_content,
     encode_body,
-    encode_content,
 )
 from arena.records.log import first_head, head_after, message_of
 from arena.records.model import Envelope, Payload, RecordContent
@@ -55,7 +54,7 @@ def golden_now() -> dict[str, dict[str, str]]:
     """Bytes, hashes and chain of one log that holds every kind."""
     rows, head = {}, first_head(VALIDATOR)
     for name, payload in samples().items():
-        content = encode_content(RecordContent(recorded_ms=START_MS, blind=BLIND, host=HOST, payload=payload))
+        content = canonical_bytes(RecordContent(recorded_ms=START_MS, blind=BLIND, host=HOST, payload=payload))
         sha256 = hashlib.sha256(content).hexdigest()
         fields = {"validator": VALIDATOR, "seq": head.seq + 1, "prev": head.hash, "content_sha256": sha256}
         record = Envelope(**fields, signature="")

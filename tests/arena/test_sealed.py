@@ -21,7 +21,7 @@ from arena.bank.batch import AcceptedProduct, Explained
 from arena.chain.keys import keypair_signer
 from arena.exchange.port import QUESTIONS
 from arena.records.model import EvaluationRecord
-from arena.sn15.picture import agent_uuid, race_uuid, run_uuid, version_uuid
+from arena.sn15.picture import uuid_of, version_uuid
 from arena.submissions.model import make_submission
 from problems.model import POOLS
 from problems.score import Constraint
@@ -78,12 +78,12 @@ class Crawler:
         self.http, self.document = http, document
         stranger = generate_signer()
         self.known = {
-            "race_id": [*RACES, *map(race_uuid, RACES), "race-none", "..%2f"],
+            "race_id": [*RACES, *(uuid_of("race", each) for each in RACES), "race-none", "..%2f"],
             "race": [*RACES, "race-none"],
             "agent_version_id": [*AGENTS, *map(version_uuid, AGENTS), "nobody"],
             "version": [*AGENTS, "ab" * 32, "x"],
-            "agent_id": [agent_uuid("5miner", "winner"), agent_uuid("5miner", "loser")],
-            "eval_run_id": [run_uuid(validator, race, agent) for race in ("", *RACES) for agent in AGENTS],
+            "agent_id": [uuid_of("agent", "5miner", "winner"), uuid_of("agent", "5miner", "loser")],
+            "eval_run_id": [uuid_of("run", validator, race, agent) for race in ("", *RACES) for agent in AGENTS],
             "provider": ["validator", "openrouter"],
             "agent": [*AGENTS],
             "validator": [validator, "nobody"],
@@ -296,7 +296,7 @@ def blind(text: str, author: Author) -> str:
     is of its validator."""
     hotkey = author.signer.hotkey
     for number, (race, agent) in enumerate(itertools.product(("", *RACES), AGENTS)):
-        text = text.replace(run_uuid(hotkey, race, agent), f"RUN-{number}")
+        text = text.replace(uuid_of("run", hotkey, race, agent), f"RUN-{number}")
     text = re.sub(r"http://127\.0\.0\.1:\d+", "SERVER", text.replace(f"{hotkey[:6]}…{hotkey[-4:]}", "VALIDATOR"))
     return re.sub(r'("body_sha256":)"[0-9a-f]{64}"', r"\1", text.replace(hotkey, "VALIDATOR"))
 

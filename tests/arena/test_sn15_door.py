@@ -18,7 +18,7 @@ from arena.door.service import PauseState, put_pause
 from arena.gate.rules import finding, make_report
 from arena.records.model import Subject
 from arena.records.port import WorkItem
-from arena.sn15.picture import agent_uuid, version_uuid
+from arena.sn15.picture import uuid_of, version_uuid
 from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import PostgresStore
 from foundation.errors import Failure
@@ -53,7 +53,7 @@ async def test_a_submission_needs_its_commitment_and_then_waits_in_the_one_queue
     taken = (await miner.submit()).raise_for_status().json()
     version = version_uuid(made.agent_version_id)
     assert (taken["admission_status"], taken["agent_version_id"]) == ("ACCEPTED", version)
-    assert taken["agent_id"] == agent_uuid(miner.signer.hotkey, "agent")
+    assert taken["agent_id"] == uuid_of("agent", miner.signer.hotkey, "agent")
     again = (await miner.submit()).json()
     assert {**again, "next_allowed_at": ""} == {**taken, "next_allowed_at": ""}
     native = (await send(miner.signed("GET", "/v1/submissions"))).json()

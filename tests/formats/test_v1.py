@@ -17,8 +17,9 @@ import pytest
 import zstandard
 from typer.testing import CliRunner
 
-from arena.records.body import decode_content, encode_content
+from arena.records.body import decode_content
 from arena.records.model import RecordContent
+from foundation.canonical import canonical_bytes
 from neurons.cli.app import app
 from tests.neurons.arena_stand import short_folder
 
@@ -70,6 +71,6 @@ def test_each_kept_record_is_read_and_written_to_the_same_bytes(kept: Path) -> N
         row = json.loads(line)
         if row["content"] is not None:
             read = decode_content(msgspec.json.encode(row["content"]))
-            assert isinstance(read, RecordContent) and json.loads(encode_content(read)) == row["content"]
+            assert isinstance(read, RecordContent) and json.loads(canonical_bytes(read)) == row["content"]
             kinds.add(read.payload.__struct_config__.tag)
     assert kinds == {"attempt", "evaluation", "verdict", "settlement", "release", "gate"}

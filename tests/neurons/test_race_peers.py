@@ -61,7 +61,7 @@ class Others:
         self.net.nodes = [self.first, self.second]
         self.ask = Stalling(self.me.hotkey)
         self.ask.services = self.net.peers(self.me).services
-        puller = self.me.puller(self.ask, pace=PullPace(window_s=1_000, most_s=2_000, logs_at_once=1))
+        puller = self.me.puller(self.ask, pace=PullPace(window_s=1_000, most_s=2_000))
         neurons = [
             Neuron(uid=uid, hotkey=node.hotkey, has_validator_permit=True)
             for uid, node in enumerate((self.me, self.first, self.second))

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from arena.race.settle import settle
-from arena.records.body import encode_content
 from arena.records.model import RecordContent, SettlementRecord, SignedRecord
 from arena.store.postgres import PostgresStore
+from foundation.canonical import canonical_bytes
 from neurons.cli import race as race_cli
 from neurons.cli.options import StoreFlags
 from neurons.race.log import Settled, read_settled
@@ -39,7 +39,7 @@ async def settled(own: SettlementRecord | None, in_force: SettlementRecord, *, i
     """A race as read from a store: the settlement in the validator's log, if there is one, and how the race ended."""
     log = []
     if own is not None:
-        content = encode_content(RecordContent(recorded_ms=1, host=HOST, payload=own))
+        content = canonical_bytes(RecordContent(recorded_ms=1, host=HOST, payload=own))
         about = {"validator": VALIDATOR, "seq": 1, "prev": "", "signature": ""}
         log.append(SignedRecord(**about, content_sha256=hashlib.sha256(content).hexdigest(), content=content))
     events = stand.race_events(stand.policy(), 16_000, own, in_force, is_adopted=is_adopted)
