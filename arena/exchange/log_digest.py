@@ -12,12 +12,12 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from arena.chain.port import Signer, Verifier
-from arena.exchange.port import NOTE_BYTES_MAX, ROW_BYTES_MAX, Count, LogDigest
+from arena.exchange.port import NOTE_BYTES_MAX, ROW_BYTES_MAX, Claim, Count, LogDigest
 from arena.export.assembly import signed_content
 from arena.export.model import LogRow
 from arena.records.body import decode_content, is_canonical
 from arena.records.inspection import malformation_of
-from arena.records.log import KEY_ID_BYTES, Checkpoint, LogStart, LogWalk, key_id, message_of
+from arena.records.log import KEY_ID_BYTES, LogStart, LogWalk, key_id, message_of
 from arena.records.model import AttemptRecord, EvaluationRecord, GateRecord, RecordContent, VerdictRecord
 from foundation.codes import LOG_UNFIT, PEER_LIED
 from foundation.errors import ArenaError
@@ -141,17 +141,10 @@ class SeamError(ArenaError):
 class RowsCheck:
     """Checks rows start.after_seq+1 .. point.size of one log. `at` is the last one taken."""
 
-    def __init__(
-        self,
-        point: Checkpoint,
-        due: LogDigest,
-        verify_signature: Verifier,
-        start: LogStart,
-        counted: Count,
-    ) -> None:
-        """`due` is the note's tally, `counted` what was counted up to `start`, where the check begins: the tally's
-        start, or a later point that was checked."""
-        self._point, self._due, self._verify = point, due, verify_signature
+    def __init__(self, claim: Claim, verify_signature: Verifier, start: LogStart, counted: Count) -> None:
+        """`counted` is what was counted up to `start`, where the check begins: the digest's start, or a later point
+        that was checked."""
+        self._point, self._due, self._verify = claim.point, claim.due, verify_signature
         self._start = start
         self._walk = LogWalk(start)
         self._counted = counted

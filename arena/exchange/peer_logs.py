@@ -20,10 +20,10 @@ from pathlib import Path
 import msgspec
 
 from arena.exchange.operator_files import require_room
-from arena.exchange.port import LogDigest
+from arena.exchange.port import Claim
 from arena.export.files import LinesFile, describe, read_rows
 from arena.export.model import LogRow, ShardFile
-from arena.records.log import ORIGIN_PREFIX, Checkpoint, LogStart
+from arena.records.log import ORIGIN_PREFIX, LogStart
 from arena.records.log import note_sha256 as sha256_of
 from foundation.canonical import UNREADABLE_JSON, file_sha256
 from foundation.codes import LOG_UNFIT
@@ -45,18 +45,15 @@ class RowsFile(ShardFile, frozen=True, kw_only=True):
     last_seq: int
 
 
-class HeldLog(msgspec.Struct, frozen=True, kw_only=True):
+class HeldLog(Claim, frozen=True, kw_only=True):
     """A log of another validator that was read whole up to a note that the chain holds, and checked.
 
-    `point` is the note's checkpoint, `due` its digest, `end` where the log stands there, `files` hold the whole rows
-    from the digest's start on, in order, `stubs` the newest of the others, without a gap. `serial` grows with each log
-    of a folder. Qualifying logs of one validator share files: each adds one of a kind.
+    `end` is where the log stands there, `files` hold the whole rows from the digest's start on, in order, `stubs` the
+    newest of the others, without a gap. `serial` grows with each log of a folder. Qualifying logs of one validator
+    share files: each adds one of a kind.
     """
 
     serial: int
-    note: str
-    point: Checkpoint
-    due: LogDigest
     end: LogStart
     files: tuple[RowsFile, ...]
     stubs: tuple[RowsFile, ...] = ()
@@ -170,17 +167,8 @@ class PeerLogStore:
         nearly full."""
         return RowsWriter(self._folder, race_id)
 
-    def put(
-        self,
-        writer: RowsWriter,
-        *,
-        note: str,
-        point: Checkpoint,
-        due: LogDigest,
-        end: LogStart,
-        before: HeldLog | None = None,
-    ) -> HeldLog:
-        """Hold a log that was checked up to `point`; `before` is the one whose rows it continues.
+    def put(self, writer: RowsWriter, claim: Claim, *, end: LogStart, before: HeldLog | None = None) -> HeldLog:
+        """Hold a log that was checked against its claim; `before` is the one whose rows it continues.
 
         The log is held when this returns, and what its author has over its budget is not, oldest first. Raises
         ArenaError V2064, and U3043 for a log that is over the budget by itself; then it is not.
@@ -190,7 +178,8 @@ class PeerLogStore:
             if before:
                 files, stubs = (*before.files, *files), (*before.stubs, *stubs) if stubs else ()
             serial = 1 + max((known.serial for known in self._known.values()), default=0)
-            log = HeldLog(serial=serial, note=note, point=point, due=due, end=end, files=files, stubs=stubs)
+            stated = {name: getattr(claim, name) for name in Claim.__struct_fields__}
+            log = HeldLog(**stated, serial=serial, end=end, files=files, stubs=stubs)
             self._hold([*self.held(), log])
             self._hold(self._worth_keeping(log.validator))
         if log.name not in self._known:

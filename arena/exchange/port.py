@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Generic, TypeVar
 import msgspec
 
 from arena.exchange.operator_files import PIECE_BYTES, RELEASE_BYTES_MAX, SignedRelease
-from arena.records.log import LogStart
+from arena.records.log import Checkpoint, LogStart
 from arena.records.model import SettlementRecord
 from arena.submissions.model import SUBMISSION_BYTES_MAX, SignedSubmission
 from foundation.errors import Failure
@@ -158,3 +158,11 @@ class LogDigest(msgspec.Struct, frozen=True, kw_only=True):
     race_id: str
     count: Count
     start: LogStart
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """What a validator says of its log in a note that the chain holds: its checkpoint, and its digest for a race."""
+
+    note: str
+    point: Checkpoint
+    due: LogDigest

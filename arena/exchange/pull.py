@@ -34,18 +34,18 @@ from arena.exchange.operator_files import (
 )
 from arena.exchange.peer_logs import ROUND_ROWS_MAX, HeldLog, PeerLogStore, RowsWriter
 from arena.exchange.port import (
+    Claim,
     Complaint,
     Count,
     FileQuestion,
-    LogDigest,
     NoteQuestion,
     Peer,
     ReleaseQuestion,
     RowsQuestion,
 )
 from arena.export.model import LogRow
-from arena.records.log import Checkpoint, read_checkpoint
 from arena.records.log import note_sha256 as sha256_of
+from arena.records.log import read_checkpoint
 from foundation.codes import (
     LOG_UNFIT,
     PEER_AWAY,
@@ -87,14 +87,6 @@ class PullPace(msgspec.Struct, frozen=True, kw_only=True):
     most_s: float = 1_800.0
 
 
-class _Claim(msgspec.Struct, frozen=True):
-    """A note that the chain holds, read."""
-
-    note: str
-    point: Checkpoint
-    due: LogDigest
-
-
 class Puller:
     """Pulls into one folder."""
 
@@ -133,7 +125,7 @@ class Puller:
 
     async def _claim(
         self, wanted: Wanted, peers: Sequence[Peer], complaints: list[Complaint], until_s: float
-    ) -> _Claim | None:
+    ) -> Claim | None:
         """The note, from our own folder or a peer. Raises ArenaError U3043 for one that its author made wrong."""
         note = self._logs.note(wanted.validator, wanted.note_sha256)
         question = NoteQuestion(validator=wanted.validator, sha256=wanted.note_sha256)
@@ -160,10 +152,10 @@ class Puller:
         if not due.count.rows <= rows <= most:
             about = f"{rows} records up to {point.size} of {wanted.validator}"
             raise ArenaError(LOG_UNFIT, f"{about}, of which {due.count.rows} count; {most} are read at most")
-        return _Claim(note, point, due)
+        return Claim(note=note, point=point, due=due)
 
     async def _pull(
-        self, claim: _Claim, peers: Sequence[Peer], complaints: list[Complaint], until_s: float
+        self, claim: Claim, peers: Sequence[Peer], complaints: list[Complaint], until_s: float
     ) -> HeldLog | None:
         """The log, from the first peer whose rows fit."""
         if claim.due.start.after_seq == claim.point.size:  # nothing counts: no peer is needed
@@ -181,24 +173,22 @@ class Puller:
                 return await self._read(peer, claim, None, until_s)
         return None
 
-    async def _read(self, peer: Peer | None, claim: _Claim, before: HeldLog | None, until_s: float) -> HeldLog:
+    async def _read(self, peer: Peer | None, claim: Claim, before: HeldLog | None, until_s: float) -> HeldLog:
         """Read the rows behind `before` (None: behind the digest's start) from one peer, and hold the log.
 
         Raises ArenaError U3040 to U3043, V2064, V2115."""
         start, counted = (before.end, before.due.count) if before else (claim.due.start, Count())
-        check = RowsCheck(claim.point, claim.due, self._verify, start, counted)
+        check = RowsCheck(claim, self._verify, start, counted)
         writer = self._logs.writer(claim.due.race_id)
         try:
             if peer is not None:
                 await self._take_rows(peer, claim, check, writer, until_s)
             end = check.finish()
-            return await asyncio.to_thread(
-                self._logs.put, writer, note=claim.note, point=claim.point, due=claim.due, end=end, before=before
-            )
+            return await asyncio.to_thread(self._logs.put, writer, claim, end=end, before=before)
         finally:
             writer.abandon()
 
-    async def _take_rows(self, peer: Peer, claim: _Claim, check: RowsCheck, writer: RowsWriter, until_s: float) -> None:
+    async def _take_rows(self, peer: Peer, claim: Claim, check: RowsCheck, writer: RowsWriter, until_s: float) -> None:
         """Take rows up to the note's size, over as many answers as it takes, at the pace that is asked of a peer."""
         pace, loop, size, breaks = self._pace, asyncio.get_running_loop(), claim.point.size, 0
 

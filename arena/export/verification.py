@@ -217,7 +217,7 @@ class _Rows:
         if found.defects:
             places = found.defects
             return found, [Wrong(place=f"record {one.seq}", detail=f"{one.rule}: {one.detail}") for one in places]
-        if (last_seq := self._check.position(log.validator).after_seq) != log.last_seq:
+        if (last_seq := self._check.head(log.validator).seq) != log.last_seq:
             raise ArenaError("V2050", f"the log ends at record {last_seq}, not {log.last_seq}")
         with tempfile.TemporaryDirectory(prefix="arena-export-") as name, ThreadPoolExecutor(2) as threads:
             return found, _compare(self._manifest, self._remade(Path(name), threads))

@@ -28,7 +28,6 @@ from arena.records.log import (
     agent_version_id,
     cluster_commitment,
     commitment_sha256,
-    first_head,
     note_sha256,
     read_checkpoint,
     require_anchor,
@@ -226,13 +225,13 @@ class LogCheck:
     """
 
     def __init__(self, checkpoints: Iterable[Checkpoint] = (), *, starts: Iterable[LogStart] = ()) -> None:
-        self.records = 0
+        self.records = self.anchors = self.anchors_checked = 0
         self._logs = {start.validator: LogWalk(start) for start in starts}
         self._points: dict[tuple[str, int], set[Checkpoint]] = {}
         self._point_count = 0
         self._references = References()
         self._kinds: dict[str, int] = {}
-        self._stubs = self._anchors = self._anchors_checked = self._sources = 0
+        self._stubs = self._sources = 0
         self._defects: list[Defect] = []
         self._defect_count = 0
         for point in checkpoints:
@@ -240,12 +239,7 @@ class LogCheck:
 
     def head(self, validator: str) -> Head:
         """Where a log stands after what was taken."""
-        log = self._logs.get(validator)
-        return log.head if log else first_head(validator)
-
-    def position(self, validator: str) -> LogStart:
-        """The same, as the point where another check can begin."""
-        return self._log(validator).position()
+        return self._log(validator).head
 
     def expect_checkpoint(self, point: Checkpoint) -> None:
         """Name a signed state the log must contain. Raises ArenaError V2050 when the log is beyond it already."""
@@ -292,13 +286,6 @@ class LogCheck:
         if wrong:
             self.report_defect(kept.validator, 0, "source", f"agent {subject.agent_version_id}: {wrong}")
 
-    def take_anchor(self, checkpoint: StoredCheckpoint, wrong: str = "", *, is_checked: bool = False) -> None:
-        """Count a checkpoint's anchor, and note what is wrong with it. `is_checked`: it was compared with the chain."""
-        self._anchors += 1
-        self._anchors_checked += is_checked
-        if wrong:
-            self.report_defect(checkpoint.validator, checkpoint.size, "anchor", wrong)
-
     def report_defect(self, validator: str, seq: int, rule: Rule, detail: str) -> None:
         """Add a defect that was found elsewhere (a stored checkpoint that is not signed)."""
         self._defect_count += 1
@@ -327,8 +314,8 @@ class LogCheck:
             defect_count=self._defect_count,
             stubs=self._stubs,
             checkpoints=self._point_count,
-            anchors=self._anchors,
-            anchors_checked=self._anchors_checked,
+            anchors=self.anchors,
+            anchors_checked=self.anchors_checked,
             sources=self._sources,
         )
 
@@ -427,7 +414,10 @@ async def _check_anchor(
             require_anchor(checkpoint, commitment, verify_signature)
         except ArenaError as error:
             wrong = error.failure.detail
-    check.take_anchor(checkpoint, wrong, is_checked=subtensor is not None)
+    check.anchors += 1
+    check.anchors_checked += subtensor is not None
+    if wrong:
+        check.report_defect(checkpoint.validator, checkpoint.size, "anchor", wrong)
 
 
 _ENTRIES = msgspec.msgpack.Decoder(list[Entry])

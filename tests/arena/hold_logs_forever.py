@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from arena.exchange.peer_logs import PeerLogStore
-from arena.exchange.port import Count, LogDigest
+from arena.exchange.port import Claim, Count, LogDigest
 from arena.export.model import LogRow
 from arena.records.log import Checkpoint, LogStart
 
@@ -34,13 +34,12 @@ def hold(held: PeerLogStore, race_id: str, validator: str = VALIDATOR) -> None:
     writer = held.writer(race_id)
     for first in range(1, ROWS, 10):
         writer.write([row(race_id, seq, validator) for seq in range(first, first + 10)])
-    held.put(
-        writer,
+    claim = Claim(
         point=Checkpoint(validator=validator, size=ROWS, root="33" * 32),
         note=f"note of {race_id} by {validator}",
         due=LogDigest(race_id=race_id, count=Count(rows=ROWS), start=LogStart(validator=validator)),
-        end=LogStart(validator=validator, after_seq=ROWS, head="44" * 32, peaks=("55" * 32, "66" * 32)),
     )
+    held.put(writer, claim, end=LogStart(validator=validator, after_seq=ROWS, head="44" * 32, peaks=("55" * 32,) * 2))
 
 
 if __name__ == "__main__":
