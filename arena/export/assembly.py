@@ -7,7 +7,6 @@ pure function of what it loaded and runs beside the event loop.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
@@ -16,14 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
-import zstandard
 
 from arena.export.files import LOG, REFERENCES, read_rows
 from arena.export.model import Cursor, Filters, LogRow, Request, Trajectory, Withheld
 from arena.policy import Policy
-from arena.records.body import BODY_BYTES_MAX, decode_body, decode_content, is_canonical
+from arena.records.body import decode_body, decode_content, is_canonical, restore_frame
 from arena.records.model import (
-    RECORD_VERSION,
     AttemptRecord,
     BodyFrame,
     Envelope,
@@ -41,7 +38,7 @@ from arena.records.model import (
 from arena.secrets import find_secrets, holds_secret, scrub
 from arena.visibility.rule import Moment, Thing, may_see, settlement_moment, standing_of
 from foundation.errors import ArenaError
-from harness.trace import BODY_VERSION, EvaluationBody
+from harness.trace import EvaluationBody
 from judge.rubric import Rubric
 from judge.verdict import UnscoredVerdict, Verdict, counted_verdict
 from problems.model import Pool
@@ -259,15 +256,9 @@ def assemble(page: Page, selection: Selection, last_seq: int, policies: Mapping[
     """The page's records as they go out, in order. `last_seq`: the end of the whole export; `policies`: by hash, those
     that settlements of the log state."""
     most = selection.request.row_bytes_max
-    restore = zstandard.ZstdDecompressor()
-    bodies: dict[str, bytes | None] = {**page.bodies}  # None: can't be restored
-    for name, frame in page.frames.items():
-        if frame.size <= most:
-            bodies[name] = None
-            with contextlib.suppress(zstandard.ZstdError):
-                is_small = zstandard.frame_content_size(frame.content) <= BODY_BYTES_MAX
-                if is_small and 0 < frame.size <= BODY_BYTES_MAX:
-                    bodies[name] = restore.decompress(frame.content, max_output_size=frame.size)
+    frames = {name: frame for name, frame in page.frames.items() if frame.size <= most}
+    restored = {name: restore_frame(frame.content, frame.size) for name, frame in frames.items()}
+    bodies = page.bodies | restored  # empty: can't be restored
     rows = []
     for record, content, reason in zip(page.records, page.contents, page.reasons, strict=True):
         if content is None or reason is not None:
@@ -295,8 +286,7 @@ def counted_rubric(evaluation: EvaluationRecord, policies: Mapping[str, Policy])
 
 def signed_content(content: bytes, content_sha256: str) -> RecordContent | None:
     """The content of these bytes, or None when they are not what was signed, not of this version or not canonical."""
-    read = _addressed(content, content_sha256, decode_content)
-    return read if read is not None and read.version == RECORD_VERSION else None
+    return _addressed(content, content_sha256, decode_content)
 
 
 async def releases_in(
@@ -380,7 +370,7 @@ def _evaluation(
 ) -> Assembled:
     """The row and trajectory of an evaluation that the release rule lets out."""
     body = _addressed(stored, evaluation.body_sha256, decode_body) if stored else None
-    if stored is None or body is None or body.version != BODY_VERSION:
+    if stored is None or body is None:
         return _row(record, content, "undecodable")
     judging, verdict, verdict_withheld = counted or (None, None, None)
     if reason := selection.evaluation_reason(evaluation, body, verdict):
