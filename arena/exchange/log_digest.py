@@ -7,7 +7,6 @@ signed-note: readers pass over lines of keys they don't know), so that the hash 
 
 from __future__ import annotations
 
-import base64
 import hashlib
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from arena.export.assembly import signed_content
 from arena.export.model import LogRow
 from arena.records.body import decode_content, is_canonical
 from arena.records.inspection import malformation_of
-from arena.records.log import KEY_ID_BYTES, LogStart, LogWalk, key_id, message_of
+from arena.records.log import LogStart, LogWalk, message_of, note_line, read_note_lines
 from arena.records.model import AttemptRecord, EvaluationRecord, GateRecord, RecordContent, VerdictRecord
 from foundation.codes import LOG_UNFIT, PEER_LIED
 from foundation.errors import ArenaError
@@ -76,29 +75,20 @@ def add_tally(note: str, tally: LogDigest, signer: Signer) -> str:
     text = note.partition("\n\n")[0]
     name = _key_name(signer.hotkey, tally.race_id)
     signature = signer.sign(_message(text, signer.hotkey, tally))
-    line = base64.b64encode(key_id(name, signer.hotkey) + _statement(tally) + signature).decode()
-    return f"{note}— {name} {line}\n"
+    return note + note_line(name, signer.hotkey, _statement(tally) + signature)
 
 
 def read_tally(note: str, validator: str, race_id: str, verify_signature: Verifier) -> LogDigest:
     """The tally of a race in a note whose checkpoint was read. Raises ArenaError U3043 when the note holds none, or
     two, or one that its validator did not sign."""
-    text, _, signatures = note.partition("\n\n")
-    name = _key_name(validator, race_id)
-    marker = f"— {name} "
-    found = [line[len(marker) :] for line in signatures.split("\n") if line.startswith(marker)]
+    found = read_note_lines(note, _key_name(validator, race_id), validator)
     about = f"the note of {validator} for {race_id or 'qualifying'}"
     if len(note.encode()) > NOTE_BYTES_MAX or len(found) != 1:
         raise ArenaError(LOG_UNFIT, f"{about} holds {len(found)} tallies")
-    try:
-        line = base64.b64decode(found[0], validate=True)
-    except ValueError as error:
-        raise ArenaError(LOG_UNFIT, f"{about}: {error}") from error
-    statement, signature = line[KEY_ID_BYTES:-_SIGNATURE_BYTES], line[-_SIGNATURE_BYTES:]
-    tally = _stated(statement, validator, race_id)
-    if tally is None or not line.startswith(key_id(name, validator)):
+    tally, text = _stated(found[0][:-_SIGNATURE_BYTES], validator, race_id), note.partition("\n\n")[0]
+    if tally is None:
         raise ArenaError(LOG_UNFIT, f"{about}: not a tally")
-    if not verify_signature(validator, _message(text, validator, tally), signature):
+    if not verify_signature(validator, _message(text, validator, tally), found[0][-_SIGNATURE_BYTES:]):
         raise ArenaError(LOG_UNFIT, f"{about}: the tally is not signed by it")
     return tally
 

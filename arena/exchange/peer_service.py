@@ -72,11 +72,6 @@ class PeerService:
         self._shares = Shares(rules or ShareRules(), time.monotonic)
         self._reading: Counter[str] = Counter()  # answers of rows under way, by caller
 
-    @property
-    def hotkey(self) -> str:
-        """Whose service it is."""
-        return self._store.validator
-
     async def answer(self, caller: str, question: msgspec.Struct) -> object | None:
         """The answer to a question of `arena.exchange.port` but rows, or None where there is none.
 
@@ -110,7 +105,7 @@ class PeerService:
         about = f"records {after_seq + 1} to {question.to} of {validator} for {race_id or 'qualifying'}"
         if race_id not in gate or after_seq >= question.to:
             raise ArenaError("V2113", f"{about} are not shown now")
-        if validator == self.hotkey:
+        if validator == self._store.validator:
             if question.to > gate[race_id]:
                 raise ArenaError("V2113", f"{about}: shown up to {gate[race_id]}")
             pages = self._own_pages(after_seq, race_id)
@@ -124,7 +119,7 @@ class PeerService:
 
     async def _note(self, question: NoteQuestion) -> str | None:
         kept = self._logs.note(question.validator, question.sha256)
-        if kept is not None or question.validator != self.hotkey:
+        if kept is not None or question.validator != self._store.validator:
             return kept
         signed = await self._store.checkpoints()
         return next((point.note for point in signed if sha256_of(point.note) == question.sha256), None)
@@ -176,7 +171,7 @@ class PeerService:
                     await asyncio.sleep(self._shares.spend_bytes(caller, size))
 
     async def _own_pages(self, after_seq: int, race_id: str) -> AsyncGenerator[list[LogRow]]:
-        records = self._store.records(self.hotkey, after_seq=after_seq, page=PAGE_ROWS)
+        records = self._store.records(self._store.validator, after_seq=after_seq, page=PAGE_ROWS)
         async for page in batches_of(records, PAGE_ROWS):
             yield await asyncio.to_thread(shown_rows, page, race_id)
 

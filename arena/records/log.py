@@ -11,6 +11,7 @@ subtrees, one hash per bit of the size; `arena.records.proof` makes proofs, `are
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import re
@@ -69,17 +70,15 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 def sign_checkpoint(checkpoint: Checkpoint, signer: Signer) -> str:
     """The signed note. Its text begins with the origin, which is the signature's domain tag."""
-    text = _text(checkpoint)
-    signature = key_id(_origin(signer.hotkey), signer.hotkey) + signer.sign(text.encode())
-    return f"{text}\n— {_origin(signer.hotkey)} {base64.b64encode(signature).decode()}\n"
+    text, origin = _text(checkpoint), _origin(signer.hotkey)
+    return f"{text}\n{note_line(origin, signer.hotkey, signer.sign(text.encode()))}"
 
 
 def read_checkpoint(note: str, verify_signature: Verifier) -> Checkpoint:
     """The checkpoint of a signed note. Raises ArenaError V2050 when it is malformed or not signed by its validator."""
-    text, gap, signatures = note.partition("\n\n")
-    lines = text.split("\n")
+    text, gap, _ = note.partition("\n\n")
     try:
-        origin, size, root = lines[:3]
+        origin, size, root = text.split("\n")[:3]
         checkpoint = Checkpoint(
             validator=origin.removeprefix(ORIGIN_PREFIX),
             size=int(size),
@@ -89,19 +88,8 @@ def read_checkpoint(note: str, verify_signature: Verifier) -> Checkpoint:
         raise ArenaError("V2050", f"checkpoint: {error}") from error
     if not gap or checkpoint.size < 0 or text + "\n" != _text(checkpoint):
         raise ArenaError("V2050", "checkpoint: not in canonical form")
-    marker, key = f"— {origin} ", key_id(origin, checkpoint.validator)
-    *lines, last = signatures.split("\n")
-    for line in lines if not last else ():
-        if not line.startswith(marker):
-            continue
-        encoded = line[len(marker) :]
-        try:
-            signature = base64.b64decode(encoded, validate=True)
-        except ValueError:
-            continue
-        if not signature.startswith(key) or base64.b64encode(signature).decode() != encoded:
-            continue
-        if verify_signature(checkpoint.validator, f"{text}\n".encode(), signature[KEY_ID_BYTES:]):
+    for signature in read_note_lines(note, origin, checkpoint.validator):
+        if verify_signature(checkpoint.validator, f"{text}\n".encode(), signature):
             return checkpoint
     raise ArenaError("V2050", f"checkpoint: no valid signature of {checkpoint.validator}")
 
@@ -110,9 +98,20 @@ def _origin(validator: str) -> str:
     return ORIGIN_PREFIX + validator
 
 
-def key_id(name: str, validator: str) -> bytes:
-    """The id of a validator's key under a name, as signed notes spell it."""
-    return hashlib.sha256(name.encode() + b"\n" + KEY_TYPE + validator.encode()).digest()[:KEY_ID_BYTES]
+def note_line(name: str, validator: str, content: bytes) -> str:
+    """A signature line of a note: the key's name, its id, and what it signs with."""
+    key_id = hashlib.sha256(name.encode() + b"\n" + KEY_TYPE + validator.encode()).digest()[:KEY_ID_BYTES]
+    return f"— {name} {base64.b64encode(key_id + content).decode()}\n"
+
+
+def read_note_lines(note: str, name: str, validator: str) -> list[bytes]:
+    """What the signature lines of a note hold under that name of a validator's key; malformed lines are passed over."""
+    found, (*lines, last) = list[bytes](), note.partition("\n\n")[2].split("\n")
+    for line in lines if not last else ():
+        with contextlib.suppress(ValueError):
+            content = base64.b64decode(line.removeprefix(f"— {name} "), validate=True)[KEY_ID_BYTES:]
+            found += [content] if note_line(name, validator, content) == f"{line}\n" else []
+    return found
 
 
 def _text(checkpoint: Checkpoint) -> str:
