@@ -100,9 +100,7 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sign_release(release: FilesRelease, signer: Signer) -> SignedRelease:
-    """The release signed. Raises ValueError when it names another signer."""
-    if release.signer != signer.hotkey:
-        raise ValueError(f"the release names {release.signer}, the key is {signer.hotkey}")
+    """The release signed by the key that it names."""
     return SignedRelease(release=release, signature=signer.sign(_message(release)).hex())
 
 
@@ -127,8 +125,8 @@ def check_release(signed: SignedRelease, operator: Operator, verify: Verifier) -
 
 def of_operator(signed: SignedRelease | None, operator: Operator) -> SignedRelease | None:
     """A kept release, if it is this operator's for this subnet; None otherwise: settings may name another by now."""
-    is_its = signed and (signed.release.signer, signed.release.netuid) == (operator.hotkey, operator.netuid)
-    return signed if is_its else None
+    whose = (canonical_hotkey(operator.hotkey), operator.netuid)
+    return signed if signed and (signed.release.signer, signed.release.netuid) == whose else None
 
 
 def is_file_name(kind: FileKind, name: str) -> bool:
