@@ -7,8 +7,8 @@ returns: kill -9 at any instant leaves the file as it was before or after it. De
 registration is free, permits follow stake at once and not at the epoch, there are no emissions, and reorgs and late
 finality come when a simulation writes them into the tables `reorg` and `finality`.
 
-A machine without the file asks over HTTP, one question and one answer. An extrinsic is signed by the hotkey over the
-very bytes that the chain itself has signed at home, so the chain checks it alike wherever it comes from.
+Every call is one question with one answer, asked of the file or, by a machine without it, over HTTP. An extrinsic is
+signed by the hotkey over its question, so the chain checks it alike wherever it comes from.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ import hashlib
 import http.client
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -132,11 +131,139 @@ class _ChainFile:
             raise ArenaError("U3030", f"{self._path}: {error}") from error
 
 
+ROUTE = "/v1/local-chain"
+QUESTION_BYTES_MAX, ANSWER_BYTES_MAX = 1 << 20, 16 << 20
+TIMEOUT_S = 20.0
+_AWAY = "U3030"
+# What is signed of each extrinsic, by the fields of its question.
+_SIGNED: dict[str, tuple[str, ...]] = {
+    "register": (),
+    "commit": ("sha256",),
+    "publish": ("endpoint",),
+    "set_weights": ("uids", "weights_u16"),
+}
+Call = Literal[
+    "block", "finalized_block", "block_at", "head_ms", "block_hash", "metagraph", "commitment", "commitments",
+    "commitment_place", "weights", "owner_hotkey", "register", "commit", "publish", "set_weights",
+]  # fmt: skip
+_Number = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
+_Whole = Annotated[int, msgspec.Meta(gt=-(2**53), lt=2**53)]  # what is signed holds no larger one
 _Answer = TypeVar("_Answer")
 _Table = Literal["commitment", "endpoint", "weights"]
 
 
-class LocalSubtensor:
+class ChainQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One call of the port with its arguments; what a call does not take is left out. `signature` is hex."""
+
+    call: Call
+    netuid: _Number
+    block: _Number | None = None
+    unix_ms: _Number = 0
+    hotkey: str = ""
+    hotkeys: tuple[str, ...] = ()
+    sha256: str = ""
+    endpoint: str = ""
+    uids: tuple[_Whole, ...] = ()
+    weights_u16: tuple[_Whole, ...] = ()
+    signature: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{2})*$")] = ""
+
+
+class ChainAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What the port returned, or why it failed."""
+
+    value: Any = None
+    failure: Failure | None = None
+
+
+def extrinsic_payload(asked: ChainQuestion) -> bytes:
+    """The bytes that a hotkey signs for an extrinsic of the local chain."""
+    arguments = {name.removesuffix("_u16"): getattr(asked, name) for name in _SIGNED[asked.call]}
+    return EXTRINSIC_DOMAIN + canonical_bytes({"call": asked.call, "netuid": asked.netuid, "arguments": arguments})
+
+
+class Twin:
+    """A `Subtensor` of questions, however they are asked."""
+
+    netuid: int
+
+    async def _ask(self, kind: type[_Answer], question: ChainQuestion) -> _Answer:
+        raise NotImplementedError
+
+    async def check(self, hotkey: str | None = None) -> None:
+        """Ask whether it answers: the twin is of the release that serves it. Raises ArenaError U3030."""
+        await self.block()
+
+    async def block(self) -> int:
+        """The latest sealed block."""
+        return await self._read(int, "block")
+
+    async def finalized_block(self) -> int:
+        """The latest block that can't be taken back; 0 before there is one."""
+        return await self._read(int, "finalized_block")
+
+    async def block_at(self, unix_ms: int) -> int | None:
+        """The last block not later than that moment, once a later one is final; 0: before the first block."""
+        return await self._read(int | None, "block_at", unix_ms=unix_ms)  # type: ignore[arg-type]
+
+    async def head_ms(self) -> int:
+        """When the latest block was due."""
+        return await self._read(int, "head_ms")
+
+    async def block_hash(self, block: int) -> str:
+        """The hash of a sealed block; a reorg changes it. Raises U3049 for a future block."""
+        return await self._read(str, "block_hash", block=block)
+
+    async def metagraph(self, block: int | None = None) -> Metagraph:
+        """The subnet at a sealed block, or with everything accepted so far. Raises U3049 for a future block."""
+        return await self._read(Metagraph, "metagraph", block=block)
+
+    async def commitment(self, hotkey: str, block: int | None = None) -> Commitment | None:
+        """The hotkey's latest commitment at a sealed block, or with everything accepted so far."""
+        return await self._read(Commitment | None, "commitment", hotkey=hotkey, block=block)  # type: ignore[arg-type]
+
+    async def commitments(self, hotkeys: Sequence[str], block: int) -> dict[str, Commitment]:
+        """The commitments of several hotkeys at a sealed block, by hotkey as asked; without those that have none."""
+        return await self._read(dict[str, Commitment], "commitments", hotkeys=tuple(hotkeys), block=block)
+
+    async def commitment_place(self, hotkey: str, sha256: str, block: int) -> int:
+        """Where a commitment stands among those of its block; behind all of them where it is not found."""
+        return await self._read(int, "commitment_place", hotkey=hotkey, sha256=sha256, block=block)
+
+    async def weights(self, hotkey: str) -> tuple[tuple[int, int], ...]:
+        """(uid, u16) pairs last set by a validator, by uid; zeros are not kept."""
+        return await self._read(tuple[tuple[int, int], ...], "weights", hotkey=hotkey)
+
+    async def owner_hotkey(self) -> str | None:
+        """The owner's hotkey; None for a chain that was made without one. Nobody else registers in block 1."""
+        return await self._read(str | None, "owner_hotkey")  # type: ignore[arg-type]
+
+    async def register(self, signer: Signer) -> ChainResult:
+        """Register the hotkey on the lowest free uid. A registered hotkey is `ok` again, without a change."""
+        return await self._send("register", signer)
+
+    async def commit(self, signer: Signer, sha256: str) -> ChainResult:
+        """Commit a hash. `failed` for a malformed sha256."""
+        return await self._send("commit", signer, sha256=sha256)
+
+    async def publish(self, signer: Signer, endpoint: str) -> ChainResult:
+        """Say where the hotkey answers. `failed` for what is not `http://<ip>:<port>`."""
+        return await self._send("publish", signer, endpoint=endpoint)
+
+    async def set_weights(self, signer: Signer, uids: tuple[int, ...], weights_u16: tuple[int, ...]) -> ChainResult:
+        """Set a vector whose maximum is 65535. Refused: unknown uid, no permit, rate limit, malformed vector."""
+        return await self._send("set_weights", signer, uids=uids, weights_u16=weights_u16)
+
+    async def _read(self, kind: type[_Answer], call: Call, **asked: object) -> _Answer:
+        return await self._ask(kind, msgspec.convert({"call": call, "netuid": self.netuid, **asked}, ChainQuestion))
+
+    async def _send(self, call: Call, signer: Signer, **asked: object) -> ChainResult:
+        named = {"call": call, "netuid": self.netuid, "hotkey": signer.hotkey, **asked}
+        unsigned = msgspec.convert(named, ChainQuestion)
+        signature = signer.sign(extrinsic_payload(unsigned)).hex()
+        return await self._ask(ChainResult, msgspec.structs.replace(unsigned, signature=signature))
+
+
+class LocalSubtensor(Twin):
     """A `Subtensor` over one SQLite file, shared by every process that opens it."""
 
     def __init__(
@@ -164,126 +291,97 @@ class LocalSubtensor:
         self.rules = msgspec.json.decode(text, type=LocalRules)  # those this chain was made with
         if self.rules.netuid != wanted.netuid or rules not in (None, self.rules):
             raise ArenaError("V2030", f"the local chain at {path} was made with other rules: {self.rules}")
+        self.netuid = self.rules.netuid
 
-    @property
-    def netuid(self) -> int:
-        """The subnet this chain serves."""
-        return self.rules.netuid
+    def answer(self, asked: ChainQuestion) -> Any:
+        """What the chain says. Raises ArenaError U3030, U3049, and V2030 for a question about another subnet."""
+        if asked.netuid != self.netuid:
+            raise ArenaError("V2030", f"netuid {asked.netuid}: this chain has netuid {self.netuid}")
+        answer = getattr(self, f"_{asked.call}")
+        with self._file.transaction(is_write=asked.call in _SIGNED) as db:
+            if asked.call not in _SIGNED:
+                return answer(db, asked)
+            hotkey, block = canonical_hotkey(asked.hotkey) or asked.hotkey, self._next_block(db)
+            if not verify(hotkey, extrinsic_payload(asked), bytes.fromhex(asked.signature)):
+                return ChainResult(status="failed", block=block, detail="bad signature")
+            return answer(db, asked, hotkey, block)
+
+    async def _ask(self, kind: type[_Answer], question: ChainQuestion) -> _Answer:
+        return cast(_Answer, await asyncio.to_thread(self.answer, question))
 
     # -- reads
-    async def check(self, hotkey: str | None = None) -> None:
-        """Nothing can lack: the twin is of this release."""
+    def _block(self, db: sqlite3.Connection, asked: ChainQuestion) -> int:
+        return self._sealed(db)
 
-    async def block(self) -> int:
-        """The latest sealed block."""
-        return await self._read(self._sealed)
+    def _finalized_block(self, db: sqlite3.Connection, asked: ChainQuestion) -> int:
+        return finalized_at(db, self._sealed(db), self.rules.finality_blocks)
 
-    async def finalized_block(self) -> int:
-        """The latest block that can't be taken back; 0 before there is one."""
-        return await self._read(lambda db: finalized_at(db, self._sealed(db), self.rules.finality_blocks))
+    def _head_ms(self, db: sqlite3.Connection, asked: ChainQuestion) -> int:
+        return int(self._genesis_ms + (self._sealed(db) - 1) * self.rules.block_ms)
 
-    async def head_ms(self) -> int:
-        """When the latest block was due."""
-        return int(self._genesis_ms + (await self.block() - 1) * self.rules.block_ms)
+    def _block_at(self, db: sqlite3.Connection, asked: ChainQuestion) -> int | None:
+        block: int = 1 + (asked.unix_ms - self._genesis_ms) // self.rules.block_ms
+        return max(0, block) if self._finalized_block(db, asked) > block else None
 
-    async def block_at(self, unix_ms: int) -> int | None:
-        """The last block not later than that moment, once a later one is final; 0: before the first block."""
-        block = 1 + (unix_ms - self._genesis_ms) // self.rules.block_ms
-        return max(0, block) if await self.finalized_block() > block else None
+    def _block_hash(self, db: sqlite3.Connection, asked: ChainQuestion) -> str:
+        at = self._at(db, asked.block)
+        replaced = _value(db, "SELECT count(*) FROM reorg WHERE ? BETWEEN from_block AND to_block", at)
+        return "0x" + hashlib.sha256(_HASH_DOMAIN + f"{self._genesis_ms}/{at}/{replaced}".encode()).hexdigest()
 
-    async def block_hash(self, block: int) -> str:
-        """The hash of a sealed block; a reorg changes it. Raises U3049 for a future block."""
+    def _metagraph(self, db: sqlite3.Connection, asked: ChainQuestion) -> Metagraph:
+        return self._subnet(db, self._at(db, asked.block))
 
-        def read(db: sqlite3.Connection) -> str:
-            at = self._at(db, block)
-            replaced = _value(db, "SELECT count(*) FROM reorg WHERE ? BETWEEN from_block AND to_block", at)
-            return "0x" + hashlib.sha256(_HASH_DOMAIN + f"{self._genesis_ms}/{at}/{replaced}".encode()).hexdigest()
+    def _commitment(self, db: sqlite3.Connection, asked: ChainQuestion) -> Commitment | None:
+        return _commitment(db, asked.hotkey, self._at(db, asked.block))
 
-        return await self._read(read)
+    def _commitments(self, db: sqlite3.Connection, asked: ChainQuestion) -> dict[str, Commitment]:
+        at = self._at(db, asked.block)
+        found = {hotkey: _commitment(db, hotkey, at) for hotkey in asked.hotkeys}
+        return {hotkey: commitment for hotkey, commitment in found.items() if commitment is not None}
 
-    async def metagraph(self, block: int | None = None) -> Metagraph:
-        """The subnet at a sealed block, or with everything accepted so far. Raises U3049 for a future block."""
-        return await self._read(lambda db: self._metagraph(db, self._at(db, block)))
+    def _commitment_place(self, db: sqlite3.Connection, asked: ChainQuestion) -> int:
+        query = "SELECT hotkey, sha256 FROM commitment WHERE block = ? ORDER BY rowid"
+        wanted = (canonical_hotkey(asked.hotkey) or asked.hotkey, asked.sha256)
+        return [*db.execute(query, (self._at(db, asked.block),)), wanted].index(wanted)
 
-    async def commitment(self, hotkey: str, block: int | None = None) -> Commitment | None:
-        """The hotkey's latest commitment at a sealed block, or with everything accepted so far."""
-        return await self._read(lambda db: _commitment(db, hotkey, self._at(db, block)))
-
-    async def commitments(self, hotkeys: Sequence[str], block: int) -> dict[str, Commitment]:
-        """The commitments of several hotkeys at a sealed block, by hotkey as asked; without those that have none."""
-
-        def read(db: sqlite3.Connection) -> dict[str, Commitment]:
-            at = self._at(db, block)
-            found = {hotkey: _commitment(db, hotkey, at) for hotkey in hotkeys}
-            return {hotkey: commitment for hotkey, commitment in found.items() if commitment is not None}
-
-        return await self._read(read)
-
-    async def commitment_place(self, hotkey: str, sha256: str, block: int) -> int:
-        """Where a commitment stands among those of its block; behind all of them where it is not found."""
-
-        def read(db: sqlite3.Connection) -> int:
-            query = "SELECT hotkey, sha256 FROM commitment WHERE block = ? ORDER BY rowid"
-            wanted = (canonical_hotkey(hotkey) or hotkey, sha256)
-            return [*db.execute(query, (self._at(db, block),)), wanted].index(wanted)
-
-        return await self._read(read)
-
-    async def weights(self, hotkey: str) -> tuple[tuple[int, int], ...]:
-        """(uid, u16) pairs last set by a validator, by uid; zeros are not kept."""
+    def _weights(self, db: sqlite3.Connection, asked: ChainQuestion) -> tuple[tuple[int, int], ...]:
         last = "SELECT pairs FROM weights WHERE hotkey = ? ORDER BY rowid DESC LIMIT 1"
-        pairs = await self._read(lambda db: _value(db, last, canonical_hotkey(hotkey) or hotkey))
+        pairs = _value(db, last, canonical_hotkey(asked.hotkey) or asked.hotkey)
         return () if pairs is None else msgspec.json.decode(pairs, type=tuple[tuple[int, int], ...])
 
-    async def owner_hotkey(self) -> str | None:
-        """The owner's hotkey; None for a chain that was made without one. Nobody else registers in block 1."""
-        owner: str | None = await self._read(
-            lambda db: _value(db, "SELECT hotkey FROM neuron WHERE uid = 0 AND from_block = 1")
-        )
+    def _owner_hotkey(self, db: sqlite3.Connection, asked: ChainQuestion) -> str | None:
+        owner: str | None = _value(db, "SELECT hotkey FROM neuron WHERE uid = 0 AND from_block = 1")
         return owner
 
     # -- extrinsics
-    async def register(self, signer: Signer) -> ChainResult:
-        """Register the hotkey on the lowest free uid. A registered hotkey is `ok` again, without a change."""
+    def _register(self, db: sqlite3.Connection, asked: ChainQuestion, hotkey: str, block: int) -> ChainResult:
+        if self._subnet(db, block).uid_of(hotkey) is not None:
+            return ChainResult(status="ok", block=block, detail="already registered")
+        taken = {row[0] for row in db.execute("SELECT uid FROM neuron WHERE until_block IS NULL")}
+        uid = next((free for free in range(self.rules.max_uids) if free not in taken), None)
+        if uid is None:
+            return ChainResult(status="failed", block=block, detail="the subnet is full")
+        db.execute("INSERT INTO neuron VALUES (?, ?, ?, ?, NULL)", (uid, hotkey, hotkey, block))
+        return ChainResult(status="ok", block=block, detail=f"uid {uid}")
 
-        def apply(db: sqlite3.Connection, hotkey: str, block: int) -> ChainResult:
-            if self._metagraph(db, block).uid_of(hotkey) is not None:
-                return ChainResult(status="ok", block=block, detail="already registered")
-            taken = {row[0] for row in db.execute("SELECT uid FROM neuron WHERE until_block IS NULL")}
-            uid = next((free for free in range(self.rules.max_uids) if free not in taken), None)
-            if uid is None:
-                return ChainResult(status="failed", block=block, detail="the subnet is full")
-            db.execute("INSERT INTO neuron VALUES (?, ?, ?, ?, NULL)", (uid, hotkey, hotkey, block))
-            return ChainResult(status="ok", block=block, detail=f"uid {uid}")
+    def _commit(self, db: sqlite3.Connection, asked: ChainQuestion, hotkey: str, block: int) -> ChainResult:
+        return self._keep(db, hotkey, block, "commitment", asked.sha256, hash_refusal(asked.sha256))
 
-        return await self._write("register", signer, {}, apply)
+    def _publish(self, db: sqlite3.Connection, asked: ChainQuestion, hotkey: str, block: int) -> ChainResult:
+        value, refusal = asked.endpoint.rstrip("/"), endpoint_refusal(asked.endpoint)
+        return self._keep(db, hotkey, block, "endpoint", value, refusal)
 
-    async def commit(self, signer: Signer, sha256: str) -> ChainResult:
-        """Commit a hash. `failed` for a malformed sha256."""
-        keep = partial(self._keep, table="commitment", value=sha256, refusal=hash_refusal(sha256))
-        return await self._write("commit", signer, {"sha256": sha256}, keep)
-
-    async def publish(self, signer: Signer, endpoint: str) -> ChainResult:
-        """Say where the hotkey answers. `failed` for what is not `http://<ip>:<port>`."""
-        keep = partial(self._keep, table="endpoint", value=endpoint.rstrip("/"), refusal=endpoint_refusal(endpoint))
-        return await self._write("publish", signer, {"endpoint": endpoint}, keep)
-
-    async def set_weights(self, signer: Signer, uids: tuple[int, ...], weights_u16: tuple[int, ...]) -> ChainResult:
-        """Set a vector whose maximum is 65535. Refused: unknown uid, no permit, rate limit, malformed vector."""
-
-        def apply(db: sqlite3.Connection, hotkey: str, block: int) -> ChainResult:
-            refusal = weights_refusal(uids, weights_u16)
-            neurons = {neuron.uid: neuron for neuron in self._metagraph(db, block).neurons}
-            own = next((neuron for neuron in neurons.values() if neuron.hotkey == hotkey), None)
-            if refusal is None and own is not None:
-                unknown = sorted(set(uids) - set(neurons))
-                refusal = f"unknown uids {unknown[:5]}" if unknown else None
-                refusal = refusal if own.has_validator_permit else "no validator permit"
-            pairs = sorted((uid, weight) for uid, weight in zip(uids, weights_u16, strict=False) if weight)
-            return self._keep(db, hotkey, block, "weights", msgspec.json.encode(pairs).decode(), refusal)
-
-        arguments = {"uids": list(uids), "weights": list(weights_u16)}
-        return await self._write("set_weights", signer, arguments, apply)
+    def _set_weights(self, db: sqlite3.Connection, asked: ChainQuestion, hotkey: str, block: int) -> ChainResult:
+        uids, weights_u16 = asked.uids, asked.weights_u16
+        refusal = weights_refusal(uids, weights_u16)
+        neurons = {neuron.uid: neuron for neuron in self._subnet(db, block).neurons}
+        own = next((neuron for neuron in neurons.values() if neuron.hotkey == hotkey), None)
+        if refusal is None and own is not None:
+            unknown = sorted(set(uids) - set(neurons))
+            refusal = f"unknown uids {unknown[:5]}" if unknown else None
+            refusal = refusal if own.has_validator_permit else "no validator permit"
+        pairs = sorted((uid, weight) for uid, weight in zip(uids, weights_u16, strict=False) if weight)
+        return self._keep(db, hotkey, block, "weights", msgspec.json.encode(pairs).decode(), refusal)
 
     # -- the twin's own control: what the demo decides in the network's place
     async def set_stake(self, hotkey: str, stake_rao: int) -> None:
@@ -294,7 +392,12 @@ class LocalSubtensor:
 
     async def control(self, change: Callable[[sqlite3.Connection, int], object]) -> None:
         """Change the chain's file in the network's place, in the block under construction."""
-        await asyncio.to_thread(self._change, change)
+
+        def run() -> None:
+            with self._file.transaction(is_write=True) as db:
+                change(db, self._next_block(db))
+
+        await asyncio.to_thread(run)
 
     def _keep(
         self, db: sqlite3.Connection, hotkey: str, block: int, table: _Table, value: str, refusal: str | None
@@ -302,7 +405,7 @@ class LocalSubtensor:
         """Add a registered hotkey's value to its history, unless it is refused or comes before the table's limit."""
         if refusal:
             return ChainResult(status="failed", block=block, detail=refusal)
-        if self._metagraph(db, block).uid_of(hotkey) is None:
+        if self._subnet(db, block).uid_of(hotkey) is None:
             return ChainResult(status="not_registered", block=block)
         rules = self.rules
         limits = {"commitment": rules.commitment_rate_limit_blocks, "weights": rules.weights_rate_limit_blocks}
@@ -313,7 +416,7 @@ class LocalSubtensor:
         db.execute(f"INSERT INTO {table} VALUES (?, ?, ?)", (hotkey, block, value))
         return ChainResult(status="ok", block=block)
 
-    def _metagraph(self, db: sqlite3.Connection, block: int) -> Metagraph:
+    def _subnet(self, db: sqlite3.Connection, block: int) -> Metagraph:
         neurons = tuple(
             Neuron(
                 uid=uid,
@@ -341,42 +444,11 @@ class LocalSubtensor:
             raise ArenaError(BLOCK_AHEAD, f"block {block} is not sealed; the chain is at {sealed}")
         return block
 
-    async def _read(self, query: Callable[[sqlite3.Connection], _Answer]) -> _Answer:
-        def run() -> _Answer:
-            with self._file.transaction(is_write=False) as db:
-                return query(db)
-
-        return await asyncio.to_thread(run)
-
-    def _change(self, change: Callable[[sqlite3.Connection, int], _Answer]) -> _Answer:
-        """One write. The highest block is remembered: a clock that steps back never takes a block back."""
-        with self._file.transaction(is_write=True) as db:
-            sealed = self._sealed(db)
-            db.execute("UPDATE chain SET high_block = ?", (sealed,))
-            return change(db, sealed + 1)
-
-    async def _write(
-        self,
-        call: str,
-        signer: Signer,
-        arguments: Mapping[str, object],
-        apply: Callable[[sqlite3.Connection, str, int], ChainResult],
-    ) -> ChainResult:
-        hotkey = canonical_hotkey(signer.hotkey) or signer.hotkey
-        payload = extrinsic_payload(call, self.netuid, arguments)
-        is_signed = verify(hotkey, payload, signer.sign(payload))
-
-        def change(db: sqlite3.Connection, block: int) -> ChainResult:
-            if not is_signed:
-                return ChainResult(status="failed", block=block, detail="bad signature")
-            return apply(db, hotkey, block)
-
-        return await asyncio.to_thread(self._change, change)
-
-
-def extrinsic_payload(call: str, netuid: int, arguments: Mapping[str, object]) -> bytes:
-    """The bytes that a hotkey signs for an extrinsic of the local chain."""
-    return EXTRINSIC_DOMAIN + canonical_bytes({"call": call, "netuid": netuid, "arguments": arguments})
+    def _next_block(self, db: sqlite3.Connection) -> int:
+        """The block that a write stands in. The highest is remembered: a clock that steps back takes no block back."""
+        sealed = self._sealed(db)
+        db.execute("UPDATE chain SET high_block = ?", (sealed,))
+        return sealed + 1
 
 
 def finalized_at(db: sqlite3.Connection, sealed: int, usual_lag: int) -> int:
@@ -400,62 +472,7 @@ def _commitment(db: sqlite3.Connection, hotkey: str, block: int) -> Commitment |
     return None if row is None else Commitment(hotkey=address, sha256=row[0], block=row[1])
 
 
-ROUTE = "/v1/local-chain"
-QUESTION_BYTES_MAX, ANSWER_BYTES_MAX = 1 << 20, 16 << 20
-
-# What each call of the port takes, in its own order, by the fields of a question.
-READS: dict[str, tuple[str, ...]] = {
-    "block": (),
-    "finalized_block": (),
-    "block_at": ("unix_ms",),
-    "head_ms": (),
-    "block_hash": ("block",),
-    "metagraph": ("block",),
-    "commitment": ("hotkey", "block"),
-    "commitments": ("hotkeys", "block"),
-    "commitment_place": ("hotkey", "sha256", "block"),
-    "weights": ("hotkey",),
-    "owner_hotkey": (),
-}
-EXTRINSICS: dict[str, tuple[str, ...]] = {
-    "register": (),
-    "commit": ("sha256",),
-    "publish": ("endpoint",),
-    "set_weights": ("uids", "weights_u16"),
-}
-Call = Annotated[str, msgspec.Meta(pattern=f"^({'|'.join((*READS, *EXTRINSICS))})$")]
-_Number = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
-_Whole = Annotated[int, msgspec.Meta(gt=-(2**53), lt=2**53)]  # what is signed holds no larger one
-
-
-class ChainQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One call of the port with its arguments; what a call does not take is left out. `signature` is hex."""
-
-    call: Call
-    netuid: _Number
-    block: _Number | None = None
-    unix_ms: _Number = 0
-    hotkey: str = ""
-    hotkeys: tuple[str, ...] = ()
-    sha256: str = ""
-    endpoint: str = ""
-    uids: tuple[_Whole, ...] = ()
-    weights_u16: tuple[_Whole, ...] = ()
-    signature: str = ""
-
-
-class ChainAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What the port returned, or why it failed."""
-
-    value: Any = None
-    failure: Failure | None = None
-
-
-TIMEOUT_S = 20.0
-_AWAY = "U3030"
-
-
-class RemoteSubtensor:
+class RemoteSubtensor(Twin):
     """A `Subtensor` that asks a `ChainServer`."""
 
     def __init__(self, url: str, *, netuid: int) -> None:
@@ -469,77 +486,7 @@ class RemoteSubtensor:
             raise ArenaError("V2030", f"network {url} is not http://host:port")
         self._url, self._host, self._port, self.netuid = url, host, port, netuid
 
-    async def check(self, hotkey: str | None = None) -> None:
-        """Ask whether it answers: the twin is of the release that serves it. Raises ArenaError U3030."""
-        await self.block()
-
-    async def block(self) -> int:
-        """The latest sealed block."""
-        return await self._ask(int, "block")
-
-    async def finalized_block(self) -> int:
-        """The latest final block."""
-        return await self._ask(int, "finalized_block")
-
-    async def block_at(self, unix_ms: int) -> int | None:
-        """The last block not later than that moment, once that is known."""
-        return await self._ask(int | None, "block_at", unix_ms=unix_ms)  # type: ignore[arg-type]
-
-    async def head_ms(self) -> int:
-        """When the latest block was sealed."""
-        return await self._ask(int, "head_ms")
-
-    async def block_hash(self, block: int) -> str:
-        """The hash of a sealed block."""
-        return await self._ask(str, "block_hash", block=block)
-
-    async def metagraph(self, block: int | None = None) -> Metagraph:
-        """The subnet at a block, or now."""
-        return await self._ask(Metagraph, "metagraph", block=block)
-
-    async def commitment(self, hotkey: str, block: int | None = None) -> Commitment | None:
-        """A hotkey's latest commitment at a block, or now."""
-        return await self._ask(Commitment | None, "commitment", hotkey=hotkey, block=block)  # type: ignore[arg-type]
-
-    async def commitments(self, hotkeys: Sequence[str], block: int) -> dict[str, Commitment]:
-        """The commitments of several hotkeys at one block; those without one are left out."""
-        return await self._ask(dict[str, Commitment], "commitments", hotkeys=tuple(hotkeys), block=block)
-
-    async def commitment_place(self, hotkey: str, sha256: str, block: int) -> int:
-        """Where a commitment stands among those of its block."""
-        return await self._ask(int, "commitment_place", hotkey=hotkey, sha256=sha256, block=block)
-
-    async def weights(self, hotkey: str) -> tuple[tuple[int, int], ...]:
-        """(uid, u16) pairs last set by a validator."""
-        return await self._ask(tuple[tuple[int, int], ...], "weights", hotkey=hotkey)
-
-    async def owner_hotkey(self) -> str | None:
-        """The owner's hotkey; None for a chain that was made without one."""
-        return await self._ask(str | None, "owner_hotkey")  # type: ignore[arg-type]
-
-    async def register(self, signer: Signer) -> ChainResult:
-        """Register the hotkey."""
-        return await self._send("register", signer, {})
-
-    async def commit(self, signer: Signer, sha256: str) -> ChainResult:
-        """Commit a hash."""
-        return await self._send("commit", signer, {"sha256": sha256}, sha256=sha256)
-
-    async def publish(self, signer: Signer, endpoint: str) -> ChainResult:
-        """Say where the hotkey answers."""
-        return await self._send("publish", signer, {"endpoint": endpoint}, endpoint=endpoint)
-
-    async def set_weights(self, signer: Signer, uids: tuple[int, ...], weights_u16: tuple[int, ...]) -> ChainResult:
-        """Set a vector of weights."""
-        arguments = {"uids": list(uids), "weights": list(weights_u16)}
-        return await self._send("set_weights", signer, arguments, uids=uids, weights_u16=weights_u16)
-
-    async def _send(self, call: Call, signer: Signer, arguments: Mapping[str, object], **asked: object) -> ChainResult:
-        signature = signer.sign(extrinsic_payload(call, self.netuid, arguments)).hex()
-        return await self._ask(ChainResult, call, hotkey=signer.hotkey, signature=signature, **asked)
-
-    async def _ask(self, kind: type[_Answer], call: Call, **asked: object) -> _Answer:
-        question = msgspec.convert({"call": call, "netuid": self.netuid, **asked}, ChainQuestion)
+    async def _ask(self, kind: type[_Answer], question: ChainQuestion) -> _Answer:
         content = await asyncio.to_thread(self._post, msgspec.json.encode(question))
         try:
             answer = msgspec.json.decode(content, type=ChainAnswer)

@@ -15,7 +15,6 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from importlib.resources import files
-from types import SimpleNamespace
 
 import msgspec
 from fastapi import APIRouter, Depends, FastAPI, Request
@@ -41,7 +40,7 @@ from arena.api.http import (
 from arena.api.reads import HEARTBEAT_S, POLL_S, Number, Tail, ValidatorName, add_reads, add_tail
 from arena.api.rows import called
 from arena.bank.batch import Explain, explain_nothing
-from arena.chain.local import EXTRINSICS, QUESTION_BYTES_MAX, READS, ROUTE, ChainAnswer, ChainQuestion, LocalSubtensor
+from arena.chain.local import QUESTION_BYTES_MAX, ROUTE, ChainAnswer, ChainQuestion, LocalSubtensor
 from arena.door.service import Door, explain_dropped, make_door_app
 from arena.exchange.peer_service import ShareRules, Shares
 from arena.exchange.routes import Exchange, add_exchange
@@ -284,7 +283,6 @@ def _closing_unread(app: ASGIApp) -> ASGIApp:
 
 
 _CONNECTIONS, _BODY_S = 64, 10.0
-_HEX = re.compile(r"([0-9a-fA-F]{2})*")
 
 
 class ChainServer(Server):
@@ -299,21 +297,9 @@ class ChainServer(Server):
         try:
             body = await read_body(request, QUESTION_BYTES_MAX, _BODY_S)
             asked = msgspec.json.decode(body, type=ChainQuestion)
-            answer, status = ChainAnswer(value=await self._ask(asked)), 200
+            answer, status = ChainAnswer(value=await asyncio.to_thread(self._chain.answer, asked)), 200
         except UNREADABLE_JSON as error:
             answer, status = ChainAnswer(failure=ArenaError(TAIL_BAD_REQUEST, str(error)[:300]).failure), 400
         except ArenaError as error:
             answer, status = ChainAnswer(failure=error.failure), 503 if error.entry.is_retryable else 400
         return Response(msgspec.json.encode(answer), status, media_type="application/json")
-
-    async def _ask(self, asked: ChainQuestion) -> object:
-        """What the chain says. Raises ArenaError U3030, and V2030 for a question about another subnet."""
-        if asked.netuid != self._chain.netuid:
-            raise ArenaError("V2030", f"netuid {asked.netuid}: this chain has netuid {self._chain.netuid}")
-        if asked.call in READS:
-            arguments = [getattr(asked, name) for name in READS[asked.call]]
-        else:
-            signature = bytes.fromhex(asked.signature) if _HEX.fullmatch(asked.signature) else b""
-            sender = SimpleNamespace(hotkey=asked.hotkey, sign=lambda _: signature)  # the chain checks what it is of
-            arguments = [sender, *(getattr(asked, name) for name in EXTRINSICS[asked.call])]
-        return await getattr(self._chain, asked.call)(*arguments)
