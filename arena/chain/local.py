@@ -66,8 +66,6 @@ _METAGRAPH = """
 SELECT uid, hotkey, coldkey,
     coalesce((SELECT stake_rao FROM stake s WHERE s.hotkey = n.hotkey AND s.block <= :b ORDER BY s.rowid DESC LIMIT 1),
         0),
-    coalesce((SELECT max(block) FROM weights w
-        WHERE w.hotkey = n.hotkey AND w.block <= :b AND w.block >= n.from_block), from_block),
     coalesce((SELECT endpoint FROM endpoint e
         WHERE e.hotkey = n.hotkey AND e.block <= :b AND e.block >= n.from_block ORDER BY e.rowid DESC LIMIT 1), '')
 FROM neuron n WHERE from_block <= :b AND (until_block IS NULL OR until_block > :b) ORDER BY uid
@@ -424,10 +422,9 @@ class LocalSubtensor(Twin):
                 coldkey=coldkey,
                 has_validator_permit=stake_rao >= self.rules.permit_stake_rao,
                 stake_rao=stake_rao,
-                last_update_block=last_update,
                 endpoint=endpoint,
             )
-            for uid, hotkey, coldkey, stake_rao, last_update, endpoint in db.execute(_METAGRAPH, {"b": block})
+            for uid, hotkey, coldkey, stake_rao, endpoint in db.execute(_METAGRAPH, {"b": block})
         )
         return Metagraph(netuid=self.netuid, block=block, tempo=self.rules.tempo, neurons=neurons)
 

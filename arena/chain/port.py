@@ -48,7 +48,6 @@ class Neuron(msgspec.Struct, frozen=True, kw_only=True):
     coldkey: str = ""
     has_validator_permit: bool = False
     stake_rao: int = 0
-    last_update_block: int = 0
     endpoint: str = ""  # `http://host:port` where this hotkey says it answers; "" where it says nothing
 
 

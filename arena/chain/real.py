@@ -388,12 +388,11 @@ class BittensorSubtensor:
         hotkeys = {int(uid): str(hotkey) for uid, hotkey in rows}
         if not hotkeys:
             await self._demand_subnet(client)
-        tempo, permits, updates = await asyncio.gather(
+        tempo, permits = await asyncio.gather(
             client.query((pallet, "Tempo"), [self.netuid], block=block),
             client.query((pallet, "ValidatorPermit"), [self.netuid], block=block),
-            client.query((pallet, "LastUpdate"), [self._storage_index], block=block),
         )
-        uids, permitted, updated = sorted(hotkeys), dict(enumerate(permits or ())), dict(enumerate(updates or ()))
+        uids, permitted = sorted(hotkeys), dict(enumerate(permits or ()))
         coldkeys, stakes, axons = await asyncio.gather(
             client.query_batch((pallet, "Owner"), [[hotkeys[uid]] for uid in uids], block=block),
             client.query_batch(
@@ -408,7 +407,6 @@ class BittensorSubtensor:
                 coldkey=str(coldkey or ""),
                 has_validator_permit=bool(permitted.get(uid)),
                 stake_rao=int(stake or 0),
-                last_update_block=int(updated.get(uid, 0)),
                 endpoint=_endpoint(axon),
             )
             for uid, coldkey, stake, axon in zip(uids, coldkeys, stakes, axons, strict=True)
