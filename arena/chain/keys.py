@@ -176,16 +176,13 @@ class HttpCheck:
     def caller(self, headers: Mapping[str, str], method: str, target: str, body: bytes = b"") -> str:
         """The hotkey that signed a request (prefix 42). Raises ArenaError V2110 with the reason."""
         self._seen.heed_clock(self._now_ns())
-        return self._checked(headers, method, target, body, self._seen)[0]
+        hotkey, nonce_ns = self.signed(headers, method, target, body)
+        self._seen.take(hotkey, nonce_ns)
+        return hotkey
 
     def signed(self, headers: Mapping[str, str], method: str, target: str, body: bytes = b"") -> tuple[str, int]:
         """As `caller`, with the request's nonce (nanoseconds), which is *not* asked whether it was seen before: for
         servers that keep nonces where several processes and restarts find them. Raises ArenaError V2110."""
-        return self._checked(headers, method, target, body, _KeptElsewhere())
-
-    def _checked(
-        self, headers: Mapping[str, str], method: str, target: str, body: bytes, nonces: _Seen | _KeptElsewhere
-    ) -> tuple[str, int]:
         http_auth = _http_auth()
         try:
             found = http_auth.verify(
@@ -196,7 +193,7 @@ class HttpCheck:
                 self_hotkey_ss58=self.hotkey,
                 max_age=MAX_AGE_S,
                 allowed_skew=SKEW_S,
-                nonce_store=nonces,
+                nonce_store=_KeptElsewhere(),
                 now_ns=self._now_ns(),
             )
         except http_auth.AuthError as error:
@@ -239,7 +236,7 @@ class _Seen:
 
     def __init__(self, since_ns: int) -> None:
         self._since_ns = self._latest_ns = since_ns
-        self._accepted: dict[bytes, tuple[int, set[int]]] = {}  # the highest, and those that are not far behind it
+        self._accepted: dict[str, tuple[int, set[int]]] = {}  # the highest, and those that are not far behind it
 
     def heed_clock(self, now_ns: int) -> None:
         """Begin anew when the clock was set back: what is fresh by it may have been let through by another process."""
@@ -247,12 +244,9 @@ class _Seen:
             self._since_ns = now_ns + int(SKEW_S * _SECOND_NS)
         self._latest_ns = now_ns
 
-    def check_and_store(self, hotkey_ss58: str, nonce_ns: int) -> bool:
-        """True, once, for a nonce not from before the start. The key counts, not the spelling of its address.
-
-        Raises ArenaError V2110 with the reason for any other."""
-        key = public_key(hotkey_ss58) or b""
-        highest, nonces = self._accepted.get(key, (nonce_ns, set[int]()))
+    def take(self, hotkey: str, nonce_ns: int) -> None:
+        """Take a nonce not from before the start, once. Raises ArenaError V2110 with the reason for any other."""
+        highest, nonces = self._accepted.get(hotkey, (nonce_ns, set[int]()))
         highest = max(highest, nonce_ns)
         oldest = highest - int(2 * (MAX_AGE_S + SKEW_S) * _SECOND_NS)
         if nonce_ns < self._since_ns:
@@ -264,5 +258,4 @@ class _Seen:
         if len(nonces) >= NONCES_MAX:
             raise ArenaError("V2110", f"more than {NONCES_MAX} requests within {2 * (MAX_AGE_S + SKEW_S):g} s")
         nonces.add(nonce_ns)
-        self._accepted[key] = (highest, nonces)
-        return True
+        self._accepted[hotkey] = (highest, nonces)

@@ -108,5 +108,5 @@ async def test_a_hostile_relay_is_passed_over_in_bounded_time(behave: Behaviour)
     honest = says(b'{"round": 1, "signature": "%s"}' % ROUND_1_SIGNATURE.encode())
     with HostileServer(behave) as hostile, HostileServer(honest) as relay:
         async with asyncio.timeout(GUARD_S):
-            beacon = DrandBeacon(lambda: AFTER_GENESIS_MS, endpoints=[hostile.url, relay.url], timeout_s=2.0)
+            beacon = DrandBeacon(lambda: AFTER_GENESIS_MS, endpoints=[hostile.url, relay.url], timeout_s=0.7)
             assert await beacon.fetch(1) == ROUND_1
