@@ -46,13 +46,7 @@ from arena.exchange.port import (
 from arena.export.model import LogRow
 from arena.records.log import note_sha256 as sha256_of
 from arena.records.log import read_checkpoint
-from foundation.codes import (
-    LOG_UNFIT,
-    PEER_AWAY,
-    PEER_LIED,
-    PEER_REFUSED,
-    RELEASE_OLDER,
-)
+from foundation.codes import LOG_UNFIT, PEER_AWAY, PEER_LIED, PEER_REFUSED, RELEASE_OLDER
 from foundation.errors import ArenaError, Failure
 
 BATCH_ROWS = 32  # checked at a time, beside the event loop; of the largest, from everybody at once, a gigabyte

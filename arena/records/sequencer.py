@@ -35,13 +35,7 @@ Write = Callable[[list[SignedRecord]], Awaitable[Head]]
 class Sequencer:
     """Signs and appends for one hotkey. Share one between the tasks of a process."""
 
-    def __init__(
-        self,
-        store: RecordStore,
-        signer: Signer,
-        now_ms: Callable[[], int],
-        host: HostFacts,
-    ) -> None:
+    def __init__(self, store: RecordStore, signer: Signer, now_ms: Callable[[], int], host: HostFacts) -> None:
         self._store = store
         self._signer = signer
         self._now_ms = now_ms

@@ -17,11 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arena.records import schema
-from arena.records.body import (
-    decode_body,
-    decode_content,
-    encode_body,
-)
+from arena.records.body import decode_body, decode_content, encode_body
 from arena.records.log import first_head, head_after, message_of
 from arena.records.model import Envelope, Payload, RecordContent
 from foundation.canonical import canonical_bytes
