@@ -85,50 +85,6 @@ class LocalRules(msgspec.Struct, frozen=True, kw_only=True):
     max_uids: int = 256
 
 
-class _ChainFile:
-    """Opens the file for each transaction, so that it is whatever stands at the path then, in any process."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    @contextmanager
-    def transaction(self, *, is_write: bool) -> Iterator[sqlite3.Connection]:
-        """One transaction. Raises ArenaError U3030 when the file can't be read, written or locked."""
-        try:
-            with closing(sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)) as connection:
-                connection.execute("PRAGMA synchronous = FULL")
-                connection.execute("BEGIN IMMEDIATE" if is_write else "BEGIN")
-                yield connection
-                connection.execute("COMMIT")  # an open transaction rolls back
-        except sqlite3.Error as error:
-            raise ArenaError("U3030", f"{self._path}: {error}") from error
-
-    def create(self, rules: LocalRules, genesis_ms: int, owner: str = "") -> None:
-        """Make the chain unless the file already holds one; `owner` holds uid 0 from block 1 on.
-
-        Raises ArenaError V2027 for a folder that can't be had, U3030 for a file that can't be used.
-        """
-        folder = self._path.parent
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ArenaError("V2027", f"{folder} cannot be made ({error.strerror})", fix=_OTHER_FOLDER) from error
-        if not os.access(folder, os.W_OK):
-            raise ArenaError("V2027", f"{folder} cannot be written", fix=_OTHER_FOLDER)
-        try:
-            with closing(sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)) as connection:
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.executescript(_SCHEMA)
-                text = msgspec.json.encode(rules).decode()
-                connection.execute("BEGIN IMMEDIATE")
-                made = connection.execute("INSERT OR IGNORE INTO chain VALUES (1, ?, ?, 1)", (text, genesis_ms))
-                if made.rowcount and owner:
-                    connection.execute("INSERT INTO neuron VALUES (0, ?, ?, 1, NULL)", (owner, owner))
-                connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise ArenaError("U3030", f"{self._path}: {error}") from error
-
-
 ROUTE = "/v1/local-chain"
 QUESTION_BYTES_MAX, ANSWER_BYTES_MAX = 1 << 20, 16 << 20
 TIMEOUT_S = 20.0
@@ -280,11 +236,10 @@ class LocalSubtensor(Twin):
         ArenaError V2030 when `netuid` or `rules` say otherwise, V2027 when its folder and U3030 when its file can't be
         used. `now_ms` gives unix milliseconds.
         """
-        self._now_ms = now_ms
-        self._file = _ChainFile(path)
+        self._now_ms, self._path = now_ms, path
         wanted = rules or LocalRules(netuid=netuid)
-        self._file.create(wanted, now_ms(), canonical_hotkey(owner) or owner)
-        with self._file.transaction(is_write=False) as db:
+        self._create(wanted, canonical_hotkey(owner) or owner)
+        with self._transaction(is_write=False) as db:
             text, self._genesis_ms = db.execute("SELECT rules, genesis_ms FROM chain").fetchone()
         self.rules = msgspec.json.decode(text, type=LocalRules)  # those this chain was made with
         if self.rules.netuid != wanted.netuid or rules not in (None, self.rules):
@@ -296,7 +251,7 @@ class LocalSubtensor(Twin):
         if asked.netuid != self.netuid:
             raise ArenaError("V2030", f"netuid {asked.netuid}: this chain has netuid {self.netuid}")
         answer = getattr(self, f"_{asked.call}")
-        with self._file.transaction(is_write=asked.call in _SIGNED) as db:
+        with self._transaction(is_write=asked.call in _SIGNED) as db:
             if asked.call not in _SIGNED:
                 return answer(db, asked)
             hotkey, block = canonical_hotkey(asked.hotkey) or asked.hotkey, self._next_block(db)
@@ -330,11 +285,11 @@ class LocalSubtensor(Twin):
         return self._subnet(db, self._at(db, asked.block))
 
     def _commitment(self, db: sqlite3.Connection, asked: ChainQuestion) -> Commitment | None:
-        return _commitment(db, asked.hotkey, self._at(db, asked.block))
+        return _latest_commitment(db, asked.hotkey, self._at(db, asked.block))
 
     def _commitments(self, db: sqlite3.Connection, asked: ChainQuestion) -> dict[str, Commitment]:
         at = self._at(db, asked.block)
-        found = {hotkey: _commitment(db, hotkey, at) for hotkey in asked.hotkeys}
+        found = {hotkey: _latest_commitment(db, hotkey, at) for hotkey in asked.hotkeys}
         return {hotkey: commitment for hotkey, commitment in found.items() if commitment is not None}
 
     def _commitment_place(self, db: sqlite3.Connection, asked: ChainQuestion) -> int:
@@ -392,7 +347,7 @@ class LocalSubtensor(Twin):
         """Change the chain's file in the network's place, in the block under construction."""
 
         def run() -> None:
-            with self._file.transaction(is_write=True) as db:
+            with self._transaction(is_write=True) as db:
                 change(db, self._next_block(db))
 
         await asyncio.to_thread(run)
@@ -429,6 +384,43 @@ class LocalSubtensor(Twin):
         return Metagraph(netuid=self.netuid, block=block, tempo=self.rules.tempo, neurons=neurons)
 
     # -- blocks and transactions
+    @contextmanager
+    def _transaction(self, *, is_write: bool) -> Iterator[sqlite3.Connection]:
+        """One transaction, on whatever stands at the path now. Raises ArenaError U3030 where it can't be had."""
+        try:
+            with closing(sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)) as connection:
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute("BEGIN IMMEDIATE" if is_write else "BEGIN")
+                yield connection
+                connection.execute("COMMIT")  # an open transaction rolls back
+        except sqlite3.Error as error:
+            raise ArenaError("U3030", f"{self._path}: {error}") from error
+
+    def _create(self, rules: LocalRules, owner: str) -> None:
+        """Make the chain unless the file already holds one; `owner` holds uid 0 from block 1 on.
+
+        Raises ArenaError V2027 for a folder that can't be had, U3030 for a file that can't be used.
+        """
+        folder = self._path.parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ArenaError("V2027", f"{folder} cannot be made ({error.strerror})", fix=_OTHER_FOLDER) from error
+        if not os.access(folder, os.W_OK):
+            raise ArenaError("V2027", f"{folder} cannot be written", fix=_OTHER_FOLDER)
+        try:
+            with closing(sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)) as connection:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.executescript(_SCHEMA)
+                text = msgspec.json.encode(rules).decode()
+                connection.execute("BEGIN IMMEDIATE")
+                made = connection.execute("INSERT OR IGNORE INTO chain VALUES (1, ?, ?, 1)", (text, self._now_ms()))
+                if made.rowcount and owner:
+                    connection.execute("INSERT INTO neuron VALUES (0, ?, ?, 1, NULL)", (owner, owner))
+                connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise ArenaError("U3030", f"{self._path}: {error}") from error
+
     def _sealed(self, db: sqlite3.Connection) -> int:
         by_clock: int = 1 + max(0, self._now_ms() - self._genesis_ms) // self.rules.block_ms
         return max(by_clock, int(_value(db, "SELECT high_block FROM chain")))
@@ -461,7 +453,7 @@ def _value(db: sqlite3.Connection, query: str, *values: object) -> Any:
     return None if row is None else row[0]
 
 
-def _commitment(db: sqlite3.Connection, hotkey: str, block: int) -> Commitment | None:
+def _latest_commitment(db: sqlite3.Connection, hotkey: str, block: int) -> Commitment | None:
     """The hotkey's latest commitment at the end of `block`."""
     address = canonical_hotkey(hotkey) or hotkey
     query = "SELECT sha256, block FROM commitment WHERE hotkey = ? AND block <= ? ORDER BY rowid DESC LIMIT 1"
