@@ -27,8 +27,6 @@ from foundation.errors import ArenaError
 SIGNING_ATTEMPTS = 64
 BLIND_BYTES = 16
 
-_AS_IT_WAS = Requeue()
-
 Write = Callable[[list[SignedRecord]], Awaitable[Head]]
 
 
@@ -66,7 +64,7 @@ class Sequencer:
             tuple(payloads), host or self._host, lambda records: self._store.append(records, bodies, finish)
         )
 
-    async def abandon(self, lease: Lease, payload: AttemptRecord, requeue: Requeue = _AS_IT_WAS) -> Head:
+    async def abandon(self, lease: Lease, payload: AttemptRecord, requeue: Requeue) -> Head:
         """Return an unfinished lease of ours to the queue and append its attempt record, in one transaction.
 
         For leases that ran out and for attempts that ended in a fault of ours. Raises as `append`.

@@ -25,8 +25,7 @@ from arena.exchange.operator_files import FilesRelease, ReleaseStore, of_operato
 from arena.exchange.peer_logs import PeerLogStore
 from arena.exchange.peer_service import PeerService
 from arena.exchange.port import Peer, ProgressQuestion
-from arena.exchange.pull import Puller, ReleasePuller, ReleaseTurn
-from arena.exchange.sources import SourceRelay
+from arena.exchange.pull import Puller, ReleasePuller, ReleaseTurn, SourceRelay
 from arena.race.draw import permitted_validators
 from arena.records.log import read_checkpoint
 from arena.store.postgres import PostgresStore

@@ -9,7 +9,7 @@ import pytest
 
 from arena.chain.keys import keypair_signer, verify
 from arena.chain.port import Commitment
-from arena.exchange.sources import SourceRelay, require_committed
+from arena.exchange.pull import SourceRelay, require_committed
 from arena.submissions.model import SignedSubmission, make_submission
 from foundation.errors import ArenaError
 from tests.arena.exchange_stand import Case

@@ -49,7 +49,7 @@ async def test_an_expired_lease_stays_listed_until_it_is_abandoned_with_its_reco
     await asyncio.sleep(0.01)
     assert await store.claim(1, LONG_MS) == []  # its own attempt is owed a record first
     assert [owed.fence for owed in await store.expired()] == [lease.fence]
-    await sequencer.abandon(lease, attempt(1))
+    await sequencer.abandon(lease, attempt(1), Requeue())
     assert await store.expired() == []
     (again,) = await store.claim(1, LONG_MS)
     assert again.item == lease.item
@@ -90,7 +90,7 @@ async def test_closed_items_are_not_claimed_again_and_their_leases_are_lost_but_
     with pytest.raises(LeaseLostError, match="V2022"):
         await sequencer.append(payloads, [body], finish=lease)
     assert [owed.fence for owed in await store.expired()] == [lease.fence]  # at once, though it did not run out
-    await sequencer.abandon(lease, attempt(1))
+    await sequencer.abandon(lease, attempt(1), Requeue())
     assert (await store.expired(), await store.claim(9, LONG_MS)) == ([], [])
     assert await store.enqueue([item(1, race_id)]) == 0
     assert (await store.head()).seq == 1
