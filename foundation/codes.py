@@ -21,12 +21,7 @@ class Owner(enum.Enum):
     PROBLEM = "problem"
 
 
-_OWNER_BY_LETTER = {
-    "A": Owner.AGENT,
-    "V": Owner.VALIDATOR,
-    "U": Owner.UPSTREAM,
-    "P": Owner.PROBLEM,
-}
+_OWNER_BY_LETTER = {owner.name[0]: owner for owner in Owner}
 
 
 def owner_of(code: str) -> Owner:
@@ -71,11 +66,7 @@ AGENT = (
     *rows(
         "the submission is rejected",
         ("A1001", "agent file is not UTF-8", "save the file as UTF-8 without an encoding cookie"),
-        (
-            "A1002",
-            "agent file does not parse, or has no agent_main(problem)",
-            "run `arena check AGENT.py`: it names the line",
-        ),
+        ("A1002", "agent file does not parse, or lacks agent_main(problem)", "`arena check AGENT.py` names the line"),
         ("A1004", "agent file is too large", "keep the one file within the size that the policy names"),
         ("A1005", "gate rejected the agent", "change the line that the finding names"),
         ("A1006", "cooldown has not passed", "wait for the block named, then submit again"),
@@ -96,11 +87,7 @@ AGENT = (
     *rows(
         "counts as a failure on this problem",
         ("A1020", "agent ran out of wall-clock time", "take fewer steps, or stop at the first match"),
-        (
-            "A1021",
-            "agent used up a limit of its episode",
-            "ask less: the text names the limit (steps, calls, tokens, cost, bytes, host work)",
-        ),
+        ("A1021", "agent used up a limit of its episode", "ask less: the text names the limit (steps, calls, ...)"),
         ("A1024", "agent raised an exception", "read the traceback of the attempt and change the line it names"),
         ("A1026", "agent flooded its output", "print less; stdout and stderr are capped"),
         (
@@ -110,11 +97,7 @@ AGENT = (
         ),
         ("A1028", "agent process died", "look for a crash, os._exit or memory over the limit"),
         ("A1029", "agent sent a frame over the limit", "send smaller tool arguments and messages"),
-        (
-            "A1030",
-            "agent used up its memory, processor time, processes or disk",
-            "use less; all processes of the agent count together",
-        ),
+        ("A1030", "agent used up memory, processor time, processes or disk", "use less; its processes count together"),
         (
             "A1044",
             "restarted agent did not ask again what it had been answered",
@@ -165,17 +148,9 @@ VALIDATOR = (
         ("V2062", "this validator may not race under the policy", "do what the detail asks"),
         ("V2120", "what training was given cannot be used", "correct the key, file or value named here"),
         ("V2123", "guard ended the training run", "read its detail, mend the cause, then run the stage again"),
-        (
-            "V2124",
-            "training run's folder or model can't be used",
-            "see the detail; another recipe needs another folder",
-        ),
+        ("V2124", "training run's folder or model can't be used", "see the detail; another recipe needs a new folder"),
         ("V2147", "no trace passed the filter", "read the funnel above: the code that removed most comes first"),
-        (
-            "V2148",
-            "models would cost more than allowed",
-            "`arena corpus trac --dry-run` shows calls and the highest price; raise --price-max, or give --rows",
-        ),
+        ("V2148", "models would cost more than allowed", "raise --price-max, or give --rows; --dry-run shows prices"),
         ("V2166", "lineage of a checkpoint does not hold", "put back what was changed, or train again in a new folder"),
     ),
     *rows(
@@ -189,16 +164,8 @@ VALIDATOR = (
     ),
     *rows(
         NO_SCORE,
-        (
-            "V2009",
-            "an episode, or the judging of a trace, ended two workers",
-            "report the agent and problem named here",
-        ),
-        (
-            "V2025",
-            "store can't hold this value",
-            "report it: a limit of the policy should have ended the agent earlier",
-        ),
+        ("V2009", "an episode, or judging a trace, ended two workers", "report the agent and problem named here"),
+        ("V2025", "store can't hold this value", "report it: a policy's limit should have ended the agent earlier"),
         ("V2150", "kept source is not the submitted one", "run `arena records verify`, then restore a backup"),
         (
             "V2180",
@@ -209,11 +176,7 @@ VALIDATOR = (
     *rows(
         WAITS,
         ("V2007", "no episode worker can be started in a slot", "nothing; if it stays so, run `arena doctor`"),
-        (
-            "V2008",
-            "cluster machine does not run what this one runs",
-            "install the same release, index and policy there",
-        ),
+        ("V2008", "cluster machine runs something else than this one", "install the same release, index and policy"),
         ("V2021", "Postgres is not reachable", "check the address, the user and that the server runs"),
         ("V2028", "object store is not reachable", "check its address and the net"),
         (
@@ -221,11 +184,7 @@ VALIDATOR = (
             "key that wallet_proxy names can't sign for this hotkey on chain",
             "the hotkey's account adds it as a proxy of type NonCritical, without delay: btcli proxy add",
         ),
-        (
-            "V2064",
-            "file or folder of the node cannot be read or written",
-            "make room, or give this user the path named here",
-        ),
+        ("V2064", "node's file or folder can't be read or written", "make room, or give this user the path named here"),
         ("V2104", "operator's newer policy is not in force here yet", "restart the validator"),
         ("V2115", "disk is full", "free space in the state, database and checkpoint folders"),
         ("V2117", "checkpoint, anchor or race is late", "look in the log what it waits for: disk, chain, others"),
@@ -240,21 +199,13 @@ VALIDATOR = (
         ("V2110", "request is unsigned, for another receiver, old or repeated", "sign each one anew; check the clock"),
         ("V2112", "caller asks more than its share", "wait as `retry-after` says, or follow `GET /v1/tail`"),
         ("V2113", "validator does not have this, or may not show it yet", "ask once its block is final, or another"),
-        (
-            "V2200",
-            "validator takes no submissions at present",
-            "submit to another, or here later; commit nothing again",
-        ),
+        ("V2200", "validator takes no submissions now", "submit to another, or here later; commit nothing again"),
         ("V2203", "request came in too slowly", "send it again over a faster line"),
         retry=True,
     ),
     *rows(
         NOTHING,
-        (
-            "V2053",
-            "log cannot prove this",
-            "name a signed checkpoint that covers it, or wait for the validator's next one",
-        ),
+        ("V2053", "log cannot prove this", "name a signed checkpoint that covers it, or wait for the validator's next"),
         ("V2081", "request is malformed", "correct the parameter named here; GET /openapi.json describes them"),
         ("V2082", "public API does not have this", "GET /openapi.json lists the routes, GET /v1/head the logs"),
         ("V2089", "what was asked for is not public", "wait until the moment named here, if one is"),
@@ -262,28 +213,20 @@ VALIDATOR = (
         ("V2202", "request is too large", "send one agent file within the policy's size"),
         (
             "V2207",
-            "cluster cannot be used",
-            "run `--cluster` on machines without wallets; `ray status` there says whether it is up",
+            "cluster can't be used",
+            "run `--cluster` where no wallet is; `ray status` says if it runs",
         ),
     ),
     *rows(
         NOT_TRUSTED,
-        (
-            "V2050",
-            "record or settlement does not verify",
-            "keep the store and compare it with the last signed checkpoint",
-        ),
+        ("V2050", "record or settlement does not verify", "keep the store; compare it with the last signed checkpoint"),
         ("V2056", "backup is damaged or incomplete", "restore another backup, or make this one again"),
         (
             "V2080",
             "log contradicts a checkpoint that was signed of it",
             "keep the store; compare it with the one named here: `arena records verify --checkpoint FILE`",
         ),
-        (
-            "V2095",
-            "export does not verify, or nobody vouches for it",
-            "`arena records verify --export FOLDER` lists why",
-        ),
+        ("V2095", "export does not verify, or nobody vouches for it", "see `arena records verify --export FOLDER`"),
         ("V2099", "held-out problem among training rows", "run the leak guard on every source before it is joined"),
     ),
     *rows(
@@ -403,19 +346,11 @@ PROBLEM = (
         ("P4003", "problem has a malformed bucket, reward or voucher", "fix the field named"),
         ("P4005", "product document is malformed", "fix the document named and build the catalogue again"),
         ("P4006", "answer product is not in the catalogue", "use problems made for this catalogue"),
-        (
-            "P4013",
-            "problem is unsolvable, free or ambiguous, or no variant of it can be drawn",
-            "leave it out, or correct its reward",
-        ),
+        ("P4013", "problem is unsolvable, free or ambiguous, or has no variant", "leave it out, or correct its reward"),
     ),
     *rows(
         NOT_TRUSTED,
-        (
-            "P4010",
-            "sealed batch or signed file does not match its hash or signature",
-            "take the file again from its maker",
-        ),
+        ("P4010", "sealed batch or signed file fails its hash or signature", "take the file again from its maker"),
     ),
     *rows(
         "nothing was read",

@@ -72,20 +72,12 @@ class ArenaError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickled by what it says, whatever a subclass takes, so that it can cross a process pool."""
-        return _restored, (type(self), self.failure, vars(self))
+        return type(self).__new__, (type(self), *self.args), vars(self)
 
     @property
     def owner(self) -> Owner:
         """Whose fault it is."""
         return self.entry.owner
-
-
-def _restored(kind: type[ArenaError], failure: Failure, fields: dict[str, object]) -> ArenaError:
-    error = kind.__new__(kind)
-    fix = str(fields["fix"])
-    ArenaError.__init__(error, failure.code, failure.detail, fix="" if fix == lookup(failure.code).remedy else fix)
-    vars(error).update(fields)
-    return error
 
 
 def render(entry: ErrorCode, detail: str = "", fix: str = "") -> str:

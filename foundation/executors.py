@@ -45,21 +45,6 @@ class Executor(Protocol):
         ...
 
 
-class InThisProcess:
-    """Runs each job when its result is asked for; nothing is lost but the whole."""
-
-    slots = 0
-
-    def map(
-        self, work: Callable[[Job], Result], jobs: Iterable[Job], *, died: str, memory_bytes: int = 0
-    ) -> Iterator[Result]:
-        """The results of `work`, in order."""
-        return map(work, jobs)
-
-
-HERE: Executor = InThisProcess()
-
-
 def in_order(
     submit: Callable[[Job], Future[Result | Failure]],
     jobs: Iterable[Job],
@@ -109,7 +94,8 @@ _work: Callable[[Any], Any] | None = None  # of a process that `ProcessExecutor`
 
 
 class ProcessExecutor:
-    """`Executor` of so many processes. The function travels once to each of them, and a job each time."""
+    """`Executor` of so many processes; of 0, each job runs here when its result is asked for. The function travels once
+    to each process, and a job each time."""
 
     def __init__(self, processes: int, told: Told = lambda lost: None) -> None:
         self.slots = processes
@@ -121,9 +107,10 @@ class ProcessExecutor:
         """The results of `work`, in order. A single job is run here: starting a process would not pay. A process that
         dies takes the others with it, and the next job starts new ones."""
         coming = iter(jobs)
-        first = list(itertools.islice(coming, 2))
+        first = list(itertools.islice(coming, 2 if self.slots else 0))
+        jobs = itertools.chain(first, coming)
         if len(first) <= 1:
-            yield from map(work, first)
+            yield from map(work, jobs)
             return
         pool = self._start(work)
 
@@ -135,7 +122,6 @@ class ProcessExecutor:
                 pool = self._start(work)
                 return pool.submit(_run, job)
 
-        jobs = itertools.chain(first, coming)
         try:
             lost = (BrokenProcessPool,)
             yield from in_order(submit, jobs, depth=2 * self.slots, lost=lost, died=died, told=self._told)
@@ -147,9 +133,7 @@ class ProcessExecutor:
         return ProcessPoolExecutor(self.slots, context, initializer=_begin, initargs=(work,))
 
 
-def executor_of(processes: int, told: Told = lambda lost: None) -> Executor:
-    """So many processes, or this one where that is 0."""
-    return ProcessExecutor(processes, told) if processes > 0 else HERE
+HERE: Executor = ProcessExecutor(0)
 
 
 def begin_process() -> None:

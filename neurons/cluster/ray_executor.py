@@ -25,7 +25,7 @@ import typer
 
 from foundation.codes import HOST_UNLIKE
 from foundation.errors import ArenaError, Failure
-from foundation.executors import Executor, Job, Result, Told, answered, executor_of, in_order
+from foundation.executors import Executor, Job, ProcessExecutor, Result, Told, answered, in_order
 
 PARALLEL_FROM = 2_000  # records from which starting processes pays
 LOCAL = "local"
@@ -53,7 +53,7 @@ def open_executor(cluster: str, processes: int | None, records: int, *, state_di
             yield executor
         return
     worth = len(os.sched_getaffinity(0)) if records >= PARALLEL_FROM else 0  # one a core
-    yield executor_of(worth if processes is None else processes, _say_lost)
+    yield ProcessExecutor(worth if processes is None else processes, _say_lost)
 
 
 def _say_lost(lost: int) -> None:

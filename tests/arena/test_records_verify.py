@@ -42,7 +42,7 @@ from arena.records.sequencer import Sequencer
 from arena.records.verification import BATCH, LogCheck, VerifyReport, verify_store
 from arena.submissions.model import make_submission
 from foundation.errors import ArenaError, Failure
-from foundation.executors import executor_of
+from foundation.executors import ProcessExecutor
 from harness.trace import Totals
 from tests.arena.log_stand import (
     CONDITIONS,
@@ -328,13 +328,13 @@ def dies_on_the_last_record(hotkey: str, message: bytes, signature: bytes) -> bo
 def test_processes_find_what_one_thread_finds_and_one_that_dies_ends_the_verification() -> None:
     log = log_of(*(episode(problem) for problem in range(BATCH)))  # several batches
     with pytest.raises(ArenaError, match="V2052"):
-        asyncio.run(verify_store(log, dies_on_the_last_record, executor=executor_of(2)))
-    assert check(log, executor=executor_of(2)).is_ok
+        asyncio.run(verify_store(log, dies_on_the_last_record, executor=ProcessExecutor(2)))
+    assert check(log, executor=ProcessExecutor(2)).is_ok
     for place, field, value in ((40, "content", b"{}"), (200, "signature", "00" * 64), (300, "prev", "00" * 32)):
         log.log[place] = replace(log.log[place], **{field: value})
     del log.log[350]
     name = next(iter(log.stored))
     log.stored[name] = replace(log.stored[name], content=b"other")
-    thread, processes = check(log), check(log, executor=executor_of(2))
+    thread, processes = check(log), check(log, executor=ProcessExecutor(2))
     assert thread == processes
     assert {defect.rule for defect in thread.defects} >= {"content", "signature", "chain", "sequence", "body"}

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from arena.chain.keys import verify
-from foundation.executors import executor_of
+from foundation.executors import ProcessExecutor
 from tests.benchmarks.row import Row
 from tests.training.firehose import Firehose, real_episodes, write_day
 from tests.training.labelled import select
@@ -36,7 +36,9 @@ def measure() -> Sequence[Row]:
         (folder / "stand").mkdir()
         write_day(Firehose(real_episodes(folder / "stand")), folder / "export", SIZE, formats=("jsonl", "parquet"))
         shards = export_shards(open_export(folder / "export", verify))
-        one, two = (_rate(partial(select, shards, TASK, Guard(), executor=executor_of(workers))) for workers in (0, 2))
+        one, two = (
+            _rate(partial(select, shards, TASK, Guard(), executor=ProcessExecutor(workers))) for workers in (0, 2)
+        )
     finally:
         shutil.rmtree(folder)
     usage = max(resource.getrusage(who).ru_maxrss >> 10 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))

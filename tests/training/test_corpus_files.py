@@ -18,7 +18,7 @@ import pytest
 from arena.chain.keys import verify
 from foundation.canonical import content_hash
 from foundation.errors import ArenaError
-from foundation.executors import executor_of
+from foundation.executors import ProcessExecutor
 from foundation.long_work import Progress, no_progress
 from neurons.cli.app import main
 from tests.prove.test_corpus_scale import folder_sha256
@@ -156,7 +156,7 @@ def dealt(count: int) -> list[Stored]:
 def build(out: Path, shards: Sequence[Stored], *, workers: int = 0, progress: Progress = no_progress) -> None:
     """What `arena corpus build` does once its sources are open."""
     sources = Sources(shards=tuple(shards), hashes=("ab" * 32,), is_trusted_unsigned=False)
-    ways = {"executor": executor_of(workers), "progress": progress}
+    ways = {"executor": ProcessExecutor(workers), "progress": progress}
     filtered = filter_sources(sources, Task(arms=(RULES,)), arms_of(RULES, ()), stand_guard, **ways)
     write_filtered(filtered, out, stand_guard, **ORIGIN, **ways)
 
