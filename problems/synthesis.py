@@ -30,7 +30,7 @@ from problems.model import BUCKETS, Bucket, Problem, Product, RewardItem
 from problems.score import total_price
 from problems.title_index import TitleIndex
 from problems.titles import LexicalTitles, TitleMatcher
-from problems.wording import check_wording, said_names
+from problems.wording import reads_back, said_names
 
 ITEMS_MAX = 4  # that one problem asks for
 _TRIES_PER_PROBLEM = 400
@@ -194,7 +194,7 @@ class ProblemMaker:
             rewards=tuple(items),
             voucher=voucher,
         )
-        if check_wording(problem) or (level is not None and difficulty_of(problem, self._index) != level):
+        if not reads_back(problem) or (level is not None and difficulty_of(problem, self._index) != level):
             return None
         return problem
 

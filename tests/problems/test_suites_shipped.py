@@ -27,7 +27,7 @@ from problems.suites import (
 from problems.synthesis import measure_ambiguity
 from problems.title_index import TitleIndex
 from problems.titles import LexicalTitles
-from problems.wording import check_wording
+from problems.wording import reads_back
 from tests.keys import generate_signer
 from tests.problems.ship_suites import make_suites
 from tests.problems.stand import check_problem_set
@@ -57,7 +57,7 @@ def test_a_suite_holds_ten_of_each_bucket_and_every_one_is_usable(name, shelf):
         checks = check_problem_set(suite.problems, shelf.products, shelf.product, titles, seed=5)
         assert all(check.is_usable and not check.warnings and check.random_reward_e4 != 10_000 for check in checks)
     for problem in suite.problems:
-        assert check_wording(problem) == ()
+        assert reads_back(problem)
         assert measure_ambiguity(problem, shelf, suite.titles) == measure_ambiguity(problem, shelf)
 
 

@@ -16,7 +16,7 @@ from problems.suites import Variant, VariantMaker
 from problems.synthesis import ACCEPTED_MAX, measure_ambiguity, synthesize
 from problems.title_index import TitleIndex
 from problems.titles import LexicalTitles
-from problems.wording import check_wording
+from problems.wording import reads_back
 from tests.problems.stand import make_catalogue, synthetic_shelf
 
 SEEDS = ("", "a", "b" * 64, "über")
@@ -57,7 +57,7 @@ def test_a_variant_is_sound_and_clear_and_says_what_it_asks() -> None:
     for one in _variants():
         check = check_solvable(one.problem, _shelf().product, one.titles)
         assert check.is_usable, check
-        assert check_wording(one.problem) == ()
+        assert reads_back(one.problem)
         accepted, fitting = measure_ambiguity(one.problem, _shelf())
         assert max(*accepted, *fitting) <= ACCEPTED_MAX
 

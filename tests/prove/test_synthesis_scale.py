@@ -16,7 +16,7 @@ from problems.partition import OpenPartition, extend, freeze
 from problems.synthesis import ACCEPTED_MAX, ProblemMaker, measure_ambiguity
 from problems.title_index import TitleIndex
 from problems.titles import LexicalTitles
-from problems.wording import check_wording
+from problems.wording import reads_back
 from tests.problems.stand import check_problem_set
 
 pytestmark = pytest.mark.prove
@@ -43,7 +43,7 @@ def run(documents: int, per_bucket: int, batches: int = 0) -> dict[str, Any]:
         "random_successes": sum(check.random_reward_e4 == 10_000 for check in checks),
         "accepted_max": max(max(accepted) for accepted, _ in counts_of),
         "fitting_max": max(max(fitting) for _, fitting in counts_of),
-        "flaws": sum(len(check_wording(problem)) for problem in problems),
+        "flaws": sum(not reads_back(problem) for problem in problems),
         "seconds": time.perf_counter() - started,
     }
     return found | (run_year(maker, shelf, problems, batches) if batches else {})
