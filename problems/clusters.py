@@ -137,17 +137,6 @@ def _joined(keys: Iterable[str], empty_words: frozenset[str]) -> DisjointSets:
     return sets
 
 
-class Clusters(msgspec.Struct, frozen=True, kw_only=True):
-    """The leak clusters of some problems. `problems_of` lists their ids, sorted, by the cluster's name (sha256 hex)."""
-
-    problems_of: dict[str, tuple[str, ...]]
-
-    @property
-    def name_of(self) -> dict[str, str]:
-        """The cluster of each problem id."""
-        return {problem_id: name for name, ids in self.problems_of.items() for problem_id in ids}
-
-
 def cluster_id(problem: Problem) -> str:
     """The name (sha256 hex) of the cluster a problem makes on its own; a larger cluster has its members' smallest."""
     marks = (mark for item in problem.rewards for mark in _own_marks(item, NO_CATALOGUE))
@@ -167,8 +156,9 @@ def _own_marks(item: RewardItem, classes: ProductClasses) -> frozenset[str]:
     return frozenset(f"title {key}" for key in keys) or frozenset({f"id {item.product_id}"})
 
 
-def find_clusters(problems: Iterable[Problem], classes: ProductClasses = NO_CATALOGUE) -> Clusters:
-    """The leak clusters of a bank. Without `classes` only equal title keys and equal product ids join.
+def find_clusters(problems: Iterable[Problem], classes: ProductClasses = NO_CATALOGUE) -> dict[str, tuple[str, ...]]:
+    """The leak clusters of a bank: their problems' ids, sorted, by the cluster's name (sha256 hex). Without `classes`
+    only equal title keys and equal product ids join.
 
     Raises ArenaError P4009 when two problems share an id.
     """
@@ -181,7 +171,7 @@ def find_clusters(problems: Iterable[Problem], classes: ProductClasses = NO_CATA
     members: dict[str, list[str]] = defaultdict(list)
     for problem_id in own_name:
         members[sets.name_of(f"problem {problem_id}")].append(problem_id)
-    return Clusters(problems_of={min(own_name[one] for one in ids): tuple(sorted(ids)) for ids in members.values()})
+    return {min(own_name[one] for one in ids): tuple(sorted(ids)) for ids in members.values()}
 
 
 class DisjointSets:

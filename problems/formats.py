@@ -24,9 +24,8 @@ import msgspec
 from foundation.canonical import UNREADABLE_JSON, canonical_bytes
 from foundation.codes import WEB_PROBLEM
 from foundation.errors import ArenaError, Failure
-from problems.model import BUCKETS, Problem, Product, UnscoredOutcome, read_product
+from problems.model import BUCKETS, Problem, Product, UnscoredOutcome, check_problem, code_of_field, read_product
 from problems.score import parse_recommendation, reference_fields, score
-from problems.soundness import check_problem, code_of_field
 from problems.titles import TitleMatcher
 
 UNREADABLE = (*UNREADABLE_JSON, UnicodeEncodeError)  # of a line given as a text

@@ -105,7 +105,7 @@ def freeze(
     reserved = {problem.problem_id: problem for problem in suites}
     bank = [problem for problem in problems if reserved.get(problem.problem_id) != problem]
     everything = [*reserved.values(), *bank]
-    clusters = find_clusters(everything, classes).problems_of
+    clusters = find_clusters(everything, classes)
     bucket_of = {problem.problem_id: problem.bucket for problem in everything}
     pools: dict[str, Pool] = {
         name: "never_touch" for name, ids in clusters.items() if not reserved.keys().isdisjoint(ids)

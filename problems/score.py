@@ -10,6 +10,8 @@ rounded down once. It will not look at the dialogue: which ids count, and whethe
 
 from __future__ import annotations
 
+import functools
+import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from fractions import Fraction
@@ -22,16 +24,15 @@ from problems.axes import Pair, ask, attribute_pairs_of, best_offer, match, meet
 from problems.model import (
     Axis,
     OutcomeScore,
-    PriceRule,
     Problem,
     Product,
     RewardItem,
     SlotScore,
     UnscoredOutcome,
     Voucher,
+    check_problem,
     read_product,
 )
-from problems.soundness import check_problem
 from problems.titles import TitleMatcher
 
 FINDINGS: dict[str, str] = {
@@ -228,19 +229,9 @@ class Bill(msgspec.Struct, frozen=True, kw_only=True):
 def total_price(prices_php: Iterable[float]) -> float:
     """Plain float sum, left to right from 0.0.
 
-    A loop on purpose: from Python 3.12 on, `sum` compensates rounding errors and would leave the reference's numbers.
+    Not by `sum`: from Python 3.12 on it compensates rounding errors and would leave the reference's numbers.
     """
-    total_php = 0.0
-    for price_php in prices_php:
-        total_php += price_php
-    return total_php
-
-
-def is_eligible(total_php: float, shop_ids: Iterable[str], voucher: Voucher) -> bool:
-    """Whether the voucher applies: the threshold is met (inclusive) and a shop voucher sees exactly one shop."""
-    if total_php < voucher.threshold:
-        return False
-    return voucher.voucher_type == "platform" or len(set(shop_ids)) == 1
+    return functools.reduce(operator.add, prices_php, 0.0)
 
 
 def discounted_total(total_php: float, voucher: Voucher) -> float:
@@ -258,11 +249,11 @@ def discounted_total(total_php: float, voucher: Voucher) -> float:
 def settle_bill(prices_php: Sequence[float], shop_ids: Sequence[str], voucher: Voucher) -> Bill:
     """The bill for a basket in slot order.
 
-    The budget is met by the plain total as well: no voucher is needed then, even a shop voucher across shops
-    (docs/benchmark.md#voucher). Raises ArenaError P4003 like `discounted_total`.
+    The voucher applies where its threshold is met (inclusive), a shop's only to a basket of one shop. The budget is met
+    by the plain total as well: no voucher is needed then (docs/benchmark.md#voucher). Raises as `discounted_total`.
     """
     total_php = total_price(prices_php)
-    applies = is_eligible(total_php, shop_ids, voucher)
+    applies = total_php >= voucher.threshold and (voucher.voucher_type == "platform" or len(set(shop_ids)) == 1)
     after_php = discounted_total(total_php, voucher) if applies else total_php
     return Bill(
         total_php=total_php,
@@ -309,36 +300,19 @@ def explain_outcome(
         asked = "every product from one shop"
         found.append(Constraint(slot=0, axis="shop", asked=asked, found=shops, is_met=outcome.is_one_shop))
     if problem.voucher is not None and outcome.is_within_budget is not None:
-        voucher = problem.voucher
-        paid = bill_text(basket, voucher) + lacking
-        found.append(
-            Constraint(slot=0, axis="budget", asked=voucher_text(voucher), found=paid, is_met=outcome.is_within_budget)
-        )
+        voucher, paid = problem.voucher, "no product"
+        off = f"{voucher.face_value or 0:g} PHP"
+        if voucher.discount_type == "percentage":
+            off = f"{(voucher.discount or 0) * 100:g} % (at most {voucher.cap or 0:g} PHP)"
+        terms = f"{voucher.voucher_type} voucher {off} off from {voucher.threshold:g} PHP"
+        asked = f"at most {voucher.budget:g} PHP; {terms}"
+        if basket:
+            bill = settle_bill([one.price for one in basket], [one.shop_id for one in basket], voucher)
+            after = f"{bill.after_php:g} PHP after the voucher" if bill.is_eligible else "the voucher does not apply"
+            paid = f"{bill.total_php:g} PHP, {after}"
+        is_met = outcome.is_within_budget
+        found.append(Constraint(slot=0, axis="budget", asked=asked, found=paid + lacking, is_met=is_met))
     return tuple(found)
-
-
-def price_text(rule: PriceRule) -> str:
-    """A price rule as people say it."""
-    if rule.mode == "between":
-        return f"{rule.low:g} to {rule.high:g} PHP"
-    return f"at most {rule.high:g} PHP" if rule.mode == "less than" else f"at least {rule.low:g} PHP"
-
-
-def voucher_text(voucher: Voucher) -> str:
-    """A voucher and its budget as people say it."""
-    off = f"{voucher.face_value or 0:g} PHP"
-    if voucher.discount_type == "percentage":
-        off = f"{(voucher.discount or 0) * 100:g} % (at most {voucher.cap or 0:g} PHP)"
-    return f"at most {voucher.budget:g} PHP; {voucher.voucher_type} voucher {off} off from {voucher.threshold:g} PHP"
-
-
-def bill_text(basket: Sequence[Product], voucher: Voucher) -> str:
-    """What a basket costs, before and after the voucher."""
-    if not basket:
-        return "no product"
-    bill = settle_bill([one.price for one in basket], [one.shop_id for one in basket], voucher)
-    applied = f"{bill.after_php:g} PHP after the voucher" if bill.is_eligible else "the voucher does not apply"
-    return f"{bill.total_php:g} PHP, {applied}"
 
 
 def _compared(
@@ -352,7 +326,10 @@ def _compared(
         is_met = product is not None and (product.product_id == item.product_id or titles.matches(product, title))
         yield "title", title, product.title if product else "", is_met
     for rule in item.price:
-        yield "price", price_text(rule), price, product is not None and meets_price(product.price, rule)
+        asked = f"at most {rule.high:g} PHP" if rule.mode == "less than" else f"at least {rule.low:g} PHP"
+        if rule.mode == "between":
+            asked = f"{rule.low:g} to {rule.high:g} PHP"
+        yield "price", asked, price, product is not None and meets_price(product.price, rule)
     for name in item.service:
         yield "service", name, ", ".join(services) or "no service", name in services
     pairs: list[tuple[ConstraintAxis, Pair]] = [("sku", pair) for pair in skus]

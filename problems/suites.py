@@ -12,8 +12,7 @@ import msgspec
 from foundation.durable_files import coded
 from foundation.errors import ArenaError
 from problems.formats import read_problems
-from problems.model import Problem, Product, variant_digest, variant_id
-from problems.soundness import check_problem
+from problems.model import Problem, Product, check_problem, variant_digest, variant_id
 from problems.synthesis import ProblemMaker, TooFewProblemsError
 from problems.title_index import TitleIndex
 from problems.titles import AcceptedTitles, decode_accepted, reward_titles

@@ -181,7 +181,7 @@ class ProblemMaker:
         for answer in answers:
             words = self._name(answer, rng)
             drawn = draw_item(answer, rng, is_priced=is_priced)
-            is_enough = functools.partial(is_clear, words=words, index=self._index)
+            is_enough = functools.partial(self._is_clear, words)
             item = tighten_item(drawn, answer, rng, is_enough, is_priced=is_priced)
             if item is None:  # the answer offers too little to be recognised
                 return None
@@ -197,6 +197,11 @@ class ProblemMaker:
         if not reads_back(problem) or (level is not None and difficulty_of(problem, self._index) != level):
             return None
         return problem
+
+    def _is_clear(self, words: Sequence[str], item: RewardItem) -> bool:
+        """Whether at most `ACCEPTED_MAX` products satisfy the item, and as many fit the words and its constraints."""
+        fitting = count_fitting(item, words, self._index)
+        return fitting <= ACCEPTED_MAX and self._index.count_rivals(item, ACCEPTED_MAX - 1) < ACCEPTED_MAX
 
     def _name(self, answer: Product, rng: Random) -> list[str]:
         """Words of the title, in its order: the rarest, until few enough titles hold them all, then some more."""
@@ -270,21 +275,10 @@ def measure_ambiguity(
 
 
 def count_fitting(item: RewardItem, words: Sequence[str], index: TitleIndex) -> int:
-    """How many products hold all the words in their title and meet every constraint of the item."""
-    return sum(meets_constraints(item, product) for product in index.holding(words))
-
-
-def meets_constraints(item: RewardItem, product: Product) -> bool:
-    """Whether a product meets everything that the item asks besides its title."""
-    axes = match(msgspec.structs.replace(item, title=()), product, LexicalTitles())
-    return axes.hits == axes.total
-
-
-def is_clear(item: RewardItem, words: Sequence[str], index: TitleIndex) -> bool:
-    """Whether at most `ACCEPTED_MAX` products satisfy the item, and as many fit the words and its constraints."""
-    return (
-        count_fitting(item, words, index) <= ACCEPTED_MAX and index.count_rivals(item, ACCEPTED_MAX - 1) < ACCEPTED_MAX
-    )
+    """How many products hold all the words in their title and meet what the item asks besides its title."""
+    untitled = msgspec.structs.replace(item, title=())
+    axes = (match(untitled, product, LexicalTitles()) for product in index.holding(words))
+    return sum(one.hits == one.total for one in axes)
 
 
 Level = Literal["easy", "medium", "hard"]

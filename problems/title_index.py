@@ -108,7 +108,11 @@ class TitleIndex:
         words = sorted((self._holders(word) for word in title_words(title)), key=len)
         shared_min = max(1, -(-share_min_e4 * len(words) // 10_000))
         candidates = np.unique(np.concatenate([_NOBODY, *words[: len(words) - shared_min + 1]]))
-        shared = self._count_shared(words, candidates).astype(np.int64)
+        for places in words:
+            self._counter[places] += 1
+        shared = self._counter[candidates].astype(np.int64)
+        for places in words:  # it is left as it was found: all zero
+            self._counter[places] = 0
         union = self._sizes[candidates] + len(words) - shared
         near = (shared > 0) & (10_000 * shared >= share_min_e4 * union)
         return candidates[near], shared[near], union[near]
@@ -152,15 +156,6 @@ class TitleIndex:
             at[at == len(others)] = 0
             left = left[others[at] == left]
         return left
-
-    def _count_shared(self, words: Sequence[Numbers], candidates: Numbers) -> npt.NDArray[np.int16]:
-        """Per candidate, how many of the words it holds. The counter is left as it was found: all zero."""
-        for places in words:
-            self._counter[places] += 1
-        shared = self._counter[candidates]
-        for places in words:
-            self._counter[places] = 0
-        return shared
 
     def _holders(self, word: str) -> Numbers:
         number = self._word_numbers.get(word)

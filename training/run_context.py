@@ -130,7 +130,7 @@ class RunContext:
         both = self.train_ids & kept_out.keys()
         if both:
             raise GuardStopError("split", f"problem {min(both)} is held out, and a problem to train on")
-        for members in find_clusters((*self.problems, *kept_out.values())).problems_of.values():
+        for members in find_clusters((*self.problems, *kept_out.values())).values():
             inside = sorted(self.train_ids.intersection(members))
             if inside and len(inside) < len(members):
                 outside = min(set(members) - self.train_ids)

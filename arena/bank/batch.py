@@ -29,9 +29,8 @@ from foundation.durable_files import coded, write_whole
 from foundation.errors import ArenaError
 from problems.clusters import cluster_id
 from problems.formats import problem_bytes
-from problems.model import Axis, OutcomeScore, Pool, Problem
+from problems.model import Axis, OutcomeScore, Pool, Problem, check_problem
 from problems.score import Constraint, ConstraintAxis, ProductOf, explain_outcome
-from problems.soundness import check_problem
 from problems.titles import MATCHERS, AcceptedTitles, TitleMatcher, encode_accepted, reward_titles
 
 SALT_BYTES = 32

@@ -132,7 +132,7 @@ def _leaking(wanted: Mapping[str, Problem], behind: Collection[str], known: Iter
     kept = {one: problem for one, problem in wanted.items() if one not in behind}
     others = {one.problem_id: one for one in (*known, *wanted.values()) if one.problem_id not in kept}
     found: set[str] = set()
-    for members in find_clusters((*kept.values(), *others.values())).problems_of.values():
+    for members in find_clusters((*kept.values(), *others.values())).values():
         if not others.keys().isdisjoint(members):
             found.update(kept.keys() & set(members))
     return found

@@ -166,7 +166,7 @@ def open_shop() -> Iterator[CalibrationShop]:
             fit = _fit_problems(catalogue, asked_seed, runs, problems)
             problems += fit
             catalogues += [catalogue] * len(fit)
-        names = find_clusters(problems).name_of
+        names = {one: name for name, ids in find_clusters(problems).items() for one in ids}
         yield CalibrationShop(
             catalogues=tuple(catalogues),
             problems=tuple(problems),
@@ -177,7 +177,7 @@ def open_shop() -> Iterator[CalibrationShop]:
 def _fit_problems(catalogue: Catalogue, seed: int, runs: int, others: Sequence[Problem]) -> tuple[Problem, ...]:
     """The shop's problems whose search brings two fit products: each of a leak cluster of its own."""
     asked = synthesize(tuple(catalogue.products()), seed=seed, counts={"product": PROBLEMS})
-    names = find_clusters((*others, *asked)).name_of
+    names = {one: name for name, ids in find_clusters((*others, *asked)).items() for one in ids}
     fit, seen = [], {names[problem.problem_id] for problem in others}
     for problem in asked:
         cluster = names[problem.problem_id]

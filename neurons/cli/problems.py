@@ -134,7 +134,7 @@ def check(
 
     problems = read_file(path)
     if clusters:
-        found_in = find_clusters(problems, goods.classes()).problems_of
+        found_in = find_clusters(problems, goods.classes())
         shared = {name: ids for name, ids in sorted(found_in.items()) if len(ids) > 1}
         for name, ids in shared.items():
             show({"cluster": name, "problems": ids}, [f"{name[:12]}  {len(ids):>3}  {' '.join(ids)}"])

@@ -105,7 +105,7 @@ def test_race_after_race_is_made_over_one_reading_of_the_catalogue_and_shares_no
         answers += [reward.product_id for problem in batch for reward in problem.rewards]
         problems += batch
     assert readings == [1] and len(set(answers)) == len(answers) == len({*answers} - public)
-    assert len(find_clusters(problems, TitleIndex(catalogue).classes).problems_of) == len(problems) == 36
+    assert len(find_clusters(problems, TitleIndex(catalogue).classes)) == len(problems) == 36
 
 
 def test_only_a_local_network_without_an_operators_key_makes_its_own_batches(tmp_path):

@@ -207,5 +207,5 @@ def test_the_public_problems_are_dealt_and_twins_of_suite_problems_are_not_train
     manifest = freeze(problems, suites, seed=2_026, key=KEY)
     assert manifest.problem_counts == {"never_touch": 95, "eval": 75, "dev": 60, "train": 520}
     pools = pools_by_id(manifest, problems)
-    for ids in find_clusters(problems).problems_of.values():
+    for ids in find_clusters(problems).values():
         assert len({pools[one] for one in ids}) == 1

@@ -26,7 +26,7 @@ import msgspec
 # room -> its files, and the tests that hold it; patterns below the checkout
 ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "scoring": (
-        tuple(f"problems/{name}.py" for name in ("score", "axes", "soundness", "title_index", "titles")),
+        tuple(f"problems/{name}.py" for name in ("score", "axes", "model", "title_index", "titles")),
         ("tests/problems/test_[cstv]*.py", "tests/arena/test_explanation.py"),
     ),
     "settlement": (

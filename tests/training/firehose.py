@@ -144,7 +144,7 @@ def real_episodes(
         return evaluate(source, problem, ports)
 
     problems = synthesize(products, seed=3, counts=counts)
-    cluster_of = find_clusters(problems).name_of
+    cluster_of = {one: name for name, ids in find_clusters(problems).items() for one in ids}
     return [
         Episode(
             agent=name,

@@ -120,7 +120,7 @@ def split(problems: Sequence[Problem]) -> dict[str, tuple[Problem, ...]]:
     """Whole leak clusters, dealt in turn to the pools: half of them to `train`."""
     pools: dict[str, list[Problem]] = {"train": [], "dev": [], "eval": []}
     by_id = {problem.problem_id: problem for problem in problems}
-    clusters = find_clusters(problems).problems_of
+    clusters = find_clusters(problems)
     for place, name in enumerate(sorted(clusters)):
         pools[("train", "dev", "train", "eval")[place % 4]] += [by_id[one] for one in clusters[name]]
     return {name: tuple(members) for name, members in pools.items()}
