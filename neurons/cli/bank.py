@@ -6,20 +6,19 @@ import contextlib
 import functools
 import os
 import secrets
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from arena.bank.batch import read_batch
-from arena.bank.partition_file import PoolAssignment, assign, read_partition, unpartitioned, write_partition
+from arena.bank.partition_file import assign, read_partition, unpartitioned, write_partition
 from arena.bank.released_problems import released_pool
-from arena.bank.sealing import SealedFile, deal, lock_all, notice_bytes, opening_time, write_sealed
+from arena.bank.sealing import deal, lock_all, notice_bytes, opening_time, write_sealed
 from arena.bank.stock import SUFFIX, Bank
 from arena.chain.keys import verify
 from arena.chain.opening import open_beacon, open_timelock
-from arena.chain.port import Signer, Timelock, is_local
+from arena.chain.port import is_local
 from arena.export.assembly import read_releases
 from arena.race.schedule import coming_closes_ms
 from arena.records.model import ReleaseRecord
@@ -27,10 +26,18 @@ from foundation.durable_files import write_whole
 from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import ProblemFile, ProblemFiles, WalletFlags, command, state_folder
 from neurons.cli.presenter import say, show, show_progress
-from neurons.cli.problems import ProductFlags, app, read_file, read_files, read_release, refuse_existing
-from problems.clusters import ProductClasses
+from neurons.cli.problems import (
+    GoodsOption,
+    app,
+    classes_in,
+    products_in,
+    read_file,
+    read_files,
+    read_release,
+    refuse_existing,
+)
 from problems.formats import write_problems
-from problems.model import BUCKETS, Problem
+from problems.model import BUCKETS
 from problems.partition import KEY_BYTES, freeze
 from problems.self_check import check_solvable
 from problems.titles import cut_titles, encode_accepted
@@ -45,13 +52,12 @@ _WHY = {
 @command(app)
 def partition(
     paths: ProblemFiles,
-    goods: ProductFlags,
     wallet: WalletFlags,
     out: Annotated[Path, typer.Option(help="The private file, mode 0600; its key never leaves it.")],
     suite: Annotated[
         list[Path] | None, typer.Option(help="Problems that are never raced or trained on. Default: s1, s2 and s3.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the draw; it is published with the manifest.")] = 1,
+    catalogue: GoodsOption = None,
     eval_counts: Annotated[
         str, typer.Option("--eval", help="Evaluation problems: product, shop, voucher.")
     ] = "28,24,23",
@@ -64,14 +70,14 @@ def partition(
 ) -> None:
     """Deal the clusters of a bank to its pools, once, and sign the result.
 
-    Suites are never_touch; eval (75 problems by default) and dev are drawn by seed and key over whole clusters; the
+    Suites are never_touch; eval (75 problems by default) and dev are drawn by the key over whole clusters; the
     rest is train. What is frozen never moves: with --extend new problems go where their answers already are, and those
     that would join two pools are refused, named, and give exit code 1. OUT holds the key that finds every answer: it
     stays with the bank. Beside it, partitions/SHA256.json is the public form, with keyed tokens only; --extend adds
     another. It names no problem, but two of them side by side show which clusters grew: publish each when the problems
     that entered with it are released. Next: `arena problems seal --partition OUT`.
     """
-    classes = goods.classes()
+    classes = classes_in(catalogue)
     signer = wallet.open()
     problems = read_files(paths)
     if is_extending:
@@ -89,7 +95,7 @@ def partition(
     manifest = freeze(
         problems,
         read_files(suite or [Path(name) for name in ("s1", "s2", "s3")]),
-        seed=seed,
+        seed=1,
         key=key,
         classes=classes,
         eval_counts=dict(zip(BUCKETS, _three(eval_counts, "--eval"), strict=True)),
@@ -177,7 +183,6 @@ def _three(text: str, flag: str) -> list[int]:
 @command(app)
 def seal(
     paths: ProblemFiles,
-    goods: ProductFlags,
     wallet: WalletFlags,
     out: Annotated[Path, typer.Option(help="Folder for the sealed files; those that stand there are continued.")],
     races: Annotated[int, typer.Option(min=1, max=400, help="For how many races.")] = 30,
@@ -186,6 +191,7 @@ def seal(
     partition: Annotated[
         Path | None, typer.Option(help="The bank's private partition file; the problems are entered into it.")
     ] = None,
+    catalogue: GoodsOption = None,
     titles: Annotated[
         Path | None, typer.Option(help="Title release of these problems; each batch takes its own part inside.")
     ] = None,
@@ -220,7 +226,11 @@ def seal(
     before = Bank(out, signer.hotkey, verify, timelock, beacon).notices()
     start_ms = max([unix_ms(), *(timelock.opens_ms(notice.round) for notice in before)])
     closes_ms = coming_closes_ms(start_ms, rules.race, races)
-    assigned = _assigned(problems, partition, signer, goods)
+    assigned = unpartitioned(problems)
+    if partition is not None:
+        if catalogue is None:
+            typer.echo("new problems enter by titles alone; --catalogue finds near-identical products", err=True)
+        assigned = assign(partition, problems, signer, verify, lambda: classes_in(catalogue))
     used = frozenset(problem.problem_id for notice in before for problem in notice.problems)
     dealt = deal(assigned, races, size or rules.race.batch_problems, used)
     locked = lock_all(
@@ -233,17 +243,6 @@ def seal(
         now_ms=unix_ms,
         titles=accepted,
     )
-    _write_sealed(out, locked, races, timelock)
-    for problem_id in assigned.refused:
-        typer.echo(f"left out: {problem_id} would join two pools, or shares a cluster with a suite", err=True)
-    say(
-        f"{races} batches in {out}: *.sealed.json for validators, *.notice.json for everybody",
-        f"next: arena operator publish {out}; validators set operator_hotkey = {signer.hotkey}",
-    )
-
-
-def _write_sealed(out: Path, locked: Iterable[SealedFile], races: int, timelock: Timelock) -> None:
-    """Write each file with its public notice beside it, as it is made, and show it."""
     out.mkdir(parents=True, exist_ok=True)
     with show_progress() as progress:
         for made, sealed in enumerate(locked, 1):
@@ -255,26 +254,20 @@ def _write_sealed(out: Path, locked: Iterable[SealedFile], races: int, timelock:
             row = {"race_id": notice.race_id, "round": notice.round, "opens": opens, "problems": count}
             text = f"{notice.race_id}  round {notice.round}  opens {opens}  {count} problems"
             show(row | {"batch_sha256": notice.batch_sha256}, [text])
-
-
-def _assigned(problems: list[Problem], partition: Path | None, signer: Signer, goods: ProductFlags) -> PoolAssignment:
-    if partition is None:
-        return unpartitioned(problems)
-
-    def classes() -> ProductClasses:
-        if not goods.is_given:
-            typer.echo("new problems enter by their titles alone; --catalogue finds near-identical products", err=True)
-        return goods.classes()
-
-    return assign(partition, problems, signer, verify, classes)
+    for problem_id in assigned.refused:
+        typer.echo(f"left out: {problem_id} would join two pools, or shares a cluster with a suite", err=True)
+    say(
+        f"{races} batches in {out}: *.sealed.json for validators, *.notice.json for everybody",
+        f"next: arena operator publish {out}; validators set operator_hotkey = {signer.hotkey}",
+    )
 
 
 @command(app)
 def titles(
     paths: ProblemFiles,
-    goods: ProductFlags,
     out: Annotated[Path, typer.Option(help="The release to write; refused when it exists.")],
     name: Annotated[str, typer.Option(help="What outcomes carry beside the matcher's name, e.g. bank-2026-11.")],
+    catalogue: GoodsOption = None,
     embeddings: Annotated[
         str, typer.Option(help="A /v1 endpoint that serves /embeddings; key: OPENAI_API_KEY. Empty: lexical/1.")
     ] = "",
@@ -294,7 +287,7 @@ def titles(
     from problems.title_index import TitleIndex
 
     refuse_existing(out)
-    problems, products = read_files(paths), tuple(goods.products())
+    problems, products = read_files(paths), tuple(products_in(catalogue))
     if embeddings:
         endpoint = EmbeddingsEndpoint(embeddings, model, api_key=os.environ.get("OPENAI_API_KEY", ""))
         with contextlib.closing(endpoint), show_progress() as progress:
@@ -321,11 +314,11 @@ def titles(
 @command(app)
 def sign_suite(
     path: ProblemFile,
-    goods: ProductFlags,
     wallet: WalletFlags,
     titles: Annotated[Path, typer.Option(help="Title release that lists every reward title of the suite.")],
     out: Annotated[Path, typer.Option(help="Folder for the signed files, e.g. STATE_DIR/suites.")],
     name: Annotated[str, typer.Option(help="The suite's name, as policies name it.")] = "s1",
+    catalogue: GoodsOption = None,
 ) -> None:
     """Sign a suite with the operator's key, so that validators qualify agents on it.
 
@@ -341,7 +334,7 @@ def sign_suite(
     if out.exists():
         refuse_existing(out / f"{name}.manifest.json")
     problems, release = read_file(path), read_release(titles)
-    products = {product.product_id: product for product in goods.products()}
+    products = {product.product_id: product for product in products_in(catalogue)}
     checks = [check_solvable(problem, products.get, release) for problem in problems]
     if unusable := [check for check in checks if not check.is_usable]:
         for check in unusable:

@@ -71,9 +71,6 @@ ProblemFile = Annotated[
     Path, typer.Argument(help="Problem file (upstream test set, SN15 suite, or ours), or s1, s2, s3.")
 ]
 ProblemFiles = Annotated[list[Path], typer.Argument(help="Problem files, or shipped suites by name: s1, s2, s3.")]
-DocumentsOption = Annotated[
-    Path | None, typer.Option("--documents", help="The catalogue as product documents, one JSON object a line.")
-]
 CatalogueOption = Annotated[
     Path | None, typer.Option("--catalogue", help="Index folder of `arena catalogue build`. Default: the node's own.")
 ]
@@ -228,7 +225,7 @@ class LeakFlags:
         """
         from arena.bank.partition_file import read_partition, read_public_manifest
         from arena.chain.keys import verify
-        from neurons.cli.problems import ProductFlags, read_files
+        from neurons.cli.problems import classes_in, read_files
         from training.corpus.gates import Guard
 
         is_public = self.partition is not None and bool(self.bank)
@@ -236,7 +233,7 @@ class LeakFlags:
             read_public_manifest(self.partition, self.bank, verify) if self.partition and is_public else None,
             {"eval": read_files(self.held_out)} if self.held_out else {},
             partition=read_partition(self.partition, verify) if self.partition and not is_public else None,
-            classes=ProductFlags(None, catalogue).classes(),
+            classes=classes_in(catalogue),
             admits=admits,
         )
 

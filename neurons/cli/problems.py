@@ -8,9 +8,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import IO, Annotated
 
 import msgspec
 import typer
@@ -18,16 +17,13 @@ import typer
 from arena.chain.keys import verify
 from foundation.durable_files import write_whole
 from neurons.cli.exit_codes import EXIT_FAILED
-from neurons.cli.options import CatalogueOption, DocumentsOption, ProblemFile, TitlesOption, command
+from neurons.cli.options import ProblemFile, TitlesOption, command
 from neurons.cli.presenter import echo_json, say, show, show_progress
 from problems.clusters import NO_CATALOGUE, ProductClasses, find_classes, find_clusters
 from problems.formats import Documents, read_problems, score_cases, write_problems
 from problems.model import BUCKETS, Bucket, Problem, Product
 from problems.self_check import CROWD_MIN, RANDOM_DRAWS, check_chance, check_solvable
 from problems.titles import AcceptedTitles, TitleMatcher, decode_accepted, matcher_named
-
-if TYPE_CHECKING:
-    from problems.title_index import TitleIndex
 
 BANK_SIZE = 75  # as the paper's test set
 
@@ -42,39 +38,24 @@ app = typer.Typer(
 )
 
 
-@dataclass(frozen=True)
-class ProductFlags:
-    """The catalogue that problems are asked of: documents, or an index of them."""
+GoodsOption = Annotated[
+    Path | None, typer.Option("--catalogue", help="Index folder of `arena catalogue build`, or its documents.jsonl.")
+]
 
-    documents: DocumentsOption = None
-    catalogue: CatalogueOption = None
 
-    @property
-    def is_given(self) -> bool:
-        """Whether one of the two was given."""
-        return self.documents is not None or self.catalogue is not None
+def products_in(catalogue: Path | None) -> Iterator[Product]:
+    """Every product of an index, or of a file of documents. Raises typer.BadParameter for None."""
+    from harness.catalogue.build import read_products
+    from harness.catalogue.native import open_catalogue
 
-    def products(self) -> Iterator[Product]:
-        """Every product of exactly one of the two sources. Raises typer.BadParameter for none or both."""
-        from harness.catalogue.build import read_products
-        from harness.catalogue.native import open_catalogue
+    if catalogue is None:
+        raise typer.BadParameter("name the products", param_hint="--catalogue")
+    return read_products(catalogue) if catalogue.is_file() else open_catalogue(catalogue).products()
 
-        if (self.documents is None) == (self.catalogue is None):
-            raise typer.BadParameter("give either --documents or --catalogue")
-        if self.documents is not None:
-            yield from read_products(self.documents)
-        elif self.catalogue is not None:
-            yield from open_catalogue(self.catalogue).products()
 
-    def title_index(self) -> TitleIndex:
-        """The products with the index that synthesis and ambiguity look things up in."""
-        from problems.title_index import TitleIndex
-
-        return TitleIndex(self.products())
-
-    def classes(self) -> ProductClasses:
-        """Which products are near-identical; by their titles alone where no catalogue is given."""
-        return find_classes(self.products()) if self.is_given else NO_CATALOGUE
+def classes_in(catalogue: Path | None) -> ProductClasses:
+    """Which products are near-identical; by their titles alone where no catalogue is given."""
+    return find_classes(products_in(catalogue)) if catalogue else NO_CATALOGUE
 
 
 @command(app, "list")
@@ -117,40 +98,40 @@ def list_problems(
 @command(app)
 def check(
     path: ProblemFile,
-    goods: ProductFlags,
+    catalogue: GoodsOption = None,
     clusters: Annotated[bool, typer.Option("--clusters", help="Also show which problems share an answer.")] = False,
     titles: TitlesOption = "lexical/1",
-    seed: Annotated[int, typer.Option(help="Draws the random answers.")] = 1,
 ) -> None:
     """Check that every problem of a file is well formed, solvable, not free, and not ambiguous.
 
-    Reading the file checks its form. With --documents or --catalogue each problem's own answer must score 1 and no
+    Reading the file checks its form. With --catalogue each problem's own answer must score 1 and no
     answer 0, random products must not satisfy it (20 a slot, of a catalogue with at least 200), and no item may be
     satisfied by more than 3 products. The problems that fail are named with a code, and the exit code is
     1. With --clusters: problems whose answers are the same thing (near-identical products of several shops are one)
     share a leak cluster, whatever their words. Next: `arena problems partition` and `seal`.
     """
     from problems.synthesis import ACCEPTED_MAX, measure_ambiguity
+    from problems.title_index import TitleIndex
 
     problems = read_file(path)
     if clusters:
-        found_in = find_clusters(problems, goods.classes())
+        found_in = find_clusters(problems, classes_in(catalogue))
         shared = {name: ids for name, ids in sorted(found_in.items()) if len(ids) > 1}
         for name, ids in shared.items():
             show({"cluster": name, "problems": ids}, [f"{name[:12]}  {len(ids):>3}  {' '.join(ids)}"])
         counted = f"{len(problems)} problems in {len(found_in)} clusters, {len(shared)} of more than one"
         show({"problems": len(problems), "clusters": len(found_in)}, [counted])
-    if not goods.is_given:
+    if catalogue is None:
         show({"problems": len(problems)}, [f"{len(problems)} problems are well formed"])
         return
 
-    matcher, index = read_matcher(titles), goods.title_index()
+    matcher, index = read_matcher(titles), TitleIndex(products_in(catalogue))
     bad = luck = tried = 0
     with show_progress() as progress:
         for done, problem in enumerate(problems, start=1):
             solvable = check_solvable(problem, index.product, matcher)
             if solvable.is_usable and len(index.products) >= CROWD_MIN:
-                solvable = check_chance(solvable, problem, index.products, matcher, seed)
+                solvable = check_chance(solvable, problem, index.products, matcher, seed=1)
                 luck, tried = luck + (solvable.random_reward_e4 or 0), tried + 1
             # what merely fits the words of a query is shown, not judged: only the wordings of our own synthesis can be
             # read back
@@ -202,7 +183,7 @@ def score(
 @command(app)
 def synthesize(
     out: Annotated[Path, typer.Option(help="File to write; refused when it exists.")],
-    goods: ProductFlags,
+    catalogue: GoodsOption = None,
     count: Annotated[
         int, typer.Option(min=1, help="How many problems in all, spread evenly over the buckets asked for.")
     ] = BANK_SIZE,
@@ -225,6 +206,7 @@ def synthesize(
     """
     from problems.suites import shipped_answers
     from problems.synthesis import ProblemMaker
+    from problems.title_index import TitleIndex
 
     refuse_existing(out)
     if unknown := sorted(set(bucket or ()) - set(BUCKETS)):
@@ -232,7 +214,7 @@ def synthesize(
     wanted = [name for name in BUCKETS if not bucket or name in bucket]
     share, rest = divmod(count, len(wanted))
     counts: dict[Bucket, int] = {name: share + (place < rest) for place, name in enumerate(wanted)}
-    maker = ProblemMaker(goods.title_index())
+    maker = ProblemMaker(TitleIndex(products_in(catalogue)))
     maker.exclude(shipped_answers())
     maker.exclude(reward.product_id for problem in read_files(exclude or []) for reward in problem.rewards)
     chosen = secrets.randbits(256) if seed is None else seed

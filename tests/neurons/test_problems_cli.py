@@ -42,16 +42,16 @@ def documents(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def bank(tmp_path_factory, documents) -> Path:
     path = tmp_path_factory.mktemp("problems") / "bank.jsonl"
-    asked = ("--documents", documents, "--count", 60, "--seed", 40)
+    asked = ("--catalogue", documents, "--count", 60, "--seed", 40)
     assert run("synthesize", *asked, "--out", path).exit_code == 0
     return path
 
 
 def test_what_was_made_is_solvable_clear_and_apart(documents, bank):
-    checked = rows(run("check", bank, "--documents", documents, "--json"))
+    checked = rows(run("check", bank, "--catalogue", documents, "--json"))
     assert len(checked) == 60
     assert all(row["failure"] is None and max(row["accepted"]) <= 3 and not row["crowded"] for row in checked)
-    *_, totals = rows(run("check", bank, "--documents", documents, "--clusters", "--json"))[:-60]
+    *_, totals = rows(run("check", bank, "--catalogue", documents, "--clusters", "--json"))[:-60]
     assert totals["clusters"] == totals["problems"] == 60
 
 
@@ -61,7 +61,7 @@ def partition(tmp_path: Path, bank: Path, *more: object):
 
 
 def test_a_bank_is_partitioned_sealed_stocked_and_opens_round_by_round(tmp_path, bank, documents):
-    manifest_file, made = partition(tmp_path, bank, "--documents", documents, "--json")
+    manifest_file, made = partition(tmp_path, bank, "--catalogue", documents, "--json")
     (row,) = rows(made)
     assert row["pools"] == {"never_touch": 90, "eval": 6, "dev": 3, "train": 51}
     assert stat.S_IMODE(manifest_file.stat().st_mode) == 0o600
@@ -101,8 +101,8 @@ def test_a_real_networks_batches_are_sealed_under_a_partition_or_not_at_all(tmp_
 
 def test_a_suite_is_signed_with_its_titles_and_one_that_cannot_be_solved_is_not(tmp_path, bank, documents):
     titles, folder = tmp_path / "titles.json", tmp_path / "suites"
-    assert run("titles", bank, "--documents", documents, "--name", "test", "--out", titles).exit_code == 0
-    asked = ["--titles", titles, "--documents", documents, "--out", folder, *KEY]
+    assert run("titles", bank, "--catalogue", documents, "--name", "test", "--out", titles).exit_code == 0
+    asked = ["--titles", titles, "--catalogue", documents, "--out", folder, *KEY]
     signed = run("sign-suite", bank, *asked, "--name", "s7", "--json")
     assert signed.exit_code == 0, signed.output
     (row,) = rows(signed)
@@ -112,6 +112,6 @@ def test_a_suite_is_signed_with_its_titles_and_one_that_cannot_be_solved_is_not(
     assert suite.titles.accepted.keys() == reward_titles(suite.problems)
     assert run("sign-suite", bank, *asked, "--name", "s7").exit_code == 2  # it is there already
     elsewhere = write_documents(tmp_path / "few.jsonl", make_catalogue(5))
-    unsolvable = run("sign-suite", bank, *asked[:2], "--documents", elsewhere, *asked[4:], "--name", "s8")
+    unsolvable = run("sign-suite", bank, *asked[:2], "--catalogue", elsewhere, *asked[4:], "--name", "s8")
     assert unsolvable.exit_code == 1 and "P4006" in unsolvable.output
     assert not list(folder.glob("s8*"))

@@ -104,13 +104,13 @@ def test_list_shows_what_an_agent_may_see_and_no_answer(problem_file):
 
 def test_check_names_the_problem_that_cannot_be_solved(tmp_path, documents, problem_file):
     assert run("check", problem_file).exit_code == 0
-    assert run("check", problem_file, "--documents", documents).exit_code == 0
+    assert run("check", problem_file, "--catalogue", documents).exit_code == 0
     fewer = write_documents(tmp_path / "fewer.jsonl", tuple(p for p in PRODUCTS.values() if p.product_id != "103"))
-    result = run("check", problem_file, "--documents", fewer)
+    result = run("check", problem_file, "--catalogue", fewer)
     assert result.exit_code == 1
     assert "p2: P4006" in result.stdout and "p3: P4006" in result.stdout and "p1" not in result.stdout
     lines = [
-        json.loads(line) for line in run("check", problem_file, "--documents", fewer, "--json").stdout.splitlines()
+        json.loads(line) for line in run("check", problem_file, "--catalogue", fewer, "--json").stdout.splitlines()
     ]
     assert [line["oracle_reward_e4"] for line in lines] == [10_000, None, None]
 
@@ -118,10 +118,10 @@ def test_check_names_the_problem_that_cannot_be_solved(tmp_path, documents, prob
 def test_synthesize_writes_a_set_that_check_accepts(tmp_path):
     documents = write_documents(tmp_path / "documents.jsonl", make_catalogue(200))
     out = tmp_path / "made.jsonl"
-    options = ["--documents", documents, "--count", 9]
+    options = ["--catalogue", documents, "--count", 9]
     assert run("synthesize", "--out", out, *options, "--seed", 5).exit_code == 0
     assert len(read_problems(out.read_bytes().splitlines())) == 9
-    assert run("check", out, "--documents", documents).exit_code == 0
+    assert run("check", out, "--catalogue", documents).exit_code == 0
     again, unseeded = tmp_path / "again.jsonl", tmp_path / "unseeded.jsonl"
     assert run("synthesize", "--out", again, *options, "--seed", 5).exit_code == 0
     assert run("synthesize", "--out", unseeded, *options).exit_code == 0
@@ -132,5 +132,5 @@ def test_wrong_usage_has_exit_code_two(tmp_path, documents):
     out = tmp_path / "there.jsonl"
     assert run("synthesize", "--out", out).exit_code == 2
     out.touch()
-    assert run("synthesize", "--out", out, "--documents", documents).exit_code == 2
+    assert run("synthesize", "--out", out, "--catalogue", documents).exit_code == 2
     assert run("list", tmp_path / "absent.jsonl").exit_code == 2
