@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from foundation.codes import CODES
 from foundation.errors import ArenaError
 from neurons.cli import app as cli
-from neurons.cli.exit_codes import exit_code
+from neurons.cli.presenter import exit_code
 
 ROOT = Path(__file__).parents[1]
 
@@ -59,7 +59,7 @@ def test_top_level_help_names_every_command_and_loads_none() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert all(entry.name in done.stdout for entry in cli.COMMANDS)
-    assert done.stdout.splitlines()[-1] == "['neurons.cli', 'neurons.cli.app', 'neurons.cli.exit_codes']"
+    assert done.stdout.splitlines()[-1] == "['neurons.cli', 'neurons.cli.app', 'neurons.cli.presenter']"
 
 
 def test_no_command_loads_numpy_the_settings_or_the_logs_before_its_work() -> None:

@@ -18,9 +18,8 @@ from foundation.canonical import text_hash
 from foundation.codes import NOT_RECORDED, lookup
 from foundation.durable_files import coded
 from foundation.errors import ArenaError, printable, render
-from neurons.cli.exit_codes import EXIT_FAILED, exit_code
 from neurons.cli.options import BenchFlags, command
-from neurons.cli.presenter import badge, is_json, say, share_text, show
+from neurons.cli.presenter import EXIT_FAILED, badge, exit_code, is_json, say, share_text, show
 from neurons.practice.opening import Choice
 from problems.formats import write_problems
 from problems.model import OutcomeScore

@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from foundation.errors import ArenaError, printable, redacted
-from neurons.cli.exit_codes import EXIT_INTERRUPTED, EXIT_NOT_READY, exit_code
+from neurons.cli.presenter import EXIT_INTERRUPTED, EXIT_NOT_READY, exit_code
 
 
 class CommandEntry(NamedTuple):

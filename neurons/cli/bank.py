@@ -23,9 +23,8 @@ from arena.export.assembly import read_releases
 from arena.race.schedule import coming_closes_ms
 from arena.records.model import ReleaseRecord
 from foundation.durable_files import write_whole
-from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import ProblemFile, ProblemFiles, WalletFlags, command, state_folder
-from neurons.cli.presenter import say, show, show_progress
+from neurons.cli.presenter import EXIT_FAILED, say, show, show_progress
 from neurons.cli.problems import (
     GoodsOption,
     app,

@@ -11,7 +11,7 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec import to_builtins
@@ -23,7 +23,6 @@ from foundation.codes import lookup
 from foundation.errors import ArenaError
 from harness.inference.client import SdkUpstream
 from neurons.cli.options import (
-    AnswerTimeoutOption,
     BenchFlags,
     ClusterOption,
     CorpusArgument,
@@ -32,7 +31,7 @@ from neurons.cli.options import (
     command,
     state_folder,
 )
-from neurons.cli.presenter import is_json, show, show_progress, table_text
+from neurons.cli.presenter import show, show_progress, table_text
 from neurons.cluster.ray_executor import open_executor
 from neurons.practice.opening import SCRIPTED
 from training.agents import distilled_prompt
@@ -40,7 +39,7 @@ from training.corpus.gates import codes_of, gates
 from training.corpus.model import ExecutedTrace, RejectCode, Trace
 
 if TYPE_CHECKING:
-    from training.corpus.building import Built, Filtered
+    from training.corpus.building import Built
     from training.corpus.report import Funnel
     from training.rewriting.writing import RewriteReport
     from training.trac.asking import Asker, Price, Usage
@@ -120,6 +119,7 @@ def build(
     Rules: coefficient_e4_min (9000), tokens_max (14336), pool (train or dev), per_problem_max (2), near_duplicate_e4
     (7000), off (codes between commas), rows, tokens, seed, is_success_needed.
     """
+    from harness.catalogue.native import open_catalogue
     from neurons.settings.inputs import code_commit
     from training.corpus import building, selection
     from training.rewriting.writing import with_rewrites
@@ -130,39 +130,32 @@ def build(
     _refuse_existing(out)
     arms = building.arms_of(plan, ablation or ())
     guard = leaks.guard(catalogue, plan.pool)
-    known = _ids_in(catalogue) if catalogue else None
+    known = None if catalogue is None else frozenset(open_catalogue(catalogue).product_ids())
     if tokenizer is not None:
         tokenizer = (tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer).absolute()
     places = _brought(exports or [], state_folder(state_dir) / "exports")
     records = sum(read_manifest(folder).trajectories for folder in places)
     executor = context.with_resource(open_executor(cluster, workers, records, state_dir=state_dir))
-    with show_progress(is_quiet=is_json()) as progress:
-        kept: dict[str, Any] = {"trust_unsigned": trust_unsigned, "locations": places}
-        ways: dict[str, Any] = {"executor": executor, "progress": progress}
-        named = [path.absolute() for path in foreign or ()]
-        sources = building.open_sources(list(places), named, verify, **kept, **ways)
+    with show_progress() as progress:
+        sources = building.open_sources(
+            list(places),
+            [path.absolute() for path in foreign or ()],
+            verify,
+            trust_unsigned=trust_unsigned,
+            executor=executor,
+            progress=progress,
+            locations=places,
+        )
         sources = with_rewrites(sources, rewritten or (), distilled_prompt())
         task = selection.Task(arms=(plan,), tokenizer=tokenizer, known_ids=known)
-        filtered = building.filter_sources(sources, task, arms, guard, **ways)
-    _show_empty(filtered)
-    with show_progress(is_quiet=is_json()) as bar:
+        filtered = building.filter_sources(sources, task, arms, guard, executor=executor, progress=progress)
+    empty = {arm.name: one for arm, one in zip(filtered.arms, filtered.funnels, strict=True) if not one.kept}
+    if empty:  # nothing is written then (V2147)
+        show({"built": [], "funnels": empty}, [_funnel_text(next(iter(empty.values())))])
+    with show_progress() as bar:
         made = {"partition_sha256": guard.partition_sha256, "code_commit": code_commit()}
         built = building.write_filtered(filtered, out, guard, **made, executor=executor, progress=bar)
     show({"built": built}, _built_lines(built))
-
-
-def _show_empty(filtered: Filtered) -> None:
-    """Show the funnel of a filter that lets nothing through: nothing is written then (V2147)."""
-    empty = {arm.name: one for arm, one in zip(filtered.arms, filtered.funnels, strict=True) if not one.kept}
-    if empty:
-        show({"built": [], "funnels": empty}, [_funnel_text(next(iter(empty.values())))])
-
-
-def _ids_in(catalogue: Path) -> frozenset[str]:
-    """The ids of a catalogue's products."""
-    from harness.catalogue.native import open_catalogue
-
-    return frozenset(open_catalogue(catalogue).product_ids())
 
 
 @command(app, "show")
@@ -214,7 +207,7 @@ def _brought(exports: list[str], below: Path) -> dict[Path, str]:
     """The exports' folders, and the location of each that was brought here from an object store, else "". Raises
     typer.BadParameter for a file, which may be rows of elsewhere."""
     found = {}
-    with show_progress(is_quiet=is_json()) as progress:
+    with show_progress() as progress:
         for named in exports:
             if Path(named).is_file():
                 raise typer.BadParameter(f"{named} is no export but a file; rows of elsewhere are --foreign {named}")
@@ -255,6 +248,7 @@ def _funnel_text(funnel: Funnel) -> str:
 
 
 _MICRO = 1_000_000  # of a dollar, or of a token's price
+_ANSWER_MS = 180_000  # to wait for one answer
 
 
 def parse_price(text: str) -> tuple[str, Price]:
@@ -271,9 +265,7 @@ def parse_price(text: str) -> tuple[str, Price]:
     return model, Price(prompt_micro_usd=prompt, completion_micro_usd=completion)
 
 
-def open_asker(
-    base_url: str, timeout: int, out: Path, models: Sequence[str], price: Sequence[str], price_max: float | None
-) -> Asker:
+def open_asker(base_url: str, out: Path, models: Sequence[str], price: Sequence[str], price_max: float | None) -> Asker:
     """Who asks these models, and keeps their answers in `out`. Raises typer.BadParameter for a limit without prices."""
     from training.trac.asking import Asker
     from training.trac.scripted import ScriptedModels
@@ -282,7 +274,7 @@ def open_asker(
     if price_max is not None and (unpriced := sorted(set(models) - prices.keys())):
         raise typer.BadParameter(f"a limit needs the price of {unpriced[0]}: --price {unpriced[0]}=IN,OUT")
     key, limit = os.environ.get("OPENAI_API_KEY", ""), None if price_max is None else round(price_max * _MICRO)
-    upstream = ScriptedModels() if base_url == SCRIPTED else SdkUpstream("asked", base_url, key, timeout * 1_000)
+    upstream = ScriptedModels() if base_url == SCRIPTED else SdkUpstream("asked", base_url, key, _ANSWER_MS)
     return Asker(upstream, out / "answers", prices, micro_usd_max=limit)
 
 
@@ -316,9 +308,7 @@ def trac(
     price_max: Annotated[
         float | None, typer.Option(min=0.0, help="Dollars this run may cost; it stops before more.")
     ] = None,
-    reply_tokens: Annotated[int, typer.Option(min=1, help="Of one annotation or tasklet, at most.")] = 1_024,
     parallel: Annotated[int, typer.Option(min=1, help="Traces at a time.")] = 4,
-    timeout: AnswerTimeoutOption = 180,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print calls and the highest price; ask nothing.")] = False,
 ) -> None:
     """Ask models about every trace of a corpus: the paper's quality oracle, which it did not run at scale for its cost.
@@ -340,7 +330,7 @@ def trac(
     from training.trac.oracle import Oracle, OracleRules, Roles, estimate
 
     roles = Roles(annotator=annotator, teacher=teacher, student=student)
-    rules = OracleRules(admits_failed=allow_failed, trials=trials, reply_tokens_max=reply_tokens)
+    rules = OracleRules(admits_failed=allow_failed, trials=trials)
     settings = bench_flags.settings()
     policy = inputs.policy_of(settings)
     traces = [row.trace for row in itertools.islice(read_rows(folder), rows)]
@@ -349,14 +339,14 @@ def trac(
         most = sum(one.most_micro_usd or 0 for one in stages)
         show({"stages": stages, "most_micro_usd": most}, _estimate_lines(stages))
         return
-    asker = open_asker(base_url, timeout, out, (annotator, teacher, student), price or (), price_max)
+    asker = open_asker(base_url, out, (annotator, teacher, student), price or (), price_max)
     inputs.prepare_catalogue(settings)
     catalogue = open_catalogue(inputs.catalogue_path(settings))
     titles = inputs.open_released_titles(settings)
     oracle = Oracle(rules=rules, roles=roles, policy=policy, catalogue=catalogue, titles=titles, asker=asker)
     judged = []
     try:
-        with show_progress(is_quiet=is_json()) as progress:
+        with show_progress() as progress:
             for one in for_each(traces, oracle.judge, parallel):
                 judged.append(one)
                 progress("trac", len(judged), len(traces))
@@ -404,7 +394,6 @@ def rewrite(
     ] = None,
     parallel: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 4,
     rows: Annotated[int | None, typer.Option(min=1, help="Only the first runs: to try a writer.")] = None,
-    timeout: AnswerTimeoutOption = 180,
 ) -> None:
     """Have a model write the reasoning of successful runs in which a program chose every call.
 
@@ -428,13 +417,13 @@ def rewrite(
 
     plan, trajectories = read_rules(rule or ()), sum(read_manifest(one).trajectories for one in exports)
     guard, every, by = leaks.guard(None, plan.pool), gates(), writing.written_by(writer)
-    asker = open_asker(base_url, timeout, out, (writer,), [f"{writer}={price}"] if price else (), price_max)
+    asker = open_asker(base_url, out, (writer,), [f"{writer}={price}"] if price else (), price_max)
 
     def would_reject(trace: Trace) -> Sequence[RejectCode]:
         return sorted({*codes_of(trace, plan, every), *guard(trace)})
 
     made = list[writing.Rewrite]()
-    with show_progress(is_quiet=is_json()) as progress:
+    with show_progress() as progress:
         sources = open_sources(exports, (), verify, trust_unsigned=trust_unsigned, progress=progress)
         traces = (
             row for shard in sources.shards for row in writing.with_calls(shard)() if isinstance(row, ExecutedTrace)

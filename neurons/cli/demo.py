@@ -14,8 +14,8 @@ import msgspec
 import typer
 
 from arena.gate.rules import RULES, GateReport
-from neurons.cli.exit_codes import EXIT_INTEGRITY
 from neurons.cli.options import command
+from neurons.cli.presenter import EXIT_INTEGRITY
 from neurons.race.sentences import names_of, short
 
 if TYPE_CHECKING:

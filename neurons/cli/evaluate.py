@@ -20,9 +20,8 @@ import typer
 from foundation.errors import ArenaError
 from harness.tools.registry import profile_schemas
 from neurons.cli.agent import is_rejected, read_agent, source_of
-from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import BenchFlags, ClusterOption, command
-from neurons.cli.presenter import field_lines, is_json, say, show, show_progress
+from neurons.cli.presenter import EXIT_FAILED, field_lines, say, show, show_progress
 from neurons.cli.problems import read_files
 from neurons.cli.train import say_device
 from neurons.practice.opening import SCRIPTED, open_bench, open_endpoint
@@ -31,7 +30,7 @@ from training.model import Decode
 
 if TYPE_CHECKING:
     from foundation.executors import Executor
-    from training.evaluation.report import Estimate, EvalReport, EvaluationPlan, SetSpend
+    from training.evaluation.report import Estimate, EvalReport, EvaluationPlan
     from training.models.render import Qwen3Codec
     from training.report.document import Document
     from training.rollouts.rollout import EpisodeLine, Job, RunJobs
@@ -192,7 +191,7 @@ def _examine(asked: _Asked, out: Path | None) -> EvalReport:
         folder = "" if out else stack.enter_context(tempfile.TemporaryDirectory())
         place = episodes_path(out) if out else Path(folder) / "episodes.jsonl"
         file = EpisodeFile(place)
-        progress = stack.enter_context(show_progress(is_quiet=is_json()))
+        progress = stack.enter_context(show_progress())
         bench = open_bench(asked.flags.settings(), progress=progress)
         openers = {"agent": _open_agent, "endpoint": _open_endpoint, "folder": _open_folder}
         found = openers[_kind_of(asked.target)](asked, bench, stack)
@@ -293,16 +292,6 @@ def _open_agent(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined
     return _Examined(run, agent_plan(asked.plan, ports.policy), bench, "nothing is known of its model's training")
 
 
-def _read_report(path: Path) -> EvalReport:
-    """The report in a file. Raises typer.BadParameter."""
-    from training.evaluation.report import EvalReport
-
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=EvalReport)
-    except (OSError, msgspec.DecodeError) as error:
-        raise typer.BadParameter(f"{path} is no report: {error}") from error
-
-
 def evaluation_lines(report: EvalReport) -> Iterator[str]:
     """One report in words."""
     measured = report.conditions.set
@@ -314,6 +303,12 @@ def evaluation_lines(report: EvalReport) -> Iterator[str]:
 
 
 def _report_rows(report: EvalReport) -> dict[str, str]:
+    spent = report.spent
+    taken: dict[str, float | None] = {}  # for each solved episode, where that was recorded
+    if spent is not None:
+        taken["tokens a solved"] = spent.a_solved(spent.prompt_tokens + spent.completion_tokens)
+        taken["USD a solved"] = spent.a_solved(spent.cost_micro_usd / 1_000_000 or None)
+        taken["seconds a solved"] = spent.a_solved(spent.episode_ms and spent.episode_ms / 1_000)
     return {
         "success (ASR)": _share(report.asr),
         **{f"  {bucket}": _share(estimate) for bucket, estimate in report.by_bucket.items()},
@@ -329,7 +324,7 @@ def _report_rows(report: EvalReport) -> dict[str, str]:
         "recommends": f"{report.emission:.3f}",
         "invented ids": f"{report.hallucinated:.2f}",
         "steps": f"{report.steps:.1f}",
-        **_spend_rows(report.spent),
+        **{name: f"{value:,.6g}" for name, value in taken.items() if value is not None},
         "unscored": f"{report.unscored} of {report.episodes}",
         "overflows": str(report.overflows),
     }
@@ -337,18 +332,6 @@ def _report_rows(report: EvalReport) -> dict[str, str]:
 
 def _share(estimate: Estimate) -> str:
     return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
-
-
-def _spend_rows(spent: SetSpend | None) -> dict[str, str]:
-    """Tokens, dollars and seconds for each solved episode; none where nothing was recorded, or nothing solved."""
-    if spent is None or not spent.solved:
-        return {}
-    rows = {"tokens a solved": f"{(spent.prompt_tokens + spent.completion_tokens) / spent.solved:,.0f}"}
-    if spent.cost_micro_usd:
-        rows["USD a solved"] = f"{spent.cost_micro_usd / spent.solved / 1_000_000:.6f}"
-    if spent.episode_ms is not None:
-        rows["seconds a solved"] = f"{spent.episode_ms / spent.solved / 1_000:.1f}"
-    return rows
 
 
 report_app = typer.Typer(help="Lay evaluations beside the paper's Table 1.", no_args_is_help=True)
@@ -370,9 +353,15 @@ def report(
     conditions, what each took and how the runs named by --run ended. Each number names its conditions; only equal
     conditions are tested against each other: a row against the first of them and against the one before it.
     """
+    from training.evaluation.report import EvalReport
     from training.report.document import make_document, read_run, render_page
 
-    found = [_read_report(path) for path in reports or ()]
+    found: list[EvalReport] = []
+    for path in reports or ():
+        try:
+            found.append(msgspec.json.decode(path.read_bytes(), type=EvalReport))
+        except (OSError, msgspec.DecodeError) as error:
+            raise typer.BadParameter(f"{path} is no report: {error}") from error
     runs = [read_run(folder) for folder in run or ()]
     if not found and not runs:
         raise typer.BadParameter("nothing to report: give a REPORT.json or a --run")

@@ -24,7 +24,7 @@ from neurons.cli.options import (
     command,
     policy_named,
 )
-from neurons.cli.presenter import is_json, show, show_progress, table_text
+from neurons.cli.presenter import show, show_progress, table_text
 
 if TYPE_CHECKING:
     from judge.calibration.measurement import Calibration
@@ -88,7 +88,7 @@ def calibrate(
     signer = WalletFlags(wallet_hotkey=hotkey).open() if hotkey else None
     rubric, meter = rubric_of(policy, models), JudgeMeter()
     judges = _judges(rubric, base_url, meter)
-    with show_progress(is_quiet=is_json()) as progress:
+    with show_progress() as progress:
         with open_shop() as shop:
             every = recipes()
             asked = min(traces, len(every))

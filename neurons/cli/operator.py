@@ -18,9 +18,8 @@ from arena.exchange.operator_files import ReleaseStore, SignedRelease
 from arena.gate.rules import GateReport
 from arena.records.port import EVERY_STATE
 from foundation.errors import Failure
-from neurons.cli.exit_codes import EXIT_USAGE
 from neurons.cli.options import StateDirOption, StoreFlags, WalletFlags, command
-from neurons.cli.presenter import show
+from neurons.cli.presenter import EXIT_USAGE, show
 from neurons.race.sentences import short
 
 app = typer.Typer(

@@ -82,9 +82,6 @@ TitlesOption = Annotated[
 TrustUnsignedOption = Annotated[
     bool, typer.Option("--trust-unsigned", help="Take an export that its validator did not sign; lineage says so.")
 ]
-AnswerTimeoutOption = Annotated[
-    int, typer.Option("--timeout", min=1, help="Seconds to wait for one answer of the endpoint.")
-]
 CorpusArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A corpus.", exists=True, file_okay=False)]
 
 # -- a wallet: the hotkey that a command signs with; settings fill in what no flag says

@@ -1,4 +1,7 @@
-"""How commands print: results as JSON or as lines, fields and tables; progress on standard error."""
+"""How commands print and end: results as JSON or as lines, fields and tables; progress on standard error; exit codes.
+
+Exit codes: 0 ok, 1 the thing tested failed, 2 usage, 3 environment not ready, 4 integrity violation.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,31 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import typer
 
+from foundation.codes import Owner
+from foundation.errors import ArenaError
 from foundation.long_work import Progress, no_progress
 
 if TYPE_CHECKING:
     from arena.view.page import StyledLine
 
-TEXT_SHOWN = 400  # characters of one text
+EXIT_FAILED, EXIT_USAGE, EXIT_NOT_READY, EXIT_INTEGRITY = 1, 2, 3, 4
+EXIT_INTERRUPTED = 130  # the shell's own convention
+
+_BY_OWNER = {
+    Owner.AGENT: EXIT_FAILED,
+    Owner.VALIDATOR: EXIT_NOT_READY,
+    Owner.UPSTREAM: EXIT_NOT_READY,
+    Owner.PROBLEM: EXIT_USAGE,
+}
+# A mistyped path or setting is usage (2) whatever the code's owner; a log that fails verification is 4.
+_BY_EXIT = {
+    EXIT_FAILED: "V2123 V2147 V2148",
+    EXIT_USAGE: "A1009 V2027 V2030 V2081 V2082 V2105 V2120",
+    EXIT_INTEGRITY: "P4010 V2050 V2080 V2095 V2099 V2166",
+}
+_BY_CODE = {code: exit_code for exit_code, codes in _BY_EXIT.items() for code in codes.split()}
+
+
 _WIDEST = 100  # columns of a trace
 _STYLES: dict[str, dict[str, Any]] = {
     "heading": {"bold": True},
@@ -119,18 +141,13 @@ def agent_name(agent_version_id: str, names: Mapping[str, str]) -> str:
     return f"{name[:13]} {agent_version_id[:8]}".strip()
 
 
-def cut(text: str) -> str:
-    """The text, or its beginning and its length."""
-    return text if len(text) <= TEXT_SHOWN else f"{text[:TEXT_SHOWN]}… ({len(text)} characters)"
-
-
 _LINE_EVERY_S = 10.0
 
 
 @contextmanager
-def show_progress(*, is_quiet: bool = False) -> Iterator[Progress]:
+def show_progress() -> Iterator[Progress]:
     """The function to report to: a line when a phase ends, and every ten seconds while one runs, with the time left.
-    A phase's first report may tell of what an earlier run did. Quiet, it shows nothing."""
+    A phase's first report may tell of what an earlier run did. Nothing is shown where --json was given."""
     begun: dict[str, tuple[float, int]] = {}  # when a phase was first reported, and how far it was
     shown_s = time.monotonic()
 
@@ -147,4 +164,9 @@ def show_progress(*, is_quiet: bool = False) -> Iterator[Progress]:
             shown_s, left_s = now_s, (now_s - begun_s) * (total - done) / (done - begun_at)
             typer.echo(f"{phase}: {done * 100 // total} %, {left_s:.0f} s left", err=True)
 
-    yield no_progress if is_quiet else report
+    yield no_progress if is_json() else report
+
+
+def exit_code(error: ArenaError) -> int:
+    """The exit code of a coded failure (docs/architecture.md#commands-and-errors)."""
+    return _BY_CODE.get(error.failure.code, _BY_OWNER[error.owner])

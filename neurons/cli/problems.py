@@ -16,9 +16,8 @@ import typer
 
 from arena.chain.keys import verify
 from foundation.durable_files import write_whole
-from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import ProblemFile, TitlesOption, command
-from neurons.cli.presenter import echo_json, say, show, show_progress
+from neurons.cli.presenter import EXIT_FAILED, echo_json, say, show, show_progress
 from problems.clusters import NO_CATALOGUE, ProductClasses, find_classes, find_clusters
 from problems.formats import Documents, read_problems, score_cases, write_problems
 from problems.model import BUCKETS, Bucket, Problem, Product

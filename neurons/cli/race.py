@@ -16,9 +16,8 @@ import typer
 from arena.bank.batch import Disclosure, check_release, read_batch
 from arena.race.evidence import UNIT, held_by_hotkey
 from arena.records.model import SettlementRecord
-from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_USAGE
 from neurons.cli.options import StoreFlags, ValidatorOption, command, logs_of, policy_named
-from neurons.cli.presenter import agent_name, echo_json, show
+from neurons.cli.presenter import EXIT_INTEGRITY, EXIT_USAGE, agent_name, echo_json, show
 from neurons.race.sentences import names_of, top_sentence
 from problems.titles import encode_accepted
 

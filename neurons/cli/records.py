@@ -11,13 +11,12 @@ import asyncio
 import functools
 import signal
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from enum import StrEnum
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import typer
@@ -38,10 +37,8 @@ from arena.records.model import (
     VerdictRecord,
     envelope_of,
 )
-from arena.records.port import UsageTotal
 from foundation.errors import ArenaError, printable
 from judge.verdict import Verdict
-from neurons.cli.exit_codes import EXIT_INTERRUPTED
 from neurons.cli.options import (
     CatalogueOption,
     StoreFlags,
@@ -51,13 +48,12 @@ from neurons.cli.options import (
     logs_of,
     read_or_none,
 )
-from neurons.cli.presenter import agent_name, cut, share_text, show, show_progress, table_text
+from neurons.cli.presenter import EXIT_INTERRUPTED, agent_name, share_text, show, show_progress, table_text
 from neurons.cli.verify import prove, verify
 from problems.model import OutcomeScore
 
 if TYPE_CHECKING:
     from arena.store.postgres import PostgresStore
-    from arena.view.page import StyledLine
 
 POLL_S = 1.0
 PORT = 8750
@@ -161,7 +157,7 @@ async def export(
                 request,
                 out,
                 verify_signature=verify_signature,
-                software=_software(),
+                software=f"agent-arena {version('agent-arena')}",
                 now_ms=int(time.time() * 1000),
                 start=continued(previous, request) if previous else None,
                 signer=signer,
@@ -191,13 +187,6 @@ def summary_lines(manifest: Manifest, out: Path) -> list[str]:
     lines.append(f"check it:  arena records verify --export {out}")
     lines.append(f"go on:     arena records export --since-cursor {out} --out NEXT")
     return lines
-
-
-def _software() -> str:
-    try:
-        return f"agent-arena {version('agent-arena')}"
-    except PackageNotFoundError:
-        return "agent-arena (from a checkout)"
 
 
 @command(app)
@@ -264,48 +253,35 @@ async def serve(
             await server.run(stop)
 
 
-class Grouping(StrEnum):
-    """What the sums of `costs` are of."""
-
-    RACE = "race"
-    AGENT = "agent"
-    MODEL = "model"
-    ENDPOINT = "endpoint"
-
-
 @command(app)
 def costs(
     store: StoreFlags,
-    by: Annotated[Grouping, typer.Option(help="One row for each of these.")] = Grouping.RACE,
+    by: Annotated[
+        Literal["race", "agent", "model", "endpoint"], typer.Option(help="One row for each of these.")
+    ] = "race",
 ) -> None:
     """Show what model endpoints were asked for and what it cost, faulted attempts included.
 
     Tokens are the endpoints' own counts; prices stand with the tables `upstreams` of the settings file, and a
     request without a price is counted apart, never as free. A request that no endpoint answered stands under "none".
+    Episodes are attempts at an endpoint with a model: one that used two models counts in both.
     """
-    rows = sum_costs(store.run(lambda log: log.usage_totals()), by)
-    headings, cells = ("episodes", "requests", "tokens in", "tokens out", "s each", "USD", "no price"), []
-    for row in rows:
-        seconds = row["latency_ms"] / 1_000 / max(1, row["requests"])
-        dollars = "?" if row["unpriced"] == row["requests"] else f"{row['cost_micro_usd'] / _MICRO:,.4f}"
-        counts = (f"{row[name]:,}" for name in _COUNTS)
-        cells.append((row["group"][:_GROUP_CHARS], *counts, f"{seconds:.2f}", dollars, f"{row['unpriced']:,}"))
-    table = table_text((by.value, *headings), cells, right=headings)
-    show(rows, [table if rows else "no model was asked for anything yet"])
-
-
-def sum_costs(totals: Iterable[UsageTotal], by: Grouping) -> list[dict[str, Any]]:
-    """The totals summed by group, in the order in which the groups come. Episodes are attempts at an endpoint with a
-    model: one that used two models counts in both. `unpriced` counts requests without a known price."""
     rows: dict[str, dict[str, Any]] = {}
-    for one in totals:
+    for one in store.run(lambda log: log.usage_totals()):
         group = {"race": one.race_id or one.stage, "agent": one.agent_version_id, "model": one.model}
         row = rows.setdefault(named := group.get(by, one.upstream or "none"), {"group": named})
         unpriced = one.requests if one.cost_micro_usd is None else 0
         sums = {**msgspec.structs.asdict(one), "cost_micro_usd": one.cost_micro_usd or 0, "unpriced": unpriced}
         for name in (*_COUNTS, "attempts", "probes", "latency_ms", "cost_micro_usd", "unpriced"):
             row[name] = row.get(name, 0) + sums[name]
-    return list(rows.values())
+    headings, cells = ("episodes", "requests", "tokens in", "tokens out", "s each", "USD", "no price"), []
+    for row in rows.values():
+        seconds = row["latency_ms"] / 1_000 / max(1, row["requests"])
+        dollars = "?" if row["unpriced"] == row["requests"] else f"{row['cost_micro_usd'] / _MICRO:,.4f}"
+        counts = (f"{row[name]:,}" for name in _COUNTS)
+        cells.append((row["group"][:_GROUP_CHARS], *counts, f"{seconds:.2f}", dollars, f"{row['unpriced']:,}"))
+    table = table_text((by, *headings), cells, right=headings)
+    show(list(rows.values()), [table if rows else "no model was asked for anything yet"])
 
 
 async def _tail_store(store: PostgresStore, validator: str, after: int | None, count: int, is_following: bool) -> None:
@@ -358,37 +334,6 @@ def result_of(payload: Payload, names: Mapping[str, str] = EMPTY) -> str:
     if isinstance(payload, GateRecord):
         return " ".join(part for part in (payload.outcome, payload.severity or payload.hold) if part)
     return f"{payload.state}, top {agent_name(payload.top_agent_version_id, names)}".strip()
-
-
-def record_lines(record: SignedRecord, content: RecordContent | None, *, is_whole: bool) -> Iterator[StyledLine]:
-    """One record field by field. `is_whole`: nothing is folded or cut."""
-    from arena.view.page import StyledLine
-
-    yield StyledLine(f"record {record.seq} of {record.validator}", "heading")
-    if not isinstance(content, RecordContent):
-        yield StyledLine("its content can't be decoded", "bad")
-        yield StyledLine(printable(record.content.decode(errors="replace")))
-        return
-    payload = content.payload
-    yield StyledLine(printable(f"{kind_of(payload)} · {utc_time(content.recorded_ms)} · {result_of(payload)}"), "soft")
-    fields = {"content": record.content_sha256, "prev": record.prev, **msgspec.to_builtins(payload)}
-    yield from _field_lines(fields, is_whole=is_whole)
-
-
-def _field_lines(fields: Mapping[str, Any], indent: int = 0, *, is_whole: bool) -> Iterator[StyledLine]:
-    """A line a field; the fields of a value inside stand below its name, two further in."""
-    from arena.view.page import StyledLine
-
-    for name, value in fields.items():
-        label = f"{' ' * indent}{name.replace('_', ' ')}"
-        inside = value if isinstance(value, list | tuple) else [value]
-        if inside and all(isinstance(one, dict) for one in inside):
-            for number, one in enumerate(inside, 1):
-                yield StyledLine(f"{label} {number}" if len(inside) > 1 else label)
-                yield from _field_lines(one, indent + 2, is_whole=is_whole)
-            continue
-        text = "-" if value in ("", None, (), []) else str(value)
-        yield StyledLine(printable(f"{label:<22} {text if is_whole else cut(text)}"))
 
 
 def utc_time(unix_ms: int) -> str:

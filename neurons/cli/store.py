@@ -18,10 +18,8 @@ import typer
 
 from arena.store.location import StoreLocation, write_location
 from arena.store.objects import folder_location, open_objects
-from foundation.errors import ArenaError
-from neurons.cli.exit_codes import EXIT_INTEGRITY
 from neurons.cli.options import StateDirOption, command, location_of, state_folder
-from neurons.cli.presenter import show, show_progress
+from neurons.cli.presenter import EXIT_INTEGRITY, show, show_progress
 
 if TYPE_CHECKING:
     from arena.store.backups import PgTools

@@ -17,9 +17,8 @@ import typer
 
 from foundation.errors import ArenaError
 from harness.inference.port import Upstream
-from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import BenchFlags, ClusterOption, LeakFlags, PolicyOption, command, policy_named
-from neurons.cli.presenter import field_lines, is_json, show, show_progress
+from neurons.cli.presenter import EXIT_FAILED, field_lines, show, show_progress
 from neurons.cli.problems import read_file, read_files, shipped_named
 from neurons.practice.opening import open_bench, open_endpoint
 from training.agents import NAME, make_reentry
@@ -116,7 +115,7 @@ def train(
     from training.stages.pipeline import run_stage
 
     pools = [read_file(Path(name)) if name else () for name in (plan.data.problems, plan.data.dev_problems)]
-    with show_progress(is_quiet=is_json()) as progress:
+    with show_progress() as progress:
         bench = open_bench(
             bench_flags.settings(),
             problems=pools[0],
@@ -242,13 +241,9 @@ def count_work(plan: Recipe) -> tuple[Work, list[str]]:
     assumed: list[str] = []
 
     def total(names: Iterable[str], count: Callable[[Path], int | None], otherwise: int, what: str) -> int:
-        found = 0
-        for name in filter(None, names):
-            counted = count(Path(name))
-            if counted is None:
-                assumed.append(f"{name}: {otherwise:,} {what}")
-            found += otherwise if counted is None else counted
-        return found
+        found = {name: count(Path(name)) for name in names if name}
+        assumed.extend(f"{name}: {otherwise:,} {what}" for name, counted in found.items() if counted is None)
+        return sum(otherwise if counted is None else counted for counted in found.values())
 
     def tokens(corpus: Path) -> int | None:
         return sum(row.tokens or 0 for row in read_rows(corpus)) if corpus.exists() else None

@@ -15,9 +15,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from foundation.errors import ArenaError
-from neurons.cli.exit_codes import EXIT_FAILED, EXIT_NOT_READY
 from neurons.cli.options import WALLET_SPELLINGS, StateDirOption, StoreFlags, command, state_folder
-from neurons.cli.presenter import say, show
+from neurons.cli.presenter import EXIT_FAILED, EXIT_NOT_READY, say, show
 
 _RUN, _WORDS = "run", ("status", "pause")
 _MARK = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}

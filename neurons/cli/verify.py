@@ -24,9 +24,8 @@ from arena.records.log import Checkpoint, read_checkpoint, require_anchor
 from arena.records.model import StoredCheckpoint
 from foundation.durable_files import coded
 from foundation.errors import ArenaError, printable
-from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_USAGE
 from neurons.cli.options import MESSAGE_NOT_FOUND, ClusterOption, StoreFlags, ValidatorOption, find_record, state_folder
-from neurons.cli.presenter import is_json, show, show_progress
+from neurons.cli.presenter import EXIT_INTEGRITY, EXIT_USAGE, is_json, show, show_progress
 
 if TYPE_CHECKING:
     from arena.export.verification import Wrong
@@ -221,7 +220,7 @@ async def _verify(
     from neurons.cluster.ray_executor import open_executor
 
     total = sum([(await store.head(name)).seq for name in await store.validators()])
-    with show_progress(is_quiet=is_json()) as progress, open_executor("", processes, total, state_dir=None) as executor:
+    with show_progress() as progress, open_executor("", processes, total, state_dir=None) as executor:
         return await verify_store(
             store,
             verify_signature,

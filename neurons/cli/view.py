@@ -21,9 +21,9 @@ from arena.policy import Policy
 from arena.records.body import decode_body, decode_content
 from arena.records.inspection import inspect
 from arena.records.model import EvaluationRecord, RecordContent, SignedRecord, VerdictRecord, entry_of
+from foundation.errors import printable
 from harness.trace import EvaluationBody
 from judge.verdict import UnscoredVerdict, Verdict, counted_verdict
-from neurons.cli.exit_codes import EXIT_FAILED
 from neurons.cli.options import (
     MESSAGE_NOT_FOUND,
     CatalogueOption,
@@ -34,8 +34,8 @@ from neurons.cli.options import (
     logs_of,
     read_or_none,
 )
-from neurons.cli.presenter import show, styled, text_width
-from neurons.cli.records import record_lines, record_row
+from neurons.cli.presenter import EXIT_FAILED, show, styled, text_width
+from neurons.cli.records import record_row
 
 if TYPE_CHECKING:
     from arena.store.postgres import PostgresStore
@@ -51,19 +51,6 @@ class FoundTraces(NamedTuple):
     title: str
     traces: tuple[tuple[TraceView, EvaluationBody], ...]
     missing: tuple[str, ...] = ()
-
-
-async def _evaluations_of(
-    store: PostgresStore, validator: str, race: str
-) -> list[tuple[SignedRecord, EvaluationRecord]]:
-    """The evaluations of a log, or of all; `race` "" takes every race. Each with its record."""
-    found = []
-    for name in await logs_of(store, validator):
-        async for record in store.records(name, kinds=("evaluation",), race_id=race or None):
-            content = read_or_none(record)
-            if isinstance(content, RecordContent) and isinstance(content.payload, EvaluationRecord):
-                found.append((record, content.payload))
-    return found
 
 
 def traces_of_file(path: Path) -> FoundTraces:
@@ -91,18 +78,23 @@ async def traces_of_store(
     from arena.view.reading import TraceView, chain_fact, view_trace
     from neurons.race.sentences import names_of
 
-    found = (await _evaluations_of(store, validator, which))[:TRACES_MAX]
+    stated, found = await logs_of(store, validator), list[tuple[SignedRecord, EvaluationRecord]]()
+    for log in stated:
+        async for record in store.records(log, kinds=("evaluation",), race_id=which or None):
+            content = read_or_none(record)
+            if isinstance(content, RecordContent) and isinstance(content.payload, EvaluationRecord):
+                found.append((record, content.payload))
     if not found:
         one = await find_record(store, which, validator)
         if one is None or not isinstance(one[1], RecordContent) or not isinstance(one[1].payload, EvaluationRecord):
             return None
         found = [(one[0], one[1].payload)]
-    names, stated = names_of(await store.submissions()), await logs_of(store, validator)
+    names = names_of(await store.submissions())
     policies = {each.policy_sha256: each for log in stated async for *_, each in settlements_in(store, log)}
     logs = {record.validator for record, _ in found}
     points = {name: await store.checkpoints(name) for name in logs}
     traces, missing = list[tuple[TraceView, EvaluationBody]](), list[str]()
-    for record, evaluation in found:
+    for record, evaluation in found[:TRACES_MAX]:
         stored = await store.body(evaluation.body_sha256, record.validator)
         if stored is None:
             missing.append(f"record {record.seq}: its body is not stored")
@@ -225,7 +217,12 @@ def view(
     except msgspec.MsgspecError as error:
         raise typer.BadParameter(f"{target} is neither a run nor a body: {error}", param_hint="TARGET") from error
     if found is None:
-        _show_record(store, target, validator, is_whole=is_whole)
+        known = store.run(lambda logs: find_record(logs, target, validator))
+        if known is None:
+            typer.echo(MESSAGE_NOT_FOUND.format(which=target), err=True)
+            raise typer.Exit(EXIT_FAILED)
+        row = record_row(*known)
+        show(row, [printable(msgspec.json.format(msgspec.json.encode(row), indent=2).decode())])
         return
     kept = [one for one in found.traces if trace == one[0].name or one[1].problem_id.startswith(trace)]
     found = found._replace(traces=tuple(kept))
@@ -256,17 +253,6 @@ def _found(target: str, validator: str, catalogue: Path | None, store: StoreFlag
 
     explain = open_explainer(store.folder, catalogue).explain
     return store.run(lambda logs: traces_of_store(logs, target, explain, validator))
-
-
-def _show_record(store: StoreFlags, which: str, validator: str, *, is_whole: bool) -> None:
-    """Any other record, field by field."""
-    found = store.run(lambda logs: find_record(logs, which, validator))
-    if found is None:
-        typer.echo(MESSAGE_NOT_FOUND.format(which=which), err=True)
-        raise typer.Exit(EXIT_FAILED)
-    record, content = found
-    lines = styled(record_lines(record, content, is_whole=is_whole))
-    show(record_row(record, content), lines)
 
 
 def _lines(found: FoundTraces, is_whole: bool) -> Iterator[str]:

@@ -32,8 +32,7 @@ from foundation.long_work import Progress
 from harness.catalogue.native import open_catalogue
 from harness.inference.scripted.model import ScriptedUpstream
 from neurons.cli.app import run_guarded
-from neurons.cli.exit_codes import EXIT_FAILED
-from neurons.cli.presenter import show_progress
+from neurons.cli.presenter import EXIT_FAILED, show_progress
 from neurons.settings import inputs
 from problems.formats import read_problems
 from problems.titles import LexicalTitles
@@ -188,7 +187,7 @@ def study(
     folder = recipes / "quick" if quick else recipes
     rules = read_toml(folder / "study.toml", StudyPlan)
     kept = Results(results or out / "results", rules)
-    with show_progress(is_quiet=plan) as progress:
+    with show_progress() as progress:
         running = Study(
             plan=rules,
             recipes=folder,

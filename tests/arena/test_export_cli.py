@@ -16,7 +16,7 @@ from arena.records.sequencer import Sequencer
 from arena.store.embedded import EmbeddedServer
 from arena.store.postgres import PostgresStore
 from foundation.errors import ArenaError
-from neurons.cli.exit_codes import exit_code
+from neurons.cli.presenter import exit_code
 from neurons.cli.records import app
 from neurons.cli.view import app as view_app
 from tests.arena.log_stand import HOST, Clock, episode, release, signed_note

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from neurons.cli.exit_codes import EXIT_INTEGRITY, EXIT_NOT_READY, EXIT_USAGE
+from neurons.cli.presenter import EXIT_INTEGRITY, EXIT_NOT_READY, EXIT_USAGE
 from neurons.settings.settings import Settings
 from tests.readme_blocks import unknown_options
 

@@ -13,7 +13,7 @@ from arena.records.log import note_sha256, read_checkpoint
 from arena.records.verification import verify_store
 from arena.store.embedded import EmbeddedServer
 from foundation.errors import ArenaError
-from neurons.cli.exit_codes import EXIT_INTEGRITY, exit_code
+from neurons.cli.presenter import EXIT_INTEGRITY, exit_code
 from neurons.health.status import ANCHOR_EVERY_S
 from neurons.loops.checkpoints import PAUSES
 from tests.arena.chain_faults import reorg, set_finality_lag

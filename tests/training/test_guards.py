@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from foundation.errors import ArenaError
-from neurons.cli.exit_codes import EXIT_USAGE, exit_code
+from neurons.cli.presenter import EXIT_USAGE, exit_code
 from problems.partition import OpenPartition, freeze, touched_pools
 from tests.training.stock import Stock, corpus_of
 from training import guards

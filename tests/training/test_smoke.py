@@ -28,7 +28,7 @@ from harness.inference.scripted.model import ScriptedUpstream
 from harness.sandbox.probe import open_sandbox
 from neurons.cli import evaluate as evaluate_model
 from neurons.cli import train
-from neurons.cli.exit_codes import EXIT_INTEGRITY, exit_code
+from neurons.cli.presenter import EXIT_INTEGRITY, exit_code
 from problems.formats import write_problems
 from problems.model import Problem
 from tests.training.stock import POLICY, RECIPES, Stock, corpus_of, shortest

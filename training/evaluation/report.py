@@ -161,7 +161,7 @@ class SetSpend(msgspec.Struct, frozen=True, kw_only=True):
             episode_ms=sum(times_ms) if len(times_ms) == len(taken) else None,
         )
 
-    def a_solved(self, amount: int | None) -> float | None:
+    def a_solved(self, amount: float | None) -> float | None:
         """An amount for each solved episode, those that failed paid for too; None where none was solved."""
         return amount / self.solved if self.solved and amount is not None else None
 
