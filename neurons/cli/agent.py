@@ -135,13 +135,38 @@ def run(
     A model folder of your own can be the endpoint: `transformers serve FOLDER`. The last run is kept for `arena view`
     in the user's cache folder. Exit code 1 when an episode ended in a fault of the agent's own.
     """
+    from harness.inference.scripted.model import ScriptedUpstream
+    from neurons.practice.run import (
+        LocalRun,
+        RunRow,
+        at_once_here,
+        default_cache_dir,
+        json_row,
+        open_problems,
+        run_here,
+    )
 
     def once(raw: bytes) -> int:
         """One run of one version of the file; the exit code."""
         settings = desk.settings(choice.model, choice.model_url, is_miner=True)
         if gate and is_rejected(agent, raw, settings):
             return EXIT_FAILED
-        return _run_once(agent, source_of(raw), choice, settings, workers)
+        source, done, at_once = source_of(raw), list[RunRow](), at_once_here(workers, settings)
+        asked = open_problems(settings, choice, at_once=at_once)
+        is_scripted = any(isinstance(one, ScriptedUpstream) for _, ports in asked[:1] for one in ports.upstreams)
+        policy = next((ports.policy.name for _, ports in asked), settings.policy)
+        say(_line(tuple(_WIDTHS)))
+        for row in run_here(source, asked, at_once):
+            done.append(row)
+            say(_line(_cells(row)))
+        try:
+            kept = LocalRun(agent=str(agent), agent_sha256=text_hash(source), policy=policy, rows=tuple(done))
+            kept.save(default_cache_dir() / "last-run.json")
+        except OSError as error:
+            typer.echo(f"the run is not kept: {error.filename}: {error.strerror}", err=True)
+        show([json_row(row) for row in done] if is_json() else None, _summary_lines(done, is_scripted))
+        codes = [EXIT_FAILED for row in done if row.evaluation and row.evaluation.body.failure]
+        return max([*codes, *(exit_code(ArenaError(row.failure.code)) for row in done if row.failure)], default=0)
 
     if not watch:
         raise typer.Exit(once(read_agent(agent)))
@@ -166,30 +191,6 @@ def _versions(agent: Path) -> Iterator[bytes]:
         if agent.exists() and (now := read_agent(agent)) != known:
             known = now
             yield known
-
-
-def _run_once(agent: Path, source: str, choice: Choice, settings: Settings, workers: int) -> int:
-    """One run; the exit code."""
-    from harness.inference.scripted.model import ScriptedUpstream
-    from neurons.practice.run import LocalRun, at_once_here, default_cache_dir, json_row, open_problems, run_here
-
-    done: list[RunRow] = []
-    at_once = at_once_here(workers, settings)
-    asked = open_problems(settings, choice, at_once=at_once)
-    is_scripted = any(isinstance(one, ScriptedUpstream) for _, ports in asked[:1] for one in ports.upstreams)
-    policy = next((ports.policy.name for _, ports in asked), settings.policy)
-    say(_line(tuple(_WIDTHS)))
-    for row in run_here(source, asked, at_once):
-        done.append(row)
-        say(_line(_cells(row)))
-    try:
-        kept = LocalRun(agent=str(agent), agent_sha256=text_hash(source), policy=policy, rows=tuple(done))
-        kept.save(default_cache_dir() / "last-run.json")
-    except OSError as error:
-        typer.echo(f"the run is not kept: {error.filename}: {error.strerror}", err=True)
-    show([json_row(row) for row in done] if is_json() else None, _summary_lines(done, is_scripted))
-    codes = [EXIT_FAILED for row in done if row.evaluation and row.evaluation.body.failure]
-    return max([*codes, *(exit_code(ArenaError(row.failure.code)) for row in done if row.failure)], default=0)
 
 
 def _line(cells: Sequence[str]) -> str:

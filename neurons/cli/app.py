@@ -16,7 +16,7 @@ from importlib.metadata import version
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from foundation.errors import ArenaError, printable, redacted
 from neurons.cli.presenter import EXIT_INTERRUPTED, EXIT_NOT_READY, exit_code
@@ -77,10 +77,13 @@ def load_command(name: str) -> TyperCommand | TyperGroup:
 
 
 def _tidied(command: TyperCommand | TyperGroup) -> TyperCommand | TyperGroup:
-    """The command with its examples first in its help, whole paragraphs, and no options of the shell's completion
-    (`arena` has them)."""
+    """The command with its examples first in its help, whole paragraphs, what may be repeated said, and no options of
+    the shell's completion (`arena` has them)."""
     command.help = examples_first(command.help or "")
     command.params = [param for param in command.params if param.name not in _COMPLETION]
+    for param in command.params:
+        if isinstance(param, TyperOption) and param.multiple:
+            param.help = f"{param.help or ''} Repeatable.".lstrip()
     for inner in command.commands.values() if isinstance(command, TyperGroup) else ():
         if isinstance(inner, TyperCommand | TyperGroup):
             _tidied(inner)

@@ -23,7 +23,7 @@ from arena.export.assembly import read_releases
 from arena.race.schedule import coming_closes_ms
 from arena.records.model import ReleaseRecord
 from foundation.durable_files import write_whole
-from neurons.cli.options import ProblemFile, ProblemFiles, WalletFlags, command, state_folder
+from neurons.cli.options import ProblemFile, ProblemFiles, StateDirOption, WalletFlags, command, state_folder
 from neurons.cli.presenter import EXIT_FAILED, say, show, show_progress
 from neurons.cli.problems import (
     GoodsOption,
@@ -32,15 +32,15 @@ from neurons.cli.problems import (
     products_in,
     read_file,
     read_files,
-    read_release,
     refuse_existing,
 )
 from problems.formats import write_problems
 from problems.model import BUCKETS
 from problems.partition import KEY_BYTES, freeze
 from problems.self_check import check_solvable
-from problems.titles import cut_titles, encode_accepted
+from problems.titles import cut_titles, decode_accepted, encode_accepted
 
+Counts = tuple[int, int, int]
 _WHY = {
     "held_out": "held out by name",
     "cluster": "shares a leak cluster with another pool's problem",
@@ -53,19 +53,11 @@ def partition(
     paths: ProblemFiles,
     wallet: WalletFlags,
     out: Annotated[Path, typer.Option(help="The private file, mode 0600; its key never leaves it.")],
-    suite: Annotated[
-        list[Path] | None, typer.Option(help="Problems that are never raced or trained on. Default: s1, s2 and s3.")
-    ] = None,
+    suite: Annotated[list[Path] | None, typer.Option(help="Never raced or trained on. Default: s1, s2, s3.")] = None,
     catalogue: GoodsOption = None,
-    eval_counts: Annotated[
-        str, typer.Option("--eval", help="Evaluation problems: product, shop, voucher.")
-    ] = "28,24,23",
-    dev_counts: Annotated[
-        str, typer.Option("--dev", help="Development problems: product, shop, voucher.")
-    ] = "20,20,20",
-    is_extending: Annotated[
-        bool, typer.Option("--extend", help="Enter the problems into the manifest that stands at --out.")
-    ] = False,
+    eval_counts: Annotated[Counts, typer.Option("--eval", help="Of `eval`: product, shop, voucher.")] = (28, 24, 23),
+    dev_counts: Annotated[Counts, typer.Option("--dev", help="Of `dev`: product, shop, voucher.")] = (20, 20, 20),
+    is_extending: Annotated[bool, typer.Option("--extend", help="Enter problems into the manifest at --out.")] = False,
 ) -> None:
     """Deal the clusters of a bank to its pools, once, and sign the result.
 
@@ -88,7 +80,6 @@ def partition(
         entered = ", ".join(f"{number} {name}" for name, number in counts.items()) or "nothing"
         show(row, [*lines, f"entered {entered}; manifest {sha256}"])
         raise typer.Exit(EXIT_FAILED if refused else 0)
-    out.parent.mkdir(parents=True, exist_ok=True)
     refuse_existing(out, "add --extend to enter problems into it; a partition is frozen once")
     key = secrets.token_bytes(KEY_BYTES)
     manifest = freeze(
@@ -97,8 +88,8 @@ def partition(
         seed=1,
         key=key,
         classes=classes,
-        eval_counts=dict(zip(BUCKETS, _three(eval_counts, "--eval"), strict=True)),
-        dev_counts=dict(zip(BUCKETS, _three(dev_counts, "--dev"), strict=True)),
+        eval_counts=dict(zip(BUCKETS, eval_counts, strict=True)),
+        dev_counts=dict(zip(BUCKETS, dev_counts, strict=True)),
     )
     public = write_partition(out, manifest, key, signer)
     counts = dict(manifest.problem_counts)
@@ -115,19 +106,13 @@ def partition(
 @command(app)
 def pool(
     exports: Annotated[
-        list[Path], typer.Argument(metavar="EXPORT...", help="Signed exports: their releases say what is public.")
+        list[Path], typer.Argument(metavar="EXPORT...", help="Signed exports: they say what is public.")
     ],
     out: Annotated[Path, typer.Option(help="File to write; it must not exist.")],
     chosen: Annotated[Literal["train", "dev"], typer.Option("--pool", help="No other pool comes out.")] = "train",
-    held_out: Annotated[
-        list[Path] | None, typer.Option(help="Problems kept out, and their leak clusters. Repeatable.")
-    ] = None,
-    partition: Annotated[
-        Path | None, typer.Option(help="The bank's private file: it knows what is sealed, too.")
-    ] = None,
-    state_dir: Annotated[
-        Path | None, typer.Option(help="State folder of the validator. Default: ARENA_STATE_DIR.")
-    ] = None,
+    held_out: Annotated[list[Path] | None, typer.Option(help="Problems kept out, and their leak clusters.")] = None,
+    partition: Annotated[Path | None, typer.Option(help="The bank's private file: it knows what is sealed.")] = None,
+    state_dir: StateDirOption = None,
 ) -> None:
     """Write the released problems of a pool, to sample on and learn from.
 
@@ -141,7 +126,6 @@ def pool(
     """
     from training.corpus.exports import open_export
 
-    out.parent.mkdir(parents=True, exist_ok=True)
     refuse_existing(out)
     state = state_folder(state_dir)
     folder = state / "bank"
@@ -172,13 +156,6 @@ def pool(
     raise typer.Exit(0 if count else EXIT_FAILED)
 
 
-def _three(text: str, flag: str) -> list[int]:
-    parts = text.split(",")
-    if len(parts) != 3 or not all(part.strip().isdecimal() for part in parts):
-        raise typer.BadParameter(f"{text!r} is not three numbers: product,shop,voucher", param_hint=flag)
-    return [int(part) for part in parts]
-
-
 @command(app)
 def seal(
     paths: ProblemFiles,
@@ -188,12 +165,10 @@ def seal(
     size: Annotated[int, typer.Option(min=0, help="Problems a batch; 0: as many as the policy says.")] = 0,
     policy: Annotated[str, typer.Option(help="Policy by name or JSON file: it says when races close.")] = "",
     partition: Annotated[
-        Path | None, typer.Option(help="The bank's private partition file; the problems are entered into it.")
+        Path | None, typer.Option(help="The bank's private file; problems are entered into it.")
     ] = None,
     catalogue: GoodsOption = None,
-    titles: Annotated[
-        Path | None, typer.Option(help="Title release of these problems; each batch takes its own part inside.")
-    ] = None,
+    titles: Annotated[Path | None, typer.Option(help="Title release of the problems; a batch takes its part.")] = None,
 ) -> None:
     """Seal batches for the coming races: signed, and encrypted to the beacon's round after each race's close.
 
@@ -219,7 +194,7 @@ def seal(
     if is_real and titles is None:
         raise typer.BadParameter("a real network's batches hold their accepted titles", param_hint="--titles")
     problems = read_files(paths)
-    accepted = cut_titles(read_release(titles), problems) if titles else None
+    accepted = cut_titles(decode_accepted(titles.read_bytes()), problems) if titles else None
     signer = wallet.open()
     timelock, beacon = open_timelock(settings.network), open_beacon(settings.network, unix_ms)
     before = Bank(out, signer.hotkey, verify, timelock, beacon).notices()
@@ -268,12 +243,10 @@ def titles(
     name: Annotated[str, typer.Option(help="What outcomes carry beside the matcher's name, e.g. bank-2026-11.")],
     catalogue: GoodsOption = None,
     embeddings: Annotated[
-        str, typer.Option(help="A /v1 endpoint that serves /embeddings; key: OPENAI_API_KEY. Empty: lexical/1.")
+        str, typer.Option(help="A /v1 endpoint of /embeddings; key: OPENAI_API_KEY. Else lexical/1.")
     ] = "",
     model: Annotated[str, typer.Option(help="With --embeddings: the model.")] = "Qwen/Qwen3-Embedding-0.6B",
-    vectors: Annotated[
-        Path | None, typer.Option(help="With --embeddings: folder that keeps vectors, to go on after a break.")
-    ] = None,
+    vectors: Annotated[Path | None, typer.Option(help="With --embeddings: folder that keeps vectors.")] = None,
 ) -> None:
     """Build a title release: per reward title, the products that pass it.
 
@@ -332,7 +305,7 @@ def sign_suite(
 
     if out.exists():
         refuse_existing(out / f"{name}.manifest.json")
-    problems, release = read_file(path), read_release(titles)
+    problems, release = read_file(path), decode_accepted(titles.read_bytes())
     products = {product.product_id: product for product in products_in(catalogue)}
     checks = [check_solvable(problem, products.get, release) for problem in problems]
     if unusable := [check for check in checks if not check.is_usable]:

@@ -55,7 +55,7 @@ def synth(
 def build(
     documents: Annotated[
         Path,
-        typer.Argument(exists=True, dir_okay=False, help="documents.jsonl or documents.jsonl.gz, one document a line."),
+        typer.Argument(exists=True, dir_okay=False, help="documents.jsonl, or .jsonl.gz."),
     ],
     out: Annotated[Path, typer.Option(help="Folder for the index; an index that stands there is replaced.")],
     engine: Annotated[str, typer.Option(help=f"Which engine will open it: {_ENGINES}.")] = "auto",

@@ -20,18 +20,19 @@ from arena.chain.keys import verify
 from arena.export.files import bring_export, is_location, read_manifest
 from foundation.canonical import content_hash
 from foundation.codes import lookup
-from foundation.errors import ArenaError
 from harness.inference.client import SdkUpstream
 from neurons.cli.options import (
     BenchFlags,
     ClusterOption,
     CorpusArgument,
     LeakFlags,
+    StateDirOption,
     TrustUnsignedOption,
     command,
     state_folder,
 )
 from neurons.cli.presenter import show, show_progress, table_text
+from neurons.cli.problems import refuse_existing
 from neurons.cluster.ray_executor import open_executor
 from neurons.practice.opening import SCRIPTED
 from training.agents import distilled_prompt
@@ -64,6 +65,8 @@ _Exports = Annotated[
         metavar="EXPORT...", help="Folders of `arena records export`, or where such a folder lies: s3://bucket/prefix."
     ),
 ]
+_BaseUrl = Annotated[str, typer.Option(help="Endpoint with version path, or `scripted`.", envvar="OPENAI_BASE_URL")]
+_PriceMax = Annotated[float | None, typer.Option(min=0.0, help="Dollars this run may cost; it stops before more.")]
 _Rule = Annotated[
     list[str] | None,
     typer.Option("--rule", metavar="KEY=VALUE", help="One rule of the filter: pool=dev, off=tokens,pairing."),
@@ -77,27 +80,23 @@ def build(
     leaks: LeakFlags,
     exports: _Exports = None,
     foreign: Annotated[
-        list[Path] | None, typer.Option(help="JSON or JSON Lines of another source; needs --held-out or --partition.")
+        list[Path] | None, typer.Option(help="JSON (Lines) of elsewhere; needs --held-out or --partition.")
     ] = None,
     rewritten: Annotated[
-        list[Path] | None, typer.Option(help="Folder of `arena corpus rewrite`: lifts its runs. Repeatable.")
+        list[Path] | None, typer.Option(help="Folder of `arena corpus rewrite`: lifts its runs.")
     ] = None,
     trust_unsigned: TrustUnsignedOption = False,
     rule: _Rule = None,
     ablation: Annotated[
-        list[str] | None, typer.Option(help="Also build this filter, all of one size, in OUT/NAME. Repeatable.")
+        list[str] | None, typer.Option(help="Also build this filter in OUT/NAME, all of one size.")
     ] = None,
-    tokenizer: Annotated[
-        Path | None, typer.Option(help="Folder or tokenizer.json of the trained model; else a stand-in.")
-    ] = None,
+    tokenizer: Annotated[Path | None, typer.Option(help="The trained model's folder or tokenizer.json.")] = None,
     catalogue: Annotated[Path | None, typer.Option(help="Built index: which ids exist.")] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes. Default: one a core for large exports.")
+        int | None, typer.Option(min=1, help="Processes. Default: a core each for large exports.")
     ] = None,
     cluster: ClusterOption = "",
-    state_dir: Annotated[
-        Path | None, typer.Option(help="Keeps exports of an object store. Default: ARENA_STATE_DIR.")
-    ] = None,
+    state_dir: StateDirOption = None,
 ) -> None:
     """Filter exports into a training corpus.
 
@@ -127,7 +126,7 @@ def build(
     if not (exports or foreign):
         raise typer.BadParameter("name at least one export, or a --foreign file")
     plan = building.read_rules(rule or ())
-    _refuse_existing(out)
+    refuse_existing(out)
     arms = building.arms_of(plan, ablation or ())
     guard = leaks.guard(catalogue, plan.pool)
     known = None if catalogue is None else frozenset(open_catalogue(catalogue).product_ids())
@@ -192,7 +191,7 @@ def sample(
 
     key = out.with_name(f"{out.name}.key.jsonl")
     for path in (out, key):
-        _refuse_existing(path)
+        refuse_existing(path)
     items, keys = draw_sample(read_rows(folder), rows, seed)
     out.mkdir(parents=True)
     with (out / "sheet.csv").open("w", encoding="utf-8", newline="") as file:
@@ -216,12 +215,6 @@ def _brought(exports: list[str], below: Path) -> dict[Path, str]:
             else:
                 found[Path(named).absolute()] = ""
     return found
-
-
-def _refuse_existing(path: Path) -> None:
-    """Raises ArenaError V2027: found before hours of reading, not after them."""
-    if path.exists():
-        raise ArenaError("V2027", f"{path} exists already; choose another --out")
 
 
 def _built_lines(built: tuple[Built, ...]) -> Iterator[str]:
@@ -289,25 +282,21 @@ def usage_lines(usage: Sequence[Usage]) -> Iterator[str]:
 def trac(
     folder: CorpusArgument,
     out: Annotated[Path, typer.Option(help="Folder of answers and results; an unfinished one goes on.")],
-    base_url: Annotated[
-        str, typer.Option(help="Endpoint with its version path, or `scripted`.", envvar="OPENAI_BASE_URL")
-    ],
+    base_url: _BaseUrl,
     annotator: Annotated[str, typer.Option(help="Model of the five annotators.")],
     teacher: Annotated[str, typer.Option(help="The stronger model of the trials.")],
     student: Annotated[str, typer.Option(help="The weaker model of the trials.")],
     bench_flags: BenchFlags,
     allow_failed: Annotated[
         bool,
-        typer.Option("--allow-failed", help="Admit traces that were no success.", envvar="ORO_ALLOW_FAILED_TRACES"),
+        typer.Option("--allow-failed", help="Admit failed traces.", envvar="ORO_ALLOW_FAILED_TRACES"),
     ] = False,
     trials: Annotated[int, typer.Option(min=1, help="Of each model at one tasklet.")] = 4,
     rows: Annotated[int | None, typer.Option(min=1, help="Only the first; any stretch is a sample.")] = None,
     price: Annotated[
-        list[str] | None, typer.Option(metavar="MODEL=IN,OUT", help="Dollars for a million tokens. Repeatable.")
+        list[str] | None, typer.Option(metavar="MODEL=IN,OUT", help="Dollars for a million tokens.")
     ] = None,
-    price_max: Annotated[
-        float | None, typer.Option(min=0.0, help="Dollars this run may cost; it stops before more.")
-    ] = None,
+    price_max: _PriceMax = None,
     parallel: Annotated[int, typer.Option(min=1, help="Traces at a time.")] = 4,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print calls and the highest price; ask nothing.")] = False,
 ) -> None:
@@ -381,17 +370,13 @@ def _report_lines(found: OracleReport, out: Path) -> Iterator[str]:
 def rewrite(
     exports: Annotated[list[Path], typer.Argument(metavar="EXPORT...", help="Folders of `arena records export`.")],
     out: Annotated[Path, typer.Option(help="Folder of thoughts; an unfinished one goes on.")],
-    base_url: Annotated[
-        str, typer.Option(help="Endpoint with its version path, or `scripted`.", envvar="OPENAI_BASE_URL")
-    ],
+    base_url: _BaseUrl,
     leaks: LeakFlags,
     writer: Annotated[str, typer.Option(help="Model that writes the thoughts.")] = "scripted-writer",
     trust_unsigned: TrustUnsignedOption = False,
     rule: _Rule = None,
     price: Annotated[str | None, typer.Option(metavar="IN,OUT", help="Dollars for a million tokens.")] = None,
-    price_max: Annotated[
-        float | None, typer.Option(min=0.0, help="Dollars this run may cost; it stops before more.")
-    ] = None,
+    price_max: _PriceMax = None,
     parallel: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 4,
     rows: Annotated[int | None, typer.Option(min=1, help="Only the first runs: to try a writer.")] = None,
 ) -> None:

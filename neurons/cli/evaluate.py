@@ -44,21 +44,14 @@ TURNS_MAX = 25  # of an episode, where --decode says nothing else
 class SubjectFlags:
     """How the target is asked, and where its episodes run."""
 
-    model: Annotated[
-        str, typer.Option(help="The model at an endpoint or --sampler; of `scripted` its skill; an agent file's model.")
-    ] = ""
-    sampler: Annotated[
-        str, typer.Option(help="URL of a vLLM server that holds TARGET's weights and samples by tokens in their place.")
-    ] = ""
-    seeds: Annotated[
-        int, typer.Option(min=0, help="Sampled episodes a problem, one a seed; pass@k needs k. 0: one, greedy.")
-    ] = 0
+    model: Annotated[str, typer.Option(help="Model at the endpoint or --sampler; skill of `scripted`.")] = ""
+    sampler: Annotated[str, typer.Option(help="URL of a vLLM server that samples in TARGET's place.")] = ""
+    seeds: Annotated[int, typer.Option(min=0, help="Sampled episodes a problem; pass@k needs k. 0: one, greedy.")] = 0
     decode: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE",
-            help="As `decode` in a recipe: turns_max, turn_tokens_max, context_tokens_max; sampled temperature, top_p."
-            " Repeatable.",
+            help="As `decode` in a recipe: turns_max, turn_tokens_max, context_tokens_max; sampled temperature, top_p.",
         ),
     ] = None
     parallel: Annotated[int, typer.Option(min=1, help="Episodes at once.")] = 8
@@ -110,12 +103,12 @@ def evaluate_model(
         str,
         typer.Argument(
             metavar="TARGET",
-            help="Folder of a run or a model, `scripted` (with --model), URL of an endpoint, or agent file.",
+            help="Run or model folder, `scripted`, URL, or agent file.",
         ),
     ],
     how: SubjectFlags,
     bench: BenchFlags,
-    problems: Annotated[list[Path] | None, typer.Option(help="Problem file, or s1, s2, s3. Repeatable.")] = None,
+    problems: Annotated[list[Path] | None, typer.Option(help="Problem file, or s1, s2, s3.")] = None,
     out: Annotated[Path | None, typer.Option(help="Report to write (JSON); episodes are kept beside it.")] = None,
     label: Annotated[str, typer.Option(help="Name of the model in tables. Default: TARGET.")] = "",
 ) -> None:
@@ -138,7 +131,8 @@ def evaluate_model(
 
     arena eval runs/sft --problems s1 --out sft.json --sampler http://127.0.0.1:8000/v1 --model NAME
     """
-    from training.evaluation.report import EvaluationPlan, name_set
+    from training.evaluation.report import EvaluationPlan, episodes_path, examine, name_set
+    from training.rollouts.rollout import EpisodeFile
 
     _require_subject(target, how)
     if not problems:
@@ -151,7 +145,29 @@ def evaluate_model(
         seeds=tuple(range(max(1, how.seeds))),
         parallel=how.parallel,
     )
-    report = _examine(_Asked(target, how, plan, taken, bench), out)
+    asked = _Asked(target, how, plan, taken, bench)
+    with ExitStack() as stack:
+        folder = "" if out else stack.enter_context(tempfile.TemporaryDirectory())
+        place = episodes_path(out) if out else Path(folder) / "episodes.jsonl"
+        file = EpisodeFile(place)
+        context = open_bench(bench.settings(), progress=stack.enter_context(show_progress()))
+        openers = {"agent": _open_agent, "endpoint": _open_endpoint, "folder": _open_folder}
+        found = openers[_kind_of(target)](asked, context, stack)
+        for line in file.lines():  # two samplers would be one report under one's name
+            if found.version and line.result.version != found.version:
+                raise ArenaError("V2124", f"{place} holds episodes of {line.result.version}, not of {found.version}")
+        report = examine(
+            found.plan,
+            taken,
+            file,
+            found.run,
+            found.bench,
+            lineage_sha256=found.lineage_sha256,
+            contamination=found.contamination,
+            weights_sha256=found.weights_sha256,
+        )
+    if out:
+        out.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2))
     show({"report": report}, evaluation_lines(report))
 
 
@@ -181,37 +197,6 @@ def _require_subject(target: str, how: SubjectFlags) -> None:
         raise typer.BadParameter("name the model at the endpoint", param_hint="--model")
     if is_folder:
         require_candidate(target)
-
-
-def _examine(asked: _Asked, out: Path | None) -> EvalReport:
-    from training.evaluation.report import episodes_path, examine
-    from training.rollouts.rollout import EpisodeFile
-
-    with ExitStack() as stack:
-        folder = "" if out else stack.enter_context(tempfile.TemporaryDirectory())
-        place = episodes_path(out) if out else Path(folder) / "episodes.jsonl"
-        file = EpisodeFile(place)
-        progress = stack.enter_context(show_progress())
-        bench = open_bench(asked.flags.settings(), progress=progress)
-        openers = {"agent": _open_agent, "endpoint": _open_endpoint, "folder": _open_folder}
-        found = openers[_kind_of(asked.target)](asked, bench, stack)
-        for line in file.lines():  # two samplers would be one report under one's name
-            if found.version and line.result.version != found.version:
-                detail = f"{place} holds episodes of {line.result.version}, not of {found.version}"
-                raise ArenaError("V2124", detail)
-        report = examine(
-            found.plan,
-            asked.problems,
-            file,
-            found.run,
-            found.bench,
-            lineage_sha256=found.lineage_sha256,
-            contamination=found.contamination,
-            weights_sha256=found.weights_sha256,
-        )
-    if out:
-        out.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2))
-    return report
 
 
 def _open_endpoint(asked: _Asked, bench: RunContext, stack: ExitStack) -> _Examined:
@@ -340,11 +325,9 @@ report_app = typer.Typer(help="Lay evaluations beside the paper's Table 1.", no_
 @command(report_app)
 def report(
     reports: Annotated[
-        list[Path] | None, typer.Argument(metavar="REPORT.json...", help="Evaluation reports, the base first.")
+        list[Path] | None, typer.Argument(metavar="REPORT.json...", help="Reports, the base first.")
     ] = None,
-    run: Annotated[
-        list[Path] | None, typer.Option(help="Folder of a run, for how its training ended; repeatable.")
-    ] = None,
+    run: Annotated[list[Path] | None, typer.Option(help="Folder of a run: how its training ended.")] = None,
     out: Annotated[Path | None, typer.Option(help="HTML file to write.")] = None,
 ) -> None:
     """Lay evaluations beside the paper's Table 1.

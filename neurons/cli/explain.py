@@ -37,7 +37,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
 def explain(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="A code, rule, finding, setting, metric or policy. Without: all codes."),
+        typer.Argument(metavar="NAME", help="What to explain. Without: all codes."),
     ] = None,
     is_all: Annotated[bool, typer.Option("--all", help="List everything that has a name.")] = False,
 ) -> None:

@@ -77,11 +77,24 @@ def calibrate(
     be given is counted as owed, never as a zero. With --check nothing is judged: a signed calibration is held against
     its signature, the policy's panel and the hash that it pins.
     """
-    from judge.calibration.measurement import judge_traces, measure, sign_calibration
+    from judge.calibration.measurement import (
+        SignedCalibration,
+        check_calibration,
+        judge_traces,
+        measure,
+        sign_calibration,
+    )
     from judge.calibration.traces import make_trace, open_shop, recipes
 
     if check is not None:
-        _check(check, rubric_of(policy, ""))
+        try:
+            signed = msgspec.json.decode(check.read_bytes(), type=SignedCalibration)
+        except msgspec.DecodeError as error:
+            wrong = f"{check} is no signed calibration; --wallet.hotkey writes one: {error}"
+            raise typer.BadParameter(wrong) from error
+        whole = (found := check_calibration(signed, rubric_of(policy, ""), verify)).population("all")
+        said = f"kappa {_share(whole.kappa_e4)} on {whole.traces} traces"
+        show(found, [f"holds: {signed.sha256} by {signed.hotkey}, {said}"])
         return
     if out is None:
         raise typer.BadParameter("name the folder of the result", param_hint="--out")
@@ -131,19 +144,6 @@ def _judges(rubric: Rubric, base_url: str, meter: JudgeMeter) -> tuple[Judge, ..
     pairs = zip(rubric.models, itertools.cycle(places), strict=False)
     judges = (OpenAIJudge(model=model, base_url=place, api_key=key) for model, place in pairs)
     return tuple(MeteredJudge(judge, meter) for judge in judges)
-
-
-def _check(file: Path, rubric: Rubric) -> None:
-    from judge.calibration.measurement import SignedCalibration, check_calibration
-
-    try:
-        signed = msgspec.json.decode(file.read_bytes(), type=SignedCalibration)
-    except msgspec.DecodeError as error:
-        raise typer.BadParameter(f"{file} is no signed calibration; --wallet.hotkey writes one: {error}") from error
-    found = check_calibration(signed, rubric, verify)
-    whole = found.population("all")
-    line = f"holds: {signed.sha256} by {signed.hotkey}, kappa {_share(whole.kappa_e4)} on {whole.traces} traces"
-    show(found, [line])
 
 
 def rubric_of(policy: str, models: str) -> Rubric:

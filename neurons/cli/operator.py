@@ -43,9 +43,7 @@ def publish(
     wallet: WalletFlags,
     paths: Annotated[list[Path] | None, typer.Argument(metavar="FOLDER|FILE...", help="What to publish.")] = None,
     policy: Annotated[str, typer.Option(help="Also publish this policy: a shipped one by name, or a JSON file.")] = "",
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Drop what the release before held, instead of carrying it on.")
-    ] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Drop what the release before held.")] = False,
     state_dir: StateDirOption = None,
     netuid: Annotated[int | None, typer.Option(min=0, help="The subnet.")] = None,
 ) -> None:
@@ -142,9 +140,7 @@ REASON_CHARS_MAX = 200
 
 @command(submissions_app, "list")
 def list_submissions(
-    state: Annotated[
-        str, typer.Option(help="Only this state; `review` waits for you, `all` shows everything.")
-    ] = "review",
+    state: Annotated[str, typer.Option(help="This state; `review` waits for you, `all` shows all.")] = "review",
     state_dir: StateDirOption = None,
 ) -> None:
     """List submissions with the findings that put them where they are."""

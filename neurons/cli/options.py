@@ -153,10 +153,10 @@ class KeyFlags:
     """The hotkey that a command signs with; settings fill in what no flag says."""
 
     wallet_name: Annotated[
-        str, typer.Option(*WALLET_SPELLINGS["wallet_name"], help="Coldkey's name of the wallet that signs.")
+        str, typer.Option(*WALLET_SPELLINGS["wallet_name"], help="Coldkey's name in the wallet.")
     ] = ""
     wallet_hotkey: Annotated[
-        str, typer.Option(*WALLET_SPELLINGS["wallet_hotkey"], help="Hotkey that signs; locally also //NAME.")
+        str, typer.Option(*WALLET_SPELLINGS["wallet_hotkey"], help="Hotkey; locally also //NAME.")
     ] = ""
     wallet_path: Annotated[str, typer.Option(*WALLET_SPELLINGS["wallet_path"], help="Folder of the wallets.")] = ""
 
@@ -209,10 +209,8 @@ class BenchFlags:
 class LeakFlags:
     """Which problems must not be learnt from."""
 
-    held_out: Annotated[list[Path] | None, typer.Option(help="Held-out problems: a file or suite. Repeatable.")] = None
-    partition: Annotated[
-        Path | None, typer.Option(help="Partition: the private file, or with --bank the public one.")
-    ] = None
+    held_out: Annotated[list[Path] | None, typer.Option(help="Held-out problems: a file or suite.")] = None
+    partition: Annotated[Path | None, typer.Option(help="The private partition, or with --bank the public one.")] = None
     bank: Annotated[str, typer.Option(help="Hotkey of the bank that signed the public partition.")] = ""
 
     def guard(self, catalogue: Path | None, admits: CorpusPool) -> Guard:

@@ -70,10 +70,10 @@ def is_json() -> bool:
     return _IS_JSON.get()
 
 
-def show(value: object, lines: Iterable[str], *, is_indented: bool = False) -> None:
+def show(value: object, lines: Iterable[str]) -> None:
     """Print a value as one line of JSON where --json was given, or else its lines, each as it is made."""
     if is_json():
-        echo_json(value, is_indented=is_indented)
+        echo_json(value)
         return
     for line in lines:
         typer.echo(line)

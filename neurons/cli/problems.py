@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Annotated
+from typing import Annotated
 
 import msgspec
 import typer
@@ -22,7 +21,7 @@ from problems.clusters import NO_CATALOGUE, ProductClasses, find_classes, find_c
 from problems.formats import Documents, read_problems, score_cases, write_problems
 from problems.model import BUCKETS, Bucket, Problem, Product
 from problems.self_check import CROWD_MIN, RANDOM_DRAWS, check_chance, check_solvable
-from problems.titles import AcceptedTitles, TitleMatcher, decode_accepted, matcher_named
+from problems.titles import TitleMatcher, decode_accepted, matcher_named
 
 BANK_SIZE = 75  # as the paper's test set
 
@@ -59,9 +58,7 @@ def classes_in(catalogue: Path | None) -> ProductClasses:
 
 @command(app, "list")
 def list_problems(
-    path: Annotated[
-        Path | None, typer.Argument(help="Problem file, or s1, s2, s3. Leave out to see the shipped suites.")
-    ] = None,
+    path: Annotated[Path | None, typer.Argument(help="Problem file, or s1, s2, s3. Without: the suites.")] = None,
 ) -> None:
     """List the shipped suites, or the problems of one file or suite: id, bucket, items, query.
 
@@ -169,10 +166,10 @@ def score(
     `unscored` with a code instead, and exit code 1.
     """
     matcher = read_matcher(titles)
-    with opened(documents) as stream:
+    with documents.open("rb") as stream:
         held = Documents(stream)
     unscored = 0
-    with opened(cases) as stream:
+    with cases.open("rb") as stream:
         for result in score_cases(stream, held, matcher):
             unscored += "unscored" in result
             echo_json(result)
@@ -183,18 +180,10 @@ def score(
 def synthesize(
     out: Annotated[Path, typer.Option(help="File to write; refused when it exists.")],
     catalogue: GoodsOption = None,
-    count: Annotated[
-        int, typer.Option(min=1, help="How many problems in all, spread evenly over the buckets asked for.")
-    ] = BANK_SIZE,
-    bucket: Annotated[
-        list[str] | None, typer.Option(help="product, shop or voucher. Repeatable. Default: all three.")
-    ] = None,
-    exclude: Annotated[
-        list[Path] | None, typer.Option(help="Problem files or suites whose answers must not answer here. Repeatable.")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Makes the set reproducible, and guessable: for tests. Default: 256 random bits.")
-    ] = None,
+    count: Annotated[int, typer.Option(min=1, help="How many in all, spread evenly over the buckets.")] = BANK_SIZE,
+    bucket: Annotated[list[str] | None, typer.Option(help="product, shop or voucher. Default: all.")] = None,
+    exclude: Annotated[list[Path] | None, typer.Option(help="Problems whose answers must not answer here.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Reproducible, and guessable: for tests. Default: random.")] = None,
 ) -> None:
     """Make new problems over a catalogue, each solvable by construction.
 
@@ -229,12 +218,11 @@ def synthesize(
 def read_file(path: Path) -> Sequence[Problem]:
     """The problems of a file, or of the shipped suite of that name where no such file exists.
 
-    Raises ArenaError P4001 to P4009 naming the line and the field, typer.BadParameter when it can't be opened or holds
-    no problem.
+    Raises ArenaError P4001 to P4009 naming line and field, typer.BadParameter when it holds no problem, OSError.
     """
     if not path.exists() and (suite := shipped_named(str(path))):
         return suite
-    with opened(path) as stream:
+    with path.open("rb") as stream:
         problems = read_problems(stream)
     if not problems:
         raise typer.BadParameter(f"{path} holds no problem")
@@ -260,27 +248,8 @@ def read_matcher(name: str) -> TitleMatcher:
     return decode_accepted(path.read_bytes()) if path.is_file() else matcher_named(name)
 
 
-def read_release(path: Path) -> AcceptedTitles:
-    """The title release in a file. Raises ArenaError P4001 when it is none, typer.BadParameter for an unreadable
-    one."""
-    with opened(path) as stream:
-        return decode_accepted(stream.read())
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
-    """The file, for reading. Raises typer.BadParameter when it can't be opened."""
-    try:
-        stream = path.open("rb")
-    except OSError as error:
-        raise typer.BadParameter(f"{path}: {error.strerror}") from error
-    with stream:
-        yield stream
-
-
 def refuse_existing(path: Path, instead: str = "choose another path, or move it away") -> None:
-    """Raise typer.BadParameter when something stands at `--out` already, or there is no folder to put it in."""
+    """Raise typer.BadParameter when something stands at `--out` already; make the folder that it is to be in."""
     if path.exists():
         raise typer.BadParameter(f"{path} exists: {instead}", param_hint="--out")
-    if not path.absolute().parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {path.absolute().parent}", param_hint="--out")
+    path.absolute().parent.mkdir(parents=True, exist_ok=True)

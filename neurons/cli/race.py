@@ -69,7 +69,7 @@ def show_race(
     race: _Race,
     store: StoreFlags,
     release: Annotated[
-        bool, typer.Option("--release", help="Check what its release opened against what it committed to.")
+        bool, typer.Option("--release", help="Check what its release opened by its commitments.")
     ] = False,
     titles: Annotated[Path | None, typer.Option(help="Also write the titles that its batch accepted here.")] = None,
     validator: ValidatorOption = "",
@@ -107,9 +107,7 @@ def show_race(
 def replay(
     race: _Race,
     store: StoreFlags,
-    policy: Annotated[
-        list[str] | None, typer.Option(help="Also settle under this policy; a name or a JSON file.")
-    ] = None,
+    policy: Annotated[list[str] | None, typer.Option(help="Also settle under this policy: name or JSON file.")] = None,
     validator: ValidatorOption = "",
 ) -> None:
     """Settle a race again from records alone: draw, scores, ranking and weights.
@@ -117,10 +115,21 @@ def replay(
     Ends with 0 when every byte is the same, with 4 when something is not, and names it. Under another policy nothing
     is compared: the table shows how the race would have ended.
     """
-    from neurons.race.log import replay_race
+    from arena.exchange.peer_logs import PeerLogStore
+    from neurons.race.log import read_race, replay_race
+    from neurons.settings.inputs import held_path
 
-    settlements, records = store.run(lambda logs: read_with_history(logs, store.folder, validator, race))
-    found = _of_race(settlements, race)
+    pulled = held_path(store.folder)
+
+    async def read(logs: PostgresStore) -> tuple[SettlementRecord, list[SettlementRecord], RaceRecords]:
+        """The race's settlement, those before and after it, and what its own was made from."""
+        settled, _ = await _settled_and_named(logs, validator)
+        given = _of_race([each.settlement for each in settled], race)
+        history = [each.settlement for each in settled if each.force != "none" or each.settlement == given]
+        held = PeerLogStore(pulled, is_reader=True) if pulled.exists() else None
+        return given, history, await read_race(logs, held, given)
+
+    found, settlements, records = store.run(read)
     again = replay_race(found, records, settlements)
     policies = [policy_named(name) for name in policy or ()]
     others = [(other.name, replay_race(found, records, settlements, other).made) for other in policies]
@@ -177,22 +186,6 @@ async def _settled_and_named(store: PostgresStore, validator: str) -> tuple[list
 
     settled = [row for name in await logs_of(store, validator) for row in await read_settled(store, name)]
     return settled, names_of(await store.submissions())
-
-
-async def read_with_history(
-    store: PostgresStore, folder: Path, validator: str, race: str
-) -> tuple[list[SettlementRecord], RaceRecords]:
-    """The settlements before and after a race, and what its own was made from; with the logs pulled from others."""
-    from arena.exchange.peer_logs import PeerLogStore
-    from neurons.race.log import read_race
-    from neurons.settings.inputs import held_path
-
-    settled, _ = await _settled_and_named(store, validator)
-    given = _of_race([each.settlement for each in settled], race)
-    history = [each.settlement for each in settled if each.force != "none" or each.settlement == given]
-    pulled = held_path(folder)
-    held = PeerLogStore(pulled, is_reader=True) if pulled.exists() else None
-    return history, await read_race(store, held, given)
 
 
 def _of_race(settlements: list[SettlementRecord], race: str) -> SettlementRecord:

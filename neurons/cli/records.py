@@ -81,32 +81,23 @@ command(app, has_json=False)(prove)
 _Texts = list[str] | None
 
 
-def _many(name: str, about: str) -> Any:
-    return typer.Option(name, help=f"{about} Repeatable.")
-
-
 @command(app)
 async def export(
     out: Annotated[Path, typer.Option(help="Folder to write; it must hold nothing.")],
     store: StoreFlags,
     wallet: WalletFlags,
     formats: Annotated[
-        _Texts,
-        _many("--format", "jsonl, parquet, messages, datasets, inspect or verifiers. Default: the log and Parquet."),
+        _Texts, typer.Option("--format", help="jsonl, parquet (both: default), messages, datasets, inspect, verifiers.")
     ] = None,
-    pool: Annotated[_Texts, _many("--pool", "train (default), dev, eval or never_touch.")] = None,
+    pool: Annotated[_Texts, typer.Option("--pool", help="train (default), dev, eval or never_touch.")] = None,
     from_day: Annotated[str, typer.Option(metavar="YYYY-MM-DD", help="UTC day of recording, inclusive.")] = "",
     to_day: Annotated[str, typer.Option(metavar="YYYY-MM-DD", help="UTC day of recording, inclusive.")] = "",
-    race: Annotated[_Texts, _many("--race", "Only this race.")] = None,
-    agent: Annotated[_Texts, _many("--agent", "Only this agent version id or miner hotkey.")] = None,
-    bucket: Annotated[_Texts, _many("--bucket", "product, shop or voucher.")] = None,
-    min_coefficient: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Least reasoning coefficient of the verdict.")
-    ] = 0.0,
+    race: Annotated[_Texts, typer.Option("--race", help="Only this race.")] = None,
+    agent: Annotated[_Texts, typer.Option("--agent", help="Only this agent version id or miner hotkey.")] = None,
+    bucket: Annotated[_Texts, typer.Option("--bucket", help="product, shop or voucher.")] = None,
+    min_coefficient: Annotated[float, typer.Option(min=0.0, max=1.0, help="Least coefficient of the verdict.")] = 0.0,
     agentic: Annotated[bool, typer.Option("--agentic", help="Only runs whose calls came from the model.")] = False,
-    since_cursor: Annotated[
-        Path | None, typer.Option(exists=True, help="A finished export: bring what is new since.")
-    ] = None,
+    since_cursor: Annotated[Path | None, typer.Option(exists=True, help="Bring what is new since this export.")] = None,
     arguments: Annotated[
         str,
         typer.Option(metavar="text|object", help="How `messages` show calls' arguments (FORMATS.md says which model)."),
@@ -256,9 +247,7 @@ async def serve(
 @command(app)
 def costs(
     store: StoreFlags,
-    by: Annotated[
-        Literal["race", "agent", "model", "endpoint"], typer.Option(help="One row for each of these.")
-    ] = "race",
+    by: Annotated[Literal["race", "agent", "model", "endpoint"], typer.Option(help="What a row is of.")] = "race",
 ) -> None:
     """Show what model endpoints were asked for and what it cost, faulted attempts included.
 

@@ -7,12 +7,11 @@ have the owner's login.
 from __future__ import annotations
 
 import contextlib
-import functools
 import secrets
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -45,22 +44,10 @@ OwnerDsn = Annotated[
 ]
 
 
-class OwnedServer(NamedTuple):
-    """A database as its owner sees it."""
-
-    owner_dsn: str
-    tools: PgTools
-    dsn_for: Callable[[str], str]  # makes the login role of a hotkey
-
-
 @app.command()
 def migrate(
-    owner_dsn: Annotated[
-        str, typer.Option("--owner-dsn", envvar="ARENA_OWNER_DSN", help="DSN of the database's owner; used only here.")
-    ],
-    hotkey: Annotated[
-        str, typer.Option(help="Also make the login of this validator (an ss58 address), and print its new password.")
-    ] = "",
+    owner_dsn: Annotated[str, typer.Option("--owner-dsn", envvar="ARENA_OWNER_DSN", help="The owner's DSN.")],
+    hotkey: Annotated[str, typer.Option(help="Also make this validator's login, and print its password.")] = "",
 ) -> None:
     """Bring the schema of a database to what this code needs. Safe to repeat; appends wait while it runs.
 
@@ -103,14 +90,14 @@ async def backup(
     of_node = location_of(owner_dsn, state_folder(state_dir))
     if of_node.kind == "external" and not owner_dsn:
         raise typer.BadParameter("this node's store is on a server of its own: give its --owner-dsn")
-    with _owned(owner_dsn, state_dir) as server, show_progress() as progress:
+    with _owned(owner_dsn, state_dir) as (dsn, tools, _), show_progress() as progress:
         objects = open_objects(of_node.objects) if of_node.objects else None
-        manifest = await back_up(server.owner_dsn, out, server.tools, objects=objects, progress=progress)
+        manifest = await back_up(dsn, out, tools, objects=objects, progress=progress)
     kept, rows = manifest.objects, manifest.store.rows
     lines = [f"{out}: {rows['record']} records and {rows['body']} bodies of {len(manifest.store.heads)} logs"]
     if kept.bodies:
         lines.append(f"{kept.bodies} bodies copied from {kept.location}, {kept.missing} missing there")
-    show(manifest, lines, is_indented=True)
+    show(manifest, lines)
     if manifest.objects.missing:
         raise typer.Exit(EXIT_INTEGRITY)
 
@@ -120,9 +107,7 @@ async def restore(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that `arena store backup` made.")],
     owner_dsn: OwnerDsn = "",
     state_dir: StateDirOption = None,
-    hotkey: Annotated[
-        str, typer.Option(help="Whose node the state folder is, where the backup holds several validators.")
-    ] = "",
+    hotkey: Annotated[str, typer.Option(help="Whose node it is, where the backup holds several.")] = "",
 ) -> None:
     """Restore a backup into an empty database or a new state folder, migrate it, and make the login roles again.
 
@@ -142,11 +127,9 @@ async def restore(
             raise typer.BadParameter(f"whose node? the backup holds {', '.join(held)}", param_hint="--hotkey")
     bodies = state_folder(state_dir) / "bodies"
     location = location_of(owner_dsn, bodies.parent).objects if owner_dsn else folder_location(bodies)
-    with _owned(owner_dsn, state_dir) as server, show_progress() as progress:
+    with _owned(owner_dsn, state_dir) as (dsn, tools, dsn_for), show_progress() as progress:
         objects = open_objects(location) if location else None
-        restored = await restore_store(
-            server.owner_dsn, folder, server.tools, server.dsn_for, objects=objects, progress=progress
-        )
+        restored = await restore_store(dsn, folder, tools, dsn_for, objects=objects, progress=progress)
         if not owner_dsn and (mine := hotkey or next(iter(restored.roles), "")):
             node = StoreLocation(kind="embedded", validator=mine, dsn=restored.roles[mine], objects=restored.objects)
             write_location(state_folder(state_dir), node)
@@ -154,7 +137,7 @@ async def restore(
     rows, heads = restored.manifest.store.rows, restored.manifest.store.heads
     lines = [f"{rows['record']} records of {len(heads)} logs are back"]
     lines += [f"{name}  {dsn}" if owner_dsn else name for name, dsn in restored.roles.items()]
-    show({"manifest": restored.manifest, "objects": restored.objects, "roles": shown}, lines, is_indented=True)
+    show({"manifest": restored.manifest, "objects": restored.objects, "roles": shown}, lines)
 
 
 @command(app)
@@ -192,29 +175,27 @@ async def archive(
 
 
 @contextlib.contextmanager
-def _owned(owner_dsn: str, state_dir: Path | None) -> Iterator[OwnedServer]:
-    """The server of a DSN, or that of a state folder, which runs while the block does."""
+def _owned(owner_dsn: str, state_dir: Path | None) -> Iterator[tuple[str, PgTools, Callable[[str], str]]]:
+    """The server of a DSN, or that of a state folder, which runs while the block does: its owner's DSN, its tools, and
+    what makes the login role of a hotkey."""
     if owner_dsn:
         from arena.store.backups import own_tools
-        from arena.store.connect import server_major
+        from arena.store.connect import login_dsn, server_major
+        from arena.store.schema import provision_validator, role_of
 
-        yield OwnedServer(owner_dsn, own_tools(server_major(owner_dsn)), functools.partial(_provisioned, owner_dsn))
+        def dsn_for(hotkey: str) -> str:
+            """Of a role that is made or, without a password, that exists and keeps its own."""
+            password = secrets.token_urlsafe(24)
+            is_keyed = provision_validator(owner_dsn, hotkey, password, is_rekeying=False)
+            return login_dsn(owner_dsn, role_of(hotkey), password if is_keyed else None)
+
+        yield owner_dsn, own_tools(server_major(owner_dsn)), dsn_for
         return
     from arena.store.backups import PgTools
     from arena.store.embedded import start_embedded
 
     server = start_embedded(state_folder(state_dir))
     try:
-        yield OwnedServer(server.owner_dsn, PgTools(*server.tools), server.dsn_for)
+        yield server.owner_dsn, PgTools(*server.tools), server.dsn_for
     finally:
         server.stop()
-
-
-def _provisioned(owner_dsn: str, hotkey: str) -> str:
-    """The DSN of a login role that is made or, without a password, that exists and keeps its own."""
-    from arena.store.connect import login_dsn
-    from arena.store.schema import provision_validator, role_of
-
-    password = secrets.token_urlsafe(24)
-    is_keyed = provision_validator(owner_dsn, hotkey, password, is_rekeying=False)
-    return login_dsn(owner_dsn, role_of(hotkey), password if is_keyed else None)

@@ -51,13 +51,11 @@ class ChainFlags:
 
     url: Annotated[
         list[str] | None,
-        typer.Option(help="A validator's door, http://host:port; repeatable. Default: those the chain names."),
+        typer.Option(help="A door, http://host:port. Default: those on chain."),
     ] = None
     netuid: Annotated[str, typer.Option(help="The subnet.", metavar="INTEGER")] = ""
     network: NetworkOption = ""
-    state_dir: Annotated[
-        str, typer.Option(help="With network local: the validator's folder, where the chain lies.")
-    ] = ""
+    state_dir: Annotated[str, typer.Option(help="With network local: the validator's folder with the chain.")] = ""
     config: Annotated[Path | None, typer.Option(help="TOML file of settings.")] = None
 
     def settings(self, **more: str) -> Settings:
@@ -184,9 +182,7 @@ async def commit(
     agent: AgentFile,
     key: KeyFlags,
     chain: ChainFlags,
-    again: Annotated[
-        bool, typer.Option("--again", help="Commit anew where this commitment stands: after a cooldown.")
-    ] = False,
+    again: Annotated[bool, typer.Option("--again", help="Commit anew where this one stands.")] = False,
     register: _Register = False,
     policy: _Policy = "",
 ) -> None:

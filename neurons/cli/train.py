@@ -41,12 +41,11 @@ def say_device(work: str) -> None:
         typer.echo(f"warning: {device.warning}", err=True)
 
 
-@contextlib.contextmanager
-def open_teacher(plan: Recipe) -> Iterator[Upstream]:
+def open_teacher(plan: Recipe) -> Upstream:
     """The recipe's teacher: an endpoint, or the scripted model. Raises ArenaError U3001 for none."""
     if not plan.teacher:
         raise ArenaError("U3001", "the recipe names no teacher")
-    yield open_endpoint("teacher", plan.teacher, by_sdk=True)
+    return open_endpoint("teacher", plan.teacher, by_sdk=True)
 
 
 # of a corpus, and of the problem files, that are not there; a partition deals 60 problems to `dev`
@@ -63,12 +62,10 @@ def train(
     recipe: Annotated[Path, typer.Option(help="TOML file of the run.", exists=True, dir_okay=False)],
     bench_flags: BenchFlags,
     leaks: LeakFlags,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the run; an unfinished one goes on. Not for --dry-run.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; an unfinished one goes on.")] = None,
     tiny_model: Annotated[
         bool,
-        typer.Option("--tiny-model", help="Make the recipe's model where it is missing: 0.2 million random weights."),
+        typer.Option("--tiny-model", help="Make a model of 0.2 million random weights."),
     ] = False,
     cluster: ClusterOption = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, its memory and time.")] = False,

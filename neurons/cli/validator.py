@@ -139,9 +139,7 @@ def validator(
 @command(app)
 def status(
     state_dir: StateDirOption = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", help="The node's TOML file, which names its folder.")
-    ] = None,
+    config: Annotated[Path | None, typer.Option("--config", help="The node's TOML file; it names its folder.")] = None,
 ) -> None:
     """Show how the validator of a state folder is doing, whether or not it runs.
 

@@ -22,9 +22,8 @@ from arena.export.files import MANIFEST, bring_export, is_location, read_manifes
 from arena.export.model import LogRange
 from arena.records.log import Checkpoint, read_checkpoint, require_anchor
 from arena.records.model import StoredCheckpoint
-from foundation.durable_files import coded
 from foundation.errors import ArenaError, printable
-from neurons.cli.options import MESSAGE_NOT_FOUND, ClusterOption, StoreFlags, ValidatorOption, find_record, state_folder
+from neurons.cli.options import MESSAGE_NOT_FOUND, ClusterOption, StoreFlags, ValidatorOption, find_record
 from neurons.cli.presenter import EXIT_INTEGRITY, EXIT_USAGE, is_json, show, show_progress
 
 if TYPE_CHECKING:
@@ -38,17 +37,11 @@ DEFECTS_SHOWN = 10
 
 def verify(
     store: StoreFlags,
-    export: Annotated[
-        str | None, typer.Option(help="Check an export, without a store: a folder, or s3://bucket/prefix.")
-    ] = None,
-    checkpoint: Annotated[
-        list[Path] | None, typer.Option(help="A signed checkpoint the log must contain. Repeatable.")
-    ] = None,
+    export: Annotated[str | None, typer.Option(help="Check an export: a folder, or s3://bucket/prefix.")] = None,
+    checkpoint: Annotated[list[Path] | None, typer.Option(help="Signed checkpoint that the log must contain.")] = None,
     chain: Annotated[str, typer.Option(help="Compare anchors with this network: local, finney, test, a URL.")] = "",
     netuid: Annotated[int, typer.Option(min=0, help="The subnet on --chain.")] = NETUID,
-    processes: Annotated[
-        int | None, typer.Option(min=0, help="Processes that verify; 0: only this one. Default: cores.")
-    ] = None,
+    processes: Annotated[int | None, typer.Option(min=0, help="Processes; 0: only this one. Default: cores.")] = None,
     cluster: ClusterOption = "",
 ) -> None:
     """Check every signature, hash, link, body and reference of every log this login may read.
@@ -67,7 +60,12 @@ def verify(
     """
     if cluster and export is None:
         raise typer.BadParameter("a store is verified where it is; give --export", param_hint="--cluster")
-    subtensor = _subtensor(chain, netuid, store.state_dir)
+    from arena.chain.opening import open_subtensor
+    from neurons.settings.inputs import unix_ms
+
+    subtensor = None
+    if chain:
+        subtensor = open_subtensor(chain, netuid=netuid, state_dir=store.folder, now_ms=unix_ms)
     if export is not None:
         if is_location(export):
             with show_progress() as progress:
@@ -94,13 +92,11 @@ def verify(
 
 
 async def prove(
-    which: Annotated[
-        str, typer.Argument(metavar="SEQ|ID", help="Record number, or beginning of a record, body or attempt id.")
-    ],
+    which: Annotated[str, typer.Argument(metavar="SEQ|ID", help="Record number, or beginning of an id.")],
     store: StoreFlags,
     out: Annotated[Path, typer.Option(help="File to write the proof to.")],
     older: Annotated[
-        Path | None, typer.Option("--from", help="An older signed checkpoint: prove that nothing in it was changed.")
+        Path | None, typer.Option("--from", help="An older checkpoint: prove that none of it changed.")
     ] = None,
     content: Annotated[Path | None, typer.Option(help="Also write the record's content here, byte for byte.")] = None,
     validator: ValidatorOption = "",
@@ -114,7 +110,7 @@ async def prove(
     from arena.records.proof import encode_proof
     from arena.records.proof import prove as prove_record
 
-    older_note = _read_note(older) if older else ""
+    older_note = older.read_bytes().decode(errors="replace") if older else ""
     async with store.open() as log:
         found = await find_record(log, which, validator)
         if found is None:
@@ -233,25 +229,8 @@ async def _verify(
 
 
 def _read_points(paths: list[Path]) -> list[Checkpoint]:
-    """The signed checkpoints of these files. Raises ArenaError V2050 for one that its validator did not sign, V2027 for
-    a file that can't be read."""
-    return [read_checkpoint(_read_note(path), verify_signature) for path in paths]
-
-
-def _read_note(path: Path) -> str:
-
-    with coded(path, "V2027"):
-        return path.read_bytes().decode(errors="replace")
-
-
-def _subtensor(chain: str, netuid: int, state_dir: Path | None) -> Subtensor | None:
-    from arena.chain.opening import open_subtensor
-
-    if not chain:
-        return None
-    from neurons.settings.inputs import unix_ms
-
-    return open_subtensor(chain, netuid=netuid, state_dir=state_folder(state_dir), now_ms=unix_ms)
+    """The signed checkpoints of these files. Raises ArenaError V2050 for one not signed by its validator, OSError."""
+    return [read_checkpoint(path.read_bytes().decode(errors="replace"), verify_signature) for path in paths]
 
 
 def report_lines(report: VerifyReport) -> Iterator[str]:

@@ -192,9 +192,7 @@ def view(
     ] = "",
     trace: Annotated[str, typer.Option(help="Of several, the one with this problem id or number.")] = "",
     is_whole: Annotated[bool, typer.Option("--whole", help="Fold no result and cut no text.")] = False,
-    is_as_judged: Annotated[
-        bool, typer.Option("--as-judged", help="Print the text that a judge is shown, and nothing else.")
-    ] = False,
+    is_as_judged: Annotated[bool, typer.Option("--as-judged", help="Print only what a judge is shown.")] = False,
     validator: ValidatorOption = "",
     catalogue: CatalogueOption = None,
 ) -> None:

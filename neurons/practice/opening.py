@@ -26,7 +26,7 @@ TIMEOUT_MS = 120_000
 class Choice:
     """Which problems an agent is run on, and what answers them: options of `arena run`."""
 
-    problem: Annotated[list[str] | None, typer.Option(help="Only this problem id; may be given again.")] = None
+    problem: Annotated[list[str] | None, typer.Option(help="Only this problem id.")] = None
     problems: Annotated[
         Path | None, typer.Option(help="Problem file, or s1, s2, s3 as in qualifying; else the policy's suite.")
     ] = None

@@ -14,7 +14,6 @@ stands on is made again, and a finished row never.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import signal
 import time
@@ -121,7 +120,7 @@ class Study:
             named = read_problems(Path(recipe.data.problems).read_bytes().splitlines())
             require_train_pool((problem.problem_id for problem in named), bench.train_ids)
             bench = dataclasses.replace(bench, problems=named)
-        run_stage(recipe, folder, bench, open_teacher=lambda recipe: contextlib.nullcontext(ScriptedUpstream()))
+        run_stage(recipe, folder, bench, open_teacher=lambda recipe: ScriptedUpstream())
 
     def _result(self, label: str, asked: list[Measurement], run: Path | None) -> RowResult:
         files = (self.folder / "reports" / f"{one.name}.json" for one in asked)

@@ -57,7 +57,7 @@ def test_what_was_made_is_solvable_clear_and_apart(documents, bank):
 
 def partition(tmp_path: Path, bank: Path, *more: object):
     out = tmp_path / "bank" / "partition.json"
-    return out, run("partition", bank, "--out", out, "--eval", "2,2,2", "--dev", "1,1,1", *KEY, *more)
+    return out, run("partition", bank, "--out", out, "--eval", 2, 2, 2, "--dev", 1, 1, 1, *KEY, *more)
 
 
 def test_a_bank_is_partitioned_sealed_stocked_and_opens_round_by_round(tmp_path, bank, documents):

@@ -43,9 +43,7 @@ from tests.training.labelled import (
 )
 from training.corpus.building import (
     Filtered,
-    Mix,
     ablations,
-    mix,
 )
 from training.corpus.duplicates import (
     Likeness,
@@ -301,26 +299,6 @@ def test_a_source_that_changed_between_the_readings_is_noticed(traces: list[Trac
         with pytest.raises(ArenaError) as caught:
             list(kept_rows([Stored(changed)], selection.appraised, selection.decisions[0]))
         assert caught.value.failure.code == "V2027"
-
-
-_BUCKETS = ("product", "shop", "voucher")
-
-
-@given(
-    st.integers(1, 60), st.integers(1, 60), st.sampled_from([5_000, 7_000, 3_333]), st.integers(1, 3), st.integers(0, 5)
-)
-def test_the_shares_hold_to_within_a_row_and_no_row_stands_more_often_than_it_may(
-    first: int, second: int, share_e4: int, times: int, seed: int
-) -> None:
-    parts = {
-        is_corpus: [(str(number), _BUCKETS[number % 3]) for number in range(count)]
-        for is_corpus, count in ((True, first), (False, second))
-    }
-    drawn = mix(parts[True], parts[False], Mix(corpus_share_e4=share_e4, voucher_times=times, seed=seed))
-    from_corpus = sum(is_corpus for is_corpus, _ in drawn)
-    assert abs(from_corpus * 10_000 - share_e4 * len(drawn)) <= 10_000
-    for (is_corpus, index), copies in Counter(drawn).items():
-        assert copies <= (times if parts[is_corpus][index][1] == "voucher" else 1)
 
 
 KEY = bytes(range(32))

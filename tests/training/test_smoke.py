@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -160,13 +159,13 @@ def test_a_run_does_not_go_on_from_another_parent_than_it_began_from(place: Path
 
     bench = replace(stock.bench, progress=kill)
     with pytest.raises(Killed):
-        run_stage(parse_recipe(text), out, bench, open_teacher=lambda _: nullcontext(ScriptedUpstream()))
+        run_stage(parse_recipe(text), out, bench, open_teacher=lambda _: ScriptedUpstream())
     assert (out / "episodes.jsonl").exists()
     told = msgspec.json.decode((parent / "lineage.json").read_bytes(), type=RunLineage)  # of the same training anew
     anew = msgspec.structs.replace(told, versions=msgspec.structs.replace(told.versions, code_commit="another"))
     (parent / "lineage.json").write_bytes(msgspec.json.encode(anew))
     with pytest.raises(ArenaError, match="was begun from") as wrong:
-        run_stage(parse_recipe(text), out, stock.bench, open_teacher=lambda _: nullcontext(ScriptedUpstream()))
+        run_stage(parse_recipe(text), out, stock.bench, open_teacher=lambda _: ScriptedUpstream())
     assert wrong.value.failure.code == "V2166" and str(parent) in wrong.value.failure.detail
     assert "new folder" in str(wrong.value) and exit_code(wrong.value) == EXIT_INTEGRITY
 

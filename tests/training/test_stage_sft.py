@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
+from problems.model import BUCKETS
 from tests.training.engine_settings import KEPT, settings_in_force
 from tests.training.stage_runs import die_in_sft, lines_of, require_killed, run_sft
 from tests.training.stock import Stock
+from training.model import TokenRow
 from training.models.render import masked_runs
 from training.recipe import parse_recipe
 from training.run import CHECKPOINT
-from training.stages.pipeline import by_step, rows_of_traces
+from training.stages.pipeline import TokenRows, blend, by_step, rows_of_traces
 
 
 @pytest.mark.parametrize(("steps", "killed_in"), [(6, 5), (0, 9)], ids=["steps", "second epoch"])
@@ -88,3 +93,23 @@ def test_steps_of_a_row_are_its_turns_each_with_everything_before_it(stock: Stoc
         source = next(row for row in whole.rows if step.trace_id.startswith(row.trace_id))
         assert source.token_ids[: len(step.token_ids)] == step.token_ids
         assert step.mask.index(1) == step.prompt_length and step.mask[-1] == 1
+
+
+@given(
+    st.integers(1, 60), st.integers(1, 60), st.sampled_from([5_000, 7_000, 3_333]), st.integers(1, 3), st.integers(0, 5)
+)
+def test_the_shares_hold_to_within_a_row_and_no_row_stands_more_often_than_it_may(
+    first: int, second: int, share_e4: int, times: int, seed: int
+) -> None:
+    corpus, rollouts = (
+        tuple(
+            TokenRow(trace_id=f"{name}{n}", token_ids=(), mask=(), prompt_length=0, bucket=BUCKETS[n % 3])
+            for n in range(count)
+        )
+        for name, count in (("corpus", first), ("rollouts", second))
+    )
+    parts = (TokenRows(rows=rows, dropped={}) for rows in (corpus, rollouts))
+    drawn = blend(*parts, corpus_share_e4=share_e4, voucher_times=times, seed=seed).rows
+    assert abs(sum(row in corpus for row in drawn) * 10_000 - share_e4 * len(drawn)) <= 10_000
+    for row, copies in Counter(drawn).items():
+        assert copies <= (times if row.bucket == "voucher" else 1)

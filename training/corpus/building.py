@@ -44,7 +44,6 @@ from foundation.errors import ArenaError
 from foundation.executors import HERE, Executor
 from foundation.long_work import Progress, no_progress
 from harness.chat import ChatMessage, chat_of, message_of
-from problems.model import Bucket
 from training.corpus.duplicates import Spool, sorted_on_disk
 from training.corpus.exports import export_shards, open_export
 from training.corpus.foreign import foreign_shards
@@ -519,43 +518,3 @@ def write_filtered(
     except sqlite3.Error as wrong:
         raise ArenaError("V2027", f"{out}: {wrong}") from None
     return tuple(built)
-
-
-WHOLE_E4 = 10_000
-
-
-class Mix(msgspec.Struct, frozen=True, kw_only=True):
-    """A mixing recipe. `corpus_share_e4` of the rows come from the corpus, the rest from the rollouts."""
-
-    corpus_share_e4: int = 5_000  # 7_000 for 70/30
-    voucher_times: int = 3
-    seed: int = 0
-
-
-MixRow = tuple[str, Bucket | None]  # a row to be mixed: a key of its own in its part, and its bucket
-Draw = tuple[bool, int]  # a row of the mix: whether it is the corpus', and its index there
-
-
-def mix(corpus: Sequence[MixRow], rollouts: Sequence[MixRow], recipe: Mix) -> tuple[Draw, ...]:
-    """The rows to train on, shuffled by the seed: the largest mix of the recipe's shares, to within one row. None where
-    a part that is to have a share has no rows."""
-    parts = (_copies("corpus", corpus, recipe), _copies("rollouts", rollouts, recipe))
-    shares = (recipe.corpus_share_e4, WHOLE_E4 - recipe.corpus_share_e4)
-    total = min(len(part) * WHOLE_E4 // share for part, share in zip(parts, shares, strict=True) if share)
-    from_corpus = total * shares[0] // WHOLE_E4
-    taken = [*parts[0][:from_corpus], *parts[1][: total - from_corpus]]
-    return tuple(draw for _, draw in sorted(taken, key=lambda one: _lot(recipe.seed, "order", one[0])))
-
-
-def _copies(part: str, rows: Sequence[MixRow], recipe: Mix) -> list[tuple[str, Draw]]:
-    """Every copy of every row with its name, in the order in which they are drawn."""
-    copies = [
-        (f"{part} {key} {copy}", (part == "corpus", index))
-        for index, (key, bucket) in enumerate(rows)
-        for copy in range(recipe.voucher_times if bucket == "voucher" else 1)
-    ]
-    return sorted(copies, key=lambda one: _lot(recipe.seed, "draw", one[0]))
-
-
-def _lot(seed: int, purpose: str, name: str) -> bytes:
-    return hashlib.sha256(f"{seed} {purpose} {name}".encode()).digest()

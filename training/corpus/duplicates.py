@@ -245,22 +245,14 @@ _BAND_SALT = np.random.default_rng(_SEED + 1).integers(0, 2**63, _BANDS, np.uint
 _MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
 
 
-class _WordHashes(dict[str, int]):
-    """64-bit hashes of words, remembered: the common ones come early."""
-
-    def __missing__(self, word: str) -> int:
-        data = word.encode("utf-8", "surrogatepass")
-        value = zlib.crc32(data) << 32 | zlib.crc32(data, 0x5EED)
-        if len(self) < 1 << 16:
-            self[word] = value
-        return value
-
-
-_WORD_HASHES = _WordHashes()
+@functools.lru_cache(maxsize=1 << 16)  # the common ones are met again and again
+def _hash(word: str) -> int:
+    data = word.encode("utf-8", "surrogatepass")
+    return zlib.crc32(data) << 32 | zlib.crc32(data, 0x5EED)
 
 
 def _hashes(words: Sequence[str]) -> _Words:
-    return np.fromiter(map(_WORD_HASHES.__getitem__, words), np.uint64, len(words))
+    return np.fromiter(map(_hash, words), np.uint64, len(words))
 
 
 def _digest(values: _Words, hashes: int) -> bytes:

@@ -164,9 +164,7 @@ def is_paired(messages: Sequence[Message]) -> bool:
         while index < len(messages) and messages[index].role == "tool":
             index += 1
         answers = messages[first:index]
-        if [call.id for call in message.calls] == [answer.call_id for answer in answers]:
-            continue
-        if Counter(call.id for call in message.calls) != Counter(answer.call_id for answer in answers):
+        if sorted(call.id for call in message.calls) != sorted(answer.call_id for answer in answers):
             return False
     return True
 
@@ -430,16 +428,12 @@ def _titles(trace: Trace, ids: Sequence[str]) -> tuple[str, ...]:
     wanted, titles = set(ids), dict[str, None]()
     for message in trace.messages:
         if message.role == "tool" and any(one in message.content for one in wanted):
-            for product in _products(message.content):
+            try:
+                products = objects_in(msgspec.json.decode(message.content))
+            except (msgspec.DecodeError, RecursionError):
+                continue
+            for product in products:
                 one, title = product.get("product_id"), product.get("title")
                 if isinstance(one, str) and one in wanted and isinstance(title, str):
                     titles[title] = None
     return tuple(titles)
-
-
-def _products(content: str) -> Iterator[dict[str, object]]:
-    """The objects of a result, however deep lists of them lie."""
-    try:
-        return objects_in(msgspec.json.decode(content))
-    except (msgspec.DecodeError, RecursionError):
-        return iter(())

@@ -33,6 +33,7 @@ from harness.inference.reply import arguments_text
 from harness.sandbox.port import EpisodeOver, GuestCallError, GuestExit, GuestJob, Host, SandboxLevel
 from harness.trace import Completion, EmittedCall, EvaluationBody, ToolCall
 from problems.model import OutcomeScore, Problem
+from training.corpus.gates import RECOMMEND, recommended_ids
 from training.model import Decode, EpisodeResult, EpisodeSpend, Rollout, RolloutTurn, Sampler
 from training.models.render import Qwen3Codec
 
@@ -185,7 +186,6 @@ def _message(plain: dict[str, Any]) -> Message:
 
 
 AXES = ("title", "price", "service", "sku", "attribute")
-RECOMMEND = "recommend_product"
 _UNIT = 10_000
 
 
@@ -336,20 +336,9 @@ def hallucinated_ids(body: EvaluationBody) -> int:
     invented: set[str] = set()
     for event in body.events:
         if isinstance(event, ToolCall):
-            invented |= {product for product in _named_ids(event.arguments) if product not in seen}
+            invented |= {*recommended_ids(event.arguments, is_strict=False)} - seen
             seen |= {found.product_id for found in event.surfaced}
     return len(invented)
-
-
-def _named_ids(arguments: str) -> set[str]:
-    """Product ids in a call's arguments, in the tools' own spellings."""
-    try:
-        fields = json.loads(arguments)
-    except ValueError:
-        return set()
-    named = fields.get("product_ids", fields.get("product_id", "")) if isinstance(fields, dict) else ""
-    listed = named if isinstance(named, list) else str(named).split(",")
-    return {str(product).strip() for product in listed} - {""}
 
 
 _Item = TypeVar("_Item")

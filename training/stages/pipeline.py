@@ -7,12 +7,11 @@ goes on. A guard that fires leaves a checkpoint that says so.
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import hashlib
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from msgspec.structs import replace
 from foundation.canonical import content_hash, file_sha256, text_hash
 from foundation.errors import ArenaError
 from harness.inference.port import Upstream
-from training.corpus.building import Mix, mix, read_lineage, read_rows
+from training.corpus.building import read_lineage, read_rows
 from training.corpus.model import CorpusPool, Trace, TraceFacts, TraceSource, assemble_trace
 from training.guards import emission_rate, require_context, require_exact_masks, require_train_pool
 from training.model import Sampler, TokenRow, TrainingStage, UnfitRowError
@@ -122,16 +121,29 @@ def by_step(rows: TokenRows) -> TokenRows:
     return TokenRows(rows=tuple(steps), dropped=rows.dropped)
 
 
-def blend(corpus: TokenRows, rollouts: TokenRows, recipe: Mix) -> TokenRows:
-    """Rows of both parts in the recipe's shares and order (`training.corpus.building`; paper B.3 and B.4)."""
-    first, second = (
-        [(f"{row.trace_id}/{place}", row.bucket) for place, row in enumerate(part.rows)] for part in (corpus, rollouts)
-    )
-    parts = {True: corpus.rows, False: rollouts.rows}
-    return TokenRows(
-        rows=tuple(parts[is_corpus][index] for is_corpus, index in mix(first, second, recipe)),
-        dropped=dict(Counter(corpus.dropped) + Counter(rollouts.dropped)),
-    )
+def blend(corpus: TokenRows, rollouts: TokenRows, *, corpus_share_e4: int, voucher_times: int, seed: int) -> TokenRows:
+    """Rows of both parts, so many ten-thousandths of them the corpus', each of a voucher several times, shuffled by the
+    seed: the largest mix of these shares, to within one row; none where a part has none (paper B.3 and B.4)."""
+
+    def lot(purpose: str, name: str) -> bytes:
+        return hashlib.sha256(f"{seed} {purpose} {name}".encode()).digest()
+
+    def copies(part: str, rows: Sequence[TokenRow]) -> list[tuple[str, TokenRow]]:
+        """Every copy of every row with its name, in the order in which they are drawn."""
+        named = [
+            (f"{part} {row.trace_id}/{place} {copy}", row)
+            for place, row in enumerate(rows)
+            for copy in range(voucher_times if row.bucket == "voucher" else 1)
+        ]
+        return sorted(named, key=lambda one: lot("draw", one[0]))
+
+    first, second = copies("corpus", corpus.rows), copies("rollouts", rollouts.rows)
+    shares = ((first, corpus_share_e4), (second, 10_000 - corpus_share_e4))
+    total = min(len(part) * 10_000 // share for part, share in shares if share)
+    count = total * corpus_share_e4 // 10_000
+    taken = sorted([*first[:count], *second[: total - count]], key=lambda one: lot("order", one[0]))
+    dropped = dict(Counter(corpus.dropped) + Counter(rollouts.dropped))
+    return TokenRows(rows=tuple(row for _, row in taken), dropped=dropped)
 
 
 def trace_of(line: EpisodeLine) -> Trace:
@@ -188,7 +200,7 @@ PARENTS: dict[TrainingStage, tuple[TrainingStage | None, ...]] = {
     "grpo": ("teacher", "sft"),  # the paper's starts from teacher
 }
 
-OpenTeacher = Callable[[Recipe], AbstractContextManager[Upstream]]
+OpenTeacher = Callable[[Recipe], Upstream]
 
 
 def run_stage(
@@ -299,11 +311,11 @@ class _StageRun:
         """With the corpus in the recipe's shares; alone where the recipe names no corpus."""
         data = self.recipe.data
         share_e4 = round(10_000 * (1 - data.rollout_share)) if data.corpus else 0
-        mix = Mix(corpus_share_e4=share_e4, voucher_times=data.voucher_times, seed=self.recipe.seed)
         corpus = self._corpus(data.corpus)
         if share_e4 and not corpus.rows:
             raise ArenaError("V2124", f"no row of {', '.join(data.corpus)} can be learnt from: {corpus.dropped}")
-        return blend(corpus, rows, mix)
+        times, seed = data.voucher_times, self.recipe.seed
+        return blend(corpus, rows, corpus_share_e4=share_e4, voucher_times=times, seed=seed)
 
     def _made(self) -> tuple[EpisodeLine, ...]:
         """The run's own episodes, of the recipe's teacher or sampler, else of its parent: made by the first process,
@@ -313,19 +325,18 @@ class _StageRun:
         if self.run.processes.is_first:
             jobs, report = jobs_of(self.bench.problems, samples, recipe.seed), self.run.progress
             require_train_pool((job.problem.problem_id for job in jobs), self.bench.train_ids)
-            with contextlib.ExitStack() as stack:
-                run = self.run_jobs or self._runner(stack)
-                EpisodeFile(path).collect(jobs, run, report and functools.partial(report, phase))
+            run = self.run_jobs or self._runner()
+            EpisodeFile(path).collect(jobs, run, report and functools.partial(report, phase))
         self.run.processes.wait()
         return EpisodeFile(path).lines()
 
-    def _runner(self, stack: contextlib.ExitStack) -> RunJobs:
+    def _runner(self) -> RunJobs:
         """What runs episodes in this process."""
         recipe = self.recipe
         decoding: dict[str, Any] = {"decode": recipe.decode, "parallel": recipe.parallel}
         if recipe.stage == "teacher" or recipe.teacher:
-            upstream = stack.enter_context(self.open_teacher(recipe))
-            return functools.partial(self.bench.ask_all, upstream=upstream, model=recipe.teacher_model, **decoding)
+            decoding |= {"upstream": self.open_teacher(recipe), "model": recipe.teacher_model}
+            return functools.partial(self.bench.ask_all, **decoding)
         sampler: Sampler | None = outside_sampler(recipe, self.codec)
         if sampler is None:
             model, version = open_parent(recipe)
