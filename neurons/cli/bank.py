@@ -308,10 +308,10 @@ def sign_suite(
     problems, release = read_file(path), decode_accepted(titles.read_bytes())
     products = {product.product_id: product for product in products_in(catalogue)}
     checks = [check_solvable(problem, products.get, release) for problem in problems]
-    if unusable := [check for check in checks if not check.is_usable]:
-        for check in unusable:
-            said = f"{check.failure.code} {check.failure.detail}" if check.failure else "not usable"
-            typer.echo(f"{check.problem_id}: {said}", err=True)
+    for check in checks:
+        if check.failure:
+            typer.echo(f"{check.problem_id}: {check.failure.code} {check.failure.detail}", err=True)
+    if not all(check.is_usable for check in checks):
         raise typer.Exit(EXIT_FAILED)
     signer = wallet.open()
     recipe = CatalogueRecipe(

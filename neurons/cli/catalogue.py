@@ -118,14 +118,11 @@ def serve(
 
 
 def _index_facts(folder: Path, manifest: IndexManifest | LuceneManifest) -> dict[str, Any]:
-    own = manifest.content
+    own = {name: getattr(manifest.content, name, None) for name in ("format", "documents", "terms", "postings")}
     return {
         "path": str(folder),
         "content_sha256": manifest.content_sha256,
-        "format": own.format,
-        "documents": own.documents,
-        "terms": getattr(own, "terms", None),
-        "postings": getattr(own, "postings", None),
+        **own,
         "bytes": sum(entry.size for entry in manifest.files),
         "blank_dropped": manifest.blank_dropped,
         "malformed": manifest.malformed,
@@ -135,10 +132,6 @@ def _index_facts(folder: Path, manifest: IndexManifest | LuceneManifest) -> dict
 
 
 def _show(facts: dict[str, Any]) -> None:
-    rows: list[tuple[str, object]] = []
-    for name, value in facts.items():
-        if isinstance(value, list):
-            rows += [(name, line) for line in value]
-        else:
-            rows.append((name, f"{value:,}" if type(value) is int and name != "seed" else value))
+    each = ((name, one) for name, value in facts.items() for one in (value if isinstance(value, list) else [value]))
+    rows = ((name, f"{one:,}" if type(one) is int and name != "seed" else one) for name, one in each)
     show(facts, field_lines(rows, 15))

@@ -130,8 +130,8 @@ def build(
     arms = building.arms_of(plan, ablation or ())
     guard = leaks.guard(catalogue, plan.pool)
     known = None if catalogue is None else frozenset(open_catalogue(catalogue).product_ids())
-    if tokenizer is not None:
-        tokenizer = (tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer).absolute()
+    if tokenizer is not None and tokenizer.is_dir():
+        tokenizer /= "tokenizer.json"
     places = _brought(exports or [], state_folder(state_dir) / "exports")
     records = sum(read_manifest(folder).trajectories for folder in places)
     executor = context.with_resource(open_executor(cluster, workers, records, state_dir=state_dir))
@@ -146,14 +146,13 @@ def build(
             locations=places,
         )
         sources = with_rewrites(sources, rewritten or (), distilled_prompt())
-        task = selection.Task(arms=(plan,), tokenizer=tokenizer, known_ids=known)
+        task = selection.Task(arms=(plan,), tokenizer=tokenizer and tokenizer.absolute(), known_ids=known)
         filtered = building.filter_sources(sources, task, arms, guard, executor=executor, progress=progress)
-    empty = {arm.name: one for arm, one in zip(filtered.arms, filtered.funnels, strict=True) if not one.kept}
-    if empty:  # nothing is written then (V2147)
-        show({"built": [], "funnels": empty}, [_funnel_text(next(iter(empty.values())))])
-    with show_progress() as bar:
+        empty = {arm.name: one for arm, one in zip(filtered.arms, filtered.funnels, strict=True) if not one.kept}
+        if empty:  # nothing is written then (V2147)
+            show({"built": [], "funnels": empty}, [_funnel_text(next(iter(empty.values())))])
         made = {"partition_sha256": guard.partition_sha256, "code_commit": code_commit()}
-        built = building.write_filtered(filtered, out, guard, **made, executor=executor, progress=bar)
+        built = building.write_filtered(filtered, out, guard, **made, executor=executor, progress=progress)
     show({"built": built}, _built_lines(built))
 
 

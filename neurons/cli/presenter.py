@@ -5,12 +5,11 @@ Exit codes: 0 ok, 1 the thing tested failed, 2 usage, 3 environment not ready, 4
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import typer
@@ -18,9 +17,6 @@ import typer
 from foundation.codes import Owner
 from foundation.errors import ArenaError
 from foundation.long_work import Progress, no_progress
-
-if TYPE_CHECKING:
-    from arena.view.page import StyledLine
 
 EXIT_FAILED, EXIT_USAGE, EXIT_NOT_READY, EXIT_INTEGRITY = 1, 2, 3, 4
 EXIT_INTERRUPTED = 130  # the shell's own convention
@@ -38,18 +34,6 @@ _BY_EXIT = {
     EXIT_INTEGRITY: "P4010 V2050 V2080 V2095 V2099 V2166",
 }
 _BY_CODE = {code: exit_code for exit_code, codes in _BY_EXIT.items() for code in codes.split()}
-
-
-_WIDEST = 100  # columns of a trace
-_STYLES: dict[str, dict[str, Any]] = {
-    "heading": {"bold": True},
-    "good": {"fg": "green"},
-    "bad": {"fg": "red"},
-    "soft": {"dim": True},
-    "call": {"fg": "cyan"},
-    "mark": {"fg": "yellow"},
-    "plain": {},
-}
 
 
 _IS_JSON = ContextVar("is_json", default=False)  # whether the command that runs was given --json
@@ -95,16 +79,6 @@ def field_lines(fields: Iterable[tuple[str, object]], width: int) -> Iterator[st
     """One line a field: its name, filled up to `width` characters, and its value."""
     for name, value in fields:
         yield f"{name:<{width}} {value}"
-
-
-def text_width() -> int:
-    """Columns that running text may fill."""
-    return min(_WIDEST, shutil.get_terminal_size((80, 24)).columns)
-
-
-def styled(lines: Iterable[StyledLine]) -> Iterator[str]:
-    """Lines in the colours of what they are."""
-    return (typer.style(line.text, **_STYLES[line.style]) for line in lines)
 
 
 def table_text(

@@ -84,9 +84,17 @@ def show_race(
     settled, names = store.run(lambda logs: _settled_and_named(logs, validator))
     found = _of_race([each.settlement for each in settled], race)
     (whole,) = [each for each in settled if each.settlement is found]
+    force = []
+    if whole.force == "none":
+        force = ["in force: nothing, since no quorum settled alike; this is this validator's word"]
+    elif whole.force == "adopted":
+        own = f"; this validator's own differs in {', '.join(whole.differing)}" if whole.differing else ""
+        if whole.differing is None:
+            own = "; this validator has none of its own, and its log says what was lacking (`no settlement of ours`)"
+        force = [f"in force: this settlement, adopted from the other validators{own}"]
     lines = [
         f"{found.race_id}  {found.state}  {found.reason}".rstrip(),
-        *filter(None, [_force_line(whole)]),
+        *force,
         f"policy {found.policy_sha256[:16]}  blocks {found.closing_block} to {found.settling_block}",
         f"{len(found.drawn)} problems drawn with round {found.beacon_round}, {len(found.void)} void",
     ]
@@ -194,17 +202,6 @@ def _of_race(settlements: list[SettlementRecord], race: str) -> SettlementRecord
             return settlement
     known = ", ".join(settlement.race_id for settlement in settlements[-5:]) or "none yet"
     raise typer.BadParameter(f"{race} is not settled; the latest settled: {known}")
-
-
-def _force_line(race: Settled) -> str:
-    if race.force == "none":
-        return "in force: nothing, since no quorum settled alike; this is this validator's word"
-    if race.force != "adopted":
-        return ""
-    own = f"; this validator's own differs in {', '.join(race.differing)}" if race.differing else ""
-    if race.differing is None:
-        own = "; this validator has none of its own, and its log says what was lacking (`no settlement of ours`)"
-    return f"in force: this settlement, adopted from the other validators{own}"
 
 
 def standing_lines(settlement: SettlementRecord, names: Mapping[str, str]) -> Iterator[str]:

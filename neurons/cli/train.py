@@ -24,7 +24,7 @@ from neurons.practice.opening import open_bench, open_endpoint
 from training.agents import NAME, make_reentry
 from training.models.estimate import Work, estimate_run
 from training.recipe import Recipe, read_recipe, require_runnable
-from training.run import LINEAGE, RunLineage, launched, lineage_chain, open_checkpoint
+from training.run import LINEAGE, launched, lineage_chain, open_checkpoint
 
 if TYPE_CHECKING:
     from training.rollouts.rollout import RunJobs
@@ -125,7 +125,10 @@ def train(
         with _rollouts_elsewhere(plan, bench, cluster, bench_flags) as run_jobs:
             done = run_stage(plan, out, bench, open_teacher=open_teacher, run_jobs=run_jobs)
     if launched(os.environ).is_first:
-        show(done, _run_lines(out, done))
+        counts = done.metrics | {f"dropped {reason}": float(count) for reason, count in done.dropped.items()}
+        lines = [f"{out}: {done.stage}, {done.steps} steps, weights {done.weights_sha256[:16]}"]
+        lines += [f"  {name:<20} {value:g}" for name, value in counts.items()]
+        show(done, lines + ([f"  stopped by {done.stopped_by}"] if done.stopped_by else []))
     if done.stopped_by:
         raise typer.Exit(EXIT_FAILED)
 
@@ -191,14 +194,6 @@ def reenter(
     typer.echo(f"  {out / 'model'}: weights {weights_sha256}")
     typer.echo(f"  {out / 'agent.py'}: check it with `arena check`, then `arena submit`")
     typer.echo(f"  {out / 'policy.json'}: policy {listed.policy_sha256[:16]}, for `arena validator --policy`")
-
-
-def _run_lines(out: Path, done: RunLineage) -> Iterator[str]:
-    yield f"{out}: {done.stage}, {done.steps} steps, weights {done.weights_sha256[:16]}"
-    for name, value in (done.metrics | {f"dropped {reason}": float(n) for reason, n in done.dropped.items()}).items():
-        yield f"  {name:<20} {value:g}"
-    if done.stopped_by:
-        yield f"  stopped by {done.stopped_by}"
 
 
 def show_plan(plan: Recipe) -> None:

@@ -19,7 +19,6 @@ import typer
 from arena.chain.keys import verify as verify_signature
 from arena.chain.port import Subtensor
 from arena.export.files import MANIFEST, bring_export, is_location, read_manifest
-from arena.export.model import LogRange
 from arena.records.log import Checkpoint, read_checkpoint, require_anchor
 from arena.records.model import StoredCheckpoint
 from foundation.errors import ArenaError, printable
@@ -27,7 +26,6 @@ from neurons.cli.options import MESSAGE_NOT_FOUND, ClusterOption, StoreFlags, Va
 from neurons.cli.presenter import EXIT_INTEGRITY, EXIT_USAGE, is_json, show, show_progress
 
 if TYPE_CHECKING:
-    from arena.export.verification import Wrong
     from arena.records.verification import VerifyReport
     from arena.store.postgres import PostgresStore
 
@@ -148,7 +146,7 @@ def verify_folder(
     with exit code 4 when anything is wrong; the first wrong place is named first. Raises ArenaError V2052 when
     processes died, and V2207, V2060 for a cluster.
     """
-    from arena.export.verification import verify_export
+    from arena.export.verification import Wrong, verify_export
     from neurons.cluster.ray_executor import open_executor
 
     try:
@@ -157,7 +155,13 @@ def verify_folder(
     except ArenaError:  # verification will say so
         records = 0
     else:
-        _require_comparable(log, points, subtensor)
+        for point in points:
+            if point.validator != log.validator or not log.start.after_seq <= point.size <= log.last_seq:
+                held = f"records {log.first_seq} to {log.last_seq} of {log.validator}"
+                other = f"a checkpoint of {point.size} of {point.validator}"
+                raise typer.BadParameter(f"the export holds {held}: it can't be compared with {other}")
+        if subtensor is not None and not log.anchor_block:
+            raise typer.BadParameter("--chain: the export's last checkpoint was not on chain when it was exported")
     with open_executor(cluster, processes, records, state_dir=state_dir) as executor, show_progress() as progress:
         report = verify_export(
             folder,
@@ -167,7 +171,15 @@ def verify_folder(
             checkpoints=points,
         )
     if report.is_ok and subtensor is not None:
-        report = msgspec.structs.replace(report, wrong=_compared_with_chain(folder, subtensor))
+        log = read_manifest(folder).log
+        at, note = log.anchor_block, log.end_note
+        last = StoredCheckpoint(validator=log.validator, size=log.last_seq, note=note, signed_ms=0, anchor_block=at)
+        committed = asyncio.run(subtensor.commitment(log.validator, log.anchor_block))
+        try:
+            require_anchor(last, committed, verify_signature)
+        except ArenaError as error:
+            wrong = Wrong(place=MANIFEST, detail=f"anchor: {error.failure.detail}")
+            report = msgspec.structs.replace(report, wrong=(wrong,))
     lines = [f"log of {report.validator}: records {report.first_seq} to {report.last_seq} are as signed"]
     lines += [f"compared with {len(points)} checkpoints that were kept elsewhere"] if points else []
     lines += ["its last checkpoint stands on chain, in the block it names"] if subtensor else []
@@ -178,35 +190,6 @@ def verify_folder(
         typer.echo(printable(f"WRONG {wrong.place}: {wrong.detail}"), err=True)
     if not report.is_ok:
         raise typer.Exit(EXIT_INTEGRITY)
-
-
-def _require_comparable(log: LogRange, points: Sequence[Checkpoint], subtensor: Subtensor | None) -> None:
-    """Raises typer.BadParameter for a checkpoint of another log or of a size outside of the export's range, and for a
-    chain where the export names no block."""
-    for point in points:
-        if point.validator != log.validator or not log.start.after_seq <= point.size <= log.last_seq:
-            held = f"records {log.first_seq} to {log.last_seq} of {log.validator}"
-            raise typer.BadParameter(
-                f"the export holds {held}: it can't be compared with a checkpoint of {point.size} of {point.validator}"
-            )
-    if subtensor is not None and not log.anchor_block:
-        raise typer.BadParameter("--chain: the export's last checkpoint was not on chain when it was exported")
-
-
-def _compared_with_chain(folder: Path, subtensor: Subtensor) -> tuple[Wrong, ...]:
-    """What of an export contradicts the chain. Raises U3030 when the chain is away."""
-    from arena.export.verification import Wrong
-
-    log = read_manifest(folder).log
-    last = StoredCheckpoint(
-        validator=log.validator, size=log.last_seq, note=log.end_note, signed_ms=0, anchor_block=log.anchor_block
-    )
-    committed = asyncio.run(subtensor.commitment(log.validator, log.anchor_block))
-    try:
-        require_anchor(last, committed, verify_signature)
-    except ArenaError as error:
-        return (Wrong(place=MANIFEST, detail=f"anchor: {error.failure.detail}"),)
-    return ()
 
 
 async def _verify(

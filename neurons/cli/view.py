@@ -5,10 +5,11 @@ run, a body, an export, a node's store.
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 import typer
@@ -34,7 +35,7 @@ from neurons.cli.options import (
     logs_of,
     read_or_none,
 )
-from neurons.cli.presenter import EXIT_FAILED, show, styled, text_width
+from neurons.cli.presenter import EXIT_FAILED, show
 from neurons.cli.records import record_row
 
 if TYPE_CHECKING:
@@ -43,6 +44,16 @@ if TYPE_CHECKING:
 
 
 TRACES_MAX = 500  # read at most
+_WIDEST = 100  # columns of a trace
+_STYLES: dict[str, dict[str, Any]] = {
+    "heading": {"bold": True},
+    "good": {"fg": "green"},
+    "bad": {"fg": "red"},
+    "soft": {"dim": True},
+    "call": {"fg": "cyan"},
+    "mark": {"fg": "yellow"},
+    "plain": {},
+}
 
 
 class FoundTraces(NamedTuple):
@@ -257,9 +268,10 @@ def _lines(found: FoundTraces, is_whole: bool) -> Iterator[str]:
     """One trace whole; of several a line each, and how to see one."""
     from arena.view.page import trace_lines
 
-    width = text_width()
+    width = min(_WIDEST, shutil.get_terminal_size((80, 24)).columns)
     if len(found.traces) == 1:
-        yield from styled(trace_lines(found.traces[0][0], width, is_whole=is_whole))
+        for line in trace_lines(found.traces[0][0], width, is_whole=is_whole):
+            yield typer.style(line.text, **_STYLES[line.style])
         return
     yield f"{found.title}: {len(found.traces)} traces"
     longest = max(len(view.name) for view, _ in found.traces)
