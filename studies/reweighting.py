@@ -21,6 +21,7 @@ import msgspec
 import typer
 
 from arena.chain.keys import verify
+from arena.export.agents import stated_supplement
 from arena.race.scores import AgentScore, ProblemScore, agentic_share_e4, rank, success_e4
 from arena.records.model import Candidate, Subject
 from judge.rubric import coefficient_e4
@@ -133,11 +134,12 @@ def course(
             is_success=bool(facts.is_success),
             is_agentic=bool(facts.is_agentic),
         )
+    names = stated_supplement(Path(verified.folder), verified.manifest).names
     for name, scored in (("judged", scores), ("outcome", by_outcome(scores))):
         for lambda_e4 in (0, 1_000, 2_000, 3_000, 5_000, 6_000, 7_500, 10_000):
             found = course_of(scored, lambda_e4, FieldRules())
             races = sum(found.winners.values())
-            won = (f"{verified.names.get(who, who[:8])} {count / races:.0%}" for who, count in found.winners.items())
+            won = (f"{names.get(who, who[:8])} {count / races:.0%}" for who, count in found.winners.items())
             typer.echo(
                 f"{name:<8} lambda {lambda_e4:>5}: agentic {found.agentic_e4[0] / 100:.0f} to "
                 f"{found.agentic_e4[-1] / 100:.0f} %, solved {found.success_e4 / 100:.0f} %, won by {', '.join(won)}"

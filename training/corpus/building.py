@@ -36,6 +36,7 @@ import pyarrow.parquet as pq
 import zstandard
 
 from arena.chain.port import Verifier
+from arena.export.agents import stated_supplement
 from arena.export.files import whole_folder
 from arena.export.forms import arrow_type
 from foundation.canonical import canonical_bytes, file_sha256
@@ -413,7 +414,7 @@ def open_sources(
         )
         if export.manifest_sha256 not in hashes:  # named twice: read once
             shards += export_shards(export)
-            names |= export.names
+            names |= stated_supplement(folder, export.manifest).names
         hashes.add(export.manifest_sha256)
         is_trusted |= not export.is_verified
     for path in foreign:

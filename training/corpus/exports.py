@@ -27,8 +27,7 @@ import msgspec
 import pyarrow.parquet as pq
 
 from arena.chain.port import Verifier
-from arena.export.agents import AgentRow
-from arena.export.files import AGENTS, MANIFEST, VIEWS, ExportFiles, read_manifest, signer_of
+from arena.export.files import MANIFEST, VIEWS, ExportFiles, read_manifest, signer_of
 from arena.export.forms import read_rows
 from arena.export.model import Manifest
 from arena.export.row import TEXT_CALL, Conversation, ExecutedCall, Turn, ViewRow
@@ -401,9 +400,6 @@ def _members(text: str) -> frozenset[str] | None:
     return next((frozenset(value) for value in _decoded(text) if isinstance(value, dict)), None)
 
 
-_AGENT = msgspec.json.Decoder(AgentRow)
-
-
 class Export(msgspec.Struct, frozen=True, kw_only=True):
     """An export that may be read. `signer` is "" where `trust_unsigned` waived the signature."""
 
@@ -422,15 +418,6 @@ class Export(msgspec.Struct, frozen=True, kw_only=True):
     def is_verified(self) -> bool:
         """Whether the validator's own signature vouches for the whole of it."""
         return self.signer == self.manifest.log.validator
-
-    @property
-    def names(self) -> dict[str, str]:
-        """The names of its agent versions by id, those it knows: the exporter's word. Raises ArenaError V2050."""
-        try:
-            rows = map(_AGENT.decode, (Path(self.folder) / AGENTS).read_bytes().splitlines())
-            return {row.agent_version_id: row.name for row in rows if row.name}
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ArenaError("V2050", f"{AGENTS}: {error}") from error
 
 
 def open_export(

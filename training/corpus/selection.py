@@ -178,7 +178,6 @@ Shard = Callable[
 _DIED = "V2052"
 Shape = tuple[str, ...]
 _REPEATS_FREE = 2  # asking twice is no loop
-_SHAPES_MAX = 64  # shapes compared pairwise when more tie; the first by name
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -344,17 +343,21 @@ def sort_bytes(candidate: Appraisal) -> bytes:
 def choose(candidates: Sequence[Appraisal], most: int) -> list[int]:
     """Indexes of the taken candidates of one problem, best first, at most `most`.
 
-    All of them, by merit and identity, where there is room. Else, of candidates that tie, the one whose shape differs
-    most from the shapes taken before; for the first two places, the two of the tied that differ most from each other.
+    All of them, by merit and identity, where there is room. Else, of candidates that tie, the first, and then the one
+    whose shape differs most from the shapes taken before.
     """
     order = sorted(range(len(candidates)), key=lambda i: sort_bytes(candidates[i]))
     if most >= len(order):
         return order
     taken: list[int] = []
+
+    def difference(index: int) -> int:
+        shape = candidates[index].signals.shape
+        return min((shape_distance_e4(shape, candidates[other].signals.shape) for other in taken), default=0)
+
     while len(taken) < most:
-        _, group = next(itertools.groupby(order, key=lambda i: merit(candidates[i].signals)))
-        tied = list(group)
-        chosen = tied[0] if len(tied) == 1 else _most_different(candidates, tied, taken, most)
+        _, tied = next(itertools.groupby(order, key=lambda i: merit(candidates[i].signals)))
+        chosen = max(tied, key=difference)
         taken.append(chosen)
         order.remove(chosen)
     return taken
@@ -365,20 +368,3 @@ def shape_distance_e4(left: Shape, right: Shape) -> int:
     bags = [Counter(zip(("", *shape), (*shape, ""), strict=True)) for shape in (left, right)]
     shared, either = (bags[0] & bags[1]).total(), (bags[0] | bags[1]).total()
     return 10_000 - 10_000 * shared // either
-
-
-def _most_different(candidates: Sequence[Appraisal], tied: Sequence[int], taken: Sequence[int], most: int) -> int:
-    """Of the tied, in order: the farthest from what is taken; with nothing taken and room for two, the first of the
-    farthest pair."""
-    first_of: dict[Shape, int] = {}
-    for i in tied:
-        first_of.setdefault(candidates[i].signals.shape, i)
-    shapes = sorted(first_of)[:_SHAPES_MAX]
-    if taken:
-        before = [candidates[i].signals.shape for i in taken]
-        return first_of[max(shapes, key=lambda one: min(shape_distance_e4(one, other) for other in before))]
-    if most < 2 or len(shapes) < 2:
-        return tied[0]
-    pairs = [(one, other) for number, one in enumerate(shapes) for other in shapes[number + 1 :]]
-    one, other = max(pairs, key=lambda pair: shape_distance_e4(*pair))
-    return min(first_of[one], first_of[other], key=lambda i: candidates[i].identity)
