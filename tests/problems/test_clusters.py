@@ -92,14 +92,6 @@ def test_clusters_and_their_names_do_not_depend_on_order(asked: list[list[int]],
         assert name == min(cluster_id(by_id[one]) for one in ids)
 
 
-def test_unrelated_problems_never_rename_a_cluster_and_a_joined_one_keeps_the_smaller_name():
-    left, right = ask("a", 0), ask("b", 1)
-    names = find_clusters([left, right])
-    assert set(find_clusters([left, right, ask("c", 5), ask("d", 6, 7)])) > set(names)
-    joined = find_clusters([left, right, ask("e", 0, 1)])
-    assert joined == {min(names): ("a", "b", "e")}
-
-
 def test_a_listing_of_the_same_class_joins_through_the_catalogue_even_under_a_new_title():
     shelf = [*SHELF, Product(product_id="900", shop_id="t", title="VX-0 KETTLE STEEL, Vermo 2 litres", price=11.0)]
     far = problem_of(
@@ -129,11 +121,6 @@ def test_an_often_seen_brand_or_colour_still_parts():
     classes = find_classes(shelf)
     (joined,) = classes.keys_of_class.values()
     assert {word: title_key(f"Long iron handle fork {word}") in joined for word in pairs} == pairs
-
-
-def test_a_small_catalogue_of_one_floor_joins_by_title_keys_alone():
-    shelf = [Product(product_id=str(n), shop_id="s", title=f"Fork no {n} sturdy", price=1.0) for n in range(99)]
-    assert find_classes(shelf).keys_of_class == {}
 
 
 def test_every_disguise_falls_in_its_sources_cluster_by_answers_alone_and_unrelated_problems_are_not_merged() -> None:

@@ -226,11 +226,6 @@ def test_the_scorer_multiplies_where_the_public_tool_subtracts():
     assert not settle_bill([150.0], ["s"], voucher).is_within_budget
 
 
-def test_a_shop_voucher_asks_for_one_shop_and_a_platform_voucher_for_none():
-    assert not settle_bill([300.0, 300.0], ["s", "t"], VOUCHER).is_eligible
-    assert settle_bill([300.0, 300.0], ["s", "t"], replace(VOUCHER, voucher_type="platform")).is_eligible
-
-
 def test_a_discount_without_its_amounts_is_a_problem_fault():
     with pytest.raises(ArenaError, match="P4003"):
         discounted_total(500.0, replace(PERCENT, cap=None))
