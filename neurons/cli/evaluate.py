@@ -44,7 +44,7 @@ TURNS_MAX = 25  # of an episode, where --decode says nothing else
 class SubjectFlags:
     """How the target is asked, and where its episodes run."""
 
-    model: Annotated[str, typer.Option(help="Model at the endpoint or --sampler; skill of `scripted`.")] = ""
+    model: Annotated[str, typer.Option(help="Model at endpoint or --sampler, of the file; skill of `scripted`.")] = ""
     sampler: Annotated[str, typer.Option(help="URL of a vLLM server that samples in TARGET's place.")] = ""
     seeds: Annotated[int, typer.Option(min=0, help="Sampled episodes a problem; pass@k needs k. 0: one, greedy.")] = 0
     decode: Annotated[
