@@ -44,28 +44,10 @@ from tests.training.agent_styles import (
     table,
 )
 from tests.training.conftest import DAY
-from tests.training.firehose import read_traces
-from training.corpus.exports import Export, ViewShard, export_shards, open_export
+from training.corpus.exports import ViewShard, export_shards, open_export
 from training.corpus.gates import codes_of, gates
 from training.corpus.model import Quarantined, Rebuilt, Rules, Trace
 from training.models.render import Qwen3Codec
-
-
-@pytest.fixture(scope="module")
-def opened(day: Path) -> Export:
-    return open_export(day, verify)
-
-
-@pytest.fixture(scope="module")
-def traces(opened: Export) -> list[Trace]:
-    return [row for row in read_traces(opened) if isinstance(row, Trace)]
-
-
-def test_every_trajectory_comes_out_once_and_in_order(opened: Export, traces: list[Trace]) -> None:
-    numbers = [int(trace.source.place.rpartition(":")[2]) for trace in traces]
-    assert len(numbers) == DAY == opened.manifest.trajectories
-    assert numbers == sorted(set(numbers))
-    assert all(trace.source.is_verified for trace in traces)
 
 
 def test_the_block_of_the_page_reads_a_whole_export(day: Path) -> None:
@@ -80,7 +62,9 @@ def test_the_block_of_the_page_reads_a_whole_export(day: Path) -> None:
         "guard": lambda row: seen.append(row) or (),
     }
     exec(compile(block.text, block.page, "exec"), names)
-    assert len(seen) == DAY and all(trace.source.is_verified for trace in seen)
+    numbers = [int(trace.source.place.rpartition(":")[2]) for trace in seen]
+    assert len(numbers) == DAY and numbers == sorted(set(numbers))
+    assert all(trace.source.is_verified for trace in seen)
 
 
 def test_a_message_of_no_known_role_is_refused_by_code() -> None:
@@ -116,17 +100,16 @@ def test_it_comes_whole_once_and_what_is_there_now_is_what_is_here(location: str
         open_export(folder, verify)
 
 
-@pytest.mark.parametrize("is_bucket", [False, True])
 def test_a_machine_without_the_folder_reads_the_same_rows_by_url(
-    location: str, day: Path, tmp_path: Path, is_bucket: bool, request: pytest.FixtureRequest
+    bucket: str,  # noqa: F811
+    day: Path,
+    tmp_path: Path,
 ) -> None:
-    if is_bucket:
-        location = str(request.getfixturevalue("bucket"))
-        for path in (path for path in sorted(day.rglob("*")) if path.is_file()):
-            obstore.put(_open_place(location), path.relative_to(day).as_posix(), path.read_bytes())
-    folder = bring_export(location, tmp_path / "exports")
+    for path in (path for path in sorted(day.rglob("*")) if path.is_file()):
+        obstore.put(_open_place(bucket), path.relative_to(day).as_posix(), path.read_bytes())
+    folder = bring_export(bucket, tmp_path / "exports")
     plain = [rows_of(shard) for shard in export_shards(open_export(day, verify))]
-    shards = export_shards(open_export(folder, verify, location=location))
+    shards = export_shards(open_export(folder, verify, location=bucket))
     folder.rename(tmp_path / "gone")
     assert sum(map(len, plain)) == DAY
     for executor in (HERE, ProcessExecutor(2)):

@@ -108,14 +108,6 @@ def test_a_gate_that_is_off_rejects_nothing_and_changes_no_other() -> None:
             assert codes_of(one.trace, Rules(off=(code,)), every) == expected
 
 
-def test_ids_of_a_trace_that_records_none_are_held_against_the_callers() -> None:
-    one = Maker(2).malformed("nothing known to surface")
-    ids = frozenset(one.trace.facts.recommended or ())
-    assert codes_of(one.trace, Rules(), gates()) == ("recommend_arguments",)
-    assert codes_of(one.trace, Rules(), gates(ids)) == ()
-    assert codes_of(one.trace, Rules(), gates(frozenset({"77"}))) == ("recommend_arguments",)
-
-
 @pytest.mark.parametrize(
     ("arguments", "strict", "lenient"),
     [
