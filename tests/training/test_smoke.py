@@ -231,7 +231,7 @@ def test_nothing_is_examined_on_what_it_learnt(place: Path, stock: Stock) -> Non
     corpus = Path("smoke/corpus/lineage.json")
     kept = corpus.read_bytes()
     corpus.write_bytes(kept.replace(b'rows_sha256":', b'rows_sha256": "0", "was":'))
-    assert learnt_by(teacher).unread == ("smoke/corpus (another stands there now)",)
+    assert learnt_by(teacher).unread == ("smoke/corpus (another corpus stands there now)",)
     corpus.write_bytes(kept)
 
 

@@ -9,6 +9,7 @@ are opened.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -32,7 +33,7 @@ from training.samplers.in_process import sampler_of
 from training.samplers.vllm import VllmSampler
 from training.stages.engine import quiet_engine
 
-_Read = Callable[[Path], tuple[str, set[str], set[str]]]  # hash of what stands there, problem ids, marks of answers
+_Read = Callable[[Path], tuple[set[str], set[str]]]  # problem ids, and marks of answers
 
 
 class Learnt(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,41 +61,49 @@ def learnt_by(run: Path) -> Learnt:
             unread[f"the problems that {folder.name} was dealt"] = None
         # a base's run may name transcripts by a hash, which are no corpus
         corpora = dict(zip(data.corpus, lineage.corpus_sha256s, strict=False))
-        sources: list[tuple[str, _Read, str | None]] = [
-            (name, _of_corpus, corpora.get(name, "")) for name in data.corpus
-        ]
-        sources += [(name, _of_episodes, None) for name in data.rollouts]
+        readers: dict[str, _Read] = {
+            name: functools.partial(_of_corpus, known=corpora.get(name)) for name in data.corpus
+        }
+        readers |= dict.fromkeys(data.rollouts, _of_episodes)
         if data.problems:
-            sources.append((data.problems, _of_problems, lineage.problem_files.get(Path(data.problems).name)))
-        for name, read, known in sources:
+            known = lineage.problem_files.get(Path(data.problems).name)
+            readers[data.problems] = functools.partial(_of_problems, known=known)
+        for name, read in readers.items():
             try:
-                stands, found_ids, found_marks = read(Path(name))
+                found_ids, found_marks = read(Path(name))
+            except _ChangedError as changed:
+                unread[f"{name} (another {changed} stands there now)"] = None
             except (ArenaError, OSError):
                 unread[name] = None
-                continue
-            if known is not None and stands != known:
-                unread[f"{name} (another stands there now)"] = None
-                continue
-            ids |= found_ids
-            marks |= found_marks
+            else:
+                ids |= found_ids
+                marks |= found_marks
     return Learnt(problem_ids=frozenset(ids), marks=frozenset(marks), unread=tuple(unread))
 
 
-def _of_problems(file: Path) -> tuple[str, set[str], set[str]]:
+class _ChangedError(Exception):
+    """Another corpus or file stands where the one stood that was learnt."""
+
+
+def _of_problems(file: Path, known: str | None) -> tuple[set[str], set[str]]:
+    if known and file_sha256(file) != known:
+        raise _ChangedError("set of problems")
     problems = read_problems(file.read_bytes().splitlines())
-    return file_sha256(file), {one.problem_id for one in problems}, set[str]().union(*map(answer_marks, problems))
+    return {one.problem_id for one in problems}, {mark for one in problems for mark in answer_marks(one)}
 
 
-def _of_corpus(folder: Path) -> tuple[str, set[str], set[str]]:
+def _of_corpus(folder: Path, known: str | None) -> tuple[set[str], set[str]]:
+    if content_hash(read_lineage(folder)) != known:
+        raise _ChangedError("corpus")
     traces = [row.trace for row in read_rows(folder)]
     marks = {f"id {product}" for trace in traces for product in answered(trace)}
-    return content_hash(read_lineage(folder)), {trace.facts.problem_id or "" for trace in traces} - {""}, marks
+    return {trace.facts.problem_id or "" for trace in traces} - {""}, marks
 
 
-def _of_episodes(run: Path) -> tuple[str, set[str], set[str]]:
+def _of_episodes(run: Path) -> tuple[set[str], set[str]]:
     if not (run / EPISODES).exists():
         raise FileNotFoundError(run / EPISODES)
-    return "", {line.result.problem_id for line in EpisodeFile(run / EPISODES).lines()}, set()
+    return {line.result.problem_id for line in EpisodeFile(run / EPISODES).lines()}, set()
 
 
 def require_unseen(problems: Sequence[Problem], learnt: Learnt) -> None:
