@@ -43,7 +43,7 @@ from arena.api.rows import (
     trajectory_rows,
     validator_rows,
 )
-from arena.exchange.routes import RowStream
+from arena.exchange.routes import RowStream, StreamPlaces
 from arena.export.assembly import Assembled, Selection, assemble, load_page, releases_of, signed_content
 from arena.export.files import read_row
 from arena.export.model import Cursor, LogRow
@@ -205,7 +205,7 @@ Pools = Annotated[
 ]
 
 
-def add_tail(app: FastAPI, tail: Tail, places: asyncio.Semaphore) -> None:
+def add_tail(app: FastAPI, tail: Tail, places: StreamPlaces) -> None:
     """Add the routes of logs. `places` bounds how many streams run at once."""
     router = APIRouter(dependencies=[Depends(require_known)])
     rows: dict[int | str, dict[str, Any]] = {
@@ -214,6 +214,7 @@ def add_tail(app: FastAPI, tail: Tail, places: asyncio.Semaphore) -> None:
 
     @router.get("/v1/tail", response_class=Response, responses=rows)
     async def read_tail(
+        request: Request,
         pool: Pools = DEFAULT_POOLS,
         validator: Validator = "",
         after: After = 0,
@@ -232,10 +233,11 @@ def add_tail(app: FastAPI, tail: Tail, places: asyncio.Semaphore) -> None:
         asked = TailRequest(
             validator=name, after=after, limit=limit, is_following=follow, pools=tuple(dict.fromkeys(pool))
         )
-        return RowStream(tail.rows(asked), places)
+        return RowStream(tail.rows(asked), places, request.client.host if request.client else "")
 
     @router.get("/v1/records", response_class=Response, responses=rows)
     async def read_race(
+        request: Request,
         race: Race,
         pool: Pools = DEFAULT_POOLS,
         validator: Validator = "",
@@ -247,7 +249,7 @@ def add_tail(app: FastAPI, tail: Tail, places: asyncio.Semaphore) -> None:
         await tail.require_released(name, race)
         pools = tuple(dict.fromkeys(pool))
         asked = TailRequest(validator=name, after=after, limit=limit, pools=pools, race_id=race)
-        return RowStream(tail.rows(asked), places)
+        return RowStream(tail.rows(asked), places, request.client.host if request.client else "")
 
     @router.get("/v1/head", response_class=Response)
     async def read_heads() -> Response:

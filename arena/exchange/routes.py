@@ -7,9 +7,9 @@ half-way is never ended properly, so it does not look whole.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, nullcontext
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager, nullcontext
 
 import msgspec
 import structlog
@@ -23,6 +23,7 @@ from arena.exchange.port import QUESTIONS, RowsQuestion
 from arena.export.model import LogRow
 from foundation.codes import PEER_LACKS, TAIL_BAD_REQUEST
 from foundation.errors import ArenaError
+from harness.catalogue.server import network_of
 
 PIECE_BYTES = 64 << 10
 
@@ -102,20 +103,48 @@ async def _pieces(rows: AsyncGenerator[LogRow]) -> AsyncGenerator[bytes]:
         yield bytes(waiting)
 
 
+class StreamPlaces:
+    """How many streams may run at once: of all clients, and of one IPv4 address or IPv6 /64."""
+
+    def __init__(self, total: int) -> None:
+        """One network has half of them at most: it can't shut out all others."""
+        self._total, self._of_one = total, max(1, total // 2)
+        self._taken: Counter[str] = Counter()
+
+    def require(self, address: str) -> None:
+        """Raises ArenaError V2112 where no place is left for an address."""
+        if self._taken[network_of(address)] >= self._of_one:
+            raise ArenaError("V2112", f"{self._of_one} streams to your address run now")
+        if self._taken.total() >= self._total:
+            raise ArenaError("V2112", f"{self._total} streams run now")
+
+    @contextmanager
+    def taken(self, address: str) -> Iterator[None]:
+        """One place, as long as the block lasts."""
+        network = network_of(address)
+        self._taken[network] += 1
+        try:
+            yield
+        finally:
+            self._taken[network] -= 1
+            self._taken += Counter()  # networks without a stream are forgotten
+
+
 class RowStream(StreamingResponse):
     """Lines from an iterator of pieces, which is closed when it ended or the client left."""
 
-    def __init__(self, pieces: AsyncGenerator[bytes], places: asyncio.Semaphore | None = None) -> None:
-        """`places`: how many may run at once. Raises ArenaError V2112 where all are taken."""
-        if places is not None and places.locked():
-            raise ArenaError("V2112", "too many streams run now")
+    def __init__(self, pieces: AsyncGenerator[bytes], places: StreamPlaces | None = None, address: str = "") -> None:
+        """`places`: how many may run at once, `address` whose this is. Raises ArenaError V2112 where none is left."""
+        if places is not None:
+            places.require(address)
         super().__init__(pieces, headers={"cache-control": "no-store"}, media_type="application/x-ndjson")
-        self._pieces, self._places = pieces, places or nullcontext()
+        self._pieces, self._place = pieces, places.taken(address) if places else nullcontext()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it. Returns when it ended or the client left."""
         try:
-            async with self._places, aclosing(self._pieces):
-                await super().__call__(scope, receive, send)
+            with self._place:
+                async with aclosing(self._pieces):
+                    await super().__call__(scope, receive, send)
         except ArenaError as error:
             structlog.get_logger().warning("tail ended early", code=error.failure.code, detail=error.failure.detail)

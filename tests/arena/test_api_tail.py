@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 
 import httpx2
 import msgspec
@@ -64,6 +65,19 @@ def test_a_follower_of_an_open_race_sees_its_release_and_then_fetches_its_rows(a
             named = msgspec.json.decode(row.content)["payload"]["body_sha256"]
             assert hashlib.sha256(bytes(row.body)).hexdigest() == named
         assert rows(server.address, "/v1/records", race="r1", after=6, limit=1)[0].seq == 7
+
+
+def test_one_address_has_half_of_the_streams_and_gets_its_places_back(author: Author) -> None:
+    author.append([attempt(1)])
+    elsewhere = httpx2.HTTPTransport(local_address="127.0.0.2")
+    with serving(author.dsn, clients=4) as server, httpx2.Client(transport=elsewhere) as other:
+        with Stream(server.address) as first, Stream(server.address) as second:
+            assert [first.next().seq, second.next().seq] == [1, 1]
+            refused = httpx2.get(f"{server.address}/v1/tail")
+            assert (refused.status_code, refused.json()["code"]) == (429, "V2112")
+            assert other.get(f"{server.address}/v1/tail").status_code == 200
+        while httpx2.get(f"{server.address}/v1/tail").status_code == 429:  # the server has yet to notice that both left
+            time.sleep(0.05)
 
 
 def test_stopping_the_server_ends_its_followers(author: Author) -> None:
