@@ -7,7 +7,6 @@ import tempfile
 from pathlib import Path
 
 from harness.catalogue.port import Catalogue
-from harness.inference.client import OpenAIUpstream
 from harness.inference.gateway import Gateway, Ledger
 from harness.inference.port import InferenceRules, Upstream
 from harness.inference.scripted.model import MODELS, ScriptedUpstream
@@ -41,16 +40,16 @@ def play(
     sandbox: Sandbox,
     *,
     profile: str = "sn15",
-    base_url: str = "",
     models: tuple[str, ...] = MODELS,
     ledger: Ledger | None = None,
     upstream: Upstream | None = None,
 ) -> Episode:
-    """One episode; without `base_url` and `upstream` the scripted model of this process answers."""
+    """One episode; without `upstream` the scripted model answers."""
     toolbox = Toolbox(profile, catalogue())
-    upstream = OpenAIUpstream("test", base_url, "", 10_000) if base_url else upstream or ScriptedUpstream()
     rules = InferenceRules(models=models, attempts=2, is_call_required_allowed=profile == "environment")
-    gateway = Gateway(rules, [upstream], toolbox.schemas, EpisodeLimits(), lambda _: None, ledger=ledger)
+    gateway = Gateway(
+        rules, [upstream or ScriptedUpstream()], toolbox.schemas, EpisodeLimits(), lambda _: None, ledger=ledger
+    )
     chosen = EpisodeRules(policy_sha256="0" * 64, catalogue_sha256=catalogue().content_sha256, models=models)
     return run_episode(source, problem, EpisodePorts(toolbox=toolbox, gateway=gateway, sandbox=sandbox), chosen)
 

@@ -1,7 +1,7 @@
 """Endpoints for the gateway: one in memory that keeps what it was sent, and one over HTTP.
 
-The latter is a second OpenAI-compatible endpoint, written against the protocol alone: the scripted server must not be
-the only one the gateway knows. It answers from a queue of behaviours and keeps every body it received.
+The latter is an OpenAI-compatible endpoint, written against the protocol alone. It answers from a queue of behaviours
+and keeps every body it received.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from foundation.errors import ArenaError, Failure
 from harness.inference.gateway import Gateway, Ledger
 from harness.inference.journal import MemoryJournal
 from harness.inference.port import InferenceRules, ModelReply, Upstream
+from harness.inference.scripted.model import RequestError, complete
 from harness.limits import EpisodeLimits
 
 Behaviour = Callable[[dict[str, Any]], tuple[Any, ...]]  # status, body (None: hangs up), and headers if any
@@ -55,11 +56,21 @@ def raw(body: bytes) -> Behaviour:
     return lambda _: (200, body)
 
 
+def scripted(request: dict[str, Any]) -> tuple[Any, ...]:
+    """What the scripted model answers."""
+    try:
+        return 200, json.dumps(complete(request)).encode()
+    except RequestError as error:
+        return status(error.status, str(error))(request)
+
+
 class OtherServer:
     """`queue` is answered first, one behaviour a request; then `then` for ever. What is read (the list of models) is
     answered by `listed`."""
 
-    def __init__(self, *queue: Behaviour, then: Behaviour | None = None, listed: Behaviour | None = None) -> None:
+    def __init__(
+        self, *queue: Behaviour, then: Behaviour | None = None, listed: Behaviour | None = None, port: int = 0
+    ) -> None:
         self.queue, self.then = list(queue), then or answer()
         self.bodies: list[dict[str, object]] = []
         self.listed = listed or status(404)
@@ -93,7 +104,7 @@ class OtherServer:
 
             def log_message(self, *_: object) -> None: ...
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         self.base_url = f"http://127.0.0.1:{self._server.server_port}/v1"

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.inference.scripted.model import start_scripted_server
 from harness.tools.registry import profile_schemas
 from tests.harness.agent_stand import play, problems
 from tests.harness.jail_stand import reference_sandbox
@@ -100,8 +99,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 @pytest.mark.parametrize("source", BLOCKS, ids=["smallest", "agentic", "failures"])
 def test_every_agent_of_the_miners_page_runs_and_recommends_what_a_search_brought(source: str):
-    with start_scripted_server() as server:
-        episode = play(source, problems()[0], reference_sandbox(source), base_url=server.base_url)
+    episode = play(source, problems()[0], reference_sandbox(source))
     assert episode.body.failure is None, episode.exit.output_tail
     assert episode.body.recommended and episode.body.unsurfaced == ()
     assert episode.body.is_agentic == ("tools.execute(" in source)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 import time
@@ -13,10 +14,11 @@ from msgspec.structs import replace
 
 from arena.chain.keys import keypair_signer
 from foundation.errors import ArenaError
-from harness.inference.scripted.model import start_scripted_server
+from harness.inference.scripted.model import MODELS
 from judge.verdict import UnscoredVerdict, Verdict
 from neurons.demo.demo import VALIDATOR, DemoRun, DemoView, running_validator, watch
 from neurons.race.log import QUALIFYING
+from tests.harness.inference_stand import OtherServer, raw, scripted
 from tests.judge.endpoint import serving
 from tests.neurons.arena_stand import SMALL, make_run, read_back
 from tests.neurons.shared_nodes_stand import free_port
@@ -55,8 +57,7 @@ def status_until(run: DemoRun, is_so: Callable[[str], bool]) -> str:
 
 def test_a_model_outage_leaves_faulted_attempts_and_no_zero(arena_base: Path, small_catalogue: Path) -> None:
     port = free_port()
-    with start_scripted_server(port) as server:
-        address = server.base_url
+    address = f"http://127.0.0.1:{port}/v1"
     run = make_run(arena_base, small_catalogue, policy=PATIENT, names=("expert",), openai_base_url=address)
     with running_validator(run) as process:
         follow(run, lambda view: view.records >= 2, process)
@@ -64,7 +65,8 @@ def test_a_model_outage_leaves_faulted_attempts_and_no_zero(arena_base: Path, sm
         assert f"DEAD   model at {address} does not answer" in banner
         down = status_until(run, lambda shown: "U3002" in shown)
         assert down.startswith("NEEDS A PERSON") and f"{address} does not answer" in down
-        with start_scripted_server(port):
+        listed = raw(json.dumps({"data": [{"id": name} for name in MODELS]}).encode())
+        with OtherServer(then=scripted, listed=listed, port=port):
             view = follow(run, lambda view: view.is_over, process)
             assert status_until(run, lambda shown: "U3002" not in shown).startswith("all is well")
     settlement = view.race.settlement

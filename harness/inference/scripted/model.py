@@ -3,19 +3,15 @@
 No clock, no randomness, no state. Ids are hashes of the request, token counts are counts of characters, and
 `created` is 0, so equal requests give equal bytes. Three skill levels are three model ids; a fourth, concise one is
 answered and not listed, since a race has no use for it. Besides shopping it repeats a call written in the prompt (what
-a prompt-echoing agent asks for) and narrates when no tool is on offer. It is served on 127.0.0.1
-(`/v1/chat/completions`, `/v1/models`, `/health`; the API key is ignored), and is an endpoint of this process without a
+a prompt-echoing agent asks for) and narrates when no tool is on offer. It is an endpoint of this process, without a
 server.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import re
-import socket
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -231,89 +227,9 @@ def _decode(text: str) -> Any:
         return text
 
 
-_BACKLOG = 128
-_STOP_TIMEOUT_S = 10.0
-
-
-async def serve_request(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """The ASGI application; bare, because its three routes are on the path of every benchmarked episode."""
-    if scope["type"] != "http":
-        return
-    body = b""
-    is_more = True
-    while is_more:
-        event = await receive()
-        body += event.get("body", b"")
-        is_more = event.get("more_body", False)
-    status, answer = _answer(scope["method"], scope["path"], body)
-    raw = orjson.dumps(answer)
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(raw)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": raw})
-
-
-def _answer(method: str, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
-    if (method, path) == ("GET", "/health"):
-        return 200, {"status": "ok"}
-    if (method, path) == ("GET", "/v1/models"):
-        rows = [{"id": name, "object": "model", "created": 0, "owned_by": "agent-arena"} for name in MODELS]
-        return 200, {"object": "list", "data": rows}
-    try:
-        if (method, path) != ("POST", "/v1/chat/completions"):
-            raise RequestError(404, f"no route {method} {path}")
-        request = orjson.loads(body)
-        if not isinstance(request, dict):
-            raise RequestError(400, "the body is not a JSON object")
-        return 200, complete(request)
-    except orjson.JSONDecodeError as error:
-        refusal = RequestError(400, f"the body is not JSON: {error}")
-    except RequestError as error:
-        refusal = error
-    return refusal.status, {"error": {"type": "invalid_request_error", "message": str(refusal)}}
-
-
-class RunningServer(msgspec.Struct, frozen=True, kw_only=True):
-    """A server that is accepting connections."""
-
-    base_url: str
-
-
-@contextlib.contextmanager
-def start_scripted_server(port: int = 0) -> Iterator[RunningServer]:
-    """Serve on 127.0.0.1 in a background thread while the context lasts; port 0 picks a free one.
-
-    Raises ArenaError U3001 when the port cannot be bound.
-    """
-    import uvicorn
-
-    # named, because asyncio turns Nagle off only for sockets that say they are TCP
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(("127.0.0.1", port))
-        listener.listen(_BACKLOG)  # connections wait here until the loop in the thread accepts them
-    except OSError as error:
-        listener.close()
-        raise ArenaError("U3001", f"cannot bind 127.0.0.1:{port} for the scripted model: {error}") from error
-    config = uvicorn.Config(
-        serve_request, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=120, ws="none"
-    )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="scripted-model", daemon=True)
-    thread.start()
-    try:
-        yield RunningServer(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}/v1")
-    finally:  # stop accepting, finish what is running
-        server.should_exit = True
-        thread.join(_STOP_TIMEOUT_S)
-
-
 class ScriptedUpstream:
-    """An `Upstream` on the scripted models, for a run with one process. Thread-safe: it has no state.
-
-    The replies and the codes that `OpenAIUpstream` gets from the scripted server, from the same bytes, so a body does
-    not tell which of the two answered.
-    """
+    """An `Upstream` on the scripted models. Thread-safe: it has no state. The replies and the codes are those that
+    `OpenAIUpstream` gets from an endpoint that serves them, from the same bytes."""
 
     name = "scripted"
 

@@ -19,9 +19,8 @@ from arena.policy import Policy
 from foundation.codes import lookup, owner_of
 from foundation.errors import ArenaError
 from harness.catalogue.port import Catalogue
-from harness.inference.client import OpenAIUpstream
 from harness.inference.gateway import Gateway
-from harness.inference.scripted.model import start_scripted_server
+from harness.inference.scripted.model import ScriptedUpstream
 from harness.session import EpisodePorts, EpisodeRules, run_episode
 from harness.tools.registry import Toolbox
 from problems.model import BUCKETS, OutcomeScore, Problem
@@ -85,20 +84,18 @@ def _run(source: str, problem: Problem, policy: Policy) -> tuple[str, bool, bool
     """How one episode ended with whose fault it is, whether it was solved, and whether it is a fault."""
     toolbox = Toolbox(policy.tool_profile, _catalogue())
     limits = replace(policy.limits, agent_time_ms=SECONDS * 1000)
-    with start_scripted_server() as server:
-        upstream = OpenAIUpstream("scripted", server.base_url, "", 10_000)
-        gateway = Gateway(policy.inference, [upstream], toolbox.schemas, limits, lambda _: None)
-        rules = EpisodeRules(
-            policy_sha256=policy.policy_sha256,
-            catalogue_sha256=_catalogue().content_sha256,
-            limits=limits,
-            models=policy.inference.models,
-        )
-        ports = EpisodePorts(toolbox=toolbox, gateway=gateway, sandbox=best_sandbox())
-        try:
-            body = run_episode(source, problem, ports, rules).body
-        except ArenaError as error:
-            return f"{error.failure.code} ({owner_of(error.failure.code).value})", False, True
+    gateway = Gateway(policy.inference, [ScriptedUpstream()], toolbox.schemas, limits, lambda _: None)
+    rules = EpisodeRules(
+        policy_sha256=policy.policy_sha256,
+        catalogue_sha256=_catalogue().content_sha256,
+        limits=limits,
+        models=policy.inference.models,
+    )
+    ports = EpisodePorts(toolbox=toolbox, gateway=gateway, sandbox=best_sandbox())
+    try:
+        body = run_episode(source, problem, ports, rules).body
+    except ArenaError as error:
+        return f"{error.failure.code} ({owner_of(error.failure.code).value})", False, True
     outcome = score(problem, body.recommended or (), _catalogue().product, LexicalTitles(), unsurfaced=body.unsurfaced)
     is_solved = body.failure is None and isinstance(outcome, OutcomeScore) and outcome.is_success
     if body.failure is None:
