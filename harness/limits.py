@@ -14,12 +14,22 @@ import msgspec
 _TOKENS_PRICED = 1_000_000  # a price is per this many tokens
 
 
-class ModelPrice(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model's tokens cost, in micro-USD per million tokens, as price lists quote them."""
+class TokenPrice(msgspec.Struct, frozen=True, kw_only=True):
+    """What tokens cost, in micro-USD per million tokens, as price lists quote them."""
 
-    model: str
     prompt_micro_usd: int
     completion_micro_usd: int
+
+    def cost_micro_usd(self, prompt_tokens: int, completion_tokens: int) -> int:
+        """What so many tokens cost, rounded up."""
+        cost = prompt_tokens * self.prompt_micro_usd + completion_tokens * self.completion_micro_usd
+        return -(-cost // _TOKENS_PRICED)
+
+
+class ModelPrice(TokenPrice, frozen=True, kw_only=True):
+    """What a model's tokens cost."""
+
+    model: str
 
 
 class EpisodeLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,11 +70,8 @@ class EpisodeLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 def completion_cost(limits: EpisodeLimits, model: str, prompt_tokens: int, completion_tokens: int) -> int:
     """The cost of one completion in micro-USD by the policy's price table, rounded up; 0 for a model without a row."""
-    for price in limits.prices:
-        if price.model == model:
-            cost = prompt_tokens * price.prompt_micro_usd + completion_tokens * price.completion_micro_usd
-            return -(-cost // _TOKENS_PRICED)
-    return 0
+    price = next((one for one in limits.prices if one.model == model), None)
+    return 0 if price is None else price.cost_micro_usd(prompt_tokens, completion_tokens)
 
 
 POSTING = 1  # one document of one word's list, read and summed

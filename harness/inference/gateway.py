@@ -44,7 +44,7 @@ from harness.inference.port import (
 )
 from harness.inference.reply import CONTROL_TOKEN
 from harness.inference.request import RebuiltRequest, neutral_request, plain_request, rebuild
-from harness.limits import EpisodeLimits
+from harness.limits import EpisodeLimits, TokenPrice
 from harness.sandbox.port import GuestCallError
 from harness.trace import Completion, Event
 
@@ -61,13 +61,11 @@ class Gateway:
         sleep: Callable[[float], None] = time.sleep,
         *,
         dedicated: Mapping[str, Sequence[Upstream]] = MappingProxyType({}),
-        clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
         ledger: Ledger | None = None,
         journal: MemoryJournal | None = None,
         is_last: bool = False,
     ) -> None:
-        """`tools_schemas` is the toolbox's canonical `tools` array, JSON text; `ledger` counts each request, `clock_ms`
-        its latency, which is never part of a body.
+        """`tools_schemas` is the toolbox's canonical `tools` array, JSON text; `ledger` counts each request.
 
         `dedicated` names the upstreams of a model that has its own; `upstreams` serve every other model.
         `journal` holds what earlier attempts were answered; `is_last`: the policy allows no attempt after this one.
@@ -78,8 +76,8 @@ class Gateway:
         self._rules, self._limits = rules, limits
         self._upstreams_of: Callable[[str], Sequence[Upstream]] = lambda model: dedicated.get(model, upstreams)
         self._schemas = {schema["function"]["name"]: schema for schema in json.loads(tools_schemas)}
-        self._sleep, self._clock_ms = sleep, clock_ms
-        self._ledger, self._journal, self._is_last = ledger, journal or MemoryJournal(), is_last
+        self._sleep, self._ledger, self._journal = sleep, ledger, journal or MemoryJournal()
+        self._is_last = is_last
         self._replies = 0  # to this agent, in this attempt
         self._given: set[str] = set()  # control tokens that they held
 
@@ -121,13 +119,13 @@ class Gateway:
         owed = self._journal.owed()
         if owed and self._replies + owed >= self._limits.completions_max:
             raise EndingRefusalError(RESTART_DIVERGED, "a restart leaves out what was answered before", "diverged")
-        started_ms, reply = self._clock_ms(), None
+        started_s, reply = time.monotonic(), None
         course = Failover(request, self._upstreams_of, self._rules, self._sleep, is_last=self._is_last)
         try:
             found = course.run(self._journal.models())
             reply, refusal = (found, None) if isinstance(found, ModelReply) else (None, found)
         finally:
-            latency_ms = self._clock_ms() - started_ms
+            latency_ms = int((time.monotonic() - started_s) * 1000)
             if self._ledger is not None:
                 self._ledger.add(
                     course.answered_by,
@@ -249,9 +247,6 @@ class Failover:
         return ArenaError(codes.pop() if len(codes) == 1 else MODEL_FAILED, detail)
 
 
-_TOKENS_PRICED = 1_000_000  # a price is per this many tokens
-
-
 def ledger_sha256(events: Iterable[Event]) -> str:
     """sha256 hex over a line for each completion among an episode's events, in their order: as far as it is the same on
     every host. `response_sha256` is of the raw completion message, `model` as the endpoint named itself."""
@@ -268,18 +263,6 @@ def ledger_sha256(events: Iterable[Event]) -> str:
             if isinstance(event, Completion)
         ]
     )
-
-
-class UpstreamPrice(msgspec.Struct, frozen=True, kw_only=True):
-    """What an upstream charges, in micro-USD per million tokens."""
-
-    prompt_micro_usd: int
-    completion_micro_usd: int
-
-    def cost_micro_usd(self, prompt_tokens: int, completion_tokens: int) -> int:
-        """What so many tokens cost, rounded up."""
-        cost = prompt_tokens * self.prompt_micro_usd + completion_tokens * self.completion_micro_usd
-        return -(-cost // _TOKENS_PRICED)
 
 
 class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -309,7 +292,7 @@ class Ledger:
         with self._lock:
             self._sums[upstream, model].update(requests=1, **numbers)
 
-    def usage(self, prices: Mapping[str, UpstreamPrice] = MappingProxyType({})) -> tuple[ModelUsage, ...]:
+    def usage(self, prices: Mapping[str, TokenPrice] = MappingProxyType({})) -> tuple[ModelUsage, ...]:
         """What was asked for so far, by upstream and model, in the order of their names. `prices` are by upstream."""
         with self._lock:
             found = [ModelUsage(upstream=one, model=model, **sums) for (one, model), sums in sorted(self._sums.items())]

@@ -12,7 +12,7 @@ import contextlib
 import errno
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -91,6 +91,9 @@ class MemoryJournal:
         self._taken.clear()
         self._owed = set(self._kept)
 
+    def close(self) -> None:
+        """Give back what it holds open."""
+
     def _keep(self, answer: RecordedAnswer) -> None:
         place = len(self._answers)
         self._answers.append(answer)
@@ -153,19 +156,6 @@ class FileJournal(MemoryJournal):
             with contextlib.suppress(OSError):  # what stays of the row is dropped when the file is read
                 os.ftruncate(self._file, start)
             raise _unkept(error) from error
-
-
-@contextlib.contextmanager
-def open_journal(path: str) -> Iterator[FileJournal | None]:
-    """The journal in the file `path`, closed at the end; None for an empty path. Raises ArenaError V2004, V2115."""
-    if not path:
-        yield None
-        return
-    journal = FileJournal(Path(path))
-    try:
-        yield journal
-    finally:
-        journal.close()
 
 
 def _sealed(text: str) -> bytes:

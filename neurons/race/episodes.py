@@ -34,7 +34,7 @@ from foundation.codes import JOB_QUARANTINED, JUDGE_UNUSABLE, STORE_CANNOT_HOLD,
 from foundation.errors import ArenaError, Failure
 from harness.agents.registry import shipped_source
 from harness.inference.gateway import ModelUsage
-from harness.inference.journal import open_journal
+from harness.inference.journal import FileJournal
 from judge.verdict import UnscoredVerdict, Verdict
 from neurons.loops.node import Node
 from neurons.loops.run_loop import StopSignal, drained_within, persist
@@ -70,8 +70,7 @@ class Journals:
         path = self.path(lease.item)
         try:
             if path.exists():
-                with open_journal(str(path)) as journal:
-                    assert journal is not None
+                with contextlib.closing(FileJournal(path)) as journal:
                     journal.forgive()
         except ArenaError as error:
             self._node.log.warning("journal not written", attempt=lease.attempt_id, code=error.failure.code)

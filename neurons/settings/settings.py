@@ -21,7 +21,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 from arena.store.location import default_state_dir
 from foundation.codes import lookup
 from foundation.errors import ArenaError, redacted
-from harness.inference.gateway import UpstreamPrice
+from harness.limits import TokenPrice
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,7 +33,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     api_key_env: str = ""  # the environment variable that holds its key
     models: tuple[str, ...] = ()  # it is asked for these alone; empty: for every model that no other entry names
     requests_at_once: Annotated[int, msgspec.Meta(ge=0)] = 0  # 0: not bounded
-    price: UpstreamPrice | None = None  # None: not known
+    price: TokenPrice | None = None  # None: not known
     api_key: str = ""
     slots_dir: str = ""
 

@@ -6,6 +6,7 @@ ends at once when the supervisor's pipe closes, and its jail ends with it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import queue
@@ -13,13 +14,15 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from typing import BinaryIO
 
 from arena.evaluate import EvaluatePorts, evaluate
 from foundation.errors import ArenaError, Failure
-from harness.inference.gateway import Ledger, UpstreamPrice
-from harness.inference.journal import open_journal
+from harness.inference.gateway import Ledger
+from harness.inference.journal import FileJournal, MemoryJournal
 from harness.inference.scripted.model import ScriptedUpstream
+from harness.limits import TokenPrice
 from judge.budget import JudgeMeter, MeteredJudge
 from judge.panel import judge_body
 from judge.verdict import Verdict
@@ -56,7 +59,7 @@ def main() -> None:
         return
     _send(replies, Ready(sandbox=ports.sandbox.level))
     prices = {one.name: one.price for one in setup.upstreams if one.price is not None}
-    prices[ScriptedUpstream.name] = UpstreamPrice(prompt_micro_usd=0, completion_micro_usd=0)
+    prices[ScriptedUpstream.name] = TokenPrice(prompt_micro_usd=0, completion_micro_usd=0)
     meter = JudgeMeter()
     ports = dataclasses.replace(ports, judges=tuple(MeteredJudge(judge, meter) for judge in ports.judges))
     while True:
@@ -65,13 +68,13 @@ def main() -> None:
         _send(replies, _answer(job, ports, prices, meter))
 
 
-def _answer(job: Job, ports: EvaluatePorts, prices: Mapping[str, UpstreamPrice], meter: JudgeMeter) -> Reply:
+def _answer(job: Job, ports: EvaluatePorts, prices: Mapping[str, TokenPrice], meter: JudgeMeter) -> Reply:
     ledger = Ledger()
     try:
         if isinstance(job, JudgeJob):
             verdict = judge_body(job.body, ports.policy.rubric, ports.judges)
             return Judged(verdict=verdict, judging=meter.take(int(isinstance(verdict, Verdict))))
-        with open_journal(job.journal) as journal:
+        with contextlib.closing(FileJournal(Path(job.journal)) if job.journal else MemoryJournal()) as journal:
             own = dataclasses.replace(
                 ports,
                 titles=job.titles or ports.titles,

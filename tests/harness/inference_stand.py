@@ -172,7 +172,6 @@ def make_gateway(
         json.dumps(SCHEMAS),
         EpisodeLimits(completion_tokens_per_call=256),
         sleep=(pauses if pauses is not None else []).append,
-        clock_ms=lambda: 0,
         dedicated=dedicated,
         ledger=ledger,
         journal=journal,

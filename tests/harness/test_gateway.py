@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from foundation.errors import ArenaError, Failure
-from harness.inference.gateway import Ledger, UpstreamPrice
+from harness.inference.gateway import Ledger
 from harness.inference.journal import MemoryJournal
+from harness.limits import TokenPrice
 from harness.sandbox.port import GuestCallError
 from tests.harness.inference_stand import (
     ASK,
@@ -69,7 +70,7 @@ def test_the_ledger_counts_every_admitted_request() -> None:
     assert (unanswered.upstream, unanswered.requests, unanswered.attempts, unanswered.probes) == ("", 1, 3, 2)
     assert (first.upstream, first.model, first.requests, first.attempts) == ("first", MODEL, 1, 3)
     assert (first.prompt_tokens, first.completion_tokens, first.cost_micro_usd) == (3, 2, None)
-    price = UpstreamPrice(prompt_micro_usd=1_000_000, completion_micro_usd=100_000)
+    price = TokenPrice(prompt_micro_usd=1_000_000, completion_micro_usd=100_000)
     assert [one.cost_micro_usd for one in ledger.usage({"first": price})] == [0, 4]  # 3.2, rounded up
 
 

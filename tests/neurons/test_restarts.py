@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import signal
 from collections.abc import Iterable
@@ -15,7 +16,7 @@ from arena.evaluate import EpisodeCost, Evaluation
 from arena.race.decider import qualifying_items
 from foundation.errors import Failure
 from harness.catalogue.native import open_catalogue
-from harness.inference.journal import FileJournal, open_journal
+from harness.inference.journal import FileJournal
 from harness.trace import FailedCompletion
 from neurons.loops.run_loop import StopSignal
 from neurons.race.episodes import EpisodeLoop, sweep
@@ -45,8 +46,7 @@ class Faulty:
 
     async def run(self, job: EvaluateJob) -> Faulted | Evaluated:
         self.jobs.append(job)
-        with open_journal(job.journal) as journal:
-            assert journal is not None
+        with contextlib.closing(FileJournal(Path(job.journal))) as journal:
             self.owed.append(journal.owed())
             if journal.take("a request") is None:
                 journal.add(answer("a request"))

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from arena.policies import policy_by_name
 from foundation.errors import ArenaError
-from harness.inference.gateway import UpstreamPrice
+from harness.limits import TokenPrice
 from neurons.cli.validator import app
 from neurons.settings.endpoints import check_endpoints, local_models, named_endpoints
 from neurons.settings.settings import (
@@ -111,7 +111,7 @@ def test_endpoints_are_named_in_the_file_and_no_secret_is_ever_printed(
     resolved = resolve({"state_dir": tmp_path, **flags})
     provider, ours = named_endpoints(resolved.settings)
     assert (provider.api_key, provider.models) == ("S3CRET", ())
-    assert provider.price == UpstreamPrice(prompt_micro_usd=150_000, completion_micro_usd=600_000)
+    assert provider.price == TokenPrice(prompt_micro_usd=150_000, completion_micro_usd=600_000)
     assert (ours.api_key, ours.models, ours.requests_at_once) == ("", ("arena-agent",), 2)
     assert Path(ours.slots_dir).is_relative_to(tmp_path)
     shown = "\n".join(format_rows(resolved.rows)) + repr(resolved.settings)
