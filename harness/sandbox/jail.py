@@ -16,7 +16,6 @@ when the host is killed, the jail dies with it. Three ways in, by what the host 
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import json
 import os
@@ -104,8 +103,9 @@ def start_process(
         raise ArenaError("V2002", f"{command[0]} cannot be started: {error}") from error
 
 
-class Jail(abc.ABC):
-    """A started guest and what is needed to look at it and to end it. One agent runs in it, or none."""
+class Jail:
+    """A started guest and what is needed to look at it and to end it: here a process that nothing holds but its limits.
+    One agent runs in it, or none."""
 
     def __init__(
         self,
@@ -122,21 +122,24 @@ class Jail(abc.ABC):
         self._bounds, self._held = bounds, held
         self._is_confined = False
 
-    @abc.abstractmethod
     def pids(self) -> tuple[int, ...]:
         """Every process of the guest."""
+        return (self.process.pid,)
 
-    @abc.abstractmethod
     def take_hold(self) -> None:
         """Prepare to look at the guest and to end it, once its runner is ready and alone. Raises ArenaError V2002."""
 
-    @abc.abstractmethod
     def kill(self) -> None:
         """End everything in the jail, from whichever thread; `close` waits until it is gone."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
 
-    @abc.abstractmethod
     def close(self) -> None:
         """End everything in the jail and give back what it holds. Raises ArenaError V2002 when that cannot be done."""
+        self.kill()
+        self.process.wait()
+        self.pipes.close()
+        self._held.close()
 
     def confine(self) -> None:
         """Take hold of the guest and make its runner bound itself: what waits on is no root and holds no more than an
@@ -339,28 +342,7 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
             environment = {**guest_environment(self.root.path), "HOME": home, "TMPDIR": home}
             process = start_process(guest_command(self.root.path), environment, folder=home)
             bounds = build_bounds(limits, identity=None, is_alone_with_uid=False)
-            return _Process(process, limits, bounds, stack.pop_all())
-
-
-class _Process(Jail):
-    def pids(self) -> tuple[int, ...]:
-        """The agent's."""
-        return (self.process.pid,)
-
-    def take_hold(self) -> None:
-        """Nothing but the process itself is held."""
-
-    def kill(self) -> None:
-        """Kill the process and what it started in its session."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-
-    def close(self) -> None:
-        """Kill it, and delete its folder."""
-        self.kill()
-        self.process.wait()
-        self.pipes.close()
-        self._held.close()
+            return Jail(process, limits, bounds, stack.pop_all())
 
 
 EntryMode = Literal["root", "root-userns", "user"]

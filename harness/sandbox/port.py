@@ -227,9 +227,9 @@ class GuestConversation:
                 self._is_started = True
             else:
                 try:
-                    frame = encode_result(message.request_id, self._host.call(message.method, message.params))
+                    frame = encode_result(message.id, self._host.call(message.method, message.params))
                 except GuestCallError as error:
-                    frame = encode_error(message.request_id, error.code, error.message)
+                    frame = encode_error(message.id, error.code, error.message)
             if self._outgoing:
                 # Answers wait for the guest to read; one that asks on without reading is not speaking the protocol.
                 raise BreachError("protocol", "a request was sent before the last answer was read")
@@ -273,7 +273,6 @@ _HEADER = struct.Struct(">I")
 _ID_MAX = 2**53 - 1
 _ERROR_NUMBER = -32000  # JSON-RPC's range for errors of the implementation; the registry's code travels as `data`
 
-REQUESTS = ("tool.call", "llm.chat")
 OPEN_FILES = 256
 
 
@@ -285,19 +284,12 @@ class BreachError(Exception):
         super().__init__(detail)
 
 
-class GuestRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A call to be answered; `ready`, whose id is 0, asks for the job: the agent is not loaded yet."""
-
-    request_id: int
-    method: str
-    params: dict[str, object]
-
-
-class _Frame(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a guest may send: a request, which has an id, or a notice."""
+class GuestRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a guest may send: a call to be answered, which has an id, or a notice. `ready` asks for the job: the agent
+    is not loaded yet."""
 
     jsonrpc: Literal["2.0"]
-    id: Annotated[int, msgspec.Meta(ge=1, le=_ID_MAX)] | msgspec.UnsetType = msgspec.UNSET
+    id: Annotated[int, msgspec.Meta(ge=1, le=_ID_MAX)] = 0  # 0: a notice
     method: Literal["ready", "tool.call", "llm.chat", "final"]
     params: dict[str, object]
 
@@ -344,19 +336,17 @@ class FrameInbox:
         try:
             message = orjson.loads(frame)
             orjson.dumps(message)  # reading allows deeper nesting than writing: refuse here what cannot be recorded
-            found = msgspec.convert(message, _Frame, strict=True)
-            if found.method == "final" and self._is_ready and found.id is msgspec.UNSET:
+            found = msgspec.convert(message, GuestRequest, strict=True)
+            if found.method == "final" and self._is_ready and not found.id:
                 return msgspec.convert(found.params, Final, strict=True)
         except (orjson.JSONDecodeError, orjson.JSONEncodeError, msgspec.ValidationError) as error:
             raise BreachError("protocol", "a malformed frame") from error
-        if found.method == "ready" and not self._is_ready and found.id is msgspec.UNSET:
-            self._is_ready = True
-            return GuestRequest(request_id=0, method="ready", params=found.params)
-        is_request = self._is_ready and found.method in REQUESTS
-        if not is_request or found.id is msgspec.UNSET or found.id <= self._last_id:
+        is_ready = found.method == "ready" and not found.id
+        is_call = found.method in ("tool.call", "llm.chat") and found.id > self._last_id
+        if not (is_call if self._is_ready else is_ready):
             raise BreachError("protocol", "a frame out of turn")
-        self._last_id = found.id
-        return GuestRequest(request_id=found.id, method=found.method, params=found.params)
+        self._is_ready, self._last_id = True, found.id
+        return found
 
 
 def build_bounds(limits: EpisodeLimits, *, identity: int | None, is_alone_with_uid: bool) -> bytes:

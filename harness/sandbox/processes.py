@@ -51,19 +51,14 @@ def descendants(pid: int) -> tuple[int, ...]:
     return tuple(family)
 
 
-def memory_of(pid: int) -> int | None:
-    """Bytes of `pid` that the kernel counts: resident, swapped out and page tables; None when it has no memory."""
-    return next((size for face in _faces(pid) if (size := _shown_memory(face)) is not None), None)
-
-
 def held_bytes(pids: tuple[int, ...]) -> int:
     """Memory that `pids` hold together, at least.
 
-    Beside `memory_of` each, where shared pages count once for each process: what pipes, socket pairs and event polls
-    may keep in the kernel, and the kernel's own notes on each mapping. A process that hides its descriptors or
-    mappings, or has more mappings than any program needs, counts as `UNMEASURABLE`.
+    Beside what the kernel counts of each, where shared pages count once for each process: what pipes, socket pairs and
+    event polls may keep in the kernel, and the kernel's own notes on each mapping. A process that hides its descriptors
+    or mappings, or has more mappings than any program needs, counts as `UNMEASURABLE`.
     """
-    total = sum(memory_of(pid) or 0 for pid in pids)
+    total = sum(next(filter(None, map(_shown_memory, _faces(pid))), 0) for pid in pids)
     try:
         total += _MAPPING_BYTES * sum(read_face(pid, _mappings) or 0 for pid in pids)
         descriptors = [name for pid in pids for name in read_face(pid, open_files) or ()]
@@ -165,7 +160,7 @@ def _faces(pid: int) -> Iterator[Path]:
 
 
 def _shown_memory(face: Path) -> int | None:
-    """`memory_of` as one face shows it; None for one that is dead or dying."""
+    """Bytes that one face shows: resident, swapped out and page tables; None for one that is dead or dying."""
     try:
         lines = (face / "status").read_text().splitlines()
     except OSError:

@@ -46,8 +46,8 @@ def test_a_whole_conversation_is_read_in_order():
     final = {"jsonrpc": "2.0", "method": "final", "params": {"claim": [1]}}
     call = request(params={"name": "x"})
     assert read(frame(READY), frame(call), frame(final)) == [
-        GuestRequest(request_id=0, method="ready", params={"python": "3.11.7"}),
-        GuestRequest(request_id=1, method="tool.call", params={"name": "x"}),
+        GuestRequest(jsonrpc="2.0", method="ready", params={"python": "3.11.7"}),
+        GuestRequest(jsonrpc="2.0", id=1, method="tool.call", params={"name": "x"}),
         Final(claim=[1]),
     ]
 
