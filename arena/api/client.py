@@ -74,8 +74,7 @@ class RowCheck:
             raise ArenaError("V2050", f"{about} came after record {self.after} of {self.validator}")
         if (row.content is None) != (row.withheld is not None):
             raise ArenaError("V2050", f"{about} is neither whole nor a stub with its reason")
-        content = None if row.content is None else bytes(row.content)
-        finding = inspect(entry_of(row, content, None if row.body is None else bytes(row.body)), self._verify)
+        finding = inspect(entry_of(row, row.content, row.body), self._verify)
         if finding.faults:
             raise ArenaError("V2050", f"{about}: {finding.faults[0][1]}")
         walk = self._walk or LogWalk.behind(row.validator, self._begins_after, row.prev)

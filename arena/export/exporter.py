@@ -229,8 +229,8 @@ class Writing:
         that waits."""
         self._end_shard()
         self._await_completed()
-        cursor = Cursor.at(self._front or self.walk.position())
-        return msgspec.structs.replace(cursor, races=tuple(sorted(self._races)), exported_to=self.walk.seq)
+        front = msgspec.structs.asdict(self._front or self.walk.position())
+        return Cursor(**front, races=tuple(sorted(self._races)), exported_to=self.walk.seq)
 
     def _write(self, rows: Sequence[Assembled]) -> None:
         """Add rows to the shard. Returns when every file has taken them."""

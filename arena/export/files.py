@@ -25,7 +25,7 @@ import zstandard
 from arena.chain.port import Signer, Verifier
 from arena.export.model import MANIFEST_DOMAIN, MANIFEST_VERSION, LogRow, Manifest, ShardFile, Trajectory, Withheld
 from arena.records.model import Envelope
-from foundation.canonical import UNREADABLE_JSON, canonical_bytes, read_canonical
+from foundation.canonical import UNREADABLE_JSON, canonical_bytes, file_sha256, read_canonical
 from foundation.durable_files import SCRATCH, coded, move_into_place, sync_path, write_whole
 from foundation.errors import ArenaError
 from foundation.long_work import PhaseProgress
@@ -101,8 +101,8 @@ def shard_name(number: int) -> str:
 def describe(folder: Path, path: Path, rows: int) -> ShardFile:
     """A complete file as the manifest names it, on disk for good."""
     sync_path(path)
-    sha256, size_bytes = file_hash(path)
-    return ShardFile(path=path.relative_to(folder).as_posix(), sha256=sha256, size_bytes=size_bytes, rows=rows)
+    name, size_bytes = path.relative_to(folder).as_posix(), path.stat().st_size
+    return ShardFile(path=name, sha256=file_sha256(path), size_bytes=size_bytes, rows=rows)
 
 
 def write_named(folder: Path, name: str, content: bytes, rows: int) -> ShardFile:
@@ -111,12 +111,6 @@ def write_named(folder: Path, name: str, content: bytes, rows: int) -> ShardFile
     path.parent.mkdir(exist_ok=True)
     write_whole(path, content)
     return describe(folder, path, rows)
-
-
-def file_hash(path: Path) -> tuple[str, int]:
-    """sha256 (hex) and size in bytes of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest(), os.fstat(file.fileno()).st_size
 
 
 MANIFEST, CHECKSUM, SIGNATURE = "manifest.json", "manifest.sha256", "manifest.sig"
@@ -276,13 +270,13 @@ def bring_export(location: str, below: Path, progress: PhaseProgress | None = No
     beside = [name for name in (MANIFEST, CHECKSUM, SIGNATURE) if name in names]
     for name in beside:
         there.fetch(name, folder / name)
-    named = {file.path: (file.sha256, file.size_bytes) for file in read_manifest(folder).files}
+    named = {file.path: file.sha256 for file in read_manifest(folder).files}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.relative_to(folder).as_posix() not in names:
             path.unlink()
     for number, name in enumerate(names, 1):
         path = folder / name
-        if name not in beside and not (path.is_file() and file_hash(path) == named.get(name)):
+        if name not in beside and not (name in named and _is(path, named[name])):
             there.fetch(name, path)
         if progress:
             progress(number, len(names))
@@ -316,7 +310,7 @@ def _opened(location: str) -> ObjectFolder:
 
 
 def _is(path: Path, sha256: str) -> bool:
-    return path.is_file() and file_hash(path)[0] == sha256
+    return path.is_file() and file_sha256(path) == sha256
 
 
 @functools.lru_cache(maxsize=_FETCHED_KEPT)

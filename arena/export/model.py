@@ -87,11 +87,6 @@ class Cursor(LogStart, frozen=True, kw_only=True):
     races: tuple[str, ...] = ()
     exported_to: int = 0
 
-    @classmethod
-    def at(cls, point: LogStart) -> Cursor:
-        """The cursor at a point of a log behind which nothing was exported."""
-        return cls(validator=point.validator, after_seq=point.after_seq, head=point.head, peaks=point.peaks)
-
 
 class LogRow(Envelope, frozen=True, kw_only=True):
     """One record of the range, one line of `log/`. `content` and `body` are the canonical bytes themselves, embedded as

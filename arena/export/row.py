@@ -82,16 +82,7 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     is_model_written: bool  # every call and every assistant turn of `messages` is the model's, every result the host's
 
 
-class _Sent(msgspec.Struct, frozen=True):
-    """A message as a request carries it."""
-
-    role: str
-    content: str
-    tool_calls: tuple[ChatCall, ...] = ()
-    tool_call_id: str = ""
-
-
-_SENT = msgspec.json.Decoder(_Sent)
+_SENT = msgspec.json.Decoder(ChatMessage)  # a message as a request carries it
 _Words = tuple[str, tuple[tuple[str, str], ...]]  # what identifies an assistant turn: its text and its calls
 
 
@@ -234,7 +225,7 @@ class _ConversationReading:
             echoed_tool_calls=tuple(call for call in _native(turn.calls) if call.id in echoed) if echoed else (),
         )
 
-    def _result(self, sent: _Sent, turn: Completion | None, call_id: str, position: int) -> ChatMessage:
+    def _result(self, sent: ChatMessage, turn: Completion | None, call_id: str, position: int) -> ChatMessage:
         """A tool message, with where its content comes from unless it is what the host answered to the model's call."""
         calls, origin = self._calls_of.get(turn.step, ()) if turn is not None else (), None
         own = next((call for call in calls if call.emitter == "llm" and call.emitted_call_id == call_id), None)
@@ -294,11 +285,11 @@ class _ConversationReading:
         return frozenset(found)
 
 
-def _decoded(text: str) -> _Sent:
+def _decoded(text: str) -> ChatMessage:
     try:
         return _SENT.decode(text)
     except (msgspec.DecodeError, RecursionError):
-        return _Sent("unknown", text)
+        return ChatMessage(role="unknown", content=text)
 
 
 def _is_native(call: EmittedCall) -> bool:
@@ -313,7 +304,7 @@ def _native(calls: Sequence[EmittedCall]) -> tuple[ChatCall, ...]:
     )
 
 
-def _not_written(sent: _Sent) -> ChatMessage:
+def _not_written(sent: ChatMessage) -> ChatMessage:
     """An assistant turn that no completion of this run wrote."""
     return ChatMessage(
         role="assistant", content=sent.content, origin=_AGENT, weight=0, agent_tool_calls=sent.tool_calls

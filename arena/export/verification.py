@@ -29,7 +29,6 @@ from arena.export.files import (
     MANIFEST,
     REFERENCES,
     SIGNATURE,
-    file_hash,
     read_lines,
     read_manifest,
     read_row,
@@ -54,6 +53,7 @@ from arena.records.model import (
 )
 from arena.records.verification import LogCheck, VerifyReport
 from arena.secrets import holds_secret
+from foundation.canonical import file_sha256
 from foundation.codes import VERIFIER_DIED
 from foundation.errors import ArenaError
 from foundation.executors import HERE, Executor
@@ -143,7 +143,7 @@ def wrong_files(folder: Path, manifest: Manifest) -> list[Wrong]:
             detail = "the manifest does not name this file"
         elif present[name].is_symlink() or not present[name].is_file():
             detail = "not a plain file"
-        elif file_hash(present[name]) != (named[name].sha256, named[name].size_bytes):
+        elif named[name].size_bytes != present[name].stat().st_size or named[name].sha256 != file_sha256(present[name]):
             detail = "its bytes are not those the manifest names"
         else:
             continue
@@ -362,9 +362,7 @@ def look(line: bytes, verify_signature: Verifier) -> RecordFinding | str:
         row = read_row(line)
     except ArenaError as error:
         return error.failure.detail
-    raw = None if row.content is None else bytes(row.content)
-    body = None if row.body is None else bytes(row.body)
-    return inspect(entry_of(row, raw, body), verify_signature)
+    return inspect(entry_of(row, row.content, row.body), verify_signature)
 
 
 def look_all(

@@ -396,9 +396,10 @@ class Entry(Envelope, frozen=True, kw_only=True, array_like=True):
     is_dated: bool = True
 
 
-def entry_of(record: Envelope, content: bytes | None, body: bytes | None = None) -> Entry:
+def entry_of(record: Envelope, content: bytes | msgspec.Raw | None, body: msgspec.Raw | None = None) -> Entry:
     """A record that was read elsewhere, as it is looked at."""
-    return Entry(**envelope_of(record), content=content, body=body)
+    raw, shown = (None if part is None else bytes(part) for part in (content, body))
+    return Entry(**envelope_of(record), content=raw, body=shown)
 
 
 def envelope_of(record: Envelope) -> dict[str, Any]:

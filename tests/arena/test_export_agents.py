@@ -22,7 +22,7 @@ import zstandard
 
 from arena.chain.keys import verify
 from arena.export.agents import AgentRow
-from arena.export.files import CHECKSUM, MANIFEST, SIGNATURE, file_hash, read_lines, read_manifest, write_manifest
+from arena.export.files import CHECKSUM, MANIFEST, SIGNATURE, describe, read_lines, read_manifest, write_manifest
 from arena.export.model import FORMATS, Filters, Format, Manifest
 from arena.export.verification import verify_export
 from foundation.canonical import canonical_bytes, text_hash
@@ -162,12 +162,10 @@ def described_again(folder: Path, manifest: Manifest) -> Manifest:
     (folder / SIGNATURE).unlink(missing_ok=True)
     places = [file.path for file in manifest.files if (folder / file.path).exists()]
     present = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    rows = {file.path: file for file in manifest.files}
+    rows = {file.path: file.rows for file in manifest.files}
     files = []
     for path in dict.fromkeys([*places, *(one for one in present if one not in UNNAMED)]):
-        sha256, size = file_hash(folder / path)
-        known = rows.get(path, replace(manifest.files[0], path=path, rows=0))
-        files.append(replace(known, sha256=sha256, size_bytes=size))
+        files.append(describe(folder, folder / path, rows.get(path, 0)))
     return replace(manifest, files=tuple(files))
 
 
