@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -27,23 +27,11 @@ from judge.rubric import Rubric
 SpanKind = Literal["query", "completion", "call", "result", "refused"]
 
 
-class RenderCaps(msgspec.Struct, frozen=True, kw_only=True):
-    """Characters of content kept per span, spans kept per trace, and bytes of UTF-8 that a whole trace may have.
-
-    In a trace that would be longer each span but the query may have the same share of its characters, so that long ones
-    give way first. A tokeniser makes no more tokens than bytes: a judge with a context of 128 k tokens can read any
-    trace, whatever an agent filled it with.
-    """
-
-    query: int = 2_000
-    completion: int = 4_000
-    arguments: int = 1_000
-    result: int = 1_600
-    spans: int = 240
-    trace_bytes: int = 100_000
-
-
-DEFAULT_CAPS = RenderCaps()
+# Characters of content kept of a span, spans kept of a trace, and bytes of UTF-8 that a whole trace may have. In one
+# that would be longer each span but the query may have the same share of its characters, so that long ones give way
+# first. A tokeniser makes no more tokens than bytes: a judge with a context of 128 k tokens can read any trace.
+CHARS: Mapping[SpanKind, int] = {"query": 2_000, "completion": 4_000, "call": 1_000, "result": 1_600}
+SPANS_MAX, TRACE_BYTES = 240, 100_000
 BETWEEN = "\n\n"
 RENDERER = "spans/1"  # another number whenever the same body gives another text
 _UNKNOWN_TOOL = "unknown tool"
@@ -91,45 +79,45 @@ class RenderedTrace(msgspec.Struct, frozen=True, kw_only=True):
         return self.spans if self.decided is None else self.spans[: self.decided - 1]
 
 
-def render(body: EvaluationBody, caps: RenderCaps = DEFAULT_CAPS) -> RenderedTrace:
+def render(body: EvaluationBody) -> RenderedTrace:
     """Render a body. Deterministic: the same body gives the same text."""
     echoes = echoes_of(body)
-    spans = [cut_span(1, "query", body.query, caps.query)]
+    spans = [cut_span(1, "query", body.query)]
     read: set[int] = set()
     recommended = [place for place, event in enumerate(body.events) if _is_recommendation(event)]
     decided = None
     for place, event in enumerate(body.events):
         if recommended and place == recommended[-1]:
             decided = len(spans) + 1
-        new = _spans_of(event, len(spans) + 1, echoes.get(event.step, NO_ECHO), caps)
+        new = _spans_of(event, len(spans) + 1, echoes.get(event.step, NO_ECHO))
         if isinstance(event, Completion):
             fresh = sorted({index for index in event.request if index < len(body.messages)} - read)
             read.update(fresh)
             new = (msgspec.structs.replace(new[0], sent=tuple(body.messages[index] for index in fresh)),)
         spans += new
-        if len(spans) >= caps.spans:
+        if len(spans) >= SPANS_MAX:
             break
-    shown = _fit(tuple(spans[: caps.spans]), caps)
+    shown = _fit(tuple(spans[:SPANS_MAX]))
     return RenderedTrace(body_sha256=body.body_hash(), spans=shown, text=_text(shown), decided=decided)
 
 
-def _fit(spans: tuple[Span, ...], caps: RenderCaps) -> tuple[Span, ...]:
+def _fit(spans: tuple[Span, ...]) -> tuple[Span, ...]:
     """The spans, cut by the largest share of each kind's characters (in thousandths) at which the text fits."""
-    if _size(spans) <= caps.trace_bytes:
+    if _size(spans) <= TRACE_BYTES:
         return spans
     fits, exceeds = 0, _WHOLE
     while exceeds - fits > 1:
         share = (fits + exceeds) // 2
-        if _size(_shortened(spans, caps, share)) <= caps.trace_bytes:
+        if _size(_shortened(spans, share)) <= TRACE_BYTES:
             fits = share
         else:
             exceeds = share
-    return _shortened(spans, caps, fits)
+    return _shortened(spans, fits)
 
 
-def _shortened(spans: tuple[Span, ...], caps: RenderCaps, share: int) -> tuple[Span, ...]:
-    limits = {"completion": caps.completion, "call": caps.arguments, "result": caps.result}
-    return tuple(_cut(span, limits[span.kind] * share // _WHOLE) if span.kind in limits else span for span in spans)
+def _shortened(spans: tuple[Span, ...], share: int) -> tuple[Span, ...]:
+    whole = ("query", "refused")
+    return tuple(span if span.kind in whole else _cut(span, CHARS[span.kind] * share // _WHOLE) for span in spans)
 
 
 def _size(spans: tuple[Span, ...]) -> int:
@@ -154,17 +142,17 @@ def _is_recommendation(event: Event) -> bool:
 
 def shown_bytes(event: Event) -> int:
     """The most bytes of UTF-8 that `render` shows of an event, its headers and the lines between spans included."""
-    return _size(_spans_of(event, _LAST_NUMBER, NO_ECHO, DEFAULT_CAPS)) + len(BETWEEN)
+    return _size(_spans_of(event, _LAST_NUMBER, NO_ECHO)) + len(BETWEEN)
 
 
-def _spans_of(event: Event, number: int, echo: Echo, caps: RenderCaps) -> tuple[Span, ...]:
+def _spans_of(event: Event, number: int, echo: Echo) -> tuple[Span, ...]:
     """A span for a completion or a failed one, two for a tool call: what was asked and what came back."""
     if isinstance(event, FailedCompletion):
         return (Span(number=number, kind="refused", step=event.step, tool=neutral_name(event.failure.code)),)
     if isinstance(event, Completion):
         prose = "\n".join(part for part in (event.reasoning, event.content) if part.strip())
         said = msgspec.structs.replace(
-            cut_span(number, "completion", prose, caps.completion),
+            cut_span(number, "completion", prose),
             step=event.step,
             model=event.model if _MODEL_NAME.fullmatch(event.model) else "unnamed",
             tokens=event.completion_tokens,
@@ -177,10 +165,10 @@ def _spans_of(event: Event, number: int, echo: Echo, caps: RenderCaps) -> tuple[
     if tool not in TOOL_NAMES:  # then the name is the agent's text, and content
         tool, arguments = _UNKNOWN_TOOL, f"{event.name}\n{event.arguments}"
     asked = msgspec.structs.replace(
-        cut_span(number, "call", arguments, caps.arguments), step=event.step, tool=tool, emitter=event.emitter
+        cut_span(number, "call", arguments), step=event.step, tool=tool, emitter=event.emitter
     )
     answered = msgspec.structs.replace(
-        cut_span(number + 1, "result", event.result, caps.result),
+        cut_span(number + 1, "result", event.result),
         step=event.step,
         tool=tool,
         surfaced=tuple(neutral_name(found.product_id) for found in event.surfaced),
@@ -189,10 +177,10 @@ def _spans_of(event: Event, number: int, echo: Echo, caps: RenderCaps) -> tuple[
     return asked, answered
 
 
-def cut_span(number: int, kind: SpanKind, text: str, limit: int) -> Span:
-    """A span of neutral text, at most about `limit` characters of it shown."""
+def cut_span(number: int, kind: SpanKind, text: str) -> Span:
+    """A span of neutral text, at most about as many characters of it shown as its kind may have."""
     content = neutral_text(text).strip()
-    return _cut(Span(number=number, kind=kind, content=content, whole=content), limit)
+    return _cut(Span(number=number, kind=kind, content=content, whole=content), CHARS[kind])
 
 
 def _cut(span: Span, limit: int) -> Span:

@@ -13,7 +13,7 @@ from harness.sandbox.port import EpisodeOver
 from harness.session import Recorder
 from harness.trace import EvaluationBody
 from judge.citations import ceiling_e4
-from judge.render import DEFAULT_CAPS, render, shown_bytes
+from judge.render import TRACE_BYTES, render, shown_bytes
 from tests.harness.episode_stand import SCHEMAS, StandGateway, StandToolbox, reply
 
 FILLERS = ('"\\', "\x01\x02", "é中\U0001f9ff", "[[ | ]]\n")
@@ -82,5 +82,5 @@ async def test_a_record_filled_to_its_limits_can_be_stored_and_judged(filler: st
     )
     assert await compress_bodies([encode_body(body)])
     text = render(body).text
-    assert len(text.encode()) <= DEFAULT_CAPS.trace_bytes
+    assert len(text.encode()) <= TRACE_BYTES
     assert ceiling_e4(body, PAPER.rubric) in (1_000, 3_000, 5_000, 7_000, 9_000)

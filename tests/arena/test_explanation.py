@@ -15,7 +15,7 @@ from arena.view.reading import result_line, view_trace
 from foundation.errors import Failure
 from harness.catalogue.build import build_index, write_documents
 from harness.catalogue.native import open_catalogue
-from judge.render import DEFAULT_CAPS
+from judge.render import SPANS_MAX
 from judge.verdict import UnscoredVerdict
 from neurons.race.log import open_explainer
 from problems.model import OutcomeScore
@@ -102,10 +102,10 @@ def test_a_state_folder_has_what_it_takes_and_an_index_may_be_named(tmp_path):
 
 
 def test_a_trace_longer_than_what_judges_see_is_shown_to_its_end():
-    calls = [search(number, 1) for number in range(DEFAULT_CAPS.spans)]
+    calls = [search(number, 1) for number in range(SPANS_MAX)]
     last = completion(2, "These are the very last words.")
     steps = view_trace(body_of(completion(1, PLAN), *calls, last)).steps
-    assert len(steps) == 3 + 2 * len(calls) > DEFAULT_CAPS.spans
+    assert len(steps) == 3 + 2 * len(calls) > SPANS_MAX
     assert [piece.text for piece in steps[-1].pieces] == ["These are the very last words."]
     assert (steps[-3].kind, steps[-3].badge, steps[-2].kind) == ("call", "llm", "result")
 

@@ -6,10 +6,12 @@ import json
 import re
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judge.render import RenderCaps, render
+from judge import render as renderer
+from judge.render import TRACE_BYTES, render
 from tests.judge.bodies import COMPARED, body_of, completion, episode, search
 
 HEADER = re.compile(r"^\[\[span \d+ \| (query|completion|call|result|refused)( \| [^\[\]|]+)*\]\]$")
@@ -49,17 +51,19 @@ def test_whatever_fills_a_trace_it_fits_a_judges_context(parts):
         for event in (completion(step, filler * said), search(0, step, result=filler * found))
     ]
     body = body_of(*events, query="a red lamp with a long cord")
-    caps = RenderCaps(trace_bytes=40_000)
-    whole, trace = render(body, RenderCaps(trace_bytes=10**9)), render(body, caps)
-    assert len(trace.text.encode()) <= caps.trace_bytes
-    if len(whole.text.encode()) <= caps.trace_bytes:
+    trace = render(body)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(renderer, "TRACE_BYTES", 10**9)
+        whole = render(body)
+    assert len(trace.text.encode()) <= TRACE_BYTES
+    if len(whole.text.encode()) <= TRACE_BYTES:
         assert trace == whole
         return
     assert [(span.number, span.kind, span.whole) for span in trace.spans] == [
         (span.number, span.kind, span.whole) for span in whole.spans
     ]
     assert trace.spans[0] == whole.spans[0]  # the query is never cut further
-    assert len(trace.text.encode()) > caps.trace_bytes // 2  # and what room there is is used
+    assert len(trace.text.encode()) > TRACE_BYTES // 2  # and what room there is is used
 
 
 def test_outcome_stop_reason_and_claim_are_never_shown():

@@ -32,7 +32,7 @@ from harness.inference.port import ModelReply
 from harness.trace import Completion
 from judge.citations import check_quote
 from judge.parse import RefusedReplyError
-from judge.render import DEFAULT_CAPS, RenderedTrace, SpanKind, cut_span, neutral_name, neutral_text, span_text
+from judge.render import SPANS_MAX, RenderedTrace, SpanKind, cut_span, neutral_name, neutral_text, span_text
 from problems.model import Problem, RewardItem
 from problems.titles import TitleMatcher
 from training.corpus.gates import answered
@@ -103,27 +103,25 @@ QUESTIONS: dict[Dimension, tuple[str, tuple[SpanKind, ...]]] = {  # and the kind
 
 def read_trace(trace: Trace) -> RenderedTrace:
     """The spans of a trace, its request first; system prompts are left out. The same trace gives the same text."""
-    caps = DEFAULT_CAPS
-    spans = [cut_span(1, "query", trace.query, caps.query)]
+    spans = [cut_span(1, "query", trace.query)]
     names = {call.id: call.name for message in trace.messages for call in message.calls}
     step = 0
 
-    def add(kind: SpanKind, content: str, cap: int, tool: str = "") -> None:
-        span = cut_span(len(spans) + 1, kind, content, cap)
-        spans.append(msgspec.structs.replace(span, step=step, tool=tool))
+    def add(kind: SpanKind, content: str, tool: str = "") -> None:
+        spans.append(msgspec.structs.replace(cut_span(len(spans) + 1, kind, content), step=step, tool=tool))
 
     for message in trace.messages:
         if message.role == "tool":
-            add("result", message.content, caps.result, neutral_name(names.get(message.call_id, "")))
+            add("result", message.content, neutral_name(names.get(message.call_id, "")))
         if message.role != "assistant":
             continue
         step += 1
         prose = "\n".join(part for part in (message.reasoning, message.content) if part.strip())
         if prose:
-            add("completion", prose, caps.completion)
+            add("completion", prose)
         for call in message.calls:
-            add("call", call.arguments, caps.arguments, neutral_name(call.name))
-    shown = tuple(spans[: caps.spans])
+            add("call", call.arguments, neutral_name(call.name))
+    shown = tuple(spans[:SPANS_MAX])
     return RenderedTrace(body_sha256=trace.trace_id, spans=shown, text="\n\n".join(span_text(span) for span in shown))
 
 
