@@ -8,6 +8,7 @@ answered is answered again from the journal, and nothing is sent: a restart draw
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 import time
@@ -120,7 +121,7 @@ class Gateway:
         if owed and self._replies + owed >= self._limits.completions_max:
             raise EndingRefusalError(RESTART_DIVERGED, "a restart leaves out what was answered before", "diverged")
         started_s, reply = time.monotonic(), None
-        course = Failover(request, self._upstreams_of, self._rules, self._sleep, is_last=self._is_last)
+        course = Failover(request, self._upstreams_of, self._rules, self._sleep, self._is_last)
         try:
             found = course.run(self._journal.models())
             reply, refusal = (found, None) if isinstance(found, ModelReply) else (None, found)
@@ -131,7 +132,7 @@ class Gateway:
                     course.answered_by,
                     request.model,
                     attempts=course.attempts,
-                    probes=course.probes,
+                    probes=len(course.probed),
                     prompt_tokens=reply.prompt_tokens if reply else 0,
                     completion_tokens=reply.completion_tokens if reply else 0,
                     latency_ms=latency_ms,
@@ -145,24 +146,19 @@ _BACKOFF_MAX_MS = 600_000
 _ROUNDS = 2  # the second one is for a request that failed in an outage that has just ended
 
 
+@dataclasses.dataclass
 class Failover:
     """The way of one request through the upstreams of its model. `is_last`: no later attempt at this episode can give a
     second opinion."""
 
-    def __init__(
-        self,
-        request: RebuiltRequest,
-        upstreams_of: Callable[[str], Sequence[Upstream]],
-        rules: InferenceRules,
-        sleep: Callable[[float], None],
-        *,
-        is_last: bool,
-    ) -> None:
-        self.attempts = self.probes = 0
-        self.answered_by = ""  # the upstream's name; "" where none did
-        self._request, self._rules, self._sleep, self._is_last = request, rules, sleep, is_last
-        self._upstreams_of = upstreams_of
-        self._probed: dict[tuple[int, str], Failure | None] = {}
+    request: RebuiltRequest
+    upstreams_of: Callable[[str], Sequence[Upstream]]
+    rules: InferenceRules
+    sleep: Callable[[float], None]
+    is_last: bool
+    attempts: int = 0
+    answered_by: str = ""  # the upstream's name; "" where none did
+    probed: dict[tuple[int, str], Failure | None] = dataclasses.field(default_factory=dict)  # by upstream and request
 
     def run(self, models: Iterable[str] = ()) -> ModelReply | Failure:
         """The first answer, or a refusal that is the agent's. `models` are those that answered this agent before, in
@@ -171,7 +167,7 @@ class Failover:
         Raises EndingRefusalError where the episode ends by the refusal, and ArenaError where nobody could answer.
         """
         failures: dict[Upstream, Failure] = {}
-        candidates = list(self._upstreams_of(self._request.model))
+        candidates = list(self.upstreams_of(self.request.model))
         for _ in range(_ROUNDS):
             for upstream in candidates:
                 answer = self._try(upstream)
@@ -186,20 +182,20 @@ class Failover:
         if len(candidates) > 1:
             code = BAD_REQUEST if codes == {BAD_REQUEST} else MODEL_REFUSED
             return Failure(code=code, detail=f"the model endpoint refused the request: {detail}")
-        if self._is_last:
+        if self.is_last:
             raise EndingRefusalError(MODEL_REFUSED, "refused at every attempt that the policy allows", "model_refused")
         raise ArenaError(REQUEST_PROVOKED, detail)
 
     def _try(self, upstream: Upstream) -> ModelReply | Failure:
         """All attempts on one upstream, with pauses that double, or what the endpoint asked for when that is longer (up
         to the policy's cap), and up to a half more. Raises ArenaError for a fault that is not an upstream's."""
-        rules = self._rules
+        rules = self.rules
         backoff = Backoff(first_ms=rules.backoff_ms, most_ms=max(rules.backoff_ms, _BACKOFF_MAX_MS))
-        spread = 1 + int(self._request.sha256[:4], 16) / 0x2_0000  # workers that fail together part ways
+        spread = 1 + int(self.request.sha256[:4], 16) / 0x2_0000  # workers that fail together part ways
 
         def once() -> ModelReply:
             self.attempts += 1
-            return upstream.complete(self._request.text)
+            return upstream.complete(self.request.text)
 
         def pause_ms(error: ArenaError, failures: int) -> float | None:
             if error.owner is not Owner.UPSTREAM or error.failure.code in _AT_ONCE:
@@ -208,7 +204,7 @@ class Failover:
             return max(backoff.pause_ms(failures), min(asked_ms, rules.retry_after_max_ms)) * spread
 
         try:
-            return retried(once, rules.attempts, pause_ms, self._sleep)
+            return retried(once, rules.attempts, pause_ms, self.sleep)
         except ArenaError as error:
             if error.owner is not Owner.UPSTREAM and error.failure.code != BAD_REQUEST:
                 raise
@@ -217,31 +213,30 @@ class Failover:
     def _answers_neutral(self, upstream: Upstream, failure: Failure) -> bool:
         if failure.code == NO_TURN:
             return False
-        refused = self._probe(upstream, neutral_request(self._request.text))
+        refused = self._probe(upstream, neutral_request(self.request.text))
         if refused is None:
             return True
-        served = self._rules.served_bytes
-        is_too_long = served and len(self._request.text.encode()) > served
+        served = self.rules.served_bytes
+        is_too_long = served and len(self.request.text.encode()) > served
         if not is_too_long or {failure.code, refused.code} != {BAD_REQUEST}:
             return False
-        return self._probe(upstream, neutral_request(self._request.text, at_most_bytes=served)) is None
+        return self._probe(upstream, neutral_request(self.request.text, at_most_bytes=served)) is None
 
     def _probe(self, upstream: Upstream, request: str) -> Failure | None:
         """Each request once to each upstream."""
-        if (id(upstream), request) not in self._probed:
-            self.probes += 1
-            self._probed[id(upstream), request] = upstream.probe(request)
-        return self._probed[id(upstream), request]
+        if (id(upstream), request) not in self.probed:
+            self.probed[id(upstream), request] = upstream.probe(request)
+        return self.probed[id(upstream), request]
 
     def _outage(self, failures: tuple[Failure, ...], models: Iterable[str]) -> ArenaError:
         """The code of a real outage is the common one when all upstreams failed alike, else U3002; U3008 where one was
         not asked. The detail names every upstream."""
         detail = "; ".join(failure.detail for failure in failures)
-        unasked = [failure for failure in (*failures, *self._probed.values()) if failure and failure.code == NO_TURN]
+        unasked = [failure for failure in (*failures, *self.probed.values()) if failure and failure.code == NO_TURN]
         if unasked:
             return ArenaError(NO_TURN, f"{detail}; {unasked[0].detail}" if unasked[0] not in failures else detail)
-        for model in dict.fromkeys((self._request.model, *models)):
-            if any(self._probe(upstream, plain_request(model)) is None for upstream in self._upstreams_of(model)):
+        for model in dict.fromkeys((self.request.model, *models)):
+            if any(self._probe(upstream, plain_request(model)) is None for upstream in self.upstreams_of(model)):
                 return ArenaError(SHAPE_NOT_SERVED, detail)
         codes = {MODEL_FAILED if failure.code == BAD_REQUEST else failure.code for failure in failures}
         return ArenaError(codes.pop() if len(codes) == 1 else MODEL_FAILED, detail)
@@ -294,12 +289,11 @@ class Ledger:
 
     def usage(self, prices: Mapping[str, TokenPrice] = MappingProxyType({})) -> tuple[ModelUsage, ...]:
         """What was asked for so far, by upstream and model, in the order of their names. `prices` are by upstream."""
+        free = TokenPrice(prompt_micro_usd=0, completion_micro_usd=0)  # what no upstream answered
+        found: list[ModelUsage] = []
         with self._lock:
-            found = [ModelUsage(upstream=one, model=model, **sums) for (one, model), sums in sorted(self._sums.items())]
-        priced: list[ModelUsage] = []
-        for one in found:
-            cost = 0 if not one.upstream else None  # what no upstream answered costs nothing
-            if one.upstream in prices:
-                cost = prices[one.upstream].cost_micro_usd(one.prompt_tokens, one.completion_tokens)
-            priced.append(msgspec.structs.replace(one, cost_micro_usd=cost))
-        return tuple(priced)
+            for (one, model), sums in sorted(self._sums.items()):
+                price, read, wrote = prices.get(one) if one else free, sums["prompt_tokens"], sums["completion_tokens"]
+                cost = price.cost_micro_usd(read, wrote) if price else None
+                found.append(ModelUsage(upstream=one, model=model, cost_micro_usd=cost, **sums))
+        return tuple(found)

@@ -165,7 +165,7 @@ def test_every_constraint_of_a_synthesised_problem_is_read_back() -> None:
         assert brief.voucher == (msgspec.structs.replace(voucher, price_after_voucher=None) if voucher else None)
 
 
-# -- the server
+# -- one sentence, or none
 
 
 def test_the_concise_model_says_one_sentence_of_two_hits_and_is_not_listed(catalogue: Catalogue) -> None:
