@@ -1,7 +1,7 @@
 """The completions of one (agent, problem) over the restarts of its episode: in memory, and in a file.
 
 An answer is stored before the agent sees it, so that a worker which is killed at any instant has shown nothing
-that a restart would draw anew. A line is sealed by its own hash: the tail of a write that was cut off is dropped.
+that a restart would draw anew. A line is whole by its end: the tail of a write that was cut off is dropped.
 Journals survive the death of processes, not of the machine's memory (nothing is synced). They hold what the body holds,
 no key, and are removed with their work item.
 """
@@ -23,7 +23,6 @@ from foundation.errors import ArenaError, Failure
 from harness.inference.port import ModelReply, RecordedAnswer, Upstream
 
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-_SEAL_CHARS = 16
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -129,13 +128,12 @@ class FileJournal(MemoryJournal):
         """Fold every whole line; the length of what is whole."""
         whole = 0
         for row in rows.splitlines(keepends=True):
-            content = row.partition(b" ")[2].rstrip(b"\n")
             try:
-                line = _LINES.decode(content)
+                line = _LINES.decode(row)
             except (UnicodeDecodeError, msgspec.DecodeError):
                 break
             is_placed = line.taken is None or 0 <= line.taken < len(self._answers)
-            if row != _sealed(content.decode()) or not is_placed:
+            if not row.endswith(b"\n") or not is_placed:
                 break
             whole += len(row)
             if line.answer is not None:
@@ -147,7 +145,7 @@ class FileJournal(MemoryJournal):
         return whole
 
     def _write(self, line: Line) -> None:
-        row = memoryview(_sealed(msgspec.json.encode(line).decode()))  # one row: JSON escapes line breaks
+        row = memoryview(msgspec.json.encode(line) + b"\n")  # one row: JSON escapes line breaks
         start = os.fstat(self._file).st_size
         try:
             while row:
@@ -156,10 +154,6 @@ class FileJournal(MemoryJournal):
             with contextlib.suppress(OSError):  # what stays of the row is dropped when the file is read
                 os.ftruncate(self._file, start)
             raise _unkept(error) from error
-
-
-def _sealed(text: str) -> bytes:
-    return f"{text_hash(text)[:_SEAL_CHARS]} {text}\n".encode()
 
 
 def _unkept(error: OSError) -> ArenaError:
