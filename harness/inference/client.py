@@ -14,7 +14,6 @@ import functools
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -196,18 +195,10 @@ def explain_silence(error: Exception) -> str:
 
 
 def read_retry_after(headers: Mapping[str, str]) -> int | None:
-    """Milliseconds until the endpoint wants to be asked again (RFC 9110, 10.2.3), or None when it does not say.
-
-    A date is taken against the reply's own `date`, so no clock of ours is asked. Keys are looked up in lower case.
-    """
+    """Milliseconds until the endpoint wants to be asked again (RFC 9110, 10.2.3), or None when it does not say so in
+    seconds, as model endpoints do. Keys are looked up in lower case."""
     given = headers.get("retry-after", "").strip()
-    if given.isascii() and given.isdigit():
-        return int(given[:9]) * 1000
-    try:
-        pause = parsedate_to_datetime(given) - parsedate_to_datetime(headers.get("date", ""))
-    except (ValueError, TypeError):
-        return None
-    return max(0, int(pause.total_seconds() * 1000))
+    return int(given[:9]) * 1000 if given.isascii() and given.isdigit() else None
 
 
 _POLL_S = 0.02

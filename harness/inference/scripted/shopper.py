@@ -54,7 +54,6 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     in `name`.
     """
 
-    text: str
     name: tuple[str, ...]
     phrases: tuple[str, ...] = ()
     price: Bounds = Bounds()
@@ -108,11 +107,10 @@ def _read_wish(text: str) -> Wish:
     is_plain = _NAME.fullmatch(name) and not read_services(name) and not read_money(name)[0]
     if not is_plain or not all(map(_CONSTRAINT.match, parts)):
         words, services = sorted(content_words(text)), sorted(read_services(text))
-        return Wish(text=text.strip(), name=tuple(words), price=_read_price(text), services=tuple(services))
+        return Wish(name=tuple(words), price=_read_price(text), services=tuple(services))
     prices = [part for part in parts if part.startswith(_PRICE)]
     phrases = [part for part in parts if part not in prices and part not in _SERVICE_OF]
     return Wish(
-        text=body.rstrip(".;?"),
         name=tuple(name.split()),
         phrases=tuple(_LEADING.sub("", phrase) for phrase in phrases),
         price=_read_price(" ".join(prices)),
@@ -141,7 +139,6 @@ def _read_voucher(text: str) -> Voucher:
 
 _Q_CHARS = 200
 _HITS_CITED = 3
-_WISH_CHARS = 160
 _MISSED_WORD, _MISSED_CONSTRAINT = 2, 3  # what a missed name word or constraint weighs
 _FAR = 1_000  # heavier than any fit
 
@@ -323,15 +320,10 @@ class _Shopper:
         brief = self._brief
         if not self._skill.analyses and not self._skill.is_concise:
             self._notes.append("Searching.")
-        self._say(f"The request asks for {len(brief.wishes)} product(s) ({brief.bucket} request).")
-        for number, wish in enumerate(brief.wishes, 1):
-            bounds = [f"price filter {wish.price_filter}"] if wish.price_filter else []
-            bounds += [f"service {name}" for name in wish.services]
-            self._say(f"{number}. {wish.text[:_WISH_CHARS]}" + (f" [{', '.join(bounds)}]" if bounds else ""))
-        if brief.is_one_shop:
-            self._say("All of them must come from one shop, so the shop_id has to be the same for each.")
-        if brief.voucher is not None:
-            self._say(f"The total after the voucher must stay within the budget of {brief.voucher.budget:g} PHP.")
+        asked = (
+            f"{len(brief.wishes)} product(s){' from one shop' if brief.is_one_shop else ''} ({brief.bucket} request)"
+        )
+        self._say(f"The request asks for {asked}.")
         self._say("I start by searching for the words that describe each product itself.")
 
     def _why(self, index: int, fit: _Fit, fits: Sequence[_Fit]) -> str:
