@@ -17,10 +17,10 @@ from pathlib import Path
 
 import msgspec
 
-from foundation.canonical import UNREADABLE_JSON, text_hash
+from foundation.canonical import UNREADABLE_JSON
 from foundation.codes import NOT_RECORDED
 from foundation.errors import ArenaError, Failure
-from harness.inference.port import ModelReply, RecordedAnswer, Upstream
+from harness.inference.port import ModelReply, RecordedAnswer
 
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -167,68 +167,53 @@ class RecordingHead(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     models: tuple[str, ...]
 
 
-class CompletionFile:
-    """A recording: `RecordedAnswer` lines after their head, read whole and appended to. Thread-safe."""
+class Recording(MemoryJournal):
+    """The completions of a run over all its problems in a file: `RecordedAnswer` lines after their head, read whole and
+    appended to. Thread-safe. Nothing is owed: an agent that was changed asks for something else."""
 
-    def __init__(self, path: Path, models: Sequence[str], *, is_new: bool) -> None:
-        """Open `path`; with `is_new` it may be missing and is begun with `models`. Raises ArenaError V2027."""
+    def __init__(self, path: Path, models: Sequence[str], *, is_new: bool, is_replayed: bool) -> None:
+        """Open `path`; with `is_new` it may be missing and is begun with `models`. With `is_replayed` what is recorded
+        is answered from it. Raises ArenaError V2027."""
+        super().__init__()
         self._path, self._lock = path, threading.Lock()
-        self._waiting: dict[str, list[ModelReply]] = {}  # by request, in their order
+        self._waiting: dict[str, list[RecordedAnswer]] = {}  # by request, in their order
         try:
             if is_new and not (path.exists() and path.stat().st_size):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(msgspec.json.encode(RecordingHead(models=tuple(models))) + b"\n")
             content = path.read_bytes()
             head, *lines, cut_short = content.split(b"\n") if b"\n" in content else (content, b"")
-            self.models = msgspec.json.decode(head, type=RecordingHead).models
-            for line in lines:
-                one = msgspec.json.decode(line, type=RecordedAnswer)
-                if one.reply is not None:
-                    self._waiting.setdefault(one.request_sha256, []).append(one.reply)
+            self.offered = msgspec.json.decode(head, type=RecordingHead).models
+            for one in (msgspec.json.decode(line, type=RecordedAnswer) for line in lines):
+                self._waiting.setdefault(one.request_sha256, []).extend([one] if is_replayed else [])
             os.truncate(path, len(content) - len(cut_short))
         except OSError as error:
             raise ArenaError("V2027", f"{path}: {error.strerror}") from error
         except UNREADABLE_JSON as error:
             raise ArenaError("V2027", f"{path}: {error}") from error
 
-    def take(self, request: str) -> ModelReply | None:
-        """The next reply to this request in this run, or None."""
+    def take(self, request_sha256: str) -> RecordedAnswer | None:
+        """The next answer to this request in this run, or None."""
         with self._lock:
-            waiting = self._waiting.get(text_hash(request))
+            waiting = self._waiting.get(request_sha256)
             return waiting.pop(0) if waiting else None
 
-    def add(self, request: str, reply: ModelReply) -> None:
-        """Keep a reply that was just given. Raises OSError."""
-        one = RecordedAnswer(request_sha256=text_hash(request), model=reply.model, reply=reply)
+    def add(self, answer: RecordedAnswer) -> None:
+        """Keep an answer that was just given. Raises OSError."""
         with self._lock, self._path.open("ab") as stream:
-            stream.write(msgspec.json.encode(one) + b"\n")
+            stream.write(msgspec.json.encode(answer) + b"\n")
 
 
-class RecordedUpstream:
-    """An `Upstream` before a recording: what is recorded is answered from it, the rest by `live`, where there is one.
+class Unrecorded:
+    """An `Upstream` where a recording answers alone."""
 
-    With `is_replayed` off everything is asked of `live` and recorded.
-    """
-
-    def __init__(self, recording: CompletionFile, live: Upstream | None, *, is_replayed: bool) -> None:
-        self._recording, self._live, self._is_replayed = recording, live, is_replayed
-
-    @property
-    def name(self) -> str:
-        """The endpoint's name, or that there is none."""
-        return self._live.name if self._live else "recording"
+    name = "recording"
 
     def complete(self, request: str) -> ModelReply:
-        """As `Upstream.complete`. Raises ArenaError V2180 for a request that is not recorded where nobody is asked."""
-        if self._is_replayed and (known := self._recording.take(request)) is not None:
-            return known
-        if self._live is None:
-            asked = msgspec.json.decode(request)
-            raise ArenaError(NOT_RECORDED, f"a request of {len(asked['messages'])} messages to {asked['model']}")
-        reply = self._live.complete(request)
-        self._recording.add(request, reply)
-        return reply
+        """Raises ArenaError V2180: the recording holds no reply to this request."""
+        asked = msgspec.json.decode(request)
+        raise ArenaError(NOT_RECORDED, f"a request of {len(asked['messages'])} messages to {asked['model']}")
 
     def probe(self, request: str) -> Failure | None:
-        """As `Upstream.probe`: of the endpoint; a recording alone has nothing to ask."""
-        return self._live.probe(request) if self._live else None
+        """There is nothing to ask."""
+        return None

@@ -23,8 +23,7 @@ from foundation.codes import NOT_RECORDED
 from foundation.durable_files import write_whole
 from foundation.errors import ArenaError, Failure
 from harness.catalogue.port import Catalogue
-from harness.inference.journal import CompletionFile, RecordedUpstream
-from harness.inference.port import Upstream
+from harness.inference.journal import Recording, Unrecorded
 from harness.trace import EvaluationBody
 from neurons.practice.opening import Choice
 from neurons.settings.endpoints import check_endpoints, local_models, named_endpoints
@@ -145,30 +144,24 @@ def open_problems(settings: Settings, choice: Choice, *, at_once: int = 1) -> li
     Raises typer.BadParameter for an id or a number that is not there, ArenaError P4001 to P4009 for a broken file,
     P4013 for a variant that can't be drawn, V2027 for a recording, U3001 or U3002 for an endpoint.
     """
-    recording: CompletionFile | None = None
+    recording: Recording | None = None
     record, replay = choice.record, choice.replay
     if path := record or replay:
         if record and replay and record != replay:
             raise typer.BadParameter("--record and --replay together name one file", param_hint="--record")
-        recording = CompletionFile(path, policy_of(settings).inference.models, is_new=record is not None)
-        settings = settings.model_copy(update={"models": ",".join(recording.models)})
-    if replay and not record:
+        models, is_replayed = policy_of(settings).inference.models, replay is not None
+        recording = Recording(path, models, is_new=record is not None, is_replayed=is_replayed)
+        settings = settings.model_copy(update={"models": ",".join(recording.offered)})
+    if is_alone := replay is not None and record is None:
         settings = settings.model_copy(update={"openai_base_url": _NOWHERE, "upstreams": ()})
     elif endpoints := named_endpoints(settings):
         for line in check_endpoints(endpoints, local_models(settings, policy_of(settings)), must_answer=True):
             typer.echo(f"{line}; the others are asked", err=True)
 
-    def recorded(upstreams: Sequence[Upstream]) -> tuple[Upstream, ...]:
-        if recording is None:
-            return tuple(upstreams)
-        live = upstreams if record else [None] * len(upstreams)
-        return tuple(RecordedUpstream(recording, one, is_replayed=replay is not None) for one in live)
-
-    ports = open_local_ports(settings, at_once=at_once)
-    dedicated = {model: recorded(own) for model, own in ports.dedicated.items()}
-    return _chosen(
-        settings, dataclasses.replace(ports, upstreams=recorded(ports.upstreams), dedicated=dedicated), choice
-    )
+    ports = dataclasses.replace(open_local_ports(settings, at_once=at_once), journal=recording)
+    if is_alone:
+        ports = dataclasses.replace(ports, upstreams=(Unrecorded(),))
+    return _chosen(settings, ports, choice)
 
 
 def _chosen(settings: Settings, ports: EvaluatePorts, choice: Choice) -> list[Asked]:
