@@ -68,13 +68,10 @@ class Recorder:
         reader: CallReader,
         shown_bytes: Callable[[Event], int],
         query: str,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`shown_bytes` tells how many bytes of an event a judge is shown at most; `query` is the shopper's; `clock`
-        gives seconds, monotonic."""
+        """`shown_bytes` tells how many bytes of an event a judge is shown at most; `query` is the shopper's."""
         self._toolbox, self._gateway, self._limits, self._reader = toolbox, gateway, limits, reader
-        self._shown_bytes_of, self._clock = shown_bytes, clock
-        self._emission = Emission(reader, query)
+        self._shown_bytes_of, self._emission = shown_bytes, Emission(reader, query)
         self._surfaced: set[str] = set()  # ids
         self.work = WorkMeter(limits.host_work)
         self.events: list[Event] = []  # in the order in which they happened
@@ -116,7 +113,7 @@ class Recorder:
         with reading_guest_bytes():
             name, arguments = _read_tool_call(params, self._limits.argument_bytes)
             attribution = self._emission.attribute(name, arguments)
-        started_s = self._clock()
+        started_s = time.monotonic()
         try:
             outcome = self._toolbox.dispatch(name, arguments, self.work)
         except (ArenaError, UnreadableError, WorkExceededError):
@@ -124,7 +121,7 @@ class Recorder:
         except Exception as error:
             raise our_fault(error) from error
         finally:
-            self.tool_s += self._clock() - started_s
+            self.tool_s += time.monotonic() - started_s
         with reading_guest_bytes():
             surfaced = self._surface(name, arguments, outcome.found_ids)
             self._emission.returned(name, arguments, outcome.result, attribution.emitter)
@@ -311,14 +308,12 @@ def _size(params: dict[str, object]) -> int:
 
 
 class EpisodePorts(msgspec.Struct, frozen=True, kw_only=True):
-    """What an episode works with. `clock` gives seconds, monotonic; it never reaches the body. `journal` is the
-    gateway's, where the episode may be a restart."""
+    """What an episode works with. `journal` is the gateway's, where the episode may be a restart."""
 
     toolbox: Toolbox
     gateway: ModelGateway
     sandbox: Sandbox
     shown_bytes: Callable[[Event], int] = lambda _: 0  # of an event, at most, in the trace that a judge is shown
-    clock: Callable[[], float] = time.monotonic
     journal: MemoryJournal | None = None
 
 
@@ -355,11 +350,9 @@ def run_episode(source: str, problem: Problem, ports: EpisodePorts, rules: Episo
         raise ArenaError("A1001", "the source holds lone surrogates") from error
     if size > rules.limits.source_bytes:
         raise ArenaError("A1004", f"{size} bytes; the limit is {rules.limits.source_bytes}")
-    started_s = ports.clock()
+    started_s = time.monotonic()
     reader = CallReader(ports.toolbox.schemas)
-    recorder = Recorder(
-        ports.toolbox, ports.gateway, rules.limits, reader, ports.shown_bytes, problem.query, ports.clock
-    )
+    recorder = Recorder(ports.toolbox, ports.gateway, rules.limits, reader, ports.shown_bytes, problem.query)
     has_environment = ports.toolbox.profile == ENVIRONMENT
     view = environment_problem(problem, rules.limits) if has_environment else problem.view()
     job = GuestJob(
@@ -395,7 +388,7 @@ def run_episode(source: str, problem: Problem, ports: EpisodePorts, rules: Episo
         emission=EMISSION,
         ledger_sha256=ledger_sha256(recorder.events),
     )
-    episode_ms = int((ports.clock() - started_s) * 1000)
+    episode_ms = int((time.monotonic() - started_s) * 1000)
     tool_ms = int(recorder.tool_s * 1000)
     return Episode(body=body, exit=ended, model_ms=recorder.model_ms, tool_ms=tool_ms, episode_ms=episode_ms)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -114,9 +114,8 @@ class JudgeMeter:
 class MeteredJudge:
     """A `Judge` whose requests a meter counts, also those that failed."""
 
-    def __init__(self, judge: Judge, meter: JudgeMeter, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` gives seconds."""
-        self._judge, self._meter, self._clock = judge, meter, clock
+    def __init__(self, judge: Judge, meter: JudgeMeter) -> None:
+        self._judge, self._meter = judge, meter
 
     @property
     def model(self) -> str:
@@ -125,10 +124,10 @@ class MeteredJudge:
 
     def opine(self, trace: RenderedTrace, rubric: Rubric, refusals: Sequence[str] = ()) -> JudgeReply:
         """As the judge's."""
-        begun = self._clock()
+        begun = time.monotonic()
         reply = None
         try:
             reply = self._judge.opine(trace, rubric, refusals)
             return reply
         finally:
-            self._meter.add(reply, int((self._clock() - begun) * 1000))
+            self._meter.add(reply, int((time.monotonic() - begun) * 1000))

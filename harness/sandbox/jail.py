@@ -24,6 +24,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -185,15 +186,13 @@ class JailSandbox:
         level: SandboxLevel,
         *,
         slots: int,
-        clock: Callable[[], float],
         ahead: int = 0,
         admitted: frozenset[str] | None = None,
     ) -> None:
-        """At most `slots` jails run at once, further runs wait, and at most `ahead` wait for the runs to come. `clock`
-        gives seconds, monotonic; `admitted` the sha256 of the sources that may run (None: all)."""
+        """At most `slots` jails run at once, further runs wait, and at most `ahead` wait for the runs to come.
+        `admitted`: the sha256 of the sources that may run (None: all)."""
         self.level, self.open_jail = level, open_jail
-        self._clock, self._admitted = clock, admitted
-        self._slots = threading.BoundedSemaphore(slots)
+        self._admitted, self._slots = admitted, threading.BoundedSemaphore(slots)
         self._lock, self._ahead = threading.Lock(), ahead
         self._waiting: deque[Future[Jail]] = deque()
         self._openers = ThreadPoolExecutor(max(1, ahead), thread_name_prefix="jail-ahead")
@@ -208,7 +207,7 @@ class JailSandbox:
         with (
             self._slots,
             contextlib.closing(self.take(job.limits)) as jail,
-            contextlib.closing(Watch(jail.looks(), jail.kill, self._clock)) as watch,
+            contextlib.closing(Watch(jail.looks(), jail.kill)) as watch,
         ):
 
             def begin() -> bytes:
@@ -218,7 +217,7 @@ class JailSandbox:
                 return build_init(job)
 
             conversation = GuestConversation(
-                jail.pipes, job.limits, host, self._clock, on_ready=begin, broken_limit=watch.broken
+                jail.pipes, job.limits, host, time.monotonic, on_ready=begin, broken_limit=watch.broken
             )
             ended = conversation.run()
             broken = watch.broken()
@@ -267,10 +266,9 @@ def explain_death(ended: GuestExit, status: int, *, was_out_of_memory: bool) -> 
 class Watch:
     """Looks at the limits of one guest, until it is closed."""
 
-    def __init__(self, looks: Looks, end_guest: Callable[[], None], clock: Callable[[], float]) -> None:
-        """`end_guest` kills all that may have broken a limit, and is called once, from the watch's thread. `clock`
-        gives seconds, monotonic."""
-        self._looks, self._end_guest, self._clock = looks, end_guest, clock
+    def __init__(self, looks: Looks, end_guest: Callable[[], None]) -> None:
+        """`end_guest` kills all that may have broken a limit, and is called once, from the watch's thread."""
+        self._looks, self._end_guest = looks, end_guest
         self._is_done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="jail-watch", daemon=True)
         self._broken: Limit | None = None
@@ -296,11 +294,11 @@ class Watch:
         wait_s = INTERVAL_S
         try:
             while not self._is_done.wait(wait_s):
-                before = self._clock()
+                before = time.monotonic()
                 self._broken = next((limit for limit, is_over in self._looks.items() if is_over()), None)
                 if self._broken is not None:  # set before the guest is ended, so that its end finds the reason
                     break
-                wait_s = max(INTERVAL_S, self._clock() - before)
+                wait_s = max(INTERVAL_S, time.monotonic() - before)
             else:
                 return
         except Exception as fault:  # noqa: BLE001 - handed to the thread that runs the episode, which raises it

@@ -13,7 +13,6 @@ import secrets
 import shutil
 import socket
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, get_args
@@ -162,7 +161,7 @@ def open_sandbox(
         python_version=root.minor_version,
         may_race=False,
     )
-    return JailSandbox(Reference(root=root).open, level, slots=slots, clock=time.monotonic, admitted=reference_sha256s)
+    return JailSandbox(Reference(root=root).open, level, slots=slots, admitted=reference_sha256s)
 
 
 def level_fixes(state_dir: Path, wanted: str = "auto") -> tuple[str, ...]:
@@ -216,7 +215,7 @@ def try_bubblewrap(root: GuestRoot, slots: int, ahead: int = 0) -> Iterator[Atte
             level = _level("bubblewrap", layers, degraded, root, cgroups)
             groups = cgroups if isinstance(cgroups, Cgroups) else None
             jail = Bubblewrap(binary=binary, entry=entry, cgroups=groups, root=root, program=program)
-            sandbox = JailSandbox(jail.open, level, slots=slots, clock=time.monotonic, ahead=ahead)
+            sandbox = JailSandbox(jail.open, level, slots=slots, ahead=ahead)
             yield _tested(f"jail by {binary} ({entry})", sandbox, namespace_fix(), is_uid_own=entry != "user")
 
 
@@ -251,7 +250,7 @@ def try_landlock(root: GuestRoot, slots: int, shared_root: Callable[[], GuestRoo
     cgroups = find_cgroups()
     level = _level("landlock", layers, degraded, place, cgroups)
     jail = Landlock(abi=abi, uid_mode=mode, cgroups=cgroups if isinstance(cgroups, Cgroups) else None, root=place)
-    sandbox = JailSandbox(jail.open, level, slots=slots, clock=time.monotonic)
+    sandbox = JailSandbox(jail.open, level, slots=slots)
     fix = "run as root, or see the reason"
     yield _tested(subject, sandbox, fix, is_uid_own=mode == "own-uid", has_namespaces=False)
 

@@ -7,7 +7,6 @@ import functools
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -88,7 +87,7 @@ def made_by(sandbox: Sandbox) -> Bubblewrap | Landlock:
 def remade(sandbox: Sandbox, *, ahead: int = 0, **changes: object) -> JailSandbox:
     """The same kind of jail with some of its parts replaced."""
     how = msgspec.structs.replace(made_by(sandbox), **changes)
-    return JailSandbox(how.open, sandbox.level, slots=4, clock=time.monotonic, ahead=ahead)
+    return JailSandbox(how.open, sandbox.level, slots=4, ahead=ahead)
 
 
 def sandbox_of(name: str) -> Sandbox:
@@ -109,7 +108,7 @@ def reference_sandbox(*sources: str) -> JailSandbox:
     )
     admitted = frozenset(text_hash(source) for source in sources)
     how = Reference(root=guest_root())
-    return JailSandbox(how.open, level, slots=4, clock=time.monotonic, admitted=admitted)
+    return JailSandbox(how.open, level, slots=4, admitted=admitted)
 
 
 class CallHost:

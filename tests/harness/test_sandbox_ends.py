@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -205,7 +204,7 @@ class FakeJail:
 
 def ahead_of(opener: Callable[[EpisodeLimits], FakeJail]) -> JailSandbox:
     """One jail at a time waits."""
-    return JailSandbox(opener, best_sandbox().level, slots=1, clock=time.monotonic, ahead=1)
+    return JailSandbox(opener, best_sandbox().level, slots=1, ahead=1)
 
 
 class TestAhead:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -66,7 +65,7 @@ class TestTheWatch:
         def fail() -> bool:
             raise OSError("the group is gone")
 
-        with contextlib.closing(Watch({"memory": fail}, ended.set, time.monotonic)) as watch:
+        with contextlib.closing(Watch({"memory": fail}, ended.set)) as watch:
             watch.start()
             assert ended.wait(20)
             with pytest.raises(OSError, match="the group is gone"):
