@@ -182,14 +182,7 @@ PRICES = (ModelPrice(model="stand", prompt_micro_usd=2_000_000, completion_micro
 
 ASK = "llm.chat([{'role': 'user', 'content': 'x'}])"
 FORKS = ("for _ in range({}):", "    if os.fork() == 0: time.sleep(20)")
-BUSY = (
-    "for _ in range(30):",
-    "    if os.fork() == 0:",
-    "        while time.process_time() < 0.4: pass",
-    "        os._exit(0)",
-    "    os.wait()",
-)
-# limit -> (its value here, an agent that breaks it, stop reason, code)
+# limit -> (its value here, an agent that breaks it, stop reason, code); the jail's own are in the sandbox's tests
 ROWS: dict[str, tuple[int, str, str, str]] = {
     "steps": (3, agent("while True:", f"    {ASK}"), "steps", "A1021"),
     "completions": (3, agent("while True:", f"    {ASK}"), "steps", "A1021"),
@@ -197,13 +190,8 @@ ROWS: dict[str, tuple[int, str, str, str]] = {
     "prompt_tokens": (25, agent("while True:", f"    {ASK}"), "tokens", "A1021"),
     "completion_tokens": (9, agent("while True:", f"    {ASK}"), "tokens", "A1021"),
     "cost_micro_usd": (120, agent("while True:", f"    {ASK}"), "cost", "A1021"),
-    "agent_time_ms": (500, agent("while True: pass"), "wall_clock", "A1020"),
-    "cpu_time_s": (1, agent(*BUSY), "cpu", "A1030"),
-    "memory_bytes": (120 * MIB, agent("return len(bytearray(b'x' * (200 << 20)))"), "memory", "A1030"),
     "processes": (16, agent(*(line.format(60) for line in FORKS)), "processes", "A1030"),
     "disk_bytes": (4 * MIB, agent("open('note', 'wb').write(b'x' * (9 << 20))"), "disk", "A1030"),
-    "output_bytes": (10_000, agent("while True: print('x' * 999)"), "output", "A1026"),
-    "frame_bytes": (4_096, agent("os.write(4, b'\\0\\0\\xff\\xff'); time.sleep(20)"), "frame", "A1029"),
     "host_work": (100_000, agent("while True: tools.find_product(q='x')"), "host_work", "A1021"),
     "rpc_bytes": (9_000, agent("while True: tools.find_product(q='x' * 999)"), "frame", "A1029"),
     "result_bytes": (900, agent("while True: tools.find_product(q='x')"), "results", "A1021"),
