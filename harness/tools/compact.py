@@ -10,7 +10,15 @@ from __future__ import annotations
 from harness.catalogue.port import ignored_parameters
 from harness.limits import PRODUCT
 from harness.tools import functions
-from harness.tools.functions import ToolContext, ToolOutcome, products_of, refuse_long, result_text, search_request
+from harness.tools.functions import (
+    ToolContext,
+    ToolOutcome,
+    products_of,
+    refuse_long,
+    result_text,
+    search_request,
+    shown,
+)
 
 HITS_MAX = 5
 
@@ -32,11 +40,8 @@ def find_product(
     first = HITS_MAX * ((page - 1) % 2)  # two pages here are one of the catalogue's
     hits = context.catalogue.search(request, context.work)[first : first + HITS_MAX]
     context.work.spend(len(hits) * PRODUCT)
-    rows = [
-        {"product_id": hit.product_id, "shop_id": hit.shop_id, "title": hit.title, "price": hit.price} for hit in hits
-    ]
     return ToolOutcome(
-        result=result_text(rows),
+        result=result_text([shown(hit, "product_id", "shop_id", "title", "price") for hit in hits]),
         ignored_parameters=ignored_parameters(request),
         found_ids=tuple(hit.product_id for hit in hits),
     )
@@ -49,13 +54,8 @@ def view_product_information(context: ToolContext, product_ids: str) -> ToolOutc
         product_ids: Comma-separated ids.
     """
     rows = [
-        {
-            "product_id": product.product_id,
-            **({"description": product.description} if product.description else {}),
-            "sku_options": product.sku_options,
-            "attributes": product.attributes,
-        }
-        for product in products_of(context, product_ids)
+        shown(one, "product_id", *(["description"] if one.description else ()), "sku_options", "attributes")
+        for one in products_of(context, product_ids)
     ]
     return ToolOutcome(result=result_text(rows))
 

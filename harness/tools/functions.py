@@ -73,16 +73,14 @@ def quoted(text: str) -> str:
     return repr(text if len(text) <= _ECHO_MAX else text[:_ECHO_MAX] + "…")
 
 
+def shown(product: Product, *names: str) -> dict[str, object]:
+    """These fields of a product."""
+    return {name: getattr(product, name) for name in names}
+
+
 def listed(product: Product) -> dict[str, object]:
     """A product as a search result shows it."""
-    return {
-        "product_id": product.product_id,
-        "shop_id": product.shop_id,
-        "title": product.title,
-        "price": product.price,
-        "service": product.service,
-        "sold_count": product.sold_count,
-    }
+    return shown(product, "product_id", "shop_id", "title", "price", "service", "sold_count")
 
 
 def split_list(text: str) -> list[str]:
@@ -101,17 +99,8 @@ def view_product_information(context: ToolContext, product_ids: str) -> ToolOutc
     Args:
         product_ids: Comma-separated product ids, at most 100.
     """
-    answer = [
-        {
-            "product_id": product.product_id,
-            "short_description": product.short_description,
-            "description": product.description,
-            "sku_options": product.sku_options,
-            "attributes": product.attributes,
-        }
-        for product in products_of(context, product_ids)
-    ]
-    return ToolOutcome(result=result_text(answer))
+    names = ("product_id", "short_description", "description", "sku_options", "attributes")
+    return ToolOutcome(result=result_text([shown(one, *names) for one in products_of(context, product_ids)]))
 
 
 def products_of(context: ToolContext, product_ids: str) -> list[Product]:
@@ -234,15 +223,7 @@ def find_products_in_same_shop(context: ToolContext, product_queries: str) -> To
             answer = {
                 "found": True,
                 "shop_id": shop_id,
-                "products": [
-                    {
-                        "product_id": product.product_id,
-                        "title": product.title,
-                        "price": product.price,
-                        "shop_id": product.shop_id,
-                    }
-                    for product in products
-                ],
+                "products": [shown(product, "product_id", "title", "price", "shop_id") for product in products],
                 "shops_tried": tried,
             }
             ids = tuple(product.product_id for product in products)
@@ -328,7 +309,7 @@ def check_product_match(context: ToolContext, product_id: str, requirements: str
         "matches": matches,
         "mismatches": [key for key in wanted if key not in matches],
         "sku_option": option,
-        "product_summary": {"product_id": product.product_id, "attributes": product.attributes},
+        "product_summary": shown(product, "product_id", "attributes"),
     }
     return ToolOutcome(result=result_text(answer))
 
