@@ -55,6 +55,7 @@ from harness.trace import (
 from problems.model import Problem
 
 _DETAIL_CHARS = 500  # of a refusal, which may quote what the agent sent
+_OF_REPLY = ("model", "content", "reasoning", "finish_reason", "prompt_tokens", "completion_tokens", "logprobs")
 
 
 class Recorder:
@@ -231,17 +232,11 @@ class Recorder:
         self._record(
             Completion(
                 step=self.totals.steps,
-                model=reply.model,
                 request=tuple(self.messages.setdefault(text, len(self.messages)) for text in answer.messages),
                 request_sha256=answer.request_sha256,
-                content=reply.content,
-                reasoning=reply.reasoning,
                 calls=calls,
-                finish_reason=reply.finish_reason,
-                prompt_tokens=reply.prompt_tokens,
-                completion_tokens=reply.completion_tokens,
                 response=reply.message,
-                logprobs=reply.logprobs,
+                **{name: getattr(reply, name) for name in _OF_REPLY},
             ),
             *new_messages,
             *(call.name + call.arguments for call in calls),

@@ -33,6 +33,7 @@ from problems.model import Bucket, Pool
 RaceStage = Literal["open", "closed", "running", "settling", "settled", "cancelled", "unknown"]
 HOURS_SHOWN = 7 * 24
 EVIDENCE_SHOWN = 3  # hotkeys of a race
+_OF_SETTLEMENT = ("reason", "policy_sha256", "seed", "beacon_round", "closing_block", "settling_block")
 
 
 # -- races
@@ -116,12 +117,7 @@ def race_detail(board: Board, race: RaceView) -> RaceDetail:
         return RaceDetail(race=row)
     return RaceDetail(
         race=row,
-        reason=record.reason,
-        policy_sha256=record.policy_sha256,
-        seed=record.seed,
-        beacon_round=record.beacon_round,
-        closing_block=record.closing_block,
-        settling_block=record.settling_block,
+        **{name: getattr(record, name) for name in _OF_SETTLEMENT},
         problems=len(record.drawn),
         void=len(record.void),
         decision=tuple(_decision(record, lambda agent: called(board, agent), board.now_ms())),
